@@ -1,0 +1,1 @@
+"""ringscope's harness: makes training runs happen and writes down what happened."""

@@ -1,0 +1,20 @@
+"""`ringscope`: the one command. Its own verbs here, those of `profiles` mounted beside them."""
+
+from __future__ import annotations
+
+from profiles.lazy import LazyGroup, run
+from profiles.verbs import VERBS as PROFILE_VERBS
+
+from .verbs import VERBS
+
+HELP = """Why is N GPUs not N times faster, and what do I change?
+
+\b
+  ringscope doctor                      what is here, and does it work
+  ringscope bench --ranks 1,2           how does this machine scale
+  ringscope timeline report.sqlite      where every nanosecond of every GPU went
+"""
+
+
+def main() -> None:
+    run(LazyGroup(name="ringscope", verbs={**VERBS, **PROFILE_VERBS}, help=HELP))

@@ -1,0 +1,1 @@
+"""A cell becomes an argv and an environment: pure functions, one module a launcher."""

@@ -1,0 +1,1 @@
+"""Other ways to spread the work, for comparison."""

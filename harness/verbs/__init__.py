@@ -1,0 +1,14 @@
+"""The verbs that make training runs happen: argument parsing and nothing else."""
+
+VERBS = {
+    "doctor": (
+        "harness.verbs.doctor",
+        "What is here and does it work; do the ranks really train together.",
+    ),
+    "bench": (
+        "harness.verbs.bench",
+        "Train a grid of cells under Horovod and report how it scales.",
+    ),
+    "train": ("harness.verbs.train", "Train one cell."),
+    "record": ("harness.verbs.record", "The same, or any command of yours, under a profiler."),
+}

@@ -1,0 +1,23 @@
+"""The errors a user sees: one line that says what, where and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class RingscopeError(Exception):
+    """Ends a command with one readable line. `exit_code`: 1 broken budget or failed cells, 2 bad input or usage."""
+
+    def __init__(self, message: str, *, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class UnreadableRecording(RingscopeError):
+    """A file that is not a readable recording: which file, what is wrong with it, what to do."""
+
+    def __init__(self, path: Path | str, problem: str, remedy: str) -> None:
+        super().__init__(f"{path}: {problem}; {remedy}")
+        self.path = str(path)
+        self.problem = problem
+        self.remedy = remedy

@@ -1,0 +1,43 @@
+"""A command group that imports a verb only when it is called: `--help` must not cost a pandas import."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+
+import click
+
+from .errors import RingscopeError
+
+
+class LazyGroup(click.Group):
+    """Verbs by name: (module, one-line help). The module holds a click command called `command`."""
+
+    def __init__(self, *, verbs: Mapping[str, tuple[str, str]], **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
+        self.verbs = verbs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.verbs)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name == "analyze":
+            name = "timeline"
+        if name not in self.verbs:
+            return None
+        command: click.Command = importlib.import_module(self.verbs[name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.verbs.items()])
+
+
+def run(group: LazyGroup) -> None:
+    """Run the command line: a RingscopeError becomes its one line and its exit code."""
+    try:
+        group.main(standalone_mode=True)
+    except RingscopeError as error:
+        print(f"ringscope: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,198 @@
+"""What is measured of a set of recordings: the dataclasses behind `ringscope timeline --json` (docs/measures.md).
+
+Field names are the JSON keys. Integers are ns relative to the recording's origin; shares are 0..1; None is unknown,
+never 0. `to_json` and `from_json` are exact inverses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .timeline import Doubt, Recording
+
+SCHEMA = "ringscope.measures/1"
+CLASSES = ("compute", "collective", "h2d", "d2h", "p2p", "d2d", "memset")
+CAUSES = ("feed", "sync", "launch", "turnaround", "wait", "unknown")
+OWNERS = CLASSES + tuple(f"idle_{cause}" for cause in CAUSES)
+
+
+@dataclass(slots=True)
+class Percentiles:
+    """Observed values (nearest rank)."""
+
+    p50: int
+    p95: int
+    max: int
+
+
+@dataclass(slots=True)
+class NamedKernel:
+    name: str
+    count: int
+    total_ns: int
+
+
+@dataclass(slots=True)
+class Kernels:
+    count: int
+    graph_launches: int
+    graph_nodes: int
+    per_step: int | None
+    distinct: int
+    median_ns: int | None
+    share_under_5us: float | None
+    launch_latency_ns: (
+        dict[str, int] | None
+    )  # p50, p95: launch call's end to kernel start, where positive
+    top: list[NamedKernel]
+    groups: dict[str, dict[str, int]]  # group -> count, total_ns
+    short_elementwise_runs: dict[str, int]  # fusion candidates: runs, kernels, total_ns
+
+
+@dataclass(slots=True)
+class Copies:
+    count: int
+    bytes: int
+    busy_ns: int
+    exposed_ns: int
+    overlap: float | None
+    gb_per_s: float | None
+    pageable_share: float | None  # by bytes
+    under_64kib: int
+    synchronous: int | None  # by a call without Async
+
+
+@dataclass(slots=True)
+class Collectives:
+    count: int
+    per_step: int | None
+    busy_ns: int
+    exposed_ns: int
+    overlap: float | None
+    bytes_per_step: int | None
+    bus_gb_per_s: float | None
+    skew_ns: dict[str, int] | None  # p50, max: latest start over ranks minus own start
+    waiting_ns: int | None
+    transfer_ns: int | None
+    arrived_last_share: float | None
+
+
+@dataclass(slots=True)
+class StepRow:
+    """One measured step: where its time went."""
+
+    step: int
+    start_ns: int
+    end_ns: int
+    ledger_ns: dict[str, int | None]
+    batch_gap_ns: int | None
+    feed_gap_ns: int | None
+    kernels: int
+
+
+@dataclass(slots=True)
+class Steps:
+    source: str | None  # marks, tensorflow, horovod, collectives, period; None: refused
+    refused: str | None  # why there are none
+    count: int
+    warm_up: int
+    partial: int
+    breaks: int
+    period_ns: Percentiles | None
+    rows: list[StepRow] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Gaps:
+    count: int  # steps with any
+    total_ns: int
+    p50_ns: int
+    p95_ns: int
+    max_ns: int
+
+
+@dataclass(slots=True)
+class GpuMeasures:
+    recordings: list[int]
+    rank: int | None
+    device: int
+    uuid: str | None
+    bus_id: str | None
+    name: str | None
+    window: str  # capture, steps
+    window_ns: list[int]
+    span_ns: int
+    ledger_ns: dict[str, int | None]
+    busy_ns: dict[str, int | None]
+    kernels: Kernels
+    copies: dict[str, Copies]
+    collectives: Collectives
+    steps: Steps
+    feed_gaps: Gaps | None
+    batch_gaps: Gaps | None
+    # idle of the batch gaps by cause, and exposed input copies apart from later steps' (see docs/measures.md)
+    batch_gap_ledger_ns: dict[str, int] | None
+    input_copies: dict[str, int | float | None] | None
+    input_stall_share: float | None
+    host_while_idle: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Finding:
+    """One thing to change, what it gives back at most, why we say so and what would prove us wrong."""
+
+    code: str
+    gpu: int | None
+    cost_ns_per_step: int | None
+    at_most_gain: float | None  # throughput ratio minus 1
+    text: str
+    change: str
+    evidence: dict[str, Any]
+    refuted_by: str
+
+
+@dataclass(slots=True)
+class Measures:
+    recordings: list[Recording]
+    gpus: list[GpuMeasures]
+    findings: list[Finding] = field(default_factory=list)
+    doubts: list[Doubt] = field(default_factory=list)
+    clock: dict[str, Any] | None = (
+        None  # how ranks were brought on one clock: method, shifts, residual_ns
+    )
+    schema: str = SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """A GPU's window cut into contiguous segments with one owner each: the ledger before it is summed.
+
+    start_ns, end_ns: int64[n], end_ns[i] == start_ns[i + 1]; owner: int8[n], an index into OWNERS.
+    """
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    owner: NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuAnalysis:
+    """What pictures need beyond the numbers: who owned each nanosecond, and the measured steps."""
+
+    gpu: int  # index into Measures.gpus
+    ownership: Ownership
+    step_start_ns: NDArray[np.int64]
+    step_end_ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """`profiles.analyse(timelines)`: the measures and what they were summed from."""
+
+    measures: Measures
+    gpus: tuple[GpuAnalysis, ...]
+    shift_ns: tuple[int, ...]  # per recording: add to its times to come on the common clock

@@ -1,0 +1,1 @@
+"""A reader per format; picked by content, never by file name."""

@@ -1,0 +1,122 @@
+"""What a run writes and everybody reads: the cell, a rank's steps, a launch's record. Versioned JSON (docs/runs.md)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+RUN_SCHEMA = "ringscope.run/1"
+RANK_SCHEMA = "ringscope.rank/1"
+STATUSES = (
+    "ok",
+    "failed",
+    "hung",
+    "oom",
+    "timeout",
+    "unreachable",
+    "unsupported",
+    "indivisible",
+    "interrupted",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measurement point. `id` is stable: equal cells have equal ids on every machine."""
+
+    model: str
+    ranks: int
+    per_rank_batch: int
+    feed: str = "prefetch"
+    input_dtype: str = "float32"  # float32, uint8
+    step: str = "fit"  # fit, compiled
+    precision: str = "float32"  # float32, mixed_bfloat16, mixed_float16
+    strategy: str = "horovod"  # horovod, none (no all-reduce: the upper bound), mirrored
+    compression: str = "none"  # none, fp16, bf16
+    aggregate: int = 1  # local steps between all-reduces
+    steps: int = 40
+    warmup: int = 10
+    data: str = "synthetic"  # synthetic, or a directory of TFRecords
+    seed: int = 0
+    options: tuple[tuple[str, str], ...] = ()  # further worker options, sorted
+
+    @property
+    def id(self) -> str:
+        """Readable where it can be, with a short digest of all fields so that it is unique."""
+        import hashlib
+
+        text = json.dumps(asdict(self), sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        parts = (
+            self.model,
+            f"n{self.ranks}",
+            f"b{self.per_rank_batch}",
+            self.feed,
+            self.input_dtype,
+            self.step,
+            self.precision,
+            digest,
+        )
+        return "-".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"options": [list(pair) for pair in self.options]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Cell:
+        return cls(**(data | {"options": tuple((k, v) for k, v in data.get("options", ()))}))
+
+
+@dataclass(slots=True)
+class RankRecord:
+    """`rank<k>.jsonl`: a header line, one line a timed step, a closing line.
+
+    Times are that host's UTC clock in ns (time.time_ns at the window's edges; steps by the monotonic clock laid on it).
+    `step_ns` and `input_wait_ns`: one entry a timed step, measured on the host.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    host: str
+    device: str | None  # GPU uuid, None on CPU
+    window_start_ns: int
+    window_end_ns: int
+    samples: int  # of this rank, in the window
+    step_ns: list[int]
+    input_wait_ns: list[int]
+    clock_offset_ns: int = 0  # this host's clock minus rank 0's, measured at the barrier
+    extra: dict[str, Any] = field(default_factory=dict)  # final loss, weights digest, versions
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """`record.json`: one launch of one cell, whatever became of it."""
+
+    cell: Cell
+    launch: int
+    status: str
+    reason: str
+    started_utc_ns: int
+    finished_utc_ns: int
+    command: list[str]
+    launcher: str
+    machine: dict[str, Any]
+    profiled: str | None = None  # nsys, nvprof, tensorflow: timings of profiled runs are kept apart
+    schema: str = RUN_SCHEMA
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"cell": self.cell.to_json()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> RunRecord:
+        return cls(**(data | {"cell": Cell.from_json(data["cell"])}))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write beside and rename, so that a reader or a kill never sees half a file."""
+    beside = path.with_name(f".{path.name}.writing")
+    beside.write_text(text)
+    beside.replace(path)

@@ -1,0 +1,178 @@
+"""The normal form of a recording: one pandas table per kind of event, int64 ns, columns documented here.
+
+Times are integers in nanoseconds relative to `Recording.origin_ns`; they may be negative (ranges that began before the
+recording did). Text columns are categorical, so that a million kernels cost four bytes a name. A stream is always
+(device, context, stream); a process is `pid`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+TEXT = "category"
+
+# Columns every operation of a GPU has. `correlation` joins with `api` on (pid, correlation); -1: none known.
+_OPERATION: Mapping[str, str] = MappingProxyType(
+    {
+        "start_ns": "int64",
+        "end_ns": "int64",
+        "device": "int32",
+        "context": "int32",
+        "stream": "int32",
+        "pid": "int64",
+        "correlation": "int64",
+    }
+)
+
+# kind: one of COPY_KINDS. Memory kinds: one of MEMORY_KINDS. Devices of a peer copy: -1 where not known.
+COPY_KINDS = ("h2d", "d2h", "p2p", "d2d", "h2h", "other")
+MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "unknown")
+
+COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        # graph_node: 0 for a kernel launched by itself
+        "kernels": {**_OPERATION, "name": TEXT, "graph_node": "int64"},
+        # one row a launch of a CUDA graph recorded as a whole
+        "graphs": {**_OPERATION, "graph": "int64"},
+        "copies": {
+            **_OPERATION,
+            "kind": TEXT,
+            "bytes": "int64",
+            "src_kind": TEXT,
+            "dst_kind": TEXT,
+            "src_device": "int32",
+            "dst_device": "int32",
+            "graph_node": "int64",
+        },
+        "memsets": {**_OPERATION, "bytes": "int64", "graph_node": "int64"},
+        # CUDA runtime and driver calls
+        "api": {
+            "start_ns": "int64",
+            "end_ns": "int64",
+            "pid": "int64",
+            "tid": "int64",
+            "correlation": "int64",
+            "name": TEXT,
+        },
+        # NVTX ranges and instants (end_ns == start_ns); open: the range has no end in the recording, end_ns == start_ns
+        "marks": {
+            "start_ns": "int64",
+            "end_ns": "int64",
+            "open": "bool",
+            "pid": "int64",
+            "tid": "int64",
+            "domain": TEXT,
+            "name": TEXT,
+        },
+        # synchronisations as CUPTI sees them (event, stream, context), stream -1 where it has none
+        "syncs": {**_OPERATION, "name": TEXT},
+        # time the profiler itself took
+        "overheads": {"start_ns": "int64", "end_ns": "int64", "pid": "int64", "name": TEXT},
+        # phases of a collective as Horovod's own timeline tells them (NEGOTIATE_ALLREDUCE, NCCL_ALLREDUCE, ...)
+        "phases": {
+            "start_ns": "int64",
+            "end_ns": "int64",
+            "tensor": TEXT,
+            "name": TEXT,
+            "rank": "int32",
+        },
+        # every GPU listed, used or not. uuid, bus_id, name: "" where not known
+        "devices": {"device": "int32", "uuid": "str", "bus_id": "str", "name": "str"},
+    }
+)
+TABLES = tuple(COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What makes a number less than certain: a code, a sentence, the next action, and where (JSON pointers)."""
+
+    code: str
+    text: str
+    next: str
+    where: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Where a timeline came from."""
+
+    path: str
+    format: str  # nsys-sqlite, nvprof-sqlite, nvprof-csv, nsys-stats-csv, xplane, kineto, horovod
+    tool: str
+    tool_version: str | None = None
+    schema_version: str | None = None
+    rank: int | None = None
+    rank_source: str | None = None  # marks, format, file-name
+    origin_ns: int = 0  # what was subtracted from the recording's own times
+    origin_utc_ns: int | None = None  # origin_ns on the UTC clock, where the recording tells
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One recording. A table that is not in `known` could not be recorded: its emptiness says nothing.
+
+    Built by `make`, which fills the tables that are left out with empty ones of the right columns.
+    """
+
+    recording: Recording
+    kernels: pd.DataFrame
+    graphs: pd.DataFrame
+    copies: pd.DataFrame
+    memsets: pd.DataFrame
+    api: pd.DataFrame
+    marks: pd.DataFrame
+    syncs: pd.DataFrame
+    overheads: pd.DataFrame
+    phases: pd.DataFrame
+    devices: pd.DataFrame
+    known: frozenset[str]
+    doubts: tuple[Doubt, ...] = ()
+    # counts of what the reader met and left out, by reason, for --info
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+def make(
+    recording: Recording,
+    tables: Mapping[str, pd.DataFrame],
+    *,
+    known: frozenset[str] | None = None,
+    doubts: tuple[Doubt, ...] = (),
+    left_out: Mapping[str, int] | None = None,
+) -> Timeline:
+    """A Timeline from the tables a reader found; `known` defaults to the tables given.
+
+    Columns are put in the documented order and dtype. Raises KeyError for an unknown table, ValueError for a table
+    without its columns: both are mistakes of a reader, not of a user.
+    """
+    unknown = set(tables) - set(TABLES)
+    if unknown:
+        raise KeyError(f"no such table: {sorted(unknown)}")
+    full = {name: _conform(name, tables.get(name)) for name in TABLES}
+    return Timeline(
+        recording=recording,
+        known=frozenset(tables) if known is None else known,
+        doubts=doubts,
+        left_out=dict(left_out or {}),
+        **full,
+    )
+
+
+def _conform(name: str, table: pd.DataFrame | None) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = COLUMNS[name]
+    if table is None:
+        return pd.DataFrame({column: pd.Series([], dtype=kind) for column, kind in columns.items()})
+    missing = [column for column in columns if column not in table]
+    if missing:
+        raise ValueError(f"table {name} lacks {missing}")
+    wrong = {c: k for c, k in columns.items() if str(table[c].dtype) != k}
+    return table[list(columns)].astype(wrong) if wrong else table[list(columns)]

@@ -1,0 +1,1 @@
+"""The only formatters: terminal, JSON, Markdown, HTML, Perfetto, JUnit. Views never compute."""
