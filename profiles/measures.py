@@ -45,9 +45,7 @@ class Kernels:
     distinct: int
     median_ns: int | None
     share_under_5us: float | None
-    launch_latency_ns: (
-        dict[str, int] | None
-    )  # p50, p95: launch call's end to kernel start, where positive
+    launch_latency_ns: dict[str, int] | None  # p50, p95: launch call's end to kernel start, where positive
     top: list[NamedKernel]
     groups: dict[str, dict[str, int]]  # group -> count, total_ns
     short_elementwise_runs: dict[str, int]  # fusion candidates: runs, kernels, total_ns
@@ -161,9 +159,7 @@ class Measures:
     gpus: list[GpuMeasures]
     findings: list[Finding] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
-    clock: dict[str, Any] | None = (
-        None  # how ranks were brought on one clock: method, shifts, residual_ns
-    )
+    clock: dict[str, Any] | None = None  # how ranks were brought on one clock: method, shifts, residual_ns
     schema: str = SCHEMA
 
 
