@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .errors import RingscopeError
+
 RUN_SCHEMA = "ringscope.run/1"
 RANK_SCHEMA = "ringscope.rank/1"
 STATUSES = (
@@ -120,3 +122,34 @@ def write_whole(path: Path, text: str) -> None:
     beside = path.with_name(f".{path.name}.writing")
     beside.write_text(text)
     beside.replace(path)
+
+
+def write_rank(path: Path, record: RankRecord) -> None:
+    """Write `rank<k>.jsonl` whole: the header, one line a timed step, the closing line that tells it is complete."""
+    fields = asdict(record)
+    step_ns, input_wait_ns = fields.pop("step_ns"), fields.pop("input_wait_ns")
+    lines: list[dict[str, Any]] = [{"schema": RANK_SCHEMA, **fields}]
+    lines += [
+        {"step": number, "step_ns": step, "input_wait_ns": wait}
+        for number, (step, wait) in enumerate(zip(step_ns, input_wait_ns, strict=True))
+    ]
+    lines.append({"end": True, "steps": len(step_ns)})
+    write_whole(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def read_rank(path: Path) -> RankRecord:
+    """The record in `rank<k>.jsonl`. Raises RingscopeError when the file is of another schema or not whole."""
+    try:
+        header, *steps, end = [json.loads(line) for line in path.read_text().splitlines()]
+        schema = header.pop("schema")
+        if schema != RANK_SCHEMA:
+            raise RingscopeError(f"{path}: schema {schema!r}, this version reads {RANK_SCHEMA!r}")
+        if end != {"end": True, "steps": len(steps)}:
+            raise ValueError("its closing line is missing")
+        return RankRecord(
+            **header,
+            step_ns=[line["step_ns"] for line in steps],
+            input_wait_ns=[line["input_wait_ns"] for line in steps],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RingscopeError(f"{path}: not a whole rank record ({error}); run that cell again") from error

@@ -1,0 +1,50 @@
+"""Rank records: what is written is what is read, and half a file is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profiles.errors import RingscopeError
+from profiles.records import RankRecord, read_rank, write_rank
+
+
+def record() -> RankRecord:
+    return RankRecord(
+        rank=1,
+        size=2,
+        local_rank=1,
+        host="a",
+        device=None,
+        window_start_ns=1_700_000_000_000_000_000,
+        window_end_ns=1_700_000_000_000_000_030,
+        samples=64,
+        step_ns=[10, 20],
+        input_wait_ns=[1, 2],
+        clock_offset_ns=-5,
+        extra={"loss": 0.5},
+    )
+
+
+def test_a_rank_record_reads_back_as_written(tmp_path: Path) -> None:
+    write_rank(tmp_path / "rank1.jsonl", record())
+    assert read_rank(tmp_path / "rank1.jsonl") == record()
+    assert [path.name for path in tmp_path.iterdir()] == ["rank1.jsonl"]
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2, 3])
+def test_a_rank_record_cut_short_is_refused_by_name(tmp_path: Path, lines: int) -> None:
+    path = tmp_path / "rank1.jsonl"
+    write_rank(path, record())
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:lines]))
+    with pytest.raises(RingscopeError, match="rank1.jsonl: not a whole rank record"):
+        read_rank(path)
+
+
+def test_a_rank_record_of_another_schema_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "rank1.jsonl"
+    write_rank(path, record())
+    path.write_text(path.read_text().replace("ringscope.rank/1", "ringscope.rank/9"))
+    with pytest.raises(RingscopeError, match="ringscope.rank/9"):
+        read_rank(path)
