@@ -30,8 +30,10 @@ class FoundSteps:
     last_kernel_end_ns: NDArray[np.int64] = field(default_factory=_no_times)
     # end of the last kernel of the step before, measured or not: where the batch gap begins; -1: not known
     prev_last_kernel_end_ns: NDArray[np.int64] = field(default_factory=_no_times)
-    # first kernels of every step found, measured or not, for what is counted in steps (which copy feeds which step)
+    # every step found, measured or not, in order of time (which copy feeds which step, causes of idle outside the
+    # measured steps): start, and end of its last kernel; the latter empty where there is no quiet span between steps
     all_start_ns: NDArray[np.int64] = field(default_factory=_no_times)
+    all_last_kernel_end_ns: NDArray[np.int64] = field(default_factory=_no_times)
     warm_up: int = 0  # steps left out at the head
     partial: int = 0  # steps cut by the recording's ends
     breaks: int = 0  # steps left out in between: evaluation, checkpoints
