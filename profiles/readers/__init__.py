@@ -1,13 +1,151 @@
-"""A reader per format; picked by content, never by file name."""
+"""A reader per format; picked by content, never by file name.
+
+A reader is a module with two functions:
+
+    detects(head, path) -> bool     head: the first HEAD_BYTES of what is in the file; path: that file, for formats that
+                                    need a further look. Cheap, and never raises.
+    read(path) -> Timeline          raises UnreadableRecording where the file is of its format and cannot be read
+
+Readers see a plain regular file: opening, decompression, a rank from marks or file name, and the path as the user wrote
+it are looked after here.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import glob
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 from ..errors import UnreadableRecording
-from ..timeline import Timeline
+from ..timeline import Doubt, Timeline
+from . import opening
+
+Detects = Callable[[bytes, Path], bool]
+Read = Callable[[Path], Timeline]
 
 
-def read(path: str | Path) -> Timeline:
-    """The one recording at `path`. Raises UnreadableRecording, which says what is wrong and what to do."""
-    raise UnreadableRecording(path, "no reader knows this format", "see `ringscope timeline --help` for those that are")
+def formats() -> list[tuple[Detects, Read]]:
+    """The readers in the order they are asked; imported only when something is read."""
+    modules: tuple[ModuleType, ...] = ()
+    return [(module.detects, module.read) for module in modules]
+
+
+def read(path: str | Path, *, max_bytes: int | None = None, cache: bool = True) -> Timeline:
+    """The one recording at `path`, compressed or not.
+
+    max_bytes: how far a compressed file may unfold (default 64 GiB and 1000:1). cache: keep what `nsys export` makes of
+    a .nsys-rep for the next time. Raises UnreadableRecording, which says what is wrong and what to do.
+    """
+    timeline = _read(Path(path), max_bytes, cache)
+    if timeline is None:
+        remedy = "give one of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod (docs/recordings.md)"
+        raise UnreadableRecording(path, "not a recording of a known format", remedy)
+    return timeline
+
+
+def read_all(
+    paths: Iterable[str | Path],
+    *,
+    max_bytes: int | None = None,
+    cache: bool = True,
+    strict: bool = False,
+    progress: Callable[[int, int, Path], None] | None = None,
+) -> tuple[list[Timeline], list[Doubt]]:
+    """Every recording at `paths` (files, directories, globs) in order, and a doubt for each that cannot be read.
+
+    In a directory files that are no recordings are skipped, and counted in a doubt `skipped-files`. progress is called
+    before each file with (number done, number in all, path). Raises UnreadableRecording if none can be read, or with
+    `strict` at the first that cannot.
+    """
+    named = [Path(path) for given in paths for path in _globbed(str(given))]
+    files = [(path, None) for path in named if not path.is_dir()]
+    files += [(path, folder) for folder in named if folder.is_dir() for path in _within(folder)]
+    timelines: list[Timeline] = []
+    doubts: list[Doubt] = []
+    skipped: dict[Path, int] = {}
+    failures: list[UnreadableRecording] = []
+    for done, (path, folder) in enumerate(files):
+        if progress:
+            progress(done, len(files), path)
+        try:
+            timeline = read(path, max_bytes=max_bytes, cache=cache) if folder is None else _read(path, max_bytes, cache)
+        except UnreadableRecording as error:
+            if strict:
+                raise
+            failures.append(error)
+            doubts.append(Doubt("unreadable", f"{error.path}: {error.problem}; it is left out", error.remedy))
+            continue
+        if timeline is not None:
+            timelines.append(timeline)
+        elif folder is not None:
+            skipped[folder] = skipped.get(folder, 0) + 1
+    for folder, count in skipped.items():
+        text = f"{count} other file{'s' if count > 1 else ''} in {folder} {'are' if count > 1 else 'is'} no recording"
+        doubts.append(Doubt("skipped-files", text, "name a file itself to see why it is not read"))
+    if timelines:
+        return timelines, doubts
+    if failures:
+        raise failures[0]
+    where = ", ".join(map(str, named)) or "nothing"
+    raise UnreadableRecording(where, "no recordings there", "name files, or a directory that holds some")
+
+
+def _read(path: Path, max_bytes: int | None, cache: bool) -> Timeline | None:
+    """None: no reader knows this content."""
+    opening.check(path)
+    with opening.plain(path, max_bytes) as file:
+        with file.open("rb") as opened:
+            head = opened.read(opening.HEAD_BYTES)
+        for detects, reader in formats():
+            if not detects(head, file):
+                continue
+            try:
+                timeline = reader(file)
+            except UnreadableRecording as error:
+                if error.path != str(file) or file == path:
+                    raise
+                raise UnreadableRecording(path, error.problem, error.remedy) from None
+            recording = dataclasses.replace(timeline.recording, path=str(path))
+            return _with_rank(dataclasses.replace(timeline, recording=recording), path)
+    return None
+
+
+_RANK_MARK = re.compile(r"rank (\d+) of \d+")
+_RANK_NAME = re.compile(r"(?:^|[^a-z])rank[-_.]?(\d+)(?![0-9])", re.IGNORECASE)
+
+
+def _with_rank(timeline: Timeline, path: Path) -> Timeline:
+    """The rank from the harness's mark `rank k of n`, else as the format told, else from `rank<k>` in the file name.
+
+    A recording of several processes can hold several such marks: it has no rank of its own.
+    """
+    found = {m.group(1) for name in timeline.marks["name"].cat.categories if (m := _RANK_MARK.fullmatch(str(name)))}
+    rank, source = timeline.recording.rank, timeline.recording.rank_source
+    if len(found) == 1:
+        rank, source = int(found.pop()), "marks"
+    elif not found and rank is None and (match := _RANK_NAME.search(path.name)):
+        rank, source = int(match.group(1)), "file-name"
+    return dataclasses.replace(
+        timeline, recording=dataclasses.replace(timeline.recording, rank=rank, rank_source=source)
+    )
+
+
+def _globbed(given: str) -> list[str]:
+    if os.path.lexists(given) or not glob.has_magic(given):
+        return [given]
+    found = sorted(glob.glob(given, recursive=True))
+    if not found:
+        raise UnreadableRecording(given, "no file matches", "check the pattern")
+    return found
+
+
+def _within(folder: Path) -> Iterator[Path]:
+    """The regular files under a directory, but a .nsys-rep whose export lies beside it: one stem is one recording."""
+    for path in sorted(folder.rglob("*")):
+        exported = path.suffix in (".nsys-rep", ".qdrep") and path.with_suffix(".sqlite").is_file()
+        if path.is_file() and not exported:
+            yield path

@@ -1,0 +1,148 @@
+"""From the path a user gives to a plain file a reader can open: what is no file, and what is compressed.
+
+Nothing is ever written beside an input; what is unfolded lies in a temporary directory until the reader is done.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import lzma
+import stat
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+from ..errors import UnreadableRecording
+
+HEAD_BYTES: Final = 1 << 16
+
+# A few hundred bytes of .xz can unfold to terabytes. Recordings shrink 5 to 30 times, so these stop no honest one.
+MAX_BYTES: Final = 64 << 30
+MAX_RATIO: Final = 1000
+# Below this the ratio says nothing: a few megabytes of zeros are no attack.
+RATIO_FROM_BYTES: Final = 64 << 20
+
+_CHUNK: Final = 1 << 20
+_NESTED: Final = 3
+_MAGICS: Final = (b"\xfd7zXZ\0", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd")
+
+
+def check(path: Path) -> None:
+    """Raises UnreadableRecording unless `path` is a readable regular file with something in it."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise _unopened(path, error) from None
+    except ValueError:  # a NUL byte in the name
+        raise UnreadableRecording(repr(str(path)), "not a possible file name", "check the path") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise UnreadableRecording(path, "a directory, not a recording", "name the recordings in it")
+    if not stat.S_ISREG(status.st_mode):
+        raise UnreadableRecording(path, "not a regular file", "copy its content into a file first")
+    if status.st_size == 0:
+        raise UnreadableRecording(path, "empty", "record again, and let the profiler finish writing")
+
+
+def head(path: Path) -> bytes:
+    """The first HEAD_BYTES of what is in the file, unfolded where it is compressed. Raises UnreadableRecording."""
+    check(path)
+    with _streams(path) as (_, content):
+        return content.read(HEAD_BYTES)
+
+
+@contextmanager
+def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
+    """`path` itself, or where it is compressed (.xz, .gz, .zst by content) a temporary file with what is in it.
+
+    max_bytes: stop there (default MAX_BYTES, and MAX_RATIO times the compressed size). Raises UnreadableRecording.
+    """
+    check(path)
+    with _streams(path) as (raw, content):
+        if raw is content:
+            yield path
+            return
+        with tempfile.TemporaryDirectory(prefix="ringscope-") as folder:
+            target = Path(folder, path.stem or "recording")
+            _unfold(path, raw, content, target, max_bytes)
+            yield target
+
+
+def _unfold(path: Path, raw: BinaryIO, content: BinaryIO, target: Path, max_bytes: int | None) -> None:
+    limit = MAX_BYTES if max_bytes is None else max_bytes
+    written = 0
+    with target.open("wb") as file:
+        while chunk := content.read(_CHUNK):
+            written += len(chunk)
+            folded = max_bytes is None and written > max(RATIO_FROM_BYTES, MAX_RATIO * raw.tell())
+            if written > limit or folded:
+                why = f"more than {MAX_RATIO} times its size" if folded else f"more than {limit:,} bytes"
+                raise UnreadableRecording(
+                    path, f"unfolds to {why}, not as a recording does", "give --max-size BYTES if it is one"
+                )
+            try:
+                file.write(chunk)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                remedy = "free some, or point TMPDIR to where there is more"
+                raise UnreadableRecording(path, f"no space in {target.parent} to unfold it", remedy) from None
+
+
+@contextmanager
+def _streams(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """The file's own bytes, and what is in it: the same object where nothing is compressed."""
+    try:
+        raw = path.open("rb")
+    except OSError as error:
+        raise _unopened(path, error) from None
+    with raw:
+        content: BinaryIO = raw
+        for _ in range(_NESTED):
+            start = cast(io.BufferedReader, content).peek(8)
+            kind = next((magic for magic in _MAGICS if start.startswith(magic)), None)
+            if kind is None:
+                break
+            content = cast(BinaryIO, io.BufferedReader(_Damaged(path, _decompress(kind, content)), _CHUNK))
+        yield raw, content
+
+
+def _decompress(kind: bytes, stream: BinaryIO) -> BinaryIO:
+    if kind == _MAGICS[0]:
+        return cast(BinaryIO, lzma.open(stream))
+    if kind == _MAGICS[1]:
+        return cast(BinaryIO, gzip.open(stream))
+    import pyarrow as pa
+
+    return cast(BinaryIO, pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd"))
+
+
+class _Damaged(io.RawIOBase):
+    """A decompressing stream whose errors are the user's to read: damaged or cut short."""
+
+    def __init__(self, path: Path, stream: BinaryIO) -> None:
+        self._path = path
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            data = self._stream.read(len(buffer))
+        except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
+            problem = f"compressed, and damaged or cut short ({error})"
+            raise UnreadableRecording(self._path, problem, "copy or download it again") from None
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _unopened(path: Path, error: OSError) -> UnreadableRecording:
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return UnreadableRecording(path, "no such file", "check the path")
+    remedy = "check its permissions" if error.errno in (errno.EACCES, errno.EPERM) else "check the path and the disk"
+    return UnreadableRecording(path, f"cannot be opened ({error.strerror})", remedy)
