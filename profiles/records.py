@@ -43,6 +43,7 @@ class Cell:
     data: str = "synthetic"  # synthetic, or a directory of TFRecords
     seed: int = 0
     options: tuple[tuple[str, str], ...] = ()  # further worker options, sorted
+    global_batch: int | None = None  # strong scaling: the batch over all ranks, held while the ranks grow
 
     @property
     def id(self) -> str:

@@ -1,1 +1,84 @@
-"""A cell becomes an argv and an environment: pure functions, one module a launcher."""
+"""A command for every rank -> one argument vector and environment that starts them all. Pure functions, no process.
+
+Each rank's command is wrapped in a keeper (harness/keeper.py), which ends the rank when the sweep ends, however that is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiles.errors import RingscopeError
+
+from . import horovodrun, mpirun, single
+from .environment import allowed
+from .hosts import Host, take
+
+LAUNCHERS = ("horovodrun", "mpirun", "slurm", "single")
+_BUILDERS: dict[str, Callable[..., list[str]]] = {
+    "horovodrun": horovodrun.argv,
+    "mpirun": mpirun.argv,
+    "slurm": mpirun.argv,  # inside the allocation mpirun starts the ranks, through srun
+    "single": single.argv,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to execute: nothing of the caller's environment is to be added to `env`."""
+
+    argv: list[str]
+    env: dict[str, str]
+
+
+def worker(cell_path: Path | str, out_dir: Path | str) -> list[str]:
+    """What each rank of a cell executes."""
+    return [sys.executable, "-m", "harness.worker", "--cell", str(cell_path), "--out", str(out_dir)]
+
+
+def command(
+    rank_argv: Sequence[str],
+    *,
+    ranks: int,
+    launcher: str,
+    environ: Mapping[str, str],
+    hosts: Sequence[Host] = (),
+    prefix: Sequence[str] = (),
+    lifeline: str | None = None,
+    log_dir: Path | str | None = None,
+    launcher_args: Sequence[str] = (),
+) -> Job:
+    """The job that runs `rank_argv` on every rank.
+
+    `prefix` stands before it, such as a recorder (`nsys profile -o out.%q{RINGSCOPE_RANK} ...`): under every launcher
+    the rank finds its number in RINGSCOPE_RANK and their count in RINGSCOPE_SIZE.
+    `lifeline` (`host:port`): each rank dies when that connection ends. `log_dir`: a rank's output goes to
+    `rank<k>.log` there, and how it ended to `rank<k>.end.json`; without it the output passes through.
+    `launcher_args` go to the launcher as they are. Raises RingscopeError where the hosts have too few slots.
+    """
+    if launcher not in _BUILDERS:
+        raise RingscopeError(f"there is no launcher {launcher!r}; take one of {', '.join(LAUNCHERS)}")
+    env = allowed(environ)
+    kept = keeper([*prefix, *rank_argv], lifeline=lifeline, log_dir=log_dir, rank=True)
+    argv = _BUILDERS[launcher](kept, ranks=ranks, hosts=take(hosts, ranks), env=env, launcher_args=list(launcher_args))
+    return Job(argv, env)
+
+
+def keeper(
+    argv: Sequence[str],
+    *,
+    lifeline: str | None = None,
+    log_dir: Path | str | None = None,
+    rank: bool = False,
+) -> list[str]:
+    """`argv` under a keeper; `rank` where it is a rank's command and not a launcher's."""
+    kept = [sys.executable, "-m", "harness.keeper"]
+    if rank:
+        kept += ["--rank"]
+    if lifeline:
+        kept += ["--lifeline", lifeline]
+    if log_dir:
+        kept += ["--log-dir", str(log_dir)]
+    return [*kept, "--", *argv]

@@ -1,0 +1,221 @@
+"""`python -m harness.keeper -- COMMAND`: runs a command and lets nothing of it outlive the sweep.
+
+A keeper stands above the launcher and one above every rank, here and on other hosts. It holds a connection to the
+sweep, the lifeline. Whatever ends the sweep, kill -9 included, ends the connection: the kernel says so at once to
+keepers of the same host or of one that is reached; a host that is cut off or dead is noticed by TCP's keep-alive
+within 35 s. The keeper then kills everything below it, also what has made itself a session of its own, for it is a
+subreaper (prctl(2)): orphans become its children.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+CONNECT_TIMEOUT_S = 15
+GRACE_S = 3  # from a SIGTERM that is passed on to the SIGKILL
+RANK_NAMES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+SIZE_NAMES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+CANNOT_START = 127
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="harness.keeper", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--lifeline", help="host:port of the sweep")
+    parser.add_argument("--log-dir", type=Path, help="where rank<k>.log and rank<k>.end.json go")
+    parser.add_argument("--rank", action="store_true", help="this command is a rank's")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    argv = options.command[1:] if options.command[:1] == ["--"] else options.command
+    return keep(argv, lifeline=options.lifeline, log_dir=options.log_dir, rank=options.rank)
+
+
+def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: bool) -> int:
+    """Run `argv` to its end or the lifeline's; return its exit code, 128 + n where signal n ended it."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    number = first(os.environ, RANK_NAMES)
+    if rank:
+        os.environ["RINGSCOPE_RANK"] = number
+        os.environ["RINGSCOPE_SIZE"] = first(os.environ, SIZE_NAMES, "1")
+    line = None
+    if lifeline:
+        try:
+            line = connect(lifeline)
+        except OSError as error:
+            print(
+                f"ringscope: rank {number} on {socket.gethostname()} cannot reach the sweep at {lifeline}: {error}; "
+                "open that way for TCP, ranks need it to end with the sweep",
+                file=sys.stderr,
+            )
+            return CANNOT_START
+    wake = _wake_on_signals()
+    before = oom_kills()
+    child = _start(argv, log_dir / f"rank{number}.log" if rank and log_dir else None)
+    if child is None:
+        return CANNOT_START
+    code = _watch(child.pid, line, wake)
+    if rank and log_dir:
+        _write_end(log_dir / f"rank{number}.end.json", code, oom_kills() - before)
+    kill_below()
+    return 128 - code if code < 0 else code
+
+
+def first(environ: Mapping[str, str], names: tuple[str, ...], otherwise: str = "0") -> str:
+    """The value of the first of the variables that is set."""
+    return next((environ[name] for name in names if environ.get(name)), otherwise)
+
+
+def connect(lifeline: str) -> socket.socket:
+    """The lifeline, which notices within 35 s that its other end has gone without a word."""
+    host, _, port = lifeline.rpartition(":")
+    line = socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S)
+    line.settimeout(None)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+    return line
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for memory on this host since it started."""
+    try:
+        counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    except OSError:
+        return 0
+    return int(counters.get("oom_kill", 0))
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def _wake_on_signals() -> int:
+    """A file descriptor that becomes readable, a byte for each, when a child ends or this process is told to end."""
+    wake, write = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    return wake
+
+
+def _start(argv: list[str], log: Path | None) -> subprocess.Popen[bytes] | None:
+    output = None
+    try:
+        output = log.open("ab") if log else None
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # Should even the keeper be killed, its own child at least goes with it.
+            preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        )
+    except OSError as error:
+        print(f"ringscope: cannot start {argv[0]}: {error}", file=sys.stderr)
+        return None
+    finally:
+        if output:
+            output.close()
+
+
+def _watch(pid: int, line: socket.socket | None, wake: int) -> int:
+    """Until the child ends, or has been ended because the lifeline has or the keeper was told to; its exit code."""
+    deadline: float | None = None
+    while True:
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        watched: list[Any] = [wake, line] if line else [wake]
+        ready, _, _ = select.select(watched, [], [], timeout)
+        if line and line in ready and not _alive(line):
+            kill_below()
+            line = None
+        if wake in ready and set(os.read(wake, 512)) - {signal.SIGCHLD} and deadline is None:
+            os.kill(pid, signal.SIGTERM)
+            deadline = time.monotonic() + GRACE_S
+        code = _reap(pid)
+        if code is not None:
+            return code
+        if deadline is not None and time.monotonic() >= deadline:
+            kill_below()
+            deadline = time.monotonic() + GRACE_S
+
+
+def _alive(line: socket.socket) -> bool:
+    try:
+        return line.recv(64) != b""
+    except OSError:
+        return False
+
+
+def _reap(pid: int) -> int | None:
+    """Bury every child that has ended; the exit code (negative: signal) if `pid` is among them."""
+    found = None
+    while True:
+        try:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if ended == 0:
+            return found
+        if ended == pid:
+            found = os.waitstatus_to_exitcode(status)
+
+
+def kill_below() -> None:
+    """Kill every descendant until none is left: the orphans of the killed come up as children."""
+    import psutil
+
+    while True:
+        living = [process for process in psutil.Process().children(recursive=True) if _living(process)]
+        if not living:
+            return
+        for process in living:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        time.sleep(0.002)
+
+
+def _living(process: Any) -> bool:
+    import psutil
+
+    try:
+        return bool(process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD))
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _write_end(path: Path, code: int, killed_for_memory: int) -> None:
+    end = {
+        "exit_code": code if code >= 0 else None,
+        "signal": -code if code < 0 else None,
+        "oom_kills": killed_for_memory,
+        "max_rss_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+        "host": socket.gethostname(),
+    }
+    beside = path.with_name(f".{path.name}.writing")
+    try:
+        beside.write_text(json.dumps(end))
+        beside.replace(path)
+    except OSError as error:  # the record of an end is worth less than the end
+        print(f"ringscope: cannot write {path}: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""`horovodrun` with Gloo: Horovod's own launcher, no MPI needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .hosts import Host
+
+# How long horovodrun waits for every host's service; a host that is away must not cost the cell's whole limit.
+START_TIMEOUT_S = 45
+
+
+def argv(
+    rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
+) -> list[str]:
+    """horovodrun takes the ranks' environment from its own: `env` is not named again here."""
+    where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
+    return [
+        "horovodrun",
+        "--gloo",
+        "-np",
+        str(ranks),
+        "-H",
+        where,
+        "--start-timeout",
+        str(START_TIMEOUT_S),
+        *launcher_args,
+        *rank_argv,
+    ]

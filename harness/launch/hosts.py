@@ -1,0 +1,84 @@
+"""Where ranks may run: `--hosts a:4,b:4`, a host file, or a Slurm allocation."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiles.errors import RingscopeError
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host and how many ranks it takes."""
+
+    name: str
+    slots: int
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.slots}"
+
+
+def parse(text: str) -> tuple[Host, ...]:
+    """`a:4,b:4`; a name alone takes one rank."""
+    return tuple(_host(*part.strip().partition(":")[::2], whole=text) for part in text.split(",") if part.strip())
+
+
+def read(path: Path) -> tuple[Host, ...]:
+    """A host file: a host a line, `a slots=4` (Open MPI's form) or `a:4`; # begins a comment."""
+    try:
+        lines = [line.partition("#")[0].strip() for line in path.read_text().splitlines()]
+    except OSError as error:
+        raise RingscopeError(f"{path}: {error.strerror}; name a file with a host a line, such as: a slots=4") from error
+    hosts = []
+    for line in filter(None, lines):
+        match = re.fullmatch(r"(\S+?)(?::(\S+)|\s+slots\s*=\s*(\S+))?(?:\s+\S+\s*=\s*\S+)*", line)
+        if not match:
+            raise RingscopeError(f"{path}: cannot read the line {line!r}; write it as: a slots=4")
+        hosts.append(_host(match[1], match[2] or match[3] or "", whole=line))
+    if not hosts:
+        raise RingscopeError(f"{path}: no host in it; write a host a line, such as: a slots=4")
+    return tuple(hosts)
+
+
+def _host(name: str, slots: str, *, whole: str) -> Host:
+    # The name ends on ssh's and mpirun's command lines: one beginning with a dash would be an option there.
+    if not re.fullmatch(r"[A-Za-z0-9_\[][A-Za-z0-9_.\-\]]*", name):
+        raise RingscopeError(f"hosts: {name!r} in {whole!r} is no host name; write name:slots, as in a:4,b:4")
+    if slots and not (slots.isdigit() and int(slots) > 0):
+        raise RingscopeError(f"hosts: {slots!r} slots in {whole!r}; write name:slots, as in a:4,b:4")
+    return Host(name, int(slots or 1))
+
+
+def take(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
+    """The first of the hosts that together hold the ranks; the last one's slots cut to what is left."""
+    if not hosts:
+        return ()
+    taken: list[Host] = []
+    left = ranks
+    for host in hosts:
+        if left > 0:
+            taken.append(Host(host.name, min(host.slots, left)))
+            left -= host.slots
+    if left > 0:
+        raise RingscopeError(f"{ranks} ranks, but the hosts have {ranks - left} slots: {','.join(map(str, hosts))}")
+    return tuple(taken)
+
+
+def is_local(name: str) -> bool:
+    """Whether the name is this machine's."""
+    return name in ("localhost", "127.0.0.1", "::1", socket.gethostname(), socket.getfqdn())
+
+
+def slurm_slots(environ: Mapping[str, str]) -> list[int]:
+    """The ranks each node of the allocation takes, of `SLURM_TASKS_PER_NODE`, such as 4(x2),3 -> 4, 4, 3."""
+    slots: list[int] = []
+    for part in environ.get("SLURM_TASKS_PER_NODE", "1").split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if not match:
+            raise RingscopeError(f"SLURM_TASKS_PER_NODE is {part!r}, which is not Slurm's form; name the --hosts")
+        slots += [int(match[1])] * int(match[2] or 1)
+    return slots

@@ -1,0 +1,14 @@
+"""One process and no launcher: one rank, or a strategy that drives all GPUs from one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .hosts import Host
+
+
+def argv(
+    rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
+) -> list[str]:
+    """The rank's own command."""
+    return list(rank_argv)

@@ -1,0 +1,127 @@
+"""Launchers as pure functions: what is executed, and what of the environment reaches a rank."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import launch
+from harness.launch import hosts
+from harness.launch.environment import allowed
+from harness.launch.hosts import Host
+from profiles.errors import RingscopeError
+
+RANK = ["python", "train.py"]
+
+
+def after(argv: list[str], name: str) -> str:
+    return argv[argv.index(name) + 1]
+
+
+def rank_part(argv: list[str]) -> list[str]:
+    return argv[argv.index("--", argv.index("harness.keeper")) + 1 :]
+
+
+def test_horovodrun_starts_every_rank_here_when_no_host_is_named() -> None:
+    job = launch.command(RANK, ranks=2, launcher="horovodrun", environ={})
+    assert job.argv[0] == "horovodrun"
+    assert (after(job.argv, "-np"), after(job.argv, "-H")) == ("2", "localhost:2")
+    assert rank_part(job.argv) == RANK
+
+
+def test_hosts_are_filled_in_order_and_no_further_host_is_touched() -> None:
+    named = hosts.parse("a:4,b:4,c:4")
+    job = launch.command(RANK, ranks=6, launcher="horovodrun", environ={}, hosts=named)
+    assert after(job.argv, "-H") == "a:4,b:2"
+
+
+def test_too_few_slots_is_said_with_both_numbers() -> None:
+    with pytest.raises(RingscopeError, match="8 ranks, but the hosts have 6 slots"):
+        launch.command(RANK, ranks=8, launcher="mpirun", environ={}, hosts=hosts.parse("a:4,b:2"))
+
+
+def test_mpirun_names_each_variable_but_slurms_own() -> None:
+    job = launch.command(RANK, ranks=2, launcher="mpirun", environ={"HOME": "/h", "SLURM_JOB_ID": "7"})
+    passed = {job.argv[i + 1] for i, part in enumerate(job.argv) if part == "-x"}
+    assert "HOME" in passed and "SLURM_JOB_ID" not in passed
+    assert passed == {name for name in job.env if not name.startswith("SLURM_")}
+
+
+def test_a_single_process_has_no_launcher() -> None:
+    job = launch.command(RANK, ranks=1, launcher="single", environ={})
+    assert job.argv[:3] == [sys.executable, "-m", "harness.keeper"]
+
+
+def test_a_recorder_stands_between_the_keeper_and_the_rank() -> None:
+    prefix = ["nsys", "profile", "-o", "out.%q{RINGSCOPE_RANK}"]
+    job = launch.command(RANK, ranks=1, launcher="single", environ={}, prefix=prefix)
+    assert rank_part(job.argv) == [*prefix, *RANK]
+
+
+def test_an_unknown_launcher_names_those_there_are() -> None:
+    with pytest.raises(RingscopeError, match="horovodrun, mpirun, slurm, single"):
+        launch.command(RANK, ranks=1, launcher="pdsh", environ={})
+
+
+def test_no_secret_and_no_stranger_reaches_a_rank() -> None:
+    environ = {
+        "PATH": "/bin",
+        "NCCL_DEBUG": "INFO",
+        "HOROVOD_FUSION_THRESHOLD": "1",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "GITHUB_TOKEN": "x",
+        "TF_API_KEY": "x",
+        "SOMETHING_ELSE": "x",
+    }
+    env = allowed(environ)
+    assert {"PATH", "NCCL_DEBUG", "HOROVOD_FUSION_THRESHOLD"} <= env.keys()
+    assert "x" not in env.values()
+
+
+def test_a_launch_under_a_launcher_does_not_inherit_its_rank() -> None:
+    env = allowed(
+        {"HOROVOD_RANK": "1", "OMPI_COMM_WORLD_RANK": "1", "HOROVOD_GLOO_IFACE": "lo", "HOROVOD_LOG_LEVEL": "info"}
+    )
+    assert "HOROVOD_LOG_LEVEL" in env
+    assert not {"HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "HOROVOD_GLOO_IFACE"} & env.keys()
+
+
+def test_ranks_find_this_package() -> None:
+    root = str(Path(launch.__file__).parents[2])
+    assert root in allowed({"PYTHONPATH": "/mine"})["PYTHONPATH"].split(":")
+    assert "/mine" in allowed({"PYTHONPATH": "/mine"})["PYTHONPATH"].split(":")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a:4,b:2", (Host("a", 4), Host("b", 2))),
+        ("a", (Host("a", 1),)),
+        (" a:1 , 10.0.0.2:8 ", (Host("a", 1), Host("10.0.0.2", 8))),
+    ],
+)
+def test_hosts_are_read_from_the_command_line(text: str, expected: tuple[Host, ...]) -> None:
+    assert hosts.parse(text) == expected
+
+
+@pytest.mark.parametrize("text", ["a:x", "a:0", "-oProxyCommand=sh:1", "a b:1", ":4"])
+def test_a_host_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(RingscopeError, match="hosts:"):
+        hosts.parse(text)
+
+
+def test_a_host_file_may_be_open_mpis_or_horovods(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("# ours\na slots=4 max_slots=8\nb:2  # with a word\n\nc\n")
+    assert hosts.read(path) == (Host("a", 4), Host("b", 2), Host("c", 1))
+
+
+def test_a_missing_host_file_says_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(RingscopeError, match="a slots=4"):
+        hosts.read(tmp_path / "nowhere")
+
+
+def test_slurms_tasks_per_node_are_unfolded() -> None:
+    assert hosts.slurm_slots({"SLURM_TASKS_PER_NODE": "4(x2),3"}) == [4, 4, 3]
