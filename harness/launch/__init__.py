@@ -1,6 +1,6 @@
 """A command for every rank -> one argument vector and environment that starts them all. Pure functions, no process.
 
-Each rank's command is wrapped in a keeper (harness/keeper.py), which ends the rank when the sweep ends, however that is.
+Each rank's command is wrapped in a keeper (harness/keeper.py), which ends the rank when the sweep ends in any way.
 """
 
 from __future__ import annotations
