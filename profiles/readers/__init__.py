@@ -30,7 +30,9 @@ Read = Callable[[Path], Timeline]
 
 def formats() -> list[tuple[Detects, Read]]:
     """The readers in the order they are asked; imported only when something is read."""
-    modules: tuple[ModuleType, ...] = ()
+    from . import nvprof_csv
+
+    modules: tuple[ModuleType, ...] = (nvprof_csv,)
     return [(module.detects, module.read) for module in modules]
 
 
