@@ -1,0 +1,88 @@
+"""The one place that turns a number into text, with its unit. Unknown is "n/a", with the reason where one is known.
+
+Every view uses these, so that the terminal, the page and the Markdown of one run show the same digits.
+"""
+
+from __future__ import annotations
+
+UNKNOWN = "n/a"
+_TIME = (("ns", 1), ("µs", 10**3), ("ms", 10**6), ("s", 10**9))
+_SIZE = (("B", 1), ("kB", 10**3), ("MB", 10**6), ("GB", 10**9), ("TB", 10**12))
+
+
+def duration(ns: int | float | None, why: str = "") -> str:
+    """A time in ns to four digits: `4.712 ms`."""
+    return unknown(why) if ns is None else _scaled(ns, _TIME, digits=4)
+
+
+def size(count: int | float | None, why: str = "") -> str:
+    """Bytes to three digits, decimal units (GB is 1e9 bytes): `77.1 MB`."""
+    return unknown(why) if count is None else _scaled(count, _SIZE, digits=3)
+
+
+def share(part: float | None, why: str = "") -> str:
+    """A share of 1 as percent with one decimal; what is there but rounds to nothing is `<0.1 %`."""
+    if part is None:
+        return unknown(why)
+    if 0 < abs(part) < 0.0005:
+        return "<0.1 %" if part > 0 else ">-0.1 %"
+    return "0 %" if part == 0 else f"{100 * part:.1f} %"
+
+
+def share_of(part_ns: int | None, whole_ns: int | None, why: str = "") -> str:
+    """`share` of one time in another; unknown where either is, or the whole is 0."""
+    return unknown(why) if part_ns is None or not whole_ns else share(part_ns / whole_ns)
+
+
+def gain(ratio_less_one: float | None, why: str = "") -> str:
+    """A throughput ratio minus 1: `+12.3 %`; from 100 % on as a factor, `6.7 x`."""
+    if ratio_less_one is None:
+        return unknown(why)
+    if ratio_less_one >= 1:
+        return f"{1 + ratio_less_one:.1f} x"
+    return f"{100 * ratio_less_one:+.1f} %"
+
+
+def count(number: int | None, why: str = "") -> str:
+    """A whole number with thousands apart: `45,678`."""
+    return unknown(why) if number is None else f"{number:,}"
+
+
+def per_s(rate: float | None, what: str = "samples", why: str = "") -> str:
+    """A throughput: `4,453 samples/s`, with decimals only below 100."""
+    if rate is None:
+        return unknown(why)
+    digits = 0 if abs(rate) >= 100 else 1 if abs(rate) >= 10 else 2
+    return f"{rate:,.{digits}f} {what}/s"
+
+
+def gb_per_s(rate: float | None, why: str = "") -> str:
+    """Bandwidth to three digits: `9.87 GB/s`."""
+    return unknown(why) if rate is None else f"{_significant(rate, 3)} GB/s"
+
+
+def factor(ratio: float | None, why: str = "") -> str:
+    """A speed-up: `3.71 x`."""
+    return unknown(why) if ratio is None else f"{ratio:.2f} x"
+
+
+def unknown(why: str = "") -> str:
+    return f"{UNKNOWN} ({why})" if why else UNKNOWN
+
+
+def _scaled(value: int | float, units: tuple[tuple[str, int], ...], *, digits: int) -> str:
+    """In the largest unit that leaves at least 1, after rounding (999,960 ns are 1.000 ms, not 1000 µs)."""
+    magnitude = abs(value)
+    for unit, scale in reversed(units):
+        if scale == 1 or float(f"{magnitude / scale:.{digits}g}") >= 1:
+            text = _significant(value / scale, digits) if scale > 1 else f"{value:.{digits}g}"
+            return f"{text} {unit}"
+    raise AssertionError("the smallest unit takes everything")
+
+
+def _significant(value: float, digits: int) -> str:
+    """`digits` significant digits, trailing zeros kept, never an exponent."""
+    if value == 0:
+        return "0"
+    whole = len(str(int(float(f"{abs(value):.{digits}g}")))) if abs(value) >= 1 else 1
+    return f"{value:.{max(0, digits - whole)}f}"

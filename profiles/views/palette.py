@@ -1,0 +1,43 @@
+"""A name and a colour for every owner of a nanosecond: the same in the terminal, the page, the charts and Perfetto.
+
+Work is cool, copies are amber and green, idle is warm and drawn hatched where a view can.
+All stay apart under colour blindness (a test measures it), and no view tells anything by colour alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`label` fits a legend, `colour` is #rrggbb, `meaning` is one sentence for who reads it the first time."""
+
+    label: str
+    colour: str
+    meaning: str
+
+    @property
+    def rgb(self) -> tuple[int, int, int]:
+        return int(self.colour[1:3], 16), int(self.colour[3:5], 16), int(self.colour[5:7], 16)
+
+
+OWNERS: Final = {
+    "compute": Look("compute", "#2574e1", "A kernel that is not a collective is running."),
+    "collective": Look("collective", "#7a3fb0", "An all-reduce or its like runs and no compute hides it."),
+    "h2d": Look("copy to GPU", "#cf7a14", "A host-to-device copy runs and nothing hides it."),
+    "d2h": Look("copy to host", "#b2c61f", "A device-to-host copy runs and nothing hides it."),
+    "p2p": Look("copy GPU to GPU", "#44b4e6", "A copy between GPUs runs and nothing hides it."),
+    "d2d": Look("copy on GPU", "#2e6f59", "A copy within the GPU runs and nothing hides it."),
+    "memset": Look("memset", "#8a8090", "Memory is being set and nothing hides it."),
+    "idle_feed": Look("idle: feed", "#c9261a", "The GPU waits for its next batch, not yet sent."),
+    "idle_sync": Look("idle: sync", "#ee8f98", "The host waited for the GPU before it gave it more to do."),
+    "idle_launch": Look("idle: launch", "#7a2420", "The host had not yet launched the next operation."),
+    "idle_turnaround": Look("idle: turnaround", "#e6d68a", "The GPU hands over from one kernel to the next."),
+    "idle_wait": Look("idle: wait", "#451970", "Launched, but waiting for an event, a stream or a peer."),
+    "idle_unknown": Look("idle: unknown", "#c3ccd4", "Idle, and the recording does not tell why."),
+}
+
+GOOD: Final = "#1a7f4b"
+BAD: Final = "#c1121f"
