@@ -1,1 +1,76 @@
-"""Models by name."""
+"""Name -> Keras model and what its batches look like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a model eats: one sample's shape, and integer labels below `classes` (1: a yes-or-no answer, 0 or 1)."""
+
+    input_shape: tuple[int, ...]
+    classes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a model is built: `harness.models.<module>.<function>(spec) -> (input tensor -> logits)`."""
+
+    module: str
+    function: str
+    spec: Spec
+    cudnn_rnn: bool = False  # on a GPU its cell is cuDNN's, which XLA cannot compile
+
+
+MODELS = {
+    "mlp": Entry("dense", "mlp", Spec((256,), 10)),
+    "dense41m": Entry("dense", "dense41m", Spec((8000,), 1)),
+    "cnn_cifar": Entry("images", "cnn_cifar", Spec((32, 32, 3), 10)),
+    "resnet50": Entry("images", "resnet50", Spec((224, 224, 3), 1000)),
+    "inception3": Entry("images", "inception3", Spec((299, 299, 3), 1000)),
+    "vgg16": Entry("images", "vgg16", Spec((224, 224, 3), 1000)),
+    "lstm": Entry("recurrent", "lstm", Spec((128, 64), 10), cudnn_rnn=True),
+    "lstm_generic": Entry("recurrent", "lstm_generic", Spec((128, 64), 10)),
+    "gru": Entry("recurrent", "gru", Spec((128, 64), 10), cudnn_rnn=True),
+    "gru_generic": Entry("recurrent", "gru_generic", Spec((128, 64), 10)),
+}
+INPUT_DTYPES = ("float32", "uint8")
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
+
+def build(name: str, *, input_dtype: str = "float32", precision: str = "float32", seed: int = 0) -> Any:
+    """A built, uncompiled Keras model with float32 logits; equal arguments give equal weights.
+
+    uint8 input is scaled to -1..1 inside the model, so that a quarter of the bytes cross the bus.
+    """
+    import importlib
+
+    import keras
+
+    entry = MODELS[name]
+    keras.utils.set_random_seed(seed)
+    keras.mixed_precision.set_dtype_policy(precision)
+    inputs = keras.Input(entry.spec.input_shape, dtype=input_dtype)
+    scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0)(inputs) if input_dtype == "uint8" else inputs
+    body = getattr(importlib.import_module(f"harness.models.{entry.module}"), entry.function)
+    features = body(scaled, entry.spec)
+    logits = keras.layers.Dense(entry.spec.classes, dtype="float32", name="logits")(features)
+    return keras.Model(inputs, logits, name=name)
+
+
+def compile_model(model: Any, spec: Spec, *, optimizer: Any | None = None) -> None:
+    """Compile with the loss that fits the spec; SGD with momentum unless given another optimizer."""
+    import keras
+
+    loss = (
+        keras.losses.BinaryCrossentropy(from_logits=True)
+        if spec.classes == 1
+        else keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    model.compile(
+        optimizer=optimizer or keras.optimizers.SGD(0.01, momentum=0.9),
+        loss=loss,
+        jit_compile=False,
+    )

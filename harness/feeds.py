@@ -1,0 +1,76 @@
+"""How a batch reaches the device: one function per feed.
+
+    feed(source: Source, device: str) -> Iterator[tuple[x, y]]
+
+It yields for ever batches of `source.batch` samples. x: (batch, *spec.input_shape) of `source.dtype`; y: (batch,) of
+int32; as NumPy arrays or tensors, wherever the feed leaves them. `device` is TensorFlow's name, "/GPU:0" or "/CPU:0".
+The time `next` takes is the step's wait for input. Name the function in FEEDS and every cell and test knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import tensorflow as tf
+
+from .sources import Source
+
+Batch = tuple[Any, Any]
+
+
+def numpy(source: Source, device: str) -> Iterator[Batch]:
+    """NumPy arrays handed to the step as they are: TensorFlow copies them on the host, then to the device."""
+    return source.arrays()
+
+
+def host(source: Source, device: str) -> Iterator[Batch]:
+    """tf.data without prefetching: the batch is made while the step waits for it."""
+    return iter(source.dataset())
+
+
+def prefetch(source: Source, device: str) -> Iterator[Batch]:
+    """tf.data, prefetched in host memory: making a batch overlaps with training, its copy to the device does not."""
+    return iter(source.dataset().prefetch(tf.data.AUTOTUNE))
+
+
+def prefetch_to_device(source: Source, device: str) -> Iterator[Batch]:
+    """tf.data, prefetched in the device's memory: TensorFlow copies batches ahead of the steps."""
+    return iter(source.dataset().apply(tf.data.experimental.prefetch_to_device(device, buffer_size=2)))
+
+
+def staging(source: Source, device: str) -> Iterator[Batch]:
+    """A double buffer on the device, as TensorFlow 1's StagingArea made: batch i + 1 is copied while step i runs."""
+    batches = iter(source.dataset().prefetch(tf.data.AUTOTUNE))
+
+    def stage() -> Batch:
+        x, y = next(batches)
+        with tf.device(device):
+            return tf.identity(x), tf.identity(y)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="staging") as copier:
+        staged = copier.submit(stage)
+        while True:
+            batch = staged.result()
+            staged = copier.submit(stage)
+            yield batch
+
+
+def resident(source: Source, device: str) -> Iterator[Batch]:
+    """One batch, on the device from the start: no feed at all, the upper bound for the others."""
+    x, y = next(source.arrays())
+    with tf.device(device):
+        batch = tf.identity(tf.constant(x)), tf.identity(tf.constant(y))
+    while True:
+        yield batch
+
+
+FEEDS: dict[str, Callable[[Source, str], Iterator[Batch]]] = {
+    "numpy": numpy,
+    "host": host,
+    "prefetch": prefetch,
+    "device": prefetch_to_device,
+    "staging": staging,
+    "resident": resident,
+}

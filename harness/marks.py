@@ -1,0 +1,65 @@
+"""NVTX ranges of domain `ringscope`, and the profiler's start and stop.
+
+`step N`, `wait input` and `rank k of n` let a recording tell waiting for data from Python's own time. Without a
+profiler attached nvtx hands out a domain whose calls do nothing, so the marks are free.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+DOMAIN = "ringscope"
+
+
+class NvtxMarks:
+    """Ranges on the calling thread; `step` carries the step's number, which starts at 0 with the warm-up's first."""
+
+    def __init__(self) -> None:
+        import nvtx
+
+        self._domain = nvtx.get_domain(DOMAIN)
+        self._wait = self._domain.get_event_attributes(message="wait input")
+
+    def step(self, number: int) -> AbstractContextManager[None]:
+        return self._range(self._domain.get_event_attributes(message=f"step {number}"))
+
+    def wait_input(self) -> AbstractContextManager[None]:
+        return self._range(self._wait)
+
+    def rank(self, rank: int, size: int) -> None:
+        """Tell the recording whose it is: written once the profiler has started, else it is not recorded."""
+        with self._range(self._domain.get_event_attributes(message=f"rank {rank} of {size}")):
+            pass
+
+    @contextmanager
+    def _range(self, attributes: object) -> Iterator[None]:
+        self._domain.push_range(attributes)
+        try:
+            yield
+        finally:
+            self._domain.pop_range()
+
+
+@contextmanager
+def cuda_profiler(local_rank: int) -> Iterator[None]:
+    """Open the capture range of `nsys profile -c cudaProfilerApi` and of `nvprof --profile-from-start off`."""
+    cudart = _cudart()
+    if cudart is not None:
+        # Without it the runtime would make a context on GPU 0 for every rank.
+        cudart.cudaSetDevice(local_rank)
+        cudart.cudaProfilerStart()
+    try:
+        yield
+    finally:
+        if cudart is not None:
+            cudart.cudaProfilerStop()
+
+
+def _cudart() -> ctypes.CDLL | None:
+    """The CUDA runtime that TensorFlow has loaded into this process, None where it has not."""
+    maps = Path("/proc/self/maps").read_text() if Path("/proc/self/maps").exists() else ""
+    loaded = {line.split()[-1] for line in maps.splitlines() if "/libcudart.so" in line}
+    return ctypes.CDLL(sorted(loaded)[0]) if loaded else None

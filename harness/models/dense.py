@@ -1,0 +1,22 @@
+"""Dense networks: a small one, and one of 41 million parameters that is nearly all gradient traffic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from . import Spec
+
+
+def mlp(x: Any, spec: Spec) -> Any:
+    for units in (256, 128):
+        x = keras.layers.Dense(units, activation="relu")(x)
+    return x
+
+
+def dense41m(x: Any, spec: Spec) -> Any:
+    """8000-4000-2000-500-300-1: 41,157,101 parameters, some 2 flops a byte of gradient and sample."""
+    for units in (4000, 2000, 500, 300):
+        x = keras.layers.Dense(units, activation="relu")(x)
+    return x

@@ -1,0 +1,40 @@
+"""Image classifiers: a small network for 32x32 pictures, and the usual three of the scaling literature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from . import Spec
+
+
+def cnn_cifar(x: Any, spec: Spec) -> Any:
+    """Three pairs of 3x3 convolutions with batch normalisation and dropout (VGG's pattern at CIFAR's size)."""
+    for filters, dropout in ((32, 0.2), (64, 0.3), (128, 0.4)):
+        for _ in range(2):
+            x = keras.layers.Conv2D(filters, 3, padding="same", use_bias=False)(x)
+            x = keras.layers.BatchNormalization()(x)
+            x = keras.layers.Activation("relu")(x)
+        x = keras.layers.MaxPooling2D()(x)
+        x = keras.layers.Dropout(dropout)(x)
+    return keras.layers.Flatten()(x)
+
+
+def resnet50(x: Any, spec: Spec) -> Any:
+    body = keras.applications.ResNet50(include_top=False, weights=None, input_shape=spec.input_shape, pooling="avg")
+    return body(x)
+
+
+def inception3(x: Any, spec: Spec) -> Any:
+    body = keras.applications.InceptionV3(include_top=False, weights=None, input_shape=spec.input_shape, pooling="avg")
+    return body(x)
+
+
+def vgg16(x: Any, spec: Spec) -> Any:
+    """VGG16 with its two wide dense layers: 138 million parameters, of which they hold 120 million."""
+    body = keras.applications.VGG16(include_top=False, weights=None, input_shape=spec.input_shape)
+    x = keras.layers.Flatten()(body(x))
+    for _ in range(2):
+        x = keras.layers.Dense(4096, activation="relu")(x)
+    return x

@@ -1,0 +1,27 @@
+"""Recurrent classifiers, each with the cell cuDNN can run and with the generic one, a loop of small kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from . import Spec
+
+UNITS = 256
+
+
+def lstm(x: Any, spec: Spec) -> Any:
+    return keras.layers.LSTM(UNITS, use_cudnn="auto")(x)
+
+
+def lstm_generic(x: Any, spec: Spec) -> Any:
+    return keras.layers.LSTM(UNITS, use_cudnn=False)(x)
+
+
+def gru(x: Any, spec: Spec) -> Any:
+    return keras.layers.GRU(UNITS, use_cudnn="auto")(x)
+
+
+def gru_generic(x: Any, spec: Spec) -> Any:
+    return keras.layers.GRU(UNITS, use_cudnn=False)(x)

@@ -1,0 +1,320 @@
+"""The collective seam: Keras 3 models that really train together under Horovod 0.28.1.
+
+    from harness import ring; ring.init()     # first, before TensorFlow touches a GPU
+    model.compile(...)
+    ring.distribute(model)                    # then model.fit(...) as before, under horovodrun or mpirun
+
+Why it is needed: Horovod's own `horovod.keras` wraps methods that Keras 3 no longer calls, so it trains without an
+error and never reduces a gradient (horovod#4290). Here the gradients are averaged in the optimizer's `apply`, or,
+compiled, between two XLA programs, because XLA has no kernel for Horovod's operations.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import tensorflow as tf
+
+try:
+    import horovod.tensorflow as hvd
+except ImportError as error:
+    raise RingscopeError(
+        f"Horovod is not installed or does not load ({error}); `python scripts/build_horovod.py` builds it: the release"
+        " on PyPI needs three edits before today's TensorFlow takes it"
+    ) from error
+
+STEPS = ("fit", "compiled")
+COMPRESSIONS = ("none", "fp16", "bf16")
+
+
+def init(*, pin: bool = True) -> None:
+    """Start Horovod, give this process one GPU and its share of the host's cores; before TensorFlow is first used.
+
+    pin: False leaves all GPUs to this process.
+
+    Raises RingscopeError where there are fewer GPUs than local ranks, or TensorFlow has already taken all of them.
+    """
+    if hvd.is_initialized():
+        return
+    hvd.init()
+    gpus = tf.config.list_physical_devices("GPU")
+    try:
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        if gpus and pin:
+            # A launcher that already shows each process one GPU leaves nothing to choose.
+            mine = 0 if len(gpus) == 1 and _one_gpu_each() else hvd.local_rank()
+            if mine >= len(gpus):
+                raise RingscopeError(
+                    f"{hvd.local_size()} ranks on this host but {len(gpus)} GPUs; start at most {len(gpus)} ranks here"
+                )
+            tf.config.set_visible_devices(gpus[mine], "GPU")
+        # Else each of N local ranks starts a thread for every core (horovod#2295).
+        tf.config.threading.set_intra_op_parallelism_threads(threads())
+        tf.config.threading.set_inter_op_parallelism_threads(max(2, threads()))
+    except RuntimeError as error:
+        raise RingscopeError(
+            "TensorFlow was used before ring.init(); make ring.init() the script's first line"
+        ) from error
+
+
+def _one_gpu_each() -> bool:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return bool(visible) and "," not in visible
+
+
+def threads() -> int:
+    """The cores this process may use, divided by the ranks of this host."""
+    return max(1, len(os.sched_getaffinity(0)) // int(hvd.local_size()))
+
+
+def rank() -> int:
+    return int(hvd.rank())
+
+
+def size() -> int:
+    return int(hvd.size())
+
+
+def local_rank() -> int:
+    return int(hvd.local_rank())
+
+
+def distribute(
+    model: Any,
+    *,
+    step: str = "fit",
+    compression: str = "none",
+    aggregate: int = 1,
+    groups: int = 1,
+    scale_learning_rate: bool = False,
+    warmup_steps: int = 0,
+    reduce: bool = True,
+) -> Any:
+    """Make a compiled Keras model train with its copies on the other ranks; returns the model.
+
+    step: `fit` averages gradients inside the optimizer's `apply`; `compiled` compiles forward + backward and the update
+        by XLA and averages between them (faster on GPUs; no cuDNN RNN cells).
+    compression: what the gradients travel as: `none`, `fp16`, `bf16` (summed in float32).
+    aggregate: local steps whose gradients are averaged before they are exchanged and applied.
+    groups: split the gradients in so many exchanges; those of the last layers leave while the backward pass still runs.
+    scale_learning_rate: multiply the rate by the number of ranks, reached linearly over `warmup_steps` steps
+        (Goyal et al. 2017, arXiv:1706.02677).
+    reduce: False trains every rank alone: the upper bound without communication.
+    """
+    from . import fit
+
+    _check(model, step, compression)
+    init()
+    if scale_learning_rate:
+        _scale_learning_rate(model.optimizer, warmup_steps)
+    exchange: Callable[[Sequence[Any]], list[Any]] = (
+        partial(average_gradients, compression=compression, groups=groups) if reduce else list
+    )
+    # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
+    model.jit_compile = False
+    if step == "compiled":
+        _compile_halves(model, exchange, aggregate)
+    else:
+        _reduce_in_apply(model.optimizer, exchange, aggregate)
+    model.train_function = None
+    model._ringscope_step = step
+    if reduce:
+        fit.distribute_fit(model)
+    return model
+
+
+def _check(model: Any, step: str, compression: str) -> None:
+    if getattr(model, "optimizer", None) is None:
+        raise RingscopeError("ring.distribute(model) wants a compiled model; call model.compile(...) first")
+    if getattr(model, "_ringscope_step", None):
+        raise RingscopeError("this model is distributed already; call ring.distribute(model) once")
+    for value, known in ((step, STEPS), (compression, COMPRESSIONS)):
+        if value not in known:
+            raise RingscopeError(f"{value!r} is none of {', '.join(known)}")
+
+
+#
+# Gradients
+#
+
+
+def average_gradients(gradients: Sequence[Any], *, compression: str = "none", groups: int = 1) -> list[Any]:
+    """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse (rows are gathered)."""
+    averaged = list(gradients)
+    if size() == 1:
+        return averaged
+    dense = [i for i, g in enumerate(averaged) if g is not None and not isinstance(g, tf.IndexedSlices)]
+    for part in _consecutive_groups(dense, groups):
+        values = [averaged[i] for i in part]
+        if compression == "bf16":
+            results = _average_as_bfloat16(values)
+        else:
+            codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
+            results = hvd.grouped_allreduce(values, op=hvd.Average, compression=codec)
+        for i, value in zip(part, results, strict=True):
+            averaged[i] = value
+    for i, gradient in enumerate(gradients):
+        # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
+        if isinstance(gradient, tf.IndexedSlices):
+            averaged[i] = hvd.allreduce(gradient, op=hvd.Average)
+    return averaged
+
+
+def _consecutive_groups(items: list[int], groups: int) -> list[list[int]]:
+    groups = max(1, min(groups, len(items)))
+    bounds = [len(items) * i // groups for i in range(groups + 1)]
+    parts = [items[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [part for part in reversed(parts) if part]
+
+
+def _average_as_bfloat16(values: list[Any]) -> list[Any]:
+    """Average in half the bytes. Horovod cannot sum bfloat16, so each rank sums one share of all in float32.
+
+    All-to-all of the shares, then all-gather of the averages: a ring all-reduce's traffic, with one rounding each way.
+    """
+    flat = tf.concat([tf.reshape(tf.cast(value, tf.bfloat16), [-1]) for value in values], axis=0)
+    count = tf.size(flat)
+    flat = tf.pad(flat, [[0, -count % size()]])
+    shares = tf.bitcast(hvd.alltoall(tf.bitcast(flat, tf.uint16)), tf.bfloat16)
+    mean = tf.reduce_mean(tf.cast(tf.reshape(shares, [size(), -1]), tf.float32), axis=0)
+    everyone = tf.bitcast(hvd.allgather(tf.bitcast(tf.cast(mean, tf.bfloat16), tf.uint16)), tf.bfloat16)
+    parts = tf.split(everyone[:count], [tf.size(value) for value in values], num=len(values))
+    return [tf.cast(tf.reshape(part, tf.shape(value)), value.dtype) for part, value in zip(parts, values, strict=True)]
+
+
+def _reduce_in_apply(optimizer: Any, exchange: Callable[[Sequence[Any]], list[Any]], aggregate: int) -> None:
+    """Shadow the optimizer's `apply`. With float16 that is the loss-scaling optimizer's: an overflow on one rank is
+    then an overflow on all, and all of them skip the step and halve the scale together."""
+    apply = optimizer.apply
+
+    def update(gradients: Sequence[Any], variables: Any) -> None:
+        apply(exchange(gradients), variables)
+
+    wrapped = _aggregated(update, aggregate) if aggregate > 1 else update
+    optimizer.apply = lambda grads, trainable_variables=None: wrapped(list(grads), trainable_variables)
+
+
+def _compile_halves(model: Any, exchange: Callable[[Sequence[Any]], list[Any]], aggregate: int) -> None:
+    """Replace `train_step` by two XLA programs with the exchange between them.
+
+    The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
+    """
+    optimizer, train_step, apply = model.optimizer, model.train_step, model.optimizer.apply
+    caught: list[tuple[list[Any], list[Any]]] = []
+
+    def catch(grads: Any, trainable_variables: Any = None) -> None:
+        caught.append((list(grads), list(trainable_variables or model.trainable_variables)))
+
+    @tf.function(jit_compile=True, reduce_retracing=True)
+    def forward_backward(data: Any) -> tuple[Any, list[Any]]:
+        caught.clear()
+        optimizer.apply = catch
+        try:
+            logs = train_step(data)
+        finally:
+            optimizer.apply = apply
+        if len(caught) != 1:
+            raise RingscopeError(f"the train step applies gradients {len(caught)} times; `compiled` wants exactly once")
+        return logs, caught[0][0]
+
+    def update(gradients: Sequence[Any], variables: Any) -> None:
+        program = tf.function(lambda grads: apply(grads, variables), jit_compile=True)
+        program(exchange(gradients))
+
+    wrapped = _aggregated(update, aggregate) if aggregate > 1 else update
+
+    def step(data: Any) -> Any:
+        logs, gradients = forward_backward(data)
+        wrapped(gradients, caught[0][1])
+        return logs
+
+    model.train_step = step
+
+
+def _aggregated(update: Callable[[Sequence[Any], Any], None], every: int) -> Callable[[Sequence[Any], Any], None]:
+    """`update` with the mean of the last `every` calls' gradients, once in so many calls; sparse ones become dense."""
+    state: dict[str, Any] = {}
+
+    def add(gradients: Sequence[Any], variables: Any) -> None:
+        if not state:
+            with tf.init_scope():
+                state["calls"] = tf.Variable(0, dtype=tf.int64, trainable=False)
+                state["sums"] = [None if g is None else tf.Variable(tf.zeros(g.shape, g.dtype)) for g in gradients]
+        for total, gradient in zip(state["sums"], gradients, strict=True):
+            if total is not None:
+                total.assign_add(tf.convert_to_tensor(gradient))
+
+        def flush() -> None:
+            update([None if total is None else total / every for total in state["sums"]], variables)
+            for total in state["sums"]:
+                if total is not None:
+                    total.assign(tf.zeros_like(total))
+
+        # Every rank counts the same calls, so all take the same branch and the exchange inside it matches.
+        tf.cond(state["calls"].assign_add(1) % every == 0, flush, lambda: None)
+
+    return add
+
+
+def _scale_learning_rate(optimizer: Any, warmup_steps: int) -> None:
+    from keras.optimizers import schedules
+
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if isinstance(inner._learning_rate, schedules.LearningRateSchedule):
+        raise RingscopeError("the learning rate is a schedule already; multiply it by ring.size() where you build it")
+    rate = float(inner.learning_rate)
+    optimizer.learning_rate = (
+        schedules.PolynomialDecay(rate, warmup_steps, end_learning_rate=rate * size(), power=1.0)
+        if warmup_steps
+        else rate * size()
+    )
+
+
+#
+# State that must agree before, and statistics that must agree after
+#
+
+
+def broadcast(model: Any) -> None:
+    """Give every rank rank 0's weights and optimizer state; the model and its optimizer must be built.
+
+    Before the first step: Horovod's own callback does it after the first batch, which trains something else.
+    Random generators (dropout) are set apart by rank, else all ranks would drop the same units.
+    """
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    variables = {id(v): v for v in (*model.variables, *model.optimizer.variables)}.values()
+    hvd.broadcast_variables([v.value for v in variables], root_rank=0)
+    for variable in model.variables:
+        if variable.path.endswith("seed_generator_state"):
+            variable.assign(variable.value + tf.constant([rank(), 0], variable.value.dtype))
+
+
+def average_statistics(model: Any) -> None:
+    """Average moving statistics (batch normalisation's) over ranks; weights that agree everywhere keep their bits."""
+    values = [v.value for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
+    variables = [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
+    if not values or size() == 1:
+        return
+    lowest, highest, mean = (
+        hvd.grouped_allreduce([tf.convert_to_tensor(v) for v in values], op=op, name=f"statistics_{name}")
+        for name, op in (("min", hvd.Min), ("max", hvd.Max), ("mean", hvd.Average))
+    )
+    for variable, low, high, average in zip(variables, lowest, highest, mean, strict=True):
+        variable.assign(tf.where(low == high, low, average))
+
+
+def average_logs(logs: dict[str, Any]) -> None:
+    """Replace each number in `logs` by its mean over ranks, in place."""
+    names = sorted(logs)
+    if not names or size() == 1:
+        return
+    mean = hvd.allreduce(tf.constant([float(logs[n]) for n in names], tf.float64), op=hvd.Average, name="logs").numpy()
+    logs.update({name: float(value) for name, value in zip(names, mean, strict=True)})

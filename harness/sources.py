@@ -1,0 +1,153 @@
+"""Where samples come from: synthetic ones by seed, or a directory of TFRecords.
+
+The joined batch of N ranks is the batch of one rank with N times the samples: sample j of step i on rank r is number
+(i * N + r) * batch + j, whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from profiles.errors import RingscopeError
+
+from .models import Spec
+
+POOL_BYTES = 128 * 1024**2
+
+
+class Source(Protocol):
+    """Endless batches of this rank. `arrays` makes NumPy ones, `dataset` the same through tf.data, not prefetched."""
+
+    batch: int
+    dtype: str
+
+    def arrays(self) -> Iterator[tuple[Any, Any]]: ...
+
+    def dataset(self) -> Any: ...
+
+
+class Synthetic:
+    """Random samples from a pool of whole global batches (at most some 128 MiB of uint8 in all, at least one batch)."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        batch: int,
+        *,
+        rank: int = 0,
+        size: int = 1,
+        dtype: str = "float32",
+        seed: int = 0,
+        threads: int = 1,
+    ) -> None:
+        self.batch, self.dtype, self._threads = batch, dtype, threads
+        sample_bytes = int(np.prod(spec.input_shape))
+        self._batches = max(1, min(64, POOL_BYTES // (batch * size * sample_bytes)))
+        firsts = [(i * size + rank) * batch for i in range(self._batches)]
+        x = np.concatenate([_random_rows(seed, first, batch, sample_bytes) for first in firsts])
+        x = x.reshape(-1, *spec.input_shape)
+        self._x = x if dtype == "uint8" else x.astype(np.float32) / np.float32(127.5) - np.float32(1)
+        label_bytes = np.concatenate([_random_rows(seed + 1_000_003, first, batch, 8) for first in firsts])
+        self._y = (label_bytes.view(np.uint64).ravel() % max(2, spec.classes)).astype(np.int32)
+
+    def arrays(self) -> Iterator[tuple[Any, Any]]:
+        while True:
+            for i in range(self._batches):
+                rows = slice(i * self.batch, (i + 1) * self.batch)
+                yield self._x[rows], self._y[rows]
+
+    def dataset(self) -> Any:
+        with tf.device("/CPU:0"):
+            x, y = tf.constant(self._x), tf.constant(self._y)
+        batch = self.batch
+
+        def cut(i: Any) -> tuple[Any, Any]:
+            return x[i * batch : (i + 1) * batch], y[i * batch : (i + 1) * batch]
+
+        batches = tf.data.Dataset.range(self._batches).repeat().map(cut)
+        return batches.with_options(_options(self._threads))
+
+
+def _random_rows(seed: int, first: int, count: int, row_bytes: int) -> Any:
+    """Rows `first` to `first + count` of an endless table of random bytes, shape (count, row_bytes), the same in
+    whatever pieces it is asked for: Philox makes 32 bytes per count of its counter, so a row's start is known."""
+    counts = -(-row_bytes // 32)
+    generator = np.random.Philox(key=seed)
+    generator.advance(first * counts)
+    words = generator.random_raw(count * counts * 4)
+    return words.view(np.uint8).reshape(count, counts * 32)[:, :row_bytes].copy()
+
+
+class TFRecords:
+    """tf.train.Examples: `image/encoded` (JPEG, PNG) or `image/raw` (uint8 of the model's shape), and
+    `image/class/label`. Examples are dealt to ranks in turn and repeated without end."""
+
+    def __init__(
+        self,
+        directory: Path,
+        spec: Spec,
+        batch: int,
+        *,
+        rank: int = 0,
+        size: int = 1,
+        dtype: str = "float32",
+        threads: int = 1,
+    ) -> None:
+        self.batch, self.dtype = batch, dtype
+        self._files = sorted(str(path) for path in directory.glob("*tfrecord*") if path.is_file())
+        if not self._files:
+            raise RingscopeError(f"{directory}: holds no *tfrecord* file; give a directory that does")
+        self._spec, self._rank, self._size, self._threads = spec, rank, size, threads
+        examples = sum(1 for _ in tf.data.TFRecordDataset(self._files).take(batch * size))
+        if examples < batch * size:
+            raise RingscopeError(
+                f"{directory}: {examples} examples do not fill one batch of {batch} on each of {size} ranks; take a"
+                " smaller batch"
+            )
+
+    def dataset(self) -> Any:
+        examples = tf.data.TFRecordDataset(self._files, num_parallel_reads=4)
+        # In file order, so that every rank deals the same cards.
+        examples = examples.with_options(_options(self._threads)).repeat().shard(self._size, self._rank)
+        samples = examples.map(self._parse, num_parallel_calls=self._threads, deterministic=True)
+        return samples.batch(self.batch, drop_remainder=True)
+
+    def arrays(self) -> Iterator[tuple[Any, Any]]:
+        return iter(self.dataset().as_numpy_iterator())
+
+    def _parse(self, example: Any) -> tuple[Any, Any]:
+        features = tf.io.parse_single_example(
+            example,
+            {
+                "image/encoded": tf.io.FixedLenFeature([], tf.string, default_value=""),
+                "image/raw": tf.io.FixedLenFeature([], tf.string, default_value=""),
+                "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+            },
+        )
+        shape = self._spec.input_shape
+
+        def decode() -> Any:
+            image = tf.io.decode_image(features["image/encoded"], channels=3, expand_animations=False)
+            return tf.cast(tf.round(tf.image.resize(image, shape[:2])), tf.uint8)
+
+        def raw() -> Any:
+            return tf.reshape(tf.io.decode_raw(features["image/raw"], tf.uint8), shape)
+
+        x = tf.cond(features["image/raw"] == "", decode, raw) if len(shape) == 3 else raw()
+        x = tf.ensure_shape(x, shape)
+        if self.dtype == "float32":
+            x = tf.cast(x, tf.float32) / 127.5 - 1.0
+        return x, tf.cast(features["image/class/label"], tf.int32) % max(2, self._spec.classes)
+
+
+def _options(threads: int) -> Any:
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = threads
+    # Else tf.data adds a prefetch of its own, and feed `host` would be `prefetch`.
+    options.experimental_optimization.inject_prefetch = False
+    return options

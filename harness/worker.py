@@ -1,0 +1,271 @@
+"""What each rank executes: `python -m harness.worker --cell CELL.json --out DIR [--record [cuda|tensorflow]]`.
+
+It writes, each whole: `DIR/rank<k>.jsonl` (profiles.records.RankRecord) when it has trained, else
+`DIR/rank<k>.error.json` ({"status", "reason"}); and keeps `DIR/rank<k>.progress` up to date, one JSON line with
+phase, step, of.
+Exit codes: 0 trained, 1 failed or out of memory, 3 a combination that cannot be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from profiles.errors import RingscopeError
+from profiles.records import Cell, RankRecord, write_rank, write_whole
+
+from . import windows
+from .models import INPUT_DTYPES, MODELS, PRECISIONS
+
+OFFSET_BARRIERS = 21
+
+
+class Unsupported(RingscopeError):
+    """A cell that cannot be run here, whatever is tried."""
+
+
+class Progress:
+    """`rank<k>.progress`: one line, rewritten in place at most five times a second, so that it costs a step nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+        self._next_ns = 0
+
+    def phase(self, name: str, of: int = 0) -> Callable[[int], None]:
+        """Start a phase; the result is called with the number of steps done."""
+        self._write(name, 0, of)
+
+        def done(step: int) -> None:
+            if time.monotonic_ns() >= self._next_ns or step == of:
+                self._write(name, step, of)
+
+        return done
+
+    def _write(self, phase: str, step: int, of: int) -> None:
+        line = json.dumps({"phase": phase, "step": step, "of": of}).ljust(79) + "\n"
+        os.pwrite(self._file, line.encode(), 0)
+        self._next_ns = time.monotonic_ns() + 200_000_000
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m harness.worker", description="Train one cell as one rank.")
+    parser.add_argument("--cell", type=Path, required=True, help="a Cell as JSON")
+    parser.add_argument("--out", type=Path, required=True, help="directory for this rank's files")
+    parser.add_argument(
+        "--record",
+        nargs="?",
+        const="cuda",
+        choices=("cuda", "tensorflow"),
+        help="profile the timed steps: open the CUDA capture range, or run TensorFlow's profiler",
+    )
+    options = parser.parse_args(argv)
+    options.out.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    rank = rank_from_environment()
+    progress = Progress(options.out / f"rank{rank}.progress")
+    progress.phase("start")
+    try:
+        cell = Cell.from_json(json.loads(options.cell.read_text()))
+        record = train(cell, options.out, progress, options.record)
+        write_rank(options.out / f"rank{record.rank}.jsonl", record)
+        progress.phase("done")
+    except Exception as error:
+        status, reason = what_became(error)
+        traceback.print_exc()
+        text = json.dumps({"status": status, "reason": reason})
+        write_whole(options.out / f"rank{rank}.error.json", text)
+        sys.stderr.flush()
+        # Not sys.exit: Horovod's shutdown waits for ranks that may never come.
+        os._exit(3 if status in ("unsupported", "indivisible") else 1)
+    return 0
+
+
+def rank_from_environment() -> int:
+    """This process's rank as its launcher names it, known before Horovod starts; 0 without a launcher."""
+    for name in ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return 0
+
+
+def what_became(error: Exception) -> tuple[str, str]:
+    """(status, reason) for an exception: `unsupported`, `oom`, or `failed`."""
+    text = f"{type(error).__name__}: {error}".strip()
+    reason = text.splitlines()[0][:500]
+    if isinstance(error, Unsupported):
+        return "unsupported", str(error)
+    if (
+        isinstance(error, MemoryError)
+        or "ResourceExhausted" in text
+        or "RESOURCE_EXHAUSTED" in text
+        or "OOM when" in text
+    ):
+        return "oom", reason
+    return "failed", str(error) if isinstance(error, RingscopeError) else reason
+
+
+def check(cell: Cell, *, gpus: int) -> None:
+    """Raise Unsupported, with the reason, for a cell that cannot be run on a host with so many GPUs."""
+    from .feeds import FEEDS
+    from .ring import COMPRESSIONS, STEPS
+    from .strategies import mirrored
+
+    for name, known in (
+        ("model", MODELS),
+        ("feed", FEEDS),
+        ("input_dtype", INPUT_DTYPES),
+        ("precision", PRECISIONS),
+        ("step", STEPS),
+        ("strategy", ("horovod", "none", "mirrored")),
+        ("compression", COMPRESSIONS),
+    ):
+        if getattr(cell, name) not in known:
+            raise Unsupported(f"{name} {getattr(cell, name)!r} is none of {', '.join(known)}")
+    if cell.step == "compiled" and MODELS[cell.model].cudnn_rnn and gpus:
+        raise Unsupported(f"XLA cannot compile {cell.model}'s cuDNN cell; take {cell.model}_generic, or --step fit")
+    if cell.strategy == "mirrored" and (cell.step != "fit" or cell.feed not in mirrored.FEEDS):
+        raise Unsupported(f"mirrored takes --step fit and the feeds {', '.join(mirrored.FEEDS)}")
+
+
+def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> RankRecord:
+    """Set up, warm up, time one window, and say what it took."""
+    progress.phase("import")
+    import tensorflow as tf
+
+    from . import ring
+    from .strategies.mirrored import mirrored
+    from .strategies.ranks import ranks
+
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    check(cell, gpus=gpus)
+    progress.phase("connect")
+    one_process = cell.strategy == "mirrored"
+    ring.init(pin=not one_process)
+    if ring.size() != (1 if one_process else cell.ranks):
+        raise Unsupported(f"the cell wants {cell.ranks} ranks, the launcher started {ring.size()}")
+
+    progress.phase("build")
+    trainer = (mirrored if one_process else ranks)(cell, "/GPU:0" if gpus else "/CPU:0")
+    last: dict[str, Any] = {}
+
+    def step(batch: Any) -> None:
+        last["logs"] = trainer.step(batch)
+
+    windows.warm_up(step, trainer.batches, steps=cell.warmup, progress=progress.phase("warm-up", cell.warmup))
+    trainer.model.reset_metrics()
+    synchronise()
+    offset_ns = clock_offset_ns()
+    with recording(record, out) as marks:
+        window = windows.measure(
+            step,
+            trainer.batches,
+            steps=cell.steps,
+            synchronise=synchronise,
+            utc_ns=time.time_ns,
+            monotonic_ns=time.perf_counter_ns,
+            first_number=cell.warmup,
+            marks=marks,
+            progress=progress.phase("train", cell.steps),
+        )
+    progress.phase("finish")
+    return RankRecord(
+        rank=ring.rank(),
+        size=ring.size(),
+        local_rank=ring.local_rank(),
+        host=socket.gethostname(),
+        device=gpu_uuid(ring.local_rank()) if gpus else None,
+        window_start_ns=window.start_ns,
+        window_end_ns=window.end_ns,
+        samples=trainer.samples_per_step * cell.steps,
+        step_ns=window.step_ns,
+        input_wait_ns=window.input_wait_ns,
+        clock_offset_ns=offset_ns,
+        extra=closing_facts(trainer.model, last["logs"]),
+    )
+
+
+def synchronise() -> None:
+    """Return when the devices have done all that was launched."""
+    import tensorflow as tf
+
+    tf.test.experimental.sync_devices()
+
+
+def clock_offset_ns() -> int:
+    """This host's clock minus rank 0's, by the instants at which the ranks leave the same barriers."""
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    instants = []
+    for _ in range(OFFSET_BARRIERS):
+        hvd.allreduce(tf.zeros(1), name="barrier").numpy()
+        instants.append(time.time_ns())
+    everyone = hvd.allgather_object((socket.gethostname(), instants), name="clocks")
+    return windows.clock_offset_ns([i for _, i in everyone], hvd.rank(), [host for host, _ in everyone])
+
+
+@contextmanager
+def recording(profiler: str | None, out: Path) -> Iterator[windows.Marks]:
+    """Profile what is inside, if asked to, and give the marks that go into the recording."""
+    from . import marks, ring
+
+    nvtx_marks = marks.NvtxMarks()
+    capture: AbstractContextManager[Any] = nullcontext()
+    if profiler == "cuda":
+        capture = marks.cuda_profiler(ring.local_rank())
+    elif profiler == "tensorflow":
+        import tensorflow as tf
+
+        # A directory per rank, else the ranks write over each other.
+        capture = tf.profiler.experimental.Profile(str(out / f"rank{ring.rank()}.xplane"))
+    with capture:
+        nvtx_marks.rank(ring.rank(), ring.size())
+        yield nvtx_marks
+
+
+def closing_facts(model: Any, logs: Any) -> dict[str, Any]:
+    """What the run came to: the last logs, a digest of the trainable weights (equal on ranks that trained together)."""
+    import horovod
+    import keras
+    import tensorflow as tf
+
+    digest = hashlib.sha256()
+    for weight in model.trainable_weights:
+        digest.update(weight.numpy().tobytes())
+    return {
+        "logs": {name: float(value) for name, value in logs.items()},
+        "weights_sha256": digest.hexdigest(),
+        "parameters": int(model.count_params()),
+        "versions": {"tensorflow": tf.__version__, "keras": keras.__version__, "horovod": horovod.__version__},
+    }
+
+
+def gpu_uuid(ordinal: int) -> str | None:
+    """The UUID of this process's GPU as nvidia-smi prints it, from the driver, which heeds CUDA_VISIBLE_DEVICES."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    count, device, raw = ctypes.c_int(), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    cuda.cuDeviceGetCount(ctypes.byref(count))
+    if cuda.cuDeviceGet(ctypes.byref(device), min(ordinal, count.value - 1)):
+        return None
+    if cuda.cuDeviceGetUuid(raw, device):
+        return None
+    return f"GPU-{uuid.UUID(bytes=bytes(raw))}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
