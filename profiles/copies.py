@@ -1,0 +1,161 @@
+"""Copies: what moved, how fast, how much of it hidden, and which copies bring the batches (docs/measures.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import intervals
+from .intervals import Intervals
+from .measures import CLASSES, Copies
+from .operations import D2D, D2H, H2D, P2P, TABLES, Gpu, Operations
+from .steps import FoundSteps
+from .timeline import Timeline
+
+DIRECTIONS = (H2D, D2H, P2P, D2D)
+SMALL_BYTES = 64 * 1024
+SCALAR_BYTES = 4 * 1024
+# A later step this many times longer than the median holds something else (evaluation, a checkpoint).
+_BREAK = 3
+_BLOCKING = r"^(?!.*Async)"
+
+
+@dataclass(frozen=True, slots=True)
+class InputCopies:
+    """Which operations bring a batch: bool[n] each.
+
+    `this_step`: for the step about to start, or already started with kernels that need no batch; `certain` tells
+    whether that can be told at all, and where not, `this_step` holds nowhere.
+    """
+
+    is_input: NDArray[np.bool_]
+    this_step: NDArray[np.bool_]
+    certain: bool
+
+
+def input_copies(operations: Operations, steps: FoundSteps, *, iterator_ranges: bool) -> InputCopies | None:
+    """The host-to-device copies whose size (from 4 KiB up) comes once a step; None where there are no steps.
+
+    With `iterator_ranges` (TensorFlow's `_IteratorGetNext#`, written with host feeds only) a copy is for the step
+    about to start or already started. Else copies of a size feed the steps first in, first out, copy i step i, which
+    is certain where they outnumber the steps, so that the recording saw the first of them, none comes after its step,
+    and each is as many steps ahead as the others, within 1.
+    """
+    if len(steps.all_start_ns) < 3:
+        return None
+    is_input = np.zeros(len(operations), bool)
+    this_step = np.zeros(len(operations), bool)
+    certain = True
+    candidates = (operations.kind == H2D) & (operations.bytes >= SCALAR_BYTES)
+    for size in np.unique(operations.bytes[candidates]).tolist():
+        rows = np.flatnonzero(candidates & (operations.bytes == size))
+        if not _once_a_step(operations.start_ns[rows], steps.all_start_ns):
+            continue
+        is_input[rows] = True
+        if iterator_ranges:
+            this_step[rows] = True
+        elif _in_order(operations.start_ns[rows], operations.end_ns[rows], steps):
+            this_step[rows] = _for_this_step(operations.start_ns[rows], steps)
+        else:
+            certain = False
+    return InputCopies(is_input, this_step & certain, certain)
+
+
+def _once_a_step(start: NDArray[np.int64], step_start: NDArray[np.int64]) -> bool:
+    """Do these copies come once between one step's start and the next's? Breaks aside, 10 % (at least one) may not."""
+    length = np.diff(step_start)
+    usual = length <= _BREAK * np.median(length)
+    per_step = np.diff(np.searchsorted(start, step_start))[usual]
+    return bool(np.median(per_step) == 1 and abs(int(per_step.sum()) - len(per_step)) <= max(1, len(per_step) // 10))
+
+
+def _in_order(start: NDArray[np.int64], end: NDArray[np.int64], steps: FoundSteps) -> bool:
+    step_start = steps.all_start_ns
+    count = len(step_start)
+    if len(start) <= count:
+        return False
+    following = step_start[1:]
+    if (end[: len(following)] > following).any():  # copy i had to be there before step i was over
+        return False
+    running = np.searchsorted(step_start, start, side="right") - 1
+    inside = (running >= 0) & (running < count - 1)
+    ahead = np.arange(len(start))[inside] - running[inside]
+    return len(ahead) > 0 and int(ahead.max() - ahead.min()) <= 1
+
+
+def _for_this_step(start: NDArray[np.int64], steps: FoundSteps) -> NDArray[np.bool_]:
+    """Per copy, the i-th for step i: is step i running, or about to start with the batch gap before it open?"""
+    step_start, last_end = steps.all_start_ns, steps.all_last_kernel_end_ns
+    running = np.searchsorted(step_start, start, side="right") - 1
+    feeds = np.arange(len(start))
+    upcoming = feeds == running + 1
+    if len(last_end):
+        upcoming &= start >= np.where(running >= 0, last_end[running], np.iinfo(np.int64).min)
+    else:
+        upcoming &= running < 0
+    for_this: NDArray[np.bool_] = (feeds == running) | upcoming
+    return for_this
+
+
+def measure(
+    timelines: Sequence[Timeline],
+    gpu: Gpu,
+    operations: Operations,
+    busy: tuple[Intervals, ...],
+    ledger_ns: dict[str, int | None],
+    window: tuple[int, int],
+) -> dict[str, Copies]:
+    """Per direction, the copies that start in the window; busy and exposed time is what lies in it.
+
+    Rate: bytes over the copies' own durations. Pageable: share by bytes of copies whose host end is pageable.
+    """
+    inside = operations.starting_in(window)
+    found = {}
+    for kind in DIRECTIONS:
+        chosen = operations.chosen(inside & (operations.kind == kind) & (operations.table == TABLES.index("copies")))
+        moved = int(chosen.bytes.sum())
+        lasted = int((chosen.end_ns - chosen.start_ns).sum())
+        covered = intervals.clip(busy[kind], *window).total
+        exposed = ledger_ns[CLASSES[kind]]
+        found[CLASSES[kind]] = Copies(
+            count=len(chosen),
+            bytes=moved,
+            busy_ns=covered,
+            exposed_ns=exposed or 0,
+            overlap=1 - exposed / covered if exposed is not None and covered else None,
+            gb_per_s=moved / lasted if lasted else None,
+            pageable_share=_pageable(timelines, gpu, chosen, kind),
+            under_64kib=int((chosen.bytes < SMALL_BYTES).sum()),
+            synchronous=_synchronous(timelines, gpu, chosen),
+        )
+    return found
+
+
+def _pageable(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations, kind: int) -> float | None:
+    """By bytes; None for copies without a host end, without bytes, or of unknown memory."""
+    column = {H2D: "src_kind", D2H: "dst_kind"}.get(kind)
+    if column is None or not chosen.bytes.sum():
+        return None
+    pageable = 0
+    for place, (index, _) in enumerate(gpu.places):
+        mine = chosen.place == place
+        memory = timelines[index].copies[column].iloc[chosen.row[mine]]
+        if (memory == "unknown").any():
+            return None
+        pageable += int(chosen.bytes[mine][(memory == "pageable").to_numpy()].sum())
+    return pageable / int(chosen.bytes.sum())
+
+
+def _synchronous(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations) -> int | None:
+    """Copies made by a call without Async in its name; None where no copy's call is known."""
+    if len(chosen) and not chosen.launched.any():
+        return None
+    count = 0
+    for number, (index, _) in enumerate(gpu.processes):
+        mine = chosen.chosen((chosen.process == number) & chosen.launched)
+        names = timelines[index].api["name"].iloc[mine.call_row]
+        count += int(names.astype(str).str.contains(_BLOCKING, regex=True).sum())
+    return count

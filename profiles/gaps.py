@@ -1,0 +1,186 @@
+"""Why a GPU was idle: the causes of the gaps between its operations (docs/measures.md, "Causes of idle").
+
+A GPU is dry from the end of its last operation, on any stream and of any process, to the start of the next one, which
+ends the idle span. An interval is half-open: a call is under way at t if start <= t < end, has begun at t if
+start <= t and has returned at t if end <= t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import intervals
+from .copies import InputCopies
+from .intervals import Intervals
+from .ledger import Idle
+from .measures import CAUSES
+from .operations import D2D, D2H, H2D, P2P, Operations
+from .steps import FoundSteps
+from .timeline import Timeline
+
+FEED, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))
+# A hand-over on one stream takes the GPU 1 to 3 us; what waits longer than this waits for something.
+TURNAROUND_NS = 20_000
+# Calls in which the host waits for the GPU. Not cuEventQuery, which asks and goes on.
+_SYNCHRONISING = r"^cu(?:da)?(?:(?:Ctx|Device|Stream|Event)Synchronize|Memcpy(?!.*Async))"
+# Ranges in which the host waits for its next batch: the harness's, and TensorFlow's op. Not `..._IteratorGetNext#`,
+# which names the copy of what the iterator gave.
+_WAITING_FOR_INPUT = r"^(?:wait input|IteratorGetNext(?:Op::DoCompute)?(?::.*)?)$"
+
+
+@dataclass(frozen=True, slots=True)
+class HostCalls:
+    """What the causes need of one process: its synchronising calls and the ranges in which it waited for a batch."""
+
+    sync_start_ns: NDArray[np.int64]  # sorted by end
+    sync_end_ns: NDArray[np.int64]
+    input_marks: Intervals | None  # None: the recording has none
+
+
+def host_calls(timeline: Timeline, pid: int, shift_ns: int = 0) -> HostCalls:
+    """The synchronising calls and input ranges of a process, moved by `shift_ns`."""
+    api, marks = timeline.api, timeline.marks
+    chosen = _named(api["name"], _SYNCHRONISING) & (api["pid"].to_numpy() == pid)
+    start = api["start_ns"].to_numpy()[chosen] + shift_ns
+    end = api["end_ns"].to_numpy()[chosen] + shift_ns
+    order = np.argsort(end, kind="stable")
+    waits = _named(marks["name"], _WAITING_FOR_INPUT) & (marks["pid"].to_numpy() == pid)
+    return HostCalls(
+        sync_start_ns=start[order],
+        sync_end_ns=end[order],
+        input_marks=intervals.union(
+            marks["start_ns"].to_numpy()[waits] + shift_ns, marks["end_ns"].to_numpy()[waits] + shift_ns
+        )
+        if waits.any()
+        else None,
+    )
+
+
+def _named(names: object, pattern: str) -> NDArray[np.bool_]:
+    """Which rows of a categorical column match: each name is looked at once."""
+    categories = names.cat.categories.str.contains(pattern, regex=True)  # type: ignore[attr-defined]
+    chosen: NDArray[np.bool_] = np.append(np.asarray(categories, dtype=bool), False)[names.cat.codes]  # type: ignore[attr-defined]
+    return chosen
+
+
+def causes(
+    operations: Operations,
+    dry: Intervals,
+    *,
+    steps: FoundSteps,
+    inputs: InputCopies | None,
+    hosts: Sequence[HostCalls],
+) -> Idle:
+    """Cut the idle spans `dry` into pieces with the first cause that holds.
+
+    `operations` those with a length; `inputs` None where input copies cannot be told (then nothing is `feed`);
+    `hosts` by process number.
+    """
+    ender = np.searchsorted(operations.start_ns, dry.start, side="right")
+    ended = ender < len(operations)
+    ender = np.where(ended, ender, 0)
+    known = ended & operations.launched[ender]
+    kind = operations.kind[ender]
+    # Clocks of host and GPU may be some us apart: a launch never begins after its operation.
+    call_start = np.minimum(operations.call_start_ns[ender], dry.end)
+    is_copy = np.isin(kind, (H2D, D2H, P2P, D2D))
+    late = np.where(is_copy, call_start, operations.call_end_ns[ender]) > dry.start
+    prior = _end_on_stream(operations)[ender]
+
+    cause = np.full(len(dry), WAIT, np.int8)
+    cause[dry.end - prior <= TURNAROUND_NS] = TURNAROUND
+    cause[late] = LAUNCH
+    in_gap, before_copy = _batch_gaps(operations, dry, steps)
+    cause[late & np.where(in_gap, before_copy, kind == D2H)] = SYNC
+    process = operations.process[ender]
+    for number, host in enumerate(hosts):
+        mine = np.flatnonzero(known & (process == number))
+        waited = _synchronising(host, dry.start[mine], call_start[mine])
+        cause[mine[waited]] = SYNC
+    cause[~known] = UNKNOWN
+    if inputs is None:
+        return Idle(dry.start, dry.end, cause)
+    fed = known & inputs.this_step[ender] & (call_start > dry.start)
+    return _with_feed(dry, cause, fed, call_start, process, hosts)
+
+
+def _end_on_stream(operations: Operations) -> NDArray[np.int64]:
+    """Per operation, the latest end of those before it on its stream; far in the past where it is the first."""
+    prior = np.full(len(operations), np.iinfo(np.int64).min // 2, np.int64)
+    for stream in range(int(operations.stream.max()) + 1 if len(operations) else 0):
+        rows = np.flatnonzero(operations.stream == stream)
+        prior[rows[1:]] = np.maximum.accumulate(operations.end_ns[rows])[:-1]
+    return prior
+
+
+def _batch_gaps(
+    operations: Operations, dry: Intervals, steps: FoundSteps
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Per idle span: does it lie in a batch gap, and before the end of the gap's last device-to-host copy?"""
+    last_end = steps.all_last_kernel_end_ns
+    if not len(last_end):
+        return np.zeros(len(dry), bool), np.zeros(len(dry), bool)
+    start = steps.all_start_ns
+    upcoming = np.searchsorted(start, dry.end, side="left")
+    gap_start = np.concatenate(([np.iinfo(np.int64).max], last_end))[np.minimum(upcoming, len(start))]
+    in_gap = (upcoming < len(start)) & (dry.start >= gap_start)
+    fetched = intervals.union(operations.start_ns[operations.kind == D2H], operations.end_ns[operations.kind == D2H])
+    # The last fetch that begins before the next step does; its end, if it ends within the gap at all.
+    step = np.minimum(upcoming, len(start) - 1)
+    last = np.searchsorted(fetched.start, start[step], side="left") - 1
+    fetched_until = np.where(last >= 0, np.append(fetched.end, 0)[last], np.iinfo(np.int64).min)
+    return in_gap, in_gap & (dry.end <= fetched_until)
+
+
+def _synchronising(host: HostCalls, dry_ns: NDArray[np.int64], call_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Per idle span: was a synchronising call under way at dry_ns that returned by call_ns?
+
+    Calls are sorted by end, so that those which end in (dry_ns, call_ns] stand together; idle spans are disjoint,
+    so that all of these lists together are no longer than the calls.
+    """
+    first = np.searchsorted(host.sync_end_ns, dry_ns, side="right")
+    last = np.searchsorted(host.sync_end_ns, call_ns, side="right")
+    count = np.maximum(last - first, 0)
+    spans = np.repeat(np.arange(len(dry_ns)), count)
+    calls = np.arange(len(spans)) + np.repeat(first - (np.cumsum(count) - count), count)
+    waited = np.zeros(len(dry_ns), bool)
+    waited[spans[host.sync_start_ns[calls] <= dry_ns[spans]]] = True
+    return waited
+
+
+def _with_feed(
+    dry: Intervals,
+    cause: NDArray[np.int8],
+    fed: NDArray[np.bool_],
+    call_start: NDArray[np.int64],
+    process: NDArray[np.int32],
+    hosts: Sequence[HostCalls],
+) -> Idle:
+    """Give fed spans to `feed`: whole, or where the host's input ranges are known, what lies in them or after the
+    copy's call."""
+    whole = fed.copy()
+    parts = []
+    for number, host in enumerate(hosts):
+        if host.input_marks is None:
+            continue
+        mine = fed & (process == number)
+        whole &= ~mine
+        spans = Intervals(dry.start[mine], dry.end[mine])
+        called = intervals.union(call_start[mine], dry.end[mine])
+        parts.append(intervals.merge(intervals.intersect(spans, host.input_marks), called))
+    if not parts:
+        return Idle(dry.start, dry.end, np.where(whole, np.int8(FEED), cause))
+    feed = intervals.merge(Intervals(dry.start[whole], dry.end[whole]), *parts)
+    rest = intervals.subtract(dry, feed)
+    rest_cause = cause[np.searchsorted(dry.start, rest.start, side="right") - 1]
+    start = np.concatenate((feed.start, rest.start))
+    order = np.argsort(start, kind="stable")
+    return Idle(
+        start[order],
+        np.concatenate((feed.end, rest.end))[order],
+        np.concatenate((np.full(len(feed), FEED, np.int8), rest_cause))[order],
+    )

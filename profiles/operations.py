@@ -1,0 +1,317 @@
+"""What each physical GPU did, in one time-ordered set of arrays, whichever recordings and processes it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .measures import CLASSES
+from .timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COMPUTE, COLLECTIVE, H2D, D2H, P2P, D2D, MEMSET = range(len(CLASSES))
+# NCCL's kernels (ncclKernel_*, ncclDevKernel_*, ncclAllReduceRing...), under the same names in RCCL; mangled or not.
+COLLECTIVE_NAME = r"^(?:void )?(?:_ZN?K?\d+)?(?:nccl|rccl)"
+# Copies of a kind the tool could not name keep the GPU busy all the same; host-to-host copies do not.
+_COPY_CLASS = {"h2d": H2D, "d2h": D2H, "p2p": P2P, "d2d": D2D, "other": D2D, "h2h": -1}
+Columns = dict[str, NDArray[Any]]
+TABLES = ("kernels", "graphs", "copies", "memsets")
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Operations of one GPU, int64[n] ns, sorted by start, then by class, then by place in their table.
+
+    `process` numbers the (recording, pid) pairs of the GPU, `stream` its (process, context, stream) triples.
+    `call_row` is the row of `api` of the call that launched it, -1 where none is known: then call_start_ns and
+    call_end_ns mean nothing. Several operations may share one call (the nodes of a CUDA graph).
+    """
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    kind: NDArray[np.int8]  # index into CLASSES
+    stream: NDArray[np.int32]
+    process: NDArray[np.int32]
+    call_row: NDArray[np.int32]
+    call_start_ns: NDArray[np.int64]
+    call_end_ns: NDArray[np.int64]
+    is_kernel: NDArray[np.bool_]  # a kernel or a CUDA graph launch: what makes steps and batch gaps
+    bytes: NDArray[np.int64]  # of copies and memsets, else 0
+    # of a kernel the place of its name in Gpu.names; of a graph launch negative, by graph; of others 0
+    name: NDArray[np.int32]
+    # where its row lies: index into Gpu.places, index into TABLES, row of that table
+    place: NDArray[np.int8]
+    table: NDArray[np.int8]
+    row: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def launched(self) -> NDArray[np.bool_]:
+        """Which operations' launch calls are known."""
+        return self.call_row >= 0
+
+    def starting_in(self, window: tuple[int, int]) -> NDArray[np.bool_]:
+        """Which operations start in [window[0], window[1]): those that are counted there."""
+        return (self.start_ns >= window[0]) & (self.start_ns < window[1])
+
+    def chosen(self, which: NDArray[np.bool_]) -> Operations:
+        """Those where `which` holds, in the same order."""
+        if which.all():
+            return self
+        return Operations(*(getattr(self, one.name)[which] for one in fields(self)))
+
+    def lasting(self) -> Operations:
+        """Those with a length: an operation of none owns nothing and ends no gap."""
+        return self.chosen(self.end_ns > self.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One physical GPU: the recordings it lies in with its number there, and all that they saw it do."""
+
+    places: tuple[tuple[int, int], ...]  # (recording, device number in it)
+    rank: int | None
+    uuid: str | None
+    bus_id: str | None
+    name: str | None
+    operations: Operations
+    names: pd.Index  # distinct kernel names over its recordings, which may hold some that this GPU never ran
+    processes: tuple[tuple[int, int], ...]  # (recording, pid) by process number
+
+    @property
+    def device(self) -> int:
+        return self.places[0][1]
+
+
+def is_collective(names: pd.Series) -> NDArray[np.bool_]:
+    """Which kernels belong to a collective, by name. `names` is categorical: each name is looked at once."""
+    named = names.cat.categories.str.contains(COLLECTIVE_NAME, regex=True)
+    chosen: NDArray[np.bool_] = np.append(np.asarray(named, dtype=bool), False)[names.cat.codes]
+    return chosen
+
+
+def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None) -> list[Gpu]:
+    """The GPUs that did anything, each once, in the order of rank, recording and device number.
+
+    `shift_ns`: per recording, what brings its times on the common clock. A GPU's times are those of the first
+    recording it lies in; those of further ones are brought to it.
+    """
+    shifts = [0] * len(timelines) if shift_ns is None else list(shift_ns)
+    launches = [LaunchCalls(timeline) for timeline in timelines]
+    found = [_gpu(timelines, shifts, launches, places) for places in _places(timelines)]
+    return sorted(found, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, gpu.places))
+
+
+def _places(timelines: Sequence[Timeline]) -> list[list[tuple[int, int]]]:
+    """Where each physical GPU lies. One uuid, else one bus id, is one GPU; without either one number is, per rank."""
+    by_identity: dict[tuple[object, ...], list[tuple[int, int]]] = {}
+    for index, timeline in enumerate(timelines):
+        listed = timeline.devices.set_index("device")
+        for device in _used(timeline):
+            uuid, bus_id = _listed(listed, device, "uuid"), _listed(listed, device, "bus_id")
+            rank = timeline.recording.rank
+            identity = ("uuid", uuid) if uuid else ("bus", bus_id) if bus_id else ("number", rank, device)
+            by_identity.setdefault(identity, []).append((index, device))
+    return list(by_identity.values())
+
+
+def _used(timeline: Timeline) -> list[int]:
+    used: set[int] = set()
+    for table in TABLES:
+        used.update(np.unique(getattr(timeline, table)["device"].to_numpy()).tolist())
+    return sorted(used)
+
+
+def _listed(listed: pd.DataFrame, device: int, column: str) -> str | None:
+    return str(listed.at[device, column]) or None if device in listed.index else None
+
+
+def _gpu(
+    timelines: Sequence[Timeline],
+    shifts: Sequence[int],
+    launches: Sequence[LaunchCalls],
+    places: list[tuple[int, int]],
+) -> Gpu:
+    index, device = places[0]
+    listed = timelines[index].devices.set_index("device")
+    ranks = {timelines[place].recording.rank for place, _ in places} - {None}
+    names = _names([timelines[place] for place, _ in places])
+    operations, processes = _operations(timelines, shifts, launches, places, names)
+    return Gpu(
+        places=tuple(places),
+        rank=ranks.pop() if len(ranks) == 1 else None,
+        uuid=_listed(listed, device, "uuid"),
+        bus_id=_listed(listed, device, "bus_id"),
+        name=_listed(listed, device, "name"),
+        operations=operations,
+        names=names,
+        processes=processes,
+    )
+
+
+class LaunchCalls:
+    """Finds the API call that launched an operation: the row of its process with its correlation.
+
+    Where several rows share one (a runtime call and the driver call inside it) the one that began first counts.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        api = timeline.api
+        self.start_ns = api["start_ns"].to_numpy()
+        self.end_ns = api["end_ns"].to_numpy()
+        self._correlation = api["correlation"].to_numpy()
+        self._pid = api["pid"].to_numpy()
+        self._by_pid: dict[int, tuple[int, NDArray[np.int32]] | tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        self._pids = set(np.unique(self._pid).tolist())
+
+    def rows(self, pid: int, correlation: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Row of `api` per correlation of this process; -1: none."""
+        none = np.full(len(correlation), -1, np.int64)
+        if pid not in self._pids:
+            return none
+        if pid not in self._by_pid:
+            self._by_pid[pid] = self._index(pid)
+        first, row_of = self._by_pid[pid]
+        if isinstance(first, int):  # a table by correlation
+            place = correlation - first
+            inside = (place >= 0) & (place < len(row_of)) & (correlation >= 0)
+            none[inside] = row_of[place[inside]]
+            return none
+        if not len(first):
+            return none
+        place = np.minimum(np.searchsorted(first, correlation), len(first) - 1)
+        return np.where(first[place] == correlation, row_of[place], -1)
+
+    def _index(self, pid: int) -> tuple[int, NDArray[np.int32]] | tuple[NDArray[np.int64], NDArray[np.int64]]:
+        rows = np.flatnonzero((self._pid == pid) & (self._correlation >= 0))
+        starts = self.start_ns[rows]
+        if (starts[1:] < starts[:-1]).any():
+            rows = rows[np.argsort(starts, kind="stable")]
+        correlation = self._correlation[rows]
+        if len(rows) and int(correlation.max()) - int(correlation.min()) < 8 * len(rows) + 1000:
+            first = int(correlation.min())
+            row_of = np.full(int(correlation.max()) - first + 1, -1, np.int32)
+            row_of[correlation[::-1] - first] = rows[::-1]  # the last written is the one that began first
+            return first, row_of
+        found, place = np.unique(correlation, return_index=True)
+        return found, rows[place]
+
+
+def _operations(
+    timelines: Sequence[Timeline],
+    shifts: Sequence[int],
+    launches: Sequence[LaunchCalls],
+    places: list[tuple[int, int]],
+    names: pd.Index,
+) -> tuple[Operations, tuple[tuple[int, int], ...]]:
+    parts: list[Columns] = []
+    processes: list[tuple[int, int]] = []
+    origin = shifts[places[0][0]]
+    for place, (index, device) in enumerate(places):
+        for number, table in enumerate(TABLES):
+            frame = getattr(timelines[index], table)
+            rows = np.flatnonzero(frame["device"].to_numpy() == device)
+            if not len(rows):
+                continue
+            chosen = frame if len(rows) == len(frame) else frame.iloc[rows]
+            part = _columns(table, chosen, names)
+            part["row"] = rows.astype(np.int32)
+            part["place"] = np.full(len(rows), place, np.int8)
+            part["table"] = np.full(len(rows), number, np.int8)
+            part["process"] = _processes(chosen["pid"].to_numpy(), index, processes)
+            part |= _calls(part["process"], chosen["correlation"].to_numpy(), processes, launches[index])
+            shift = shifts[index] - origin
+            if shift:
+                for column in ("start_ns", "end_ns", "call_start_ns", "call_end_ns"):
+                    part[column] = part[column] + shift
+            parts.append(part)
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return _sorted(columns), tuple(processes)
+
+
+def _columns(table: str, frame: pd.DataFrame, names: pd.Index) -> Columns:
+    kind: NDArray[np.int8]
+    if table == "kernels":
+        kind = np.where(is_collective(frame["name"]), COLLECTIVE, COMPUTE).astype(np.int8)
+    elif table == "copies":
+        of_category = np.array([_COPY_CLASS.get(str(name), D2D) for name in frame["kind"].cat.categories] or [D2D])
+        kind = of_category[frame["kind"].cat.codes].astype(np.int8)
+    else:
+        kind = np.full(len(frame), COMPUTE if table == "graphs" else MEMSET, np.int8)
+    nothing = np.zeros(len(frame), np.int64)
+    name = nothing.astype(np.int32)
+    if table == "kernels":
+        column = frame["name"].cat
+        name = names.get_indexer(column.categories).astype(np.int32)[column.codes]
+    elif table == "graphs":
+        name = -1 - np.unique(frame["graph"].to_numpy(), return_inverse=True)[1].astype(np.int32)
+    return {
+        "start_ns": frame["start_ns"].to_numpy(),
+        "end_ns": frame["end_ns"].to_numpy(),
+        "context": frame["context"].to_numpy(),
+        "stream": frame["stream"].to_numpy(),
+        "kind": kind,
+        "bytes": frame["bytes"].to_numpy() if "bytes" in frame else nothing,
+        "name": name,
+        "is_kernel": np.full(len(frame), table in ("kernels", "graphs")),
+    }
+
+
+def _names(timelines: Sequence[Timeline]) -> pd.Index:
+    names = timelines[0].kernels["name"].cat.categories
+    for timeline in timelines[1:]:
+        names = names.union(timeline.kernels["name"].cat.categories, sort=False)
+    return names
+
+
+def _processes(pid: NDArray[np.int64], index: int, processes: list[tuple[int, int]]) -> NDArray[np.int32]:
+    """Process number per row; `processes` grows by those not met before."""
+    number = np.empty(len(pid), np.int32)
+    for one in np.unique(pid).tolist():
+        if (index, one) not in processes:
+            processes.append((index, one))
+        number[pid == one] = processes.index((index, one))
+    return number
+
+
+def _calls(
+    process: NDArray[np.int64],
+    correlation: NDArray[np.int64],
+    processes: Sequence[tuple[int, int]],
+    launches: LaunchCalls,
+) -> Columns:
+    row = np.empty(len(process), np.int64)
+    for number in np.unique(process).tolist():
+        mine = process == number
+        row[mine] = launches.rows(processes[number][1], correlation[mine])
+    known = (row >= 0).any()
+    return {
+        "call_row": row.astype(np.int32),
+        "call_start_ns": launches.start_ns[row] if known else np.zeros(len(row), np.int64),
+        "call_end_ns": launches.end_ns[row] if known else np.zeros(len(row), np.int64),
+    }
+
+
+def _sorted(columns: Columns) -> Operations:
+    stream = _numbered(columns["process"], columns.pop("context"), columns.pop("stream"))
+    keep = np.flatnonzero(columns["kind"] >= 0)
+    start, kind = columns["start_ns"][keep], columns["kind"][keep]
+    order = keep if (start[1:] > start[:-1]).all() else keep[np.lexsort((kind, start))]
+    return Operations(stream=stream[order], **{name: values[order] for name, values in columns.items()})
+
+
+def _numbered(*keys: NDArray[np.int64]) -> NDArray[np.int32]:
+    """A small number for each distinct tuple of keys."""
+    number = np.zeros(len(keys[0]), np.int64)
+    for key in keys:
+        values, place = np.unique(key, return_inverse=True)
+        number = number * len(values) + place
+    return np.unique(number, return_inverse=True)[1].astype(np.int32)

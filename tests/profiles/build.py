@@ -1,0 +1,81 @@
+"""Timelines written by hand, one event a line, for tests.
+
+made = Build()
+made.kernel(100, 200, call=(50, 60))
+made.copy("h2d", 200, 260, size=1 << 20, call=(190, 260))
+made.mark("step 0", 0, 300)
+timeline = made.timeline()
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from typing import Any
+
+import pandas as pd
+
+from profiles import timeline as contract
+from profiles.timeline import Recording, Timeline
+
+RECORDED = frozenset({"kernels", "graphs", "copies", "memsets", "api", "marks", "syncs", "devices"})
+
+
+class Build:
+    """Collects events; `timeline()` makes them a Timeline. Times in ns; call=(start, end) adds the launch call."""
+
+    def __init__(self, *, device: int = 0, pid: int = 1, context: int = 1, path: str = "a.sqlite", **recording: Any):
+        self.defaults = {"device": device, "pid": pid, "context": context}
+        self.recording = Recording(path=path, format="nsys-sqlite", tool="by hand", **recording)
+        self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._correlations = itertools.count(1)
+
+    def kernel(self, start: int, end: int, name: str = "kernel", **more: Any) -> None:
+        self._operation("kernels", start, end, {"name": name, "graph_node": 0, **more}, "cudaLaunchKernel_v7000")
+
+    def graph(self, start: int, end: int, graph: int = 1, **more: Any) -> None:
+        self._operation("graphs", start, end, {"graph": graph, **more}, "cudaGraphLaunch_v10000")
+
+    def copy(self, kind: str, start: int, end: int, size: int = 1, **more: Any) -> None:
+        host, on_device = "pageable", "device"
+        ends = {"h2d": (host, on_device), "d2h": (on_device, host)}.get(kind, (on_device, on_device))
+        columns = {"kind": kind, "bytes": size, "src_kind": ends[0], "dst_kind": ends[1]}
+        columns |= {"src_device": -1, "dst_device": -1, "graph_node": 0, **more}
+        self._operation("copies", start, end, columns, "cudaMemcpyAsync_v3020")
+
+    def memset(self, start: int, end: int, size: int = 1, **more: Any) -> None:
+        self._operation("memsets", start, end, {"bytes": size, "graph_node": 0, **more}, "cudaMemsetAsync_v3020")
+
+    def api(self, name: str, start: int, end: int, *, pid: int | None = None, tid: int = 1, correlation: int = -1):
+        owner = self.defaults["pid"] if pid is None else pid
+        row = {"start_ns": start, "end_ns": end, "pid": owner, "tid": tid, "correlation": correlation, "name": name}
+        self.rows["api"].append(row)
+
+    def mark(self, name: str, start: int, end: int | None = None, *, domain: str = "ringscope", tid: int = 1, pid=None):
+        """A range, or one that never ended where `end` is left out."""
+        row = {"start_ns": start, "end_ns": start if end is None else end, "open": end is None}
+        row |= {"pid": self.defaults["pid"] if pid is None else pid, "tid": tid, "domain": domain, "name": name}
+        self.rows["marks"].append(row)
+
+    def device(self, device: int, uuid: str = "", bus_id: str = "", name: str = "") -> None:
+        self.rows["devices"].append({"device": device, "uuid": uuid, "bus_id": bus_id, "name": name})
+
+    def timeline(self, *, known: frozenset[str] = RECORDED) -> Timeline:
+        tables = {name: frame(name, self.rows[name]) for name in known}
+        return contract.make(self.recording, tables, known=known)
+
+    def _operation(self, table: str, start: int, end: int, more: dict[str, Any], launched_by: str) -> None:
+        call = more.pop("call", None)
+        api_name, tid = more.pop("api", launched_by), more.pop("tid", 1)
+        row = {"start_ns": start, "end_ns": end, "stream": 7, "correlation": -1, **self.defaults, **more}
+        if call is not None:
+            row["correlation"] = next(self._correlations)
+            self.api(api_name, *call, pid=row["pid"], tid=tid, correlation=row["correlation"])
+        self.rows[table].append(row)
+
+
+def frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Rows as a table of the contract: its columns and dtypes."""
+    columns = contract.COLUMNS[table]
+    found = pd.DataFrame(rows, columns=list(columns))
+    return found.astype(dict(columns))
