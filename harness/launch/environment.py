@@ -3,8 +3,10 @@ can read it: so only what training needs is passed, and never a token that happe
 
 from __future__ import annotations
 
+import os
 import re
 import site
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,6 +35,8 @@ def allowed(environ: Mapping[str, str]) -> dict[str, str]:
     root = str(Path(__file__).resolve().parents[2])
     if root not in site.getsitepackages():
         env["PYTHONPATH"] = ":".join(filter(None, (root, env.get("PYTHONPATH"))))
+    # The launchers stand beside this Python, whether its environment is activated or not.
+    env["PATH"] = ":".join(dict.fromkeys([str(Path(sys.executable).parent), *env.get("PATH", os.defpath).split(":")]))
     # Open MPI refuses root, which is who runs in containers.
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")

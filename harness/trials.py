@@ -1,0 +1,123 @@
+"""What `ringscope doctor` runs: copies, an all-reduce under the real launcher, and whether the ranks train together."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import launch
+from .doctor import FAILURE, OK, UNKNOWN, WARNING, Check, visible
+
+RUN_LIMIT_S = 240
+# Below this share of what pinned memory gives, pageable memory is what holds the input back.
+PAGEABLE_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Something to run, and about how long it takes."""
+
+    name: str
+    expected_s: float
+    run: Callable[[], list[Check]]
+
+
+def plan(machine: dict[str, Any], *, ranks: int | None, launcher: str) -> list[Trial]:
+    """What to run on this machine; `ranks` None: every GPU there is, 2 without one."""
+    gpus = visible(len(machine["gpus"]))
+    count = ranks or gpus or 2
+    return [
+        Trial("copies", 3.0 * gpus, lambda: copies(machine)),
+        Trial("all-reduce", 15, lambda: [allreduce(machine, ranks=count, launcher=launcher)]),
+    ]
+
+
+def copies(machine: dict[str, Any]) -> list[Check]:
+    """Host-device copy bandwidth of each GPU, pageable against pinned."""
+    if not machine["gpus"]:
+        return [Check("copies", UNKNOWN, "no GPU")]
+    done = _run([sys.executable, "-m", "harness.bandwidth"], dict(os.environ))
+    if isinstance(done, str):
+        return [Check("copies", FAILURE, done, "a GPU that cannot copy cannot train: look at nvidia-smi and dmesg")]
+    return [judge_copies(found) for found in json.loads(done.stdout.splitlines()[-1])]
+
+
+def judge_copies(found: dict[str, Any]) -> Check:
+    pageable, pinned = found["pageable"], found["pinned"]
+    text = (
+        f"to the GPU {pageable['h2d_gb_per_s']:.1f} GB/s pageable, {pinned['h2d_gb_per_s']:.1f} pinned; "
+        f"back {pageable['d2h_gb_per_s']:.1f} and {pinned['d2h_gb_per_s']:.1f}"
+    )
+    name = f"copies gpu {found['device']}"
+    if pageable["h2d_gb_per_s"] < PAGEABLE_SHARE * pinned["h2d_gb_per_s"]:
+        ratio = pinned["h2d_gb_per_s"] / pageable["h2d_gb_per_s"]
+        remedy = f"batches from pinned memory would arrive {ratio:.1f} times faster: take a feed that stages them"
+        return Check(name, WARNING, text, remedy, found)
+    return Check(name, OK, text, None, found)
+
+
+def allreduce(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
+    """Bus bandwidth of one large all-reduce under the real launcher, and whether the sum is right."""
+    if reason := _cannot_launch(machine, ranks):
+        return Check("all-reduce", UNKNOWN, reason)
+    size = (512 if machine["gpus"] else 16) << 20
+    with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as folder:
+        out = Path(folder) / "allreduce.json"
+        rank_argv = [sys.executable, "-m", "harness.allreduce", "--bytes", str(size), "--out", str(out)]
+        done = _launch(rank_argv, ranks=ranks, launcher=launcher)
+        if isinstance(done, str):
+            return Check("all-reduce", FAILURE, done, _by_hand(rank_argv[1:3], ranks, launcher))
+        found = json.loads(out.read_text())
+    return judge_allreduce(found, launcher)
+
+
+def judge_allreduce(found: dict[str, Any], launcher: str) -> Check:
+    text = (
+        f"{found['bus_gb_per_s']:.2f} GB/s bus bandwidth, {found['ranks']} ranks on {found['device']}, "
+        f"{found['bytes'] >> 20} MiB in {found['time_ns'] / 1e6:.1f} ms, {launcher}"
+    )
+    if not found["right"]:
+        remedy = "the sum over ranks is wrong: rebuild Horovod (scripts/build_horovod.sh), then the driver and NCCL"
+        return Check("all-reduce", FAILURE, text, remedy, found)
+    return Check("all-reduce", OK, text, None, found)
+
+
+def _cannot_launch(machine: dict[str, Any], ranks: int) -> str | None:
+    if machine["libraries"]["horovod"] is None:
+        return "no Horovod"
+    if ranks == 1:
+        return "one rank has nobody to exchange with"
+    if machine["gpus"] and ranks > visible(len(machine["gpus"])):
+        return f"{ranks} ranks want as many GPUs, {len(machine['gpus'])} here"
+    return None
+
+
+def _launch(rank_argv: list[str], *, ranks: int, launcher: str) -> subprocess.CompletedProcess[str] | str:
+    job = launch.command(rank_argv, ranks=ranks, launcher=launcher, environ=os.environ)
+    return _run(job.argv, job.env | {"TF_CPP_MIN_LOG_LEVEL": "3"})
+
+
+def _run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str] | str:
+    """The finished process, or one line that says how it failed."""
+    try:
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=RUN_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return f"no end within {RUN_LIMIT_S} s: a rank hangs"
+    except FileNotFoundError:
+        return f"{argv[0]} is not on the PATH"
+    if done.returncode != 0:
+        lines = [line for line in (done.stderr + done.stdout).splitlines() if "Error" in line or "error" in line]
+        return (lines or done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0][:300]
+    return done
+
+
+def _by_hand(module: list[str], ranks: int, launcher: str) -> str:
+    start = f"mpirun -np {ranks}" if launcher == "mpirun" else f"horovodrun -np {ranks}"
+    return f"see it whole: {start} python {' '.join(module)} --out /tmp/allreduce.json"

@@ -1,0 +1,87 @@
+"""`ringscope doctor`: what is here and does it work."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..doctor import Check
+
+MARKS = {"ok": "green", "warning": "yellow", "failure": "red", "n/a": "dim"}
+
+
+@click.command()
+@click.option("-np", "--ranks", type=click.IntRange(1), help="Ranks to try. Default: every GPU, 2 without one.")
+@click.option("--launcher", type=click.Choice(["horovodrun", "mpirun"]), default="horovodrun", show_default=True)
+@click.option("--quick", is_flag=True, help="Look only: run no copy, no all-reduce and no training.")
+@click.option("--json", "json_to", is_flag=False, flag_value="-", metavar="[FILE]", help="Write JSON; - is stdout.")
+def command(ranks: int | None, launcher: str, quick: bool, json_to: str | None) -> None:
+    """What is here, does it work, and do the ranks really train together.
+
+    Every line is ok, a warning or a failure, with what to do; n/a where there is nothing to judge. Exit code 1 if
+    anything fails.
+
+    \b
+      ringscope doctor                     everything, about a minute
+      ringscope doctor --quick             versions and devices only, some seconds
+      ringscope doctor --launcher mpirun   the same under MPI
+      ringscope doctor --json doctor.json  for a bug report
+    """
+    import json
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from profiles.records import write_whole
+
+    from .. import doctor
+
+    console = Console(stderr=json_to == "-", highlight=False)
+    checks, machine = _examine(console, ranks=ranks, launcher=launcher, quick=quick)
+    found = doctor.to_json(checks, machine)
+    if json_to == "-":
+        print(json.dumps(found, indent=1))
+    else:
+        _print(console, checks)
+        if json_to:
+            write_whole(Path(json_to), json.dumps(found, indent=1) + "\n")
+    sys.exit(1 if found["status"] == doctor.FAILURE else 0)
+
+
+def _examine(console: Console, *, ranks: int | None, launcher: str, quick: bool) -> tuple[list[Check], dict[str, Any]]:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from .. import doctor, machine, trials
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        looking_s = 6
+        task = progress.add_task("versions and devices", total=looking_s)
+        found = machine.describe()
+        checks = list(doctor.judge(found))
+        planned = [] if quick else trials.plan(found, ranks=ranks, launcher=launcher)
+        progress.update(task, advance=looking_s, total=looking_s + sum(trial.expected_s for trial in planned))
+        for trial in planned:
+            progress.update(task, description=trial.name)
+            checks += trial.run()
+            progress.advance(task, trial.expected_s)
+    return checks, found
+
+
+def _print(console: Console, checks: list[Check]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    for check in checks:
+        table.add_row(f"[{MARKS[check.status]}]{check.status}[/]", check.name, escape(check.text))
+        if check.remedy:
+            table.add_row("", "", f"[{MARKS[check.status]}]-> {escape(check.remedy)}[/]")
+    console.print(table)
+    counts = {status: sum(check.status == status for check in checks) for status in MARKS}
+    console.print("; ".join(f"{number} {status}" for status, number in counts.items() if number))

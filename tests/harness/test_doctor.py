@@ -1,0 +1,199 @@
+"""The doctor's judgements on machines as they are met, and a real examination of this one."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from harness import doctor, trials
+from harness.allreduce import bus_gb_per_s
+from harness.verbs.doctor import command
+
+GPU = {
+    "index": 0,
+    "name": "NVIDIA H200",
+    "uuid": "GPU-0",
+    "bus_id": "00000000:01:00.0",
+    "memory_bytes": 150_000_000_000,
+    "memory_used_bytes": 0,
+    "compute_capability": "9.0",
+    "pcie_generation": 5,
+    "pcie_width": 16,
+    "pcie_width_max": 16,
+    "nvlinks": 18,
+    "processes": 0,
+}
+HEALTHY = {
+    "host": "node",
+    "os": "Debian",
+    "python": "3.12.3",
+    "cpu": {"model": "x", "physical": 8, "logical": 16, "usable": 16},
+    "memory_bytes": 10**11,
+    "gpus": [GPU, GPU | {"index": 1, "uuid": "GPU-1"}],
+    "gpus_reason": None,
+    "topology": [["X", "NV18"], ["NV18", "X"]],
+    "driver": "580.159.04",
+    "cuda_driver": "13.0",
+    "packages": {"keras": "3.15.1", "mpi4py": "4.1.2"},
+    "mpi": "mpirun (Open MPI) 5.0.11",
+    "profilers": {"nsys": {"path": "/usr/bin/nsys", "version": "2025.3.2"}, "nvprof": None},
+    "libraries": {
+        "tensorflow": {
+            "version": "2.21.0",
+            "cuda_build": True,
+            "built_for_cuda": "12.5.1",
+            "built_for_cudnn": "9",
+            "gpus": 2,
+        },
+        "horovod": {"version": "0.28.1", "mpi_built": True, "gloo_built": True, "nccl_built": True, "cuda_built": True},
+        "cuda_runtime": "12.5",
+        "cudnn": "9.5.1",
+        "nccl": "2.26.2",
+        "reasons": {},
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def _every_gpu_visible(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+
+
+def judged(**changes: object) -> dict[str, doctor.Check]:
+    """The checks of a healthy machine with `part__of__it=value` changed, by name; this host's own memory aside."""
+    machine = copy.deepcopy(HEALTHY)
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        node = machine
+        for parent in parents:
+            node = node[int(parent) if parent.isdigit() else parent]
+        node[last] = value
+    return {check.name: check for check in doctor.judge(machine) if check.name != "shared memory"}
+
+
+def test_a_healthy_machine_has_nothing_to_remedy():
+    checks = judged()
+    assert {check.status for check in checks.values()} == {"ok"}
+    assert all(check.remedy is None for check in checks.values())
+    assert {"gpu 0", "gpu 1", "topology", "cuda", "tensorflow", "keras", "horovod", "mpi", "profilers"} <= set(checks)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "status", "remedy"),
+    [
+        ({"libraries__tensorflow__cuda_build": False}, "tensorflow", "failure", "tensorflow[and-cuda]"),
+        ({"libraries__tensorflow__gpus": 0}, "tensorflow", "failure", "train on the CPU"),
+        ({"libraries__tensorflow": None}, "tensorflow", "failure", "ringscope[train]"),
+        ({"libraries__horovod": None}, "horovod", "failure", "scripts/build_horovod.sh"),
+        ({"libraries__horovod__nccl_built": False}, "horovod", "failure", "pass through the host"),
+        ({"libraries__horovod__gloo_built": False}, "horovod", "warning", "--launcher mpirun"),
+        ({"libraries__horovod__mpi_built": False}, "mpi", "warning", "--launcher horovodrun"),
+        ({"mpi": None}, "mpi", "warning", "openmpi"),
+        ({"cuda_driver": "11.8"}, "cuda", "failure", "update the driver"),
+        ({"packages__keras": "2.15.0"}, "keras", "failure", "Keras 3"),
+        ({"gpus__0__processes": 1}, "gpu 0", "warning", "use it already"),
+        ({"gpus__1__pcie_width": 4}, "gpu 1", "warning", "x4 of x16"),
+        ({"topology": [["X", "SYS"], ["SYS", "X"]]}, "topology", "warning", "sockets"),
+        ({"profilers__nsys": None}, "profilers", "warning", "Nsight Systems"),
+        # nvprof knows no GPU of compute capability 8.0 or later.
+        (
+            {"profilers__nsys": None, "profilers__nvprof": {"path": "/n", "version": "11.8"}},
+            "profilers",
+            "warning",
+            "nsight",
+        ),
+    ],
+)
+def test_each_fault_is_told_with_its_remedy_and_touches_no_other_line(changes, name, status, remedy):
+    checks = judged(**changes)
+    assert checks[name].status == status
+    assert remedy in checks[name].remedy
+    others = {other: check.status for other, check in checks.items() if other != name}
+    assert set(others.values()) == {"ok"}
+
+
+def test_gpus_hidden_on_purpose_are_no_fault(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert judged(libraries__tensorflow__gpus=1)["tensorflow"].status == "ok"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert judged(libraries__tensorflow__gpus=0)["tensorflow"].status == "ok"
+
+
+def test_small_shared_memory_is_a_warning(monkeypatch):
+    monkeypatch.setattr(doctor, "SHM_WANTED_BYTES", 1 << 62)
+    check = next(check for check in doctor.judge(HEALTHY) if check.name == "shared memory")
+    assert check.status == "warning"
+    assert "--shm-size" in check.remedy
+
+
+def test_bus_bandwidth_is_what_a_ring_carries_over_each_link():
+    # 1 GB in 10 ms over 4 ranks: in a ring every link carries 2 x 3/4 of the data.
+    assert bus_gb_per_s(10**9, 10**7, 4) == pytest.approx(150.0)
+    assert bus_gb_per_s(10**9, 10**7, 1) == 0
+
+
+def test_slow_pageable_copies_point_to_pinned_memory():
+    found = {
+        "device": 0,
+        "pageable": {"h2d_gb_per_s": 8.0, "d2h_gb_per_s": 9.0},
+        "pinned": {"h2d_gb_per_s": 55.0, "d2h_gb_per_s": 54.0},
+    }
+    check = trials.judge_copies(found)
+    assert check.status == "warning"
+    assert "6.9 times" in check.remedy
+    even = found | {"pageable": found["pinned"]}
+    assert trials.judge_copies(even).status == "ok"
+
+
+def test_a_wrong_sum_is_a_failure_however_fast():
+    found = {"bus_gb_per_s": 400.0, "ranks": 2, "device": "gpu", "bytes": 1 << 29, "time_ns": 10**6, "right": False}
+    assert trials.judge_allreduce(found, "horovodrun").status == "failure"
+
+
+def test_nothing_is_launched_that_cannot_run():
+    no_horovod = copy.deepcopy(HEALTHY)
+    no_horovod["libraries"]["horovod"] = None
+    assert trials.allreduce(no_horovod, ranks=2, launcher="horovodrun").status == "n/a"
+    assert trials.allreduce(HEALTHY, ranks=3, launcher="horovodrun").status == "n/a"
+    assert trials.allreduce(HEALTHY, ranks=1, launcher="horovodrun").status == "n/a"
+
+
+def test_a_launch_that_fails_says_why_in_one_line():
+    done = trials._run([sys.executable, "-c", "raise ValueError('no such fabric')"], {})
+    assert done == "ValueError: no such fabric"
+    assert trials._run(["no-such-launcher"], {}) == "no-such-launcher is not on the PATH"
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("launcher", ["horovodrun", "mpirun"])
+def test_the_all_reduce_of_two_real_ranks_is_right_and_timed(launcher):
+    pytest.importorskip("horovod", reason="Horovod is not installed")
+    machine = HEALTHY | {"gpus": []}
+    check = trials.allreduce(machine, ranks=2, launcher=launcher)
+    assert check.status == "ok", check
+    assert check.data["ranks"] == 2
+    assert check.data["right"]
+    expected = check.data["bytes"] / check.data["time_ns"]  # 2 (n - 1) / n is 1 for two ranks
+    assert check.data["bus_gb_per_s"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_json_is_whole_and_the_exit_code_says_whether_anything_fails():
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", "doctor", "--quick", "--json"], capture_output=True, text=True, timeout=240
+    )
+    found = json.loads(done.stdout)
+    assert found["schema"] == "ringscope.doctor/1"
+    assert all(check["status"] in ("ok", "warning", "failure", "n/a") for check in found["checks"])
+    assert all(check["remedy"] for check in found["checks"] if check["status"] in ("warning", "failure"))
+    assert done.returncode == (1 if any(check["status"] == "failure" for check in found["checks"]) else 0)
+    assert found["status"] == ("failure" if done.returncode else "ok")
+
+
+def test_help_has_examples():
+    assert "ringscope doctor --quick" in CliRunner().invoke(command, ["--help"]).output
