@@ -1,0 +1,139 @@
+"""Do N ranks train to the same weights as one rank on their joined batches?
+
+`check` launches both and compares; each rank executes `python -m harness.equality --cells CELLS.json --out DIR`, which
+trains every cell for its steps and keeps the weights in `DIR/<cell id>/rank<k>.npz`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from profiles.errors import RingscopeError
+from profiles.records import Cell
+
+TOLERANCE = 1e-5  # float32 sums in another order: 1e-7 a step, some tens of them
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """What came of one cell. `max_difference`: largest |w of N ranks - w of one rank| over all trainable weights."""
+
+    cell: Cell
+    max_difference: float
+    trainable_bit_equal: bool  # across the N ranks
+    statistics_bit_equal: bool  # the same for moving statistics and other weights that are not trained
+
+    @property
+    def holds(self) -> bool:
+        return self.trainable_bit_equal and self.statistics_bit_equal and self.max_difference <= TOLERANCE
+
+
+def check(
+    cells: Sequence[Cell],
+    launch: Callable[[int], list[str]],
+    directory: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = 600,
+) -> list[Equality]:
+    """Train `cells` (all of one number of ranks) together and on one rank with the joined batch, and compare.
+
+    launch: number of ranks -> the launcher's words before `python`, such as ["horovodrun", "-np", "2"].
+    directory: a folder for the weights and the logs. Raises RingscopeError where a launch fails.
+    """
+    joined = [replace(cell, ranks=1, per_rank_batch=cell.per_rank_batch * cell.ranks) for cell in cells]
+    run(cells, launch(cells[0].ranks), directory, env=env, timeout_s=timeout_s)
+    run(joined, [], directory, env=env, timeout_s=timeout_s)
+    return [compare(cell, directory / cell.id, directory / one.id) for cell, one in zip(cells, joined, strict=True)]
+
+
+def run(
+    cells: Sequence[Cell],
+    prefix: Sequence[str],
+    directory: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = 600,
+) -> None:
+    """Train cells under a launcher; the weights end in `directory/<cell id>/rank<k>.npz`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    ranks = cells[0].ranks
+    listed, log = directory / f"cells-{ranks}.json", directory / f"log-{ranks}.txt"
+    listed.write_text(json.dumps([cell.to_json() for cell in cells]))
+    command = [*prefix, sys.executable, "-m", "harness.equality", "--cells", str(listed), "--out", str(directory)]
+    with log.open("w") as output:
+        try:
+            subprocess.run(command, env=env, stdout=output, stderr=output, timeout=timeout_s, check=True)
+        except (subprocess.SubprocessError, OSError) as error:
+            raise RingscopeError(f"training with {ranks} ranks failed ({error}); its output is in {log}") from error
+
+
+def compare(cell: Cell, together: Path, alone: Path) -> Equality:
+    """Compare the weights in `together/rank<k>.npz`, k below cell.ranks, with `alone/rank0.npz`."""
+    ranks = [_weights(together / f"rank{k}.npz") for k in range(cell.ranks)]
+    one = _weights(alone / "rank0.npz")
+    trainable = [name for name in one if name.startswith("trainable")]
+    differences = [float(np.max(np.abs(ranks[0][name] - one[name]))) for name in trainable]
+
+    def bit_equal(names: list[str]) -> bool:
+        return all(np.array_equal(ranks[0][name], other[name]) for other in ranks[1:] for name in names)
+
+    return Equality(
+        cell,
+        # NaN must not pass for small.
+        max_difference=max(differences) if np.all(np.isfinite(differences)) else float("inf"),
+        trainable_bit_equal=bit_equal(trainable),
+        statistics_bit_equal=bit_equal([name for name in one if name not in trainable]),
+    )
+
+
+def _weights(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise RingscopeError(f"{path}: this rank left no weights; see the logs beside it")
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
+def save_weights(model: Any, path: Path) -> None:
+    """Keep a model's weights for `compare`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays = {f"trainable{i}": w.numpy() for i, w in enumerate(model.trainable_weights)}
+    arrays |= {f"other{i}": w.numpy() for i, w in enumerate(model.non_trainable_weights)}
+    np.savez(path, **arrays)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m harness.equality", description="Train cells as one rank.")
+    parser.add_argument("--cells", type=Path, required=True, help="a list of Cells as JSON")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(argv)
+
+    import tensorflow as tf
+
+    from . import ring
+    from .strategies.ranks import ranks
+
+    ring.init()
+    device = "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"
+    # Else a GPU's float32 products have 10 bits of mantissa, and the order of sums shows.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    for cell in map(Cell.from_json, json.loads(options.cells.read_text())):
+        trainer = ranks(cell, device)
+        for _ in range(cell.steps):
+            trainer.step(next(trainer.batches))
+        if cell.strategy == "horovod":
+            ring.average_statistics(trainer.model)
+        save_weights(trainer.model, options.out / cell.id / f"rank{ring.rank()}.npz")
+
+
+if __name__ == "__main__":
+    main()

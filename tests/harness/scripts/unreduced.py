@@ -1,0 +1,15 @@
+"""Ranks that start alike and train each alone. usage: unreduced.py OUT BATCH"""
+
+import sys
+from pathlib import Path
+
+from harness import equality, ring
+from harness.strategies.ranks import ranks
+from profiles.records import Cell
+
+ring.init()
+cell = Cell("mlp", ring.size(), int(sys.argv[2]), strategy="none", warmup=0)
+trainer = ranks(cell, "/CPU:0")
+for _ in range(10):
+    trainer.step(next(trainer.batches))
+equality.save_weights(trainer.model, Path(sys.argv[1]) / f"rank{ring.rank()}.npz")
