@@ -1,0 +1,104 @@
+"""A trace for Perfetto (ui.perfetto.dev): steps, the ledger with the causes of idle, and every stream, on one clock.
+
+Chrome's JSON trace format, gzipped: times in µs with three decimals, which keeps every nanosecond. Times count from the
+first recording's origin, since epoch-sized ones lose precision in the browser; slices of one track never overlap,
+since Perfetto drops those that do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..measures import OWNERS, Analysis, GpuAnalysis
+from ..timeline import Timeline
+from .files import written_whole
+from .lanes import Lane, ledger_lane, of_gpus
+
+_COMPRESSION = 5
+
+
+def write(analysis: Analysis, timelines: Sequence[Timeline], path: Path) -> int:
+    """Write the trace to `path` (.json.gz); returns the number of slices."""
+    with written_whole(path) as beside, gzip.open(beside, "wt", _COMPRESSION, encoding="utf-8") as out:
+        return _write(analysis, timelines, out)
+
+
+def _write(analysis: Analysis, timelines: Sequence[Timeline], out: TextIO) -> int:
+    lanes = list(of_gpus(analysis, timelines))
+    starts = [gpu.shift_ns + int(lane.start_ns[0]) for gpu in lanes for lane in gpu.streams if len(lane)]
+    # Not before the first recording's origin, unless something began before it: negative times are refused.
+    origin = min([analysis.shift_ns[0], *starts])
+    out.write('{"displayTimeUnit":"ns","otherData":{"origin":')
+    out.write(json.dumps("the first recording's origin" if origin == analysis.shift_ns[0] else "the first operation"))
+    out.write('},"traceEvents":[')
+    out.write(_named("process_name", 1, 0, lanes[0].title) if lanes else "")
+    slices = 0
+    for gpu, picture in zip(lanes, analysis.gpus, strict=True):
+        pid = gpu.gpu + 1
+        if pid > 1:
+            out.write(",\n" + _named("process_name", pid, 0, gpu.title))
+        out.write(f',\n{{"ph":"M","name":"process_sort_index","pid":{pid},"args":{{"sort_index":{pid}}}}}')
+        for tid, lane in enumerate((_steps(analysis, picture), ledger_lane(picture.ownership), *gpu.streams), start=1):
+            out.write(",\n" + _named("thread_name", pid, tid, lane.name))
+            out.write(
+                f',\n{{"ph":"M","name":"thread_sort_index","pid":{pid},"tid":{tid},"args":{{"sort_index":{tid}}}}}'
+            )
+            for text in _slices(lane, pid, tid, gpu.shift_ns - origin):
+                out.write(text)
+            slices += len(lane)
+    out.write("\n]}\n")
+    return slices
+
+
+def _steps(analysis: Analysis, picture: GpuAnalysis) -> Lane:
+    rows = analysis.measures.gpus[picture.gpu].steps.rows
+    count = len(picture.step_start_ns)
+    numbers: Sequence[object] = [row.step for row in rows] if len(rows) == count else range(count)
+    none = np.zeros(count, np.int64)
+    return Lane(
+        "steps",
+        picture.step_start_ns,
+        picture.step_end_ns,
+        none.astype(np.int8),
+        np.arange(count, dtype=np.int32),
+        [f"step {number}" for number in numbers],
+        none,
+    )
+
+
+def _slices(lane: Lane, pid: int, tid: int, shift_ns: int, batch: int = 50_000) -> Iterator[str]:
+    """The slices of a lane as JSON text, each led by a comma, a batch at a time."""
+    category = [json.dumps(name) for name in OWNERS]
+    name = [json.dumps(label) for label in lane.labels]
+    fixed = f'"ph":"X","pid":{pid},"tid":{tid}'
+    for first in range(0, len(lane), batch):
+        part = slice(first, first + batch)
+        columns = zip(
+            _microseconds(lane.start_ns[part] + shift_ns),
+            _microseconds(lane.end_ns[part] - lane.start_ns[part]),
+            lane.label[part].tolist(),
+            lane.kind[part].tolist(),
+            lane.bytes[part].tolist(),
+            strict=True,
+        )
+        yield "".join(
+            f',\n{{{fixed},"ts":{ts},"dur":{dur},"name":{name[label]},"cat":{category[kind]}'
+            + (f',"args":{{"bytes":{count}}}}}' if count else "}")
+            for ts, dur, label, kind, count in columns
+        )
+
+
+def _microseconds(ns: NDArray[np.int64]) -> list[str]:
+    whole, rest = np.divmod(ns, 1000)
+    return [f"{a}.{b:03d}" for a, b in zip(whole.tolist(), rest.tolist(), strict=True)]
+
+
+def _named(what: str, pid: int, tid: int, name: str) -> str:
+    return json.dumps({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}})
