@@ -11,6 +11,7 @@ from .errors import RingscopeError
 
 RUN_SCHEMA = "ringscope.run/1"
 RANK_SCHEMA = "ringscope.rank/1"
+SWEEP_SCHEMA = "ringscope.sweep/1"
 STATUSES = (
     "ok",
     "failed",
@@ -116,6 +117,68 @@ class RunRecord:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RunRecord:
         return cls(**(data | {"cell": Cell.from_json(data["cell"])}))
+
+
+@dataclass(slots=True)
+class SweepRecord:
+    """`sweep.json`: what a run directory is to hold. Cell i's launch k lies in `<cell id>/<k>/`."""
+
+    cells: list[Cell]
+    launches: int
+    launcher: str
+    hosts: list[str] = field(default_factory=list)  # name:slots; empty: this machine alone
+    created_utc_ns: int = 0
+    machine: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)  # limits and the launcher's own arguments
+    schema: str = SWEEP_SCHEMA
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"cells": [cell.to_json() for cell in self.cells]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> SweepRecord:
+        return cls(**(data | {"cells": [Cell.from_json(cell) for cell in data["cells"]]}))
+
+
+@dataclass(slots=True)
+class Run:
+    """One launch as it was read back: its record, and its ranks' where the launch is ok."""
+
+    record: RunRecord
+    ranks: list[RankRecord]
+    directory: Path
+
+
+def read_sweep(directory: Path) -> SweepRecord:
+    """The sweep a run directory holds. Raises RingscopeError where there is none."""
+    return SweepRecord.from_json(
+        _read_json(directory / "sweep.json", SWEEP_SCHEMA, "name a directory that bench wrote")
+    )
+
+
+def read_runs(directory: Path) -> list[Run]:
+    """Every launch that a run directory holds, in the order they were started. Raises RingscopeError."""
+    runs = [read_run(path.parent) for path in directory.glob("*/*/record.json")]
+    return sorted(runs, key=lambda run: (run.record.started_utc_ns, run.record.cell.id, run.record.launch))
+
+
+def read_run(directory: Path) -> Run:
+    """One launch of one cell, of its directory. Raises RingscopeError."""
+    record = RunRecord.from_json(_read_json(directory / "record.json", RUN_SCHEMA, "run that cell again"))
+    found = sorted(directory.glob("rank*.jsonl"), key=lambda path: int(path.stem[4:]))
+    return Run(record, [read_rank(path) for path in found] if record.status == "ok" else [], directory)
+
+
+def _read_json(path: Path, schema: str, remedy: str) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(path.read_text())
+        if data.get("schema") != schema:
+            raise RingscopeError(f"{path}: schema {data.get('schema')!r}, this version reads {schema!r}; {remedy}")
+        return data
+    except OSError as error:
+        raise RingscopeError(f"{path}: {error.strerror}; {remedy}") from error
+    except (ValueError, AttributeError) as error:
+        raise RingscopeError(f"{path}: not JSON of ringscope's ({error}); {remedy}") from error
 
 
 def write_whole(path: Path, text: str) -> None:

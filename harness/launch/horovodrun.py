@@ -22,6 +22,7 @@ def argv(
         str(ranks),
         "-H",
         where,
+        "--disable-cache",  # else it goes on believing for an hour that a host answers
         "--start-timeout",
         str(START_TIMEOUT_S),
         *launcher_args,

@@ -1,0 +1,150 @@
+"""What became of a launch, judged by what it left behind: exit codes, the ranks' ends and errors, logs."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profiles.errors import RingscopeError
+from profiles.records import STATUSES, read_rank
+
+# A rank that says this tells of another's end, not of a fault of its own.
+OF_A_PEER = re.compile(
+    r"HorovodInternalError|Horovod has been shut down|[Cc]onnection (reset|closed|refused)|peer|Broken pipe|"
+    r"communication failed|mpirun noticed|UnavailableError"
+)
+MEMORY = re.compile(
+    r"RESOURCE_EXHAUSTED|ResourceExhausted|OOM when allocating|CUDA_ERROR_OUT_OF_MEMORY|out of memory|"
+    r"std::bad_alloc|MemoryError|Cannot allocate memory"
+)
+UNREACHABLE = re.compile(
+    r"Could not resolve hostname|Name or service not known|Connection refused|No route to host|Network is unreachable|"
+    r"Connection timed out|Operation timed out|Permission denied \(|Host key verification failed|"
+    r"[Uu]nable to connect|unable to reliably start|lost communication with|cannot reach the sweep|"
+    r"ssh not successful|closed by remote host|Timed out waiting for|not reachable"
+)
+UNSUPPORTED = re.compile(r"(Gloo|MPI|NCCL)( support)? has not been built|not (been )?built with|unavailable because")
+STALLED = re.compile(r"is stalled for longer than")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One of profiles.records.STATUSES, and why where it is not ok."""
+
+    status: str
+    reason: str = ""
+
+
+def judge(directory: Path, *, processes: int, exit_code: int, stopped: Outcome | None, remote: bool) -> Outcome:
+    """The outcome of the launch that left its files in `directory`.
+
+    The first cause wins, not the loudest: ranks whose peer has gone fail too. `stopped`: why it was ended from outside.
+    """
+    errors = _by_rank(directory, "error.json")
+    ends = _by_rank(directory, "end.json")
+    own = {rank: error for rank, error in errors.items() if not OF_A_PEER.search(error.get("reason", ""))}
+    if out_of_memory := [rank for rank, end in ends.items() if end["signal"] == signal.SIGKILL and end["oom_kills"]]:
+        peak = ends[out_of_memory[0]]["max_rss_bytes"] / 1e9
+        return Outcome("oom", f"rank {_list(out_of_memory)} was killed by the kernel for memory at {peak:.1f} GB")
+    if own:
+        return _of_error(*_first(own))
+    if stopped:
+        return stopped
+    if exit_code == 0 and not errors:
+        return _of_records(directory, processes)
+    return (
+        _of_logs(directory, ends, remote)
+        or _of_ends(directory, ends)
+        or (_of_error(*_first(errors)) if errors else None)
+        or Outcome("failed", f"the launcher ended with code {exit_code}{_last_words(directory / 'launcher.log')}")
+    )
+
+
+def _by_rank(directory: Path, kind: str) -> dict[int, dict[str, Any]]:
+    """rank -> what its `rank<k>.<kind>` holds, first written first."""
+    found: dict[int, dict[str, Any]] = {}
+    for path in sorted(directory.glob(f"rank*.{kind}"), key=lambda path: path.stat().st_mtime_ns):
+        found[int(path.name[4:].partition(".")[0])] = json.loads(path.read_text())
+    return found
+
+
+def _first(found: dict[int, dict[str, Any]]) -> tuple[int, dict[str, Any]]:
+    return next(iter(found.items()))
+
+
+def _of_error(rank: int, error: dict[str, Any]) -> Outcome:
+    status = error.get("status")
+    # What a cell cannot do it can do on no rank: naming one would mislead.
+    who = "" if status in ("unsupported", "indivisible") else f"rank {rank}: "
+    return Outcome(status if status in STATUSES else "failed", f"{who}{error.get('reason', 'no reason given')}")
+
+
+def _of_records(directory: Path, processes: int) -> Outcome:
+    for rank in range(processes):
+        try:
+            read_rank(directory / f"rank{rank}.jsonl")
+        except OSError:
+            return Outcome("failed", f"rank {rank} left no record: does every host see {directory.name}'s directory?")
+        except RingscopeError as error:
+            return Outcome("failed", str(error))
+    return Outcome("ok")
+
+
+def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> Outcome | None:
+    """What the launcher and the ranks printed, where that settles it."""
+    said = _read(directory / "launcher.log")
+    if remote and (line := _line_with(UNREACHABLE, said)):
+        return Outcome("unreachable", line)
+    if line := _line_with(UNSUPPORTED, said):
+        return Outcome("unsupported", line)
+    for rank in ends:
+        log = _read(directory / f"rank{rank}.log")
+        if line := _line_with(MEMORY, log):
+            return Outcome("oom", f"rank {rank}: {line}")
+        if line := _line_with(STALLED, log):
+            return Outcome("hung", f"Horovod's stall check, rank {rank}: {line}")
+    return None
+
+
+def _of_ends(directory: Path, ends: dict[int, dict[str, Any]]) -> Outcome | None:
+    """The first rank that ended badly; SIGTERM is what launchers send to the others."""
+    for rank, end in ends.items():
+        if end["signal"] and end["signal"] != signal.SIGTERM:
+            return Outcome("failed", f"rank {rank} was killed by {signal.Signals(end['signal']).name}")
+    for rank, end in ends.items():
+        if end["exit_code"]:
+            words = _last_words(directory / f"rank{rank}.log")
+            return Outcome("failed", f"rank {rank} ended with code {end['exit_code']}{words}")
+    return None
+
+
+def _read(path: Path, tail_bytes: int = 200_000) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - tail_bytes))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _line_with(pattern: re.Pattern[str], text: str) -> str | None:
+    return next((_clean(line) for line in text.splitlines() if pattern.search(line)), None)
+
+
+def _last_words(log: Path) -> str:
+    """`: <the last line that says something>`, empty where there is none. Launchers' rules and frames say nothing."""
+    lines = [line for line in _read(log).splitlines() if re.search(r"\w", line) and not line.startswith((" ", "\t"))]
+    return f": {_clean(lines[-1])}" if lines else ""
+
+
+def _clean(line: str) -> str:
+    """A log's line without horovodrun's `[rank]<stderr>:` and not endless."""
+    return re.sub(r"^\[\d+\]<\w+>:\s*", "", line.strip())[:300]
+
+
+def _list(ranks: list[int]) -> str:
+    return ", ".join(map(str, ranks))

@@ -1,0 +1,142 @@
+"""The run directory (docs/runs.md): what is to be done, what has been, and never half a file.
+
+runs/<date>-<host>/sweep.json                          the grid
+                  /<cell id>/<launch>/cell.json        what the ranks read
+                                     /record.json      what became of the launch
+                                     /rank<k>.jsonl    a rank's steps; rank<k>.log, .end.json, .error.json, .progress
+                                     /launcher.log
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+
+from profiles.errors import RingscopeError
+from profiles.records import Cell, RunRecord, SweepRecord, read_rank, read_run, read_sweep, write_whole
+
+ROOT = Path("runs")
+# Records and logs of a launch are some 100 KB; below this a full disk would soon cost a launch.
+LEAST_FREE_BYTES = 200_000_000
+
+
+class RunDirectory:
+    """One sweep's directory, held by one process at a time: the lock goes with the process, kill -9 included."""
+
+    def __init__(self, path: Path, sweep: SweepRecord) -> None:
+        self.path = path
+        self.sweep = sweep
+        self._lock = (path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RingscopeError(
+                f"{path}: another ringscope is working on it; wait for it, or name another --out"
+            ) from None
+
+    @classmethod
+    def create(cls, path: Path, sweep: SweepRecord) -> RunDirectory:
+        """A new sweep. Raises RingscopeError where the directory holds one already."""
+        if (path / "sweep.json").exists():
+            raise RingscopeError(f"{path}: holds a sweep already; go on with it by --resume, or name another --out")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            check_space(path)
+            write_whole(path / "sweep.json", json.dumps(sweep.to_json(), indent=1))
+        except OSError as error:
+            raise RingscopeError(f"{path}: {error.strerror}; name an --out that can be written") from error
+        return cls(path, sweep)
+
+    @classmethod
+    def resume(cls, path: Path, more: list[Cell]) -> RunDirectory:
+        """A sweep begun earlier, grown by those of the cells that it does not have yet."""
+        sweep = read_sweep(path)
+        new = [cell for cell in more if cell not in sweep.cells]
+        directory = cls(path, sweep)
+        if new:
+            sweep.cells += new
+            write_whole(path / "sweep.json", json.dumps(sweep.to_json(), indent=1))
+        return directory
+
+    def launch_dir(self, cell: Cell, launch: int) -> Path:
+        return self.path / cell.id / str(launch)
+
+    def done(self, cell: Cell, launch: int) -> bool:
+        """Whether that launch has a result: any but `interrupted`, whose ranks may yet have written everything."""
+        directory = self.launch_dir(cell, launch)
+        if not (directory / "record.json").exists():
+            return False
+        record = read_run(directory).record
+        if record.status == "interrupted" and all_ranks_whole(directory, cell):
+            # The sweep ended between the last rank's last word and the record's.
+            self.finish(record, "ok", "")
+            return True
+        return record.status != "interrupted"
+
+    def begin(self, record: RunRecord) -> Path:
+        """Make the launch's directory, its record saying `interrupted` until it is finished.
+
+        What an interrupted launch left there is moved aside, not lost.
+        """
+        directory = self.launch_dir(record.cell, record.launch)
+        if directory.exists():
+            aside = (directory.with_name(f".{directory.name}.interrupted-{i}") for i in range(1, 1_000_000))
+            directory.rename(next(path for path in aside if not path.exists()))
+        check_space(self.path)
+        directory.mkdir(parents=True)
+        write_whole(directory / "cell.json", json.dumps(record.cell.to_json(), indent=1))
+        self._write(record)
+        return directory
+
+    def finish(self, record: RunRecord, status: str, reason: str) -> None:
+        """Write what became of a launch."""
+        record.status, record.reason = status, reason
+        record.finished_utc_ns = time.time_ns()
+        self._write(record)
+
+    def _write(self, record: RunRecord) -> None:
+        path = self.launch_dir(record.cell, record.launch) / "record.json"
+        write_whole(path, json.dumps(record.to_json(), indent=1))
+
+
+def all_ranks_whole(directory: Path, cell: Cell) -> bool:
+    """Whether every rank of the cell has written a whole record."""
+    try:
+        for rank in range(processes(cell)):
+            read_rank(directory / f"rank{rank}.jsonl")
+    except (OSError, RingscopeError):
+        return False
+    return True
+
+
+def processes(cell: Cell) -> int:
+    """How many processes train: one a rank, but one for all where TensorFlow mirrors the model itself."""
+    return 1 if cell.strategy == "mirrored" else cell.ranks
+
+
+def check_space(path: Path, need_bytes: int = LEAST_FREE_BYTES) -> None:
+    """Raise RingscopeError where the disk has less room than is needed next."""
+    free = shutil.disk_usage(path).free
+    if free < need_bytes:
+        raise RingscopeError(
+            f"{path}: {free / 1e9:.1f} GB free on its disk, {need_bytes / 1e9:.1f} GB needed; "
+            "make room and go on with --resume"
+        )
+
+
+def new_path(root: Path = ROOT) -> Path:
+    """`runs/<date>-<host>` of a sweep that begins now."""
+    return root / f"{time.strftime('%Y%m%d-%H%M%S')}-{socket.gethostname().partition('.')[0]}"
+
+
+def newest(root: Path = ROOT) -> Path:
+    """The sweep begun last under `runs/`. Raises RingscopeError where there is none."""
+    found = [path.parent for path in root.glob("*/sweep.json")]
+    if not found:
+        raise RingscopeError(f"{root}: no sweep there; name its directory, or begin one with: ringscope bench")
+    return max(found, key=lambda path: (read_sweep(path).created_utc_ns, os.fspath(path)))

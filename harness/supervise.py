@@ -1,0 +1,151 @@
+"""Starts a launch, watches it, ends it (at its limit, a stall, or with the sweep) and says what became of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiles.errors import RingscopeError
+
+from . import launch
+from .launch.hosts import Host
+from .lifeline import Lifeline
+from .outcome import Outcome, judge
+
+POLL_S = 0.1
+# From one rank's failure to the end of the others, which a launcher that works brings about by itself.
+AFTER_FAILURE_S = 20
+# From the lifeline's end to the keeper's.
+LETTING_GO_S = 15
+PHASES = ("start", "import", "connect", "build", "warm-up", "train", "finish", "done")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`time_s` for a whole launch; `stall_s` without a step of any rank once training has begun."""
+
+    time_s: float = 900
+    stall_s: float = 180
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a rank is: the worker's phase, and in it `step` steps done of `of`."""
+
+    phase: str
+    step: int
+    of: int
+
+    def order(self) -> tuple[int, int]:
+        """Later is greater."""
+        return (PHASES.index(self.phase) if self.phase in PHASES else -1, self.step)
+
+    def stepping(self) -> bool:
+        """Whether steps are under way: from here on no step for a while is a stall (building and compiling is not)."""
+        return self.phase in ("warm-up", "train") and self.step > 0
+
+    def __str__(self) -> str:
+        return f"{self.phase} step {self.step} of {self.of}" if self.of else self.phase
+
+
+def supervise(
+    make_job: Callable[[str], launch.Job],
+    directory: Path,
+    *,
+    processes: int,
+    limits: Limits,
+    hosts: Sequence[Host] = (),
+    on_progress: Callable[[Progress], object] = lambda slowest: None,
+) -> Outcome:
+    """Run the job that `make_job(lifeline)` gives to its end and judge it by what it left in `directory`.
+
+    `on_progress` is told how far the slowest rank is. Nothing of the job lives on when this returns or raises,
+    KeyboardInterrupt included.
+    """
+    with Lifeline(hosts) as lifeline:
+        job = make_job(lifeline.address)
+        keeper = _start(job, lifeline.address, directory)
+        try:
+            stopped = _watch(keeper, directory, limits, on_progress)
+        finally:
+            lifeline.close()
+            _let_go(keeper)
+    return judge(directory, processes=processes, exit_code=keeper.returncode, stopped=stopped, remote=bool(hosts))
+
+
+def _start(job: launch.Job, lifeline: str, directory: Path) -> subprocess.Popen[bytes]:
+    with (directory / "launcher.log").open("ab") as log:
+        try:
+            return subprocess.Popen(
+                launch.keeper(job.argv, lifeline=lifeline),
+                env=job.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the sweep, which ends its ranks in order
+            )
+        except OSError as error:
+            raise RingscopeError(f"cannot start {job.argv[0]}: {error}") from error
+
+
+def _watch(
+    keeper: subprocess.Popen[bytes], directory: Path, limits: Limits, on_progress: Callable[[Progress], object]
+) -> Outcome | None:
+    """Until the launch ends by itself (None), or must be ended: why."""
+    began = moved = time.monotonic()
+    failed: float | None = None
+    seen: dict[int, Progress] = {}
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            keeper.wait(POLL_S)
+            return None
+        now = time.monotonic()
+        progress = read_progress(directory)
+        if progress != seen:
+            seen, moved = progress, now
+            on_progress(min(seen.values(), key=Progress.order))
+        if failed is None and any(directory.glob("rank*.error.json")):
+            failed = now
+        if failed is not None and now - failed > AFTER_FAILURE_S:
+            return None  # judged by the error that the rank wrote
+        if now - began > limits.time_s:
+            return Outcome("timeout", f"not done within {limits.time_s:g} s (--time-limit){_where(seen)}")
+        if any(map(Progress.stepping, seen.values())) and now - moved > limits.stall_s:
+            return Outcome("hung", f"no step for {limits.stall_s:g} s (--stall-limit){_where(seen)}")
+
+
+def read_progress(directory: Path) -> dict[int, Progress]:
+    """What each rank last said of its progress."""
+    said = {}
+    for path in directory.glob("rank*.progress"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            told = json.loads(path.read_text())
+            said[int(path.stem[4:])] = Progress(str(told["phase"]), int(told["step"]), int(told["of"]))
+    return dict(sorted(said.items()))
+
+
+def _where(progress: dict[int, Progress]) -> str:
+    if not progress:
+        return "; no rank had begun"
+    least = min(progress.values(), key=Progress.order)
+    behind = [str(rank) for rank, told in progress.items() if told == least]
+    if len(behind) == len(progress):
+        return f"; every rank was at {least}"
+    return f"; rank {', '.join(behind)} was at {least}, the first at {max(progress.values(), key=Progress.order)}"
+
+
+def _let_go(keeper: subprocess.Popen[bytes]) -> None:
+    """Wait for the keeper, which ends by itself now that its lifeline has; else end it and its session."""
+    try:
+        keeper.wait(LETTING_GO_S)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(keeper.pid, signal.SIGKILL)
+        keeper.wait()
