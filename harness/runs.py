@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 import socket
 import time
@@ -19,8 +18,8 @@ from pathlib import Path
 
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RunRecord, SweepRecord, read_rank, read_run, read_sweep, write_whole
+from profiles.reports import ROOT
 
-ROOT = Path("runs")
 # Records and logs of a launch are some 100 KB; below this a full disk would soon cost a launch.
 LEAST_FREE_BYTES = 200_000_000
 
@@ -53,20 +52,21 @@ class RunDirectory:
         return cls(path, sweep)
 
     @classmethod
-    def resume(cls, path: Path, more: list[Cell]) -> RunDirectory:
-        """A sweep begun earlier, grown by those of the cells that it does not have yet."""
+    def resume(cls, path: Path, more: list[Cell], *, launches: int | None = None) -> RunDirectory:
+        """A sweep begun earlier, grown by those of the cells that it does not have yet, and to so many launches."""
         sweep = read_sweep(path)
-        new = [cell for cell in more if cell not in sweep.cells]
         directory = cls(path, sweep)
-        if new:
+        new = [cell for cell in more if cell not in sweep.cells]
+        if new or (launches and launches > sweep.launches):
             sweep.cells += new
+            sweep.launches = max(sweep.launches, launches or 0)
             write_whole(path / "sweep.json", json.dumps(sweep.to_json(), indent=1))
         return directory
 
     def launch_dir(self, cell: Cell, launch: int) -> Path:
         return self.path / cell.id / str(launch)
 
-    def done(self, cell: Cell, launch: int) -> bool:
+    def done(self, cell: Cell, launch: int, *, retry_failed: bool = False) -> bool:
         """Whether that launch has a result: any but `interrupted`, whose ranks may yet have written everything."""
         directory = self.launch_dir(cell, launch)
         if not (directory / "record.json").exists():
@@ -76,16 +76,16 @@ class RunDirectory:
             # The sweep ended between the last rank's last word and the record's.
             self.finish(record, "ok", "")
             return True
-        return record.status != "interrupted"
+        return record.status == "ok" or (record.status != "interrupted" and not retry_failed)
 
     def begin(self, record: RunRecord) -> Path:
         """Make the launch's directory, its record saying `interrupted` until it is finished.
 
-        What an interrupted launch left there is moved aside, not lost.
+        What an earlier try left there is moved aside, not lost.
         """
         directory = self.launch_dir(record.cell, record.launch)
         if directory.exists():
-            aside = (directory.with_name(f".{directory.name}.interrupted-{i}") for i in range(1, 1_000_000))
+            aside = (directory.with_name(f".{directory.name}.earlier-{i}") for i in range(1, 1_000_000))
             directory.rename(next(path for path in aside if not path.exists()))
         check_space(self.path)
         directory.mkdir(parents=True)
@@ -132,11 +132,3 @@ def check_space(path: Path, need_bytes: int = LEAST_FREE_BYTES) -> None:
 def new_path(root: Path = ROOT) -> Path:
     """`runs/<date>-<host>` of a sweep that begins now."""
     return root / f"{time.strftime('%Y%m%d-%H%M%S')}-{socket.gethostname().partition('.')[0]}"
-
-
-def newest(root: Path = ROOT) -> Path:
-    """The sweep begun last under `runs/`. Raises RingscopeError where there is none."""
-    found = [path.parent for path in root.glob("*/sweep.json")]
-    if not found:
-        raise RingscopeError(f"{root}: no sweep there; name its directory, or begin one with: ringscope bench")
-    return max(found, key=lambda path: (read_sweep(path).created_utc_ns, os.fspath(path)))

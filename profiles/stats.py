@@ -1,0 +1,138 @@
+"""Statistics of few launches: median, spread, intervals that say what they cover, ratios, whether two samples differ.
+
+The unit is a whole launch: steps of one launch share its luck, so they are not independent measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+# Makes the median absolute deviation of a normal distribution equal to its standard deviation: 1 / Phi^-1(3/4).
+MAD_TO_SIGMA = 1.4826
+CONFIDENCE = 0.95
+SIX = 6  # fewest launches whose extremes cover the median with 95 %: 1 - 2 / 2^6 = 0.969
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A quantity over launches. The interval holds the true median with probability `coverage`, whatever the
+    distribution: both ends are observed values, and the chance that all of n launches lie on one side is 2 / 2^n."""
+
+    count: int
+    median: float
+    low: float
+    high: float
+    coverage: float
+    sigma: float | None  # 1.4826 x MAD; None of a single launch
+
+    @property
+    def interval(self) -> str:
+        """What the interval is: `min..max` below 6 launches."""
+        return "min..max" if self.count < SIX else "order statistics"
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A quotient of two medians. `error` carries both sigmas; the interval's coverage is a lower bound."""
+
+    value: float
+    error: float | None
+    low: float
+    high: float
+    coverage: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Whether two samples differ, by how much, and whether so few launches could have shown it."""
+
+    ratio: Ratio  # of the second's median to the first's
+    p_value: float  # two-sided Mann-Whitney U
+    least_p_value: float  # the smallest that samples of these sizes can give
+    delta: float  # Cliff's: share of pairs in which the second is larger, minus that in which it is smaller; -1..1
+
+    @property
+    def resolvable(self) -> bool:
+        """Whether these sample sizes can give p <= 0.05 at all: from 4 and 4 on."""
+        return self.least_p_value <= 1 - CONFIDENCE
+
+    @property
+    def significant(self) -> bool:
+        return self.p_value <= 1 - CONFIDENCE
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Median, interval and 1.4826 x MAD of at least one value.
+
+    The interval is the narrowest pair of order statistics (k-th smallest, k-th largest) that covers the median with
+    95 % or more (David and Nagaraja, Order Statistics, section 7.1); below 6 launches the extremes, with what they do
+    cover.
+    """
+    ordered = np.sort(np.asarray(values, dtype=float))
+    count = len(ordered)
+    if not count:
+        raise ValueError("no value")
+    median = float(np.median(ordered))
+    rank = _interval_rank(count)
+    return Spread(
+        count=count,
+        median=median,
+        low=float(ordered[rank - 1]),
+        high=float(ordered[count - rank]),
+        coverage=_coverage(count, rank),
+        sigma=MAD_TO_SIGMA * float(np.median(np.abs(ordered - median))) if count > 1 else None,
+    )
+
+
+def _coverage(count: int, rank: int) -> float:
+    """P(the rank-th smallest <= median <= the rank-th largest) = 1 - 2 P(Binomial(count, 1/2) < rank)."""
+    outside: int = 2 * sum(math.comb(count, k) for k in range(rank))
+    return 1 - outside / float(2**count)
+
+
+def _interval_rank(count: int) -> int:
+    rank = 1
+    while 2 * (rank + 1) <= count and _coverage(count, rank + 1) >= CONFIDENCE:
+        rank += 1
+    return rank
+
+
+def ratio(of: Spread, to: Spread, *, scale: float = 1.0) -> Ratio:
+    """of / to x scale. Relative errors add in quadrature: the samples are independent.
+
+    The interval takes each side's worst: by Bonferroni it covers at least `coverage(of) + coverage(to) - 1`.
+    """
+    value = of.median / to.median * scale
+    error = None
+    if of.sigma is not None and to.sigma is not None:
+        error = abs(value) * math.hypot(of.sigma / of.median, to.sigma / to.median)
+    return Ratio(
+        value=value,
+        error=error,
+        low=of.low / to.high * scale,
+        high=of.high / to.low * scale,
+        coverage=max(0.0, of.coverage + to.coverage - 1),
+    )
+
+
+def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """How the second sample differs from the first; exact for small samples without ties (scipy's choice)."""
+    from scipy import stats
+
+    test = stats.mannwhitneyu(second, first, alternative="two-sided", method="auto")
+    pairs = len(first) * len(second)
+    return Difference(
+        ratio=ratio(spread(second), spread(first)),
+        p_value=float(test.pvalue),
+        least_p_value=2 / math.comb(len(first) + len(second), len(first)),
+        delta=2 * float(test.statistic) / pairs - 1,
+    )
+
+
+def nearest_rank(values: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]], percent: float) -> int:
+    """The smallest observed value that at least `percent` of the values do not exceed."""
+    return int(np.percentile(np.asarray(values, dtype=np.int64), percent, method="inverted_cdf"))

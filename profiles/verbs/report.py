@@ -1,0 +1,47 @@
+"""`ringscope report DIR`: a run directory again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ringscope report                                the newest sweep under runs/
+  ringscope report runs/20261120-101500-node1     this one
+"""
+)
+@click.argument("directory", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="write it as JSON; - prints it"
+)
+def command(directory: Path | None, as_json: Path | None) -> None:
+    """Print the report of a run directory again, and write its results.csv and summary.csv anew.
+
+    Exit code 0: every cell is ok; 1: some are not; 2: there is no sweep to report.
+    """
+    import json
+    import sys
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from profiles.records import write_whole
+    from profiles.reports import newest, write
+
+    path = directory or newest()
+    scaling = write(path)
+    if as_json:
+        text = json.dumps({"schema": "ringscope.scaling/1", **asdict(scaling)}, indent=1)
+        if str(as_json) == "-":
+            click.echo(text)
+        else:
+            write_whole(as_json, text)
+    else:
+        from profiles.views import sweep
+
+        sweep.show(scaling, str(path), Console())
+    sys.exit(0 if all(row.status == "ok" for row in scaling.cells) else 1)
