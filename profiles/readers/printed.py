@@ -7,8 +7,9 @@ it lies below 2^51 ns (26 days): the errors of reading and of scaling are then u
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,37 +25,61 @@ SIZE_BYTES: Mapping[str, int] = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 <
 EXACT_BELOW = 2.0**51
 
 _NUMBER = r"^\s*(?P<number>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>[A-Za-z]*)(?:/s)?\s*$"
+_WINDOW = 1 << 20
 _ROW_STARTS = np.zeros(256, dtype=bool)
 _ROW_STARTS[np.frombuffer(b"0123456789.+-", dtype=np.uint8)] = True
 
 
 def decoded(data: bytes) -> bytes:
-    """UTF-8 bytes with `\\n` ends, also from what PowerShell's `>` writes (UTF-16)."""
+    """UTF-8 bytes with `\n` ends, also from what PowerShell's `>` writes (UTF-16)."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         data = data.decode("utf-16", errors="replace").encode()
     data = data.removeprefix(b"\xef\xbb\xbf")
-    return data.replace(b"\r\n", b"\n") if b"\r\n" in data else data
+    return data.replace(b"\r\n", b"\n") if b"\r\n" in data[:_WINDOW] else data
 
 
-def rows_only(body: bytes) -> tuple[bytes, int, int]:
-    """The lines of `body` that begin with a number, in quotes or not, how many they are, and how many were dropped."""
-    if not body:
-        return b"", 0, 0
-    if not body.endswith(b"\n"):
-        body += b"\n"
-    text = np.frombuffer(body, dtype=np.uint8)
-    ends = np.flatnonzero(text == ord("\n"))
-    starts = np.concatenate(([0], ends[:-1] + 1))
-    first = text[starts]
-    quoted = first == ord('"')
-    # A line has at least its own end, so the byte after a quote exists.
-    first = np.where(quoted, text[np.minimum(starts + 1, len(text) - 1)], first)
-    good = _ROW_STARTS[first]
-    if good.all():
-        return body, len(ends), 0
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], good, [False])).astype(np.int8)))
-    runs = zip(starts[edges[::2]].tolist(), ends[edges[1::2] - 1].tolist(), strict=True)
-    return b"".join(body[start : end + 1] for start, end in runs), int(good.sum()), int((~good).sum())
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Text whose lines are told apart: those that begin with a number, in quotes or not, are rows."""
+
+    data: bytes
+    count: int  # of all lines
+    others: Array  # (n, 2) first byte and end of each line that is no row
+
+    @staticmethod
+    def of(data: bytes) -> Lines:
+        """Window by window: the temporary arrays are as large as what they look at."""
+        count, found = 0, [np.empty((0, 2), dtype=np.int64)]
+        at = 0
+        while at < len(data):
+            stop = at + _WINDOW
+            end = len(data) if stop >= len(data) else data.find(b"\n", stop) + 1 or len(data)
+            text = np.frombuffer(data, dtype=np.uint8, count=end - at, offset=at)
+            ends = np.flatnonzero(text == ord("\n"))
+            if not data.endswith(b"\n", at, end):
+                ends = np.append(ends, len(text))
+            starts = np.concatenate(([0], ends[:-1] + 1))
+            first = text[starts]
+            second = text[np.minimum(starts + 1, len(text) - 1)]
+            other = ~_ROW_STARTS[np.where(first == ord('"'), second, first)]
+            found.append(np.column_stack((starts[other], ends[other])) + at)
+            count += len(starts)
+            at = end
+        return Lines(data, count, np.concatenate(found))
+
+    def rows(self, start: int, stop: int) -> tuple[memoryview | bytes, int]:
+        """The rows among data[start:stop], and how many other lines stand between them."""
+        first, last = np.searchsorted(self.others[:, 0], (start, stop))
+        between = self.others[first:last]
+        if not len(between):
+            return memoryview(self.data)[start:stop], 0
+        edges = [start, *(between + [0, 1]).ravel().tolist(), stop]
+        parts = zip(edges[::2], edges[1::2], strict=True)
+        return b"".join(self.data[begin:end] for begin, end in parts if begin < end), len(between)
+
+    def other_lines(self) -> Iterator[tuple[int, int]]:
+        """First byte and end of each line that is no row, in order."""
+        return zip(self.others[:, 0].tolist(), self.others[:, 1].tolist(), strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,65 +116,75 @@ class Rows:
         return coded(self.table[column])
 
 
-def read_rows(body: bytes, header: Sequence[str], *, numbers: Collection[str], texts: Collection[str]) -> Rows:
-    """The wanted columns of comma-separated rows. Lines with too few or too many cells are skipped and counted.
+def read_rows(
+    lines: Lines, start: int, stop: int, header: Sequence[str], *, numbers: Collection[str], texts: Collection[str]
+) -> Rows:
+    """The wanted columns of the comma-separated rows of data[start:stop].
 
-    Raises pa.ArrowInvalid where a header names a wanted column twice.
+    Lines with too few or too many cells are skipped and counted. Raises pa.ArrowInvalid where nothing fits.
     """
-    lines, count, skipped = rows_only(body)
-    return _parsed(lines, count, skipped, header, numbers=numbers, texts=texts, delimiter=",")
+    body, skipped = lines.rows(start, stop)
+    types = {c: pa.dictionary(pa.int32(), pa.string()) for c in header if c in texts}
+    types |= {c: pa.float64() for c in header if c in numbers}
+    return _parsed(body, skipped, header, types, ",")
 
 
 def read_aligned(body: bytes, header: Sequence[str], *, texts: Collection[str]) -> Rows:
     """The same for text tables: cells are parted by two spaces or more, units are glued to the numbers."""
-    stripped = re.sub(rb"(?m)^[ \t]+|[ \t]+$", b"", body)
-    lines, count, skipped = rows_only(re.sub(rb"[ \t]{2,}", b"\t", stripped))
-    return _parsed(lines, count, skipped, header, numbers=(), texts=texts, delimiter="\t")
+    body = re.sub(rb"[ \t]{2,}", b"\t", re.sub(rb"(?m)^[ \t]+|[ \t]+$", b"", body))
+    rows, skipped = Lines.of(body).rows(0, len(body))
+    types = {c: pa.dictionary(pa.int32(), pa.string()) for c in header if c in texts}
+    return _parsed(rows, skipped, header, types, "\t")
 
 
 def _parsed(
-    lines: bytes,
-    count: int,
-    skipped: int,
-    header: Sequence[str],
-    *,
-    numbers: Collection[str],
-    texts: Collection[str],
-    delimiter: str,
+    body: bytes | memoryview, skipped: int, header: Sequence[str], types: Mapping[str, pa.DataType], delimiter: str
 ) -> Rows:
-    types = {c: pa.dictionary(pa.int32(), pa.string()) for c in header if c in texts}
-    types |= {c: pa.float64() for c in header if c in numbers}
-    if not lines:
+    if not len(body):
         empty = pa.table({column: pa.array([], pa.string()).cast(kind) for column, kind in types.items()})
         return Rows(empty, skipped)
-    table = _typed(lines, header, types, delimiter)
-    if table is None or table.num_rows != count:
+    table, odd = _typed(body, header, types, delimiter)
+    if table is None or odd:
         # Lines of the program's own are in between; one with a lone quote would swallow those after it.
-        whole = [line for line in lines.split(b"\n") if line and line.count(b'"') % 2 == 0]
-        lines = b"\n".join(whole).decode("utf-8", errors="replace").encode() + b"\n"
-        table = _typed(lines, header, types, delimiter)
+        lines = bytes(body).split(b"\n")
+        whole = [line for line in lines if line and line.count(b'"') % 2 == 0]
+        skipped += sum(1 for line in lines if line) - len(whole)
+        body = b"\n".join(whole).decode("utf-8", errors="replace").encode() + b"\n"
+        table, odd = _typed(body, header, types, delimiter)
     if table is None:
         # A cell is not what its column says: read all as text, and judge cell by cell.
-        table = _csv(lines, header, dict.fromkeys(types, pa.dictionary(pa.int32(), pa.string())), delimiter)
-    return Rows(table, skipped + count - table.num_rows)
+        types = dict.fromkeys(types, pa.dictionary(pa.int32(), pa.string()))
+        table, odd = _csv(body, header, types, delimiter)
+    return Rows(table, skipped + odd)
 
 
-def _typed(lines: bytes, header: Sequence[str], types: Mapping[str, pa.DataType], delimiter: str) -> pa.Table | None:
+def _typed(
+    body: bytes | memoryview, header: Sequence[str], types: Mapping[str, pa.DataType], delimiter: str
+) -> tuple[pa.Table | None, int]:
     try:
-        return _csv(lines, header, types, delimiter)
+        return _csv(body, header, types, delimiter)
     except pa.ArrowInvalid:
-        return None
+        return None, 0
 
 
-def _csv(lines: bytes, header: Sequence[str], types: Mapping[str, pa.DataType], delimiter: str) -> pa.Table:
-    # A block holds whole rows; names of templates run to some kilobytes.
-    return pyarrow.csv.read_csv(
-        pa.py_buffer(lines),
+def _csv(
+    body: bytes | memoryview, header: Sequence[str], types: Mapping[str, pa.DataType], delimiter: str
+) -> tuple[pa.Table, int]:
+    """(the table, how many lines had too few or too many cells)."""
+    odd: list[str] = []
+
+    def skip(row: Any) -> str:
+        odd.append(row.text)
+        return "skip"
+
+    table = pyarrow.csv.read_csv(
+        pa.py_buffer(body),
+        # A block holds whole rows; names of templates run to some kilobytes.
         read_options=pyarrow.csv.ReadOptions(column_names=list(header), block_size=1 << 22),
         parse_options=pyarrow.csv.ParseOptions(
             delimiter=delimiter,
             quote_char='"' if delimiter == "," else False,
-            invalid_row_handler=lambda row: "skip",
+            invalid_row_handler=skip,
         ),
         convert_options=pyarrow.csv.ConvertOptions(
             include_columns=list(types),
@@ -159,6 +194,7 @@ def _csv(lines: bytes, header: Sequence[str], types: Mapping[str, pa.DataType], 
             quoted_strings_can_be_null=True,
         ),
     )
+    return table, len(odd)
 
 
 def scaled(values: Array, scale: Array | float) -> tuple[Array, Array]:
