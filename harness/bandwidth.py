@@ -1,6 +1,5 @@
 """Host-device copy bandwidth of each GPU, from pageable and from pinned memory, in GB/s (1e9 bytes).
 
-Through the driver's own library (libcuda), which is wherever a GPU can be used at all; no CUDA toolkit is needed.
 `python -m harness.bandwidth` prints one line of JSON and takes its CUDA contexts with it when it ends.
 """
 
@@ -14,38 +13,22 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .cuda import Driver
+
 COPY_BYTES = 256 << 20  # large against every fixed cost: 5 ms at 55 GB/s
 REPEATS = 8
 
 
-class _Driver:
-    """The few driver calls that are needed; each raises OSError with CUDA's own words when it fails."""
-
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL("libcuda.so.1")
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        function = getattr(self._library, name)
-
-        def call(*arguments: Any) -> None:
-            if status := function(*arguments):
-                words = ctypes.c_char_p()
-                self._library.cuGetErrorString(status, ctypes.byref(words))
-                raise OSError(f"{name}: {(words.value or b'unknown error').decode()}")
-
-        return call
-
-
 def measure() -> list[dict[str, Any]]:
     """One entry a GPU: {"device", "pageable": {"h2d_gb_per_s", "d2h_gb_per_s"}, "pinned": {the same}}."""
-    cuda = _Driver()
+    cuda = Driver()
     cuda.cuInit(0)
     count = ctypes.c_int()
     cuda.cuDeviceGetCount(ctypes.byref(count))
     return [_measure_device(cuda, device) for device in range(count.value)]
 
 
-def _measure_device(cuda: _Driver, index: int) -> dict[str, Any]:
+def _measure_device(cuda: Driver, index: int) -> dict[str, Any]:
     device, context, memory = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
     cuda.cuDeviceGet(ctypes.byref(device), index)
     cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
@@ -68,7 +51,7 @@ def _measure_device(cuda: _Driver, index: int) -> dict[str, Any]:
         cuda.cuDevicePrimaryCtxRelease_v2(device)
 
 
-def _both_ways(cuda: _Driver, device: ctypes.c_uint64, host: ctypes.c_void_p) -> dict[str, float]:
+def _both_ways(cuda: Driver, device: ctypes.c_uint64, host: ctypes.c_void_p) -> dict[str, float]:
     size = ctypes.c_size_t(COPY_BYTES)
     return {
         "h2d_gb_per_s": _median_gb_per_s(cuda, lambda: cuda.cuMemcpyHtoD_v2(device, host, size)),
@@ -76,7 +59,7 @@ def _both_ways(cuda: _Driver, device: ctypes.c_uint64, host: ctypes.c_void_p) ->
     }
 
 
-def _median_gb_per_s(cuda: _Driver, copy: Callable[[], None]) -> float:
+def _median_gb_per_s(cuda: Driver, copy: Callable[[], None]) -> float:
     copy()
     times_ns = []
     for _ in range(REPEATS):

@@ -165,9 +165,7 @@ def _keras(machine: dict[str, Any]) -> Check:
     if int(version.split(".")[0]) < 3:
         return Check("keras", FAILURE, version, "Keras 3 is wanted: pip install keras==3.15.1", data)
     if backend != "tensorflow":
-        return Check(
-            "keras", FAILURE, f"{version}, {backend}", "Horovod trains TensorFlow: unset KERAS_BACKEND", data
-        )
+        return Check("keras", FAILURE, f"{version}, {backend}", "Horovod trains TensorFlow: unset KERAS_BACKEND", data)
     return Check("keras", OK, f"{version} on TensorFlow", None, data)
 
 

@@ -57,6 +57,31 @@ def staging(source: Source, device: str) -> Iterator[Batch]:
             yield batch
 
 
+def pinned(source: Source, device: str) -> Iterator[Batch]:
+    """tf.data into pinned staging buffers, copied ahead by threads of their own: the fastest way to a GPU."""
+    from . import cuda
+    from .pinned import staged
+
+    # TensorFlow numbers the GPUs it may use from 0; the driver numbers those the process sees.
+    ordinal = int(tf.config.get_visible_devices("GPU")[0].name.rsplit(":", 1)[1])
+    driver = cuda.Driver()
+    cuda.use(driver, ordinal)
+
+    def to_device(tensors: list[Any]) -> Batch:
+        # An eager copy returns when it is done, and waits without Python's lock.
+        with tf.device(device):
+            x, y = (tf.identity(tensor) for tensor in tensors)
+        return x, y
+
+    batches = source.dataset().prefetch(tf.data.AUTOTUNE)
+    return staged(
+        ((x.numpy(), y.numpy()) for x, y in batches),
+        allocate=lambda count: cuda.pinned_bytes(driver, count),
+        to_tensor=lambda view: tf.experimental.dlpack.from_dlpack(view.__dlpack__()),
+        to_device=to_device,
+    )
+
+
 def resident(source: Source, device: str) -> Iterator[Batch]:
     """One batch, on the device from the start: no feed at all, the upper bound for the others."""
     x, y = next(source.arrays())
@@ -72,5 +97,6 @@ FEEDS: dict[str, Callable[[Source, str], Iterator[Batch]]] = {
     "prefetch": prefetch,
     "device": prefetch_to_device,
     "staging": staging,
+    "pinned": pinned,
     "resident": resident,
 }

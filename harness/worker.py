@@ -133,6 +133,8 @@ def check(cell: Cell, *, gpus: int) -> None:
     ):
         if getattr(cell, name) not in known:
             raise Unsupported(f"{name} {getattr(cell, name)!r} is none of {', '.join(known)}")
+    if cell.feed == "pinned" and not gpus:
+        raise Unsupported("the feed pinned copies to a GPU, and this host has none; take prefetch")
     if cell.step == "compiled" and MODELS[cell.model].cudnn_rnn and gpus:
         raise Unsupported(f"XLA cannot compile {cell.model}'s cuDNN cell; take {cell.model}_generic, or --step fit")
     if cell.strategy == "mirrored" and (cell.step != "fit" or cell.feed not in mirrored.FEEDS):
