@@ -174,5 +174,7 @@ def _conform(name: str, table: pd.DataFrame | None) -> pd.DataFrame:
     missing = [column for column in columns if column not in table]
     if missing:
         raise ValueError(f"table {name} lacks {missing}")
+    if list(table.columns) != list(columns):  # choosing columns copies them
+        table = table[list(columns)]
     wrong = {c: k for c, k in columns.items() if str(table[c].dtype) != k}
-    return table[list(columns)].astype(wrong) if wrong else table[list(columns)]
+    return table.astype(wrong) if wrong else table

@@ -30,9 +30,9 @@ Read = Callable[[Path], Timeline]
 
 def formats() -> list[tuple[Detects, Read]]:
     """The readers in the order they are asked; imported only when something is read."""
-    from . import nvprof_csv
+    from . import nsys_sqlite, nvprof_csv
 
-    modules: tuple[ModuleType, ...] = (nvprof_csv,)
+    modules: tuple[ModuleType, ...] = (nsys_sqlite, nvprof_csv)
     return [(module.detects, module.read) for module in modules]
 
 
@@ -64,8 +64,9 @@ def read_all(
     `strict` at the first that cannot.
     """
     named = [Path(path) for given in paths for path in _globbed(str(given))]
-    files = [(path, None) for path in named if not path.is_dir()]
-    files += [(path, folder) for folder in named if folder.is_dir() for path in _within(folder)]
+    files: list[tuple[Path, Path | None]] = []
+    for path in named:
+        files += [(inner, path) for inner in _within(path)] if path.is_dir() else [(path, None)]
     timelines: list[Timeline] = []
     doubts: list[Doubt] = []
     skipped: dict[Path, int] = {}

@@ -1,0 +1,101 @@
+"""From the columns a reader found to a Timeline: what cannot be true is left out, counted and said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..errors import UnreadableRecording
+from ..timeline import Doubt, Recording, Timeline, make
+
+# What NULL becomes where a time is read.
+NO_TIME: Final = -(1 << 63)
+# 73 years; differences of times within stay far from the ends of int64.
+_LIMIT: Final = 1 << 61
+
+OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
+_CODES: Final = {
+    "impossible-times": (
+        "{count:,} rows end before they start or lie centuries away, and are left out ({where})",
+        "if they are many, the profiler was stopped hard: record again and let it finish",
+    ),
+    "mixed-types": (
+        "{count:,} rows hold values that are no integers, and are left out ({where})",
+        "export the recording again: something has edited this file",
+    ),
+    "missing-strings": (
+        "{count:,} rows are named by strings that are not there, and are called (unknown) ({where})",
+        "export the recording again: something has edited this file",
+    ),
+}
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Tables so far, and what was met on the way: code -> table -> rows."""
+
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    met: dict[str, Counter[str]] = field(default_factory=dict)
+    doubts: list[Doubt] = field(default_factory=list)
+
+    def meet(self, code: str, table: str, count: int) -> None:
+        if count:
+            self.met.setdefault(code, Counter())[table] += count
+
+    def add(self, table: str, columns: Mapping[str, Any]) -> None:
+        """Rows of a table, less those whose times cannot be. Adding twice appends."""
+        start, end = columns["start_ns"], columns["end_ns"]
+        kept: dict[str, Any] = dict(columns)
+        if len(start) and (_outside(start) or _outside(end) or bool((end < start).any())):
+            good = (start > -_LIMIT) & (end < _LIMIT) & (start <= end)
+            self.meet("impossible-times", table, int(len(good) - good.sum()))
+            kept = {name: values[good] for name, values in columns.items()}
+        frame = pd.DataFrame(kept, copy=False)
+        if table in self.tables:
+            frame = _appended(self.tables[table], frame)
+        self.tables[table] = frame
+
+    def timeline(self, recording: Recording, known: frozenset[str]) -> Timeline:
+        for code, tables in self.met.items():
+            text, remedy = _CODES[code]
+            self.doubts.append(Doubt(code, text.format(count=tables.total(), where=", ".join(tables)), remedy))
+        left_out = {f"{code} in {table}": count for code, tables in self.met.items() for table, count in tables.items()}
+        return make(recording, self.tables, known=known, doubts=tuple(self.doubts), left_out=left_out)
+
+
+def require_gpu_work(timeline: Timeline, path: Path, remedy: str) -> Timeline:
+    """The timeline, if any operation of a GPU is in it. Raises UnreadableRecording."""
+    if any(len(getattr(timeline, table)) for table in OPERATIONS):
+        return timeline
+    left_out = sum(timeline.left_out.values())
+    but = f" but {left_out:,} rows that cannot be true" if left_out else ""
+    raise UnreadableRecording(path, f"a recording without GPU work{but}: no kernels, copies or memsets", remedy)
+
+
+def constant(value: int, count: int, dtype: str = "int64") -> NDArray[Any]:
+    """The same value in every row, for no memory."""
+    return np.broadcast_to(np.array(value, dtype=dtype), count)
+
+
+def _outside(times: NDArray[np.int64]) -> bool:
+    return bool(times.min() <= -_LIMIT or times.max() >= _LIMIT)
+
+
+def _appended(above: pd.DataFrame, below: pd.DataFrame) -> pd.DataFrame:
+    from pandas.api.types import union_categoricals
+
+    columns = {}
+    for name in above:
+        first, second = above[name], below[name]
+        if isinstance(first.dtype, pd.CategoricalDtype):
+            columns[name] = union_categoricals([first, second])
+        else:
+            columns[name] = np.concatenate([first.to_numpy(), second.to_numpy()])
+    return pd.DataFrame(columns, copy=False)

@@ -1,0 +1,374 @@
+"""SQLite exports of Nsight Systems (`nsys export -t sqlite`), of every schema from before it had a number to 3.25.
+
+Tables are there only when they have rows, and columns come and go with the schema: both are taken by name. Times are ns
+from the start of the session; ids of threads are packed as hardware:8 vm:8 pid:24 tid:24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..timeline import Doubt, Recording, Timeline
+from . import cupti, sqlite
+from .gathering import NO_TIME, Gathered, constant, require_gpu_work
+from .sqlite import Column, Database
+from .strings import Strings, categorical, either
+
+_CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
+KERNEL, GRAPH, MEMCPY, MEMSET = (_CUPTI + name for name in ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET"))
+RUNTIME, SYNC = _CUPTI + "RUNTIME", _CUPTI + "SYNCHRONIZATION"
+NVTX, OVERHEAD = "NVTX_EVENTS", "PROFILER_OVERHEAD"
+
+# eventType of NVTX_EVENTS (ENUM_NSYS_EVENT_TYPE); those of 65 and up were imported from text (NVTXT).
+_INSTANTS: Final = (34, 65)
+_RANGES: Final = (59, 60, 70, 71)
+_DOMAIN: Final = 75
+
+_NO_STREAM: Final = (1 << 32) - 1
+_RECORD: Final = "record with `nsys profile -t cuda,nvtx` (on Linux itself: WSL 2 records no GPU work)"
+
+Columns = dict[str, Any]
+
+
+def detects(head: bytes, path: Path) -> bool:
+    """An SQLite file with nsys's table of strings, which no other profiler's has."""
+    return head.startswith(sqlite.MAGIC) and b"StringIds" in head
+
+
+def read(path: Path) -> Timeline:
+    database = Database(path)
+    strings = _strings(database)
+    wanted = {
+        table: columns
+        for table, columns in (
+            (KERNEL, _kernel_columns(database, strings)),
+            (RUNTIME, _runtime_columns(database, strings)),
+            (GRAPH, _graph_columns(database)),
+            (MEMCPY, _copy_columns(database)),
+            (MEMSET, _memset_columns(database)),
+            (SYNC, _sync_columns(database)),
+            (NVTX, _mark_columns(database)),
+            (OVERHEAD, _overhead_columns(database, strings)),
+        )
+        if table in database.tables
+    }
+    scanned = database.scan(wanted)
+    gathered = Gathered()
+    for table, rows in scanned.items():
+        gathered.meet("mixed-types", table, rows.left_out)
+    found = {table: rows.columns for table, rows in scanned.items()}
+    devices = _Devices(database)
+    _add_operations(gathered, found, strings, devices)
+    _add_host(gathered, found, strings, database)
+    gathered.tables["devices"] = devices.table(gathered.tables)
+    gathered.doubts += _dropped(database)
+    return require_gpu_work(gathered.timeline(_recording(database), _known(found)), path, _RECORD)
+
+
+def _known(found: Mapping[str, Columns]) -> frozenset[str]:
+    """CUDA is traced as a whole: with one of its tables there, the others are empty because nothing happened."""
+    cuda = {"kernels", "graphs", "copies", "memsets"} if set(found) & {KERNEL, GRAPH, MEMCPY, MEMSET, RUNTIME} else ()
+    others = {RUNTIME: "api", SYNC: "syncs", NVTX: "marks", OVERHEAD: "overheads"}
+    return frozenset({"devices", *cuda, *(name for table, name in others.items() if table in found)})
+
+
+def _strings(database: Database) -> Strings:
+    database.require("StringIds", "id", "value")
+    return Strings(*sqlite.texts(database, "StringIds", "id", "value"))
+
+
+# ---- which columns
+
+
+def _operation_columns(database: Database, table: str) -> dict[str, Column]:
+    if table not in database.tables:
+        return {}
+    database.require(table, "start", "end", "deviceId", "streamId")
+    columns = {
+        "start_ns": Column("start", NO_TIME),
+        "end_ns": Column("end", NO_TIME),
+        "device": Column("deviceId", -1, "int32"),
+        "stream": Column("streamId", -1, "int32"),
+    }
+    optional = {
+        "context": Column("contextId", -1, "int32"),
+        "correlation": Column("correlationId", -1),
+        "pid": Column("globalPid", 0, convert=_pid),
+    }
+    return columns | {key: column for key, column in optional.items() if database.has(table, column.name)}
+
+
+def _kernel_columns(database: Database, strings: Strings) -> dict[str, Column]:
+    columns = _operation_columns(database, KERNEL)
+    if name := database.first(KERNEL, ("demangledName", "shortName", "mangledName")):
+        columns["name"] = Column(name, -1, convert=strings.codes)
+    if database.has(KERNEL, "graphNodeId"):
+        columns["graph_node"] = Column("graphNodeId")
+    return columns
+
+
+def _graph_columns(database: Database) -> dict[str, Column]:
+    columns = _operation_columns(database, GRAPH)
+    if graph := database.first(GRAPH, ("graphId", "graphExecId")):
+        columns["graph"] = Column(graph, -1)
+    return columns
+
+
+def _copy_columns(database: Database) -> dict[str, Column]:
+    columns = _operation_columns(database, MEMCPY)
+    if columns:
+        database.require(MEMCPY, "copyKind", "bytes")
+    optional = {
+        "kind": Column("copyKind"),
+        "bytes": Column("bytes"),
+        "src_kind": Column("srcKind", -1),
+        "dst_kind": Column("dstKind", -1),
+        "src_device": Column("srcDeviceId", -1, "int32"),
+        "dst_device": Column("dstDeviceId", -1, "int32"),
+        "graph_node": Column("graphNodeId"),
+    }
+    return columns | {key: column for key, column in optional.items() if database.has(MEMCPY, column.name)}
+
+
+def _memset_columns(database: Database) -> dict[str, Column]:
+    columns = _operation_columns(database, MEMSET)
+    optional = {"bytes": Column("bytes"), "graph_node": Column("graphNodeId")}
+    return columns | {key: column for key, column in optional.items() if database.has(MEMSET, column.name)}
+
+
+def _sync_columns(database: Database) -> dict[str, Column]:
+    columns = _operation_columns(database, SYNC)
+    if columns:
+        columns["stream"] = Column("streamId", -1, convert=_stream)
+        if database.has(SYNC, "syncType"):
+            columns["type"] = Column("syncType")
+    return columns
+
+
+def _host_columns(database: Database, table: str) -> dict[str, Column]:
+    if table not in database.tables:
+        return {}
+    database.require(table, "start", "end", "globalTid")
+    return {
+        "start_ns": Column("start", NO_TIME),
+        "end_ns": Column("end", NO_TIME),
+        "thread": Column("globalTid"),
+    }
+
+
+def _runtime_columns(database: Database, strings: Strings) -> dict[str, Column]:
+    columns = _host_columns(database, RUNTIME)
+    if columns:
+        database.require(RUNTIME, "nameId", "correlationId")
+        columns["name"] = Column("nameId", -1, convert=strings.codes)
+        columns["correlation"] = Column("correlationId", -1)
+    return columns
+
+
+def _mark_columns(database: Database) -> dict[str, Column]:
+    columns = _host_columns(database, NVTX)
+    if columns:
+        database.require(NVTX, "eventType", "text")
+        columns |= {"type": Column("eventType", -1), "row": Column("rowid")}
+        optional = {"text": Column("textId", -1), "domain": Column("domainId", -1)}
+        columns |= {key: column for key, column in optional.items() if database.has(NVTX, column.name)}
+    return columns
+
+
+def _overhead_columns(database: Database, strings: Strings) -> dict[str, Column]:
+    columns = _host_columns(database, OVERHEAD)
+    if database.has(OVERHEAD, "nameId"):
+        columns["name"] = Column("nameId", -1, convert=strings.codes)
+    return columns
+
+
+def _pid(global_id: NDArray[np.int64]) -> NDArray[np.int64]:
+    return (global_id >> 24) & 0xFFFFFF
+
+
+def _stream(stream: NDArray[np.int64]) -> NDArray[np.int32]:
+    inside = (stream >= 0) & (stream < _NO_STREAM >> 1)
+    return np.where(inside, stream, -1).astype(np.int32)
+
+
+# ---- from columns to tables
+
+
+def _add_operations(gathered: Gathered, found: dict[str, Columns], strings: Strings, devices: _Devices) -> None:
+    for table, columns in found.items():
+        if table in (KERNEL, GRAPH, MEMCPY, MEMSET, SYNC):
+            count = len(columns["start_ns"])
+            columns.setdefault("context", constant(-1, count, "int32"))
+            columns.setdefault("correlation", constant(-1, count))
+            columns.setdefault("pid", constant(0, count))
+            columns["device"] = devices.renumbered(columns["pid"], columns["device"])
+    if kernels := found.get(KERNEL):
+        count = len(kernels["start_ns"])
+        codes = kernels.pop("name", np.full(count, -1, dtype=np.int32))
+        gathered.meet("missing-strings", KERNEL, int((codes < 0).sum()))
+        gathered.add("kernels", {**kernels, "name": strings.categorical(codes), "graph_node": _nodes(kernels, count)})
+    if graphs := found.get(GRAPH):
+        gathered.add("graphs", {"graph": constant(-1, len(graphs["start_ns"])), **graphs})
+    if copies := found.get(MEMCPY):
+        gathered.add("copies", _copies(copies))
+    if memsets := found.get(MEMSET):
+        count = len(memsets["start_ns"])
+        gathered.add("memsets", {"bytes": constant(0, count), **memsets, "graph_node": _nodes(memsets, count)})
+    if syncs := found.get(SYNC):
+        types = syncs.pop("type", constant(0, len(syncs["start_ns"])))
+        gathered.add("syncs", {**syncs, "name": cupti.sync_names(types)})
+
+
+def _nodes(columns: Columns, count: int) -> NDArray[np.int64]:
+    """Which node of a graph each was: few recordings have any, the others pay no memory for it."""
+    nodes = columns.get("graph_node")
+    return nodes if nodes is not None and nodes.any() else constant(0, count)
+
+
+def _copies(columns: Columns) -> Columns:
+    count = len(columns["start_ns"])
+    source = columns.get("src_device", constant(-1, count, "int32"))
+    target = columns.get("dst_device", constant(-1, count, "int32"))
+    unknown = constant(-1, count)
+    return {
+        **columns,
+        "kind": cupti.copy_kinds(columns["kind"], source, target),
+        "src_kind": cupti.memory_kinds(columns.get("src_kind", unknown), cupti.NSYS_MEMORY),
+        "dst_kind": cupti.memory_kinds(columns.get("dst_kind", unknown), cupti.NSYS_MEMORY),
+        "src_device": source,
+        "dst_device": target,
+        "graph_node": _nodes(columns, count),
+    }
+
+
+def _add_host(gathered: Gathered, found: dict[str, Columns], strings: Strings, database: Database) -> None:
+    if api := found.get(RUNTIME):
+        gathered.meet("missing-strings", RUNTIME, int((api["name"] < 0).sum()))
+        thread = api.pop("thread")
+        names = strings.categorical(api.pop("name"), cupti.api_name)
+        gathered.add("api", {**api, "pid": _pid(thread), "tid": thread & 0xFFFFFF, "name": names})
+    if marks := found.get(NVTX):
+        _add_marks(gathered, marks, strings, database)
+    if overheads := found.get(OVERHEAD):
+        codes = overheads.pop("name", np.full(len(overheads["start_ns"]), -1, dtype=np.int32))
+        thread = overheads.pop("thread")
+        gathered.add("overheads", {**overheads, "pid": _pid(thread), "name": strings.categorical(codes)})
+
+
+def _add_marks(gathered: Gathered, marks: Columns, strings: Strings, database: Database) -> None:
+    own = Strings(*sqlite.texts(database, NVTX, "rowid", "text"))
+    row_codes = own.codes(marks["row"])
+    shared = strings.codes(marks["text"]) if "text" in marks else np.full(len(row_codes), -1, dtype=np.int32)
+    names = either(own.categorical(row_codes), strings.categorical(shared), row_codes >= 0)
+    pid, tid = _pid(marks["thread"]), marks["thread"] & 0xFFFFFF
+    instants, ranges = np.isin(marks["type"], _INSTANTS), np.isin(marks["type"], _RANGES)
+    opened = ranges & (marks["end_ns"] == NO_TIME)
+    wanted = instants | ranges
+    columns = {
+        "start_ns": marks["start_ns"],
+        "end_ns": np.where(instants | opened, marks["start_ns"], marks["end_ns"]),
+        "open": opened,
+        "pid": pid,
+        "tid": tid,
+        "domain": _domains(pid, marks, names),
+        "name": names,
+    }
+    gathered.add("marks", {key: values[wanted] for key, values in columns.items()})
+
+
+def _domains(pid: NDArray[np.int64], marks: Columns, names: pd.Categorical) -> pd.Categorical:
+    """The name of each mark's domain: those of type 75 name the domains of their process."""
+    if "domain" not in marks:
+        return categorical(np.zeros(len(pid), dtype=np.int8), [""])
+    keys, codes = np.unique(np.stack([pid, marks["domain"]]), axis=1, return_inverse=True)
+    named = np.flatnonzero(marks["type"] == _DOMAIN)
+    known = {(int(pid[row]), int(marks["domain"][row])): str(names[row]) for row in named}
+    texts = [known.get((int(process), int(domain)), "") for process, domain in keys.T]
+    return categorical(codes.reshape(-1), texts)
+
+
+class _Devices:
+    """The GPUs of a recording. `deviceId` is the CUDA device of its process; TARGET_INFO_CUDA_DEVICE says which GPU.
+
+    Only where two processes give one number to two GPUs (CUDA_VISIBLE_DEVICES) are devices renumbered, to the host's.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._gpus = _gpus(database)
+        known = database.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
+        rows = database.query("SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE") if known else []
+        self._of_process = {(pid, cuda): gpu for pid, cuda, gpu in rows}
+        by_number: dict[int, set[int]] = {}
+        for (_, cuda), gpu in self._of_process.items():
+            by_number.setdefault(cuda, set()).add(gpu)
+        self._clash = any(len(gpus) > 1 for gpus in by_number.values())
+        self._by_number = {cuda: min(gpus) for cuda, gpus in by_number.items()}
+
+    def renumbered(self, pid: NDArray[np.int64], device: NDArray[np.int32]) -> NDArray[np.int32]:
+        if not self._clash:
+            return device
+        result = device.copy()
+        for (process, cuda), gpu in self._of_process.items():
+            result[(pid == process) & (device == cuda)] = gpu
+        return result
+
+    def table(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        if self._clash or not self._by_number:
+            listed = dict(self._gpus)
+        else:
+            listed = {cuda: self._gpus.get(gpu, ("", "", "")) for cuda, gpu in self._by_number.items()}
+        for name in ("kernels", "graphs", "copies", "memsets"):
+            for device in pd.unique(tables[name]["device"]) if name in tables else ():
+                listed.setdefault(int(device), ("", "", ""))
+        rows = [(device, *listed[device]) for device in sorted(listed)]
+        return pd.DataFrame(rows, columns=["device", "uuid", "bus_id", "name"])
+
+
+def _gpus(database: Database) -> dict[int, tuple[str, str, str]]:
+    """id -> (uuid, bus id, name)."""
+    table = "TARGET_INFO_GPU"
+    if not database.has(table, "id"):
+        return {}
+    names = [c if database.has(table, c) else "''" for c in ("uuid", "busLocation", "name")]
+    rows = database.query(f"SELECT id, {', '.join(names)} FROM {table} WHERE typeof(id) = 'integer'")
+    return {
+        number: (str(uuid or "") if str(uuid or "").strip("0-") else "", str(bus or ""), str(name or ""))
+        for number, uuid, bus, name in rows
+    }
+
+
+def _recording(database: Database) -> Recording:
+    told: dict[str, str] = {}
+    for table in ("EXPORT_META_DATA", "META_DATA_EXPORT"):
+        if database.has(table, "name", "value"):
+            told |= {str(name): str(value) for name, value in database.query(f"SELECT name, value FROM {table}")}
+    utc = None
+    if database.has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
+        rows = database.query("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME LIMIT 1")
+        utc = rows[0][0] if rows and isinstance(rows[0][0], int) else None
+    return Recording(
+        path=str(database.path),
+        format="nsys-sqlite",
+        tool="Nsight Systems",
+        tool_version=told.get("EXPORT_PRODUCT_VERSION"),
+        schema_version=told.get("EXPORT_SCHEMA_VERSION"),
+        origin_utc_ns=utc,
+    )
+
+
+def _dropped(database: Database) -> list[Doubt]:
+    """nsys's own word that it could not keep up."""
+    if not database.has("DIAGNOSTIC_EVENT", "text"):
+        return []
+    like = " OR ".join(f"text LIKE '%{word}%'" for word in ("dropped", "lost", "not all", "incomplete"))
+    rows = database.query(f"SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE {like} LIMIT 3")
+    return [
+        Doubt("dropped-events", f"nsys said: {text}", "record less at once: fewer traces, or a shorter capture range")
+        for (text,) in rows
+    ]

@@ -1,0 +1,70 @@
+"""Names as categories: from numbered strings to codes without ever holding a string a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+UNKNOWN = "(unknown)"
+
+Codes = NDArray[np.int32]
+
+
+class Strings:
+    """The numbered strings of a recording. A code is the place of a string here, -1 for a number without one.
+
+    numbers: int64[n]; texts: an Arrow array of binary, length n.
+    """
+
+    def __init__(self, numbers: NDArray[np.int64], texts: Any) -> None:
+        self._texts = texts
+        self._order = np.argsort(numbers, kind="stable")
+        self._numbers = numbers[self._order]
+        # Numbers from 0 to a few times their count are looked up in a table, which is five times faster.
+        self._table: Codes | None = None
+        if len(numbers) and self._numbers[0] >= 0 and self._numbers[-1] < 8 * len(numbers) + (1 << 21):
+            self._table = np.full(self._numbers[-1] + 2, -1, dtype=np.int32)
+            self._table[self._numbers] = self._order
+
+    def codes(self, numbers: NDArray[np.int64]) -> Codes:
+        if self._table is not None:
+            last = len(self._table) - 1  # holds -1
+            inside = (numbers >= 0) & (numbers < last)
+            return self._table[numbers if inside.all() else np.where(inside, numbers, last)]
+        if not len(self._numbers):
+            return np.full(len(numbers), -1, dtype=np.int32)
+        place = np.searchsorted(self._numbers, numbers).clip(max=len(self._numbers) - 1)
+        return np.where(self._numbers[place] == numbers, self._order[place], -1).astype(np.int32)
+
+    def categorical(self, codes: Codes, named: Callable[[str], str] | None = None) -> pd.Categorical:
+        """Categories of the strings that occur, by `named`; UNKNOWN where the code is -1."""
+        import pyarrow as pa
+
+        used = np.flatnonzero(np.bincount(codes + 1, minlength=len(self._numbers) + 1)) - 1
+        known = used[used >= 0]
+        distinct = self._texts.take(pa.array(known)).dictionary_encode()
+        texts = [value.decode("utf-8", "replace") for value in distinct.dictionary.to_pylist()]
+        if named:
+            texts = [named(text) for text in texts]
+        place = np.full(len(self._numbers) + 1, len(texts), dtype=np.int32)  # the last, which is that of -1: UNKNOWN
+        place[known] = distinct.indices.to_numpy()
+        return categorical(place[codes], [*texts, UNKNOWN] if len(known) < len(used) else texts)
+
+
+def categorical(codes: NDArray[Any], texts: Sequence[str]) -> pd.Categorical:
+    """Codes into texts, of which several may be equal."""
+    order = list(dict.fromkeys(texts))
+    if len(order) < len(texts):
+        place = {text: index for index, text in enumerate(order)}
+        codes = np.array([place[text] for text in texts], dtype=np.int32)[codes]
+    return pd.Categorical.from_codes(codes, categories=pd.Index(order, dtype="str"))
+
+
+def either(first: pd.Categorical, second: pd.Categorical, use_first: NDArray[np.bool_]) -> pd.Categorical:
+    """Row by row one of two categoricals."""
+    codes = np.where(use_first, first.codes, second.codes.astype(np.int32) + len(first.categories))
+    return categorical(codes, [*first.categories, *second.categories]).remove_unused_categories()
