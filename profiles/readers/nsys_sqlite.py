@@ -194,7 +194,8 @@ def _pid(global_id: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _stream(stream: NDArray[np.int64]) -> NDArray[np.int32]:
     inside = (stream >= 0) & (stream < _NO_STREAM >> 1)
-    return np.where(inside, stream, -1).astype(np.int32)
+    narrow: NDArray[np.int32] = np.where(inside, stream, -1).astype(np.int32)
+    return narrow
 
 
 # ---- from columns to tables
