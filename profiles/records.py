@@ -158,7 +158,8 @@ def read_sweep(directory: Path) -> SweepRecord:
 
 def read_runs(directory: Path) -> list[Run]:
     """Every launch that a run directory holds, in the order they were started. Raises RingscopeError."""
-    runs = [read_run(path.parent) for path in directory.glob("*/*/record.json")]
+    found = (path.parent for path in directory.glob("*/*/record.json"))
+    runs = [read_run(path) for path in found if path.name.isdigit()]  # not those that were moved aside
     return sorted(runs, key=lambda run: (run.record.started_utc_ns, run.record.cell.id, run.record.launch))
 
 

@@ -1,0 +1,26 @@
+"""`python drive.py MODE BENCH-OPTIONS...`: `ringscope bench` whose ranks are stand-ins (stand_in.py)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from harness import launch, machine
+from harness.verbs import bench
+
+
+def main() -> None:
+    mode, options = sys.argv[1], sys.argv[2:]
+    stand_in = Path(__file__).with_name("stand_in.py")
+
+    def worker(cell_path: Path, out_dir: Path) -> list[str]:
+        return [sys.executable, str(stand_in), mode, "--cell", str(cell_path), "--out", str(out_dir)]
+
+    launch.worker = worker
+    describe = machine.describe
+    machine.describe = lambda: describe(libraries=False)
+    bench.command(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""A rank that trains nothing: real processes for the tests of launching, faults and resuming, without TensorFlow.
+
+`python stand_in.py MODE --cell CELL.json --out DIR`. The fault of a MODE is rank 1's, or the only rank's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from harness.worker import Progress, what_became
+from profiles.records import Cell, RankRecord, write_rank, write_whole
+
+STEP_S = 0.01
+
+
+def main() -> None:
+    mode, out = sys.argv[1], Path(sys.argv[5])
+    cell = Cell.from_json(json.loads(Path(sys.argv[3]).read_text()))
+    rank, size = int(os.environ["RINGSCOPE_RANK"]), int(os.environ["RINGSCOPE_SIZE"])
+    progress = Progress(out / f"rank{rank}.progress")
+    progress.phase("start")
+    faulty = rank == size - 1
+    done = progress.phase("train", cell.steps)
+    start_ns = time.time_ns()
+    for step in range(cell.steps):
+        time.sleep(STEP_S)
+        done(step + 1)
+        if faulty and step == cell.steps // 2:
+            fault(mode, out, rank)
+        if not faulty and mode != "ok" and step == cell.steps - 1:
+            time.sleep(60)  # as in an all-reduce whose peer has gone
+    end_ns = time.time_ns()
+    shares = [(end_ns - start_ns) // cell.steps] * cell.steps
+    record = RankRecord(
+        rank=rank,
+        size=size,
+        local_rank=rank,
+        host=socket.gethostname(),
+        device=None,
+        window_start_ns=start_ns,
+        window_end_ns=end_ns,
+        samples=cell.per_rank_batch * cell.steps,
+        step_ns=shares,
+        input_wait_ns=[0] * cell.steps,
+    )
+    write_rank(out / f"rank{rank}.jsonl", record)
+
+
+def fault(mode: str, out: Path, rank: int) -> None:
+    if mode == "crash":
+        raise ValueError("the loss is not a number")
+    if mode == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if mode == "segfault":
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        ctypes.string_at(0)
+    if mode == "hung":
+        time.sleep(600)
+    if mode == "memory":
+        resource.setrlimit(resource.RLIMIT_AS, (500_000_000, 500_000_000))
+        try:
+            bytearray(2_000_000_000)
+        except MemoryError as error:
+            status, reason = what_became(error)
+            write_whole(out / f"rank{rank}.error.json", json.dumps({"status": status, "reason": reason}))
+            os._exit(1)
+    if mode == "daemon":
+        # What a launcher or profiler may do: a session of its own, its parent gone.
+        subprocess.Popen(["setsid", "--fork", "sleep", "600"])
+
+
+if __name__ == "__main__":
+    main()

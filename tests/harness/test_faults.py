@@ -1,0 +1,180 @@
+"""Faults end as rows, with real processes under Open MPI's mpirun; nothing outlives a sweep."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+HERE = Path(__file__).parent
+DRIVE = HERE / "drive.py"
+MPIRUN = Path(sys.executable).with_name("mpirun")
+pytestmark = pytest.mark.skipif(
+    not (MPIRUN.exists() or shutil.which("mpirun")), reason="no mpirun: pip install '.[train-cpu]'"
+)
+SMALL = ["--models", "mlp", "--feeds", "prefetch", "--per-rank-batch", "8", "--launcher", "mpirun", "--steps", "10"]
+# Long enough for a loaded machine; what is tested is that it ends, and how.
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A variable that every process of a sweep carries: survivors are found by it, whatever became of their parents."""
+    mark = uuid.uuid4().hex
+    yield mark
+    for process in carrying(mark):
+        process.kill()
+
+
+def carrying(mark: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get("RINGSCOPE_TEST") == mark:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def start(mode: str, out: Path, mark: str, *options: str) -> subprocess.Popen[str]:
+    environ = os.environ | {"RINGSCOPE_TEST": mark, "PYTHONPATH": str(HERE.parents[1]), "COLUMNS": "100"}
+    argv = [sys.executable, str(DRIVE), mode, "--out", str(out), *options]
+    return subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def bench(mode: str, out: Path, mark: str, *options: str) -> tuple[int, str]:
+    process = start(mode, out, mark, *options)
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, said
+
+
+def rows(out: Path) -> list[dict[str, str]]:
+    with (out / "results.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def wait_until(condition: object, what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def test_a_sweep_of_good_ranks_ends_in_tables_and_code_0(tmp_path: Path, mark: str) -> None:
+    code, said = bench("ok", tmp_path / "out", mark, *SMALL, "--ranks", "1,2", "--launches", "2")
+    assert code == 0, said
+    assert [row["status"] for row in rows(tmp_path / "out")] == ["ok"] * 4
+    for row in rows(tmp_path / "out"):
+        # 10 ms a step and 8 samples a rank and step: no more than this can have been done.
+        assert 0 < float(row["samples_per_s_global"]) <= 8 * int(row["ranks"]) / 0.010
+    assert carrying(mark) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "reason"),
+    [
+        ("crash", "failed", "rank 1 ended with code 1: ValueError: the loss is not a number"),
+        ("killed", "failed", "rank 1 was killed by SIGKILL"),
+        ("segfault", "failed", "rank 1 was killed by SIGSEGV"),
+        ("memory", "oom", "rank 1: MemoryError"),
+        ("hung", "hung", "no step for 2 s (--stall-limit); rank 1 was at train step"),
+    ],
+)
+def test_a_fault_is_a_row_and_the_sweep_goes_on(mode: str, status: str, reason: str, tmp_path: Path, mark: str) -> None:
+    out = tmp_path / "out"
+    code, said = bench(mode, out, mark, *SMALL, "--ranks", "2", "--launches", "2", "--stall-limit", "2")
+    assert code == 1, said
+    assert [row["status"] for row in rows(out)] == [status] * 2, said
+    assert all(row["reason"].startswith(reason) for row in rows(out)), [row["reason"] for row in rows(out)]
+    assert all(row["samples_per_s_global"] == "" for row in rows(out))
+    assert len(list(out.glob("*/*/rank1.log"))) == 2
+    assert carrying(mark) == []
+
+
+def test_a_launch_over_its_time_limit_is_a_row(tmp_path: Path, mark: str) -> None:
+    out = tmp_path / "out"
+    code, said = bench(
+        "ok", out, mark, *SMALL, "--steps", "100000", "--ranks", "2", "--launches", "1", "--time-limit", "3"
+    )
+    assert code == 1, said
+    assert [row["status"] for row in rows(out)] == ["timeout"]
+    assert carrying(mark) == []
+
+
+def test_a_batch_that_does_not_divide_is_a_row_and_the_others_run(tmp_path: Path, mark: str) -> None:
+    out = tmp_path / "out"
+    options = [*SMALL, "--per-rank-batch", "9", "--scaling", "strong", "--ranks", "1,2,3", "--launches", "1"]
+    code, said = bench("ok", out, mark, *options)
+    assert code == 1, said
+    assert {row["ranks"]: row["status"] for row in rows(out)} == {"1": "ok", "2": "indivisible", "3": "ok"}
+
+
+def test_what_daemonises_itself_ends_with_its_launch(tmp_path: Path, mark: str) -> None:
+    bench("daemon", tmp_path / "out", mark, *SMALL, "--ranks", "1", "--launches", "1")
+    assert carrying(mark) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_sweep_ends_its_ranks_and_can_be_resumed(
+    number: signal.Signals, tmp_path: Path, mark: str
+) -> None:
+    out = tmp_path / "out"
+    process = start("ok", out, mark, *SMALL, "--steps", "500", "--ranks", "2", "--launches", "1")
+    wait_until(lambda: list(out.glob("*/0/rank1.progress")), "no rank came up")
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, said
+    assert [row["status"] for row in rows(out)] == ["interrupted"]
+    assert "--resume" in said
+    assert carrying(mark) == []
+    code, said = bench("ok", out, mark, "--resume")
+    assert code == 0, said
+    assert [row["status"] for row in rows(out)] == ["ok"]
+
+
+def test_after_kill_9_no_process_survives_and_resume_repeats_nothing(tmp_path: Path, mark: str) -> None:
+    out = tmp_path / "out"
+    process = start("ok", out, mark, *SMALL, "--steps", "50", "--ranks", "1,2", "--launches", "3")
+    wait_until(lambda: len(finished(out)) >= 2, "no launch ended")
+    process.kill()
+    process.wait()
+    wait_until(lambda: not carrying(mark), "processes survive their sweep")
+    before = finished(out)
+    assert 2 <= len(before) < 6
+    for path in out.rglob("*.json"):
+        json.loads(path.read_text())
+    code, said = bench("ok", out, mark, "--resume")
+    assert code == 0, said
+    after = finished(out)
+    assert len(after) == 6
+    assert {path: text for path, text in after.items() if path in before} == before
+    assert f"{6 - len(before)} launches to do" in said
+
+
+def finished(out: Path) -> dict[Path, str]:
+    """record.json of every launch that has a result."""
+    found = [path for path in out.glob("*/*/record.json") if path.parent.name.isdigit()]
+    texts = {path: path.read_text() for path in found}
+    return {path: text for path, text in texts.items() if json.loads(text)["status"] != "interrupted"}
+
+
+def test_two_sweeps_cannot_write_one_directory(tmp_path: Path, mark: str) -> None:
+    out = tmp_path / "out"
+    process = start("ok", out, mark, *SMALL, "--steps", "500", "--ranks", "1", "--launches", "1")
+    wait_until(lambda: (out / "sweep.json").exists() and list(out.glob("*/0")), "the sweep did not begin")
+    code, said = bench("ok", out, mark, "--resume")
+    process.kill()
+    process.communicate()
+    assert code != 0 and "another ringscope" in said
