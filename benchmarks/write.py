@@ -198,10 +198,14 @@ def write_kineto(shape: Shape, path: Path, gpus: range | None = None) -> None:
             operations, api, marks = _operations(tables), tables["api"], tables["marks"]
             category = operations["what"].map({"kernel": "kernel", "copy": "gpu_memcpy", "memset": "gpu_memset"})
             device, stream = _str(operations["device"]), _str(operations["stream"])
+            peer = operations["src_device"] >= 0
+            ends = [_str(operations[f"{end}_device"]) for end in ("src", "dst")]
+            ends = pc.binary_join_element_wise('"fromDevice":', ends[0], ',"toDevice":', ends[1], ',"inDevice":', "")
+            kernel = operations["what"] == "kernel"
             args = [
-                ',"args":{"device":', device, ',"context":1,"stream":', stream, ',"correlation":',
-                _str(operations["correlation"]), np.where(operations["what"] == "kernel", "", ',"bytes":'),
-                np.where(operations["what"] == "kernel", "", _str(operations["bytes"])), "}},",
+                ',"args":{', pc.if_else(pa.array(peer), ends, '"device":'), device, ',"context":1,"stream":', stream,
+                ',"correlation":', _str(operations["correlation"]),
+                np.where(kernel, "", ',"bytes":'), np.where(kernel, "", operations["bytes"].astype(str)), "}},",
             ]  # fmt: skip
             event = ['{"ph":"X","cat":"', category, '","name":"', operations["kineto"], '","pid":', device, ',"tid":']
             _lines(file, _joined([*event, stream, *_kineto_times(operations), *args]))

@@ -30,9 +30,9 @@ Read = Callable[[Path], Timeline]
 
 def formats() -> list[tuple[Detects, Read]]:
     """The readers in the order they are asked; imported only when something is read."""
-    from . import nsys_sqlite, nvprof_csv
+    from . import kineto, nsys_sqlite, nvprof_csv
 
-    modules: tuple[ModuleType, ...] = (nsys_sqlite, nvprof_csv)
+    modules: tuple[ModuleType, ...] = (nsys_sqlite, nvprof_csv, kineto)
     return [(module.detects, module.read) for module in modules]
 
 

@@ -1,0 +1,135 @@
+"""Events of Chrome's trace format, JSON, read in pieces and with times exact to the nanosecond.
+
+Times are decimals of microseconds, in Kineto's case since 1970: a double holds those to a quarter of a microsecond.
+So their text is kept and scaled as a decimal.
+"""
+
+from __future__ import annotations
+
+import decimal
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UnreadableRecording
+
+Array = np.ndarray
+
+_PIECE: Final = 1 << 16
+_NO_NUMBER: Final = re.compile(rb"(?<=[\[:,\s])-?(?:nan|inf|infinity)(?=[\s,\]}])", re.IGNORECASE)
+
+
+class Args(msgspec.Struct, gc=False):
+    """What is read of an event's arguments."""
+
+    name: Any = None
+    device: Any = None
+    context: Any = None
+    stream: Any = None
+    correlation: Any = None
+    bytes: Any = None
+    from_device: Any = msgspec.field(name="fromDevice", default=None)
+    in_device: Any = msgspec.field(name="inDevice", default=None)
+    to_device: Any = msgspec.field(name="toDevice", default=None)
+    in_context: Any = msgspec.field(name="inContext", default=None)
+    epoch_us: Any = msgspec.field(name="start_time_since_epoch_in_micros", default=None)
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event; `ts` and `dur` as they are written."""
+
+    ph: Any = None
+    cat: Any = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: msgspec.Raw = msgspec.Raw(b"")
+    dur: msgspec.Raw = msgspec.Raw(b"")
+    args: Args | None = None
+
+
+_EVENTS: Final = msgspec.json.Decoder(list[Event])
+_EVENT: Final = msgspec.json.Decoder(Event)
+
+
+def document(path: Path, kind: type[Any]) -> Any:
+    """The file as `kind`, whose events are left as msgspec.Raw. Raises UnreadableRecording where it is no whole JSON.
+
+    Values that JSON does not have (Kineto has written `inf` bandwidths) become null.
+    """
+    data = path.read_bytes()
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        pass
+    data = _NO_NUMBER.sub(b"null", data).decode("utf-8", errors="replace").encode()
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise UnreadableRecording(path, f"JSON, but no trace: {error}", "record it again") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        problem = f"breaks off or is damaged ({error})"
+        raise UnreadableRecording(path, problem, "record it again, and let the profiler finish writing") from None
+
+
+def events(raw: list[msgspec.Raw]) -> Iterator[tuple[list[Event], int]]:
+    """The events piece by piece, and how many in each piece are none."""
+    for at in range(0, len(raw), _PIECE):
+        piece = raw[at : at + _PIECE]
+        try:
+            yield _EVENTS.decode(b"[" + b",".join(piece) + b"]"), 0
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            good = [event for event in map(_event, piece) if event is not None]
+            yield good, len(piece) - len(good)
+
+
+def _event(raw: msgspec.Raw) -> Event | None:
+    try:
+        return _EVENT.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def integers(values: Iterable[Any], *, bits: int = 64) -> Array:
+    """Integers, or their text; -1 for anything else and for what does not fit."""
+    limit = 1 << (bits - 1)
+    kind = np.int64 if bits == 64 else np.int32
+    return np.fromiter((v if type(v) is int and -limit <= v < limit else _integer(v, limit) for v in values), kind)
+
+
+def _integer(value: Any, limit: int) -> int:
+    if isinstance(value, str) and (match := re.fullmatch(r"(?:stream )?(-?[0-9]{1,19})", value)):
+        value = int(match[1])
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and -limit <= value < limit else -1
+
+
+def nanoseconds(texts: Iterable[msgspec.Raw]) -> tuple[Array, Array]:
+    """(int64 ns, good) of microseconds as JSON has them, quoted or not; rounded half to even below a nanosecond."""
+    cells = [bytes(text).strip(b'" \t') for text in texts]
+    try:
+        scaled = pc.cast(pc.cast(pa.array(cells, pa.binary()), pa.string()), pa.decimal128(38, 3))
+        words = np.frombuffer(scaled.buffers()[1], dtype=np.int64).reshape(-1, 2)[: len(cells)]
+        good = words[:, 1] == words[:, 0] >> 63
+        return np.where(good, words[:, 0], 0), good
+    except (pa.ArrowInvalid, ValueError):
+        found = [_nanoseconds(cell) for cell in cells]
+        good = np.array([value is not None for value in found], dtype=bool)
+        return np.array([value or 0 for value in found], dtype=np.int64), good
+
+
+def _nanoseconds(cell: bytes) -> int | None:
+    try:
+        scaled = decimal.Decimal(cell.decode("ascii")) * 1000
+        if not scaled.is_finite() or abs(scaled) >= 2**63:
+            return None
+        return int(scaled.to_integral_value(decimal.ROUND_HALF_EVEN))
+    except (decimal.InvalidOperation, decimal.Overflow, UnicodeDecodeError):
+        return None

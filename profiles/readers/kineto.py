@@ -1,0 +1,244 @@
+"""Kineto's traces, as PyTorch's profiler writes them: Chrome trace JSON, one file a process.
+
+Kernels, copies, memsets, runtime calls, synchronisations and user annotations are read; the framework's own operators
+are counted and left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from ..errors import UnreadableRecording
+from ..timeline import Doubt, Recording, Timeline, make
+from . import chrome, printed
+from .chrome import Event
+
+Array = np.ndarray
+
+# Categories by table; those of 2021 have capitals.
+_TABLES: Final = {
+    "kernel": "kernels",
+    "gpu_memcpy": "copies", "memcpy": "copies",
+    "gpu_memset": "memsets", "memset": "memsets",
+    "cuda_runtime": "api", "cuda_driver": "api", "runtime": "api", "driver": "api",
+    "user_annotation": "marks",
+    "cuda_sync": "syncs",
+    "overhead": "overheads",
+}  # fmt: skip
+_OPERATIONS: Final = ("kernels", "copies", "memsets", "syncs")
+_KINDS: Final = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "PtoP": "p2p", "HtoH": "h2h", "HtoA": "h2d"}
+_MEMORY: Final = frozenset({"pageable", "pinned", "device", "array", "managed"})
+# Before this there was no GPU: times below it do not count from 1970.
+_EPOCH_FROM_NS: Final = 10**18
+
+
+class _Device(msgspec.Struct):
+    id: Any = None
+    name: Any = None
+
+
+class _Document(msgspec.Struct):
+    raw: list[msgspec.Raw] = msgspec.field(name="traceEvents")
+    distributed: Any = msgspec.field(name="distributedInfo", default=None)
+    devices: Any = msgspec.field(name="deviceProperties", default=None)
+    base_ns: Any = msgspec.field(name="baseTimeNanoseconds", default=None)
+    schema: Any = msgspec.field(name="schemaVersion", default=None)
+
+
+def detects(head: bytes, path: Path) -> bool:
+    """A JSON object that has Kineto's keys, or any with trace events in it."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    return start == b"{" and (b'"traceEvents"' in head or b'"schemaVersion"' in head)
+
+
+def read(path: Path) -> Timeline:
+    """Raises UnreadableRecording for broken JSON, and for traces without GPU events."""
+    document = chrome.document(path, _Document)
+    found = _Found()
+    for events, damaged in chrome.events(document.raw):
+        found.left_out["not an event"] += damaged
+        found.add(events)
+    document.raw = []
+    if not any(found.parts[table] for table in ("kernels", "copies", "memsets")):
+        raise _no_gpu(path, found)
+    frames = {table: _joined(parts) for table, parts in found.parts.items() if parts}
+    _give_process(frames)
+    origin = min(int(frames[table]["start_ns"].min()) for table in ("kernels", "copies", "memsets") if table in frames)
+    for frame in frames.values():
+        frame["start_ns"] -= origin
+        frame["end_ns"] -= origin
+    known = frozenset(
+        {"kernels", "copies", "memsets", "devices"} | {t for t in ("api", "marks", "syncs") if t in frames}
+    )
+    frames["devices"] = _devices(document.devices, frames)
+    rank = document.distributed.get("rank") if isinstance(document.distributed, dict) else None
+    rank = rank if type(rank) is int and rank >= 0 else None
+    damaged_rows = found.left_out["without times"] + found.left_out["ends before it starts"]
+    text = f"{damaged_rows} events have no usable times and are left out"
+    return make(
+        Recording(
+            path=str(path),
+            format="kineto",
+            tool="Kineto",
+            schema_version=None if document.schema is None else str(document.schema),
+            rank=rank,
+            rank_source=None if rank is None else "format",
+            origin_ns=origin,
+            origin_utc_ns=_utc(origin, document.base_ns),
+        ),
+        frames,
+        known=known,
+        doubts=(Doubt("damaged-rows", text, "record it again"),) if damaged_rows else (),
+        left_out={reason: count for reason, count in found.left_out.items() if count},
+    )
+
+
+@dataclass(slots=True)
+class _Found:
+    """Frames by table, piece by piece."""
+
+    parts: dict[str, list[pd.DataFrame]] = field(default_factory=lambda: defaultdict(list))
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def add(self, events: list[Event]) -> None:
+        by_table: dict[str, list[Event]] = defaultdict(list)
+        by_category: dict[Any, str | None] = {}
+        for event in events:
+            if event.ph != "X":
+                continue
+            category = event.cat if isinstance(event.cat, str) else ""
+            if category not in by_category:
+                by_category[category] = _TABLES.get(category.lower())
+            table = by_category[category]
+            if table is None and isinstance(event.name, str) and event.name.startswith("ProfilerStep#"):
+                table = "marks"
+            if table is None:
+                self.left_out[f"category {category}" if category else "no category"] += 1
+            else:
+                by_table[table].append(event)
+        for table, chosen in by_table.items():
+            frame = _frame(table, chosen, self.left_out)
+            if len(frame):
+                self.parts[table].append(frame)
+
+
+def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFrame:
+    start, start_good = chrome.nanoseconds([event.ts for event in events])
+    duration, duration_good = chrome.nanoseconds([event.dur for event in events])
+    timed = start_good & duration_good & (np.abs(start) < 1 << 62) & (duration < 1 << 61)
+    early = timed & (duration < 0)
+    left_out["without times"] += int((~timed).sum())
+    left_out["ends before it starts"] += int(early.sum())
+    keep = np.flatnonzero(timed & ~early)
+    if len(keep) < len(events):
+        events = [events[row] for row in keep.tolist()]
+    empty = chrome.Args()
+    args = [event.args or empty for event in events]
+    columns: dict[str, Any] = {
+        "start_ns": start[keep],
+        "end_ns": start[keep] + duration[keep],
+        "pid": chrome.integers(event.pid for event in events),
+        "correlation": chrome.integers(a.correlation for a in args),
+        "name": _texts([event.name for event in events]),
+    }
+    if table in _OPERATIONS:
+        devices = (a.device if a.device is not None else a.in_device for a in args)
+        contexts = (a.context if a.context is not None else a.in_context for a in args)
+        streams = (a.stream if a.stream is not None else e.tid for a, e in zip(args, events, strict=True))
+        columns |= {
+            "device": chrome.integers(devices, bits=32),
+            "context": chrome.integers(contexts, bits=32),
+            "stream": chrome.integers(streams, bits=32),
+            "pid": np.full(len(events), -1, dtype=np.int64),
+            "graph_node": np.zeros(len(events), dtype=np.int64),
+        }
+    if table in ("copies", "memsets"):
+        columns["bytes"] = np.maximum(chrome.integers(a.bytes for a in args), 0)
+    if table == "copies":
+        columns |= _ends([event.name if isinstance(event.name, str) else "" for event in events])
+        columns["src_device"] = chrome.integers((a.from_device for a in args), bits=32)
+        columns["dst_device"] = chrome.integers((a.to_device for a in args), bits=32)
+    if table in ("api", "marks"):
+        columns["tid"] = chrome.integers(event.tid for event in events)
+    if table == "marks":
+        columns |= {"open": np.zeros(len(events), dtype=bool), "domain": _texts([""] * len(events))}
+    return pd.DataFrame(columns, copy=False)
+
+
+def _texts(values: list[Any]) -> pd.Categorical:
+    texts = [value if isinstance(value, str) else "" for value in values]
+    codes, distinct = printed.coded(pa.chunked_array([pa.array(texts, pa.string())]))
+    return printed.categorical(codes, distinct)
+
+
+def _ends(names: list[str]) -> dict[str, pd.Categorical]:
+    """Kind and memories of copies, from names like `Memcpy HtoD (Pageable -> Device)`."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for name in dict.fromkeys(names):
+        match = re.match(r"Memcpy (\w+)(?: \((.*?) -> (.*?)\))?", name)
+        memory = (
+            [text.lower() if text and text.lower() in _MEMORY else "unknown" for text in match.groups()[1:]]
+            if match
+            else ["unknown"] * 2
+        )
+        found[name] = (_KINDS.get(match[1], "other") if match else "other", memory[0], memory[1])
+    columns = zip(*(found[name] for name in names), strict=True)
+    return dict(zip(("kind", "src_kind", "dst_kind"), map(_texts, map(list, columns)), strict=True))
+
+
+def _give_process(frames: dict[str, pd.DataFrame]) -> None:
+    """Operations have no process of their own: that of their launch call, or the only one that calls."""
+    if "api" not in frames:
+        return
+    calls = frames["api"]
+    only = calls["pid"].unique()
+    by_correlation = calls.drop_duplicates("correlation").set_index("correlation")["pid"] if len(only) > 1 else None
+    for table in _OPERATIONS:
+        if table in frames:
+            owner = (
+                frames[table]["correlation"].map(by_correlation).fillna(-1) if by_correlation is not None else only[0]
+            )
+            frames[table]["pid"] = np.asarray(owner, dtype=np.int64)
+
+
+def _devices(listed: Any, frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Those listed, and those used but not listed."""
+    names = {}
+    for device in listed if isinstance(listed, list) else []:
+        if isinstance(device, dict) and type(device.get("id")) is int and 0 <= device["id"] < 1 << 31:
+            names[device["id"]] = str(device.get("name") or "")
+    for table in ("kernels", "copies", "memsets"):
+        for number in frames[table]["device"].unique().tolist() if table in frames else []:
+            names.setdefault(number, "")
+    found = pd.DataFrame({"device": list(names), "uuid": "", "bus_id": "", "name": list(names.values())})
+    return found.sort_values("device", ignore_index=True)
+
+
+def _utc(origin_ns: int, base_ns: Any) -> int | None:
+    """Newer traces count from `baseTimeNanoseconds`, older ones from 1970."""
+    if type(base_ns) is int and base_ns > 0 and origin_ns < _EPOCH_FROM_NS:
+        return base_ns + origin_ns
+    return origin_ns if origin_ns >= _EPOCH_FROM_NS else None
+
+
+def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """One frame; the categories of the parts are united."""
+    texts = [column for column in frames[0] if isinstance(frames[0][column].dtype, pd.CategoricalDtype)]
+    whole = {column: pd.api.types.union_categoricals([frame[column] for frame in frames]) for column in texts}
+    return pd.concat([frame.drop(columns=texts) for frame in frames], ignore_index=True).assign(**whole)
+
+
+def _no_gpu(path: Path, found: _Found) -> UnreadableRecording:
+    host = sum(count for reason, count in found.left_out.items() if reason.startswith("category"))
+    problem = f"a trace with {host} events of the host and none of a GPU" if host else "a trace without GPU events"
+    remedy = "record with CUDA activities on; of TensorFlow's profiler give the .xplane.pb beside it"
+    return UnreadableRecording(path, problem, remedy)
