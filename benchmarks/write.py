@@ -27,10 +27,12 @@ def write_nsys(shape: Shape, path: Path, gpus: range | None = None) -> None:
     steps = [f"step {step}" for step in range(shape.steps)]
     ranks = [f"rank {rank} of {shape.processes}" for rank in range(shape.processes)]
     texts = [*NAMES, *MANGLED, *(f"{call}_v{version}" for call, version in zip(CALLS, (7000, 3020, 3020), strict=True))]
-    string_id = {text: number for number, text in enumerate([*texts, *steps, *ranks], start=1)}
+    # A plain name is its own mangled one, and stands twice.
+    texts += [*steps, *ranks]
+    string_id = {text: number for number, text in enumerate(texts, start=1)}
     memory = {"pageable": 0, "pinned": 1, "device": 2}
     with _Created(path, schemas.NSYS) as put:
-        put("StringIds", {"id": list(string_id.values()), "value": list(string_id)})
+        put("StringIds", {"id": np.arange(1, len(texts) + 1), "value": texts})
         put("META_DATA_EXPORT", {"name": [k for k, _ in schemas.NSYS_META], "value": [v for _, v in schemas.NSYS_META]})
         put("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": [EPOCH_NS], "utcTime": [""], "localTime": [""]})
         listed = devices(gpus)
