@@ -42,7 +42,7 @@ def input_copies(operations: Operations, steps: FoundSteps, *, iterator_ranges: 
     With `iterator_ranges` (TensorFlow's `_IteratorGetNext#`, written with host feeds only) a copy is for the step
     about to start or already started. Else copies of a size feed the steps first in, first out, copy i step i, which
     is certain where they outnumber the steps, so that the recording saw the first of them, none comes after its step,
-    and each is as many steps ahead as the others, within 1.
+    and after the first step each is as many steps ahead as the others, within 1.
     """
     if len(steps.all_start_ns) < 3:
         return None
@@ -65,10 +65,13 @@ def input_copies(operations: Operations, steps: FoundSteps, *, iterator_ranges: 
 
 
 def _once_a_step(start: NDArray[np.int64], step_start: NDArray[np.int64]) -> bool:
-    """Do these copies come once between one step's start and the next's? Breaks aside, 10 % (at least one) may not."""
-    length = np.diff(step_start)
+    """Do these copies come once between one step's start and the next's? In 10 % (at least one) they may not.
+
+    Left aside are breaks, and the first step, in which a prefetching feed fills up.
+    """
+    length = np.diff(step_start)[1:]
     usual = length <= _BREAK * np.median(length)
-    per_step = np.diff(np.searchsorted(start, step_start))[usual]
+    per_step = np.diff(np.searchsorted(start, step_start))[1:][usual]
     return bool(np.median(per_step) == 1 and abs(int(per_step.sum()) - len(per_step)) <= max(1, len(per_step) // 10))
 
 
@@ -81,7 +84,7 @@ def _in_order(start: NDArray[np.int64], end: NDArray[np.int64], steps: FoundStep
     if (end[: len(following)] > following).any():  # copy i had to be there before step i was over
         return False
     running = np.searchsorted(step_start, start, side="right") - 1
-    inside = (running >= 0) & (running < count - 1)
+    inside = (running >= 1) & (running < count - 1)
     ahead = np.arange(len(start))[inside] - running[inside]
     return len(ahead) > 0 and int(ahead.max() - ahead.min()) <= 1
 

@@ -29,6 +29,7 @@ TURNAROUND_NS = 20_000
 _SYNCHRONISING = r"^cu(?:da)?(?:(?:Ctx|Device|Stream|Event)Synchronize|Memcpy(?!.*Async))"
 # Ranges in which the host waits for its next batch: the harness's, and TensorFlow's op. Not `..._IteratorGetNext#`,
 # which names the copy of what the iterator gave.
+_ITERATOR_RANGES = r"_IteratorGetNext#$"
 _WAITING_FOR_INPUT = r"^(?:wait input|IteratorGetNext(?:Op::DoCompute)?(?::.*)?)$"
 
 
@@ -58,6 +59,11 @@ def host_calls(timeline: Timeline, pid: int, shift_ns: int = 0) -> HostCalls:
         if waits.any()
         else None,
     )
+
+
+def has_iterator_ranges(timeline: Timeline, pid: int) -> bool:
+    """Has TensorFlow named this process's copies of what the iterator gave? It does with host feeds only."""
+    return bool((_named(timeline.marks["name"], _ITERATOR_RANGES) & (timeline.marks["pid"].to_numpy() == pid)).any())
 
 
 def _named(names: object, pattern: str) -> NDArray[np.bool_]:

@@ -85,6 +85,8 @@ class Gpu:
     operations: Operations
     names: pd.Index  # distinct kernel names over its recordings, which may hold some that this GPU never ran
     processes: tuple[tuple[int, int], ...]  # (recording, pid) by process number
+    # processes whose API calls are on a clock far from the GPU's: their operations count as without a launch call
+    off_clock: tuple[int, ...] = ()
 
     @property
     def device(self) -> int:
@@ -145,6 +147,8 @@ def _gpu(
     ranks = {timelines[place].recording.rank for place, _ in places} - {None}
     names = _names([timelines[place] for place, _ in places])
     operations, processes = _operations(timelines, shifts, launches, places, names)
+    off_clock = tuple(number for number in range(len(processes)) if _off_clock(operations, number))
+    operations.call_row[np.isin(operations.process, off_clock)] = -1
     return Gpu(
         places=tuple(places),
         rank=ranks.pop() if len(ranks) == 1 else None,
@@ -154,7 +158,23 @@ def _gpu(
         operations=operations,
         names=names,
         processes=processes,
+        off_clock=off_clock,
     )
+
+
+def _off_clock(operations: Operations, process: int) -> bool:
+    """Is even the quickest launch of this process over a second late, or is one in twenty over 1 ms early?
+
+    Some nvprof recordings hold API rows hundreds of seconds before their kernels.
+    """
+    mine = operations.launched & (operations.process == process)
+    latency = (operations.start_ns - operations.call_start_ns)[mine]
+    if not len(latency):
+        return False
+    return bool(latency.min() > _LATE_NS or (latency < -_EARLY_NS).mean() > 0.05)
+
+
+_LATE_NS, _EARLY_NS = 1_000_000_000, 1_000_000
 
 
 class LaunchCalls:

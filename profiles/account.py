@@ -1,0 +1,115 @@
+"""One GPU's books: who owned each nanosecond of a window, and what the recording cannot tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import copies, gaps, intervals, ledger
+from .copies import InputCopies
+from .intervals import Intervals
+from .ledger import Idle
+from .measures import CAUSES, CLASSES, Ownership
+from .operations import COLLECTIVE, COMPUTE, MEMSET, Gpu, Operations
+from .steps import FoundSteps
+from .timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """`ledger_ns` and `busy_ns` are null for what the recording cannot tell; the ledger's other entries sum to the
+    window. `inputs` concerns `operations`, those with a length."""
+
+    operations: Operations
+    window: tuple[int, int]
+    busy: tuple[Intervals, ...]
+    ownership: Ownership
+    inputs: InputCopies | None
+    input_marks: bool
+    ledger_ns: dict[str, int | None]
+    busy_ns: dict[str, int | None]
+    unrecorded: tuple[str, ...]  # tables that some recording of the GPU cannot tell of
+
+
+def account(
+    timelines: Sequence[Timeline],
+    shift_ns: Sequence[int],
+    gpu: Gpu,
+    steps: FoundSteps,
+    window: tuple[int, int],
+) -> Account:
+    """Part the window among the owners."""
+    operations = gpu.operations.lasting()
+    hosts = _hosts(timelines, shift_ns, gpu)
+    ranges = any(gaps.has_iterator_ranges(timelines[index], pid) for index, pid in gpu.processes)
+    inputs = copies.input_copies(operations, steps, iterator_ranges=ranges)
+    busy = ledger.busy(operations)
+    unrecorded = _unrecorded(timelines, gpu)
+    dry = _dry(operations, busy, window)
+    causes_known = bool(operations.launched.any()) and not unrecorded
+    if causes_known:
+        idle = gaps.causes(operations, dry, steps=steps, inputs=inputs, hosts=hosts)
+    else:
+        idle = Idle(dry.start, dry.end, np.full(len(dry), gaps.UNKNOWN, np.int8))
+    found = ledger.ownership(busy, idle, window)
+    unknown = _unknown_classes(unrecorded)
+    ledger_ns: dict[str, int | None] = {**ledger.totals(found)}
+    busy_ns: dict[str, int | None] = {}
+    for kind, name in enumerate(CLASSES):
+        busy_ns[name] = None if name in unknown else intervals.clip(busy[kind], *window).total
+        ledger_ns[name] = None if name in unknown else ledger_ns[name]
+    for cause in CAUSES[:-1]:
+        if not causes_known or (cause == "feed" and (inputs is None or not inputs.certain)):
+            ledger_ns[f"idle_{cause}"] = None
+    if sum(ns for ns in ledger_ns.values() if ns is not None) != window[1] - window[0]:
+        raise AssertionError(f"the ledger does not sum to the window {window}")
+    return Account(
+        operations=operations,
+        window=window,
+        busy=busy,
+        ownership=found,
+        inputs=inputs,
+        input_marks=any(host.input_marks is not None for host in hosts),
+        ledger_ns=ledger_ns,
+        busy_ns=busy_ns,
+        unrecorded=unrecorded,
+    )
+
+
+def exposed_inputs(books: Account) -> tuple[Intervals, Intervals]:
+    """When an input copy owned the GPU: one of this step's batch, and else one of a later step's."""
+    if books.inputs is None:
+        return intervals.EMPTY, intervals.EMPTY
+    owned = ledger.owned_by(books.ownership, CLASSES.index("h2d"))
+    this, all_inputs = (
+        intervals.union(books.operations.start_ns[which], books.operations.end_ns[which])
+        for which in (books.inputs.this_step, books.inputs.is_input)
+    )
+    return intervals.intersect(owned, this), intervals.intersect(owned, intervals.subtract(all_inputs, this))
+
+
+def _hosts(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> list[gaps.HostCalls]:
+    origin = shift_ns[gpu.places[0][0]]
+    return [gaps.host_calls(timelines[index], pid, shift_ns[index] - origin) for index, pid in gpu.processes]
+
+
+def _dry(operations: Operations, busy: tuple[Intervals, ...], window: tuple[int, int]) -> Intervals:
+    """The idle spans, whole: a span that the window cuts has its cause from its own start and end."""
+    first = min(int(operations.start_ns[0]), window[0]) if len(operations) else window[0]
+    last = max(int(operations.end_ns.max()), window[1]) if len(operations) else window[1]
+    return intervals.complement(intervals.merge(*busy), first, last)
+
+
+def _unrecorded(timelines: Sequence[Timeline], gpu: Gpu) -> tuple[str, ...]:
+    known = [timelines[index].known for index, _ in gpu.places]
+    missing = [table for table in ("copies", "memsets") if not all(table in tables for tables in known)]
+    if not all("kernels" in tables or "graphs" in tables for tables in known):
+        missing.insert(0, "kernels")
+    return tuple(missing)
+
+
+def _unknown_classes(unrecorded: tuple[str, ...]) -> set[str]:
+    of_table = {"kernels": (COMPUTE, COLLECTIVE), "copies": copies.DIRECTIONS, "memsets": (MEMSET,)}
+    return {CLASSES[kind] for table in unrecorded for kind in of_table[table]}

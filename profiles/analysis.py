@@ -1,0 +1,249 @@
+"""From timelines to measures: every GPU of a set of recordings, on one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import copies, doubts, intervals, kernels, ledger
+from . import steps as step_finder
+from .account import Account, account, exposed_inputs
+from .host import host_while_idle
+from .intervals import Intervals
+from .measures import (
+    CLASSES,
+    OWNERS,
+    Analysis,
+    Collectives,
+    Gaps,
+    GpuAnalysis,
+    GpuMeasures,
+    Measures,
+    Percentiles,
+    StepRow,
+    Steps,
+)
+from .operations import COLLECTIVE, Gpu, gather
+from .steps import FoundSteps
+from .timeline import Doubt, Timeline
+
+Int64s = NDArray[np.int64]
+
+
+def measure(timelines: Sequence[Timeline], *, window: str | None = None) -> Measures:
+    """The measures of a set of recordings. See `analyse`."""
+    return analyse(timelines, window=window).measures
+
+
+def analyse(timelines: Sequence[Timeline], *, window: str | None = None) -> Analysis:
+    """Measure every GPU of the recordings.
+
+    `window`: `capture`, the first start to the last end of a GPU's operations, or `steps`, the first to the last
+    measured step; left out, steps where they are found.
+    """
+    shift_ns = [0] * len(timelines)
+    gpus = gather(timelines, shift_ns)
+    find = getattr(step_finder, "find", lambda *_: FoundSteps(refused="steps are not looked for yet"))
+    found = [find(gpu, timelines, shift_ns) for gpu in gpus]
+    measured, analysed, raised = [], [], [doubt for timeline in timelines for doubt in timeline.doubts]
+    for number, (gpu, steps) in enumerate(zip(gpus, found, strict=True)):
+        span_of = _window(gpu, steps, window)
+        books = account(timelines, shift_ns, gpu, steps, span_of)
+        measured.append(_gpu_measures(timelines, shift_ns, gpu, steps, books))
+        analysed.append(GpuAnalysis(number, books.ownership, steps.start_ns, steps.end_ns))
+        raised += _doubts(timelines, gpu, steps, books, measured[-1], f"/gpus/{number}")
+    measures = Measures(
+        recordings=[timeline.recording for timeline in timelines], gpus=measured, doubts=doubts.merged(raised)
+    )
+    return Analysis(measures, tuple(analysed), tuple(shift_ns))
+
+
+def _window(gpu: Gpu, steps: FoundSteps, wanted: str | None) -> tuple[int, int]:
+    if steps.count and wanted != "capture":
+        return int(steps.start_ns[0]), int(steps.end_ns[-1])
+    return int(gpu.operations.start_ns.min()), int(gpu.operations.end_ns.max())
+
+
+def _gpu_measures(
+    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, steps: FoundSteps, books: Account
+) -> GpuMeasures:
+    window = books.window
+    span_ns = window[1] - window[0]
+    this_step, later_step = exposed_inputs(books)
+    feed_known = books.ledger_ns["idle_feed"] is not None
+    rows = _step_rows(gpu, steps, books)
+    feed_ns = books.ledger_ns["idle_feed"]
+    return GpuMeasures(
+        recordings=sorted({index for index, _ in gpu.places}),
+        rank=gpu.rank,
+        device=gpu.device,
+        uuid=gpu.uuid,
+        bus_id=gpu.bus_id,
+        name=gpu.name,
+        window="steps" if steps.count and window == _window(gpu, steps, "steps") else "capture",
+        window_ns=list(window),
+        span_ns=span_ns,
+        ledger_ns=books.ledger_ns,
+        busy_ns=books.busy_ns,
+        kernels=kernels.measure(timelines, gpu, gpu.operations, steps, window),
+        copies=copies.measure(timelines, gpu, gpu.operations, books.busy, books.ledger_ns, window),
+        collectives=_collectives(gpu, steps, books),
+        steps=_steps(steps, rows),
+        feed_gaps=_gaps([row.feed_gap_ns for row in rows]) if feed_known else None,
+        batch_gaps=_gaps([row.batch_gap_ns for row in rows]),
+        batch_gap_ledger_ns=_batch_gap_ledger(steps, books),
+        input_copies=_input_copies(books, this_step, later_step),
+        input_stall_share=(feed_ns + this_step.total + later_step.total) / span_ns
+        if feed_ns is not None and span_ns
+        else None,
+        host_while_idle=host_while_idle(timelines, shift_ns, gpu, books.ownership),
+    )
+
+
+def _steps(steps: FoundSteps, rows: list[StepRow]) -> Steps:
+    period = steps.end_ns - steps.start_ns
+    return Steps(
+        source=steps.source,
+        refused=steps.refused,
+        count=steps.count,
+        warm_up=steps.warm_up,
+        partial=steps.partial,
+        breaks=steps.breaks,
+        period_ns=Percentiles(
+            kernels.nearest_rank(period, 50), kernels.nearest_rank(period, 95), kernels.nearest_rank(period, 100)
+        )
+        if len(period)
+        else None,
+        rows=rows,
+    )
+
+
+def _batch_gap_edges(steps: FoundSteps) -> tuple[Int64s, Int64s, NDArray[np.bool_]]:
+    """Per measured step where its batch gap starts and ends, and whether that is known; an overlap is a gap of 0."""
+    known = steps.prev_last_kernel_end_ns != -1
+    end = steps.start_ns
+    return np.where(known, np.minimum(steps.prev_last_kernel_end_ns, end), end), end, known
+
+
+def _step_rows(gpu: Gpu, steps: FoundSteps, books: Account) -> list[StepRow]:
+    split = ledger.per_bin(books.ownership, steps.start_ns, steps.end_ns)
+    gap_start, gap_end, gap_known = _batch_gap_edges(steps)
+    launched = gpu.operations.chosen(gpu.operations.table == kernels.KERNELS)
+    count = kernels.per_step(launched, steps)
+    per_step = {name: values.tolist() for name, values in split.items()}
+    feed_known = books.ledger_ns["idle_feed"] is not None
+    return [
+        StepRow(
+            step=int(steps.step_number[at]),
+            start_ns=int(steps.start_ns[at]),
+            end_ns=int(steps.end_ns[at]),
+            ledger_ns={name: None if books.ledger_ns[name] is None else per_step[name][at] for name in OWNERS},
+            batch_gap_ns=int(gap_end[at] - gap_start[at]) if gap_known[at] else None,
+            feed_gap_ns=per_step["idle_feed"][at] if feed_known else None,
+            kernels=int(count[at]),
+        )
+        for at in range(steps.count)
+    ]
+
+
+def _gaps(per_step: list[int | None]) -> Gaps | None:
+    """Over all steps where it is known, zeros included; None where it nowhere is."""
+    known = np.array([gap for gap in per_step if gap is not None], np.int64)
+    if not len(known):
+        return None
+    return Gaps(
+        count=int((known > 0).sum()),
+        total_ns=int(known.sum()),
+        p50_ns=kernels.nearest_rank(known, 50),
+        p95_ns=kernels.nearest_rank(known, 95),
+        max_ns=int(known.max()),
+    )
+
+
+def _batch_gap_ledger(steps: FoundSteps, books: Account) -> dict[str, int] | None:
+    """ns per owner in the batch gaps of the measured steps."""
+    start, end, known = _batch_gap_edges(steps)
+    if not known.any():
+        return None
+    inside = intervals.clip(intervals.union(start, end), *books.window)
+    split = ledger.per_bin(books.ownership, inside.start, inside.end)
+    return {name: int(values.sum()) for name, values in split.items() if books.ledger_ns[name] is not None}
+
+
+def _input_copies(books: Account, this_step: Intervals, later_step: Intervals) -> dict[str, int | float | None] | None:
+    """Input copies in the window, and when they owned the GPU. Which step they feed is null where it is not certain."""
+    if books.inputs is None:
+        return None
+    operations = books.operations
+    which = books.inputs.is_input
+    counted = which & operations.starting_in(books.window)
+    covered = intervals.clip(intervals.union(operations.start_ns[which], operations.end_ns[which]), *books.window).total
+    exposed = this_step.total + later_step.total
+    certain = books.inputs.certain
+    return {
+        "count": int(counted.sum()),
+        "bytes": int(operations.bytes[counted].sum()),
+        "busy_ns": covered,
+        "exposed_ns": exposed,
+        "exposed_this_step_ns": this_step.total if certain else None,
+        "exposed_later_step_ns": later_step.total if certain else None,
+        "overlap": 1 - exposed / covered if covered else None,
+    }
+
+
+def _collectives(gpu: Gpu, steps: FoundSteps, books: Account) -> Collectives:
+    """What one GPU tells of its collectives; what takes all ranks is filled in beside the others."""
+    operations = gpu.operations.chosen(gpu.operations.kind == COLLECTIVE)
+    exposed = books.ledger_ns[CLASSES[COLLECTIVE]]
+    covered = books.busy_ns[CLASSES[COLLECTIVE]]
+    return Collectives(
+        count=int(operations.starting_in(books.window).sum()),
+        per_step=kernels.nearest_rank(kernels.per_step(operations, steps), 50) if steps.count else None,
+        busy_ns=covered or 0,
+        exposed_ns=exposed or 0,
+        overlap=1 - exposed / covered if covered and exposed is not None else None,
+        bytes_per_step=None,
+        bus_gb_per_s=None,
+        skew_ns=None,
+        waiting_ns=None,
+        transfer_ns=None,
+        arrived_last_share=None,
+    )
+
+
+def _doubts(
+    timelines: Sequence[Timeline], gpu: Gpu, steps: FoundSteps, books: Account, measured: GpuMeasures, where: str
+) -> Iterator[Doubt]:
+    for table in books.unrecorded:
+        yield doubts.class_not_recorded(table, where)
+    if measured.kernels.graph_launches:
+        yield doubts.graph_level_recording(measured.kernels.graph_launches, where)
+    for number in gpu.off_clock:
+        yield doubts.off_clock(gpu.processes[number][1], where)
+    launched = int(gpu.operations.launched.sum())
+    if not launched and not gpu.off_clock:
+        yield doubts.no_api_rows(where)
+    elif 0 < launched < len(gpu.operations):
+        yield doubts.calls_missing(len(gpu.operations) - launched, len(gpu.operations), where)
+    if any("marks" not in timelines[index].known for index, _ in gpu.places):
+        yield doubts.no_marks(where)
+    if len(gpu.processes) > 1:
+        yield doubts.several_processes(len(gpu.processes), where)
+    yield from _step_doubts(steps, books, measured, where)
+
+
+def _step_doubts(steps: FoundSteps, books: Account, measured: GpuMeasures, where: str) -> Iterator[Doubt]:
+    if steps.refused is not None:
+        yield doubts.steps_refused(steps.refused, where)
+    if measured.window == "capture" and steps.warm_up + steps.partial:
+        yield doubts.warm_up_inside(steps.warm_up + steps.partial, where)
+    if steps.breaks:
+        yield doubts.breaks_inside(steps.breaks, where)
+    if books.inputs is not None and not books.inputs.certain:
+        yield doubts.copy_order_unknown(where)
+    if books.ledger_ns["idle_feed"] and not books.input_marks:
+        yield doubts.feed_or_host(where)
+    if (measured.batch_gap_ledger_ns or {}).get("idle_sync"):
+        yield doubts.sync_upper_bound(where)

@@ -1,0 +1,140 @@
+"""What makes the measures of a GPU less than certain: one function a doubt, each with its code (docs/measures.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from .timeline import Doubt
+
+
+def merged(doubts: Iterable[Doubt]) -> list[Doubt]:
+    """Each doubt once, with all the places it touches, in order of appearance."""
+    by_words: dict[tuple[str, str, str], Doubt] = {}
+    for doubt in doubts:
+        words = (doubt.code, doubt.text, doubt.next)
+        seen = by_words.get(words)
+        where = doubt.where if seen is None else seen.where + tuple(w for w in doubt.where if w not in seen.where)
+        by_words[words] = replace(doubt, where=where)
+    return list(by_words.values())
+
+
+def graph_level_recording(launches: int, where: str) -> Doubt:
+    return Doubt(
+        "graph-level-recording",
+        f"{launches} CUDA graph launches are recorded as a whole: their kernels are neither counted nor named, and "
+        "collectives inside them count as compute",
+        "record with --cuda-graph-trace=node",
+        (f"{where}/kernels", f"{where}/ledger_ns/compute", f"{where}/ledger_ns/collective"),
+    )
+
+
+def class_not_recorded(table: str, where: str) -> Doubt:
+    return Doubt(
+        "class-not-recorded",
+        f"the recording cannot tell of {table}: their time stands in idle_unknown, and no cause of idle is given",
+        "record with nsys --trace=cuda,nvtx",
+        (f"{where}/ledger_ns/idle_unknown",),
+    )
+
+
+def no_api_rows(where: str) -> Doubt:
+    return Doubt(
+        "no-api-rows",
+        "the recording has no CUDA API calls: why the GPU was idle cannot be told",
+        "record with nsys --trace=cuda, or nvprof without --profile-api-trace none",
+        (f"{where}/ledger_ns/idle_unknown", f"{where}/kernels/launch_latency_ns"),
+    )
+
+
+def off_clock(pid: int, where: str) -> Doubt:
+    return Doubt(
+        "host-clock",
+        f"the API calls of process {pid} are on another clock than its kernels: they are left aside",
+        "record again, with nsys rather than nvprof",
+        (f"{where}/ledger_ns/idle_unknown", f"{where}/kernels/launch_latency_ns"),
+    )
+
+
+def calls_missing(operations: int, of: int, where: str) -> Doubt:
+    return Doubt(
+        "calls-missing",
+        f"{operations} of {of} operations have no launch call in the recording: the idle time they end is idle_unknown",
+        "record the whole run of the program, not a slice of it",
+        (f"{where}/ledger_ns/idle_unknown",),
+    )
+
+
+def no_marks(where: str) -> Doubt:
+    return Doubt(
+        "no-marks",
+        "the recording has no NVTX ranges: steps are found without marks, waiting for input cannot be seen",
+        "record with ringscope record, or nsys --trace=cuda,nvtx",
+        (f"{where}/steps",),
+    )
+
+
+def steps_refused(reason: str, where: str) -> Doubt:
+    return Doubt(
+        "steps-refused",
+        f"no steps: {reason}; the window is the capture, warm-up included, and input copies cannot be told from others",
+        "mark steps with NVTX ranges named `step N`, as ringscope record does",
+        (f"{where}/steps", f"{where}/window", f"{where}/ledger_ns/idle_feed"),
+    )
+
+
+def warm_up_inside(steps: int, where: str) -> Doubt:
+    return Doubt(
+        "warm-up-inside-window",
+        f"the window is the capture: it holds {steps} steps of warm-up or cut short at its ends",
+        "measure with --window steps",
+        (f"{where}/window_ns", f"{where}/ledger_ns"),
+    )
+
+
+def breaks_inside(steps: int, where: str) -> Doubt:
+    return Doubt(
+        "breaks-inside-window",
+        f"{steps} steps in the window are over 3 times the median (evaluation, checkpoints): their time is in the "
+        "ledger, not in the percentiles and the rows of the steps",
+        "cut the part between them out with --slice",
+        (f"{where}/ledger_ns",),
+    )
+
+
+def several_processes(count: int, where: str) -> Doubt:
+    return Doubt(
+        "several-processes-on-gpu",
+        f"{count} processes used this GPU: its time is measured over all of them",
+        "give every rank a GPU of its own",
+        (where,),
+    )
+
+
+def feed_or_host(where: str) -> Doubt:
+    return Doubt(
+        "feed-or-host",
+        "without ranges in which the host waits for its input, idle_feed includes the host's own dispatch of the step "
+        "(some 2.5 ms in Keras); compare with the idle_launch of the batch gaps of a run that is fed on the GPU",
+        "record with ringscope record, whose `wait input` ranges tell the two apart",
+        (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps"),
+    )
+
+
+def copy_order_unknown(where: str) -> Doubt:
+    return Doubt(
+        "copy-order-unknown",
+        "which step an input copy feeds cannot be told: idle_feed is not given, the next cause that holds is",
+        "record from the start of the training, or with ringscope record",
+        (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps", f"{where}/input_copies"),
+    )
+
+
+def sync_upper_bound(where: str) -> Doubt:
+    return Doubt(
+        "sync-upper-bound",
+        "the part of idle_sync that lies in batch gaps before a device-to-host copy is an upper bound: the host may "
+        "have been late for another reason than waiting for that copy",
+        "take what the training loop fetches every step (losses, metrics) less often, and compare",
+        (f"{where}/ledger_ns/idle_sync",),
+    )

@@ -1,0 +1,74 @@
+"""What the host did while a GPU was idle (docs/measures.md, "The host meanwhile")."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import intervals, ledger
+from .gaps import TURNAROUND
+from .intervals import Intervals
+from .measures import CAUSES, CLASSES, Ownership
+from .operations import Gpu
+from .timeline import Timeline
+
+TOP = 12
+# Ranges that name the step or the tensor each time anew are one kind of range.
+_NUMBERED = re.compile(r"\d+")
+
+
+def host_while_idle(
+    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
+) -> list[dict[str, Any]]:
+    """Per API call and range of the GPU's processes, the idle ns during which at least one was under way.
+
+    The GPU's own hand-over (`turnaround`) is left aside. Entries overlap each other, so they do not add up. The
+    longest first: {"kind": "api" or "range", "name", "ns", "share" of that idle time}.
+    """
+    idle = intervals.merge(
+        *(ledger.owned_by(ownership, len(CLASSES) + cause) for cause in range(len(CAUSES)) if cause != TURNAROUND)
+    )
+    if not idle.total:
+        return []
+    spent: dict[tuple[str, str], list[Intervals]] = {}
+    origin = shift_ns[gpu.places[0][0]]
+    for index, pid in gpu.processes:
+        for kind, name, under_way in _under_way(timelines[index], pid, shift_ns[index] - origin, idle):
+            spent.setdefault((kind, name), []).append(under_way)
+    ranked = sorted(
+        ((intervals.intersect(idle, intervals.merge(*sets)).total, *key) for key, sets in spent.items()), reverse=True
+    )
+    return [{"kind": kind, "name": name, "ns": ns, "share": ns / idle.total} for ns, kind, name in ranked[:TOP] if ns]
+
+
+def _under_way(timeline: Timeline, pid: int, shift: int, idle: Intervals) -> Iterator[tuple[str, str, Intervals]]:
+    for kind, table in (("api", timeline.api), ("range", timeline.marks)):
+        start, end = table["start_ns"].to_numpy() + shift, table["end_ns"].to_numpy() + shift
+        # Of millions of calls only those count during which the GPU was idle at all.
+        meets = np.searchsorted(idle.end, start, side="right") < np.searchsorted(idle.start, end, side="left")
+        rows = np.flatnonzero(meets & (table["pid"].to_numpy() == pid))
+        names = [_NUMBERED.sub("N", str(name)) for name in table["name"].cat.categories]
+        if kind == "api":
+            names = [str(name) for name in table["name"].cat.categories]
+        distinct: dict[str, int] = {}
+        number = np.array([distinct.setdefault(name, len(distinct)) for name in names] or [0])
+        yield from (
+            (kind, name, intervals.union(start[mine], end[mine]))
+            for name, mine in _split(number[table["name"].cat.codes.to_numpy()[rows]], rows, list(distinct))
+            if name != "step N"  # always under way, tells nothing
+        )
+
+
+def _split(
+    number: NDArray[np.int64], rows: NDArray[np.int64], names: list[str]
+) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Rows per name, in their order."""
+    order = np.argsort(number, kind="stable")
+    edges = np.searchsorted(number[order], np.arange(len(names) + 1))
+    for at, name in enumerate(names):
+        if edges[at] < edges[at + 1]:
+            yield name, rows[order[edges[at] : edges[at + 1]]]

@@ -1,0 +1,298 @@
+"""The ledger once more, in plain Python loops, from the words of docs/measures.md; shares no code with `profiles`.
+
+Slow on purpose: every elementary stretch of time is looked at by itself, every rule is an `if`. Understands one GPU
+given as places (recording, device number), with times shifted per recording.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+CLASS_NAMES = ["compute", "collective", "h2d", "d2h", "p2p", "d2d", "memset"]
+CAUSE_NAMES = ["feed", "sync", "launch", "turnaround", "wait", "unknown"]
+
+
+@dataclass
+class Op:
+    start: int
+    end: int
+    owner: str
+    process: tuple[int, int]  # recording, pid
+    stream: tuple
+    call: tuple[int, int] | None
+    size: int = 0
+    kernel: bool = False
+
+
+@dataclass
+class Call:
+    start: int
+    end: int
+    name: str
+
+
+def all_operations(timelines, places, shifts):
+    """Every operation of the GPU, in order of start, class, and place in its table."""
+    origin = shifts[places[0][0]]
+    found = []
+    for index, device in places:
+        timeline, shift = timelines[index], shifts[index] - origin
+        calls = {}
+        for row in timeline.api.to_dict("records"):
+            key = (row["pid"], row["correlation"])
+            if row["correlation"] >= 0 and (key not in calls or row["start_ns"] < calls[key][0]):
+                calls[key] = (row["start_ns"], row["end_ns"])
+        for table in ("kernels", "graphs", "copies", "memsets"):
+            for row in getattr(timeline, table).to_dict("records"):
+                if row["device"] != device:
+                    continue
+                if table == "kernels":
+                    owner = "collective" if "nccl" in row["name"][:20] or "rccl" in row["name"][:20] else "compute"
+                elif table == "copies":
+                    owner = {"other": "d2d"}.get(row["kind"], row["kind"])
+                else:
+                    owner = "compute" if table == "graphs" else "memset"
+                if owner == "h2h":
+                    continue
+                call = calls.get((row["pid"], row["correlation"]))
+                found.append(
+                    Op(
+                        start=row["start_ns"] + shift,
+                        end=row["end_ns"] + shift,
+                        owner=owner,
+                        process=(index, row["pid"]),
+                        stream=(index, row["pid"], row["context"], row["stream"]),
+                        call=None if call is None else (call[0] + shift, call[1] + shift),
+                        size=row.get("bytes", 0),
+                        kernel=table in ("kernels", "graphs"),
+                    )
+                )
+    return sorted(found, key=lambda op: (op.start, CLASS_NAMES.index(op.owner)))
+
+
+def owners_by_class(ops, window):
+    """[(start, end, class or None)]: the window, cut wherever an operation starts or ends."""
+    edges = sorted({window[0], window[1]} | {t for op in ops for t in (op.start, op.end) if window[0] < t < window[1]})
+    opening, closing = defaultdict(list), defaultdict(list)
+    for op in ops:
+        if op.end > op.start:
+            opening[max(op.start, window[0])].append(op.owner)
+            closing[op.end].append(op.owner)
+            if op.end <= window[0]:
+                opening[max(op.start, window[0])].pop()
+                closing[op.end].pop()
+    active = dict.fromkeys(CLASS_NAMES, 0)
+    pieces = []
+    for start, end in zip(edges[:-1], edges[1:], strict=True):
+        for name in opening[start]:
+            active[name] += 1
+        for name in closing[start]:
+            active[name] -= 1
+        first = next((name for name in CLASS_NAMES if active[name]), None)
+        pieces.append((start, end, first))
+    return pieces
+
+
+def idle_spans(ops, first, last):
+    """Maximal stretches of [first, last) in which nothing runs."""
+    spans = []
+    reach = first
+    for op in ops:
+        if op.end == op.start:
+            continue
+        if op.start > reach:
+            spans.append((reach, op.start))
+        reach = max(reach, op.end)
+    if reach < last:
+        spans.append((reach, last))
+    return spans
+
+
+def is_synchronising(name):
+    if re.match(r"(cu|cuda)(Ctx|Device|Stream|Event)Synchronize", name):
+        return True
+    return name.startswith(("cudaMemcpy", "cuMemcpy")) and "Async" not in name
+
+
+def feeding(ops, steps, iterator_ranges):
+    """(input copies, those for the step about to start or already started, certain) as sets of ids, or None."""
+    starts = [int(t) for t in steps.all_start_ns]
+    if len(starts) < 3:
+        return None
+    after_first = list(zip(starts[1:-1], starts[2:], strict=True))
+    lengths = sorted(b - a for a, b in after_first)
+    half = len(lengths) // 2
+    median = lengths[half] if len(lengths) % 2 else (lengths[half - 1] + lengths[half]) / 2
+    by_size = defaultdict(list)
+    for op in ops:
+        if op.owner == "h2d" and op.size >= 4096:
+            by_size[op.size].append(op)
+    inputs, this_step, certain = set(), set(), True
+    for copies in by_size.values():
+        counts = []
+        for a, b in after_first:
+            if b - a <= 3 * median:
+                counts.append(sum(a <= op.start < b for op in copies))
+        ordered = sorted(counts)
+        half = len(ordered) // 2
+        middle = ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+        if middle != 1 or abs(sum(counts) - len(counts)) > max(1, len(counts) // 10):
+            continue
+        inputs |= {id(op) for op in copies}
+        if iterator_ranges:
+            this_step |= {id(op) for op in copies}
+            continue
+        ahead = set()
+        for i, op in enumerate(copies):
+            running = sum(t <= op.start for t in starts) - 1
+            if 1 <= running < len(starts) - 1:
+                ahead.add(i - running)
+        too_late = any(op.end > starts[i + 1] for i, op in enumerate(copies) if i + 1 < len(starts))
+        if len(copies) <= len(starts) or too_late or not ahead or max(ahead) - min(ahead) > 1:
+            certain = False
+            continue
+        for i, op in enumerate(copies):
+            running = sum(t <= op.start for t in starts) - 1
+            if i == running:
+                this_step.add(id(op))
+            elif i == running + 1:
+                gaps_known = len(steps.all_last_kernel_end_ns) > 0
+                if running < 0 or (gaps_known and op.start >= steps.all_last_kernel_end_ns[running]):
+                    this_step.add(id(op))
+    return inputs, this_step if certain else set(), certain
+
+
+def last_ends_before(ops):
+    """id(op) -> latest end of the operations before it in order on its stream, None for the first."""
+    reach, found = {}, {}
+    for op in ops:
+        found[id(op)] = reach.get(op.stream)
+        reach[op.stream] = max(reach.get(op.stream, op.end), op.end)
+    return found
+
+
+class BruteForce:
+    """The ledger of one GPU. `pieces`: [(start, end, owner name)] that fill the window."""
+
+    def __init__(self, timelines, places, steps, window, shifts=None):
+        shifts = shifts or [0] * len(timelines)
+        origin = shifts[places[0][0]]
+        self.window = window
+        self.steps = steps
+        self.ops = [op for op in all_operations(timelines, places, shifts) if op.end > op.start]
+        self.syncs, self.waits = defaultdict(list), defaultdict(list)
+        ranges = False
+        for process in {op.process for op in self.ops}:
+            index, pid = process
+            shift = shifts[index] - origin
+            for row in timelines[index].api.to_dict("records"):
+                if row["pid"] == pid and is_synchronising(row["name"]):
+                    self.syncs[process].append(Call(row["start_ns"] + shift, row["end_ns"] + shift, row["name"]))
+            for row in timelines[index].marks.to_dict("records"):
+                if row["pid"] != pid:
+                    continue
+                name = row["name"]
+                ranges |= name.endswith("_IteratorGetNext#")
+                if name in ("wait input", "IteratorGetNext", "IteratorGetNextOp::DoCompute") or name.startswith(
+                    ("IteratorGetNext:", "IteratorGetNextOp::DoCompute:")
+                ):
+                    self.waits[process].append((row["start_ns"] + shift, row["end_ns"] + shift))
+        self.inputs = feeding(self.ops, steps, ranges)
+        self.prior = last_ends_before(self.ops)
+        self.starts = [op.start for op in self.ops]
+        self.pieces = self._pieces()
+
+    def _pieces(self):
+        pieces = [piece for piece in owners_by_class(self.ops, self.window) if piece[2] is not None]
+        first = min([self.window[0], *(op.start for op in self.ops)])
+        last = max([self.window[1], *(op.end for op in self.ops)])
+        for start, end in idle_spans(self.ops, first, last):
+            for a, b, cause in self._split(start, end):
+                a, b = max(a, self.window[0]), min(b, self.window[1])
+                if a < b:
+                    pieces.append((a, b, f"idle_{cause}"))
+        return sorted(pieces)
+
+    def _split(self, dry, end):
+        """The idle span [dry, end) as [(start, end, cause)]."""
+        at = bisect.bisect_left(self.starts, end)
+        if at == len(self.ops) or self.ops[at].call is None:
+            return [(dry, end, "unknown")]
+        ender = self.ops[at]
+        began = min(ender.call[0], end)
+        cause = self._next_cause(dry, end, ender, began)
+        if not (self.inputs and id(ender) in self.inputs[1] and began > dry):
+            return [(dry, end, cause)]
+        waits = self.waits[ender.process]
+        if not waits:
+            return [(dry, end, "feed")]
+        cuts = {dry, end, began} | {t for wait in waits for t in wait if dry < t < end}
+        parts = []
+        for a, b in zip(sorted(cuts)[:-1], sorted(cuts)[1:], strict=True):
+            waiting = a >= began or any(start <= a < stop for start, stop in waits)
+            parts.append((a, b, "feed" if waiting else cause))
+        return parts
+
+    def _next_cause(self, dry, end, ender, began):
+        for call in self.syncs[ender.process]:
+            if call.start <= dry < call.end <= began:
+                return "sync"
+        is_copy = ender.owner in ("h2d", "d2h", "p2p", "d2d")
+        late = began > dry if is_copy else ender.call[1] > dry
+        gap = self._batch_gap(dry, end)
+        if late and gap is None and ender.owner == "d2h":
+            return "sync"
+        if late and gap is not None:
+            fetched = [op.end for op in self.ops if op.owner == "d2h" and op.start < gap[1] and op.end > gap[0]]
+            if fetched and end <= max(fetched):
+                return "sync"
+        if late:
+            return "launch"
+        prior = self.prior[id(ender)]
+        if prior is not None and end - prior <= 20_000:
+            return "turnaround"
+        return "wait"
+
+    def _batch_gap(self, dry, end):
+        """The batch gap [start, end) that holds the span, or None."""
+        for before, start in zip(self.steps.all_last_kernel_end_ns, self.steps.all_start_ns[1:], strict=False):
+            if before <= dry and end <= start and not any(end <= s < start for s in self.steps.all_start_ns):
+                return int(before), int(start)
+        return None
+
+    def ledger(self, window=None):
+        """owner -> ns, in the whole window or a part of it."""
+        lo, hi = window or self.window
+        total = dict.fromkeys(CLASS_NAMES + [f"idle_{cause}" for cause in CAUSE_NAMES], 0)
+        for start, end, owner in self.pieces:
+            total[owner] += max(0, min(end, hi) - max(start, lo))
+        return total
+
+    def busy(self):
+        """class -> ns of the window in which it was active."""
+        total = {}
+        for name in CLASS_NAMES:
+            mine = [op for op in self.ops if op.owner == name]
+            total[name] = sum(end - start for start, end, owner in owners_by_class(mine, self.window) if owner)
+        return total
+
+    def exposed_inputs(self):
+        """(ns in which a copy for this step owned the GPU, ns in which only copies for later ones did)."""
+        if self.inputs is None:
+            return 0, 0
+        this = later = 0
+        copies = [op for op in self.ops if id(op) in self.inputs[0]]
+        for start, end, owner in self.pieces:
+            if owner != "h2d":
+                continue
+            cuts = sorted({start, end} | {t for op in copies for t in (op.start, op.end) if start < t < end})
+            for a, b in zip(cuts[:-1], cuts[1:], strict=True):
+                running = [op for op in copies if op.start <= a < op.end]
+                if any(id(op) in self.inputs[1] for op in running):
+                    this += b - a
+                elif running:
+                    later += b - a
+        return this, later
