@@ -30,9 +30,9 @@ Read = Callable[[Path], Timeline]
 
 def formats() -> list[tuple[Detects, Read]]:
     """The readers in the order they are asked; imported only when something is read."""
-    from . import kineto, nsys_sqlite, nvprof_csv
+    from . import horovod, kineto, nsys_sqlite, nsys_stats_csv, nvprof_csv
 
-    modules: tuple[ModuleType, ...] = (nsys_sqlite, nvprof_csv, kineto)
+    modules: tuple[ModuleType, ...] = (nsys_sqlite, nvprof_csv, nsys_stats_csv, kineto, horovod)
     return [(module.detects, module.read) for module in modules]
 
 

@@ -1,0 +1,135 @@
+"""Horovod's own timeline (HOROVOD_TIMELINE): the phases of every tensor's collectives, on the clock of rank 0.
+
+A JSON array of Chrome trace events, without its end where training was killed. Each tensor is a "process" of its own,
+whose begin and end events nest: NEGOTIATE_ALLREDUCE, then ALLREDUCE with NCCL_ALLREDUCE, MEMCPY_IN_FUSION_BUFFER and
+the like inside. While it is negotiated, each rank that has become ready is an event of no length named by its number.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from ..errors import UnreadableRecording
+from ..timeline import Doubt, Recording, Timeline, make
+from . import chrome, printed
+
+Array = np.ndarray
+
+READY: Final = "READY"  # a rank's tensor has come: start_ns == end_ns
+_SIGNS: Final = (b"NEGOTIATE_", b"CYCLE_START", b'"start_time_since_epoch_in_micros"')
+_RECORD: Final = "record again with `horovodrun --timeline-filename FILE`"
+
+
+def detects(head: bytes, path: Path) -> bool:
+    """An array of trace events with a name of Horovod's among them."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return start[:1] == b"[" and b'"ph"' in head and any(sign in head for sign in _SIGNS)
+
+
+def read(path: Path) -> Timeline:
+    """A timeline with `phases` alone. Raises UnreadableRecording where no collective has begun and ended."""
+    raw, whole = _events(path)
+    events: list[chrome.Event] = []
+    damaged = 0
+    for piece, bad in chrome.events(raw):
+        events += piece
+        damaged += bad
+    names = {}
+    epoch_us = None
+    for event in events:
+        if event.ph == "M" and event.name == "process_name" and event.args:
+            if isinstance(event.args.name, str):
+                names[event.pid] = event.args.name
+            epoch_us = event.args.epoch_us if type(event.args.epoch_us) is int else epoch_us
+    timed = [event for event in events if event.ph in ("B", "E", "X", "i")]
+    at, good = chrome.nanoseconds([event.ts for event in timed])
+    good &= np.abs(at) < 1 << 61
+    damaged += int((~good).sum())
+    kept = np.flatnonzero(good)
+    timed = [timed[row] for row in kept.tolist()]
+    phases, unfinished = _phases(timed, at[kept], names)
+    if phases.empty:
+        raise UnreadableRecording(path, "a timeline of Horovod's in which no collective ends", _RECORD)
+    doubts = []
+    if not whole:
+        text = f"the timeline has no end: training was killed, and {unfinished} phases had not ended"
+        doubts.append(Doubt("unfinished-recording", text, "let training end by itself, or measure what there is"))
+    return make(
+        Recording(
+            path=str(path),
+            format="horovod",
+            tool="Horovod",
+            rank=0,
+            rank_source="format",
+            origin_utc_ns=epoch_us * 1000 if epoch_us is not None and 0 < epoch_us < 1 << 52 else None,
+        ),
+        {"phases": phases},
+        doubts=tuple(doubts),
+        left_out={k: v for k, v in {"not an event": damaged, "phases without an end": unfinished}.items() if v},
+    )
+
+
+def _events(path: Path) -> tuple[list[msgspec.Raw], bool]:
+    """(events, whether the array has its end). An event that breaks off is dropped."""
+    data = path.read_bytes().rstrip().rstrip(b"\0")
+    body = data.removesuffix(b"]").rstrip(b", \t\r\n")
+    for _ in range(100):
+        try:
+            return msgspec.json.decode(body + b"]", type=list[msgspec.Raw]), data.endswith(b"]")
+        except (msgspec.DecodeError, RecursionError):
+            # The last event may hold braces of its own: back to one that closes an event.
+            body = body[: max(body.rfind(b"}", 0, len(body) - 1), 0) + 1]
+            if body[-1:] != b"}":
+                break
+    raise UnreadableRecording(path, "a timeline of Horovod's that is damaged before its end", _RECORD)
+
+
+def _phases(events: list[chrome.Event], at: Array, names: dict[Any, str]) -> tuple[pd.DataFrame, int]:
+    """(phases by start, how many begun ones have no end).
+
+    A begin at some depth of a tensor's nesting belongs to the next end at that depth.
+    """
+    tensors = [names.get(event.pid, "") if _hashable(event.pid) else "" for event in events]
+    labels = [event.name if isinstance(event.name, str) else "" for event in events]
+    kind = np.array([event.ph for event in events], dtype="U1")
+    table = pd.DataFrame({"at": at, "kind": kind, "owner": [str(event.pid) for event in events]})
+    table = table.assign(tensor=tensors, label=labels)
+    nested = table[(table["kind"] == "B") | (table["kind"] == "E")].copy()
+    begins = (nested["kind"] == "B").to_numpy()
+    depth = pd.Series(np.where(begins, 1, -1), index=nested.index).groupby(nested["owner"]).cumsum()
+    nested["level"] = depth + np.where(begins, 0, 1)
+    nested = nested.sort_values(["owner", "level"], kind="stable")
+    following = nested.shift(-1)
+    same = (nested["owner"] == following["owner"]) & (nested["level"] == following["level"])
+    paired = (nested["kind"] == "B") & (following["kind"] == "E") & same & (following["at"] >= nested["at"])
+    whole = nested[paired].assign(end=following.loc[paired, "at"].astype(np.int64), rank=0)
+    points = table[table["kind"].isin(["X", "i"])]
+    points = points.assign(end=points["at"], rank=0)
+    ready = (points["kind"] == "X") & points["label"].str.fullmatch(r"[0-9]{1,9}")
+    points.loc[ready, "rank"] = points.loc[ready, "label"].astype(np.int64)
+    points.loc[ready, "label"] = READY
+    found = pd.concat([whole, points]).sort_values(["at", "end"], kind="stable", ignore_index=True)
+    frame = pd.DataFrame(
+        {
+            "start_ns": found["at"],
+            "end_ns": found["end"],
+            "tensor": _categorical(found["tensor"]),
+            "name": _categorical(found["label"]),
+            "rank": found["rank"].astype(np.int32),
+        }
+    )
+    return frame if len(whole) else frame[:0], int(begins.sum() - len(whole))
+
+
+def _hashable(value: Any) -> bool:
+    return isinstance(value, (int, str))
+
+
+def _categorical(texts: pd.Series) -> pd.Categorical:
+    codes, distinct = pd.factorize(texts)
+    return printed.categorical(codes, list(distinct))

@@ -1,0 +1,182 @@
+"""What `nsys stats --report cuda_gpu_trace --format csv` prints: one row an operation, in nanoseconds.
+
+Old and new headers; nsys's own lines (NOTICE, Processing) and those of scripts around it may stand before the header.
+Sizes are printed in megabytes of 10**6 bytes with three decimals: exact to 500 bytes, which a doubt tells.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from ..errors import UnreadableRecording
+from ..timeline import Doubt, Recording, Timeline, make
+from . import printed
+
+Array = np.ndarray
+
+_HEADER: Final = re.compile(rb'(?m)^"?Start \((\w+)\)"?,"?Duration \((\w+)\)"?,.*$')
+_ANY: Final = re.compile(
+    rb'(?m)^"?(?:Time \(%\)|Start \(\w+\)|RangeId|Range|Start:Ts|Operation)"?,'
+    rb'"?(?:Total Time \(\w+\)|Total \(\w+\)|Duration \(\w+\)|End \(\w+\)|Instances|Count)"?,.*$'
+)
+_RECORD: Final = "give the .nsys-rep itself, or print `nsys stats --report cuda_gpu_trace --format csv` of it"
+_TIME_NS: Final = {**printed.TIME_NS, "nsec": 1, "usec": 10**3, "msec": 10**6, "sec": 10**9}
+_SIZE_BYTES: Final = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_WAYS: Final = {
+    "htod": "h2d", "host-to-device": "h2d", "host-to-array": "h2d",
+    "dtoh": "d2h", "device-to-host": "d2h", "array-to-host": "d2h",
+    "dtod": "d2d", "device-to-device": "d2d", "array-to-device": "d2d", "device-to-array": "d2d",
+    "ptop": "p2p", "p2p": "p2p", "peer-to-peer": "p2p", "htoh": "h2h", "host-to-host": "h2h",
+}  # fmt: skip
+_MEMORY: Final = {
+    "pageable": "pageable", "pinned": "pinned", "device": "device", "array": "array", "managed": "managed",
+    "device static": "device", "managed static": "managed",
+}  # fmt: skip
+_TEXTS: Final = frozenset({"SrcMemKd", "DstMemKd", "Device", "Name"})
+
+
+def detects(head: bytes, path: Path) -> bool:
+    """The header of a table of `nsys stats`."""
+    return _ANY.search(printed.decoded(head)) is not None
+
+
+def read(path: Path) -> Timeline:
+    """Kernels, copies and memsets. Raises UnreadableRecording for the other reports of `nsys stats`."""
+    lines = printed.Lines.of(printed.decoded(path.read_bytes()))
+    headers = [(start, end) for start, end in lines.other_lines() if _ANY.match(lines.data, start, end)]
+    traces = [(end, _cells(lines.data[start:end])) for start, end in headers if _HEADER.match(lines.data, start, end)]
+    traces = [(end, cells) for end, cells in traces if {"Name", "Device", "Strm"} <= set(cells)]
+    if not traces:
+        columns = ",".join(_cells(lines.data[slice(*headers[0])]))[:60] if headers else ""
+        problem = f"a table of `nsys stats`, but not its trace of GPU operations ({columns}...)"
+        raise UnreadableRecording(path, problem, _RECORD)
+    begin, header = traces[0]
+    stop = min((start for start, _ in headers if start > begin), default=len(lines.data))
+    if len(set(header)) < len(header):
+        raise UnreadableRecording(path, "a trace of `nsys stats` whose header is damaged", _RECORD)
+    numbers = frozenset(header) - _TEXTS - {"GrdX", "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ", "Reg/Trd"}
+    try:
+        rows = printed.read_rows(lines, begin + 1, stop, header, numbers=numbers, texts=_TEXTS)
+    except pa.ArrowInvalid as error:
+        problem = f"a trace of `nsys stats` that cannot be read ({str(error).splitlines()[0]})"
+        raise UnreadableRecording(path, problem, _RECORD) from None
+    tables, left_out = _tables(rows, header)
+    if not any(len(tables[name]) for name in ("kernels", "copies", "memsets")):
+        raise UnreadableRecording(path, "a trace of `nsys stats` without a GPU operation", _RECORD)
+    doubts = []
+    if len(tables["copies"]):
+        text = "sizes of copies are printed in megabytes with three decimals: each is exact to 500 bytes"
+        doubts.append(Doubt("coarse-sizes", text, "give the .sqlite or the .nsys-rep itself"))
+    if damaged := left_out["without times"] + left_out["ends before it starts"]:
+        doubts.append(Doubt("damaged-rows", f"{damaged} rows have no usable times and are left out", _RECORD))
+    return make(
+        Recording(path=str(path), format="nsys-stats-csv", tool="Nsight Systems"),
+        tables,
+        doubts=tuple(doubts),
+        left_out={reason: count for reason, count in left_out.items() if count},
+    )
+
+
+def _cells(line: bytes) -> tuple[str, ...]:
+    return tuple(cell.strip(' "') for cell in line.decode(errors="replace").split(","))
+
+
+def _tables(rows: printed.Rows, header: tuple[str, ...]) -> tuple[dict[str, pd.DataFrame], dict[str, int]]:
+    start, start_good = _scaled(rows, header, "Start", _TIME_NS)
+    duration, duration_good = _scaled(rows, header, "Duration", _TIME_NS)
+    size, _ = _scaled(rows, header, "Bytes", _SIZE_BYTES)
+    codes, names = rows.texts("Name")
+    sorts = np.array([_sort(name) for name in [*names, ""]])[codes]
+    timed = start_good & duration_good
+    early = timed & (duration < 0)
+    device, devices = _devices(rows)
+    columns = {
+        "start_ns": start,
+        "end_ns": start + duration,
+        "device": device,
+        "context": _whole(rows, "Ctx", np.int32),
+        "stream": _whole(rows, "Strm", np.int32),
+        "correlation": _whole(rows, "CorrId", np.int64),
+    }
+
+    def frame(sort: str, **more: pd.Categorical | Array) -> pd.DataFrame:
+        chosen = np.flatnonzero(timed & ~early & (sorts == sort))
+        cells = {name: column[chosen] for name, column in {**columns, **more}.items()}
+        same = {"pid": np.int64(-1), "graph_node": np.int64(0)}
+        return pd.DataFrame({**cells, **{name: np.full(len(chosen), value) for name, value in same.items()}})
+
+    nowhere = np.full(len(rows), -1, dtype=np.int32)
+    tables = {
+        "kernels": frame("kernel", name=printed.categorical(codes, names)),
+        "copies": frame(
+            "copy",
+            kind=_mapped(codes, [_WAYS.get(_way(name), "other") for name in names], "other"),
+            bytes=size,
+            src_kind=_memory(rows, "SrcMemKd"),
+            dst_kind=_memory(rows, "DstMemKd"),
+            src_device=nowhere,
+            dst_device=nowhere,
+        ),
+        "memsets": frame("memset", bytes=size),
+        "devices": devices,
+    }
+    left_out = {
+        "not a row": rows.skipped,
+        "without times": int((~timed).sum()),
+        "ends before it starts": int(early.sum()),
+        "nameless": int((timed & ~early & (sorts == "nameless")).sum()),
+    }
+    return tables, left_out
+
+
+def _scaled(rows: printed.Rows, header: tuple[str, ...], name: str, units: dict[str, int]) -> tuple[Array, Array]:
+    """A column by the first word of its name, scaled by the unit in its parentheses."""
+    for column in header:
+        if match := re.fullmatch(rf"{name} \((\w+)\)", column):
+            values, glued = rows.numbers(column)
+            return printed.scaled(values, glued * units.get(match[1], np.nan))
+    return np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=bool)
+
+
+def _whole(rows: printed.Rows, column: str, kind: type[np.int32] | type[np.int64]) -> Array:
+    values = rows.numbers(column)[0]
+    return np.where(np.abs(values) < min(2.0**53, np.iinfo(kind).max), values, -1).astype(kind)
+
+
+def _sort(name: str) -> str:
+    if name.startswith("[CUDA memcpy") or name.startswith("[CUDA Unified Memory memcpy"):
+        return "copy"
+    return "memset" if name.startswith("[CUDA memset") else "kernel" if name else "nameless"
+
+
+def _way(name: str) -> str:
+    return name.rstrip("]").rpartition(" ")[2].lower()
+
+
+def _devices(rows: printed.Rows) -> tuple[Array, pd.DataFrame]:
+    """Devices are printed as `NVIDIA H200 (0)`."""
+    codes, texts = rows.texts("Device")
+    found = [re.fullmatch(r"(.*) \((\d{1,9})\)", text) for text in texts]
+    names = {
+        int(match[2]) if match else 0: match[1] if match else text for match, text in zip(found, texts, strict=True)
+    }
+    numbers = [int(match[2]) if match else 0 for match in found]
+    listed = pd.DataFrame({"device": list(names), "uuid": "", "bus_id": "", "name": list(names.values())})
+    return np.array([*numbers, -1], dtype=np.int32)[codes], listed.sort_values("device", ignore_index=True)
+
+
+def _memory(rows: printed.Rows, column: str) -> pd.Categorical:
+    codes, texts = rows.texts(column)
+    return _mapped(codes, [_MEMORY.get(text.lower(), "unknown") for text in texts], "unknown")
+
+
+def _mapped(codes: Array, texts: list[str], missing: str) -> pd.Categorical:
+    categories = list(dict.fromkeys([*texts, missing]))
+    places = np.array([categories.index(text) for text in [*texts, missing]], dtype=np.int32)
+    return pd.Categorical.from_codes(places[codes], categories=categories)
