@@ -1,0 +1,31 @@
+# `make bench` and `make test` set everything up themselves; `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# Open MPI refuses root unless told that it is meant.
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+
+.PHONY: help setup bench test lint fuzz clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## the environment in .venv: TensorFlow, Keras, Open MPI, Horovod (PYTHON=python3.12 names another Python)
+	@$(PYTHON) scripts/environment.py
+
+bench: setup ## train a grid of models on this machine and report how it scales (ARGS="--ranks 1,2 ...")
+	$(RUN) -m harness bench $(ARGS)
+
+test: setup ## all tests (ARGS="-k words" for some)
+	$(RUN) -m pytest $(ARGS)
+
+lint: setup ## style and types
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+clean: ## remove the environment and caches of tools; kept Horovod wheels stay in ~/.cache/ringscope
+	rm -rf $(VENV) $(VENV).log build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,105 @@
+"""Make .venv with everything that `make bench` and `make test` need. A second call finds it ready and does nothing.
+
+    python3 scripts/environment.py [--venv DIR] [--python PYTHON] [--force]
+
+Needs Python 3.10 to 3.12, g++ and make; no root. TensorFlow comes for the GPU where there is one; Horovod is built once
+(scripts/build_horovod.py) and kept in ~/.cache/ringscope.
+"""
+
+# This file runs on any Python 3.6 or later, if only to say that it wants another.
+import argparse
+import contextlib
+import hashlib
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SUPPORTED = ("3.12", "3.11", "3.10")
+MADE_FROM = ("setup.cfg", "pyproject.toml", "scripts/environment.py", "scripts/build_horovod.py")
+CHECK = "import horovod.tensorflow as hvd; assert hvd.gloo_built() and hvd.mpi_built()"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
+    parser.add_argument("--python", help="the interpreter to use; default: this one, else the newest that fits")
+    parser.add_argument("--force", action="store_true", help="go through all steps again")
+    options = parser.parse_args()
+    venv, gpu = options.venv.resolve(), Path("/dev/nvidia0").exists() or Path("/dev/dxg").exists()
+    python, ready, log = venv / "bin" / "python", venv / "ringscope.ready", venv.with_name(venv.name + ".log")
+    wanted = fingerprint(gpu)
+    if not options.force and python.exists() and ready.exists() and ready.read_text() == wanted:
+        return
+    if ready.exists():
+        ready.unlink()
+    interpreter = choose(options.python)
+    version = version_of(interpreter)
+    started = time.time()
+
+    with step(f"[1/4] Python {version} in {venv.name}"):
+        if not python.exists() or version_of(python) != version:
+            shutil.rmtree(str(venv), ignore_errors=True)
+            run([interpreter, "-m", "venv", venv], log, "apt install python3-venv, or name another: make PYTHON=...")
+    with step(f"[2/4] TensorFlow{' for the GPU' if gpu else ''}, Keras, Open MPI, tools (1 to 3 minutes)"):
+        project = f"{ROOT}[{'train' if gpu else 'train-cpu'},dev]"
+        pip = [python, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
+        run([*pip, "-e", project, "setuptools<81", "wheel"], log, "is the package index reachable?")
+    with step("[3/4] Horovod: kept wheel, or from source (3 to 5 minutes on 2 cores)"):
+        # It says itself what fails and where its log is.
+        if subprocess.call([str(python), str(ROOT / "scripts" / "build_horovod.py")]):
+            sys.exit(1)
+    with step("[4/4] TensorFlow and Horovod load"):
+        run([python, "-c", CHECK], log, "try: make clean setup")
+    ready.write_text(wanted)
+    print(f"ready after {time.time() - started:.0f} s")
+
+
+def fingerprint(gpu):
+    """What the environment is made from; when it changes, the steps run again."""
+    digest = hashlib.sha256(b"gpu" if gpu else b"cpu")
+    for name in MADE_FROM:
+        digest.update((ROOT / name).read_bytes())
+    return digest.hexdigest()
+
+
+def choose(named):
+    """An interpreter that TensorFlow supports: the named one, else this one, else the newest on the PATH."""
+    candidates = [named] if named else [sys.executable, *("python" + version for version in SUPPORTED)]
+    for candidate in candidates:
+        if version_of(candidate) in SUPPORTED:
+            return candidate
+    found = ", ".join(f"{candidate} is {version_of(candidate) or 'not there'}" for candidate in candidates)
+    return sys.exit(f"environment: wanted Python 3.10 to 3.12, but {found}; name one: make PYTHON=/path/to/python3.12")
+
+
+def version_of(python):
+    """Such as 3.11; None for what does not run."""
+    try:
+        code = "import sys; print('%d.%d' % sys.version_info[:2])"
+        return subprocess.check_output([str(python), "-c", code], stderr=subprocess.DEVNULL).decode().strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+@contextlib.contextmanager
+def step(text):
+    print(text, flush=True)
+    started = time.time()
+    yield
+    print(f"      {time.time() - started:.0f} s", flush=True)
+
+
+def run(command, log, remedy):
+    """Run with the output in the log; a failure ends in a line that says what, what to do and where the log is."""
+    with log.open("w") as output:
+        code = subprocess.call([str(word) for word in command], stdout=output, stderr=subprocess.STDOUT)
+    if code:
+        last = ([line for line in log.read_text().splitlines() if line.strip()] or ["no output"])[-1]
+        sys.exit(f"environment: {last.strip()[:300]}; {remedy}\n  log: {log}")
+
+
+if __name__ == "__main__":
+    main()

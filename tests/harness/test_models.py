@@ -1,0 +1,47 @@
+"""The models are what their names say."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from harness.models import MODELS, build
+
+pytestmark = pytest.mark.train
+# The paper's or keras.applications' own counts, with 1000 classes.
+PUBLISHED = {"dense41m": 41_157_101, "resnet50": 25_636_712, "inception3": 23_851_784, "vgg16": 138_357_544}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_as_published(name: str) -> None:
+    assert build(name).count_params() == PUBLISHED[name]
+
+
+def test_equal_seeds_give_equal_weights_and_others_do_not() -> None:
+    first, again, other = (build("mlp", seed=seed).get_weights() for seed in (1, 1, 2))
+    assert all((a == b).all() for a, b in zip(first, again, strict=True))
+    assert any((a != b).any() for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("name", ["mlp", "cnn_cifar", "gru_generic", "lstm"])
+def test_weights_and_logits_are_float32_in_every_precision(name: str, precision: str) -> None:
+    import keras
+
+    model = build(name, input_dtype="uint8", precision=precision)
+    assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
+    assert model.outputs[0].dtype == "float32"
+    assert model.outputs[0].shape == (None, MODELS[name].spec.classes)
+    assert model.inputs[0].dtype == "uint8"
+    assert keras.mixed_precision.dtype_policy().name == precision
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_the_generic_cell_computes_what_the_cudnn_capable_one_does(kind: str) -> None:
+    import numpy as np
+
+    capable, generic = build(kind), build(f"{kind}_generic")
+    generic.set_weights(capable.get_weights())
+    x = np.random.default_rng(0).normal(size=(2, 128, 64)).astype("float32")
+    np.testing.assert_allclose(generic(x), capable(x), atol=1e-5)
