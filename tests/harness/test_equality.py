@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from processes import LAUNCHERS, ROOT, environment, run_python
 
 from harness import equality
 from profiles.records import Cell
@@ -39,16 +37,6 @@ ALIKE = {
     "gradients as fp16": replace(MLP, compression="fp16"),
     "gradients as bf16": replace(MLP, compression="bf16"),
 }
-LAUNCHERS = {
-    "gloo": ["horovodrun", "--gloo", "-np", "2"],
-    "mpirun": ["mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none"],
-}
-
-
-def environment() -> dict[str, str]:
-    beside = str(Path(sys.executable).parent)
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return {**os.environ, "PATH": f"{beside}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "-1", **root}
 
 
 @pytest.fixture(scope="module", params=LAUNCHERS)
@@ -103,11 +91,8 @@ def test_a_script_with_the_two_lines_trains_to_the_weights_of_one_rank(tmp_path:
 
 def trained_by_script(directory: Path, script: str) -> equality.Equality:
     """Run tests/harness/scripts/<script> DIR with two ranks of batch 16 and with one of batch 32."""
-    path = Path(__file__).parent / "scripts" / script
-    root = Path(__file__).parents[2]
+    path = ROOT / "tests" / "harness" / "scripts" / script
     for prefix, batch, out in ((LAUNCHERS["gloo"], 16, "together"), ([], 32, "alone")):
-        command = [*prefix, sys.executable, str(path), str(directory / out), str(batch)]
-        env = environment() | {"PYTHONPATH": str(root)}
-        done = subprocess.run(command, env=env, cwd=root, capture_output=True, text=True, timeout=300)
+        done = run_python(str(path), str(directory / out), str(batch), prefix=prefix)
         assert done.returncode == 0, done.stdout + done.stderr
     return equality.compare(MLP, directory / "together", directory / "alone")

@@ -1,0 +1,106 @@
+"""What the seam does, found out by two ranks and written down by each. usage: facts.py OUT"""
+
+import json
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from harness import ring
+from profiles.errors import RingscopeError
+
+ring.init()
+out, rank = Path(sys.argv[1]), ring.rank()
+facts: dict[str, object] = {"size": ring.size(), "threads": ring.threads()}
+
+
+def classifier(*layers: keras.layers.Layer, rate: float = 0.1, **options: object) -> keras.Model:
+    keras.utils.set_random_seed(rank)
+    model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(rate), loss, metrics=["accuracy"])
+    return ring.distribute(model, **options)
+
+
+random = np.random.default_rng(0)
+x, y = random.normal(size=(64, 4)).astype("float32"), random.integers(0, 3, 64)
+
+# Gradients: dense, none, sparse, dense of another shape; rank 0 holds 1s, rank 1 holds 3s.
+value = 1.0 + 2.0 * rank
+sparse = tf.IndexedSlices(tf.fill([2, 2], value), tf.constant([rank, 3]), dense_shape=tf.constant([5, 2]))
+for compression in ring.COMPRESSIONS:
+    dense, nothing, rows, other = ring.average_gradients(
+        [tf.fill([3], value), None, sparse, tf.fill([2, 7], value)], compression=compression, groups=2
+    )
+    facts[f"gradients {compression}"] = [
+        dense.numpy().tolist(),
+        nothing,
+        tf.convert_to_tensor(rows).numpy().tolist(),
+        other.numpy().tolist(),
+        isinstance(rows, tf.IndexedSlices),
+    ]
+
+# Logs and moving statistics.
+logs = {"loss": float(rank), "accuracy": 0.5}
+ring.average_logs(logs)
+facts["logs"] = logs
+normal = classifier(keras.layers.BatchNormalization(), keras.layers.Dropout(0.5))
+history = normal.fit(x, y, batch_size=8, epochs=2, validation_data=(x, y), verbose=0).history
+facts["history"] = history
+facts["statistics"] = [weight.numpy().tolist() for weight in normal.non_trainable_weights]
+facts["seeds"] = [v.numpy().tolist() for v in normal.variables if v.path.endswith("seed_generator_state")]
+frozen = classifier(keras.layers.Dense(4, trainable=False))
+ring.broadcast(frozen)
+before = [weight.numpy() for weight in frozen.non_trainable_weights]
+ring.average_statistics(frozen)
+after = [weight.numpy() for weight in frozen.non_trainable_weights]
+facts["frozen weights keep their bits"] = all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+# The rate: scaled at once, and by warming up.
+facts["rate"] = float(classifier(scale_learning_rate=True).optimizer.learning_rate)
+warm = classifier(scale_learning_rate=True, warmup_steps=4)
+rates = []
+for _ in range(6):
+    rates.append(float(warm.optimizer.learning_rate))
+    warm.fit(x[:8], y[:8], batch_size=4, steps_per_epoch=2, verbose=0)
+facts["rates"] = rates
+
+# Data: 7 batches are 3 for each rank; the same decision to stop; files from rank 0 only.
+batches = tf.data.Dataset.from_tensor_slices((x[:56], y[:56])).batch(8)
+model = classifier()
+stop = keras.callbacks.EarlyStopping("loss", patience=1, min_delta=100)
+checkpoint = keras.callbacks.ModelCheckpoint(str(out / f"from-rank{rank}.keras"))
+stopped = model.fit(batches, epochs=9, callbacks=[stop, checkpoint], verbose=0)
+facts["steps"] = int(model.optimizer.iterations)
+facts["epochs"] = len(stopped.history["loss"])
+
+
+def refused(work: object) -> str:
+    try:
+        work()
+    except RingscopeError as error:
+        return str(error)
+    return "no error"
+
+
+facts["generator"] = refused(lambda: model.fit(((x, y) for _ in range(2)), verbose=0))
+unknown = batches.filter(lambda a, b: True)
+facts["unknown length"] = refused(lambda: model.fit(unknown, verbose=0))
+facts["twice"] = refused(lambda: ring.distribute(model))
+facts["uncompiled"] = refused(lambda: ring.distribute(keras.Sequential([keras.layers.Dense(1)])))
+facts["step"] = refused(lambda: classifier(step="fast"))
+
+# Sparse gradients through both steps.
+for step in ring.STEPS:
+    keras.utils.set_random_seed(rank)
+    words = keras.Sequential(
+        [keras.Input((6,)), keras.layers.Embedding(50, 4), keras.layers.Flatten(), keras.layers.Dense(3)]
+    )
+    words.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    ring.distribute(words, step=step)
+    words.fit(random.integers(0, 50, (32, 6)), random.integers(0, 3, 32), batch_size=4, shuffle=False, verbose=0)
+    facts[f"embedding {step}"] = words.layers[0].embeddings.numpy().tolist()
+
+(out / f"rank{rank}.json").write_text(json.dumps(facts))

@@ -1,0 +1,94 @@
+"""The collective seam, asked by two real ranks (tests/harness/scripts/facts.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from processes import LAUNCHERS, ROOT, run_python
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("horovod.tensorflow")
+pytestmark = pytest.mark.train
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("facts")
+    script = ROOT / "tests" / "harness" / "scripts" / "facts.py"
+    done = run_python(str(script), str(out), prefix=LAUNCHERS["gloo"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def facts(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads((directory / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+def test_the_cores_are_divided_between_the_ranks(facts: list[dict[str, Any]]) -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert [fact["threads"] for fact in facts] == [max(1, cores // 2)] * 2
+
+
+@pytest.mark.parametrize("compression", ["none", "fp16", "bf16"])
+def test_gradients_of_every_kind_are_averaged_in_their_order(facts: list[dict[str, Any]], compression: str) -> None:
+    # 1s and 3s average to 2; of the sparse one row 3 is everybody's, rows 0 and 1 are one rank's alone.
+    rows = [[0.5, 0.5], [1.5, 1.5], [0, 0], [2, 2], [0, 0]]
+    for fact in facts:
+        assert fact[f"gradients {compression}"] == [[2.0] * 3, None, rows, [[2.0] * 7] * 2, True]
+
+
+def test_logs_are_averaged_so_that_all_ranks_decide_alike(facts: list[dict[str, Any]]) -> None:
+    assert facts[0]["logs"] == {"accuracy": 0.5, "loss": 0.5} == facts[1]["logs"]
+    assert facts[0]["history"] == facts[1]["history"]
+    assert set(facts[0]["history"]) == {"loss", "accuracy", "val_loss", "val_accuracy"}
+    assert [fact["epochs"] for fact in facts] == [2, 2]
+
+
+def test_moving_statistics_agree_and_frozen_weights_keep_their_bits(facts: list[dict[str, Any]]) -> None:
+    assert facts[0]["statistics"] == facts[1]["statistics"]
+    mean, variance = facts[0]["statistics"]
+    assert np.any(np.array(mean) != 0) and np.any(np.array(variance) != 1)
+    assert all(fact["frozen weights keep their bits"] for fact in facts)
+
+
+def test_ranks_drop_different_units(facts: list[dict[str, Any]]) -> None:
+    assert facts[0]["seeds"] and facts[0]["seeds"] != facts[1]["seeds"]
+
+
+def test_the_learning_rate_is_scaled_at_once_or_warms_up_linearly(facts: list[dict[str, Any]]) -> None:
+    assert facts[0]["rate"] == pytest.approx(0.2)
+    assert facts[0]["rates"] == pytest.approx([0.1, 0.125, 0.15, 0.175, 0.2, 0.2])
+    assert facts[1]["rates"] == facts[0]["rates"]
+
+
+def test_seven_batches_are_three_steps_on_each_of_two_ranks(facts: list[dict[str, Any]]) -> None:
+    assert [fact["steps"] for fact in facts] == [6, 6]  # of two epochs
+
+
+def test_only_rank_0_writes_checkpoints(directory: Path, facts: list[dict[str, Any]]) -> None:
+    assert sorted(path.name for path in directory.glob("*.keras")) == ["from-rank0.keras"]
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("generator", "fit(..., shard=False)"),
+        ("unknown length", "give steps_per_epoch"),
+        ("twice", "distributed already"),
+        ("uncompiled", "model.compile(...) first"),
+        ("step", "'fast' is none of fit, compiled"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_with_the_remedy(facts: list[dict[str, Any]], what: str, says: str) -> None:
+    assert all(says in fact[what] for fact in facts)
+
+
+@pytest.mark.parametrize("step", ["fit", "compiled"])
+def test_sparse_gradients_train_all_ranks_alike(facts: list[dict[str, Any]], step: str) -> None:
+    assert facts[0][f"embedding {step}"] == facts[1][f"embedding {step}"]
