@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
+from . import marks as mark
+from . import period
+from .cycles import KernelSequence, agreement, boundaries, kernel_sequence
+from .operations import Gpu
+from .timeline import Timeline
+
+# A whole step at the head is warm-up above median + max(WARM_UP_MADS x MAD scaled to a standard deviation, 10 %).
+_WARM_UP_MADS = 5 * 1.4826
+_WARM_UP_SHARE = 0.10
+# A later step is a break (an evaluation, a checkpoint) above so many medians.
+_BREAK_MEDIANS = 3
 
 
 def _no_times() -> NDArray[np.int64]:
@@ -41,3 +54,178 @@ class FoundSteps:
     @property
     def count(self) -> int:
         return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Every step found, measured or not: int64[k] ns each, whole: bool[k]. quiet: there is a batch gap before each."""
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    last_kernel_end_ns: NDArray[np.int64]
+    prev_last_kernel_end_ns: NDArray[np.int64]
+    number: NDArray[np.int64]
+    whole: NDArray[np.bool_]
+    quiet: bool
+
+
+def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None) -> FoundSteps:
+    """The steps of a GPU, by the first source that has them; `timelines` and `shift_ns` are those `gpu` came from.
+
+    In order of trust: `step N` marks; ranges that TensorFlow writes once a step; Horovod's ranges, or the collectives
+    when every step has as many; the period in the kernels. Else refused, and `refused` says why.
+    """
+    sequence = kernel_sequence(gpu.operations)
+    shifts = [0] * len(timelines) if shift_ns is None else shift_ns
+    if not len(sequence):
+        return FoundSteps(refused="no kernels and no CUDA graphs")
+    reasons: list[str] = []
+    stepped = mark.find(gpu, timelines, shifts, mark.STEP)
+    if stepped:
+        found = _marked(sequence, stepped)
+        if found.count:
+            return found
+        reasons.append(f"{len(stepped)} `step N` marks hold no whole step")
+    for source, pattern in (
+        ("tensorflow", mark.OPTIONAL_HAS_VALUE),
+        ("tensorflow", mark.ITERATOR_GET_NEXT),
+        ("horovod", mark.HOROVOD),
+    ):
+        ranges = mark.find(gpu, timelines, shifts, pattern)
+        if not ranges:
+            continue
+        places = mark.places(sequence, ranges)
+        edges = places if source == "tensorflow" else _edges(period.by_places(sequence.name, places), source, reasons)
+        found = _between(sequence, edges, source)
+        if found.count:
+            return found
+    return _unmarked(sequence, reasons)
+
+
+def _unmarked(sequence: KernelSequence, reasons: list[str]) -> FoundSteps:
+    collectives = np.flatnonzero(sequence.collective)
+    if len(collectives):
+        edges = _edges(period.by_places(sequence.name, collectives), "collectives", reasons)
+        found = _between(sequence, edges, "collectives")
+        if found.count:
+            return found
+    found = _between(sequence, _edges(period.by_kernels(sequence.name), "period", reasons), "period")
+    return found if found.count else FoundSteps(refused="; ".join(reasons))
+
+
+def _edges(found: period.Period | str, source: str, reasons: list[str]) -> NDArray[np.int64]:
+    if isinstance(found, str):
+        reasons.append(f"{source}: {found}")
+        return _no_times()
+    return found.edges
+
+
+def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
+    """Steps by `step N` marks: a step is what was launched under its mark.
+
+    Nothing but its mark's end says where the last step ends, so it is whole only where that lies in the recording and
+    no kernel ran past it: then the GPU was not done with the step, or with more than the step, when the host was.
+    """
+    owner = mark.owners(sequence, marks)
+    if owner is None:
+        return _between(sequence, mark.places(sequence, marks), "marks")
+    last = len(marks) - 1
+    first = mark.first_of(owner, len(marks), len(sequence))
+    owned = owner >= 0
+    last_end = np.full(len(marks), np.iinfo(np.int64).min)
+    np.maximum.at(last_end, owner[owned], sequence.end_ns[owned])
+    held = np.flatnonzero(first < len(sequence))
+    if not len(held):
+        return FoundSteps()
+    start, last_end = sequence.start_ns[first[held]], last_end[held]
+    last_mark_end = -1 if marks.last_end_ns is None else marks.last_end_ns
+    ends_itself = held[-1] == last and last_mark_end >= last_end[-1]
+    end = np.append(start[1:], last_mark_end if ends_itself else last_end[-1])
+    whole = np.append(np.ones(len(held) - 1, np.bool_), ends_itself)
+    before = np.concatenate(([-1], last_end[:-1]))
+    return _measured("marks", _Steps(start, end, last_end, before, marks.number[held], whole, True))
+
+
+def _between(sequence: KernelSequence, edges: NDArray[np.int64], source: str) -> FoundSteps:
+    """Steps by a mark in each: cycles run from mark to mark, a step begins at the boundary within the cycle.
+
+    The head, before the first boundary, is a step where its own mark lies in it and it holds what a step holds.
+    """
+    if len(edges) < 3:
+        return FoundSteps()
+    begins = boundaries(sequence, edges)
+    place = begins.place if begins.quiet else edges
+    head_whole = False
+    if begins.quiet:
+        # A first mark that came late in its step leaves a boundary inside it: the head up to the second is the step.
+        for first in (1, 0):
+            head_whole = edges[0] < place[first] and agreement(sequence.name, np.append(0, place[first:]))[0]
+            if head_whole:
+                place = place[first:]
+                break
+    head = place[0] > 0
+    place = np.concatenate(([0] if head else [], place, [len(sequence)])).astype(np.int64)
+    whole = np.ones(len(place) - 1, np.bool_)
+    whole[-1] = False
+    if head:
+        whole[0] = head_whole
+    start = sequence.start_ns[place[:-1]]
+    last_end = sequence.reach_ns[place[1:] - 1]
+    before = np.concatenate(([-1], last_end[:-1] if begins.quiet else np.full(len(start) - 1, -1)))
+    number = np.arange(len(start)) + (0 if head else 1)
+    end = np.append(start[1:], last_end[-1])
+    return _measured(source, _Steps(start, end, last_end, before, number, whole, begins.quiet))
+
+
+def _measured(source: str, steps: _Steps) -> FoundSteps:
+    """Leaves out partial steps, warm-up at the head and breaks later on, and counts them."""
+    lasted = steps.end_ns - steps.start_ns
+    if not steps.whole.any():
+        return FoundSteps(source=source, all_start_ns=steps.start_ns, partial=len(lasted))
+    median = float(np.median(lasted[steps.whole]))
+    mad = float(np.median(np.abs(lasted[steps.whole] - median)))
+    slow = lasted > median + max(_WARM_UP_MADS * mad, _WARM_UP_SHARE * median)
+    head = steps.whole & np.logical_and.accumulate(slow | ~steps.whole)
+    breaks = steps.whole & ~head & (lasted > _BREAK_MEDIANS * median)
+    kept = steps.whole & ~head & ~breaks
+    return FoundSteps(
+        source=source,
+        start_ns=steps.start_ns[kept],
+        end_ns=steps.end_ns[kept],
+        step_number=steps.number[kept],
+        last_kernel_end_ns=steps.last_kernel_end_ns[kept],
+        prev_last_kernel_end_ns=steps.prev_last_kernel_end_ns[kept],
+        all_start_ns=steps.start_ns,
+        all_last_kernel_end_ns=steps.last_kernel_end_ns if steps.quiet else _no_times(),
+        warm_up=int(head.sum()),
+        partial=int((~steps.whole).sum()),
+        breaks=int(breaks.sum()),
+    )
+
+
+def same_steps(found: Sequence[FoundSteps]) -> list[FoundSteps]:
+    """The steps of a run's GPUs with the warm-up of the one that took longest left out on all of them.
+
+    GPUs whose steps come from one source count them alike; those of another source are compared among themselves.
+    """
+    first: dict[str | None, int] = {}
+    for one in found:
+        if one.count:
+            first[one.source] = max(first.get(one.source, 0), int(one.step_number[0]))
+    return [_from(one, first.get(one.source, 0)) for one in found]
+
+
+def _from(found: FoundSteps, number: int) -> FoundSteps:
+    # Step numbers may start again (a second epoch): only the head is compared.
+    early = int(np.logical_and.accumulate(found.step_number < number).sum())
+    if not early:
+        return found
+    return replace(
+        found,
+        start_ns=found.start_ns[early:],
+        end_ns=found.end_ns[early:],
+        step_number=found.step_number[early:],
+        last_kernel_end_ns=found.last_kernel_end_ns[early:],
+        prev_last_kernel_end_ns=found.prev_last_kernel_end_ns[early:],
+        warm_up=found.warm_up + early,
+    )

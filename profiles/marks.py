@@ -1,0 +1,103 @@
+"""Marks that come once a step: `step N` marks, TensorFlow's and Horovod's ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .cycles import Int64s, KernelSequence
+from .operations import Gpu
+from .timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STEP = r"step \d+"
+# TensorFlow's names are like `#edge_name=edge_3_OptionalHasValue#`; the second comes with host feeds only.
+OPTIONAL_HAS_VALUE = r".*_OptionalHasValue#"
+ITERATOR_GET_NEXT = r".*_IteratorGetNext#"
+HOROVOD = r"Horovod.*"
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Marks of one process of a GPU in order of start: int64[m] ns on the GPU's clock.
+
+    process: its number in `Gpu.processes`. number: the N of `step N`, else the place. last_end_ns: where the last
+    mark ends; None: it is open, or an instant.
+    """
+
+    process: int
+    start_ns: Int64s
+    number: Int64s
+    last_end_ns: int | None
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int], pattern: str) -> Marks | None:
+    """Marks whose whole name fits the pattern, of the process with the most of them; None where there is none.
+
+    Of several domains that write `step N` the one that writes most counts, of several range names likewise.
+    """
+    best: Marks | None = None
+    for process, (recording, pid) in enumerate(gpu.processes):
+        marks = timelines[recording].marks
+        fits = np.append(np.asarray(marks["name"].cat.categories.str.fullmatch(pattern), dtype=bool), False)
+        chosen = marks[fits[marks["name"].cat.codes] & (marks["pid"] == pid).to_numpy()]
+        if not len(chosen):
+            continue
+        found = _one_kind(chosen, process, shift_ns[recording] - shift_ns[gpu.places[0][0]], pattern)
+        if best is None or len(found) > len(best):
+            best = found
+    return best
+
+
+def _one_kind(marks: pd.DataFrame, process: int, shift_ns: int, pattern: str) -> Marks:
+    kind = marks["domain" if pattern == STEP else "name"]
+    chosen = marks[(kind == kind.value_counts().index[0]).to_numpy()].sort_values("start_ns", kind="stable")
+    last = chosen.iloc[-1]
+    ends = not last["open"] and last["end_ns"] > last["start_ns"]
+    number = chosen["name"].astype(str).str.removeprefix("step ") if pattern == STEP else np.arange(len(chosen))
+    return Marks(
+        process=process,
+        start_ns=chosen["start_ns"].to_numpy() + shift_ns,
+        number=np.asarray(number, dtype=np.int64),
+        last_end_ns=int(last["end_ns"]) + shift_ns if ends else None,
+    )
+
+
+def owners(sequence: KernelSequence, marks: Marks) -> Int64s | None:
+    """Mark of each kernel: the last of its process that began before its launch call did; -1: none.
+
+    int64[n], or None where no launch call of that process is known.
+    """
+    mine = sequence.launched & (sequence.process == marks.process)
+    if not mine.any():
+        return None
+    owner = np.searchsorted(marks.start_ns, sequence.call_start_ns, side="left") - 1
+    return np.where(mine, owner, -1)
+
+
+def places(sequence: KernelSequence, marks: Marks) -> Int64s:
+    """The first kernel launched under each mark (where no launch is known: started after it); marks without are left
+    out. Ascending places in the sequence."""
+    owner = owners(sequence, marks)
+    if owner is None:
+        first = np.searchsorted(sequence.start_ns, marks.start_ns, side="left")
+    else:
+        first = first_of(owner, len(marks), len(sequence))
+        first = np.minimum.accumulate(first[::-1])[::-1]
+    return np.unique(first[first < len(sequence)])
+
+
+def first_of(owner: Int64s, owners_count: int, none: int) -> Int64s:
+    """The first place of each owner in 0..owners_count, `none` where it has none."""
+    first = np.full(owners_count, none, np.int64)
+    owned = np.flatnonzero(owner >= 0)[::-1]
+    first[owner[owned]] = owned  # the last written is the first of its owner
+    return first
