@@ -16,6 +16,9 @@ Flags = NDArray[np.bool_]
 AGREE = 0.98
 # Up to here a pause is the GPU's own hand-over between two kernels (docs/measures.md, `turnaround`), not a quiet span.
 QUIET_NS = 20_000
+# A pause is a batch gap above this share of the usual one.
+_PAUSE_SHARE = 0.1
+_MUCH_LARGER = 1.5
 # A reference is the element-wise median of at most so many cycles, spread evenly: enough, and bounded in memory.
 _SAMPLE = 512
 _CELLS = 4_000_000  # cells of a (cycle x name) table handled at once
@@ -108,8 +111,11 @@ def boundaries(sequence: KernelSequence, edges: Int64s) -> Boundaries:
     """The end of the longest kernel-free span of each cycle [edges[i], edges[i + 1]), held steady.
 
     Steady: as many kernels since the anchor as in most cycles. The anchor is the kernel name, once in a cycle, from
-    which the most cycles agree on that number, the nearest of several; or the cycles' own edges. Where less than half
-    of the cycles agree, or the pause there is the GPU's own hand-over, there is no quiet span: the edges are returned.
+    which the most cycles agree on that number, the nearest of several; or the cycles' own edges. A cycle without a
+    pause there is a changed one: then as many kernels before the next anchor as in most cycles, or its longest pause.
+    A much larger cycle holds an evaluation, that belongs to the step before it: there the next anchor comes first.
+    Where less than half of the cycles agree, or the pause is the GPU's own hand-over, there is no quiet span: the
+    edges are returned.
     """
     pause = np.maximum(sequence.start_ns[1:] - sequence.reach_ns[:-1], 0)
     pause = np.concatenate(([0], pause))
@@ -117,12 +123,29 @@ def boundaries(sequence: KernelSequence, edges: Int64s) -> Boundaries:
     anchors, offset, share = _steadiest_anchor(sequence.name, edges, longest)
     if share <= 0.5:
         return Boundaries(edges[:-1], quiet=False)
-    # Offset 0: the edges are the boundaries themselves, the last one too.
-    place = edges if offset == 0 else np.where(anchors >= 0, anchors + offset, longest)
-    place = np.unique(np.clip(place, 0, len(sequence) - 1))
-    if np.median(pause[place[place > 0]]) <= QUIET_NS:
+    since = np.where(anchors >= 0, anchors + offset, longest)
+    usual_pause = float(np.median(pause[since[since > 0]]))
+    if usual_pause <= QUIET_NS:
         return Boundaries(edges[:-1], quiet=False)
-    return Boundaries(place, quiet=True)
+    quiet = pause > max(QUIET_NS, _PAUSE_SHARE * usual_pause)
+    until = _until_next_anchor(anchors, longest)
+    size = np.diff(edges)
+    first_choice = np.where((size > _MUCH_LARGER * np.median(size)) & quiet[until], until, since)
+    place = np.select([quiet[first_choice], quiet[until], quiet[longest]], [first_choice, until, longest], since)
+    if offset == 0 and quiet[edges[-1]] and 2 * (len(sequence) - edges[-1]) >= np.median(size):
+        # The edges are the boundaries themselves, so the last one is too, where a good part of a step follows.
+        place = np.append(place, edges[-1])
+    return Boundaries(np.unique(place), quiet=True)
+
+
+def _until_next_anchor(anchors: Int64s, longest: Int64s) -> Int64s:
+    """As many kernels before each cycle's next anchor as most cycles' longest pause is; where unknown, `longest`."""
+    following = np.append(anchors[1:], -1)
+    known = (following >= 0) & (anchors >= 0)
+    if not known.any():
+        return longest
+    before, _ = _usual((following - longest)[known], len(anchors))
+    return np.where(known & (following - before > anchors), following - before, longest)
 
 
 def _longest(pause: Int64s, edges: Int64s) -> Int64s:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .cycles import Flags, Int64s, agreement
+from .cycles import AGREE, Flags, Int64s, agreement
 
 LEAST_CYCLES = 5
 LEAST_EXPLAINED = 0.9
 # Cycles must lie over at least this share of the GPU's kernels: a burst of equal ones at the start is no training.
-_LEAST_COVERED = 0.5
-# An anchor may come several times a step; beyond this many of one kernel name a better anchor exists.
-_MOST_PER_CYCLE = 8
+LEAST_COVERED = 0.5
 # A cycle so many times as large as usual may hold a phase of its own: an evaluation.
 _PHASE = 3
-_TRIES = 12
+# Cycles so many times as large as usual that come back at equal distances show that the step is the larger period.
+_LARGER = 1.5
+# Candidates looked at kernel by kernel, the most promising ones by the distances of the anchor alone.
+_TRIES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,118 +27,148 @@ class Period:
     """Cycles [edges[i], edges[i + 1]) of kernels; from the first to the last that agree with each other.
 
     explained: the share of the kernels between edges[0] and edges[-1] that lie in agreeing cycles, or in a phase with
-    a period of its own.
+    a period of its own; or the share of such cycles where that is less. covered: the share of all kernels that lies between those edges. two_levels: cycles that do
+    not agree come back at equal distances.
     """
 
     edges: Int64s
     agrees: Flags
     explained: float
+    covered: float
+    two_levels: bool
+
+    @property
+    def usual(self) -> float:
+        """Kernels in an agreeing cycle, the median."""
+        return float(np.median(np.diff(self.edges)[self.agrees]))
+
+    @property
+    def refused(self) -> str | None:
+        """Why this is no period; None: it is one."""
+        if self.two_levels:
+            return "the kernels repeat on two levels, and the larger one fewer than 5 times"
+        if self.explained < LEAST_EXPLAINED:
+            return f"cycles of equal kernels explain only {self.explained:.0%} of the kernels between them"
+        if self.covered < LEAST_COVERED:
+            return f"cycles of equal kernels cover only {self.covered:.0%} of the recording's kernels"
+        return None
 
 
 def by_kernels(name: NDArray[np.int32]) -> Period | str:
-    """The period in kernel names: the anchor whose cycles explain most, of equals the shortest; or why there is none.
+    """The period in kernel names, by the anchor with the shortest cycles that do; or why there is none.
 
     At least 5 cycles agree, explain at least 90 % of the kernels between the first and the last of them, and lie over
     half of all kernels.
     """
-    found = _best(name, _by_name(name), phases=True)
-    if found is None:
-        return f"no kernel name comes back with the same kernels in between {LEAST_CYCLES} times"
-    return _judged(found, len(name))
+    return _judged(_shortest(name, _by_name(name)), "no kernel comes back with the same kernels in between 5 times")
 
 
 def by_places(name: NDArray[np.int32], places: Int64s) -> Period | str:
     """The same with anchors at given places, of which every step has as many: each one, each second one, ..."""
     if len(places) <= LEAST_CYCLES:
         return f"they come only {len(places)} times"
-    found = _best(name, ([places[::k] for k in range(1, (len(places) - 1) // LEAST_CYCLES + 1)]), phases=True)
+    every = [places[::k] for k in range(1, (len(places) - 1) // LEAST_CYCLES + 1)]
+    return _judged(_shortest(name, every), "the kernels between them are never the same")
+
+
+def _judged(found: Period | None, otherwise: str) -> Period | str:
     if found is None:
-        return "the kernels between them are never the same ones"
-    return _judged(found, len(name))
+        return otherwise
+    return found.refused or found
 
 
-def _judged(found: Period, kernels: int) -> Period | str:
-    covered = (found.edges[-1] - found.edges[0]) / kernels
-    if found.explained < LEAST_EXPLAINED:
-        return f"cycles of equal kernels explain only {found.explained:.0%} of the kernels between them"
-    if covered < _LEAST_COVERED:
-        return f"cycles of equal kernels cover only {covered:.0%} of the recording's kernels"
-    if _two_levels(found):
-        return "the kernels repeat on two levels, and which of them is the step cannot be told"
-    return found
-
-
-def _two_levels(found: Period) -> bool:
-    """Whether cycles that do not agree come back at equal distances: then the step is rather the larger period."""
-    others = np.flatnonzero(~found.agrees)
-    if len(others) < 3:
-        return False
-    distance = np.diff(others)
-    return bool(distance[0] > 1 and (distance == distance[0]).all())
-
-
-def _by_name(name: NDArray[np.int32]) -> Iterable[Int64s]:
-    """Places of every kernel name that comes often enough: each one, each second one, ... up to each eighth."""
+def _by_name(name: NDArray[np.int32]) -> Iterator[Int64s]:
+    """Places of every kernel name that comes often enough."""
     order = np.argsort(name, kind="stable")
-    first = np.flatnonzero(np.diff(name[order], prepend=name[order[0]] - 1 if len(name) else 0))
-    for places in np.split(order, first[1:]):
-        for k in range(1, min(_MOST_PER_CYCLE, (len(places) - 1) // LEAST_CYCLES) + 1):
-            yield places[::k]
+    changes = np.flatnonzero(np.diff(name[order])) + 1
+    return (places for places in np.split(order, changes) if len(places) > LEAST_CYCLES)
 
 
-def _best(name: NDArray[np.int32], candidates: Iterable[Int64s], *, phases: bool) -> Period | None:
-    """The candidate that explains most, of equals the one with the shortest cycles."""
-    hopeful: list[tuple[float, int, int, Int64s]] = []
-    seen: set[tuple[tuple[int, int, float], int]] = set()
-    for places in candidates:
-        bound, usual = _bound(places)
-        key = (len(places), usual, round(bound, 3))
-        # One kernel over and over is no step, unless it is a whole graph. Names that come once a step all tell the
-        # same: two of them are enough.
-        if bound >= 0.5 and (usual >= 2 or name[places[0]] < 0) and (key, 1) not in seen:
-            seen.add((key, 1) if (key, 0) in seen else (key, 0))
-            hopeful.append((bound, -usual, len(hopeful), places))
+def _shortest(name: NDArray[np.int32], candidates: Iterable[Int64s], *, phase: bool = False) -> Period | None:
+    """The candidate with the shortest cycles that are a period, of those as short the one in which most cycles agree;
+    where none is one, that which explains most."""
     best: Period | None = None
-    for bound, _, _, places in sorted(hopeful, key=lambda one: one[:3], reverse=True)[:_TRIES]:
-        if best is not None and bound < best.explained and bound < LEAST_EXPLAINED:
+    refused: Period | None = None
+    for usual, places in _hopeful(len(name), candidates):
+        if best is not None and usual > best.usual / AGREE:
             break
-        found = _explained(name, places, phases=phases)
-        if found and (best is None or _rank(found) > _rank(best)):
-            best = found
-    return best
+        found = _explained(name, places, phase=phase)
+        if found is None:
+            continue
+        if found.refused is None:
+            if best is None or found.agrees.sum() > best.agrees.sum():
+                best = found
+        elif refused is None or found.explained * found.covered > refused.explained * refused.covered:
+            refused = found
+    return best or refused
 
 
-def _rank(found: Period) -> tuple[float, int]:
-    return round(found.explained, 6), len(found.edges)
+def _hopeful(kernels: int, candidates: Iterable[Int64s]) -> list[tuple[float, Int64s]]:
+    """The candidates to look at by what the distances of their places allow, with the usual one, most promising first.
+
+    That is those whose cycles of equal size may explain enough on their own, the shortest first, and then those that
+    need phases with a period of their own, by what they explain.
+    """
+    found: list[tuple[bool, float, float, int, Int64s]] = []
+    seen: set[tuple[int, int, int, float]] = set()
+    for places in candidates:
+        size = np.diff(places)
+        usual = float(np.median(size))
+        alike = np.flatnonzero(np.abs(size - usual) <= 0.06 * usual)
+        if len(alike) < LEAST_CYCLES:
+            continue
+        between = places[alike[-1] + 1] - places[alike[0]]
+        explained = round(float(size[alike].sum() / between), 3)
+        # Names that come once a step all tell the same: four of them, early and late in it, are enough.
+        key = (len(places), int(usual), int(4 * (places[0] % usual) / usual), explained)
+        if explained < 0.5 or between < LEAST_COVERED * kernels or key in seen:
+            continue
+        seen.add(key)
+        alone = explained >= LEAST_EXPLAINED
+        found.append((not alone, usual if alone else -explained, usual, len(found), places))
+    return [(usual, places) for _, _, usual, _, places in sorted(found, key=lambda one: one[:-1])[:_TRIES]]
 
 
-def _bound(places: Int64s) -> tuple[float, int]:
-    """The most that cycles between these places can explain, by their sizes alone, and their usual size."""
-    size = np.diff(places)
-    if len(size) < LEAST_CYCLES:
-        return 0.0, 0
-    usual = float(np.median(size))
-    alike = np.abs(size - usual) <= 0.06 * usual
-    where = np.flatnonzero(alike)
-    if len(where) < LEAST_CYCLES:
-        return 0.0, 0
-    return float(size[alike].sum() / (places[where[-1] + 1] - places[where[0]])), int(usual)
+def _explained(name: NDArray[np.int32], places: Int64s, *, phase: bool) -> Period | None:
+    """The period with these anchors; None where fewer than 5 cycles agree, or hold but one kernel name.
 
-
-def _explained(name: NDArray[np.int32], places: Int64s, *, phases: bool) -> Period | None:
+    phase: the sequence is a phase itself, in which none is looked for.
+    """
     agrees = agreement(name, places)
     where = np.flatnonzero(agrees)
     if len(where) < LEAST_CYCLES:
         return None
     edges = places[where[0] : where[-1] + 2]
+    cycle = name[edges[0] : edges[1]]
+    if (cycle == cycle[0]).all() and cycle[0] >= 0:  # one kernel over and over is no step, unless it is a whole graph
+        return None
     agrees = agrees[where[0] : where[-1] + 1]
     size = np.diff(edges)
-    explained = int(size[agrees].sum())
-    if phases:
-        usual = np.median(size[agrees])
-        for cycle in np.flatnonzero(~agrees & (size > _PHASE * usual)):
-            inside = name[edges[cycle] : edges[cycle + 1]]
-            phase = _best(inside, _by_name(inside), phases=False)
-            if phase and phase.explained >= LEAST_EXPLAINED:
-                explained += int(np.diff(phase.edges)[phase.agrees].sum())
-    return Period(edges, agrees, explained / int(edges[-1] - edges[0]))
+    usual = float(np.median(size[agrees]))
+    kernels, cycles = int(size[agrees].sum()), int(agrees.sum())
+    larger = np.flatnonzero(~agrees & (size > _LARGER * usual))
+    two_levels = _equally_far(larger)
+    if not phase and not two_levels:
+        in_phases = [_in_phase(name[edges[i] : edges[i + 1]], usual) for i in larger]
+        kernels, cycles = kernels + sum(in_phases), cycles + np.count_nonzero(in_phases)
+    between = int(edges[-1] - edges[0])
+    explained = min(kernels / between, cycles / len(size))
+    return Period(edges, agrees, explained, between / len(name), two_levels)
+
+
+def _in_phase(name: NDArray[np.int32], usual: float) -> int:
+    """How many kernels of a cycle that does not agree lie in a period of their own, as an evaluation's do."""
+    if len(name) <= _PHASE * usual:
+        return 0
+    found = _shortest(name, _by_name(name), phase=True)
+    if found is None or found.explained < LEAST_EXPLAINED:
+        return 0
+    return int(np.diff(found.edges)[found.agrees].sum())
+
+
+def _equally_far(cycles: Int64s) -> bool:
+    """Whether at least 3 cycles come at distances most of which are equal, and not next to each other."""
+    if len(cycles) < 3:
+        return False
+    distances, counts = np.unique(np.diff(cycles), return_counts=True)
+    return bool(distances[counts.argmax()] > 1 and 2 * counts.max() > len(cycles) - 1)
