@@ -42,10 +42,13 @@ class Marks:
 def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int], pattern: str) -> Marks | None:
     """Marks whose whole name fits the pattern, of the process with the most of them; None where there is none.
 
-    Of several domains that write `step N` the one that writes most counts, of several range names likewise.
+    Of several domains that write `step N` the one that writes most counts, of several range names likewise. Marks of
+    a process whose host clock is not the GPU's say nothing.
     """
     best: Marks | None = None
     for process, (recording, pid) in enumerate(gpu.processes):
+        if process in gpu.off_clock:
+            continue
         marks = timelines[recording].marks
         fits = np.append(np.asarray(marks["name"].cat.categories.str.fullmatch(pattern), dtype=bool), False)
         chosen = marks[fits[marks["name"].cat.codes] & (marks["pid"] == pid).to_numpy()]

@@ -27,8 +27,8 @@ class Period:
     """Cycles [edges[i], edges[i + 1]) of kernels; from the first to the last that agree with each other.
 
     explained: the share of the kernels between edges[0] and edges[-1] that lie in agreeing cycles, or in a phase with
-    a period of its own; or the share of such cycles where that is less. covered: the share of all kernels that lies between those edges. two_levels: cycles that do
-    not agree come back at equal distances.
+    a period of its own; or the share of such cycles where that is less. covered: the share of all kernels that lies
+    between those edges. two_levels: larger cycles that do not agree come back at equal distances.
     """
 
     edges: Int64s
