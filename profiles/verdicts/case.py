@@ -1,0 +1,105 @@
+"""What a verdict looks at: one GPU's measures and what the harness knows of the run, and how a finding is priced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import whatif
+from ..measures import Finding, GpuMeasures
+from ..records import Cell
+
+# What costs less than this share of the window is not worth a sentence.
+REPORT_SHARE = 0.01
+# XProf's ladder: input-bound highly, moderately; launch, collectives and all else are worth a warning earlier.
+INPUT_LADDER = (0.20, 0.05)
+OTHER_LADDER = (0.15, 0.03)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a recording alone cannot tell, from the run record beside it; all of it optional."""
+
+    cell: Cell | None = None
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    # GB/s from pinned memory to a GPU, as `ringscope doctor` measures it
+    pinned_gb_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One GPU, with its numbers per step (of the window where there are no steps)."""
+
+    index: int
+    gpu: GpuMeasures
+    context: Context
+
+    @property
+    def cell(self) -> Cell | None:
+        return self.context.cell
+
+    @property
+    def steps(self) -> int:
+        """Steps that the window's totals are divided by; 1 where there are none, and the window is the unit."""
+        return self.gpu.steps.count if self.gpu.window == "steps" and self.gpu.steps.count else 1
+
+    def ns(self, *owners: str) -> int:
+        """What these owners have of the window; unknown ones count nothing."""
+        return sum(self.gpu.ledger_ns.get(owner) or 0 for owner in owners)
+
+    def share(self, *owners: str) -> float:
+        return self.ns(*owners) / self.gpu.span_ns if self.gpu.span_ns else 0.0
+
+    def group(self, *names: str) -> tuple[int, int]:
+        """(kernels, ns) of these kernel groups in the window."""
+        groups = [self.gpu.kernels.groups.get(name, {}) for name in names]
+        return sum(g.get("count", 0) for g in groups), sum(g.get("total_ns", 0) for g in groups)
+
+    def finding(
+        self,
+        code: str,
+        saved_ns: Mapping[str, int],
+        *,
+        text: str,
+        change: str,
+        evidence: Mapping[str, Any],
+        refuted_by: str,
+        busy_saved_ns: Mapping[str, int] | None = None,
+    ) -> Finding | None:
+        """Priced by what-if; None where it would give back less than REPORT_SHARE."""
+        span = whatif.span_without(self.gpu, saved_ns, busy_saved_ns=busy_saved_ns)
+        saved = self.gpu.span_ns - span
+        if saved < REPORT_SHARE * self.gpu.span_ns:
+            return None
+        return Finding(
+            code=code,
+            gpu=self.index,
+            cost_ns_per_step=saved // self.steps if self.gpu.window == "steps" else None,
+            at_most_gain=self.gpu.span_ns / span - 1,
+            text=text,
+            change=change,
+            evidence={**evidence, **self.where(saved_ns)},
+            refuted_by=refuted_by,
+        )
+
+    def unpriced(self, code: str, *, text: str, change: str, evidence: Mapping[str, Any], refuted_by: str) -> Finding:
+        """A finding whose worth the recording cannot tell."""
+        return Finding(code, self.index, None, None, text, change, dict(evidence), refuted_by)
+
+    def where(self, saved_ns: Mapping[str, int]) -> dict[str, int]:
+        """The step with most of what is to be saved: where to look first."""
+        if not self.gpu.steps.rows:
+            return {}
+        worst = max(self.gpu.steps.rows, key=lambda row: sum(row.ledger_ns.get(owner) or 0 for owner in saved_ns))
+        return {"worst_step": worst.step, "worst_step_start_ns": worst.start_ns}
+
+
+def degree(share: float, ladder: tuple[float, float]) -> str:
+    """XProf's word for a share: `highly`, `moderately`, `slightly`."""
+    highly, moderately = ladder
+    return "highly" if share >= highly else "moderately" if share >= moderately else "slightly"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -1,0 +1,230 @@
+"""Verdicts on the kernels and on how they are launched."""
+
+from __future__ import annotations
+
+import re
+
+from ..measures import Finding
+from .case import OTHER_LADDER, REPORT_SHARE, Case, degree, percent
+
+# Beyond this many kernels a step nobody compiled them: a compiled ResNet-50 step has some 700, an eager one 3 800.
+STORM_KERNELS = 1_000
+UNFUSED = ("elementwise", "reduction", "batch_norm", "optimiser")
+RNN_GATES_A_STEP = 60  # 20 time steps of 3 gates
+SHORT_SHARE = 0.5
+MISALIGNED = re.compile(r"align[124](?![0-9])|(?:^|_)simt_")
+FRAMEWORK_REDUCTIONS = re.compile(r"ColumnReduce|RowReduce|Rsqrt_GPU|SquaredDifference")
+
+
+def not_compiled(case: Case) -> Finding | None:
+    """Thousands of kernels a step, none of them XLA's: element-wise work that compiling fuses into its neighbours."""
+    kernels = case.gpu.kernels
+    compiled = case.group("fused")[0] or kernels.graph_launches or kernels.graph_nodes
+    if compiled or (kernels.per_step or 0) < STORM_KERNELS:
+        return None
+    count, unfused_ns = case.group(*UNFUSED)
+    saved = {
+        "compute": unfused_ns,
+        "idle_turnaround": case.ns("idle_turnaround"),
+        "idle_launch": case.ns("idle_launch"),
+    }
+    recurrent = case.group("rnn_cell")[0]
+    return case.finding(
+        "not-compiled",
+        saved,
+        busy_saved_ns={"compute": unfused_ns},
+        text=f"{kernels.per_step} kernels a step, none of them compiled: element-wise work, reductions and "
+        f"normalisation take {percent(unfused_ns / case.gpu.span_ns)} of the time, launching "
+        f"{percent(case.share('idle_launch', 'idle_turnaround'))}",
+        change="model.compile(steps_per_execution=8); cuDNN's recurrent cells cannot be compiled by XLA"
+        if recurrent
+        else 'ring.distribute(model, step="compiled") (ringscope bench --step compiled); without Horovod '
+        "model.compile(jit_compile=True)",
+        evidence={
+            "kernels_per_step": kernels.per_step,
+            "unfused_kernels": count,
+            "unfused_ns": unfused_ns,
+            "fusion_candidate_runs": kernels.short_elementwise_runs.get("runs"),
+            "fusion_candidate_kernels": kernels.short_elementwise_runs.get("kernels"),
+        },
+        refuted_by="a compiled run of the same cell with as many kernels a step, or no shorter one",
+    )
+
+
+def unfused_batch_norm(case: Case) -> Finding | None:
+    """Batch normalisation as separate reductions and multiplications beside convolutions, not as one kernel."""
+    if case.group("batch_norm")[0] or case.group("fused")[0] or not case.group("convolution_matmul")[0]:
+        return None
+    named = [k for k in case.gpu.kernels.top if FRAMEWORK_REDUCTIONS.search(k.name)]
+    reduction_ns = case.group("reduction")[1]
+    if not named:
+        return None
+    return case.finding(
+        "unfused-batch-norm",
+        {"compute": reduction_ns},
+        busy_saved_ns={"compute": reduction_ns},
+        text=f"normalisation runs as separate reductions ({named[0].name[:60]}): "
+        f"{percent(reduction_ns / case.gpu.span_ns)} of the time",
+        change="compile the step (--step compiled), or normalise with tf.nn.fused_batch_norm in a layer of your own: "
+        "Keras 3's BatchNormalization does not use cuDNN's",
+        evidence={"reduction_ns": reduction_ns, "kernels": {k.name: k.count for k in named}},
+        refuted_by="a recording in which batch_norm kernels take the place of the reductions, in the same time",
+    )
+
+
+def generic_rnn_cell(case: Case) -> Finding | None:
+    """Gates as kernels of their own, time step after time step, where cuDNN runs a layer in a few."""
+    gates = case.group("rnn_gates")[0] / case.steps
+    if case.group("rnn_cell")[0] or gates < RNN_GATES_A_STEP:
+        return None
+    launching = {"idle_launch": case.ns("idle_launch"), "idle_turnaround": case.ns("idle_turnaround")}
+    step_kernels_ns = case.group("rnn_gates", "elementwise")[1]
+    return case.finding(
+        "generic-rnn-cell",
+        {**launching, "compute": step_kernels_ns},
+        busy_saved_ns={"compute": step_kernels_ns},
+        text=f"{gates:.0f} gate kernels a step: the recurrent layers run cell by cell, {case.gpu.kernels.per_step} "
+        "kernels a step where cuDNN needs some tens a layer",
+        change="keep keras.layers.LSTM/GRU's defaults (activation tanh, recurrent_activation sigmoid, no recurrent "
+        "dropout, unroll=False, reset_after=True) so that use_cudnn='auto' takes cuDNN's cell",
+        evidence={"gate_kernels_per_step": round(gates, 1), "kernels_per_step": case.gpu.kernels.per_step},
+        refuted_by="a recording with cuDNN's cell that has as many kernels a step or is no faster",
+    )
+
+
+def launch_bound(case: Case) -> Finding | None:
+    """The GPU waits for the host's next launch."""
+    share = case.share("idle_launch")
+    latency = case.gpu.kernels.launch_latency_ns or {}
+    return case.finding(
+        "launch-bound",
+        {"idle_launch": case.ns("idle_launch")},
+        text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch",
+        change="fewer, larger launches: --step compiled, a larger batch, steps_per_execution; HOROVOD_ENABLE_"
+        "ASYNC_COMPLETION=1 (ring.init sets it) launches the update without waiting for the all-reduce's end",
+        evidence={"idle_launch_ns": case.ns("idle_launch"), "launch_latency_ns": latency},
+        refuted_by="a larger batch with the same idle_launch a step share",
+    )
+
+
+def short_kernels(case: Case) -> Finding | None:
+    """The GPU's own hand-over from kernel to kernel, which only fewer kernels make less."""
+    share = case.share("idle_turnaround")
+    if share < OTHER_LADDER[1]:
+        return None
+    return case.finding(
+        "short-kernels",
+        {"idle_turnaround": case.ns("idle_turnaround")},
+        text=f"{percent(share)} of the time goes into handing over from one short kernel to the next",
+        change="compile the step (fusion, CUDA graphs); a larger batch makes each kernel longer",
+        evidence={"idle_turnaround_ns": case.ns("idle_turnaround"), "median_ns": case.gpu.kernels.median_ns},
+        refuted_by="a compiled recording with as much turnaround",
+    )
+
+
+def loss_fetched(case: Case) -> Finding | None:
+    """The host waits for the GPU every step, mostly because it fetches a loss or a metric."""
+    d2h = case.gpu.copies.get("d2h")
+    fetches = d2h.count / case.steps if d2h else 0.0
+    if fetches < 1:
+        return None
+    share = case.share("idle_sync")
+    return case.finding(
+        "loss-fetched-every-step",
+        {"idle_sync": case.ns("idle_sync")},
+        text=f"{fetches:.0f} copies to the host every step, and {percent(share)} of the time the GPU is idle after the "
+        "host waited for it",
+        change="give per-batch callbacks `async_safe = True` (keras's `_supports_tf_logs`) or on_epoch_end; no "
+        ".numpy(), float(loss) or print in the loop; fetch the loss every hundredth step",
+        evidence={"d2h_copies_per_step": round(fetches, 1), "idle_sync_ns": case.ns("idle_sync")},
+        refuted_by="the same run without callbacks and with as much idle_sync",
+    )
+
+
+def tiny_batch(case: Case) -> Finding | None:
+    """Kernels too short to fill the GPU: more samples a step cost little."""
+    short = case.gpu.kernels.share_under_5us or 0.0
+    if short < SHORT_SHARE:
+        return None
+    saved = {"idle_launch": case.ns("idle_launch"), "idle_turnaround": case.ns("idle_turnaround")}
+    batch = f" (now {case.cell.per_rank_batch} a rank)" if case.cell else ""
+    return case.finding(
+        "tiny-batch",
+        saved,
+        text=f"{percent(short)} of the kernels take less than 5 us: the batch{batch} does not fill the GPU",
+        change="raise --per-rank-batch until images/s stops growing, and the learning rate with it "
+        "(ring.distribute(..., scale_learning_rate=True))",
+        evidence={"share_under_5us": short, "median_ns": case.gpu.kernels.median_ns},
+        refuted_by="twice the batch takes twice the time a step",
+    )
+
+
+def off_tensor_cores(case: Case) -> Finding | None:
+    """Dimensions that are no multiples of 8 (16-bit) or 16 (8-bit) keep matrix products off the tensor cores."""
+    named = [k for k in case.gpu.kernels.top if MISALIGNED.search(k.name)]
+    cell = case.cell
+    uneven = cell is not None and cell.precision != "float32" and cell.per_rank_batch % 8
+    if not named and not uneven:
+        return None
+    ns = sum(k.total_ns for k in named)
+    if not uneven and ns < REPORT_SHARE * case.gpu.span_ns:
+        return None
+    text = (
+        f"{named[0].name[:60]} is a kernel for dimensions that are no multiples of 8"
+        if named
+        else f"the batch {cell.per_rank_batch} is no multiple of 8"  # type: ignore[union-attr]
+    )
+    return case.unpriced(
+        "off-tensor-cores",
+        text=text,
+        change="make batch, channels, units and classes multiples of 8 for 16-bit numbers, of 16 for 8-bit ones",
+        evidence={"kernels": {k.name: k.total_ns for k in named}},
+        refuted_by="the same time with the dimensions padded",
+    )
+
+
+def python_in_the_loop(case: Case) -> Finding | None:
+    """Idle that a launch ended, while the host was in no CUDA call: it computed something else."""
+    idle = case.ns("idle_launch", "idle_feed", "idle_sync", "idle_wait")
+    calling = max((e["ns"] for e in case.gpu.host_while_idle if e["kind"] == "api"), default=0)
+    outside = max(0, min(case.ns("idle_launch"), idle - calling))
+    if not case.gpu.host_while_idle or outside < OTHER_LADDER[1] * case.gpu.span_ns:
+        return None
+    return case.finding(
+        "python-in-the-loop",
+        {"idle_launch": outside},
+        text=f"{percent(outside / case.gpu.span_ns)} of the time the GPU waits for a launch while the host is in no "
+        "CUDA call: Python or TensorFlow's executor is at work between the steps",
+        change="steps_per_execution=8, tf.function around the whole step, no Python callbacks per batch",
+        evidence={"idle_outside_calls_ns": outside, "host_while_idle": case.gpu.host_while_idle[:3]},
+        refuted_by="the same idle with steps_per_execution raised",
+    )
+
+
+def gpu_mostly_idle(case: Case) -> Finding | None:
+    """A model so small that a CPU may train it faster: the GPU computes for a small part of the time."""
+    computing = case.share("compute", "collective")
+    waiting = case.ns("idle_launch", "idle_sync", "idle_turnaround", "idle_wait")
+    if computing > 0.15 or waiting < 0.5 * case.gpu.span_ns:
+        return None
+    return case.unpriced(
+        "cpu-may-be-faster",
+        text=f"the GPU computes {percent(computing)} of the time; a CPU may train this model faster",
+        change="compare: CUDA_VISIBLE_DEVICES= ringscope bench with the same model and batch; else a larger batch",
+        evidence={"compute_share": computing, "waiting_ns": waiting},
+        refuted_by="fewer samples/s on the CPU",
+    )
+
+
+RULES = (
+    not_compiled,
+    unfused_batch_norm,
+    generic_rnn_cell,
+    launch_bound,
+    short_kernels,
+    loss_fetched,
+    tiny_batch,
+    off_tensor_cores,
+    python_in_the_loop,
+    gpu_mostly_idle,
+)

@@ -1,0 +1,169 @@
+"""Verdicts on how a batch reaches the GPU."""
+
+from __future__ import annotations
+
+from ..measures import Finding
+from .case import INPUT_LADDER, Case, degree, percent
+
+HOST_FED = ("numpy", "host")
+PREFETCHED_ON_HOST = ("prefetch",)
+# Copies that are hidden for less than this were asked for by the step that needs them.
+LATE_OVERLAP = 0.5
+EXAMPLE_PINNED_GB_PER_S = 55.0  # an H200's, measured; used for nothing but the sentence
+
+
+def _exposed_inputs(case: Case) -> int:
+    inputs = case.gpu.input_copies
+    return int(inputs["exposed_ns"] or 0) if inputs else case.ns("h2d")
+
+
+def _overlap(case: Case) -> float | None:
+    inputs = case.gpu.input_copies
+    value = inputs["overlap"] if inputs else case.gpu.copies["h2d"].overlap
+    return None if value is None else float(value)
+
+
+def _asked_late(case: Case) -> bool:
+    """Are the batches copied when the step that needs them is due, not ahead of it?"""
+    overlap = _overlap(case)
+    fed = case.gpu.feed_gaps
+    late_gaps = bool(fed and case.gpu.steps.count and fed.count * 2 >= case.gpu.steps.count)
+    return overlap is not None and overlap < LATE_OVERLAP and late_gaps
+
+
+def input_pipeline_slow(case: Case) -> Finding | None:
+    """The GPU waits for data: tf.data makes batches more slowly than the GPU uses them."""
+    share = case.share("idle_feed")
+    if share < INPUT_LADDER[1]:
+        return None
+    return case.finding(
+        "input-pipeline-slow",
+        {"idle_feed": case.ns("idle_feed")},
+        text=f"{degree(share, INPUT_LADDER)} input-bound: {percent(share)} of the time the GPU waits for a batch",
+        change="dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE), .cache() after decoding, .batch before .map "
+        "where it vectorises, smaller images in the files, more cores a rank",
+        evidence={"idle_feed_ns": case.ns("idle_feed")},
+        refuted_by="feed `resident` (no pipeline at all) with the same step time",
+    )
+
+
+def no_prefetch(case: Case) -> Finding | None:
+    """Each batch is made while the step waits for it."""
+    known = case.cell is not None and case.cell.feed in HOST_FED
+    if not known and not (_asked_late(case) and case.share("idle_feed") >= INPUT_LADDER[0]):
+        return None
+    return case.finding(
+        "no-prefetch",
+        {"idle_feed": case.ns("idle_feed"), "h2d": _exposed_inputs(case)},
+        text=f"nothing is prefetched: {percent(case.share('idle_feed'))} of the time the GPU waits for its batch and "
+        f"{percent(_exposed_inputs(case) / case.gpu.span_ns)} for the copy of it",
+        change="dataset.prefetch(tf.data.AUTOTUNE), then prefetch to the device (ringscope bench --feeds pinned)",
+        evidence={"feed_gaps": case.gpu.feed_gaps and case.gpu.feed_gaps.p50_ns, "overlap": _overlap(case)},
+        refuted_by="a prefetched run with the same feed gaps",
+    )
+
+
+def prefetch_on_host_only(case: Case) -> Finding | None:
+    """The batch is ready in host memory, and copied only when the step that needs it is due."""
+    known = case.cell is not None and case.cell.feed in PREFETCHED_ON_HOST
+    if case.cell is not None and not known:
+        return None
+    if not known and not (_asked_late(case) and case.share("idle_feed") < INPUT_LADDER[0]):
+        return None
+    overlap = _overlap(case)
+    return case.finding(
+        "prefetch-on-host-only",
+        {"idle_feed": case.ns("idle_feed"), "h2d": _exposed_inputs(case)},
+        text="batches are copied when the step that needs them is due: "
+        f"{percent(overlap or 0.0)} of the copies is hidden, {percent(_exposed_inputs(case) / case.gpu.span_ns)} of "
+        f"the time is exposed copy and {percent(case.share('idle_feed'))} waiting to begin it",
+        change='dataset.apply(tf.data.experimental.prefetch_to_device("/GPU:0", 2)) as the last transformation '
+        "(ringscope bench --feeds device), or pinned staging buffers (--feeds pinned)",
+        evidence={"overlap": overlap, "exposed_input_copy_ns": _exposed_inputs(case)},
+        refuted_by="prefetch_to_device with the copies still exposed",
+    )
+
+
+def copies_pageable(case: Case) -> Finding | None:
+    """Batches leave pageable memory, which the driver has to stage: slow, and in the way of launches."""
+    h2d = case.gpu.copies["h2d"]
+    if (h2d.pageable_share or 0.0) < 0.5 or not h2d.gb_per_s:
+        return None
+    pinned = case.context.pinned_gb_per_s
+    faster = 1 - h2d.gb_per_s / pinned if pinned and pinned > h2d.gb_per_s else 1.0
+    exposed = _exposed_inputs(case)
+    against = f"{pinned:.0f} GB/s" if pinned else f"what the link gives ({EXAMPLE_PINNED_GB_PER_S:.0f} GB/s on an H200)"
+    return case.finding(
+        "copies-pageable",
+        {"h2d": int(exposed * faster)},
+        busy_saved_ns={"h2d": int(h2d.busy_ns * faster)},
+        text=f"{percent(h2d.pageable_share or 0.0)} of the bytes leave pageable memory, at {h2d.gb_per_s:.1f} GB/s "
+        f"against {against} from pinned memory; {percent(exposed / case.gpu.span_ns)} of the time is exposed copy",
+        change="stage batches in pinned memory: ringscope bench --feeds pinned (harness/pinned.py does it for any "
+        "tf.data pipeline)",
+        evidence={"gb_per_s": h2d.gb_per_s, "pageable_share": h2d.pageable_share, "exposed_input_copy_ns": exposed},
+        refuted_by="a recording with src_kind pinned at the same rate",
+    )
+
+
+def copies_synchronous(case: Case) -> Finding | None:
+    """Copies made by calls that return only when the copy is done."""
+    h2d = case.gpu.copies["h2d"]
+    large = h2d.count - h2d.under_64kib
+    if not h2d.synchronous or large <= 0 or h2d.synchronous < h2d.count / 2:
+        return None
+    return case.finding(
+        "copies-synchronous",
+        {"h2d": case.ns("h2d"), "idle_sync": case.ns("idle_sync")},
+        text=f"{h2d.synchronous} of {h2d.count} copies to the GPU are synchronous calls: the host stands still",
+        change="cudaMemcpyAsync on a stream of its own; from Keras, a tf.data pipeline with prefetch_to_device instead "
+        "of NumPy arrays",
+        evidence={"synchronous": h2d.synchronous, "count": h2d.count},
+        refuted_by="asynchronous copies with as much exposed copy",
+    )
+
+
+def exposed_although_prefetched(case: Case) -> Finding | None:
+    """A later step's batch is copied ahead, and yet nothing computes meanwhile."""
+    inputs = case.gpu.input_copies
+    exposed = int((inputs or {}).get("exposed_later_step_ns") or 0)
+    return case.finding(
+        "copies-exposed-although-prefetched",
+        {"h2d": exposed},
+        text=f"batches of later steps are copied ahead, yet {percent(exposed / case.gpu.span_ns)} of the time nothing "
+        "computes meanwhile: while a copy from pageable memory runs, the next step's launches wait for the driver",
+        change="pinned staging buffers (ringscope bench --feeds pinned), or uint8 instead of float32",
+        evidence={"exposed_later_step_ns": exposed, "overlap": (inputs or {}).get("overlap")},
+        refuted_by="pinned copies that are as exposed",
+    )
+
+
+def float32_input(case: Case) -> Finding | None:
+    """Images that travel as float32 could travel as uint8, a quarter of the bytes."""
+    inputs = case.gpu.input_copies
+    if case.cell is None or case.cell.input_dtype != "float32" or not inputs:
+        return None
+    exposed = _exposed_inputs(case)
+    busy = int(inputs["busy_ns"] or 0)
+    return case.finding(
+        "float32-input",
+        {"h2d": exposed * 3 // 4},
+        busy_saved_ns={"h2d": busy * 3 // 4},
+        text=f"the input travels as float32: {int(inputs['bytes'] or 0) // case.steps} bytes a step, "
+        f"{percent(exposed / case.gpu.span_ns)} of the time exposed copy; images are uint8 until they are scaled",
+        change="keep batches uint8 and scale in the model: keras.layers.Rescaling(1/127.5, offset=-1) as its first "
+        "layer (ringscope bench --input-dtype uint8)",
+        evidence={"bytes_per_step": int(inputs["bytes"] or 0) // case.steps, "exposed_input_copy_ns": exposed},
+        refuted_by="uint8 input with as much exposed copy",
+    )
+
+
+RULES = (
+    input_pipeline_slow,
+    no_prefetch,
+    prefetch_on_host_only,
+    copies_pageable,
+    copies_synchronous,
+    exposed_although_prefetched,
+    float32_input,
+)

@@ -1,0 +1,72 @@
+"""Verdicts that compare the GPUs of a run with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from ..measures import Finding
+from .case import OTHER_LADDER, Case, percent
+
+SLOWER = 1.05  # one GPU's compute a step against the others' median
+ARRIVES_LAST = 0.5
+
+
+def straggler(cases: Sequence[Case]) -> list[Finding]:
+    """One rank arrives last at most collectives, and the others wait for it."""
+    known = [c for c in cases if c.gpu.collectives.arrived_last_share is not None]
+    if len(known) < 2:
+        return []
+    last = max(known, key=lambda c: c.gpu.collectives.arrived_last_share or 0.0)
+    others = [c for c in known if c is not last]
+    waiting = max(others, key=lambda c: c.gpu.collectives.waiting_ns or 0)
+    lost = min(waiting.gpu.collectives.waiting_ns or 0, waiting.ns("collective"))
+    share = last.gpu.collectives.arrived_last_share or 0.0
+    if share < ARRIVES_LAST or share < 1.5 / len(known) or lost < OTHER_LADDER[1] * waiting.gpu.span_ns:
+        return []
+    name = f"rank {last.gpu.rank}" if last.gpu.rank is not None else f"GPU {last.gpu.device}"
+    first = min((row.step for row in last.gpu.steps.rows), default=None)
+    finding = waiting.finding(
+        "straggler",
+        {"collective": lost},
+        text=f"{name} arrives last at {percent(share)} of the collectives; the others wait "
+        f"{percent(lost / waiting.gpu.span_ns)} of the time for it",
+        change=f"look at {name} alone: its clock and temperature (nvidia-smi -q -d CLOCK,PERFORMANCE), its link, its "
+        "host's load; shard the data evenly",
+        evidence={"arrived_last_share": share, "waiting_ns": lost, "since_step": first, "gpu": last.index},
+        refuted_by="the ranks swapped between the GPUs and another one last",
+    )
+    if finding is None:
+        return []
+    finding.gpu = last.index
+    return [finding]
+
+
+def slow_gpu(cases: Sequence[Case]) -> list[Finding]:
+    """The same kernels take longer on one GPU: a lower clock, heat, or a neighbour."""
+    if len(cases) < 2:
+        return []
+    found = []
+    for case in cases:
+        others = median(c.ns("compute") / c.steps for c in cases if c is not case)
+        same_work = all(c.gpu.kernels.per_step == case.gpu.kernels.per_step for c in cases)
+        mine = case.ns("compute") / case.steps
+        if not others or not same_work or mine < SLOWER * others:
+            continue
+        saved = int((mine - others) * case.steps)
+        finding = case.finding(
+            "slow-gpu",
+            {"compute": saved},
+            busy_saved_ns={"compute": saved},
+            text=f"GPU {case.gpu.device} computes {percent(mine / others - 1)} longer a step than the others, with as "
+            "many kernels",
+            change="compare clocks, power caps and temperatures (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE); give the "
+            "other processes on it another GPU",
+            evidence={"compute_ns_per_step": int(mine), "others_median_ns_per_step": int(others)},
+            refuted_by="the same rank on another GPU and still slower",
+        )
+        found += [finding] if finding else []
+    return found
+
+
+RULES = (straggler, slow_gpu)
