@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from . import copies, doubts, intervals, kernels, ledger
+from . import copies, doubts, intervals, kernels, ledger, verdicts
 from . import steps as step_finder
 from .account import Account, account, exposed_inputs
 from .host import host_while_idle
@@ -28,20 +28,22 @@ from .measures import (
 from .operations import COLLECTIVE, Gpu, gather
 from .steps import FoundSteps
 from .timeline import Doubt, Timeline
+from .verdicts import Context
 
 Int64s = NDArray[np.int64]
 
 
-def measure(timelines: Sequence[Timeline], *, window: str | None = None) -> Measures:
+def measure(timelines: Sequence[Timeline], *, window: str | None = None, context: Context | None = None) -> Measures:
     """The measures of a set of recordings. See `analyse`."""
-    return analyse(timelines, window=window).measures
+    return analyse(timelines, window=window, context=context).measures
 
 
-def analyse(timelines: Sequence[Timeline], *, window: str | None = None) -> Analysis:
+def analyse(timelines: Sequence[Timeline], *, window: str | None = None, context: Context | None = None) -> Analysis:
     """Measure every GPU of the recordings.
 
     `window`: `capture`, the first start to the last end of a GPU's operations, or `steps`, the first to the last
     measured step; left out, steps where they are found.
+    `context`: what the harness knows of the run, for the verdicts.
     """
     shift_ns = [0] * len(timelines)
     gpus = gather(timelines, shift_ns)
@@ -57,6 +59,7 @@ def analyse(timelines: Sequence[Timeline], *, window: str | None = None) -> Anal
     measures = Measures(
         recordings=[timeline.recording for timeline in timelines], gpus=measured, doubts=doubts.merged(raised)
     )
+    measures.findings = verdicts.find(measures, context)
     return Analysis(measures, tuple(analysed), tuple(shift_ns))
 
 

@@ -24,10 +24,14 @@ GROUPS = {
     "collective": COLLECTIVE_NAME,
     "batch_norm": r"(?i)batch_?norm|\bbn_(?:fw|bw)|bnorm",
     "optimiser": r"(?i)optimi[sz]er|Apply(?:Adam|Momentum|Rms|Gradient|Ada|Lamb|Ftrl)|_?adam|multi_tensor_apply",
+    # XLA's own: what compiling has fused
+    "fused": r"fusion",
     "rnn_cell": r"(?i)lstm|\bgru|rnn",
     "convolution_matmul": r"(?i)gemm|gemv|conv|[wd]grad|fprop|cutlass|xmma|nvjet|winograd|cublas|im2col"
     r"|flash_(?:fwd|bwd)|fft|dot_kernel|splitK",
     "reduction": r"(?i)reduc|softmax|BiasGrad|CleanupSegments|argm(?:ax|in)|layer_?norm|\bcub::|norm",
+    # of a recurrent cell that is not cuDNN's
+    "rnn_gates": r"(?i)sigmoid|tanh",
     "elementwise": r"(?i)element_?wise|EigenMetaKernel|_GPU_DT_|Bias(?:NHWC|NCHW)|fusion|op_tensor|vectorized|pointwise"
     r"|ScalarSqrt|fill",
     "other": r"",

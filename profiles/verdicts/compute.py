@@ -9,9 +9,11 @@ from .case import OTHER_LADDER, REPORT_SHARE, Case, degree, percent
 
 # Beyond this many kernels a step nobody compiled them: a compiled ResNet-50 step has some 700, an eager one 3 800.
 STORM_KERNELS = 1_000
-UNFUSED = ("elementwise", "reduction", "batch_norm", "optimiser")
+# All that XLA fuses into its neighbours or leaves out; convolutions and matrix products stay.
+UNFUSED = ("elementwise", "reduction", "batch_norm", "optimiser", "rnn_gates", "other")
 RNN_GATES_A_STEP = 60  # 20 time steps of 3 gates
 SHORT_SHARE = 0.5
+FILLED_SHARE = 0.6  # a GPU that computes for longer than this is not short of samples
 MISALIGNED = re.compile(r"align[124](?![0-9])|(?:^|_)simt_")
 FRAMEWORK_REDUCTIONS = re.compile(r"ColumnReduce|RowReduce|Rsqrt_GPU|SquaredDifference")
 
@@ -144,7 +146,7 @@ def loss_fetched(case: Case) -> Finding | None:
 def tiny_batch(case: Case) -> Finding | None:
     """Kernels too short to fill the GPU: more samples a step cost little."""
     short = case.gpu.kernels.share_under_5us or 0.0
-    if short < SHORT_SHARE:
+    if short < SHORT_SHARE or case.share("compute") > FILLED_SHARE:
         return None
     saved = {"idle_launch": case.ns("idle_launch"), "idle_turnaround": case.ns("idle_turnaround")}
     batch = f" (now {case.cell.per_rank_batch} a rank)" if case.cell else ""
