@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from .records import Cell, Run, SweepRecord
 from .scaling import OFFSET_SHARE, CellRow, Look, same_but_ranks, window_ns
@@ -37,7 +38,7 @@ def doubts(
             Doubt(
                 "low-replication",
                 f"{len(few)} of {len(cells)} cells rest on fewer than {FEW_LAUNCHES} launches: their intervals cover "
-                f"the true median with {min(row.coverage or 0 for row in few):.0%} only",
+                f"the true median with {100 * min(row.coverage or 0 for row in few):.0f} % only",
                 "run more launches: ringscope bench --resume --launches 5",
             )
         )
@@ -67,7 +68,7 @@ def _offsets(run: Run) -> Doubt | None:
     return Doubt(
         "clock-offset",
         f"{record.cell.id} launch {record.launch}: {worst.host}'s clock is {worst.clock_offset_ns / 1e6:+.3f} ms from "
-        f"rank 0's, {share:.2%} of the window; it was taken off, to the accuracy of a barrier",
+        f"rank 0's, {100 * share:.2f} % of the window; it was taken off, to the accuracy of a barrier",
         "keep the hosts' clocks together (chrony), or measure over more --steps",
     )
 
@@ -103,7 +104,7 @@ def _machines(runs: Sequence[Run]) -> list[Doubt | None]:
 def first_looks(sweep: SweepRecord, cells: Sequence[CellRow], spreads: dict[str, Spread]) -> list[Look]:
     """What to look at first: faults, then what is worth most."""
     by_id = {cell.id: cell for cell in sweep.cells}
-    faults = Counter(row.status for row in cells if row.status not in ("ok", "missing"))
+    faults = Counter(row.status for row in cells if row.status not in ("ok", "missing", "interrupted"))
     found = []
     if faults:
         first = next(row for row in cells if row.status in faults)
@@ -112,7 +113,7 @@ def first_looks(sweep: SweepRecord, cells: Sequence[CellRow], spreads: dict[str,
             Look(
                 "faults",
                 f"{sum(faults.values())} of {len(cells)} cells did not run: {kinds}",
-                f"see reason in results.csv and the logs in {first.cell}/; run them again with --resume --retry-failed",
+                f"read the logs, such as those in {first.cell}/; once mended: ringscope bench --resume --retry-failed",
                 float("inf"),
             )
         )
@@ -121,24 +122,33 @@ def first_looks(sweep: SweepRecord, cells: Sequence[CellRow], spreads: dict[str,
 
 
 def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
-    """Exchanges that were measured here and gain more than both intervals: the best of each axis at the most ranks."""
+    """Exchanges measured here that gain more than both intervals: the best of each axis, at a model's most ranks."""
+    most = _most_ranks(cells, spreads)
     best: dict[str, Look] = {}
-    for slow in cells:
-        for fast in cells:
-            axis = _only_axis(slow, fast)
-            if not axis or slow.id not in spreads or fast.id not in spreads:
-                continue
-            gain = ratio(spreads[fast.id], spreads[slow.id])
-            if gain.low <= 1 + WORTH_A_LOOK or gain.value - 1 <= (best[axis].worth if axis in best else 0):
-                continue
-            best[axis] = Look(
-                f"better-{axis}",
-                f"{slow.model} on {slow.ranks}: {axis} {getattr(fast, axis)} instead of {getattr(slow, axis)} is "
-                f"{gain.value:.2f} x as fast (at least {gain.low:.2f} x)",
-                f"train with --{AXES[axis]} {getattr(fast, axis)}",
-                gain.value - 1,
-            )
+    for slow, fast in itertools.permutations([cell for cell in cells if most.get(cell.model) == cell.ranks], 2):
+        axis = _only_axis(slow, fast)
+        if not axis or fast.feed == "resident" or slow.id not in spreads or fast.id not in spreads:
+            continue
+        gain = ratio(spreads[fast.id], spreads[slow.id])
+        if gain.low <= 1 + WORTH_A_LOOK or gain.value - 1 <= (best[axis].worth if axis in best else 0):
+            continue
+        best[axis] = Look(
+            f"better-{axis}",
+            f"{slow.model} on {ranks(slow.ranks)}: {axis} {getattr(fast, axis)} instead of {getattr(slow, axis)} is "
+            f"{gain.value:.2f} x as fast (at least {gain.low:.2f} x)",
+            f"train with --{AXES[axis]} {getattr(fast, axis)}",
+            gain.value - 1,
+        )
     return list(best.values())
+
+
+def _most_ranks(cells: Sequence[Cell], spreads: dict[str, Spread]) -> dict[str, int]:
+    """model -> the most ranks on which it was measured."""
+    most: dict[str, int] = {}
+    for cell in cells:
+        if cell.id in spreads:
+            most[cell.model] = max(cell.ranks, most.get(cell.model, 0))
+    return most
 
 
 def _only_axis(cell: Cell, other: Cell) -> str | None:
@@ -147,49 +157,70 @@ def _only_axis(cell: Cell, other: Cell) -> str | None:
     return differing[0] if len(differing) == 1 and differing[0] in AXES else None
 
 
-def _losses(cells: Sequence[CellRow]) -> list[Look]:
+def _losses(rows: Sequence[CellRow]) -> list[Look]:
     """The cell that loses most against N times one rank."""
-    losing = [row for row in cells if row.efficiency is not None and (row.efficiency_high or 1) < 1 - WORTH_A_LOOK]
+    losing = [row for row in rows if row.efficiency is not None and (row.efficiency_high or 1) < 1 - WORTH_A_LOOK]
     if not losing:
         return []
     row = min(losing, key=lambda row: row.efficiency or 1)
-    worth = 1 / (row.efficiency or 1) - 1
+    efficiency = row.efficiency or 1
     return [
         Look(
             "scaling-loss",
-            f"{row.model} on {row.ranks} reaches {row.efficiency:.0%} of {row.ranks} x one rank: the rest is worth at "
-            f"most {worth:.0%}",
+            f"{row.model} on {ranks(row.ranks)} reaches {100 * efficiency:.0f} % of {row.ranks} x one rank: all of the "
+            f"rest is worth at most {1 / efficiency:.2f} x",
             f"record it and see where the time goes: ringscope record {options(row)}",
-            worth,
+            1 / efficiency - 1,
         )
     ]
 
 
-def _waits(cells: Sequence[CellRow], by_id: dict[str, Cell]) -> list[Look]:
-    """The cell that waits most for input."""
-    waiting = [row for row in cells if (row.input_wait_share or 0) >= INPUT_MODERATE and row.feed != "resident"]
+def _waits(rows: Sequence[CellRow], by_id: dict[str, Cell]) -> list[Look]:
+    """The cell that waits most for input, of those that have no faster feed beside them."""
+    waiting = [
+        row
+        for row in rows
+        if (row.input_wait_share or 0) >= INPUT_MODERATE
+        and row.feed != "resident"
+        and not _faster_feed(row, rows, by_id)
+    ]
     if not waiting:
         return []
     row = max(waiting, key=lambda row: row.input_wait_share or 0)
-    share = row.input_wait_share or 0
+    share = min(row.input_wait_share or 0, 0.99)
     word = "highly" if share >= INPUT_HIGH else "moderately"
     tried = {other.feed for other in by_id.values() if same_but_ranks_and_feed(by_id[row.cell], other)}
-    feeds = [feed for feed in ("prefetch", "device", "resident") if feed not in tried]
-    remedy = f"try --feeds {','.join(sorted(tried | set(feeds)))}" if feeds else "see the feeds compared above"
+    untried = [feed for feed in ("prefetch", "device", "resident") if feed not in tried]
     return [
         Look(
             "input-bound",
-            f"{row.model} on {row.ranks} with {row.feed} is {word} input-bound: {share:.0%} of the step waits for it",
-            remedy,
-            min(share / (1 - share), 10.0) if share < 1 else 10.0,
+            f"{row.model} on {ranks(row.ranks)} with {row.feed} is {word} input-bound: it waits {100 * share:.0f} % of "
+            "the step for its batch",
+            f"measure --feeds {','.join((row.feed, *untried))} (resident: what no feed at all would give)"
+            if untried
+            else "make batches faster: more workers, uint8 input, records that are decoded beforehand",
+            share / (1 - share),
         )
     ]
+
+
+def _faster_feed(row: CellRow, rows: Sequence[CellRow], by_id: dict[str, Cell]) -> bool:
+    """Whether a feed other than `resident`, which feeds nothing, was measured to be faster."""
+    return any(
+        other.feed != "resident"
+        and _only_axis(by_id[row.cell], by_id[other.cell]) == "feed"
+        and (other.samples_per_s_global or 0) > (row.samples_per_s_global or 0)
+        for other in rows
+    )
+
+
+def ranks(count: int) -> str:
+    """`one rank`, `4 ranks`."""
+    return "one rank" if count == 1 else f"{count} ranks"
 
 
 def same_but_ranks_and_feed(cell: Cell, other: Cell) -> bool:
     """Whether two cells differ in nothing but ranks and feed."""
-    from dataclasses import replace
-
     return same_but_ranks(replace(cell, feed=other.feed), other)
 
 

@@ -77,28 +77,29 @@ def spread(values: Sequence[float]) -> Spread:
     if not count:
         raise ValueError("no value")
     median = float(np.median(ordered))
-    rank = _interval_rank(count)
+    rank, coverage = _interval(count)
     return Spread(
         count=count,
         median=median,
         low=float(ordered[rank - 1]),
         high=float(ordered[count - rank]),
-        coverage=_coverage(count, rank),
+        coverage=coverage,
         sigma=MAD_TO_SIGMA * float(np.median(np.abs(ordered - median))) if count > 1 else None,
     )
 
 
-def _coverage(count: int, rank: int) -> float:
-    """P(the rank-th smallest <= median <= the rank-th largest) = 1 - 2 P(Binomial(count, 1/2) < rank)."""
-    outside: int = 2 * sum(math.comb(count, k) for k in range(rank))
-    return 1 - outside / float(2**count)
+def _interval(count: int) -> tuple[int, float]:
+    """(k, P(k-th smallest <= median <= k-th largest)) with the largest k that still covers 95 %, at least 1.
 
-
-def _interval_rank(count: int) -> int:
-    rank = 1
-    while 2 * (rank + 1) <= count and _coverage(count, rank + 1) >= CONFIDENCE:
-        rank += 1
-    return rank
+    The probability is 1 - 2 P(Binomial(count, 1/2) < k).
+    """
+    rank, ways, below = 1, 1, 1  # ways: count over (rank - 1); below: their sum so far
+    while 2 * (rank + 1) <= count:
+        ways = ways * (count - rank + 1) // rank
+        if 1 - 2 * (below + ways) / (1 << count) < CONFIDENCE:
+            break
+        rank, below = rank + 1, below + ways
+    return rank, 1 - 2 * below / (1 << count)
 
 
 def ratio(of: Spread, to: Spread, *, scale: float = 1.0) -> Ratio:

@@ -6,9 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from typing import Any
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -17,25 +15,31 @@ from rich.text import Text
 from ..scaling import CellRow, LaunchRow, Scaling
 from . import numbers
 
-BAR_WIDTH = 10
-# What a row need not say again when every row says it: shown once above the table instead.
+# ranks, samples/s, its interval, step, waits: then the bar takes what is left, with the efficiency behind it.
+COLUMNS = (("ranks", 6), ("samples/s", 12), ("", 8), ("step", 10), ("waits", 8))
+BAR_WIDTH = range(10, 41)
+AFTER_BAR = 20
 SETTINGS = {
-    "model": "model",
-    "per_rank_batch": "batch",
-    "global_batch": "global batch",
-    "feed": "feed",
-    "input_dtype": "input",
-    "step": "step",
-    "precision": "precision",
-    "compression": "compression",
-    "aggregate": "aggregate",
-    "strategy": "strategy",
+    "model": "{}",
+    "per_rank_batch": "{} a rank",
+    "global_batch": "{} over all ranks",
+    "feed": "{}",
+    "input_dtype": "{} input",
+    "step": "step {}",
+    "precision": "{}",
+    "strategy": "strategy {}",
+    "compression": "{} compression",
+    "aggregate": "aggregate {}",
 }
+USUAL = {"global_batch": None, "strategy": "horovod", "compression": "none", "aggregate": 1}
 
 
-def terminal(scaling: Scaling, directory: str) -> RenderableType:
-    """The whole report; it fits 80 columns and takes what it is given beyond."""
-    parts: list[RenderableType] = [_heading(scaling, directory), _table(scaling.cells)]
+def terminal(scaling: Scaling, directory: str, width: int = 80) -> RenderableType:
+    """The whole report, for a terminal of so many columns: 80 and more."""
+    bar = max(BAR_WIDTH.start, min(width - sum(size for _, size in COLUMNS) - AFTER_BAR, BAR_WIDTH.stop - 1))
+    parts: list[RenderableType] = [_heading(scaling, directory)]
+    for label, rows in _groups(scaling.cells):
+        parts += [Text(f"\n{label}", style="bold"), *(_line(row, bar) for row in rows)]
     if scaling.looks:
         parts.append(Text("\nLook at first", style="bold"))
         parts += [_point(f"{i}.", look.text, look.next) for i, look in enumerate(scaling.looks, 1)]
@@ -47,74 +51,83 @@ def terminal(scaling: Scaling, directory: str) -> RenderableType:
 
 def show(scaling: Scaling, directory: str, console: Console) -> None:
     """Print the report."""
-    console.print(terminal(scaling, directory))
+    console.print(terminal(scaling, directory, console.width))
 
 
 def _heading(scaling: Scaling, directory: str) -> RenderableType:
-    common = {name: getattr(scaling.cells[0], name) for name in SETTINGS if not _varies(scaling.cells, name)}
-    usual = {"strategy": "horovod", "compression": "none", "aggregate": 1, "global_batch": None}
-    said = [f"{SETTINGS[name]} {value}" for name, value in common.items() if value != usual.get(name, ...)]
-    launches = max(row.launches for row in scaling.cells)
+    """What holds for every cell, and the names of the columns."""
     first = scaling.cells[0]
-    said.append(f"{first.steps} steps after {first.warmup}")
-    said.append(f"{launches} launches" if launches > 1 else "one launch")
-    return Group(Text(f"\nScaling of {directory}", style="bold"), Text(", ".join(said), style="dim"), Text(""))
+    said = _settings(first, [name for name in SETTINGS if not _varies(scaling.cells, name)])
+    said += [f"{first.steps} steps after {first.warmup}"]
+    said += [f"{first.launches} launches" if first.launches > 1 else "one launch"]
+    columns = "".join(f"{name:>{size}}" for name, size in COLUMNS) + "  efficiency"
+    return Group(
+        Text(f"\nScaling of {directory}", style="bold"), Text(", ".join(said), style="dim"), Text(""), Text(columns)
+    )
 
 
-def _table(cells: Sequence[CellRow]) -> Table:
-    shown = [name for name in SETTINGS if _varies(cells, name)]
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for name in shown:
-        table.add_column(SETTINGS[name], justify="right" if "batch" in name else "left", overflow="fold")
-    table.add_column("ranks", justify="right")
-    table.add_column("samples/s", justify="right", no_wrap=True)
-    table.add_column("step", justify="right", no_wrap=True)
-    table.add_column("waits", justify="right", no_wrap=True)
-    table.add_column("efficiency", no_wrap=True)
-    before: dict[str, Any] = {}
+def _groups(cells: Sequence[CellRow]) -> list[tuple[str, list[CellRow]]]:
+    """Cells that differ in ranks alone, under what tells the group from the others."""
+    telling = [name for name in SETTINGS if _varies(cells, name)]
+    if first := next((row for row in cells if row.global_batch is not None), None):
+        telling = [name for name in telling if name != "per_rank_batch" or first.global_batch is None]
+    groups: dict[str, list[CellRow]] = {}
     for row in cells:
-        settings = {name: getattr(row, name) for name in shown}
-        if before and settings != before and row.ranks <= cells[0].ranks:
-            table.add_section()
-        before = settings
-        table.add_row(*(_setting(value) for value in settings.values()), str(row.ranks), *_numbers(row))
-    return table
+        groups.setdefault(", ".join(_settings(row, telling)) or row.model, []).append(row)
+    return [(label, sorted(rows, key=lambda row: row.ranks)) for label, rows in groups.items()]
 
 
-def _setting(value: Any) -> str:
-    return "" if value is None else str(value).replace("mixed_", "")
+def _settings(row: CellRow, names: Sequence[str]) -> list[str]:
+    values = {name: getattr(row, name) for name in names}
+    return [SETTINGS[name].format(value) for name, value in values.items() if value != USUAL.get(name, ...)]
 
 
-def _numbers(row: CellRow) -> tuple[RenderableType, ...]:
+def _line(row: CellRow, bar: int) -> RenderableType:
     if row.samples_per_s_global is None:
-        status = Text(row.status, style="red" if row.status != "missing" else "dim")
-        return (status, "", "", Text(row.reason, style="dim", overflow="ellipsis"))
-    rate = Text(numbers.per_s(row.samples_per_s_global).removesuffix(" samples/s"))
+        return _without_numbers(row)
+    half = ""
     if row.samples_per_s_low is not None and row.samples_per_s_high is not None and row.ok > 1:
-        half = (row.samples_per_s_high - row.samples_per_s_low) / 2 / row.samples_per_s_global
-        rate.append(f" ±{half:.0%}".replace("±0%", "±<1%"), style="dim")
-    step = numbers.duration(None if row.step_ms_p50 is None else row.step_ms_p50 * 1e6)
-    return rate, step, numbers.share(row.input_wait_share), _efficiency(row)
+        half = f"±{(row.samples_per_s_high - row.samples_per_s_low) / 2 / row.samples_per_s_global * 100:.1f} %"
+    cells = (
+        str(row.ranks),
+        numbers.per_s(row.samples_per_s_global).removesuffix(" samples/s"),
+        half,
+        numbers.duration(None if row.step_ms_p50 is None else row.step_ms_p50 * 1e6),
+        numbers.share(row.input_wait_share),
+    )
+    line = Text("".join(f"{cell:>{size}}" for cell, (_, size) in zip(cells, COLUMNS, strict=True)) + "  ")
+    return line.append_text(_efficiency(row, bar))
 
 
-def _efficiency(row: CellRow) -> Text:
-    """`████████▊   88 % ±3`; the bar ends at 100 %."""
+def _without_numbers(row: CellRow) -> Table:
+    """Status and reason across all columns."""
+    line = Table.grid(padding=(0, 1))
+    line.add_column(width=COLUMNS[0][1], justify="right")
+    line.add_column(overflow="fold")
+    style = "dim" if row.status in ("missing", "interrupted") else "red"
+    line.add_row(str(row.ranks), Text(f"{row.status}: {row.reason}", style=style))
+    return line
+
+
+def _efficiency(row: CellRow, width: int) -> Text:
+    """`████████▊·   88 % ±3`; the bar ends at 100 %."""
     if row.efficiency is None:
-        return Text("n/a: no 1-rank cell", style="dim")
-    text = _bar(row.efficiency)
-    text.append(f" {row.efficiency:4.0%}")
-    if row.efficiency_error and row.ranks > 1:
-        text.append(f" ±{100 * row.efficiency_error:.0f}", style="dim")
+        text = Text("n/a: no 1-rank cell", style="dim")
+    else:
+        text = _bar(row.efficiency, width)
+        text.append(f" {100 * row.efficiency:3.0f} %")
+        if row.efficiency_error and row.ranks > 1:
+            text.append(f" ±{100 * row.efficiency_error:.0f}", style="dim")
     if row.ok < row.launches:
-        text.append(f" ({row.ok} of {row.launches})", style="red")
+        text.append(f" {row.ok}/{row.launches} ok", style="red")
     return text
 
 
-def _bar(share: float) -> Text:
-    eighths = round(min(share, 1.0) * BAR_WIDTH * 8)
+def _bar(share: float, width: int) -> Text:
+    eighths = round(min(share, 1.0) * width * 8)
     full, rest = divmod(eighths, 8)
     bar = "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
-    return Text(bar.ljust(BAR_WIDTH, "·"), style="green" if share >= 0.9 else "yellow" if share >= 0.7 else "red")
+    return Text(bar.ljust(width, "·"), style="green" if share >= 0.9 else "yellow" if share >= 0.7 else "red")
 
 
 def _point(mark: str, text: str, then: str) -> RenderableType:

@@ -1,0 +1,202 @@
+"""The grid, its order, the run directory and what a launch left behind: no process needed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness import sweep
+from harness.bench import COMPRESSIONS, FEEDS, STEPS
+from harness.cell import Choices, grid, indivisible, numbers
+from harness.outcome import Outcome, judge
+from harness.runs import RunDirectory, check_space
+from harness.supervise import Limits
+from profiles.errors import RingscopeError
+from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
+
+CELL = Cell("mlp", 2, 8, steps=3)
+
+
+def test_the_grid_holds_every_combination_once() -> None:
+    choices = Choices(ranks=(1, 2), models=("gru", "mlp"), per_rank_batch=(8, 8, 16), feeds=("prefetch", "device"))
+    cells = grid(choices, gpus=0)
+    assert len(cells) == len(set(cells)) == len({cell.id for cell in cells}) == 16
+
+
+def test_without_a_gpu_the_default_is_small() -> None:
+    cells = grid(Choices(), gpus=0)
+    assert len(cells) <= 8
+    assert {cell.ranks for cell in cells} == {1, 2}
+
+
+@pytest.mark.parametrize(("gpus", "ranks"), [(1, {1}), (4, {1, 2, 4}), (6, {1, 2, 4, 6}), (8, {1, 2, 4, 8})])
+def test_with_gpus_ranks_double_up_to_all_of_them(gpus: int, ranks: set[int]) -> None:
+    assert {cell.ranks for cell in grid(Choices(), gpus=gpus)} == ranks
+
+
+def test_a_cudnn_cell_is_not_compiled_unless_asked() -> None:
+    assert {cell.step for cell in grid(Choices(models=("gru", "lstm")), gpus=2)} == {"fit"}
+
+
+def test_strong_scaling_shares_the_batch_and_refuses_what_does_not_divide() -> None:
+    cells = grid(
+        Choices(ranks=(1, 2, 3), models=("mlp",), feeds=("prefetch",), per_rank_batch=(8,), scaling="strong"), gpus=0
+    )
+    assert [(cell.per_rank_batch, cell.global_batch) for cell in cells] == [(8, 8), (4, 8), (2, 8)]
+    assert [indivisible(cell) is not None for cell in cells] == [False, False, True]
+
+
+def test_launches_are_interleaved_and_the_order_is_always_the_same() -> None:
+    cells = grid(Choices(ranks=(1, 2), per_rank_batch=(8, 16)), gpus=0)
+    tasks = sweep.order(cells, 3)
+    for number in range(3):
+        block = tasks[number * len(cells) : (number + 1) * len(cells)]
+        assert Counter(cell for cell, _ in block) == Counter(cells)
+        assert {launch for _, launch in block} == {number}
+    assert tasks == sweep.order(cells, 3)
+
+
+@pytest.mark.parametrize("text", ["", "1,x", "0", "-1", "1.5"])
+def test_counts_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(RingscopeError, match="--ranks"):
+        numbers(text, "--ranks")
+
+
+@pytest.mark.train
+def test_the_names_that_the_command_line_knows_are_those_of_the_worker() -> None:
+    feeds = pytest.importorskip("harness.feeds")
+    ring = pytest.importorskip("harness.ring")
+    assert set(FEEDS) == set(feeds.FEEDS)
+    assert set(STEPS) == set(ring.STEPS)
+    assert set(COMPRESSIONS) == set(ring.COMPRESSIONS)
+
+
+def test_horovods_stall_shut_down_comes_before_ours_and_after_its_warning() -> None:
+    for stall_s in (1, 2, 10, 180):
+        env = sweep.stall_check(Limits(stall_s=stall_s))
+        warn, end = int(env["HOROVOD_STALL_CHECK_TIME_SECONDS"]), int(env["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"])
+        assert 0 < warn < end
+
+
+# The run directory
+
+
+def record(launch: int = 0, status: str = "interrupted") -> RunRecord:
+    return RunRecord(CELL, launch, status, "", 1, 0, [], "mpirun", {})
+
+
+def directory(path: Path) -> RunDirectory:
+    return RunDirectory.create(path / "out", SweepRecord([CELL], 2, "mpirun"))
+
+
+def write_ranks(folder: Path, count: int) -> None:
+    for k in range(count):
+        write_rank(folder / f"rank{k}.jsonl", RankRecord(k, 2, k, "a", None, 0, 30, 24, [10] * 3, [0] * 3))
+
+
+def test_a_launch_cut_short_is_missing_and_what_it_left_is_kept(tmp_path: Path) -> None:
+    runs = directory(tmp_path)
+    folder = runs.begin(record())
+    (folder / "rank0.log").write_text("half a story")
+    assert sweep.missing(runs) == [(CELL, 0), (CELL, 1)]
+    runs.begin(record())
+    assert [path.read_text() for path in runs.path.rglob("rank0.log")] == ["half a story"]
+
+
+def test_a_launch_whose_ranks_have_all_written_is_not_repeated(tmp_path: Path) -> None:
+    runs = directory(tmp_path)
+    write_ranks(runs.begin(record()), 2)
+    assert sweep.missing(runs) == [(CELL, 1)]
+    assert json.loads((runs.launch_dir(CELL, 0) / "record.json").read_text())["status"] == "ok"
+
+
+def test_a_launch_with_one_rank_missing_is_repeated(tmp_path: Path) -> None:
+    runs = directory(tmp_path)
+    write_ranks(runs.begin(record()), 1)
+    assert (CELL, 0) in sweep.missing(runs)
+
+
+def test_a_failed_launch_is_repeated_only_when_asked(tmp_path: Path) -> None:
+    runs = directory(tmp_path)
+    runs.begin(record())
+    runs.finish(record(), "failed", "for a test")
+    assert sweep.missing(runs) == [(CELL, 1)]
+    assert sweep.missing(runs, retry_failed=True) == [(CELL, 0), (CELL, 1)]
+
+
+def test_a_new_sweep_does_not_write_over_an_old_one(tmp_path: Path) -> None:
+    directory(tmp_path)
+    with pytest.raises(RingscopeError, match="--resume"):
+        directory(tmp_path)
+
+
+def test_a_resumed_sweep_can_grow(tmp_path: Path) -> None:
+    old = directory(tmp_path)
+    old._lock.close()
+    more = replace(CELL, ranks=1)
+    grown = RunDirectory.resume(old.path, [CELL, more], launches=3)
+    assert (grown.sweep.cells, grown.sweep.launches) == ([CELL, more], 3)
+    assert len(sweep.missing(grown)) == 6
+
+
+def test_a_full_disk_is_said_before_anything_is_begun(tmp_path: Path) -> None:
+    with pytest.raises(RingscopeError, match="--resume"):
+        check_space(tmp_path, need_bytes=10**18)
+
+
+# What became of a launch
+
+
+def end(code: int | None = None, signal: int | None = None, oom_kills: int = 0) -> str:
+    return json.dumps({"exit_code": code, "signal": signal, "oom_kills": oom_kills, "max_rss_bytes": 3 * 10**9})
+
+
+def outcome(path: Path, *, code: int = 1, stopped: Outcome | None = None, remote: bool = False) -> Outcome:
+    return judge(path, processes=2, exit_code=code, stopped=stopped, remote=remote)
+
+
+def test_a_rank_that_the_kernel_killed_for_memory_is_out_of_memory(tmp_path: Path) -> None:
+    (tmp_path / "rank1.end.json").write_text(end(signal=9, oom_kills=1))
+    (tmp_path / "rank0.error.json").write_text('{"status": "failed", "reason": "HorovodInternalError: shut down"}')
+    found = outcome(tmp_path)
+    assert found == Outcome("oom", "rank 1 was killed by the kernel for memory at 3.0 GB")
+
+
+def test_the_fault_wins_over_the_peers_that_tell_of_it(tmp_path: Path) -> None:
+    (tmp_path / "rank0.error.json").write_text('{"status": "failed", "reason": "HorovodInternalError: shut down"}')
+    (tmp_path / "rank1.error.json").write_text('{"status": "failed", "reason": "KeyError: 7"}')
+    assert outcome(tmp_path) == Outcome("failed", "rank 1: KeyError: 7")
+
+
+def test_a_host_that_cannot_be_reached_is_unreachable(tmp_path: Path) -> None:
+    said = "ssh: connect to host b port 22: No route to host"
+    (tmp_path / "launcher.log").write_text(f"...\n{said}\n")
+    assert outcome(tmp_path, remote=True) == Outcome("unreachable", said)
+
+
+def test_a_connection_refused_between_local_ranks_is_no_unreachable_host(tmp_path: Path) -> None:
+    (tmp_path / "launcher.log").write_text("Connection refused\n")
+    assert outcome(tmp_path).status == "failed"
+
+
+def test_what_a_cell_cannot_do_is_unsupported(tmp_path: Path) -> None:
+    (tmp_path / "rank0.error.json").write_text('{"status": "unsupported", "reason": "XLA cannot compile it"}')
+    assert outcome(tmp_path) == Outcome("unsupported", "XLA cannot compile it")
+
+
+def test_a_code_of_0_without_all_records_is_a_failure(tmp_path: Path) -> None:
+    write_ranks(tmp_path, 1)
+    assert outcome(tmp_path, code=0).status == "failed"
+    write_ranks(tmp_path, 2)
+    assert outcome(tmp_path, code=0) == Outcome("ok")
+
+
+def test_half_a_record_is_a_failure(tmp_path: Path) -> None:
+    write_ranks(tmp_path, 2)
+    whole = (tmp_path / "rank1.jsonl").read_text()
+    (tmp_path / "rank1.jsonl").write_text(whole[: len(whole) // 2])
+    assert outcome(tmp_path, code=0).status == "failed"

@@ -1,0 +1,204 @@
+"""Throughput, efficiency and its error on hand-made launches whose answers are worked out by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from profiles.records import Cell, RankRecord, Run, RunRecord, SweepRecord
+from profiles.scaling import CellRow, LaunchRow, Scaling, measure, samples_per_s
+from profiles.views import sweep as view
+
+MS = 1_000_000
+ONE = Cell("resnet50", 1, 64)
+
+
+def rank(number: int, *, start_ms: float = 0, end_ms: float, samples: int = 640, **more: Any) -> RankRecord:
+    """Ten equal steps, a tenth of each spent waiting."""
+    start_ns, end_ns = int(start_ms * MS), int(end_ms * MS)
+    step_ns = (end_ns - start_ns) // 10
+    facts: dict[str, Any] = {"size": 2, "local_rank": number, "host": "a", "device": f"GPU-{number}"} | more
+    return RankRecord(
+        rank=number,
+        window_start_ns=start_ns,
+        window_end_ns=end_ns,
+        samples=samples,
+        step_ns=[step_ns] * 10,
+        input_wait_ns=[step_ns // 10] * 10,
+        **facts,
+    )
+
+
+def run(cell: Cell, launch: int, ranks: Sequence[RankRecord], *, status: str = "ok", **more: Any) -> Run:
+    facts: dict[str, Any] = {"reason": "", "machine": {"host": "a", "gpus": [{}]}} | more
+    record = RunRecord(
+        cell, launch, status, started_utc_ns=launch, finished_utc_ns=0, command=[], launcher="x", **facts
+    )
+    return Run(record, list(ranks), Path("x"))
+
+
+def sweep_of(cells: dict[Cell, Sequence[float]]) -> Scaling:
+    """A sweep in which each cell's launches took so many ms for ten steps."""
+    runs = [
+        run(cell, launch, [rank(k, end_ms=ms) for k in range(cell.ranks)])
+        for cell, took in cells.items()
+        for launch, ms in enumerate(took)
+    ]
+    return measure(SweepRecord(list(cells), max(map(len, cells.values())), "x"), runs)
+
+
+def row(scaling: Scaling, cell: Cell) -> CellRow:
+    return next(row for row in scaling.cells if row.cell == cell.id)
+
+
+def test_throughput_is_all_samples_over_first_start_to_last_end() -> None:
+    ranks = [rank(0, start_ms=0, end_ms=1000), rank(1, start_ms=250, end_ms=1600)]
+    assert samples_per_s(ranks) == pytest.approx(1280 / 1.6)
+
+
+def test_a_hosts_clock_offset_is_taken_off_its_times() -> None:
+    # b's clock is 500 ms ahead: what it calls 500..1500 is 0..1000.
+    ranks = [rank(0, end_ms=1000), rank(1, start_ms=500, end_ms=1500, host="b", clock_offset_ns=500 * MS)]
+    assert samples_per_s(ranks) == pytest.approx(1280 / 1.0)
+    scaling = measure(SweepRecord([replace(ONE, ranks=2)], 1, "x"), [run(replace(ONE, ranks=2), 0, ranks)])
+    assert "clock-offset" in {doubt.code for doubt in scaling.doubts}
+    assert scaling.launches[0].clock_offset_ms_max == 500
+
+
+@pytest.mark.parametrize(("offset_us", "doubted"), [(999, False), (1001, True)])
+def test_an_offset_is_doubted_above_a_thousandth_of_the_window(offset_us: int, doubted: bool) -> None:
+    two = replace(ONE, ranks=2)
+    shift_ms = offset_us / 1000
+    behind = rank(1, start_ms=shift_ms, end_ms=1000 + shift_ms, host="b", clock_offset_ns=offset_us * 1000)
+    ranks = [rank(0, end_ms=1000), behind]
+    found = measure(SweepRecord([two], 1, "x"), [run(two, 0, ranks)]).doubts
+    assert ("clock-offset" in {doubt.code for doubt in found}) == doubted
+
+
+def test_weak_efficiency_is_throughput_over_n_times_one_rank() -> None:
+    two = replace(ONE, ranks=2)
+    scaling = sweep_of({ONE: [1000, 1000, 1000], two: [1250, 1250, 1250]})
+    assert row(scaling, two).efficiency == pytest.approx(0.8)
+    assert row(scaling, two).speedup == pytest.approx(1.6)
+    assert row(scaling, ONE).efficiency == 1.0
+
+
+def test_strong_scaling_compares_equal_batches_over_all_ranks() -> None:
+    one = Cell("gru", 1, 128, global_batch=128)
+    two = Cell("gru", 2, 64, global_batch=128)
+    other = Cell("gru", 1, 64)
+    ranks = [rank(k, end_ms=600, samples=320) for k in range(2)]
+    runs = [run(one, 0, [rank(0, end_ms=1000)]), run(two, 0, ranks), run(other, 0, [rank(0, end_ms=1)])]
+    scaling = measure(SweepRecord([one, two, other], 1, "x"), runs)
+    assert row(scaling, two).speedup == pytest.approx(1000 / 600)
+    assert row(scaling, two).efficiency == pytest.approx(1000 / 600 / 2)
+
+
+def test_efficiency_is_unknown_without_the_one_rank_cell() -> None:
+    two = replace(ONE, ranks=2)
+    found = row(sweep_of({two: [1000] * 3, replace(ONE, feed="device"): [1000] * 3}), two)
+    assert (found.efficiency, found.speedup, found.efficiency_error) == (None, None, None)
+
+
+def test_errors_of_both_cells_are_carried_into_efficiency() -> None:
+    two = replace(ONE, ranks=2)
+    found = row(sweep_of({ONE: [1000, 1010, 990], two: [1200, 1260, 1140]}), two)
+    # Medians 640 and 1280 / 1.2; deviations from the median: by hand, from the launches' throughputs.
+    x1 = [640 / (ms / 1000) for ms in (1000, 1010, 990)]
+    x2 = [1280 / (ms / 1000) for ms in (1200, 1260, 1140)]
+    sigma1 = 1.4826 * sorted(abs(x - x1[0]) for x in x1)[1]
+    sigma2 = 1.4826 * sorted(abs(x - x2[0]) for x in x2)[1]
+    efficiency = x2[0] / x1[0] / 2
+    assert found.efficiency == pytest.approx(efficiency)
+    assert found.efficiency_error == pytest.approx(efficiency * math.hypot(sigma1 / x1[0], sigma2 / x2[0]))
+    assert found.efficiency_low == pytest.approx(min(x2) / max(x1) / 2)
+    assert found.efficiency_high == pytest.approx(max(x2) / min(x1) / 2)
+    assert found.efficiency_coverage == pytest.approx(0.5)  # 3 launches cover 75 % each
+
+
+def test_a_failed_launch_is_a_row_and_not_a_number() -> None:
+    runs = [run(ONE, 0, [rank(0, end_ms=1000)]), run(ONE, 1, [], status="oom", reason="rank 0: no memory")]
+    scaling = measure(SweepRecord([ONE], 2, "x"), runs)
+    assert [line.status for line in scaling.launches] == ["ok", "oom"]
+    assert scaling.launches[1].samples_per_s_global is None
+    found = row(scaling, ONE)
+    assert (found.ok, found.status, found.reason) == (1, "oom", "rank 0: no memory")
+    assert found.samples_per_s_global == pytest.approx(640)
+
+
+def test_launches_under_a_profiler_are_kept_apart() -> None:
+    runs = [run(ONE, 0, [rank(0, end_ms=1000)]), run(ONE, 1, [rank(0, end_ms=5000)], profiled="nsys")]
+    scaling = measure(SweepRecord([ONE], 1, "x"), runs)
+    assert len(scaling.launches) == 2
+    assert row(scaling, ONE).samples_per_s_global == pytest.approx(640)
+
+
+def test_more_than_100_percent_is_a_doubt() -> None:
+    two = replace(ONE, ranks=2)
+    found = sweep_of({ONE: [1000, 1001, 1002], two: [900, 901, 902]})
+    assert "over-100-percent" in {doubt.code for doubt in found.doubts}
+
+
+def test_unlike_machines_and_few_launches_are_doubts() -> None:
+    runs = [
+        run(ONE, 0, [rank(0, end_ms=1000)], machine={"host": "a"}),
+        run(ONE, 1, [rank(0, end_ms=1000)], machine={"host": "b"}),
+    ]
+    found = {doubt.code for doubt in measure(SweepRecord([ONE], 2, "x"), runs).doubts}
+    assert {"unlike-machines", "low-replication"} <= found
+
+
+def test_a_faster_feed_that_was_measured_is_named_first() -> None:
+    cells = {replace(ONE, ranks=n, feed=feed): (1000, 1010, 990) for n in (1, 2) for feed in ("prefetch", "device")}
+    cells[replace(ONE, ranks=2, feed="prefetch")] = (1500, 1510, 1490)
+    looks = sweep_of(cells).looks
+    assert looks[0].code == "better-feed"
+    assert "1.50 x" in looks[0].text and "--feeds device" in looks[0].next
+
+
+def test_a_difference_inside_the_noise_is_not_named() -> None:
+    fast, slow = replace(ONE, feed="device"), ONE
+    assert sweep_of({slow: (1000, 1200, 800), fast: (950, 1100, 800)}).looks == [] or all(
+        look.code != "better-feed" for look in sweep_of({slow: (1000, 1200, 800), fast: (950, 1100, 800)}).looks
+    )
+
+
+def test_the_tables_have_the_promised_columns_first_and_read_back() -> None:
+    scaling = sweep_of({ONE: [1000, 1001, 1002]})
+    text = view.csv_text(scaling.launches, LaunchRow)
+    promised = (
+        "model,ranks,per_rank_batch,feed,step,precision,strategy,launch,status,reason,samples_per_s_global,"
+        "step_ms_p50,input_wait_share"
+    )
+    assert text.startswith(promised)
+    read = list(csv.DictReader(io.StringIO(text)))
+    assert [float(line["samples_per_s_global"]) for line in read] == [
+        line.samples_per_s_global for line in scaling.launches
+    ]
+    assert float(read[0]["step_ms_p50"]) == 100.0
+    assert float(read[0]["input_wait_share"]) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_report_fits_the_terminal(width: int) -> None:
+    cells: dict[Cell, Sequence[float]] = {
+        Cell(model, ranks, 256, feed=feed, step=step, precision="mixed_bfloat16"): (1000, 1010, 990)
+        for model, ranks, feed, step in itertools.product(
+            ("resnet50", "lstm_generic"), (1, 2, 4, 16), ("prefetch", "device"), ("fit", "compiled")
+        )
+    }
+    out = io.StringIO()
+    view.show(sweep_of(cells), "runs/20261121-101500-a-host-with-a-long-name", Console(file=out, width=width))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    bars = [line for line in lines if "█" in line]
+    assert len(bars) == 32 and all("%" in line.split("█")[-1] for line in bars)
