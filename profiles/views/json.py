@@ -1,0 +1,90 @@
+"""Measures as JSON and back: the contract of `ringscope timeline --json` (docs/measures.md), exact both ways."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from ..errors import RingscopeError
+from ..measures import SCHEMA, Measures
+
+# Nanoseconds of an epoch exceed 2**53, which many JSON readers take for the largest integer: written as text.
+_AS_TEXT = ("origin_ns", "origin_utc_ns")
+
+
+def to_json(measures: Measures, *, per_step: bool = True) -> dict[str, Any]:
+    """What `json.dumps` takes. Without `per_step` the rows of the steps are left out; then it is no inverse."""
+    found = _plain(measures)
+    if not per_step:
+        for gpu in found["gpus"]:
+            gpu["steps"]["rows"] = []
+    return {"schema": found.pop("schema"), **found}
+
+
+def from_json(data: Any) -> Measures:
+    """The measures again. Keys it does not know are left aside. Raises RingscopeError for what is not measures."""
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        found = data.get("schema") if isinstance(data, dict) else None
+        raise RingscopeError(f"not measures of schema {SCHEMA} (found {found!r}): measure the recording again")
+    try:
+        made: Measures = _made(Measures, data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RingscopeError(
+            f"damaged measures: {type(error).__name__}: {error}; measure the recording again"
+        ) from error
+    return made
+
+
+def dumps(measures: Measures, *, per_step: bool = True) -> str:
+    """The text of the file: readable, ending in a newline, without NaN."""
+    return json.dumps(to_json(measures, per_step=per_step), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def load(path: Path) -> Measures:
+    """Measures from a file. Raises RingscopeError where it holds none."""
+    try:
+        return from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RingscopeError(f"{path}: cannot be read as measures ({error}); measure the recording again") from error
+    except RingscopeError as error:
+        raise RingscopeError(f"{path}: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            one.name: _text(getattr(value, one.name)) if one.name in _AS_TEXT else _plain(getattr(value, one.name))
+            for one in fields(value)
+        }
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _made(kind: Any, value: Any) -> Any:
+    """`value` as the annotated type: dataclasses from objects, tuples from lists, integers from their text."""
+    origin = get_origin(kind)
+    if origin in (UnionType, Union):
+        if value is None:
+            return None
+        kinds = [inner for inner in get_args(kind) if inner is not type(None)]
+        return _made(kinds[0], value) if len(kinds) == 1 else value
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = get_type_hints(kind)
+        return kind(**{one.name: _made(hints[one.name], value[one.name]) for one in fields(kind) if one.name in value})
+    if origin is list:
+        return [_made(get_args(kind)[0], inner) for inner in value]
+    if origin is tuple:
+        return tuple(_made(get_args(kind)[0], inner) for inner in value)
+    if origin is dict:
+        return {key: _made(get_args(kind)[1], inner) for key, inner in value.items()}
+    return int(value) if kind is int and isinstance(value, str) else value

@@ -1,0 +1,292 @@
+"""Measures on a terminal: a bar of owners per GPU, then the numbers with one column per GPU, then what to doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..measures import CLASSES, OWNERS, Gaps, GpuMeasures, Measures, StepRow
+from ..timeline import Doubt
+from . import numbers
+from .palette import OWNERS as LOOKS
+
+Cell = Callable[[GpuMeasures], str]
+COLUMN_WIDTH, NAMES_WIDTH = 24, 30
+# Idle owners are drawn lighter than busy ones, so that the bar can be read without colour.
+_BUSY, _IDLE = "█", "░"
+_COPIES = {"h2d": "host to device", "d2h": "device to host", "p2p": "peer to peer", "d2d": "on the device"}
+
+
+def show(measures: Measures, console: Console, *, per_step: bool = False) -> None:
+    """Print one page."""
+    console.print(page(measures, width=console.width, per_step=per_step))
+
+
+def page(measures: Measures, *, width: int = 100, per_step: bool = False) -> Group:
+    """The page as one renderable of at most `width` columns."""
+    parts: list[RenderableType] = [_recordings(measures), Text()]
+    for number, gpu in enumerate(measures.gpus):
+        parts += [_title(number, gpu), _bar(gpu, width - 2), _legend(gpu), Text()]
+    at_once = max(1, (width - NAMES_WIDTH) // COLUMN_WIDTH)
+    for first in range(0, len(measures.gpus), at_once):
+        parts.append(_numbers(measures.gpus[first : first + at_once], first))
+    for number, gpu in enumerate(measures.gpus):
+        if gpu.host_while_idle:
+            parts.append(_host(number, gpu))
+        if per_step and gpu.steps.rows:
+            parts.append(_steps(number, gpu))
+    parts += list(_findings(measures)) + list(_doubts(measures.doubts))
+    return Group(*parts)
+
+
+def _recordings(measures: Measures) -> Text:
+    lines = [
+        f"{recording.path}  ({recording.tool}{' ' + recording.tool_version if recording.tool_version else ''}"
+        f"{f', rank {recording.rank} by {recording.rank_source}' if recording.rank is not None else ''})"
+        for recording in measures.recordings
+    ]
+    return Text("\n".join(lines), style="dim")
+
+
+def _name(number: int, gpu: GpuMeasures) -> str:
+    return f"GPU {number}" + (f", rank {gpu.rank}" if gpu.rank is not None else "")
+
+
+def _title(number: int, gpu: GpuMeasures) -> Text:
+    text = Text(_name(number, gpu), style="bold")
+    place = ", ".join(part for part in (gpu.name, f"device {gpu.device}", gpu.bus_id) if part)
+    text.append(f"  {place}  {numbers.duration(gpu.span_ns)} of {gpu.window}", style="dim")
+    return text
+
+
+def _present(gpu: GpuMeasures) -> list[str]:
+    return [owner for owner in OWNERS if gpu.ledger_ns[owner]]
+
+
+def _bar(gpu: GpuMeasures, width: int) -> Text:
+    """One cell per share of the window; what is there but too little for a cell gets none."""
+    text = Text(" ")
+    reach = done = 0
+    for owner in _present(gpu):
+        reach += gpu.ledger_ns[owner] or 0
+        cells = round(reach * width / gpu.span_ns) - done
+        done += cells
+        text.append((_IDLE if owner.startswith("idle") else _BUSY) * cells, style=LOOKS[owner].colour)
+    return text
+
+
+def _legend(gpu: GpuMeasures) -> Padding:
+    text = Text()
+    for owner in sorted(_present(gpu), key=lambda owner: -(gpu.ledger_ns[owner] or 0)):
+        mark = _IDLE if owner.startswith("idle") else _BUSY
+        text.append(f"{mark}\N{NO-BREAK SPACE}", style=LOOKS[owner].colour)
+        entry = f"{LOOKS[owner].label} {numbers.share_of(gpu.ledger_ns[owner], gpu.span_ns)}"
+        text.append(entry.replace(" ", "\N{NO-BREAK SPACE}") + "   ")
+    return Padding(text, (0, 1))
+
+
+def _numbers(gpus: list[GpuMeasures], first: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("")
+    for number, gpu in enumerate(gpus, start=first):
+        table.add_column(_name(number, gpu), justify="right")
+    for title, rows in _sections():
+        table.add_row(Text(title, style="bold"))
+        for name, cell in rows:
+            values = [cell(gpu) for gpu in gpus]
+            if any(values):
+                table.add_row(f"  {name}", *values)
+    return table
+
+
+def _sections() -> Iterator[tuple[str, list[tuple[str, Cell]]]]:
+    yield "who had the GPU (sums to the window)", [(LOOKS[owner].label, _owned(owner)) for owner in OWNERS]
+    yield "busy, hidden or not", [(LOOKS[name].label, _busy(name)) for name in CLASSES]
+    yield "steps", _step_rows()
+    yield "copies", [(title, _copied(name)) for name, title in _COPIES.items()]
+    yield "input copies", _input_rows()
+    yield "kernels", _kernel_rows()
+    yield "collectives", _collective_rows()
+
+
+def _owned(owner: str) -> Cell:
+    def cell(gpu: GpuMeasures) -> str:
+        ns = gpu.ledger_ns[owner]
+        if ns == 0:
+            return ""
+        return f"{numbers.duration(ns)}  {numbers.share_of(ns, gpu.span_ns):>7}" if ns is not None else numbers.UNKNOWN
+
+    return cell
+
+
+def _busy(name: str) -> Cell:
+    def cell(gpu: GpuMeasures) -> str:
+        ns, exposed = gpu.busy_ns[name], gpu.ledger_ns[name]
+        if ns is None or exposed is None:
+            return numbers.UNKNOWN
+        return f"{numbers.duration(ns)}, {numbers.share_of(ns - exposed, ns)} hidden" if ns else ""
+
+    return cell
+
+
+def _step_rows() -> list[tuple[str, Cell]]:
+    def measured(gpu: GpuMeasures) -> str:
+        steps = gpu.steps
+        if steps.source is None:
+            return numbers.unknown("none found")
+        left_out = [(steps.warm_up, "warm-up"), (steps.partial, "partial"), (steps.breaks, "breaks")]
+        beside = "".join(f", {count} {what}" for count, what in left_out if count)
+        return f"{steps.count} by {steps.source}{beside}"
+
+    def period(gpu: GpuMeasures) -> str:
+        found = gpu.steps.period_ns
+        return f"{numbers.duration(found.p50)} / {numbers.duration(found.p95)}" if found else numbers.UNKNOWN
+
+    return [
+        ("measured", measured),
+        ("period p50 / p95", period),
+        ("batch gap p50 / p95", lambda gpu: _gap(gpu.batch_gaps)),
+        ("feed gap p50 / p95", lambda gpu: _gap(gpu.feed_gaps)),
+        ("input stall", lambda gpu: numbers.share(gpu.input_stall_share)),
+    ]
+
+
+def _gap(gaps: Gaps | None) -> str:
+    return f"{numbers.duration(gaps.p50_ns)} / {numbers.duration(gaps.p95_ns)}" if gaps else numbers.UNKNOWN
+
+
+def _copied(name: str) -> Cell:
+    def cell(gpu: GpuMeasures) -> str:
+        found = gpu.copies[name]
+        if not found.count:
+            return ""
+        pageable = f", {numbers.share(found.pageable_share)} pageable" if found.pageable_share is not None else ""
+        return f"{numbers.size(found.bytes)}, {numbers.gb_per_s(found.gb_per_s)}{pageable}"
+
+    return cell
+
+
+def _input_rows() -> list[tuple[str, Cell]]:
+    def read(key: str) -> Cell:
+        return lambda gpu: "" if gpu.input_copies is None else numbers.duration(gpu.input_copies.get(key))
+
+    def overlap(gpu: GpuMeasures) -> str:
+        found = gpu.input_copies
+        if found is None:
+            return numbers.unknown("no steps")
+        return f"{found.get('count')}, {numbers.share(found.get('overlap'))}"
+
+    return [
+        ("count, hidden", overlap),
+        ("exposed, this step's batch", read("exposed_this_step_ns")),
+        ("exposed, a later step's", read("exposed_later_step_ns")),
+    ]
+
+
+def _kernel_rows() -> list[tuple[str, Cell]]:
+    def latency(gpu: GpuMeasures) -> str:
+        found = gpu.kernels.launch_latency_ns
+        return f"{numbers.duration(found['p50'])} / {numbers.duration(found['p95'])}" if found else numbers.UNKNOWN
+
+    def groups(gpu: GpuMeasures) -> str:
+        largest = max(gpu.kernels.groups.items(), key=lambda item: item[1]["total_ns"], default=None)
+        return f"{largest[0]}, {numbers.duration(largest[1]['total_ns'])}" if largest and gpu.kernels.count else ""
+
+    def graphs(gpu: GpuMeasures) -> str:
+        return numbers.count(gpu.kernels.graph_launches) if gpu.kernels.graph_launches else ""
+
+    def runs(gpu: GpuMeasures) -> str:
+        found = gpu.kernels.short_elementwise_runs
+        kernels = found.get("kernels")
+        return f"{numbers.count(kernels)} in {numbers.count(found.get('runs'))} runs" if kernels else ""
+
+    return [
+        ("count", lambda gpu: numbers.count(gpu.kernels.count)),
+        ("a step", lambda gpu: numbers.count(gpu.kernels.per_step)),
+        ("CUDA graph launches", graphs),
+        ("median, share under 5 µs", _kernel_times),
+        ("launch latency p50 / p95", latency),
+        ("most time in", groups),
+        ("short element-wise ones", runs),
+    ]
+
+
+def _kernel_times(gpu: GpuMeasures) -> str:
+    return f"{numbers.duration(gpu.kernels.median_ns)}, {numbers.share(gpu.kernels.share_under_5us)}"
+
+
+def _collective_rows() -> list[tuple[str, Cell]]:
+    def skew(gpu: GpuMeasures) -> str:
+        found = gpu.collectives.skew_ns
+        return f"{numbers.duration(found['p50'])} / {numbers.duration(found['max'])}" if found else ""
+
+    def apart(gpu: GpuMeasures) -> str:
+        found = gpu.collectives
+        if found.waiting_ns is None:
+            return ""
+        return f"{numbers.duration(found.waiting_ns)} / {numbers.duration(found.transfer_ns)}"
+
+    def last(gpu: GpuMeasures) -> str:
+        share = gpu.collectives.arrived_last_share
+        return numbers.share(share) if share is not None else ""
+
+    def bandwidth(gpu: GpuMeasures) -> str:
+        rate = gpu.collectives.bus_gb_per_s
+        return numbers.gb_per_s(rate) if rate is not None else ""
+
+    return [
+        ("count", lambda gpu: numbers.count(gpu.collectives.count)),
+        ("skew p50 / max", skew),
+        ("waiting / transfer", apart),
+        ("bus bandwidth", bandwidth),
+        ("arrived last", last),
+    ]
+
+
+def _host(number: int, gpu: GpuMeasures) -> Group:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    for entry in gpu.host_while_idle[:5]:
+        name = str(entry["name"])
+        table.add_row(f"  {name[:60]}", numbers.duration(entry["ns"]), numbers.share(entry["share"]))
+    title = f"{_name(number, gpu)}: what the host did in the idle time (calls overlap, so these do not add up)"
+    return Group(Text(), Text(title, style="bold"), table)
+
+
+def _steps(number: int, gpu: GpuMeasures) -> Group:
+    owners = [owner for owner in OWNERS if any(row.ledger_ns[owner] for row in gpu.steps.rows)]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("step", "period", "kernels", "batch gap", *(LOOKS[owner].label for owner in owners)):
+        table.add_column(title, justify="right")
+    for row in gpu.steps.rows:
+        table.add_row(*_step_cells(row), *(numbers.duration(row.ledger_ns[owner]) for owner in owners))
+    return Group(Text(), Text(f"{_name(number, gpu)}: each step", style="bold"), table)
+
+
+def _step_cells(row: StepRow) -> tuple[str, str, str, str]:
+    period = numbers.duration(row.end_ns - row.start_ns)
+    return str(row.step), period, numbers.count(row.kernels), numbers.duration(row.batch_gap_ns)
+
+
+def _findings(measures: Measures) -> Iterator[RenderableType]:
+    if not measures.findings:
+        return
+    yield Text("\nwhat to change", style="bold")
+    for finding in measures.findings:
+        whose = "" if finding.gpu is None else f"{_name(finding.gpu, measures.gpus[finding.gpu])}: "
+        worth = f" (at most {numbers.gain(finding.at_most_gain)})" if finding.at_most_gain is not None else ""
+        yield Padding(Text(f"• {whose}{finding.text}{worth}\n  {finding.change}"), (0, 0, 0, 2))
+
+
+def _doubts(doubts: list[Doubt]) -> Iterator[RenderableType]:
+    if not doubts:
+        return
+    yield Text("\nwhat to doubt", style="bold")
+    for doubt in doubts:
+        text = Text("• ")
+        text.append(doubt.code, style="italic")
+        text.append(f": {doubt.text}\n  → {doubt.next}")
+        yield Padding(text, (0, 0, 0, 2))
