@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import copies, doubts, intervals, kernels, ledger, verdicts
-from . import steps as step_finder
 from .account import Account, account, exposed_inputs
 from .host import host_while_idle
 from .intervals import Intervals
@@ -26,7 +25,7 @@ from .measures import (
     Steps,
 )
 from .operations import COLLECTIVE, Gpu, gather
-from .steps import FoundSteps
+from .steps import FoundSteps, find, same_steps
 from .timeline import Doubt, Timeline
 from .verdicts import Context
 
@@ -47,8 +46,7 @@ def analyse(timelines: Sequence[Timeline], *, window: str | None = None, context
     """
     shift_ns = [0] * len(timelines)
     gpus = gather(timelines, shift_ns)
-    find = getattr(step_finder, "find", lambda *_: FoundSteps(refused="steps are not looked for yet"))
-    found = [find(gpu, timelines, shift_ns) for gpu in gpus]
+    found = same_steps([find(gpu, timelines, shift_ns) for gpu in gpus])
     measured, analysed, raised = [], [], [doubt for timeline in timelines for doubt in timeline.doubts]
     for number, (gpu, steps) in enumerate(zip(gpus, found, strict=True)):
         span_of = _window(gpu, steps, window)
@@ -60,6 +58,7 @@ def analyse(timelines: Sequence[Timeline], *, window: str | None = None, context
         recordings=[timeline.recording for timeline in timelines], gpus=measured, doubts=doubts.merged(raised)
     )
     measures.findings = verdicts.find(measures, context)
+    measures.findings = verdicts.find(measures)
     return Analysis(measures, tuple(analysed), tuple(shift_ns))
 
 

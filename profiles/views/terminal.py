@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -80,13 +81,12 @@ def _bar(gpu: GpuMeasures, width: int) -> Text:
 
 
 def _legend(gpu: GpuMeasures) -> Padding:
-    text = Text()
+    entries = []
     for owner in sorted(_present(gpu), key=lambda owner: -(gpu.ledger_ns[owner] or 0)):
-        mark = _IDLE if owner.startswith("idle") else _BUSY
-        text.append(f"{mark}\N{NO-BREAK SPACE}", style=LOOKS[owner].colour)
-        entry = f"{LOOKS[owner].label} {numbers.share_of(gpu.ledger_ns[owner], gpu.span_ns)}"
-        text.append(entry.replace(" ", "\N{NO-BREAK SPACE}") + "   ")
-    return Padding(text, (0, 1))
+        text = Text(_IDLE if owner.startswith("idle") else _BUSY, style=LOOKS[owner].colour)
+        text.append(f" {LOOKS[owner].label} {numbers.share_of(gpu.ledger_ns[owner], gpu.span_ns)}", style="default")
+        entries.append(text)
+    return Padding(Columns(entries, padding=(0, 2)), (0, 1))
 
 
 def _numbers(gpus: list[GpuMeasures], first: int) -> Table:
