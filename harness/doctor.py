@@ -87,12 +87,12 @@ def _gpus(machine: dict[str, Any]) -> Iterator[Check]:
             f"{gpu['name']}, {gpu['memory_bytes'] / 1e9:.0f} GB, compute {gpu['compute_capability']}, {gpu['bus_id']}, "
             f"PCIe {gpu['pcie_generation']} x{gpu['pcie_width']}, {gpu['nvlinks']} NVLinks"
         )
-        remedy = None
+        fault = None
         if gpu["processes"]:
-            remedy = f"{gpu['processes']} process(es) use it already: end them, or their work is in your numbers"
+            fault = f"{gpu['processes']} process(es) use it already: end them, or their work is in your numbers"
         elif _less(gpu["pcie_width"], gpu["pcie_width_max"]):
-            remedy = f"the slot gives x{gpu['pcie_width']} of x{gpu['pcie_width_max']}: reseat it or take another slot"
-        yield Check(f"gpu {gpu['index']}", WARNING if remedy else OK, text, remedy, gpu)
+            fault = f"the slot gives x{gpu['pcie_width']} of x{gpu['pcie_width_max']}: reseat it or take another slot"
+        yield Check(f"gpu {gpu['index']}", WARNING if fault else OK, text, fault, gpu)
     if machine["topology"] and len(machine["gpus"]) > 1:
         yield _topology(machine["topology"])
 

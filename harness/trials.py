@@ -8,12 +8,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import launch
+from profiles.errors import RingscopeError
+from profiles.records import Cell
+
+from . import equality, launch
 from .doctor import FAILURE, OK, UNKNOWN, WARNING, Check, visible
+from .equality import TOLERANCE, Equality
+from .lifeline import Lifeline
 
 RUN_LIMIT_S = 240
 # Below this share of what pinned memory gives, pageable memory is what holds the input back.
@@ -35,7 +40,8 @@ def plan(machine: dict[str, Any], *, ranks: int | None, launcher: str) -> list[T
     count = ranks or gpus or 2
     return [
         Trial("copies", 3.0 * gpus, lambda: copies(machine)),
-        Trial("all-reduce", 15, lambda: [allreduce(machine, ranks=count, launcher=launcher)]),
+        Trial("all-reduce", 10, lambda: [allreduce(machine, ranks=count, launcher=launcher)]),
+        Trial("training", 25, lambda: [training(machine, ranks=count, launcher=launcher)]),
     ]
 
 
@@ -99,9 +105,71 @@ def _cannot_launch(machine: dict[str, Any], ranks: int) -> str | None:
     return None
 
 
+def training(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
+    """Do the ranks train to the weights of one rank on their joined batches, in both step modes?
+
+    Without a GPU for each rank they train on the CPU: what is tried is that gradients are exchanged at all.
+    """
+    if machine["libraries"]["horovod"] is None or machine["libraries"]["tensorflow"] is None:
+        return Check("training", UNKNOWN, "no Horovod or no TensorFlow")
+    ranks = max(2, ranks)
+    environ = dict(os.environ)
+    where = f"{ranks} ranks"
+    if ranks > visible(len(machine["gpus"])):
+        environ["CUDA_VISIBLE_DEVICES"] = ""
+        where += " on the CPU"
+    cell = Cell("mlp", ranks=ranks, per_rank_batch=16, steps=10, warmup=0)
+    with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as folder, Lifeline() as lifeline:
+
+        def start(ranks: int) -> list[str]:
+            """The launcher's words, up to the rank's own command."""
+            job = launch.command([], ranks=ranks, launcher=launcher, environ=environ, lifeline=lifeline.address)
+            return launch.keeper(job.argv, lifeline=lifeline.address)
+
+        try:
+            found = equality.check(
+                [cell, replace(cell, step="compiled")],
+                start,
+                Path(folder),
+                env=launch.command([], ranks=ranks, launcher=launcher, environ=environ).env,
+                timeout_s=RUN_LIMIT_S,
+            )
+        except RingscopeError as error:
+            said = why(Path(folder, f"log-{ranks}.txt").read_text()) or str(error)
+            remedy = f"see it whole: ringscope train --model mlp --ranks {ranks} --launcher {launcher}, and its logs"
+            return Check("training", FAILURE, said, remedy)
+    return judge_training(found, f"{where}, {launcher}")
+
+
+def judge_training(found: list[Equality], where: str) -> Check:
+    data = {
+        each.cell.step: {
+            "max_difference": each.max_difference,
+            "tolerance": TOLERANCE,
+            "ranks_bit_equal": each.trainable_bit_equal,
+            "steps": each.cell.steps,
+        }
+        for each in found
+    }
+    text = "; ".join(
+        f"{each.cell.step}: within {each.max_difference:.1e} of one rank, "
+        f"ranks {'bit-equal' if each.trainable_bit_equal else 'DIFFER'}"
+        for each in found
+    )
+    text = f"{where}, {found[0].cell.steps} steps: {text}"
+    if all(each.holds for each in found):
+        return Check("training", OK, text, None, data)
+    remedy = "N ranks train N models: rebuild Horovod (scripts/build_horovod.sh) against this TensorFlow and Keras"
+    return Check("training", FAILURE, text, remedy, data)
+
+
 def _launch(rank_argv: list[str], *, ranks: int, launcher: str) -> subprocess.CompletedProcess[str] | str:
-    job = launch.command(rank_argv, ranks=ranks, launcher=launcher, environ=os.environ)
-    return _run(job.argv, job.env | {"TF_CPP_MIN_LOG_LEVEL": "3"})
+    """Start the ranks, each of which ends when this process does."""
+    with Lifeline() as lifeline:
+        job = launch.command(
+            rank_argv, ranks=ranks, launcher=launcher, environ=os.environ, lifeline=lifeline.address
+        )
+        return _run(launch.keeper(job.argv, lifeline=lifeline.address), job.env | {"TF_CPP_MIN_LOG_LEVEL": "3"})
 
 
 def _run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str] | str:
@@ -113,9 +181,14 @@ def _run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[st
     except FileNotFoundError:
         return f"{argv[0]} is not on the PATH"
     if done.returncode != 0:
-        lines = [line for line in (done.stderr + done.stdout).splitlines() if "Error" in line or "error" in line]
-        return (lines or done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0][:300]
+        return why(done.stderr + done.stdout) or f"exit code {done.returncode}"
     return done
+
+
+def why(output: str) -> str:
+    """The line of a failed command's output that says most: the first that names an error, else the last."""
+    lines = output.strip().splitlines()
+    return next((line for line in lines if "rror" in line), lines[-1] if lines else "")[:300]
 
 
 def _by_hand(module: list[str], ranks: int, launcher: str) -> str:

@@ -12,7 +12,9 @@ from click.testing import CliRunner
 
 from harness import doctor, trials
 from harness.allreduce import bus_gb_per_s
+from harness.equality import Equality
 from harness.verbs.doctor import command
+from profiles.records import Cell
 
 GPU = {
     "index": 0,
@@ -168,6 +170,26 @@ def test_a_launch_that_fails_says_why_in_one_line():
     done = trials._run([sys.executable, "-c", "raise ValueError('no such fabric')"], {})
     assert done == "ValueError: no such fabric"
     assert trials._run(["no-such-launcher"], {}) == "no-such-launcher is not on the PATH"
+
+
+def test_ranks_that_drift_apart_are_a_failure_and_those_that_agree_are_not():
+    cell = Cell("mlp", ranks=2, per_rank_batch=16, steps=10)
+    together = Equality(cell, max_difference=1e-7, trainable_bit_equal=True, statistics_bit_equal=True)
+    apart = Equality(cell, max_difference=1e-7, trainable_bit_equal=False, statistics_bit_equal=True)
+    wrong = Equality(cell, max_difference=1e-3, trainable_bit_equal=True, statistics_bit_equal=True)
+    assert trials.judge_training([together, together], "here").status == "ok"
+    assert trials.judge_training([together, apart], "here").status == "failure"
+    assert trials.judge_training([wrong, together], "here").status == "failure"
+
+
+@pytest.mark.train
+def test_two_real_ranks_train_to_the_weights_of_one():
+    pytest.importorskip("horovod", reason="Horovod is not installed")
+    machine = HEALTHY | {"gpus": []}
+    check = trials.training(machine, ranks=2, launcher="horovodrun")
+    assert check.status == "ok", check
+    assert set(check.data) == {"fit", "compiled"}
+    assert all(found["max_difference"] <= 1e-5 and found["ranks_bit_equal"] for found in check.data.values())
 
 
 @pytest.mark.train
