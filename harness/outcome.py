@@ -25,8 +25,10 @@ UNREACHABLE = re.compile(
     r"Could not resolve hostname|Name or service not known|Connection refused|No route to host|Network is unreachable|"
     r"Connection timed out|Operation timed out|Permission denied \(|Host key verification failed|"
     r"[Uu]nable to connect|unable to reliably start|lost communication with|cannot reach the sweep|"
-    r"ssh not successful|closed by remote host|Timed out waiting for|not reachable"
+    r"closed by remote host|Timed out waiting for|not reachable"
 )
+# Said when the line above it, in another's words, is not known here.
+UNREACHABLE_SOMEHOW = re.compile(r"ssh not successful|A daemon failed to report back")
 UNSUPPORTED = re.compile(r"(Gloo|MPI|NCCL)( support)? has not been built|not (been )?built with|unavailable because")
 STALLED = re.compile(r"is stalled for longer than")
 
@@ -97,7 +99,7 @@ def _of_records(directory: Path, processes: int) -> Outcome:
 def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> Outcome | None:
     """What the launcher and the ranks printed, where that settles it."""
     said = _read(directory / "launcher.log")
-    if remote and (line := _line_with(UNREACHABLE, said)):
+    if remote and (line := _line_with(UNREACHABLE, said) or _line_with(UNREACHABLE_SOMEHOW, said)):
         return Outcome("unreachable", line)
     if line := _line_with(UNSUPPORTED, said):
         return Outcome("unsupported", line)
