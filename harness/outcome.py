@@ -30,7 +30,7 @@ UNREACHABLE = re.compile(
 # Said when the line above it, in another's words, is not known here.
 UNREACHABLE_SOMEHOW = re.compile(r"ssh not successful|A daemon failed to report back")
 UNSUPPORTED = re.compile(r"(Gloo|MPI|NCCL)( support)? has not been built|not (been )?built with|unavailable because")
-STALLED = re.compile(r"is stalled for longer than")
+STALLED = re.compile(r"is stalled for longer than|Timed out waiting \d+ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> 
         if line := _line_with(MEMORY, log):
             return Outcome("oom", f"rank {rank}: {line}")
         if line := _line_with(STALLED, log):
-            return Outcome("hung", f"Horovod's stall check, rank {rank}: {line}")
+            return Outcome("hung", f"rank {rank} waited in vain for another: {line}")
     return None
 
 

@@ -49,7 +49,7 @@ class Progress:
 
     def stepping(self) -> bool:
         """Whether steps are under way: from here on no step for a while is a stall (building and compiling is not)."""
-        return self.phase in ("warm-up", "train") and self.step > 0
+        return self.phase == "train" or (self.phase == "warm-up" and self.step > 0)
 
     def __str__(self) -> str:
         return f"{self.phase} step {self.step} of {self.of}" if self.of else self.phase

@@ -133,6 +133,8 @@ def stall_check(limits: Limits) -> dict[str, str]:
     return {
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(shutdown_s),
         "HOROVOD_STALL_CHECK_TIME_SECONDS": str(max(1, shutdown_s // 2)),
+        # Gloo's own limit, 30 s unless set, would end a rank whose peer merely is slow.
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(limits.stall_s) + 30),
     }
 
 

@@ -166,9 +166,7 @@ def judge_training(found: list[Equality], where: str) -> Check:
 def _launch(rank_argv: list[str], *, ranks: int, launcher: str) -> subprocess.CompletedProcess[str] | str:
     """Start the ranks, each of which ends when this process does."""
     with Lifeline() as lifeline:
-        job = launch.command(
-            rank_argv, ranks=ranks, launcher=launcher, environ=os.environ, lifeline=lifeline.address
-        )
+        job = launch.command(rank_argv, ranks=ranks, launcher=launcher, environ=os.environ, lifeline=lifeline.address)
         return _run(launch.keeper(job.argv, lifeline=lifeline.address), job.env | {"TF_CPP_MIN_LOG_LEVEL": "3"})
 
 

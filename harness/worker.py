@@ -103,7 +103,7 @@ def rank_from_environment() -> int:
 def what_became(error: Exception) -> tuple[str, str]:
     """(status, reason) for an exception: `unsupported`, `oom`, or `failed`."""
     text = f"{type(error).__name__}: {error}".strip()
-    reason = text.splitlines()[0][:500]
+    reason = first_cause(text)[:500]
     if isinstance(error, Unsupported):
         return "unsupported", str(error)
     if (
@@ -114,6 +114,13 @@ def what_became(error: Exception) -> tuple[str, str]:
     ):
         return "oom", reason
     return "failed", str(error) if isinstance(error, RingscopeError) else reason
+
+
+def first_cause(text: str) -> str:
+    """The line that says what happened: the first, but the last of what TensorFlow says of a graph's execution, which
+    begins with the place of every operation."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and "{{node" not in line]
+    return lines[-1] if lines[0].endswith("Graph execution error:") else lines[0]
 
 
 def check(cell: Cell, *, gpus: int) -> None:
