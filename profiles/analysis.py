@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from . import copies, doubts, intervals, kernels, ledger, verdicts
+from . import collectives, copies, doubts, intervals, kernels, ledger, verdicts
 from .account import Account, account, exposed_inputs
+from .align import align
+from .collectives import Calls
 from .host import host_while_idle
 from .intervals import Intervals
 from .measures import (
-    CLASSES,
     OWNERS,
     Analysis,
-    Collectives,
     Gaps,
     GpuAnalysis,
     GpuMeasures,
@@ -24,7 +24,7 @@ from .measures import (
     StepRow,
     Steps,
 )
-from .operations import COLLECTIVE, Gpu, gather
+from .operations import Gpu, gather
 from .steps import FoundSteps, find, same_steps
 from .timeline import Doubt, Timeline
 from .verdicts import Context
@@ -44,22 +44,28 @@ def analyse(timelines: Sequence[Timeline], *, window: str | None = None, context
     measured step; left out, steps where they are found.
     `context`: what the harness knows of the run, for the verdicts.
     """
-    shift_ns = [0] * len(timelines)
+    clock = align(timelines)
+    shift_ns = clock.shift_ns
     gpus = gather(timelines, shift_ns)
+    calls = collectives.match(gpus, shift_ns, clock.residual_ns)
     found = same_steps([find(gpu, timelines, shift_ns) for gpu in gpus])
-    measured, analysed, raised = [], [], [doubt for timeline in timelines for doubt in timeline.doubts]
+    measured, analysed = [], []
+    raised = [*(doubt for timeline in timelines for doubt in timeline.doubts), *doubts.of_clock(clock, calls)]
     for number, (gpu, steps) in enumerate(zip(gpus, found, strict=True)):
         span_of = _window(gpu, steps, window)
         books = account(timelines, shift_ns, gpu, steps, span_of)
-        measured.append(_gpu_measures(timelines, shift_ns, gpu, steps, books))
+        measured.append(_gpu_measures(timelines, shift_ns, gpu, steps, books, calls[number]))
         analysed.append(GpuAnalysis(number, books.ownership, steps.start_ns, steps.end_ns))
         raised += _doubts(timelines, gpu, steps, books, measured[-1], f"/gpus/{number}")
     measures = Measures(
-        recordings=[timeline.recording for timeline in timelines], gpus=measured, doubts=doubts.merged(raised)
+        recordings=[timeline.recording for timeline in timelines],
+        gpus=measured,
+        doubts=doubts.merged(raised),
+        clock=clock.to_json() if len(timelines) > 1 else None,
+        straggler=collectives.straggler(gpus, calls),
     )
     measures.findings = verdicts.find(measures, context)
-    measures.findings = verdicts.find(measures)
-    return Analysis(measures, tuple(analysed), tuple(shift_ns))
+    return Analysis(measures, tuple(analysed), shift_ns)
 
 
 def _window(gpu: Gpu, steps: FoundSteps, wanted: str | None) -> tuple[int, int]:
@@ -69,7 +75,12 @@ def _window(gpu: Gpu, steps: FoundSteps, wanted: str | None) -> tuple[int, int]:
 
 
 def _gpu_measures(
-    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, steps: FoundSteps, books: Account
+    timelines: Sequence[Timeline],
+    shift_ns: Sequence[int],
+    gpu: Gpu,
+    steps: FoundSteps,
+    books: Account,
+    calls: Calls,
 ) -> GpuMeasures:
     window = books.window
     span_ns = window[1] - window[0]
@@ -91,7 +102,7 @@ def _gpu_measures(
         busy_ns=books.busy_ns,
         kernels=kernels.measure(timelines, gpu, gpu.operations, steps, window),
         copies=copies.measure(timelines, gpu, gpu.operations, books.busy, books.ledger_ns, window),
-        collectives=_collectives(gpu, steps, books),
+        collectives=collectives.measure(gpu, steps, books, calls),
         steps=_steps(steps, rows),
         feed_gaps=_gaps([row.feed_gap_ns for row in rows]) if feed_known else None,
         batch_gaps=_gaps([row.batch_gap_ns for row in rows]),
@@ -195,26 +206,6 @@ def _input_copies(books: Account, this_step: Intervals, later_step: Intervals) -
     }
 
 
-def _collectives(gpu: Gpu, steps: FoundSteps, books: Account) -> Collectives:
-    """What one GPU tells of its collectives; what takes all ranks is filled in beside the others."""
-    operations = gpu.operations.chosen(gpu.operations.kind == COLLECTIVE)
-    exposed = books.ledger_ns[CLASSES[COLLECTIVE]]
-    covered = books.busy_ns[CLASSES[COLLECTIVE]]
-    return Collectives(
-        count=int(operations.starting_in(books.window).sum()),
-        per_step=kernels.nearest_rank(kernels.per_step(operations, steps), 50) if steps.count else None,
-        busy_ns=covered or 0,
-        exposed_ns=exposed or 0,
-        overlap=1 - exposed / covered if covered and exposed is not None else None,
-        bytes_per_step=None,
-        bus_gb_per_s=None,
-        skew_ns=None,
-        waiting_ns=None,
-        transfer_ns=None,
-        arrived_last_share=None,
-    )
-
-
 def _doubts(
     timelines: Sequence[Timeline], gpu: Gpu, steps: FoundSteps, books: Account, measured: GpuMeasures, where: str
 ) -> Iterator[Doubt]:
@@ -231,6 +222,8 @@ def _doubts(
         yield doubts.calls_missing(len(gpu.operations) - launched, len(gpu.operations), where)
     if any("marks" not in timelines[index].known for index, _ in gpu.places):
         yield doubts.no_marks(where)
+    if measured.collectives.count and measured.collectives.bytes_per_step is None:
+        yield doubts.collective_bytes_unknown(where)
     if len(gpu.processes) > 1:
         yield doubts.several_processes(len(gpu.processes), where)
     yield from _step_doubts(steps, books, measured, where)
@@ -239,6 +232,8 @@ def _doubts(
 def _step_doubts(steps: FoundSteps, books: Account, measured: GpuMeasures, where: str) -> Iterator[Doubt]:
     if steps.refused is not None:
         yield doubts.steps_refused(steps.refused, where)
+    if steps.source == "period":
+        yield doubts.steps_by_period(where)
     if measured.window == "capture" and steps.warm_up + steps.partial:
         yield doubts.warm_up_inside(steps.warm_up + steps.partial, where)
     if steps.breaks:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from .align import AGREE_NS, Clock
+from .collectives import Calls
 from .timeline import Doubt
 
 
@@ -17,6 +19,44 @@ def merged(doubts: Iterable[Doubt]) -> list[Doubt]:
         where = doubt.where if seen is None else seen.where + tuple(w for w in doubt.where if w not in seen.where)
         by_words[words] = replace(doubt, where=where)
     return list(by_words.values())
+
+
+def of_clock(clock: Clock, calls: Sequence[Calls]) -> Iterator[Doubt]:
+    """What is doubtful in what several recordings tell of each other."""
+    if len(clock.shift_ns) < 2:
+        return
+    where = ("/clock", *(f"/gpus/{gpu}/collectives/skew_ns" for gpu, own in enumerate(calls) if len(own.start_ns)))
+    if clock.residual_ns is None:
+        text = "the recordings' clocks could not be checked against each other: they share too few collectives"
+    elif clock.residual_ns > AGREE_NS:
+        text = f"common ends of collectives are {clock.residual_ns / 1e3:.0f} µs apart: no time between ranks is finer"
+    elif clock.method == "collectives":
+        text = (
+            "the recordings' own clocks do not agree, and were shifted until the ends of collectives did: a delay that "
+            f"all collectives of a rank share cannot be seen; what is left is {clock.residual_ns / 1e3:.1f} µs"
+        )
+    else:
+        return
+    yield Doubt("clock-residual", text, "record the ranks at the same time, with nsys, on hosts with one clock", where)
+
+
+def steps_by_period(where: str) -> Doubt:
+    return Doubt(
+        "steps-by-period",
+        "the steps are repetitions in the kernels, found without any mark: whether one is an optimiser update, a part "
+        "of one, or several cannot be told",
+        "mark steps with NVTX ranges named `step N`, as ringscope record does",
+        (f"{where}/steps",),
+    )
+
+
+def collective_bytes_unknown(where: str) -> Doubt:
+    return Doubt(
+        "collective-bytes-unknown",
+        "the recording does not say how many bytes the collectives moved: no bus bandwidth",
+        "measure it with ringscope doctor",
+        (f"{where}/collectives/bytes_per_step", f"{where}/collectives/bus_gb_per_s"),
+    )
 
 
 def graph_level_recording(launches: int, where: str) -> Doubt:

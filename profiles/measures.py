@@ -155,12 +155,25 @@ class Finding:
 
 
 @dataclass(slots=True)
+class Straggler:
+    """The GPU for which the others wait: from some collective on it arrives last at 9 of 10 or more, to the end."""
+
+    gpu: int  # index into Measures.gpus
+    rank: int | None
+    since_ns: int  # start of the first such collective, relative to the GPU's recording
+    calls: int  # collectives since then
+    arrived_last_share: float  # of these
+
+
+@dataclass(slots=True)
 class Measures:
     recordings: list[Recording]
     gpus: list[GpuMeasures]
     findings: list[Finding] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
-    clock: dict[str, Any] | None = None  # how ranks were brought on one clock: method, shifts, residual_ns
+    # how ranks were brought on one clock: method, methods and shifts per recording, residual_ns
+    clock: dict[str, Any] | None = None
+    straggler: Straggler | None = None
     schema: str = SCHEMA
 
 

@@ -1,0 +1,149 @@
+"""Recordings of several ranks on one clock (docs/measures.md, "Clocks").
+
+Within a recording all times share a clock and are never shifted against each other. Between recordings the start of
+each on the UTC clock tells the shift; the ends of collectives, which all ranks leave together, tell how good that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .operations import is_collective
+from .timeline import Timeline
+
+Int64s = NDArray[np.int64]
+
+# UTC is good where the common ends of collectives agree to this.
+AGREE_NS = 100_000
+# So many common ends are needed to check a clock, and to set one.
+_LEAST_PAIRS = 3
+# Recordings that began at different steps: how many collectives one may be ahead of the other.
+_MOST_LAG = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """shift_ns: per recording, add to its times to come on the clock of the first. methods: per recording, how.
+
+    `reference`: the clock itself, or on it as no shift was found; `utc`; `collectives`; `none`: not known.
+    residual_ns: how far apart common ends of collectives still are, 95 of 100 of them, in the worst recording;
+    None: not checked.
+    """
+
+    shift_ns: tuple[int, ...]
+    methods: tuple[str, ...]
+    residual_ns: int | None
+
+    @property
+    def method(self) -> str:
+        """The least certain of the recordings' methods."""
+        return max(self.methods, key=("reference", "utc", "collectives", "none").index)
+
+    def to_json(self) -> dict[str, Any]:
+        """`Measures.clock`."""
+        return {
+            "method": self.method,
+            "methods": list(self.methods),
+            "shifts": list(self.shift_ns),
+            "residual_ns": self.residual_ns,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Ends of the collectives of one recording on the GPU with the most of them, ascending, and their names."""
+
+    end_ns: Int64s
+    name: NDArray[np.object_]
+
+
+def align(timelines: Sequence[Timeline]) -> Clock:
+    """Brings recordings on the clock of the first.
+
+    By the recordings' starts in UTC where the common ends of collectives then agree within 100 µs, or cannot be
+    compared; else by the median difference of those ends.
+    """
+    ends = [_ends(timeline) for timeline in timelines]
+    shifts, methods, residuals = [0], ["reference"], list[int]()
+    for timeline, own in zip(timelines[1:], ends[1:], strict=True):
+        utc = _utc_shift(timelines[0], timeline)
+        shift, method, residual = _shift(ends[0], own, utc)
+        shifts.append(shift)
+        methods.append(method)
+        residuals += [] if residual is None else [residual]
+    checked = len(residuals) == len(timelines) - 1 and bool(residuals)
+    return Clock(tuple(shifts), tuple(methods), max(residuals) if checked else None)
+
+
+def _utc_shift(reference: Timeline, timeline: Timeline) -> int | None:
+    ours, theirs = reference.recording.origin_utc_ns, timeline.recording.origin_utc_ns
+    return None if ours is None or theirs is None else theirs - ours
+
+
+def _ends(timeline: Timeline) -> _Ends:
+    kernels = timeline.kernels[is_collective(timeline.kernels["name"])]
+    if len(kernels):
+        kernels = kernels[kernels["device"] == kernels["device"].value_counts().index[0]]
+    kernels = kernels.sort_values("end_ns", kind="stable")
+    return _Ends(kernels["end_ns"].to_numpy(), kernels["name"].to_numpy(dtype=object))
+
+
+def _shift(reference: _Ends, own: _Ends, utc: int | None) -> tuple[int, str, int | None]:
+    """Shift, method and residual of one recording."""
+    if utc is not None:
+        ours, theirs = nearest(reference.end_ns, own.end_ns + utc)
+        apart = reference.end_ns[ours] - (own.end_ns[theirs] + utc)
+        if len(apart) >= _LEAST_PAIRS and np.median(np.abs(apart)) <= AGREE_NS:
+            return utc, "utc", _residual(apart)
+    apart = min(_lagged(reference, own), key=lambda one: _order(one, utc), default=np.empty(0, np.int64))
+    if len(apart) < _LEAST_PAIRS:
+        return (0, "none", None) if utc is None else (utc, "utc", None)
+    shift = int(np.sort(apart)[(len(apart) - 1) // 2])
+    return shift, "collectives", _residual(apart - shift)
+
+
+def _lagged(reference: _Ends, own: _Ends) -> Iterator[Int64s]:
+    """For each number of collectives by which one recording may be ahead: how far apart the ends of equal ones are."""
+    most = min(_MOST_LAG, max(len(reference.end_ns), len(own.end_ns)))
+    for lag in range(-most, most + 1):
+        first, other = max(lag, 0), max(-lag, 0)
+        count = min(len(reference.end_ns) - first, len(own.end_ns) - other)
+        if count < _LEAST_PAIRS:
+            continue
+        if (reference.name[first : first + count] == own.name[other : other + count]).all():
+            yield reference.end_ns[first : first + count] - own.end_ns[other : other + count]
+
+
+def _order(apart: Int64s, utc: int | None) -> tuple[int, float]:
+    """The lag at which the ends are most equally far apart; of equals the nearest to UTC, else with the most pairs."""
+    median = float(np.median(apart))
+    spread = int(np.median(np.abs(apart - median)))
+    # A spread within the clocks' own noise tells nothing more.
+    return spread // 10_000, -len(apart) if utc is None else abs(median - utc)
+
+
+def _residual(apart: Int64s) -> int:
+    """The nearest-rank 95th percentile of how far apart they are."""
+    far = np.sort(np.abs(apart))
+    return int(far[int(np.ceil(0.95 * len(far))) - 1])
+
+
+def nearest(a: Int64s, b: Int64s) -> tuple[Int64s, Int64s]:
+    """Pairs of places of `a` and `b`, both ascending, that are each other's nearest instant."""
+    if not len(a) or not len(b):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    to_b, to_a = _nearest_place(a, b), _nearest_place(b, a)
+    mine = np.flatnonzero(to_a[to_b] == np.arange(len(a)))
+    return mine, to_b[mine]
+
+
+def _nearest_place(a: Int64s, b: Int64s) -> Int64s:
+    after = np.minimum(np.searchsorted(b, a), len(b) - 1)
+    before = np.maximum(after - 1, 0)
+    found: Int64s = np.where(np.abs(b[before] - a) <= np.abs(b[after] - a), before, after)
+    return found

@@ -1,0 +1,139 @@
+"""Collectives across ranks: who waited for whom, and how long the transfer itself took.
+
+A collective ends when all its ranks have arrived and the data is moved, so what a rank spends in it parts in two:
+waiting, until the last rank arrived, and transfer, from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .align import nearest
+from .kernels import nearest_rank, per_step
+from .measures import CLASSES, Collectives, Straggler
+from .operations import COLLECTIVE, Gpu
+from .steps import FoundSteps
+
+if TYPE_CHECKING:
+    from .account import Account
+
+Int64s = NDArray[np.int64]
+
+# A straggler arrives last at this share of the calls from some call on, and at so many of them.
+_STRAGGLES = 0.9
+_LEAST_CALLS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Collectives of one GPU that were matched with another GPU's, in order of end; int64[n] ns on the GPU's own clock.
+
+    skew_ns: latest start over its ranks minus own start. waiting_ns + transfer_ns is the call's duration. is_last: it
+    arrived later than all others, by more than the clocks' residual. ranks: how many GPUs took part, as far as seen.
+    """
+
+    start_ns: Int64s
+    end_ns: Int64s
+    skew_ns: Int64s
+    waiting_ns: Int64s
+    transfer_ns: Int64s
+    is_last: NDArray[np.bool_]
+    ranks: Int64s
+
+    def starting_in(self, window: tuple[int, int]) -> Calls:
+        """The calls that start in [window[0], window[1])."""
+        inside = (self.start_ns >= window[0]) & (self.start_ns < window[1])
+        return Calls(*(getattr(self, name)[inside] for name in self.__slots__))
+
+
+def match(gpus: Sequence[Gpu], shift_ns: Sequence[int], residual_ns: int | None) -> list[Calls]:
+    """Per GPU its collectives that another GPU took part in, on one clock that is good to `residual_ns`.
+
+    Two calls are one collective where they overlap and each is the other's nearest in its end. shift_ns: per
+    recording; a GPU's clock is that of the first recording it lies in.
+    """
+    shifts = [shift_ns[gpu.places[0][0]] for gpu in gpus]
+    found = [gpu.operations.chosen(gpu.operations.kind == COLLECTIVE) for gpu in gpus]
+    starts, ends = [], []
+    for operations, shift in zip(found, shifts, strict=True):
+        order = np.argsort(operations.end_ns, kind="stable")
+        starts.append(operations.start_ns[order] + shift)
+        ends.append(operations.end_ns[order] + shift)
+    return [_calls(number, starts, ends, shift, residual_ns or 0) for number, shift in enumerate(shifts)]
+
+
+def _calls(number: int, starts: Sequence[Int64s], ends: Sequence[Int64s], shift: int, residual_ns: int) -> Calls:
+    start, end = starts[number], ends[number]
+    never = np.iinfo(np.int64).min
+    latest_other = np.full(len(start), never)
+    ranks = np.ones(len(start), np.int64)
+    for other, (other_start, other_end) in enumerate(zip(starts, ends, strict=True)):
+        if other == number:
+            continue
+        mine, theirs = nearest(end, other_end)
+        together = (start[mine] < other_end[theirs]) & (other_start[theirs] < end[mine])
+        mine, theirs = mine[together], theirs[together]
+        latest_other[mine] = np.maximum(latest_other[mine], other_start[theirs])
+        ranks[mine] += 1
+    shared = ranks > 1
+    start, end, latest_other = start[shared], end[shared], latest_other[shared]
+    skew = np.maximum(latest_other - start, 0)
+    waiting = np.minimum(skew, end - start)
+    is_last = start - latest_other > residual_ns
+    return Calls(start - shift, end - shift, skew, waiting, end - start - waiting, is_last, ranks[shared])
+
+
+def bus_bytes_per_s(size: int, transfer_ns: int, ranks: int) -> float | None:
+    """Bus bandwidth of an all-reduce: bytes / transfer x 2(n - 1)/n, as nccl-tests has it (doc/PERFORMANCE.md)."""
+    if not transfer_ns or ranks < 2:
+        return None
+    return size / (transfer_ns / 1e9) * 2 * (ranks - 1) / ranks
+
+
+def straggler(gpus: Sequence[Gpu], calls: Sequence[Calls]) -> Straggler | None:
+    """The GPU that from some call on to the end arrives last at 9 of 10 calls or more, at 10 of them or more.
+
+    That call is the one from which on it outweighs most the calls at which another was last; of several GPUs the one
+    with the most calls.
+    """
+    best: Straggler | None = None
+    for number, (gpu, own) in enumerate(zip(gpus, calls, strict=True)):
+        # A call it was not last at outweighs nine at which it was.
+        weight = np.where(own.is_last, 1.0, -_STRAGGLES / (1 - _STRAGGLES))
+        until_end = np.cumsum(weight[::-1])[::-1]
+        if not len(until_end) or until_end.max() < 0:
+            continue
+        first = int(until_end.argmax())
+        last_at = own.is_last[first:]
+        if last_at.sum() >= _LEAST_CALLS and (best is None or len(last_at) > best.calls):
+            best = Straggler(number, gpu.rank, int(own.start_ns[first]), len(last_at), float(last_at.mean()))
+    return best
+
+
+def measure(gpu: Gpu, steps: FoundSteps, books: Account, calls: Calls) -> Collectives:
+    """Collectives of one GPU in its window; what takes other ranks is None where none of theirs were matched.
+
+    Bytes are None: no format that is read today says how much a collective moved.
+    """
+    operations = gpu.operations.chosen(gpu.operations.kind == COLLECTIVE)
+    exposed, covered = books.ledger_ns[CLASSES[COLLECTIVE]], books.busy_ns[CLASSES[COLLECTIVE]]
+    shared = calls.starting_in(books.window)
+    known = len(shared.start_ns) > 0
+    return Collectives(
+        count=int(operations.starting_in(books.window).sum()),
+        per_step=nearest_rank(per_step(operations, steps), 50) if steps.count else None,
+        busy_ns=covered or 0,
+        exposed_ns=exposed or 0,
+        overlap=1 - exposed / covered if covered and exposed is not None else None,
+        bytes_per_step=None,
+        bus_gb_per_s=None,
+        skew_ns={"p50": nearest_rank(shared.skew_ns, 50), "max": int(shared.skew_ns.max())} if known else None,
+        waiting_ns=int(shared.waiting_ns.sum()) if known else None,
+        transfer_ns=int(shared.transfer_ns.sum()) if known else None,
+        arrived_last_share=float(shared.is_last.mean()) if known else None,
+    )
