@@ -135,7 +135,8 @@ def build(folder: Path, key: dict[str, str], nccl: bool) -> Path:
         source = edited_source(work, log)
         environment = build_environment(nccl, work)
         wheels = work / "wheels"
-        command = [*pip(), "wheel", "-v", "--no-build-isolation", "--no-deps", "-w", str(wheels), str(source)]
+        # Loud, so that the compiler's output is in the log.
+        command = [*pip()[:-1], "wheel", "-v", "--no-build-isolation", "--no-deps", "-w", str(wheels), str(source)]
         run(command, log, environment, show_progress=True)
         wheel = next(wheels.glob("horovod-*.whl"))
         run([sys.executable, "-m", "wheel", "unpack", "-d", str(work / "open"), str(wheel)], log)
