@@ -11,6 +11,11 @@ from .scaling import CellRow, LaunchRow, Scaling, measure
 ROOT = Path("runs")
 
 
+def read(directory: Path) -> Scaling:
+    """Measure a run directory; writes nothing. Raises RingscopeError where it holds no sweep."""
+    return measure(read_sweep(directory), read_runs(directory))
+
+
 def write(directory: Path) -> Scaling:
     """Measure a run directory and write its `results.csv` (a row a launch) and `summary.csv` (a row a cell).
 
@@ -18,7 +23,7 @@ def write(directory: Path) -> Scaling:
     """
     from .views.sweep import csv_text
 
-    scaling = measure(read_sweep(directory), read_runs(directory))
+    scaling = read(directory)
     write_whole(directory / "results.csv", csv_text(scaling.launches, LaunchRow))
     write_whole(directory / "summary.csv", csv_text(scaling.cells, CellRow))
     return scaling

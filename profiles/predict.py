@@ -1,0 +1,128 @@
+"""How long a step will take on more ranks, from recordings of it on 1 and on 2 (docs/verdicts.md, "Prediction").
+
+    T(N) = T(1) + other + f c(N) + w(N)
+
+c(N), the ring all-reduce: 2 (N - 1) alpha + 2 (N - 1) / N S / beta (Thakur, Rabenseifner, Gropp 2005). Two ranks tell
+its sum, not its parts: all of it bandwidth is the estimate and, with all of it latency, the interval's other end.
+f, the part of the transfer that compute does not hide, as on 2 ranks. w(N), waiting for the last rank: grows as the
+expected largest of N independent normal step times. other: what else 2 ranks cost, taken as constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+
+from .errors import RingscopeError
+from .measures import GpuMeasures, Measures
+
+SIGMAS = 2  # of the mean step times' standard errors, about 95 %
+MAD_TO_SIGMA = 1.4826
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A step on `ranks` GPUs, weak scaling. Efficiency = T(1) / T(N)."""
+
+    ranks: int
+    step_ns: int
+    low_ns: int
+    high_ns: int
+    efficiency: float
+    efficiency_low: float
+    efficiency_high: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Means:
+    """ns a step, averaged over the GPUs of a run."""
+
+    step: float
+    sigma_of_mean: float
+    exposed: float
+    transfer: float | None
+    waiting: float | None
+
+
+def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> list[Prediction]:
+    """A prediction for each count of ranks (2 and up). Raises RingscopeError where the recordings do not tell."""
+    if len(one.gpus) != 1 or len(two.gpus) != 2:
+        found = f"{len(one.gpus)} and {len(two.gpus)}"
+        raise RingscopeError(f"prediction wants recordings of 1 GPU and of 2, not of {found}; record -np 1 and -np 2")
+    first, second = _means(one), _means(two)
+    if second.transfer is None or second.waiting is None:
+        raise RingscopeError(
+            "the 2 ranks' recordings have no collectives in common, so the all-reduce's transfer is not known; record "
+            "both ranks of one run"
+        )
+    waiting = min(second.waiting, second.exposed)
+    unhidden = second.exposed - waiting
+    other = second.step - first.step - second.exposed
+    noise = SIGMAS * (first.sigma_of_mean**2 + second.sigma_of_mean**2) ** 0.5
+    return [_predicted(n, first.step, other, unhidden, waiting, noise) for n in ranks]
+
+
+def _predicted(ranks: int, one: float, other: float, unhidden: float, waiting: float, noise: float) -> Prediction:
+    if ranks < 2:
+        raise RingscopeError(f"prediction is for 2 ranks and up, not {ranks}")
+    grown = waiting * expected_largest(ranks) / expected_largest(2)
+    base = one + other + grown
+    bandwidth = base + unhidden * 2 * (ranks - 1) / ranks
+    latency = base + unhidden * (ranks - 1)
+    low, high = max(bandwidth - noise, one - noise, 1.0), latency + noise
+    return Prediction(
+        ranks=ranks,
+        step_ns=round(bandwidth),
+        low_ns=round(low),
+        high_ns=round(high),
+        efficiency=one / bandwidth,
+        efficiency_low=one / high,
+        efficiency_high=one / low,
+    )
+
+
+@cache
+def expected_largest(count: int) -> float:
+    """Mean of the largest of `count` independent standard normal numbers."""
+    from scipy import integrate, stats
+
+    def density(x: float) -> float:
+        return float(x * count * stats.norm.pdf(x) * stats.norm.cdf(x) ** (count - 1))
+
+    return float(integrate.quad(density, -10, 10, limit=200)[0])
+
+
+def _means(measures: Measures) -> _Means:
+    for gpu in measures.gpus:
+        if gpu.window != "steps" or not gpu.steps.count:
+            raise RingscopeError(f"GPU {gpu.device} has no steps ({gpu.steps.refused}); record with ringscope record")
+    gpus = measures.gpus
+    return _Means(
+        step=_mean([gpu.span_ns for gpu in gpus], gpus),
+        sigma_of_mean=max(_sigma_of_mean(gpu) for gpu in gpus),
+        exposed=_mean([gpu.ledger_ns["collective"] or 0 for gpu in gpus], gpus),
+        transfer=_mean_known([gpu.collectives.transfer_ns for gpu in gpus], gpus),
+        waiting=_mean_known([gpu.collectives.waiting_ns for gpu in gpus], gpus),
+    )
+
+
+def _mean(totals: Sequence[int], gpus: Sequence[GpuMeasures]) -> float:
+    each = [Fraction(total, gpu.steps.count) for total, gpu in zip(totals, gpus, strict=True)]
+    return float(sum(each) / len(each))
+
+
+def _mean_known(totals: Sequence[int | None], gpus: Sequence[GpuMeasures]) -> float | None:
+    known = [total for total in totals if total is not None]
+    return _mean(known, gpus) if len(known) == len(gpus) else None
+
+
+def _sigma_of_mean(gpu: GpuMeasures) -> float:
+    """Of the step times, robust (1.4826 x MAD), over the square root of their count."""
+    lengths = sorted(row.end_ns - row.start_ns for row in gpu.steps.rows)
+    if not lengths:
+        return 0.0
+    middle = lengths[len(lengths) // 2]
+    deviations = sorted(abs(length - middle) for length in lengths)
+    return MAD_TO_SIGMA * deviations[len(deviations) // 2] / len(lengths) ** 0.5

@@ -1,0 +1,179 @@
+"""Every verdict on measures that have the fault and on measures that do not; prices against sums made here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from profiles.measures import Finding
+from profiles.records import Cell
+from profiles.verdicts import Context, find
+from tests.profiles.hand import gpu, measures
+
+MS = 1_000_000
+CELL = Cell(model="resnet50", ranks=2, per_rank_batch=128)
+
+
+def _find(code: str, *gpus: Any, cell: Cell | None = None, **context: Any) -> Finding | None:
+    found = [f for f in find(measures(gpus), Context(cell=cell, **context)) if f.code == code]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+PAGEABLE = {"count": 10, "bytes": 10 * 77 * MS, "gb_per_s": 8.0, "pageable_share": 1.0}
+INPUTS = {
+    "count": 10,
+    "bytes": 770 * MS,
+    "busy_ns": 20 * MS,
+    "exposed_ns": 20 * MS,
+    "exposed_this_step_ns": 20 * MS,
+    "exposed_later_step_ns": 0,
+    "overlap": 0.0,
+}
+LATER = {**INPUTS, "exposed_this_step_ns": 0, "exposed_later_step_ns": 20 * MS, "overlap": 0.7}
+STORM = {
+    "kernels": {"per_step": 3800, "short_elementwise_runs": {"runs": 9, "kernels": 90, "total_ns": 1}},
+    "groups": {"elementwise": (2500, 3 * MS), "reduction": (400, 3 * MS), "convolution_matmul": (700, MS)},
+    "ledger": {"idle_launch": MS, "idle_turnaround": MS // 5},
+}
+REDUCTIONS = [("void tensorflow::functor::ColumnReduceKernel<float *>", 1000, 9 * MS)]
+
+# code: (with the fault, without it); each the arguments of `gpu` and, under `cell`, what the harness knows
+ONE_GPU: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "not-compiled": (STORM, {**STORM, "groups": {**STORM["groups"], "fused": (300, MS)}}),
+    "unfused-batch-norm": (
+        {"top": REDUCTIONS, "groups": {"reduction": (400, 3 * MS), "convolution_matmul": (700, MS)}},
+        {
+            "top": REDUCTIONS,
+            "groups": {"reduction": (400, 3 * MS), "convolution_matmul": (700, MS), "batch_norm": (106, MS)},
+        },
+    ),
+    "generic-rnn-cell": (
+        {"groups": {"rnn_gates": (900, MS), "elementwise": (2000, MS)}, "ledger": {"idle_launch": MS}},
+        {"groups": {"rnn_gates": (4, MS), "rnn_cell": (12, MS)}, "ledger": {"idle_launch": MS}},
+    ),
+    "launch-bound": ({"ledger": {"idle_launch": MS}}, {"ledger": {"idle_wait": MS}}),
+    "short-kernels": ({"ledger": {"idle_turnaround": MS}}, {"ledger": {"idle_turnaround": MS // 10}}),
+    "loss-fetched-every-step": (
+        {"d2h_per_step": 2, "ledger": {"idle_sync": MS}},
+        {"d2h_per_step": 0, "ledger": {"idle_sync": MS}},
+    ),
+    "tiny-batch": (
+        {"kernels": {"share_under_5us": 0.8}, "ledger": {"idle_launch": 5 * MS}},
+        {"kernels": {"share_under_5us": 0.8}, "ledger": {"idle_launch": MS}},
+    ),
+    "off-tensor-cores": (
+        {"top": [("cutlass_80_simt_sgemm_128x32_nn_align1", 100, 20 * MS)]},
+        {"top": [("cutlass_80_tensorop_f16_s16816gemm_align8", 100, 20 * MS)]},
+    ),
+    "python-in-the-loop": (
+        {
+            "ledger": {"idle_launch": 2 * MS},
+            "host": [{"kind": "api", "name": "cuLaunchKernel", "ns": MS, "share": 0.05}],
+        },
+        {
+            "ledger": {"idle_launch": 2 * MS},
+            "host": [{"kind": "api", "name": "cuLaunchKernel", "ns": 20 * MS, "share": 1.0}],
+        },
+    ),
+    "cpu-may-be-faster": (
+        {"ledger": {"compute": MS, "idle_launch": 9 * MS}},
+        {"ledger": {"compute": 6 * MS, "idle_launch": 4 * MS}},
+    ),
+    "input-pipeline-slow": ({"ledger": {"idle_feed": MS}}, {"ledger": {"idle_feed": MS // 10}}),
+    "no-prefetch": (
+        {"ledger": {"idle_feed": 3 * MS, "h2d": 2 * MS}, "inputs": INPUTS},
+        {"ledger": {"idle_feed": MS, "h2d": 2 * MS}, "inputs": INPUTS},
+    ),
+    "prefetch-on-host-only": (
+        {"ledger": {"idle_feed": MS // 5, "h2d": 2 * MS}, "inputs": INPUTS},
+        {"ledger": {"h2d": 2 * MS}, "inputs": LATER},
+    ),
+    "copies-pageable": (
+        {"ledger": {"h2d": 2 * MS}, "h2d": PAGEABLE, "inputs": INPUTS},
+        {"ledger": {"h2d": 2 * MS}, "h2d": {**PAGEABLE, "pageable_share": 0.0}, "inputs": INPUTS},
+    ),
+    "copies-synchronous": (
+        {"ledger": {"h2d": 2 * MS}, "h2d": {"count": 20, "under_64kib": 10, "synchronous": 20}},
+        {"ledger": {"h2d": 2 * MS}, "h2d": {"count": 20, "under_64kib": 10, "synchronous": 0}},
+    ),
+    "copies-exposed-although-prefetched": (
+        {"ledger": {"h2d": 2 * MS}, "inputs": LATER},
+        {"ledger": {"h2d": 2 * MS}, "inputs": INPUTS},
+    ),
+    "float32-input": (
+        {"cell": CELL, "ledger": {"h2d": 2 * MS}, "inputs": INPUTS},
+        {"cell": replace(CELL, input_dtype="uint8"), "ledger": {"h2d": 2 * MS}, "inputs": INPUTS},
+    ),
+    "all-reduce-exposed": ({"ledger": {"collective": MS}}, {"busy": {"collective": MS}}),
+    "collectives-not-fused": (
+        {"ledger": {"collective": MS}, "per_step_collectives": 161},
+        {"ledger": {"collective": MS}, "per_step_collectives": 1},
+    ),
+    "gradients-not-compressed": (
+        {"cell": CELL, "ledger": {"collective": 2 * MS}, "transfer": 2 * MS},
+        {"cell": replace(CELL, compression="fp16"), "ledger": {"collective": 2 * MS}, "transfer": 2 * MS},
+    ),
+    "model-too-small": (
+        {"step_ns": 3 * MS, "ledger": {"collective": MS}},
+        {"step_ns": 30 * MS, "ledger": {"collective": 10 * MS}},
+    ),
+}
+
+
+@pytest.mark.parametrize("code", ONE_GPU)
+def test_a_verdict_is_given_where_the_fault_is_and_only_there(code: str) -> None:
+    faulty, healthy = ({**arguments} for arguments in ONE_GPU[code])
+    cells = [arguments.pop("cell", None) for arguments in (faulty, healthy)]
+    found = _find(code, gpu(**faulty), cell=cells[0])
+    assert found is not None and found.text and found.change and found.refuted_by
+    assert found.at_most_gain is None or found.at_most_gain >= 0.01
+    assert _find(code, gpu(**healthy), cell=cells[1]) is None
+
+
+def test_a_straggler_is_named_and_priced_by_what_the_others_wait() -> None:
+    waits = gpu(rank=0, ledger={"collective": 2 * MS}, waiting=MS, arrived_last=0.1)
+    last = gpu(rank=1, ledger={"collective": MS}, waiting=0, arrived_last=0.9)
+    found = _find("straggler", waits, last)
+    assert found is not None and found.gpu == 1 and "rank 1" in found.text
+    assert found.at_most_gain == pytest.approx(10 / 9 - 1)
+    even = [gpu(rank=r, ledger={"collective": 2 * MS}, waiting=MS, arrived_last=0.5) for r in (0, 1)]
+    assert _find("straggler", *even) is None
+
+
+def test_a_gpu_that_computes_the_same_kernels_more_slowly_is_named() -> None:
+    usual = [gpu(rank=r, ledger={"compute": 8 * MS, "collective": 2 * MS}) for r in (0, 1, 2)]
+    slow = gpu(rank=3, ledger={"compute": 9 * MS, "collective": MS})
+    found = _find("slow-gpu", *usual, slow)
+    assert found is not None and found.gpu == 3 and found.cost_ns_per_step == MS
+    assert _find("slow-gpu", *usual) is None
+
+
+def test_a_fault_of_every_gpu_is_one_finding_with_the_worst_gpus_numbers() -> None:
+    found = _find("launch-bound", *(gpu(rank=r, ledger={"idle_launch": (r + 1) * MS}) for r in (0, 1)))
+    assert found is not None and found.gpu is None and found.evidence["gpu"] == 1
+    assert found.cost_ns_per_step == 2 * MS and found.at_most_gain == pytest.approx(10 / 8 - 1)
+
+
+def test_findings_stand_in_the_order_of_what_they_give_back() -> None:
+    found = find(measures([gpu(ledger={"idle_launch": MS, "collective": 3 * MS, "idle_turnaround": 2 * MS})]))
+    gains = [-1 if f.at_most_gain is None else f.at_most_gain for f in found]
+    assert len(gains) >= 3 and gains == sorted(gains, reverse=True)
+
+
+def test_a_gain_never_makes_a_step_shorter_than_its_busiest_resource() -> None:
+    copying = gpu(
+        ledger={"compute": 6 * MS, "h2d": 4 * MS},
+        busy={"h2d": 9 * MS},
+        inputs=LATER | {"exposed_later_step_ns": 40 * MS},
+    )
+    found = _find("copies-exposed-although-prefetched", copying)
+    assert found is not None and found.at_most_gain == pytest.approx(10 / 9 - 1)
+
+
+def test_the_machines_own_pinned_rate_prices_pageable_copies() -> None:
+    one = gpu(ledger={"h2d": 2 * MS}, h2d=PAGEABLE, inputs=INPUTS)
+    found = _find("copies-pageable", one, pinned_gb_per_s=16.0)
+    assert found is not None and found.cost_ns_per_step == MS  # 8 of 16 GB/s: half of the exposed 2 ms
