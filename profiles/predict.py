@@ -125,4 +125,4 @@ def _sigma_of_mean(gpu: GpuMeasures) -> float:
         return 0.0
     middle = lengths[len(lengths) // 2]
     deviations = sorted(abs(length - middle) for length in lengths)
-    return MAD_TO_SIGMA * deviations[len(deviations) // 2] / len(lengths) ** 0.5
+    return float(MAD_TO_SIGMA * deviations[len(deviations) // 2] / len(lengths) ** 0.5)
