@@ -99,7 +99,7 @@ def _operation_columns(database: Database, table: str) -> dict[str, Column]:
     optional = {
         "context": Column("contextId", -1, "int32"),
         "correlation": Column("correlationId", -1),
-        "pid": Column("globalPid", 0, convert=_pid),
+        "pid": Column("globalPid", convert=_pid),
     }
     return columns | {key: column for key, column in optional.items() if database.has(table, column.name)}
 
@@ -107,7 +107,7 @@ def _operation_columns(database: Database, table: str) -> dict[str, Column]:
 def _kernel_columns(database: Database, strings: Strings) -> dict[str, Column]:
     columns = _operation_columns(database, KERNEL)
     if name := database.first(KERNEL, ("demangledName", "shortName", "mangledName")):
-        columns["name"] = Column(name, -1, convert=strings.codes)
+        columns["name"] = Column(name, -1, "int32", strings.codes)
     if database.has(KERNEL, "graphNodeId"):
         columns["graph_node"] = Column("graphNodeId")
     return columns
@@ -145,7 +145,7 @@ def _memset_columns(database: Database) -> dict[str, Column]:
 def _sync_columns(database: Database) -> dict[str, Column]:
     columns = _operation_columns(database, SYNC)
     if columns:
-        columns["stream"] = Column("streamId", -1, convert=_stream)
+        columns["stream"] = Column("streamId", -1, "int32", _stream)
         if database.has(SYNC, "syncType"):
             columns["type"] = Column("syncType")
     return columns
@@ -166,7 +166,7 @@ def _runtime_columns(database: Database, strings: Strings) -> dict[str, Column]:
     columns = _host_columns(database, RUNTIME)
     if columns:
         database.require(RUNTIME, "nameId", "correlationId")
-        columns["name"] = Column("nameId", -1, convert=strings.codes)
+        columns["name"] = Column("nameId", -1, "int32", strings.codes)
         columns["correlation"] = Column("correlationId", -1)
     return columns
 
@@ -184,7 +184,7 @@ def _mark_columns(database: Database) -> dict[str, Column]:
 def _overhead_columns(database: Database, strings: Strings) -> dict[str, Column]:
     columns = _host_columns(database, OVERHEAD)
     if database.has(OVERHEAD, "nameId"):
-        columns["name"] = Column("nameId", -1, convert=strings.codes)
+        columns["name"] = Column("nameId", -1, "int32", strings.codes)
     return columns
 
 

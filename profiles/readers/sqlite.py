@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,9 +33,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column to read: which, what NULL becomes, and the dtype it is kept in (of int64; checked to fit).
+    """A column to read: which, what NULL becomes, and the dtype it is kept in.
 
-    convert: applied to each piece as it is read, so that a wide column need never be held whole (ids to codes).
+    convert: applied to each piece as it is read, to that dtype, so that a wide column need never be held whole.
     """
 
     name: str
@@ -111,56 +111,103 @@ class Database:
 
         wanted: table -> key -> Column. Raises UnreadableRecording for a file SQLite finds damaged.
         """
-        pieces: list[tuple[str, str]] = [(table, where) for table in wanted for where in self._pieces(table)]
+        tables = {table: _Table(columns, *self._rowids(table)) for table, columns in wanted.items()}
+        pieces = [(name, table, piece) for name, table in tables.items() for piece in range(table.pieces)]
         with ThreadPoolExecutor(max_workers=max(2, min(8, os.cpu_count() or 2))) as pool:
-            found = list(pool.map(lambda piece: self._read(piece[0], wanted[piece[0]], piece[1]), pieces))
-        result = {}
-        for table, columns in wanted.items():
-            parts = [part for (name, _), part in zip(pieces, found, strict=True) if name == table]
-            result[table] = Rows(
-                {key: _joined([part.columns.pop(key) for part in parts]) for key in columns},
-                sum(part.left_out for part in parts),
-            )
-        return result
+            for done in [pool.submit(self._fill, *piece) for piece in pieces]:
+                done.result()
+        return {name: table.rows() for name, table in tables.items()}
 
-    def _pieces(self, table: str) -> list[str]:
+    def _rowids(self, table: str) -> tuple[int, int] | tuple[None, None]:
+        """The first and the last, or None where they tell nothing about the number of rows."""
+        name = _quoted(table)
         try:
-            ((low, high),) = self.query(f"SELECT min(rowid), max(rowid) FROM {_quoted(table)}")
+            ((low, high),) = self.query(f"SELECT (SELECT min(rowid) FROM {name}), (SELECT max(rowid) FROM {name})")
         except UnreadableRecording:
-            return [""]  # a view, or a table without rowids; real damage shows when it is read
-        if not isinstance(low, int) or not isinstance(high, int):
-            return [""]
-        step = max(_TASK_ROWS, -(-(high - low + 1) // _MAX_TASKS))
-        # The last piece is open, so that no bound can exceed an int64.
-        starts = range(low, high + 1, step)
-        return [
-            f" WHERE rowid >= {start}" + (f" AND rowid < {start + step}" if start + step <= high else "")
-            for start in starts
-        ]
+            return None, None  # a view, or a table without rowids; real damage shows when it is read
+        if not isinstance(low, int) or not isinstance(high, int) or high - low >= self.path.stat().st_size:
+            return None, None
+        return low, high
 
-    def _read(self, table: str, columns: Mapping[str, Column], where: str) -> Rows:
-        names = ", ".join(_quoted(column.name) for column in columns.values())
-        sql = f"SELECT {names} FROM {_quoted(table)}{where}"
+    def _fill(self, name: str, table: _Table, piece: int) -> None:
+        names = ", ".join(_quoted(column.name) for column in table.wanted.values())
+        sql = f"SELECT {names} FROM {_quoted(name)}{table.where(piece)}"
         try:
-            parts = _arrow(self.path, sql, columns)
+            for batch in _batches(self.path, sql, table.wanted):
+                table.put(piece, batch)
+            return
         except OSError as error:
-            # ADBC infers types from what comes first: a later value of another type is an error of its own.
-            if "Type mismatch" not in str(error):
-                raise self.damaged(error) from None
-            parts = None
-        if parts is not None:
-            return Rows({key: _joined(pieces) for key, pieces in parts.items()})
-        return self._read_mixed(sql, columns)
-
-    def _read_mixed(self, sql: str, columns: Mapping[str, Column]) -> Rows:
-        """Row by row, for a column of mixed types: rows with anything but integers and NULL are left out."""
+            raise self.damaged(error) from None
+        except _NotIntegers:
+            table.clear(piece)
+        # Row by row: rows with anything but integers and NULL are left out.
         rows = self.query(sql)
         good = [row for row in rows if all(value is None or isinstance(value, int) for value in row)]
-        values = {}
-        for index, (key, column) in enumerate(columns.items()):
-            whole = np.array([column.null if row[index] is None else row[index] for row in good], dtype=np.int64)
-            values[key] = _kept(whole, column)
-        return Rows(values, len(rows) - len(good))
+        table.left_out[piece] = len(rows) - len(good)
+        table.put(
+            piece,
+            [
+                np.array([column.null if row[index] is None else row[index] for row in good], dtype=np.int64)
+                for index, column in enumerate(table.wanted.values())
+            ],
+        )
+
+
+class _NotIntegers(Exception):
+    """A column that ADBC takes for something else than integers."""
+
+
+class _Table:
+    """A table while it is read: pieces of it go straight to their places, so that nothing is held twice."""
+
+    def __init__(self, wanted: Mapping[str, Column], low: int | None, high: int | None) -> None:
+        self.wanted = wanted
+        self._low = low
+        self._step = _TASK_ROWS
+        self._whole: dict[str, Array] = {}
+        self.pieces = 1
+        if low is not None and high is not None:
+            width = high - low + 1
+            self._step = max(_TASK_ROWS, -(-width // _MAX_TASKS))
+            self.pieces = -(-width // self._step)
+            self._whole = {key: np.empty(width, column.dtype) for key, column in wanted.items()}
+        self._counts = [0] * self.pieces
+        self._extra: list[list[Array]] = []  # where the number of rows is not known: (piece 0) batches as they come
+        self.left_out = [0] * self.pieces
+
+    def where(self, piece: int) -> str:
+        if self._low is None:
+            return ""
+        start = self._low + piece * self._step
+        last = "" if piece == self.pieces - 1 else f" AND rowid < {start + self._step}"
+        return f" WHERE rowid >= {start}{last}"
+
+    def put(self, piece: int, batch: list[NDArray[np.int64]]) -> None:
+        kept = [_kept(values, column) for values, column in zip(batch, self.wanted.values(), strict=True)]
+        if self._low is None:
+            self._extra.append(kept)
+            return
+        start = piece * self._step + self._counts[piece]
+        for whole, values in zip(self._whole.values(), kept, strict=True):
+            whole[start : start + len(values)] = values
+        self._counts[piece] += len(kept[0])
+
+    def clear(self, piece: int) -> None:
+        self._counts[piece] = 0
+        self._extra = []
+
+    def rows(self) -> Rows:
+        if self._low is None:
+            columns = {
+                key: np.concatenate([np.empty(0, column.dtype), *(batch[index] for batch in self._extra)])
+                for index, (key, column) in enumerate(self.wanted.items())
+            }
+            return Rows(columns, sum(self.left_out))
+        if sum(self._counts) == len(next(iter(self._whole.values()))):
+            return Rows(self._whole, sum(self.left_out))
+        spans = [slice(i * self._step, i * self._step + count) for i, count in enumerate(self._counts)]
+        columns = {key: np.concatenate([self._whole.pop(key)[span] for span in spans]) for key in self.wanted}
+        return Rows(columns, sum(self.left_out))
 
 
 def uri(path: Path) -> str:
@@ -187,26 +234,29 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
     return found.column(0).to_numpy(), found.column(1).cast(pa.large_binary()).combine_chunks()
 
 
-def _arrow(path: Path, sql: str, columns: Mapping[str, Column]) -> dict[str, list[Array]] | None:
-    """Columns piece by piece, or None if one is not of integers. Raises OSError as ADBC does."""
+def _batches(path: Path, sql: str, columns: Mapping[str, Column]) -> Iterator[list[NDArray[np.int64]]]:
+    """Some ten thousand rows at a time. Raises _NotIntegers, and OSError where SQLite finds the file damaged."""
     import adbc_driver_manager.dbapi
 
-    parts: dict[str, list[Array]] = {key: [] for key in columns}
     try:
         with _connected(path) as connection, connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)})
             cursor.execute(sql)
             for batch in cursor.fetch_record_batch():
-                for index, (key, column) in enumerate(columns.items()):
-                    values = batch.column(index)
-                    if str(values.type) != "int64":
-                        return None
-                    if values.null_count:
-                        values = values.fill_null(column.null)
-                    parts[key].append(_kept(values.to_numpy(), column))
+                found = [batch.column(index) for index in range(len(columns))]
+                if any(str(values.type) != "int64" for values in found):
+                    raise _NotIntegers
+                yield [
+                    (values.fill_null(column.null) if values.null_count else values).to_numpy()
+                    for values, column in zip(found, columns.values(), strict=True)
+                ]
     except adbc_driver_manager.dbapi.Error as error:
         raise OSError(str(error)) from None
-    return parts
+    except OSError as error:
+        # ADBC infers types from what comes first: a later value of another type is an error of its own.
+        if "Type mismatch" in str(error):
+            raise _NotIntegers from None
+        raise
 
 
 def _connected(path: Path) -> Any:
@@ -227,12 +277,6 @@ def _kept(values: NDArray[np.int64], column: Column) -> Array:
     if outside.any():
         narrow[outside] = -1
     return narrow
-
-
-def _joined(pieces: list[Array]) -> Array:
-    if len(pieces) == 1:
-        return pieces[0]
-    return np.concatenate(pieces) if pieces else np.array([], dtype=np.int64)
 
 
 def _check(path: Path) -> None:
