@@ -17,12 +17,13 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 from ..errors import UnreadableRecording
 from ..timeline import Doubt, Timeline
-from . import opening
+from . import nsys_rep, opening, refused
 
 Detects = Callable[[bytes, Path], bool]
 Read = Callable[[Path], Timeline]
@@ -30,9 +31,9 @@ Read = Callable[[Path], Timeline]
 
 def formats() -> list[tuple[Detects, Read]]:
     """The readers in the order they are asked; imported only when something is read."""
-    from . import horovod, kineto, nsys_sqlite, nsys_stats_csv, nvprof_csv
+    from . import horovod, kineto, nsys_sqlite, nsys_stats_csv, nvprof_csv, nvprof_sqlite
 
-    modules: tuple[ModuleType, ...] = (nsys_sqlite, nvprof_csv, nsys_stats_csv, kineto, horovod)
+    modules: tuple[ModuleType, ...] = (nsys_sqlite, nvprof_sqlite, nvprof_csv, nsys_stats_csv, kineto, horovod)
     return [(module.detects, module.read) for module in modules]
 
 
@@ -44,8 +45,7 @@ def read(path: str | Path, *, max_bytes: int | None = None, cache: bool = True) 
     """
     timeline = _read(Path(path), max_bytes, cache)
     if timeline is None:
-        remedy = "give one of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod (docs/recordings.md)"
-        raise UnreadableRecording(path, "not a recording of a known format", remedy)
+        raise UnreadableRecording(path, *refused.unknown(opening.head(Path(path)), Path(path)))
     return timeline
 
 
@@ -99,22 +99,32 @@ def read_all(
 
 def _read(path: Path, max_bytes: int | None, cache: bool) -> Timeline | None:
     """None: no reader knows this content."""
-    opening.check(path)
-    with opening.plain(path, max_bytes) as file:
-        with file.open("rb") as opened:
-            head = opened.read(opening.HEAD_BYTES)
+    with opened(path, max_bytes=max_bytes, cache=cache) as file:
+        with file.open("rb") as stream:
+            head = stream.read(opening.HEAD_BYTES)
         for detects, reader in formats():
-            if not detects(head, file):
-                continue
-            try:
+            if detects(head, file):
                 timeline = reader(file)
-            except UnreadableRecording as error:
-                if error.path != str(file) or file == path:
-                    raise
-                raise UnreadableRecording(path, error.problem, error.remedy) from None
-            recording = dataclasses.replace(timeline.recording, path=str(path))
-            return _with_rank(dataclasses.replace(timeline, recording=recording), path)
+                recording = dataclasses.replace(timeline.recording, path=str(path))
+                return _with_rank(dataclasses.replace(timeline, recording=recording), path)
+        if reason := refused.recognised(head, file):
+            raise UnreadableRecording(path, *reason)
     return None
+
+
+@contextmanager
+def opened(path: Path, *, max_bytes: int | None = None, cache: bool = True) -> Iterator[Path]:
+    """A plain file with what is at `path`: unfolded where it is compressed, exported where it is a .nsys-rep.
+
+    An UnreadableRecording from within about that file is raised about `path`.
+    """
+    with opening.plain(path, max_bytes) as unfolded, nsys_rep.exported(unfolded, cache=cache) as file:
+        try:
+            yield file
+        except UnreadableRecording as error:
+            if file == path or error.path != str(file):
+                raise
+            raise UnreadableRecording(path, error.problem, error.remedy) from None
 
 
 _RANK_MARK = re.compile(r"rank (\d+) of \d+")

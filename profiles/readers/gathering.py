@@ -26,6 +26,7 @@ _CODES: Final = {
         "{count:,} rows end before they start or lie centuries away, and are left out ({where})",
         "if they are many, the profiler was stopped hard: record again and let it finish",
     ),
+    "clocks-apart": ("", ""),  # said by the reader that saw it
     "mixed-types": (
         "{count:,} rows hold values that are no integers, and are left out ({where})",
         "export the recording again: something has edited this file",
@@ -65,6 +66,8 @@ class Gathered:
     def timeline(self, recording: Recording, known: frozenset[str]) -> Timeline:
         for code, tables in self.met.items():
             text, remedy = _CODES[code]
+            if not text:
+                continue
             self.doubts.append(Doubt(code, text.format(count=tables.total(), where=", ".join(tables)), remedy))
         left_out = {f"{code} in {table}": count for code, tables in self.met.items() for table, count in tables.items()}
         return make(recording, self.tables, known=known, doubts=tuple(self.doubts), left_out=left_out)

@@ -26,8 +26,8 @@ RUNTIME, SYNC = _CUPTI + "RUNTIME", _CUPTI + "SYNCHRONIZATION"
 NVTX, OVERHEAD = "NVTX_EVENTS", "PROFILER_OVERHEAD"
 
 # eventType of NVTX_EVENTS (ENUM_NSYS_EVENT_TYPE); those of 65 and up were imported from text (NVTXT).
-_INSTANTS: Final = (34, 65)
-_RANGES: Final = (59, 60, 70, 71)
+INSTANTS: Final = (34, 65)
+RANGES: Final = (59, 60, 70, 71)
 _DOMAIN: Final = 75
 
 _NO_STREAM: Final = (1 << 32) - 1
@@ -38,7 +38,7 @@ Columns = dict[str, Any]
 
 def detects(head: bytes, path: Path) -> bool:
     """An SQLite file with nsys's table of strings, which no other profiler's has."""
-    return head.startswith(sqlite.MAGIC) and b"StringIds" in head
+    return head.startswith(sqlite.MAGIC) and "StringIds" in sqlite.table_names(path)
 
 
 def read(path: Path) -> Timeline:
@@ -268,7 +268,7 @@ def _add_marks(gathered: Gathered, marks: Columns, strings: Strings, database: D
     shared = strings.codes(marks["text"]) if "text" in marks else np.full(len(row_codes), -1, dtype=np.int32)
     names = either(own.categorical(row_codes), strings.categorical(shared), row_codes >= 0)
     pid, tid = _pid(marks["thread"]), marks["thread"] & 0xFFFFFF
-    instants, ranges = np.isin(marks["type"], _INSTANTS), np.isin(marks["type"], _RANGES)
+    instants, ranges = np.isin(marks["type"], INSTANTS), np.isin(marks["type"], RANGES)
     opened = ranges & (marks["end_ns"] == NO_TIME)
     wanted = instants | ranges
     columns = {
@@ -314,7 +314,7 @@ class _Devices:
     def renumbered(self, pid: NDArray[np.int64], device: NDArray[np.int32]) -> NDArray[np.int32]:
         if not self._clash:
             return device
-        result = device.copy()
+        result: NDArray[np.int32] = device.copy()
         for (process, cuda), gpu in self._of_process.items():
             result[(pid == process) & (device == cuda)] = gpu
         return result

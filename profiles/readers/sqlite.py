@@ -10,6 +10,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -63,7 +64,7 @@ class Database:
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check(self.path)
+        check(self.path)
         names = self.query("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
         for (name,) in names:
             if isinstance(name, str):
@@ -73,12 +74,9 @@ class Database:
     def query(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """All rows, for small tables. Text that is no UTF-8 has its odd bytes replaced."""
         try:
-            connection = sqlite3.connect(uri(self.path), uri=True)
-            connection.text_factory = _text
-            try:
+            with closing(sqlite3.connect(uri(self.path), uri=True)) as connection:
+                connection.text_factory = _text
                 return connection.execute(sql, values).fetchall()
-            finally:
-                connection.close()
         except (sqlite3.Error, OverflowError) as error:
             raise self.damaged(error) from None
 
@@ -214,14 +212,26 @@ def uri(path: Path) -> str:
     return "file:" + quote(os.fsencode(path.absolute())) + "?immutable=1"
 
 
+def table_names(path: Path) -> frozenset[str]:
+    """Of an SQLite file; none where it cannot be read."""
+    try:
+        with closing(sqlite3.connect(uri(path), uri=True)) as connection:
+            return frozenset(str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master"))
+    except sqlite3.Error:
+        return frozenset()
+
+
 def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray[np.int64], Any]:
-    """Numbered strings: (int64 numbers, an Arrow array of binary, since text in a file may be no UTF-8)."""
+    """Numbered strings: (int64 numbers, an Arrow array of binary, since text in a file may be no UTF-8).
+
+    key and value are SQL expressions.
+    """
     import adbc_driver_manager.dbapi
     import pyarrow as pa
 
     sql = (
-        f"SELECT {_quoted(key)}, CAST({_quoted(value)} AS BLOB) FROM {_quoted(table)}"
-        f" WHERE typeof({_quoted(key)}) = 'integer' AND {_quoted(value)} IS NOT NULL"
+        f"SELECT {key}, CAST({value} AS BLOB) FROM {_quoted(table)}"
+        f" WHERE typeof({key}) = 'integer' AND {value} IS NOT NULL"
     )
     try:
         with _connected(database.path) as connection, connection.cursor() as cursor:
@@ -279,7 +289,7 @@ def _kept(values: NDArray[np.int64], column: Column) -> Array:
     return narrow
 
 
-def _check(path: Path) -> None:
+def check(path: Path) -> None:
     """Raises UnreadableRecording for a file whose recording is not finished, or not all there."""
     for suffix, hot in (("-wal", b""), ("-journal", _HOT_JOURNAL)):
         beside = path.with_name(path.name + suffix)

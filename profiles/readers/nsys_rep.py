@@ -1,0 +1,101 @@
+"""nsys's own reports (.nsys-rep, .qdrep) through the `nsys` on the PATH: only it can read them.
+
+The export is kept in $XDG_CACHE_HOME/ringscope, by the content of the report, so that a second look costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from ..errors import UnreadableRecording
+
+# So begin the reports of nsys 2022.4; the name of its ancestor stayed.
+_MAGIC: Final = b"NVIDIA Tegra Profiler Report"
+
+# Exports are some ten times the report: this keeps the last few tens of them.
+CACHE_BYTES: Final = 20 << 30
+_TIMEOUT_S: Final = 3600
+
+
+def is_report(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+@contextmanager
+def exported(path: Path, *, cache: bool) -> Iterator[Path]:
+    """The SQLite export of a report; `path` itself where it is none. Raises UnreadableRecording.
+
+    cache: keep the export for the next time, and use one that is there.
+    """
+    if not is_report(path):
+        yield path
+        return
+    nsys = shutil.which("nsys")
+    if cache:
+        folder = cache_folder()
+        kept = folder / f"{_digest(path)}.sqlite"
+        if not kept.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder, prefix="export-") as scratch:
+                os.replace(_export(nsys, path, Path(scratch)), kept)
+        os.utime(kept)
+        _cap(folder, kept)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory(prefix="ringscope-") as scratch:
+        yield _export(nsys, path, Path(scratch))
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringscope"
+
+
+def _export(nsys: str | None, path: Path, folder: Path) -> Path:
+    how = f"where nsys is, run `nsys export -t sqlite -o {path.stem}.sqlite {path.name}` and give that"
+    if nsys is None:
+        raise UnreadableRecording(path, "an nsys report, which only nsys can read, and no nsys is on the PATH", how)
+    # A link, so that whatever nsys writes beside its input is written in our folder.
+    report = folder / "report.nsys-rep"
+    report.symlink_to(path.resolve())
+    target = folder / "report.sqlite"
+    command = [nsys, "export", "--type", "sqlite", "--output", str(target), str(report)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnreadableRecording(path, f"`nsys export` did not work ({error})", how) from None
+    if done.returncode or not target.is_file():
+        said = [line.strip() for line in (done.stderr + done.stdout).decode(errors="replace").splitlines()]
+        last = next((line for line in reversed(said) if line), "nothing")
+        raise UnreadableRecording(
+            path,
+            f"`nsys export` failed and said: {last[:200]}",
+            "try an nsys at least as new as the one it was recorded with",
+        )
+    return target
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _cap(folder: Path, keep: Path) -> None:
+    """Drops the exports not used for longest until the cache is within its cap."""
+    kept = sorted(folder.glob("*.sqlite"), key=lambda path: path.stat().st_mtime, reverse=True)
+    total = 0
+    for path in kept:
+        total += path.stat().st_size
+        if total > CACHE_BYTES and path != keep:
+            path.unlink(missing_ok=True)

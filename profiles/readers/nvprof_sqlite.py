@@ -1,0 +1,390 @@
+"""What `nvprof -o` writes (.nvvp, .prof, .sql, any name), versions 8 to 22.
+
+Every table is always there, mostly empty, and their columns grew with the version. One file is one process. Times are
+ns since the Unix epoch, beyond what a float can hold, so the first GPU operation is made the origin, in integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..timeline import Doubt, Recording, Timeline
+from . import cbids, cupti, sqlite
+from .gathering import NO_TIME, Gathered, constant, require_gpu_work
+from .sqlite import Column, Database
+from .strings import Strings, categorical
+
+_CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
+KERNELS: Final = (_CUPTI + "CONCURRENT_KERNEL", _CUPTI + "KERNEL")
+MEMCPY, PEER, MEMSET = _CUPTI + "MEMCPY", _CUPTI + "MEMCPY2", _CUPTI + "MEMSET"
+RUNTIME, DRIVER = _CUPTI + "RUNTIME", _CUPTI + "DRIVER"
+MARKER, SYNC, OVERHEAD = _CUPTI + "MARKER", _CUPTI + "SYNCHRONIZATION", _CUPTI + "OVERHEAD"
+_COPIES: Final = (MEMCPY, PEER)
+
+# CUpti_ActivityFlag of markers
+_INSTANT, _START, _END = 1, 2, 4
+# CUpti_ActivityOverheadKind
+_OVERHEADS: Final = {
+    1: "driver compiler",
+    1 << 16: "buffer flush",
+    2 << 16: "instrumentation",
+    3 << 16: "resources",
+    4 << 16: "module loading",
+    5 << 16: "function loading",
+}
+
+# A launched operation waits in the queue for milliseconds, seconds at most; longer is the clocks, not the queue.
+_QUEUE_NS: Final = 10_000_000_000
+_RECORD: Final = (
+    "record the part that trains on the GPU, and let it end by itself (nvprof loses what it has not flushed)"
+)
+
+Columns = dict[str, Any]
+
+
+def detects(head: bytes, path: Path) -> bool:
+    return head.startswith(sqlite.MAGIC) and {"StringTable", "Version"} <= sqlite.table_names(path)
+
+
+def read(path: Path) -> Timeline:
+    database = Database(path)
+    database.require("StringTable", "_id_", "value")
+    strings = Strings(*sqlite.texts(database, "StringTable", "_id_", "value"))
+    scanned = database.scan(
+        {
+            table: columns(database, strings, table)
+            for table, columns in _TABLES.items()
+            if table in database.tables and database.query(f"SELECT 1 FROM {table} LIMIT 1")
+        }
+    )
+    gathered = Gathered()
+    for table, rows in scanned.items():
+        gathered.meet("mixed-types", table, rows.left_out)
+    found = {table: rows.columns for table, rows in scanned.items()}
+    origin = _origin(found)
+    for columns in found.values():
+        for time in {"start_ns", "end_ns"} & set(columns):
+            sane = np.abs(columns[time]) < 1 << 62
+            columns[time] = np.where(sane, columns[time] - np.where(sane, origin, 0), NO_TIME)
+    pid = _process(found)
+    _add_operations(gathered, found, strings, pid)
+    _add_host(gathered, found, strings, database, pid)
+    gathered.tables["devices"] = _devices(database, gathered.tables)
+    known = _known(found)
+    if apart := _clocks_apart(gathered.tables):
+        for table in ("api", "marks"):
+            dropped = gathered.tables.pop(table, None)
+            gathered.meet("clocks-apart", table, 0 if dropped is None else len(dropped))
+        gathered.doubts.append(apart)
+        known -= {"api", "marks"}
+    return require_gpu_work(gathered.timeline(_recording(database, origin), known), path, _RECORD)
+
+
+def _known(found: Mapping[str, Columns]) -> frozenset[str]:
+    """nvprof traces the GPU as a whole; API calls and marks may have been switched off."""
+    others = {RUNTIME: "api", DRIVER: "api", MARKER: "marks", SYNC: "syncs", OVERHEAD: "overheads"}
+    written = {name for table, name in others.items() if table in found}
+    return frozenset({"kernels", "copies", "memsets", "devices", *written})
+
+
+# ---- which columns
+
+
+def _operation_columns(database: Database, table: str) -> dict[str, Column]:
+    database.require(table, "start", "end", "deviceId", "contextId", "streamId", "correlationId")
+    return {
+        "start_ns": Column("start", NO_TIME),
+        "end_ns": Column("end", NO_TIME),
+        "device": Column("deviceId", -1, "int32"),
+        "context": Column("contextId", -1, "int32"),
+        "stream": Column("streamId", -1, "int32"),
+        "correlation": Column("correlationId", -1),
+    }
+
+
+def _optional(database: Database, table: str, columns: Mapping[str, Column]) -> dict[str, Column]:
+    return {key: column for key, column in columns.items() if database.has(table, column.name)}
+
+
+def _kernel_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
+    database.require(table, "name")
+    columns = _operation_columns(database, table) | {"name": Column("name", -1, "int32", strings.codes)}
+    return columns | _optional(database, table, {"graph_node": Column("graphNodeId")})
+
+
+def _copy_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
+    database.require(table, "copyKind", "bytes")
+    columns = {
+        "kind": Column("copyKind"),
+        "bytes": Column("bytes"),
+        "src_kind": Column("srcKind"),
+        "dst_kind": Column("dstKind"),
+        "src_device": Column("srcDeviceId", -1, "int32"),
+        "dst_device": Column("dstDeviceId", -1, "int32"),
+        "graph_node": Column("graphNodeId"),
+    }
+    return _operation_columns(database, table) | _optional(database, table, columns)
+
+
+def _memset_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
+    columns = {"bytes": Column("bytes"), "graph_node": Column("graphNodeId")}
+    return _operation_columns(database, table) | _optional(database, table, columns)
+
+
+def _call_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
+    database.require(table, "cbid", "start", "end", "processId", "threadId", "correlationId")
+    return {
+        "start_ns": Column("start", NO_TIME),
+        "end_ns": Column("end", NO_TIME),
+        "pid": Column("processId"),
+        "tid": Column("threadId"),
+        "correlation": Column("correlationId", -1),
+        "cbid": Column("cbid", -1),
+    }
+
+
+def _marker_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
+    database.require(table, "_id_", "flags", "timestamp", "id", "name", "objectId")
+    columns = {
+        "row": Column("_id_"),
+        "flags": Column("flags"),
+        "start_ns": Column("timestamp", NO_TIME),
+        "id": Column("id", -1),
+        "name": Column("name", -1, "int32", strings.codes),
+    }
+    return columns | _optional(database, table, {"domain": Column("domain", -1, "int32", strings.codes)})
+
+
+def _sync_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
+    database.require(table, "type", "start", "end", "correlationId", "contextId", "streamId")
+    return {
+        "start_ns": Column("start", NO_TIME),
+        "end_ns": Column("end", NO_TIME),
+        "context": Column("contextId", -1, "int32"),
+        "stream": Column("streamId", -1, "int32"),
+        "correlation": Column("correlationId", -1),
+        "type": Column("type"),
+    }
+
+
+def _overhead_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
+    database.require(table, "overheadKind", "start", "end")
+    return {
+        "start_ns": Column("start", NO_TIME),
+        "end_ns": Column("end", NO_TIME),
+        "kind": Column("overheadKind"),
+    }
+
+
+_TABLES: Final[dict[str, Callable[[Database, Strings, str], dict[str, Column]]]] = {
+    **dict.fromkeys(KERNELS, _kernel_columns),
+    **dict.fromkeys(_COPIES, _copy_columns),
+    MEMSET: _memset_columns,
+    RUNTIME: _call_columns,
+    DRIVER: _call_columns,
+    MARKER: _marker_columns,
+    SYNC: _sync_columns,
+    OVERHEAD: _overhead_columns,
+}
+
+
+# ---- from columns to tables
+
+
+def _origin(found: Mapping[str, Columns]) -> int:
+    """The start of the first GPU operation whose times can be; 0 where there is none."""
+    first = []
+    for table in (*KERNELS, *_COPIES, MEMSET):
+        if columns := found.get(table):
+            start, end = columns["start_ns"], columns["end_ns"]
+            # A start of 0 is CUPTI's word for an operation whose time it does not know.
+            good = (start > 0) & (end < 1 << 62) & (start <= end)
+            first += [int(start[good].min())] if good.any() else []
+    return min(first, default=0)
+
+
+def _process(found: Mapping[str, Columns]) -> int:
+    for table in (RUNTIME, DRIVER):
+        if columns := found.get(table):
+            return int(columns["pid"][0])
+    return 0
+
+
+def _add_operations(gathered: Gathered, found: Mapping[str, Columns], strings: Strings, pid: int) -> None:
+    for table in (*KERNELS, *_COPIES, MEMSET):
+        if columns := found.get(table):
+            count = len(columns["start_ns"])
+            columns["pid"] = constant(pid, count)
+            columns.setdefault("graph_node", constant(0, count))
+    for table in KERNELS:
+        if kernels := found.get(table):
+            codes = kernels.pop("name")
+            gathered.meet("missing-strings", table, int((codes < 0).sum()))
+            gathered.add("kernels", {**kernels, "name": strings.categorical(codes, demangled)})
+    for table in _COPIES:
+        if copies := found.get(table):
+            gathered.add("copies", _copies(copies))
+    if memsets := found.get(MEMSET):
+        gathered.add("memsets", {"bytes": constant(0, len(memsets["start_ns"])), **memsets})
+
+
+def _copies(columns: Columns) -> Columns:
+    count = len(columns["start_ns"])
+    source = columns.get("src_device", constant(-1, count, "int32"))
+    target = columns.get("dst_device", constant(-1, count, "int32"))
+    unknown = constant(0, count)
+    return {
+        **columns,
+        "kind": cupti.copy_kinds(columns["kind"], source, target),
+        "src_kind": cupti.memory_kinds(columns.get("src_kind", unknown), cupti.NVPROF_MEMORY),
+        "dst_kind": cupti.memory_kinds(columns.get("dst_kind", unknown), cupti.NVPROF_MEMORY),
+        "src_device": source,
+        "dst_device": target,
+    }
+
+
+def demangled(name: str) -> str:
+    """The C++ name as it was written; as it is where it is none, or cannot be told."""
+    if not name.startswith("_Z"):
+        return name
+    import cxxfilt
+
+    try:
+        return str(cxxfilt.demangle(name))
+    except (cxxfilt.InvalidName, UnicodeError):
+        return name
+
+
+def _add_host(gathered: Gathered, found: Mapping[str, Columns], strings: Strings, database: Database, pid: int) -> None:
+    for table, names, kind in ((RUNTIME, cbids.RUNTIME, "runtime"), (DRIVER, cbids.DRIVER, "driver")):
+        if calls := found.get(table):
+            numbers, codes = np.unique(calls.pop("cbid"), return_inverse=True)
+            texts = [names.get(int(number), f"{kind} call {number}") for number in numbers]
+            gathered.add("api", {**calls, "name": categorical(codes, texts)})
+    if marks := found.get(MARKER):
+        gathered.add("marks", _marks(marks, strings, database))
+    if syncs := found.get(SYNC):
+        of_context = _context_devices(database)
+        contexts, places = np.unique(syncs["context"], return_inverse=True)
+        devices = np.array([of_context.get(int(context), -1) for context in contexts], dtype=np.int32)
+        names = cupti.sync_names(syncs.pop("type"))
+        device = devices[places]
+        gathered.add("syncs", {**syncs, "device": device, "pid": constant(pid, len(device)), "name": names})
+    if overheads := found.get(OVERHEAD):
+        kinds, codes = np.unique(overheads.pop("kind"), return_inverse=True)
+        texts = [_OVERHEADS.get(int(kind), f"overhead {kind}") for kind in kinds]
+        gathered.add("overheads", {**overheads, "pid": constant(pid, len(codes)), "name": categorical(codes, texts)})
+
+
+def _marks(rows: Columns, strings: Strings, database: Database) -> Columns:
+    """Ranges and instants. A range is two rows of one id: where it starts (with its name) and where it ends."""
+    order = np.lexsort((rows["row"], rows["start_ns"], rows["id"]))
+    flags, numbers, times = rows["flags"][order], rows["id"][order], rows["start_ns"][order]
+    ended = np.zeros(len(order), dtype=bool)
+    ended[:-1] = (flags[:-1] & _START != 0) & (flags[1:] & _END != 0) & (numbers[:-1] == numbers[1:])
+    end = times.copy()
+    end[:-1][ended[:-1]] = times[1:][ended[:-1]]
+    begun = np.flatnonzero(flags & (_START | _INSTANT))
+    begun = begun[np.argsort(order[begun])]  # in the order of the rows again
+    row = order[begun]
+    pid, tid = _objects(database, rows["row"][row])
+    domain = rows["domain"][row] if "domain" in rows else np.full(len(row), -1, dtype=np.int32)
+    # String 0 is nvprof's null: the domain of marks without one.
+    domains = strings.categorical(domain, lambda text: "" if text == "-- null --" else text)
+    return {
+        "start_ns": times[begun],
+        "end_ns": end[begun],
+        "open": ~ended[begun] & (flags[begun] & _INSTANT == 0),
+        "pid": pid,
+        "tid": tid,
+        "domain": domains.rename_categories({"(unknown)": ""}) if "" not in domains.categories else domains,
+        "name": strings.categorical(rows["name"][row]),
+    }
+
+
+def _objects(database: Database, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(pid, tid) of marks: objectId holds them little-endian, 4 bytes each, the thread signed as in the API rows."""
+    hexes = Strings(*sqlite.texts(database, MARKER, '"_id_"', 'hex("objectId")'))
+    names = hexes.categorical(hexes.codes(rows))
+    parts = []
+    for text in names.categories:
+        raw = bytes.fromhex(text)[:8].ljust(8, b"\0") if not text.startswith("(") else bytes(8)
+        parts.append([int.from_bytes(raw[:4], "little"), int.from_bytes(raw[4:], "little", signed=True)])
+    known = np.array(parts, dtype=np.int64).reshape(-1, 2)[names.codes]
+    return known[:, 0], known[:, 1]
+
+
+def _context_devices(database: Database) -> dict[int, int]:
+    table = _CUPTI + "CONTEXT"
+    if not database.has(table, "contextId", "deviceId"):
+        return {}
+    return {int(context): int(device) for context, device in database.query(f"SELECT contextId, deviceId FROM {table}")}
+
+
+def _devices(database: Database, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    table = _CUPTI + "DEVICE"
+    listed: dict[int, tuple[str, str, str]] = {}
+    if database.has(table, "id", "name"):
+        uuid = "hex(uuid)" if database.has(table, "uuid") else "''"
+        sql = f"SELECT d.id, {uuid}, s.value FROM {table} d LEFT JOIN StringTable s ON s._id_ = d.name"
+        listed = {int(number): (_uuid(raw), "", str(name or "")) for number, raw, name in database.query(sql)}
+    for name in ("kernels", "copies", "memsets"):
+        for device in pd.unique(tables[name]["device"]) if name in tables else ():
+            listed.setdefault(int(device), ("", "", ""))
+    rows = [(device, *listed[device]) for device in sorted(listed)]
+    return pd.DataFrame(rows, columns=["device", "uuid", "bus_id", "name"])
+
+
+def _uuid(text: str) -> str:
+    if len(text) != 32 or not text.strip("0"):
+        return ""
+    text = text.lower()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def _clocks_apart(tables: Mapping[str, pd.DataFrame]) -> Doubt | None:
+    """Clocks of GPU and host never brought together: operations lie seconds from their launch calls, or before.
+
+    Seen in published recordings with kernels 414 s after the calls that launched them.
+    """
+    if "api" not in tables or not len(tables["api"]):
+        return None
+    calls = tables["api"].drop_duplicates("correlation").set_index("correlation")["start_ns"]
+    delays = []
+    for name in ("kernels", "copies", "memsets"):
+        if name in tables:
+            called = calls.reindex(tables[name]["correlation"]).to_numpy(dtype="float64", na_value=np.nan)
+            delays.append(tables[name]["start_ns"].to_numpy() - called)
+    delay = np.concatenate(delays) if delays else np.array([])
+    delay = delay[~np.isnan(delay)]
+    if not len(delay):
+        return None
+    typical = float(np.median(delay))
+    if 0 <= typical <= _QUEUE_NS:
+        return None
+    side = "after" if typical > 0 else "before"
+    return Doubt(
+        "clocks-apart",
+        f"GPU operations lie {abs(typical) / 1e9:.3f} s {side} the calls that launched them: the clocks of GPU and "
+        "host were not brought together, so API calls and marks are left out",
+        "causes of idle cannot be told from this recording; record again, with a newer profiler if there is one",
+    )
+
+
+def _recording(database: Database, origin: int) -> Recording:
+    database.require("Version", "version")
+    version = database.query("SELECT version FROM Version")
+    return Recording(
+        path=str(database.path),
+        format="nvprof-sqlite",
+        tool="nvprof",
+        schema_version=str(version[0][0]) if version else None,
+        origin_ns=origin,
+        origin_utc_ns=origin or None,
+    )

@@ -1,0 +1,47 @@
+"""Files people take for recordings: what each is, and what to do instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from . import sqlite
+
+_READ = "give a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod (docs/recordings.md)"
+
+
+def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
+    """(problem, remedy) of a file that should have been a recording and is not; None for one that never was."""
+    if head.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer, not the file itself", "fetch it with `git lfs pull`"
+    if head.startswith(sqlite.MAGIC):
+        return _database(path)
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") and path.suffix in (".nvvp", ".nvprof", ".prof"):
+        return (
+            "XML: a session the Visual Profiler saved, not a recording",
+            "give the file `nvprof -o FILE` wrote (in the Visual Profiler: File, Import, kept apart)",
+        )
+    if head.startswith(b"QDSTRM") or path.suffix == ".qdstrm":
+        return "an nsys recording not yet imported (.qdstrm)", "make a .nsys-rep of it with `QdstrmImporter -i FILE`"
+    return None
+
+
+def unknown(head: bytes, path: Path) -> tuple[str, str]:
+    """(problem, remedy) of a file of which nothing is known."""
+    if head.lstrip()[:1] == b"<":
+        return "XML or HTML, not a recording of a known format", _READ
+    return "not a recording of a known format", _READ
+
+
+def _database(path: Path) -> tuple[str, str] | None:
+    sqlite.check(path)  # says what is wrong with a damaged one
+    tables = sqlite.table_names(path)
+    if not tables:
+        return "an SQLite file whose list of tables cannot be read or is empty", "copy or export it again"
+    if any("dlprof" in name.lower() for name in tables):
+        return "a DLProf database, which holds summaries and no timeline", "give the nsys recording DLProf made it from"
+    if any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in tables):
+        return (
+            "an nsys or nvprof database without its table of strings",
+            "export it again with `nsys export -t sqlite`",
+        )
+    return None

@@ -1,0 +1,255 @@
+"""A smaller SQLite recording out of a larger one: a span of time, less weight, nothing private. Always a new file.
+
+The new file has the schema of the old, so nsys, nvprof's tools and we can open it. An operation, call or mark is kept
+whole if any of it lies in the span; so is the call that launched a kept operation, and what names domains and ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Final
+
+from .errors import RingscopeError, UnreadableRecording
+from .readers import nsys_sqlite, nvprof_sqlite, opened, read, sqlite
+
+_UNITS: Final = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
+_TIME: Final = re.compile(r"\s*(-?[0-9.]+)\s*(ns|us|µs|ms|s|)\s*")
+
+_NSYS_OPERATIONS: Final = (nsys_sqlite.KERNEL, nsys_sqlite.GRAPH, nsys_sqlite.MEMCPY, nsys_sqlite.MEMSET)
+_NVPROF_OPERATIONS: Final = (*nvprof_sqlite.KERNELS, nvprof_sqlite.MEMCPY, nvprof_sqlite.PEER, nvprof_sqlite.MEMSET)
+
+# What a shared recording needs. Everything else may tell of the host: environment, processes, threads, paths, modules.
+_HARMLESS: Final = re.compile(
+    r"CUPTI_ACTIVITY_KIND_(?!NAME$|MODULE$|FUNCTION$|SOURCE_LOCATOR$|ENVIRONMENT$|\w*CALLCHAIN)\w+|NVTX_\w+|ENUM_\w+|"
+    r"StringIds|META_DATA_EXPORT|EXPORT_META_DATA|TARGET_INFO_(GPU|CUDA_\w+|SESSION_START_TIME)|PROFILER_OVERHEAD|"
+    r"GPU_METRICS|StringTable|Version|sqlite_sequence"
+)
+# What the measures need.
+_NEEDED: Final = re.compile(
+    r"CUPTI_ACTIVITY_KIND_(KERNEL|CONCURRENT_KERNEL|GRAPH_TRACE|MEMCPY2?|MEMSET|RUNTIME|DRIVER|SYNCHRONIZATION|MARKER|"
+    r"OVERHEAD|DEVICE|CONTEXT)|NVTX_EVENTS|ENUM_\w+|StringIds|META_DATA_EXPORT|EXPORT_META_DATA|"
+    r"TARGET_INFO_(GPU|CUDA_DEVICE|SESSION_START_TIME)|PROFILER_OVERHEAD|StringTable|Version|sqlite_sequence"
+)
+# Columns that hold numbers of strings: demangledName, nameId, textId; nvprof's name and domain.
+_STRING_COLUMN: Final = re.compile(r".*(Name|nameId|NameId|textId|TextId)|name|domain")
+
+_MARKER_DATA: Final = "CUPTI_ACTIVITY_KIND_MARKER_DATA"
+# Rows of some length, or none, that touch the span.
+_LIES_WITHIN: Final = '(start < :high AND (COALESCE("end", start) > :low OR start >= :low))'
+
+# Marks kept wherever they lie: they say whose recording it is.
+_LASTING: Final = "rank % of %"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """[start_ns, end_ns) in the times of the Timeline; None: open."""
+
+    start_ns: int | None
+    end_ns: int | None
+
+
+def span(text: str) -> Span:
+    """`12.5s:14s`, `100ms:`, `:2s`; units ns, us, ms, s (seconds where there is none). Raises RingscopeError."""
+    parts = text.split(":")
+    if len(parts) != 2:
+        raise RingscopeError(f"--slice {text}: two times parted by a colon are needed, such as 12.5s:14s")
+    found = Span(*(_nanoseconds(part, text) if part.strip() else None for part in parts))
+    if found.start_ns is not None and found.end_ns is not None and found.start_ns >= found.end_ns:
+        raise RingscopeError(f"--slice {text}: ends before it starts")
+    return found
+
+
+def _nanoseconds(text: str, given: str) -> int:
+    match = _TIME.fullmatch(text)
+    try:
+        if match is None:
+            raise InvalidOperation
+        return int((Decimal(match[1]) * _UNITS[match[2]]).to_integral_value())
+    except InvalidOperation:
+        raise RingscopeError(f"--slice {given}: '{text}' is no time; write 12.5s, 300ms, 40us or 7ns") from None
+
+
+def write(
+    source: Path,
+    target: Path,
+    *,
+    within: Span | None = None,
+    shrink: bool = False,
+    strip_private: bool = False,
+    max_bytes: int | None = None,
+    cache: bool = True,
+    progress: Callable[[int, int, Path], None] | None = None,
+) -> dict[str, tuple[int, int]]:
+    """Writes `target` and returns, by table, the rows there were and the rows kept.
+
+    Raises RingscopeError if `target` exists or the span holds no GPU work, UnreadableRecording for a bad source.
+    """
+    if os.path.lexists(target):
+        raise RingscopeError(f"{target}: exists already and is never written over; name a new file with -o")
+    if not target.parent.is_dir():
+        raise RingscopeError(f"{target}: no such directory; make it, or name another with -o")
+    with opened(source, max_bytes=max_bytes, cache=cache) as file:
+        recording = read(file).recording
+        if recording.format not in ("nsys-sqlite", "nvprof-sqlite"):
+            remedy = "only SQLite recordings of nsys and nvprof can be cut"
+            raise UnreadableRecording(file, f"a recording of another kind ({recording.format})", remedy)
+        cut = _Cut(file, within, recording.origin_ns, shrink, strip_private)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
+            made = Path(scratch, "new.sqlite")
+            kept = cut.write(made, progress)
+            if within and not any(kept.get(table, (0, 0))[1] for table in cut.operations):
+                problem = "no GPU work in that span"
+                raise RingscopeError(f"{source}: {problem}; `ringscope timeline --info` tells what is there")
+            with target.open("xb"):  # claims the name, or fails where it came into being meanwhile
+                os.replace(made, target)
+    return kept
+
+
+class _Cut:
+    """One cut: which rows of which table stay. In SQL, `source` is the old file and `main` the new."""
+
+    def __init__(self, path: Path, within: Span | None, origin: int, shrink: bool, strip_private: bool) -> None:
+        self._database = sqlite.Database(path)
+        self._nsys = "StringIds" in self._database.tables
+        self._whole = within is None
+        self._low = -(1 << 63) if within is None or within.start_ns is None else within.start_ns + origin
+        self._high = (1 << 63) - 1 if within is None or within.end_ns is None else within.end_ns + origin
+        self._wanted = [pattern for pattern, on in ((_NEEDED, shrink), (_HARMLESS, strip_private)) if on]
+        self._strings = ("StringIds", "id") if self._nsys else ("StringTable", "_id_")
+        self.operations = _NSYS_OPERATIONS if self._nsys else _NVPROF_OPERATIONS
+
+    def write(self, made: Path, progress: Callable[[int, int, Path], None] | None) -> dict[str, tuple[int, int]]:
+        try:
+            with closing(sqlite3.connect(made, uri=True, isolation_level=None)) as connection:
+                connection.text_factory = bytes
+                return self._write(connection, progress)
+        except (sqlite3.Error, OverflowError) as error:
+            raise self._database.damaged(error) from None
+
+    def _write(
+        self, connection: sqlite3.Connection, progress: Callable[[int, int, Path], None] | None
+    ) -> dict[str, tuple[int, int]]:
+        run = connection.execute
+        for name in ("encoding", "page_size", "application_id", "user_version"):
+            ((value,),) = self._database.query(f"PRAGMA {name}")
+            run(f"PRAGMA {name} = '{value}'")
+        for setting in ("journal_mode = OFF", "synchronous = OFF", "temp_store = MEMORY"):
+            run(f"PRAGMA {setting}")
+        run("ATTACH ? AS source", (sqlite.uri(self._database.path),))
+        run("CREATE TEMP TABLE launched (pid, correlation, PRIMARY KEY (pid, correlation)) WITHOUT ROWID")
+        run("CREATE TEMP TABLE marked (id PRIMARY KEY) WITHOUT ROWID")
+        run("BEGIN")
+        schema = self._database.query("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+        tables = [(name, sql) for kind, name, _, sql in schema if kind == "table" and self._stays(name)]
+        for name, sql in tables:
+            if not name.startswith("sqlite_"):  # SQLite makes its own
+                run(sql)
+        # Operations first, for the calls that launched them; strings last, for what still names them.
+        last = [self._strings[0], "sqlite_sequence"]
+        names = sorted((name for name, _ in tables), key=lambda name: (name in last, name not in self.operations))
+        kept = {}
+        for done, name in enumerate(names):
+            if progress:
+                progress(done, len(names), self._database.path)
+            kept[name] = self._copy(connection, name)
+        for kind, _, table, sql in schema:
+            if kind == "index" and table in kept:
+                run(sql)
+        run("COMMIT")
+        return kept
+
+    def _stays(self, table: str) -> bool:
+        """nsys makes tables only where it has rows; nvprof's files have all of them always."""
+        return not self._nsys or self._keeps_rows(table)
+
+    def _keeps_rows(self, table: str) -> bool:
+        return all(pattern.fullmatch(table) for pattern in self._wanted)
+
+    def _copy(self, connection: sqlite3.Connection, table: str) -> tuple[int, int]:
+        """(rows there were, rows kept)"""
+        quoted = '"' + table.replace('"', '""') + '"'
+        ((before,),) = connection.execute(f"SELECT COUNT(*) FROM source.{quoted}")
+        if table == "sqlite_sequence":
+            connection.execute("DELETE FROM main.sqlite_sequence")
+        if self._keeps_rows(table):
+            condition = self._condition(connection, table)
+            connection.execute(
+                f"INSERT INTO main.{quoted} SELECT * FROM source.{quoted} WHERE {condition}",
+                {"low": self._low, "high": self._high} if ":high" in condition else {},
+            )
+        ((after,),) = connection.execute(f"SELECT COUNT(*) FROM main.{quoted}")
+        if table in self.operations and self._database.has(table, "correlationId"):
+            pid = "globalPid >> 24 & 0xFFFFFF" if self._database.has(table, "globalPid") else "0"
+            connection.execute(
+                f"INSERT OR IGNORE INTO launched SELECT {pid}, correlationId FROM main.{quoted}"
+                " WHERE correlationId IS NOT NULL"
+            )
+        return int(before), int(after)
+
+    def _condition(self, connection: sqlite3.Connection, table: str) -> str:
+        """Which rows stay, as SQL."""
+        columns = set(self._database.tables[table])
+        if table == self._strings[0]:
+            return self._named(connection) if self._wanted else "TRUE"
+        if self._whole:
+            return "TRUE"
+        if table in (nsys_sqlite.RUNTIME, nvprof_sqlite.DRIVER):
+            pid = "globalTid >> 24 & 0xFFFFFF" if self._nsys else "0"
+            return f"{_LIES_WITHIN} OR ({pid}, correlationId) IN launched"
+        if table == nsys_sqlite.NVTX:
+            return self._mark_condition()
+        if table == nvprof_sqlite.MARKER:
+            self._mark_ids(connection)
+            return "id IN marked"
+        if table == _MARKER_DATA:
+            return "id IN marked"
+        if {"start", "end"} <= columns:
+            return _LIES_WITHIN
+        for time in ("timestamp", "start"):
+            if time in columns:
+                return f'"{time}" >= :low AND "{time}" < :high'
+        if "correlationId" in columns:  # events and the like, which belong to calls
+            calls = [name for name in (nsys_sqlite.RUNTIME, nvprof_sqlite.DRIVER) if name in self._database.tables]
+            if calls:
+                kept = " UNION ".join(f"SELECT correlationId FROM main.{name}" for name in calls)
+                return f"correlationId IN ({kept})"
+        return "TRUE"
+
+    def _mark_condition(self) -> str:
+        """Ranges and marks of the span, ranges without an end, and what names domains, threads and ranks."""
+        kinds = ", ".join(map(str, (*nsys_sqlite.INSTANTS, *nsys_sqlite.RANGES)))
+        ranges = ", ".join(map(str, nsys_sqlite.RANGES))
+        lasting = f"text LIKE '{_LASTING}'"
+        if self._database.has(nsys_sqlite.NVTX, "textId"):
+            lasting += f" OR textId IN (SELECT id FROM source.StringIds WHERE value LIKE '{_LASTING}')"
+        open_range = f'eventType IN ({ranges}) AND "end" IS NULL AND start < :high'
+        return f"{_LIES_WITHIN} OR ({open_range}) OR eventType NOT IN ({kinds}) OR {lasting}"
+
+    def _mark_ids(self, connection: sqlite3.Connection) -> None:
+        """nvprof's ranges are two rows of one id: both stay, or neither; one that never ends lasts."""
+        lasting = f"name IN (SELECT _id_ FROM source.StringTable WHERE value LIKE '{_LASTING}')"
+        connection.execute(
+            f"INSERT INTO marked SELECT id FROM source.{nvprof_sqlite.MARKER} GROUP BY id HAVING MIN(timestamp) < :high"
+            f" AND (MAX(timestamp) >= :low OR MAX(flags & 2) > MAX(flags & 4) / 2) OR MAX({lasting})",
+            {"low": self._low, "high": self._high},
+        )
+
+    def _named(self, connection: sqlite3.Connection) -> str:
+        """Strings that a row which stays names; the others may be paths, and are weight."""
+        named = [
+            f'SELECT "{column}" FROM main."{table}"'
+            for table, columns in self._database.tables.items()
+            if self._keeps_rows(table) and table != self._strings[0]
+            for column in columns
+            if _STRING_COLUMN.fullmatch(column)
+        ]
+        return f"{self._strings[1]} IN ({' UNION '.join(named)})" if named else "TRUE"

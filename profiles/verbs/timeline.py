@@ -1,0 +1,89 @@
+"""`ringscope timeline`: argument parsing and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..errors import RingscopeError
+
+HELP = """Measure recordings: where every nanosecond of every GPU went.
+
+PATH is a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod, compressed or not; several of them, a
+directory, or a pattern. What a file is, is told by its content.
+
+\b
+  ringscope timeline rank0.sqlite rank1.sqlite
+  ringscope timeline runs/ --info
+  ringscope timeline run.nvvp --slice 12.5s:14s -o short.nvvp
+  ringscope timeline run.sqlite --shrink --strip-private -o share.sqlite
+"""
+
+
+@click.command(help=HELP)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--info", is_flag=True, help="What is in the recordings: tool, GPUs, ranks, counts, what is missing.")
+@click.option("--slice", "within", metavar="A:B", help="Write the span from A to B (12.5s:14s, 300ms:) to a new file.")
+@click.option("--shrink", is_flag=True, help="Write what the measures need to a new file.")
+@click.option(
+    "--strip-private", is_flag=True, help="Write no environment, host, process and path tables to a new file."
+)
+@click.option("-o", "--output", metavar="NEW", type=click.Path(path_type=Path), help="The new file; never an old one.")
+@click.option("--max-size", metavar="BYTES", type=int, help="How far a compressed file may unfold (default 64 GiB).")
+@click.option("--no-cache", is_flag=True, help="Keep no export of a .nsys-rep for the next time.")
+@click.option("--strict", is_flag=True, help="One unreadable recording ends it: exit code 2.")
+def command(
+    paths: tuple[str, ...],
+    info: bool,
+    within: str | None,
+    shrink: bool,
+    strip_private: bool,
+    output: Path | None,
+    max_size: int | None,
+    no_cache: bool,
+    strict: bool,
+) -> None:
+    if within or shrink or strip_private:
+        _write(paths, within, shrink, strip_private, output, max_size, no_cache)
+        return
+    from ..readers import read_all
+    from ..views import recordings, waiting
+
+    with waiting.progress("reading") as progress:
+        timelines, doubts = read_all(paths, max_bytes=max_size, cache=not no_cache, strict=strict, progress=progress)
+    if info:
+        click.echo(recordings.text(timelines, doubts))
+        return
+    raise RingscopeError("measuring is not part of this version; --info tells what the recordings hold")
+
+
+def _write(
+    paths: tuple[str, ...],
+    within: str | None,
+    shrink: bool,
+    strip_private: bool,
+    output: Path | None,
+    max_size: int | None,
+    no_cache: bool,
+) -> None:
+    """--slice, --shrink and --strip-private: one recording in, one new file out."""
+    if len(paths) != 1:
+        raise click.UsageError("--slice, --shrink and --strip-private take one recording")
+    if output is None:
+        raise click.UsageError("name the new file with -o NEW; a recording is never changed")
+    from .. import slice
+    from ..views import recordings, waiting
+
+    with waiting.progress("writing") as progress:
+        rows = slice.write(
+            Path(paths[0]),
+            output,
+            within=slice.span(within) if within else None,
+            shrink=shrink,
+            strip_private=strip_private,
+            max_bytes=max_size,
+            cache=not no_cache,
+            progress=progress,
+        )
+    click.echo(recordings.written(output, rows))
