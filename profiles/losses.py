@@ -1,0 +1,86 @@
+"""The loss ledger: where the time of a step went that one set of recordings has more than another (1 rank, N ranks)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from .errors import RingscopeError
+from .measures import OWNERS, GpuMeasures, Measures
+
+_REST = "idle_unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class LossLedger:
+    """step_after_ns - step_before_ns == the sum of loss_ns, exactly: rounding is for the views.
+
+    A step's time is the total over the measured steps of a GPU by their count, averaged over the GPUs of the set.
+    loss_ns: per owner (measures.OWNERS) what it takes more of a step; None where either set cannot tell, its time
+    then is in idle_unknown on both sides.
+    """
+
+    step_before_ns: Fraction
+    step_after_ns: Fraction
+    loss_ns: dict[str, Fraction | None]
+
+
+def losses(before: Measures, after: Measures) -> LossLedger:
+    """What a step of `after` takes more than one of `before`, by class and cause.
+
+    Raises RingscopeError where a GPU has no measured steps, or only totals that hold breaks as well.
+    """
+    one, other = _per_step(before), _per_step(after)
+    unknown = {owner for owner in OWNERS if one[owner] is None or other[owner] is None}
+    one_known, other_known = _known(one, unknown), _known(other, unknown)
+    loss_ns = {owner: None if owner in unknown else other_known[owner] - one_known[owner] for owner in OWNERS}
+    found = LossLedger(sum(one_known.values(), Fraction(0)), sum(other_known.values(), Fraction(0)), loss_ns)
+    parts = sum((part for part in loss_ns.values() if part is not None), Fraction(0))
+    if parts != found.step_after_ns - found.step_before_ns:
+        raise AssertionError("the losses do not sum to the difference of the steps")
+    return found
+
+
+def _known(per_step: dict[str, Fraction | None], unknown: set[str]) -> dict[str, Fraction]:
+    """The owners both sets know; the time of the others joins what has no known cause."""
+    known = {owner: share for owner, share in per_step.items() if owner not in unknown and share is not None}
+    moved = sum((share for owner, share in per_step.items() if owner in unknown and share is not None), Fraction(0))
+    return known | {_REST: known.get(_REST, Fraction(0)) + moved}
+
+
+def _per_step(measures: Measures) -> dict[str, Fraction | None]:
+    """ns of a step per owner, averaged over GPUs; None where one of them cannot tell."""
+    if not measures.gpus:
+        raise RingscopeError("no GPU to compare: record a training that uses one")
+    ledgers = [_of_gpu(gpu) for gpu in measures.gpus]
+    found: dict[str, Fraction | None] = {}
+    for owner in OWNERS:
+        shares = [ledger[owner] for ledger in ledgers]
+        known = [share for share in shares if share is not None]
+        found[owner] = sum(known, Fraction(0)) / len(shares) if len(known) == len(shares) else None
+    # What only some GPUs can tell is no one owner's on the others: it stands with what has no known cause.
+    lost = sum((ledger[owner] or 0 for ledger in ledgers for owner in OWNERS if found[owner] is None), Fraction(0))
+    rest = found[_REST]
+    found[_REST] = (rest or Fraction(0)) + lost / len(ledgers)
+    return found
+
+
+def _of_gpu(gpu: GpuMeasures) -> dict[str, Fraction | None]:
+    rows = gpu.steps.rows
+    if rows:
+        ledgers = [row.ledger_ns for row in rows]
+    elif gpu.steps.count and gpu.window == "steps" and not gpu.steps.breaks:
+        ledgers = [gpu.ledger_ns]  # the measured steps fill the window
+    else:
+        why = gpu.steps.refused or "its steps are not told apart"
+        raise RingscopeError(
+            f"GPU {gpu.device} of rank {gpu.rank}: no steps to compare ({why}); measure with --per-step a recording "
+            "whose steps are marked"
+        )
+    count = gpu.steps.count
+    return {
+        owner: None
+        if any(ledger[owner] is None for ledger in ledgers)
+        else Fraction(sum(ledger[owner] or 0 for ledger in ledgers), count)
+        for owner in OWNERS
+    }
