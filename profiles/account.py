@@ -47,13 +47,14 @@ def account(
     inputs = copies.input_copies(operations, steps, iterator_ranges=ranges)
     busy = ledger.busy(operations)
     unrecorded = _unrecorded(timelines, gpu)
-    dry = _dry(operations, busy, window)
+    pieces = ledger.exposed(busy)
+    dry = ledger.idle(pieces, *_reach(operations, window))
     causes_known = bool(operations.launched.any()) and not unrecorded
     if causes_known:
-        idle = gaps.causes(operations, dry, steps=steps, inputs=inputs, hosts=hosts)
+        causes = gaps.causes(operations, dry, steps=steps, inputs=inputs, hosts=hosts)
     else:
-        idle = Idle(dry.start, dry.end, np.full(len(dry), gaps.UNKNOWN, np.int8))
-    found = ledger.ownership(busy, idle, window)
+        causes = Idle(dry.start, dry.end, np.full(len(dry), gaps.UNKNOWN, np.int8))
+    found = ledger.ownership(pieces, causes, window)
     unknown = _unknown_classes(unrecorded)
     ledger_ns: dict[str, int | None] = {**ledger.totals(found)}
     busy_ns: dict[str, int | None] = {}
@@ -95,11 +96,11 @@ def _hosts(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> 
     return [gaps.host_calls(timelines[index], pid, shift_ns[index] - origin) for index, pid in gpu.processes]
 
 
-def _dry(operations: Operations, busy: tuple[Intervals, ...], window: tuple[int, int]) -> Intervals:
-    """The idle spans, whole: a span that the window cuts has its cause from its own start and end."""
-    first = min(int(operations.start_ns[0]), window[0]) if len(operations) else window[0]
-    last = max(int(operations.end_ns.max()), window[1]) if len(operations) else window[1]
-    return intervals.complement(intervals.merge(*busy), first, last)
+def _reach(operations: Operations, window: tuple[int, int]) -> tuple[int, int]:
+    """Whole idle spans are looked at: one that the window cuts has its cause from its own start and end."""
+    if not len(operations):
+        return window
+    return min(int(operations.start_ns[0]), window[0]), max(int(operations.end_ns.max()), window[1])
 
 
 def _unrecorded(timelines: Sequence[Timeline], gpu: Gpu) -> tuple[str, ...]:

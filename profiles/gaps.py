@@ -150,9 +150,8 @@ def _synchronising(host: HostCalls, dry_ns: NDArray[np.int64], call_ns: NDArray[
     """
     first = np.searchsorted(host.sync_end_ns, dry_ns, side="right")
     last = np.searchsorted(host.sync_end_ns, call_ns, side="right")
-    count = np.maximum(last - first, 0)
-    spans = np.repeat(np.arange(len(dry_ns)), count)
-    calls = np.arange(len(spans)) + np.repeat(first - (np.cumsum(count) - count), count)
+    spans, place = intervals.one_after_another(np.maximum(last - first, 0))
+    calls = first[spans] + place
     waited = np.zeros(len(dry_ns), bool)
     waited[spans[host.sync_start_ns[calls] <= dry_ns[spans]]] = True
     return waited

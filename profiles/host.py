@@ -47,10 +47,11 @@ def host_while_idle(
 
 def _under_way(timeline: Timeline, pid: int, shift: int, idle: Intervals) -> Iterator[tuple[str, str, Intervals]]:
     for kind, table in (("api", timeline.api), ("range", timeline.marks)):
-        start, end = table["start_ns"].to_numpy() + shift, table["end_ns"].to_numpy() + shift
+        rows = np.flatnonzero(table["pid"].to_numpy() == pid)
+        start, end = table["start_ns"].to_numpy()[rows] + shift, table["end_ns"].to_numpy()[rows] + shift
         # Of millions of calls only those count during which the GPU was idle at all.
         meets = np.searchsorted(idle.end, start, side="right") < np.searchsorted(idle.start, end, side="left")
-        rows = np.flatnonzero(meets & (table["pid"].to_numpy() == pid))
+        rows, start, end = rows[meets], start[meets], end[meets]
         names = [_NUMBERED.sub("N", str(name)) for name in table["name"].cat.categories]
         if kind == "api":
             names = [str(name) for name in table["name"].cat.categories]
@@ -58,17 +59,15 @@ def _under_way(timeline: Timeline, pid: int, shift: int, idle: Intervals) -> Ite
         number = np.array([distinct.setdefault(name, len(distinct)) for name in names] or [0])
         yield from (
             (kind, name, intervals.union(start[mine], end[mine]))
-            for name, mine in _split(number[table["name"].cat.codes.to_numpy()[rows]], rows, list(distinct))
+            for name, mine in _split(number[table["name"].cat.codes.to_numpy()[rows]], list(distinct))
             if name != "step N"  # always under way, tells nothing
         )
 
 
-def _split(
-    number: NDArray[np.int64], rows: NDArray[np.int64], names: list[str]
-) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Rows per name, in their order."""
+def _split(number: NDArray[np.int64], names: list[str]) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Places per name, in their order."""
     order = np.argsort(number, kind="stable")
     edges = np.searchsorted(number[order], np.arange(len(names) + 1))
     for at, name in enumerate(names):
         if edges[at] < edges[at + 1]:
-            yield name, rows[order[edges[at] : edges[at + 1]]]
+            yield name, order[edges[at] : edges[at + 1]]

@@ -75,10 +75,8 @@ def merge(*sets: Intervals) -> Intervals:
 def intersect(a: Intervals, b: Intervals) -> Intervals:
     """The instants in both."""
     first, last = touching(a, b)
-    count = last - first
-    left = np.repeat(np.arange(len(a)), count)
-    # Where piece i of `a` meets pieces first[i] to last[i] of `b`, list those one after another.
-    right = np.arange(len(left)) + np.repeat(first - (np.cumsum(count) - count), count)
+    left, place = one_after_another(last - first)
+    right = first[left] + place
     return Intervals(np.maximum(a.start[left], b.start[right]), np.minimum(a.end[left], b.end[right]))
 
 
@@ -99,7 +97,21 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
     """The instants in `a` and not in `b`."""
     if not len(a) or not len(b):
         return a
-    return intersect(a, complement(b, int(a.start[0]), int(a.end[-1])))
+    first, last = touching(a, b)
+    count = last - first
+    # Piece i leaves at most count[i] + 1: from its start or the end of a `b`, to the start of the next `b` or its end.
+    left, place = one_after_another(count + 1)
+    following = first[left] + place
+    start = np.where(place == 0, a.start[left], b.end[np.maximum(following - 1, 0)])
+    end = np.where(place == count[left], a.end[left], b.start[np.minimum(following, len(b) - 1)])
+    whole = start < end
+    return Intervals(start[whole], end[whole])
+
+
+def one_after_another(count: Int64s) -> tuple[Int64s, Int64s]:
+    """For each of count[i] places of piece i, one piece after the other: i, and the place from 0."""
+    piece = np.repeat(np.arange(len(count)), count)
+    return piece, np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
 
 
 def clip(a: Intervals, start: int, end: int) -> Intervals:

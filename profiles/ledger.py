@@ -24,35 +24,49 @@ class Idle:
 
 def busy(operations: Operations) -> tuple[Intervals, ...]:
     """Per device class, when any stream of the GPU had an operation of it running."""
-    kinds = (np.flatnonzero(operations.kind == kind) for kind in range(len(CLASSES)))
+    kinds = (operations.kind == kind for kind in range(len(CLASSES)))
     return tuple(intervals.union(operations.start_ns[rows], operations.end_ns[rows]) for rows in kinds)
 
 
-def ownership(busy_by_class: tuple[Intervals, ...], idle: Idle, window: tuple[int, int]) -> Ownership:
-    """Give every nanosecond of the window to the first class that is active, else to the idle piece it lies in.
-
-    `idle` must tell of all the time in the window at which no class is active. Raises AssertionError where the
-    pieces do not fill the window exactly: a mistake of this program, never of a recording.
-    """
+def exposed(busy_by_class: tuple[Intervals, ...]) -> Ownership:
+    """The time at which any class is active, in pieces that belong to the first class that is; idle time between."""
     starts, ends, owners = [], [], []
-    taken = intervals.EMPTY
     for owner, active in enumerate(busy_by_class):
-        inside = intervals.clip(active, *window)
-        exposed = intervals.subtract(inside, taken)
-        taken = intervals.merge(taken, inside)
-        starts.append(exposed.start)
-        ends.append(exposed.end)
-        owners.append(np.full(len(exposed), owner, np.int8))
-    idle_start, idle_end = np.maximum(idle.start_ns, window[0]), np.minimum(idle.end_ns, window[1])
-    inside_window = idle_start < idle_end
-    starts.append(idle_start[inside_window])
-    ends.append(idle_end[inside_window])
-    owners.append(idle.cause[inside_window] + np.int8(len(CLASSES)))
-    start, end, owner_of = np.concatenate(starts), np.concatenate(ends), np.concatenate(owners)
-    order = np.argsort(start, kind="stable")
-    found = Ownership(start[order], end[order], owner_of[order])
+        # One class after the other: most are small beside compute, and cost no more than their own size.
+        for above in busy_by_class[:owner]:
+            active = intervals.subtract(active, above)
+        starts.append(active.start)
+        ends.append(active.end)
+        owners.append(np.full(len(active), owner, np.int8))
+    return _ordered(np.concatenate(starts), np.concatenate(ends), np.concatenate(owners))
+
+
+def idle(pieces: Ownership, first: int, last: int) -> Intervals:
+    """What the pieces, all of them within [first, last), leave of it."""
+    start = np.concatenate(([first], pieces.end_ns))
+    end = np.concatenate((pieces.start_ns, [last]))
+    left = start < end
+    return Intervals(start[left], end[left])
+
+
+def ownership(pieces: Ownership, causes: Idle, window: tuple[int, int]) -> Ownership:
+    """Give every nanosecond of the window to the class that had it, else to the cause of the idle time it lies in.
+
+    `pieces` from `exposed`; `causes` must tell of all the time in the window that they leave. Raises AssertionError
+    where the two do not fill the window exactly: a mistake of this program, never of a recording.
+    """
+    start = np.maximum(np.concatenate((pieces.start_ns, causes.start_ns)), window[0])
+    end = np.minimum(np.concatenate((pieces.end_ns, causes.end_ns)), window[1])
+    owner = np.concatenate((pieces.owner, causes.cause + np.int8(len(CLASSES))))
+    inside = start < end
+    found = _ordered(start[inside], end[inside], owner[inside])
     _assert_whole(found, window)
     return found
+
+
+def _ordered(start: NDArray[np.int64], end: NDArray[np.int64], owner: NDArray[np.int8]) -> Ownership:
+    order = np.argsort(start, kind="stable")
+    return Ownership(start[order], end[order], owner[order])
 
 
 def _assert_whole(found: Ownership, window: tuple[int, int]) -> None:
@@ -62,10 +76,14 @@ def _assert_whole(found: Ownership, window: tuple[int, int]) -> None:
         raise AssertionError(f"the ledger does not fill the window {window}")
 
 
+def _window(found: Ownership) -> Intervals:
+    return intervals.union(found.start_ns[:1], found.end_ns[-1:])
+
+
 def owned_by(found: Ownership, owner: int) -> Intervals:
     """When this owner (an index into OWNERS) had the GPU."""
     mine = found.owner == owner
-    return intervals.union(found.start_ns[mine], found.end_ns[mine])
+    return Intervals(found.start_ns[mine], found.end_ns[mine])  # no two neighbours have one owner
 
 
 def totals(found: Ownership) -> dict[str, int]:
@@ -77,7 +95,7 @@ def totals(found: Ownership) -> dict[str, int]:
 def per_bin(found: Ownership, start: NDArray[np.int64], end: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
     """ns per owner in each bin [start[i], end[i]) of the window: they sum to the bin's length."""
     split = {name: intervals.total_in(owned_by(found, owner), start, end) for owner, name in enumerate(OWNERS)}
-    inside = intervals.total_in(intervals.union(found.start_ns[:1], found.end_ns[-1:]), start, end)
+    inside = intervals.total_in(_window(found), start, end)
     if not np.array_equal(sum(split.values()), inside):
         raise AssertionError("the ledgers of the steps do not sum to the steps")
     return split
