@@ -19,8 +19,13 @@ from typing import Any
 from profiles.errors import RingscopeError
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-import tensorflow as tf
 
+try:
+    import tensorflow as tf
+except ImportError as error:
+    raise RingscopeError(
+        f"TensorFlow does not load here ({error}); `make setup` makes an environment with it"
+    ) from error
 try:
     import horovod.tensorflow as hvd
 except ImportError as error:

@@ -104,6 +104,11 @@ def what_became(error: Exception) -> tuple[str, str]:
     """(status, reason) for an exception: `unsupported`, `oom`, or `failed`."""
     text = f"{type(error).__name__}: {error}".strip()
     reason = first_cause(text)[:500]
+    if isinstance(error, ModuleNotFoundError) and error.name in ("tensorflow", "keras", "horovod", "nvtx"):
+        return (
+            "unsupported",
+            f"{error.name} is not installed in {sys.prefix}; `make setup` makes an environment with it",
+        )
     if isinstance(error, Unsupported):
         return "unsupported", str(error)
     if (
@@ -177,6 +182,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     synchronise()
     offset_ns = clock_offset_ns()
     with recording(record, out) as marks:
+        barrier()  # profilers start at their leisure
         window = windows.measure(
             step,
             trainer.batches,
@@ -212,14 +218,22 @@ def synchronise() -> None:
     tf.test.experimental.sync_devices()
 
 
-def clock_offset_ns() -> int:
-    """This host's clock minus rank 0's, by the instants at which the ranks leave the same barriers."""
+def barrier() -> None:
+    """Return when all ranks have come here; by the CPU, so that no kernel of it lies in a recording."""
     import horovod.tensorflow as hvd
     import tensorflow as tf
 
+    with tf.device("/CPU:0"):
+        hvd.allreduce(tf.zeros(1), name="barrier").numpy()
+
+
+def clock_offset_ns() -> int:
+    """This host's clock minus rank 0's, by the instants at which the ranks leave the same barriers."""
+    import horovod.tensorflow as hvd
+
     instants = []
     for _ in range(OFFSET_BARRIERS):
-        hvd.allreduce(tf.zeros(1), name="barrier").numpy()
+        barrier()
         instants.append(time.time_ns())
     everyone = hvd.allgather_object((socket.gethostname(), instants), name="clocks")
     return windows.clock_offset_ns([i for _, i in everyone], hvd.rank(), [host for host, _ in everyone])
