@@ -1,7 +1,8 @@
 """A smaller SQLite recording out of a larger one: a span of time, less weight, nothing private. Always a new file.
 
-The new file has the schema of the old, so nsys, nvprof's tools and we can open it. An operation, call or mark is kept
-whole if any of it lies in the span; so is the call that launched a kept operation, and what names domains and ranks.
+The new file has the schema of the old, so nsys, nvprof's tools and we can open it. Kept are the operations of a GPU
+that touch the span or were launched in it, the calls that touch it or launched what is kept, and the marks that lie in
+it whole: a step that is marked has all its operations, and one that was cut through has no mark.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ _NEEDED: Final = re.compile(
 # Columns that hold numbers of strings: demangledName, nameId, textId; nvprof's name and domain.
 _STRING_COLUMN: Final = re.compile(r".*(Name|nameId|NameId|textId|TextId)|name|domain")
 
+_CALLS: Final = (nsys_sqlite.RUNTIME, nvprof_sqlite.DRIVER)
 _MARKER_DATA: Final = "CUPTI_ACTIVITY_KIND_MARKER_DATA"
-# Rows of some length, or none, that touch the span.
-_LIES_WITHIN: Final = '(start < :high AND (COALESCE("end", start) > :low OR start >= :low))'
+# Rows of some length, or of none.
+_TOUCHES: Final = '(start < :high AND (COALESCE("end", start) > :low OR start >= :low))'
 
 # Marks kept wherever they lie: they say whose recording it is.
 _LASTING: Final = "rank % of %"
@@ -146,8 +148,11 @@ class _Cut:
             run(f"PRAGMA {setting}")
         run("ATTACH ? AS source", (sqlite.uri(self._database.path),))
         run("CREATE TEMP TABLE launched (pid, correlation, PRIMARY KEY (pid, correlation)) WITHOUT ROWID")
+        run("CREATE TEMP TABLE called (pid, correlation, PRIMARY KEY (pid, correlation)) WITHOUT ROWID")
         run("CREATE TEMP TABLE marked (id PRIMARY KEY) WITHOUT ROWID")
         run("BEGIN")
+        if not self._whole:
+            self._find_calls(connection)
         schema = self._database.query("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL")
         tables = [(name, sql) for kind, name, _, sql in schema if kind == "table" and self._stays(name)]
         for name, sql in tables:
@@ -188,9 +193,8 @@ class _Cut:
             )
         ((after,),) = connection.execute(f"SELECT COUNT(*) FROM main.{quoted}")
         if table in self.operations and self._database.has(table, "correlationId"):
-            pid = "globalPid >> 24 & 0xFFFFFF" if self._database.has(table, "globalPid") else "0"
             connection.execute(
-                f"INSERT OR IGNORE INTO launched SELECT {pid}, correlationId FROM main.{quoted}"
+                f"INSERT OR IGNORE INTO launched SELECT {self._pid(table)}, correlationId FROM main.{quoted}"
                 " WHERE correlationId IS NOT NULL"
             )
         return int(before), int(after)
@@ -202,44 +206,57 @@ class _Cut:
             return self._named(connection) if self._wanted else "TRUE"
         if self._whole:
             return "TRUE"
-        if table in (nsys_sqlite.RUNTIME, nvprof_sqlite.DRIVER):
-            pid = "globalTid >> 24 & 0xFFFFFF" if self._nsys else "0"
-            return f"{_LIES_WITHIN} OR ({pid}, correlationId) IN launched"
+        if table in self.operations and "correlationId" in columns:
+            return f"{_TOUCHES} OR ({self._pid(table)}, correlationId) IN called"
+        if table in _CALLS:
+            return f"{_TOUCHES} OR ({self._pid(table)}, correlationId) IN launched"
         if table == nsys_sqlite.NVTX:
             return self._mark_condition()
-        if table == nvprof_sqlite.MARKER:
-            self._mark_ids(connection)
-            return "id IN marked"
-        if table == _MARKER_DATA:
+        if table in (nvprof_sqlite.MARKER, _MARKER_DATA):
+            self._find_marks(connection)
             return "id IN marked"
         if {"start", "end"} <= columns:
-            return _LIES_WITHIN
+            return _TOUCHES
         for time in ("timestamp", "start"):
             if time in columns:
                 return f'"{time}" >= :low AND "{time}" < :high'
         if "correlationId" in columns:  # events and the like, which belong to calls
-            calls = [name for name in (nsys_sqlite.RUNTIME, nvprof_sqlite.DRIVER) if name in self._database.tables]
-            if calls:
-                kept = " UNION ".join(f"SELECT correlationId FROM main.{name}" for name in calls)
-                return f"correlationId IN ({kept})"
+            calls = [name for name in _CALLS if name in self._database.tables]
+            kept = " UNION ".join(f"SELECT correlationId FROM main.{name}" for name in calls)
+            return f"correlationId IN ({kept})" if calls else "TRUE"
         return "TRUE"
 
+    def _pid(self, table: str) -> str:
+        """The process of a row, as SQL: nvprof's files have one, and it is in no row of an operation."""
+        for name in ("globalPid", "globalTid"):
+            if self._database.has(table, name):
+                return f"{name} >> 24 & 0xFFFFFF"
+        return "0"
+
+    def _find_calls(self, connection: sqlite3.Connection) -> None:
+        for table in _CALLS:
+            if table in self._database.tables:
+                connection.execute(
+                    f"INSERT OR IGNORE INTO called SELECT {self._pid(table)}, correlationId FROM source.{table}"
+                    " WHERE start >= :low AND start < :high AND correlationId IS NOT NULL",
+                    {"low": self._low, "high": self._high},
+                )
+
     def _mark_condition(self) -> str:
-        """Ranges and marks of the span, ranges without an end, and what names domains, threads and ranks."""
+        """nsys's marks that lie in the span whole, and what names domains, threads and ranks."""
         kinds = ", ".join(map(str, (*nsys_sqlite.INSTANTS, *nsys_sqlite.RANGES)))
-        ranges = ", ".join(map(str, nsys_sqlite.RANGES))
         lasting = f"text LIKE '{_LASTING}'"
         if self._database.has(nsys_sqlite.NVTX, "textId"):
             lasting += f" OR textId IN (SELECT id FROM source.StringIds WHERE value LIKE '{_LASTING}')"
-        open_range = f'eventType IN ({ranges}) AND "end" IS NULL AND start < :high'
-        return f"{_LIES_WITHIN} OR ({open_range}) OR eventType NOT IN ({kinds}) OR {lasting}"
+        whole = 'start >= :low AND COALESCE("end", start) < :high'
+        return f"({whole}) OR eventType NOT IN ({kinds}) OR {lasting}"
 
-    def _mark_ids(self, connection: sqlite3.Connection) -> None:
-        """nvprof's ranges are two rows of one id: both stay, or neither; one that never ends lasts."""
+    def _find_marks(self, connection: sqlite3.Connection) -> None:
+        """The same of nvprof, whose ranges are two rows of one id: both stay, or neither."""
         lasting = f"name IN (SELECT _id_ FROM source.StringTable WHERE value LIKE '{_LASTING}')"
         connection.execute(
-            f"INSERT INTO marked SELECT id FROM source.{nvprof_sqlite.MARKER} GROUP BY id HAVING MIN(timestamp) < :high"
-            f" AND (MAX(timestamp) >= :low OR MAX(flags & 2) > MAX(flags & 4) / 2) OR MAX({lasting})",
+            f"INSERT OR IGNORE INTO marked SELECT id FROM source.{nvprof_sqlite.MARKER} GROUP BY id"
+            f" HAVING MIN(timestamp) >= :low AND MAX(timestamp) < :high OR MAX({lasting})",
             {"low": self._low, "high": self._high},
         )
 

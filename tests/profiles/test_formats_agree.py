@@ -15,7 +15,7 @@ from profiles.timeline import Timeline
 
 ONE_PROCESS = Shape(steps=6, kernels=20, gpus=3, processes=1)
 FOUR_RANKS = Shape(steps=5, kernels=24, gpus=4, processes=4)
-KINDS = [kind for kind in WRITERS if kind != "nvprof"]
+KINDS = list(WRITERS)
 ORDER = ["start_ns", "device", "stream"]
 
 
