@@ -1,0 +1,271 @@
+"""One HTML file that shows a report: no network, no other file, readable by keyboard, screen reader and on a phone.
+
+Every number carries the place in the JSON that it shows (`data-at`, divided by `data-of`), and the JSON is in the page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..measures import OWNERS, Analysis, to_json
+from ..timeline import Timeline
+from . import charts, numbers, picture, tables
+from .files import written_whole
+from .palette import OWNERS as LOOKS
+from .tables import Cell, Document, Table
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What a page shows of a sweep: the rows of summary.csv, what to look at first, its doubts."""
+
+    cells: Sequence[Json]
+    looks: Sequence[Json] = ()  # text, next
+    doubts: Sequence[Json] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    what: str
+    cell: Cell
+    where: str
+    look: str = ""
+
+
+def write(
+    path: Path,
+    *,
+    title: str,
+    command: str,
+    analysis: Analysis | None = None,
+    timelines: Sequence[Timeline] = (),
+    sweep: Sweep | None = None,
+    machine: Sequence[tuple[str, str]] = (),
+) -> None:
+    """Write the page of an analysis, of a sweep, or of both.
+
+    `command` makes the page again; `machine` is pairs of words about what ran. Raises RingscopeError where `path` may
+    not be written.
+    """
+    text = render(
+        title=title, command=command, analysis=analysis, timelines=timelines, sweep=sweep, machine=machine
+    )
+    with written_whole(path) as beside:
+        beside.write_text(text, encoding="utf-8")
+
+
+def render(
+    *,
+    title: str,
+    command: str,
+    analysis: Analysis | None = None,
+    timelines: Sequence[Timeline] = (),
+    sweep: Sweep | None = None,
+    machine: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The page as text. See `write`."""
+    import jinja2
+
+    folder = files(__package__)
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string(folder.joinpath("page.html.j2").read_text("utf-8"))
+    shown = _recorded(analysis, timelines) if analysis else _nothing_recorded()
+    shown |= _swept(sweep, shown["tables"]) if sweep else {"scaling_charts": [], "looks_first": []}
+    return template.render(
+        shown,
+        title=title,
+        lead=_lead(shown),
+        command=command,
+        machine=machine or _machine(shown["document"]),
+        version=_version(),
+        sections=list(_sections(shown)),
+        looks=LOOKS,
+        looks_json=_script({name: _look(name) for name in OWNERS}),
+        css=_raw(folder.joinpath("page.css").read_text("utf-8")),
+        js=_raw(folder.joinpath("page.js").read_text("utf-8")),
+        bins=f"{picture.BINS:,}",
+    )
+
+
+def _recorded(analysis: Analysis, timelines: Sequence[Timeline]) -> dict[str, Any]:
+    document = Document(to_json(analysis.measures))
+    return {
+        "recorded": True,
+        "document": document,
+        "tables": {table.id: table for table in tables.of_recordings(document)},
+        "tiles": list(_tiles(document)),
+        "findings": _findings(document),
+        "bars": list(_bars(document)),
+        "legend": [name for name in OWNERS if any(gpu["ledger_ns"][name] for gpu in document.json["gpus"])],
+        "step_charts": [_drawn(chart) for chart in charts.of_recordings(document) if chart.id != "ledger-by-gpu"],
+        "clock": tables.clock(document),
+        "json": _script(document.json),
+        "picture": picture.pack(analysis, timelines) if analysis.gpus else "",
+    }
+
+
+def _nothing_recorded() -> dict[str, Any]:
+    nothing: dict[str, Any] = {key: [] for key in ("tiles", "findings", "bars", "legend", "step_charts")}
+    return nothing | {"recorded": False, "document": None, "tables": {}, "clock": "", "json": "", "picture": ""}
+
+
+def _swept(sweep: Sweep, recorded: dict[str, Table]) -> dict[str, Any]:
+    own = [tables.cells(sweep.cells), tables.doubts(Document({"doubts": list(sweep.doubts)}))]
+    merged = recorded | {table.id: table for table in own if table.rows}
+    if "doubts" in recorded and own[1].rows:
+        merged["doubts"] = Table(
+            "doubts", own[1].title, own[1].caption, own[1].columns, recorded["doubts"].rows + own[1].rows
+        )
+    return {
+        "tables": merged,
+        "scaling_charts": [_drawn(chart) for chart in charts.of_sweep(sweep.cells)],
+        "looks_first": list(sweep.looks),
+    }
+
+
+def _lead(shown: Json) -> str:
+    document = shown["document"]
+    if document is None:
+        return "How this machine scales."
+    gpus = document.json["gpus"]
+    steps = max((gpu["steps"]["count"] for gpu in gpus), default=0)
+    name = ", ".join(sorted({gpu["name"] for gpu in gpus if gpu["name"]}))
+    what = f"{len(gpus)} GPU{'s' * (len(gpus) != 1)}{f' ({name})' if name else ''}, "
+    what += f"{steps} steps measured." if steps else "no steps found: the whole capture is measured."
+    if shown["findings"]:
+        first = shown["findings"][0]
+        what += f" First to change: {first['text']}"
+    return what
+
+
+def _tiles(document: Document) -> Any:
+    """The few numbers to know, each of the GPU where it is worst."""
+    gpus = [(f"/gpus/{index}", gpu) for index, gpu in enumerate(document.json["gpus"])]
+
+    def worst(what: str, form: tables.Format, at: str, of: str = "", *, least: bool = False, look: str = "") -> Tile | None:
+        found = []
+        for gpu_at, gpu in gpus:
+            cell = document.number(gpu_at + at, form, of=gpu_at + of if of else "")
+            if cell.value is not None:
+                found.append((cell.value, cell, tables.gpu_title(gpu)))
+        if not found:
+            return None
+        value, cell, where = (min if least else max)(found, key=lambda one: one[0])
+        where = "on every GPU" if len(found) > 1 and all(one[0] == value for one in found) else f"{where}"
+        return Tile(what, cell, where, look)
+
+    losses = {
+        owner: sum((gpu["ledger_ns"][owner] or 0) / gpu["span_ns"] for _, gpu in gpus)
+        for owner in OWNERS
+        if owner not in ("compute", "idle_feed", "h2d")
+    }
+    loss = max(losses, key=lambda owner: losses[owner])
+    tiles = (
+        worst("step, median", numbers.duration, "/steps/period_ns/p50"),
+        worst("computing", numbers.share, "/ledger_ns/compute", "/span_ns", least=True, look="compute"),
+        worst("input stall", numbers.share, "/input_stall_share", look="idle_feed"),
+        worst("exposed copies to GPU", numbers.share, "/ledger_ns/h2d", "/span_ns", look="h2d"),
+        worst(LOOKS[loss].label, numbers.share, f"/ledger_ns/{loss}", "/span_ns", look=loss),
+        worst("kernels a step", numbers.count, "/kernels/per_step"),
+    )
+    return (tile for tile in tiles if tile)
+
+
+def _findings(document: Document) -> list[dict[str, Any]]:
+    found = []
+    for index, finding in enumerate(document.json["findings"]):
+        at = f"/findings/{index}"
+        gpu = finding["gpu"]
+        found.append(
+            {
+                **finding,
+                "gain": document.number(f"{at}/at_most_gain", numbers.gain),
+                "cost": document.number(f"{at}/cost_ns_per_step", numbers.duration),
+                "gpu": None if gpu is None else tables.gpu_title(document.json["gpus"][gpu]),
+                "evidence": tables.evidence(finding),
+            }
+        )
+    return found
+
+
+def _bars(document: Document) -> Any:
+    for gpu in document.json["gpus"]:
+        parts = [
+            {
+                "owner": owner,
+                "grow": gpu["ledger_ns"][owner] / gpu["span_ns"],
+                "share": numbers.share_of(gpu["ledger_ns"][owner], gpu["span_ns"]),
+                "tip": f"{LOOKS[owner].label}: {numbers.share_of(gpu['ledger_ns'][owner], gpu['span_ns'])}, "
+                f"{numbers.duration(gpu['ledger_ns'][owner])}\n{LOOKS[owner].meaning}",
+            }
+            for owner in OWNERS
+            if gpu["ledger_ns"][owner]
+        ]
+        yield {"name": tables.gpu_title(gpu), "parts": parts}
+
+
+def _sections(shown: Json) -> Any:
+    if shown["findings"] or shown["looks_first"] or shown["recorded"]:
+        yield "verdicts", "Verdicts"
+    if shown["bars"]:
+        yield from (("time", "Time"), ("timeline", "Timeline"))
+    if shown["step_charts"]:
+        yield "steps", "Steps"
+    if shown["scaling_charts"] or "cells" in shown["tables"]:
+        yield "scaling", "Scaling"
+    for name in ("kernels", "copies", "collectives"):
+        if name in shown["tables"]:
+            yield name, name.capitalize()
+    yield from (("doubts", "Doubts"), ("machine", "Machine"))
+
+
+def _machine(document: Document | None) -> list[tuple[str, str]]:
+    """What the recordings themselves tell of the machine."""
+    if document is None:
+        return []
+    return [
+        (tables.gpu_title(gpu), ", ".join(str(gpu[key]) for key in ("name", "uuid", "bus_id") if gpu[key]))
+        for gpu in document.json["gpus"]
+        if any(gpu[key] for key in ("name", "uuid", "bus_id"))
+    ]
+
+
+def _drawn(chart: charts.Chart) -> dict[str, Any]:
+    """A chart as SVG that fills its place, with a name for screen readers."""
+    svg = chart.svg(charts.PAGE, legend=not chart.id.startswith("ledger"))
+    size = re.compile(r'width="(\d+)" height="\d+"')
+    svg = size.sub(r'style="max-width:\1px" role="img"', svg, count=1)
+    return {"id": chart.id, "title": chart.title, "text": chart.text, "svg": _raw(svg)}
+
+
+def _look(name: str) -> dict[str, str]:
+    look = LOOKS[name]
+    return {"label": look.label, "colour": look.colour, "meaning": look.meaning}
+
+
+def _script(value: Any) -> Any:
+    """JSON that can stand in a script element: nothing in it can end the element."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _raw(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+def _raw(text: str) -> Any:
+    from markupsafe import Markup
+
+    return Markup(text)  # what this program wrote itself
+
+
+def _version() -> str:
+    try:
+        return version("ringscope")
+    except PackageNotFoundError:
+        return "from its source"

@@ -1,0 +1,197 @@
+"""The timeline as the page draws it, packed small: the whole in bins, a few steps with every operation.
+
+One block of bytes: a little-endian uint32 with the length of a JSON header, the header, then the arrays that it names
+as [type, place in bytes, count]; gzipped and in base64, since a page that is one file holds text. Times are ns from
+`start` of the header's common clock.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..measures import OWNERS, Analysis
+from ..timeline import Timeline
+from .lanes import GpuLanes, Lane, ledger_lane, of_gpus
+
+BINS = 2000
+MOST_OPERATIONS = 400_000  # over all lanes of the steps drawn in full: some 2 MB of page
+MOST_LANES = 8  # streams drawn a GPU, the busiest
+LONGEST_LABEL = 160
+
+
+@dataclass(slots=True)
+class _Packer:
+    """Collects arrays and answers with where they will lie."""
+
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+    labels: dict[str, int] = field(default_factory=dict)
+
+    def add(self, values: NDArray[Any]) -> list[str | int]:
+        # Arrays start at multiples of 8, as typed arrays in the browser must.
+        values = np.ascontiguousarray(values)
+        content = values.tobytes()
+        content += b"\0" * (-len(content) % 8)
+        place, self.size = self.size, self.size + len(content)
+        self.parts.append(content)
+        return [values.dtype.name, place, len(values)]
+
+    def label(self, lane: Lane) -> NDArray[np.uint16]:
+        """The lane's labels as places in the common list; those beyond 65,535 names share the last place."""
+        used, back = np.unique(lane.label, return_inverse=True)
+        places = []
+        for one in used.tolist():
+            name = lane.labels[one]
+            short = name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "…"
+            places.append(min(self.labels.setdefault(short, len(self.labels)), 65_535))
+        return np.array(places, np.uint16)[back]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch drawn in full: what it is called, and per GPU its start and end on the GPU's own clock."""
+
+    name: str
+    of_gpu: tuple[tuple[int, int], ...]
+
+
+def pack(analysis: Analysis, timelines: Sequence[Timeline]) -> str:
+    """The picture of all GPUs as text for the page's script."""
+    gpus = list(of_gpus(analysis, timelines))
+    spans = [gpu.window_ns for gpu in analysis.measures.gpus]
+    start = min(span[0] + gpu.shift_ns for span, gpu in zip(spans, gpus, strict=True))
+    end = max(span[1] + gpu.shift_ns for span, gpu in zip(spans, gpus, strict=True))
+    windows = chosen_windows(analysis)
+    packer = _Packer()
+    most = MOST_OPERATIONS // max(1, len(windows) * len(gpus))
+    header = {
+        "start": start,
+        "end": end,
+        "owners": list(OWNERS),
+        "windows": [window.name for window in windows],
+        "gpus": [_gpu(packer, analysis, gpu, windows, (start, end), most) for gpu in gpus],
+    }
+    header["labels"] = list(packer.labels)[:65_536]
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(len(text) + 4) % 8)
+    block = len(text).to_bytes(4, "little") + text + b"".join(packer.parts)
+    return base64.b64encode(gzip.compress(block, 6, mtime=0)).decode()
+
+
+def chosen_windows(analysis: Analysis) -> list[Window]:
+    """Two typical steps (the neighbours nearest the median length) and the worst one, over all GPUs; else the middle.
+
+    Steps are matched by place, of which every GPU must have as many, as it has within one run.
+    """
+    pictures = analysis.gpus
+    count = min((len(picture.step_start_ns) for picture in pictures), default=0)
+    if not count:
+        return [_middle(analysis)]
+    length = np.max([(p.step_end_ns - p.step_start_ns)[:count] for p in pictures], axis=0)
+    worst = int(np.argmax(length))
+    away = np.abs(length - np.sort(length)[(count - 1) // 2])
+    pairs = away[1:] + away[:-1]
+    first = int(np.argmin(pairs)) if count > 1 else 0
+    typical = (first, min(first + 1, count - 1))
+    rows = analysis.measures.gpus[0].steps.rows
+
+    def window(name: str, a: int, b: int) -> Window:
+        return Window(name, tuple((int(p.step_start_ns[a]), int(p.step_end_ns[b])) for p in pictures))
+
+    def number(place: int) -> int:
+        return rows[place].step if len(rows) > place else place
+
+    between = f"steps {number(typical[0])} and {number(typical[1])}" if count > 1 else f"step {number(0)}"
+    chosen = [window(f"typical: {between}", *typical)]
+    if not typical[0] <= worst <= typical[1]:
+        chosen.append(window(f"worst: step {number(worst)}", worst, worst))
+    return chosen
+
+
+def _middle(analysis: Analysis) -> Window:
+    """A tenth of the window around its middle, where there are no steps to choose from."""
+    spans = [gpu.window_ns for gpu in analysis.measures.gpus]
+    return Window("the middle", tuple((a + (b - a) * 9 // 20, a + (b - a) * 11 // 20) for a, b in spans))
+
+
+def _gpu(
+    packer: _Packer,
+    analysis: Analysis,
+    gpu: GpuLanes,
+    windows: Sequence[Window],
+    span: tuple[int, int],
+    most: int,
+) -> dict[str, Any]:
+    picture = analysis.gpus[gpu.gpu]
+    shift = gpu.shift_ns - span[0]
+    streams = sorted(gpu.streams, key=lambda lane: -int((lane.end_ns - lane.start_ns).sum()))
+    kept = [lane for lane in gpu.streams if lane in streams[:MOST_LANES]] if len(streams) > MOST_LANES else gpu.streams
+    lanes = (ledger_lane(picture.ownership), *kept)
+    edges = np.linspace(0, span[1] - span[0], BINS + 1)
+    return {
+        "title": gpu.title,
+        "left_out": len(gpu.streams) - len(kept),
+        "steps": [
+            packer.add((picture.step_start_ns + shift).astype(np.float64)),
+            packer.add((picture.step_end_ns + shift).astype(np.float64)),
+        ],
+        "names": [row.step for row in analysis.measures.gpus[gpu.gpu].steps.rows],
+        "lanes": [{"name": lane.name, "bins": _bins(packer, lane, edges, shift)} for lane in lanes],
+        "raw": [_raw(packer, lanes, window.of_gpu[gpu.gpu], shift, most) for window in windows],
+    }
+
+
+def _bins(packer: _Packer, lane: Lane, edges: NDArray[np.float64], shift: int) -> list[list[Any]]:
+    """For each owner of the lane, the share of each bin that it takes, in 255ths."""
+    found = []
+    for kind in np.unique(lane.kind).tolist():
+        mine = lane.kind == kind
+        start, end = lane.start_ns[mine] + shift, lane.end_ns[mine] + shift
+        so_far = np.concatenate(([0], np.cumsum(end - start)))
+        # Time taken up to each edge: piecewise linear, rising by one inside operations and flat between them.
+        at = np.column_stack([start, end]).ravel()
+        upto = np.column_stack([so_far[:-1], so_far[1:]]).ravel()
+        share = np.diff(np.interp(edges, at, upto)) / np.diff(edges)
+        found.append([kind, packer.add(np.ceil(share * 255 - 1e-9).astype(np.uint8))])
+    return found
+
+
+def _raw(packer: _Packer, lanes: Sequence[Lane], window: tuple[int, int], shift: int, most: int) -> dict[str, Any]:
+    """Every slice of the window, a lane at a time; `end` is sooner than the window's where that would be too many."""
+    start, end = window
+    inside = [np.flatnonzero((lane.end_ns > start) & (lane.start_ns < end)) for lane in lanes]
+    everything = np.sort(np.concatenate([lane.start_ns[rows] for lane, rows in zip(lanes, inside, strict=True)]))
+    if len(everything) > most:
+        end = int(everything[most])
+        inside = [rows[lane.start_ns[rows] < end] for lane, rows in zip(lanes, inside, strict=True)]
+    return {"start": start + shift, "end": end + shift, "lanes": [
+        _slices(packer, lane, rows, start) for lane, rows in zip(lanes, inside, strict=True)
+    ]}
+
+
+def _slices(packer: _Packer, lane: Lane, rows: NDArray[np.intp], start: int) -> dict[str, Any]:
+    begin, end = lane.start_ns[rows] - start, lane.end_ns[rows] - start
+    # From each slice's start to the next: small and much alike, so that it compresses; the first is told apart.
+    step = np.diff(begin, prepend=begin[:1])
+    return {
+        "first": int(begin[0]) if len(begin) else 0,
+        "step": packer.add(_smallest(step)),
+        "length": packer.add(_smallest(end - begin)),
+        "kind": packer.add(lane.kind[rows].astype(np.uint8)),
+        "label": packer.add(packer.label(Lane(lane.name, begin, end, lane.kind[rows], lane.label[rows], lane.labels,
+                                              lane.bytes[rows]))),
+        "bytes": packer.add(lane.bytes[rows].astype(np.float64)) if lane.bytes[rows].any() else None,
+    }
+
+
+def _smallest(values: NDArray[np.int64]) -> NDArray[Any]:
+    """As uint32 where all fit (4.29 s), else as float64, exact to 2**53 ns (104 days)."""
+    return values.astype(np.uint32 if not len(values) or int(values.max()) < 2**32 else np.float64)
