@@ -89,7 +89,10 @@ def write(charts: Sequence[Chart], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for chart in charts:
-        for path, content in ((folder / f"{chart.id}.svg", chart.svg().encode()), (folder / f"{chart.id}.png", chart.png())):
+        for path, content in (
+            (folder / f"{chart.id}.svg", chart.svg().encode()),
+            (folder / f"{chart.id}.png", chart.png()),
+        ):
             with written_whole(path) as beside:
                 beside.write_bytes(content)
             written.append(path)
@@ -131,16 +134,34 @@ def ledger_by_step(document: Document) -> Chart:
     ]
     spec = {
         "data": {"values": rows},
-        "facet": {"row": {"field": "gpu", "type": "nominal", "title": None, "sort": None, "header": {"labelAngle": 0,
-            "labelAlign": "left", "labelAnchor": "start", "labelOrient": "top", "labelPadding": 4}}},
+        "facet": {
+            "row": {
+                "field": "gpu",
+                "type": "nominal",
+                "title": None,
+                "sort": None,
+                "header": {
+                    "labelAngle": 0,
+                    "labelAlign": "left",
+                    "labelAnchor": "start",
+                    "labelOrient": "top",
+                    "labelPadding": 4,
+                },
+            }
+        },
         "spacing": 10,
         "spec": {
             "width": 720,
             "height": 96,
             "mark": {"type": "bar"},
             "encoding": {
-                "x": {"field": "step", "type": "ordinal", "title": "step", "axis": {"labelAngle": 0,
-                      "labelOverlap": "greedy"}, "scale": {"paddingInner": 0.12 if most <= 60 else 0}},
+                "x": {
+                    "field": "step",
+                    "type": "ordinal",
+                    "title": "step",
+                    "axis": {"labelAngle": 0, "labelOverlap": "greedy"},
+                    "scale": {"paddingInner": 0.12 if most <= 60 else 0},
+                },
                 "y": _axis("ms", "ms"),
                 **_by_owner(rows),
             },
@@ -233,18 +254,35 @@ def efficiency(cells: Sequence[Row]) -> Chart:
 def _curve(rows: list[Spec], ideal: list[Spec], y: Spec, low: str, high: str) -> Spec:
     names = list(dict.fromkeys(row["cell"] for row in rows))
     ticks = sorted({row["ranks"] for row in rows})
-    x = {"field": "ranks", "type": "quantitative", "title": "ranks", "axis": {"values": ticks, "format": "d"},
-         "scale": {"domain": [min(ticks) - 0.2, max(ticks) + 0.2], "nice": False}}
-    colour = {"field": "cell", "type": "nominal", "title": None,
-              "legend": {"columns": 1, "labelLimit": 600},
-              "scale": {"domain": names, "range": [SERIES[i % len(SERIES)] for i in range(len(names))]}}
-    bars = {"data": {"values": [row for row in rows if row[low] is not None and row[high] is not None]},
-            "mark": {"type": "rule", "strokeWidth": 2},
-            "encoding": {"x": x, "y": {"field": low, "type": "quantitative"}, "y2": {"field": high}, "color": colour}}
-    line = {"data": {"values": rows}, "mark": {"type": "line", "point": {"size": 64}},
-            "encoding": {"x": x, "y": y, "color": colour}}
-    dashes = {"data": {"values": ideal}, "mark": {"type": "line", "strokeDash": [5, 4], "opacity": 0.55},
-              "encoding": {"x": x, "y": y, "detail": {"field": "cell"}}}
+    x = {
+        "field": "ranks",
+        "type": "quantitative",
+        "title": "ranks",
+        "axis": {"values": ticks, "format": "d"},
+        "scale": {"domain": [min(ticks) - 0.2, max(ticks) + 0.2], "nice": False},
+    }
+    colour = {
+        "field": "cell",
+        "type": "nominal",
+        "title": None,
+        "legend": {"columns": 1, "labelLimit": 600},
+        "scale": {"domain": names, "range": [SERIES[i % len(SERIES)] for i in range(len(names))]},
+    }
+    bars = {
+        "data": {"values": [row for row in rows if row[low] is not None and row[high] is not None]},
+        "mark": {"type": "rule", "strokeWidth": 2},
+        "encoding": {"x": x, "y": {"field": low, "type": "quantitative"}, "y2": {"field": high}, "color": colour},
+    }
+    line = {
+        "data": {"values": rows},
+        "mark": {"type": "line", "point": {"size": 64}},
+        "encoding": {"x": x, "y": y, "color": colour},
+    }
+    dashes = {
+        "data": {"values": ideal},
+        "mark": {"type": "line", "strokeDash": [5, 4], "opacity": 0.55},
+        "encoding": {"x": x, "y": y, "detail": {"field": "cell"}},
+    }
     return {"width": 460, "height": 260, "layer": [dashes, bars, line]}
 
 
@@ -283,7 +321,9 @@ def _by_owner(rows: Sequence[Row]) -> Spec:
     }
 
 
-def _axis(name: str | None, title: str, *, aggregate: str | None = None, format: str = "", scale: Spec | None = None) -> Spec:
+def _axis(
+    name: str | None, title: str, *, aggregate: str | None = None, format: str = "", scale: Spec | None = None
+) -> Spec:
     encoding: Spec = {"type": "quantitative", "title": title, "scale": scale or {}}
     if name:
         encoding["field"] = name

@@ -201,7 +201,7 @@ class Picture {
     const c = this.c = canvas.getContext('2d');
     c.scale(scale, scale);
     const style = getComputedStyle(canvas);
-    // A custom property computes to the text of its light-dark(): what it comes to is read off an element.
+    // Colours are read off elements: a custom property would give the text `light-dark(...)`.
     this.ink = style.color;
     this.soft = getComputedStyle(one('.hint')).color;
     this.line = getComputedStyle(one('section#timeline')).borderTopColor;
@@ -223,7 +223,7 @@ class Picture {
       const x = Math.round(this.x(at)) + .5;
       c.beginPath(); c.moveTo(x, Picture.AXIS - 5); c.lineTo(x, this.height); c.stroke();
       const [unit, size] = step >= 1e9 ? ['s', 1e9] : step >= 1e6 ? ['ms', 1e6] : step >= 1e3 ? ['µs', 1e3] : ['ns', 1];
-      c.fillText(`${Math.round(at / size).toLocaleString('en-GB')} ${unit}`, x + 3, 8);
+      if (x < this.canvas.clientWidth - 48) c.fillText(`${Math.round(at / size).toLocaleString('en-GB')} ${unit}`, x + 3, 8);
     }
   }
 
@@ -281,15 +281,42 @@ class Picture {
     }
   }
 
+  /** Slices of some width as boxes; narrower ones together, as the shares that they take of a column of pixels. */
   slices(row, raw) {
-    const { c } = this;
+    const { c } = this, column = { x: 0, shares: new Float64Array(this.owners.length), any: false };
     for (let i = firstAfter(raw, this.view[0]); i < raw.start.length && raw.start[i] < this.view[1]; i++) {
-      const owner = this.owners[raw.kind[i]], x = this.x(raw.start[i]), wide = Math.max(this.x(raw.start[i] + raw.length[i]) - x, .35);
-      const height = owner.idle ? row.height * .55 : row.height;
+      const x = this.x(raw.start[i]), end = this.x(raw.start[i] + raw.length[i]);
+      if (end - x < 2) {
+        for (let from = Math.floor(x); from <= end; from++) {
+          if (from !== column.x) this.flush(row, column);
+          column.x = from;
+          column.any = true;
+          column.shares[raw.kind[i]] += Math.max(0, Math.min(end, from + 1) - Math.max(x, from));
+        }
+        continue;
+      }
+      this.flush(row, column);
+      const owner = this.owners[raw.kind[i]], height = owner.idle ? row.height * .55 : row.height;
       c.fillStyle = owner.colour;
-      c.fillRect(x, row.y + row.height - height, wide > 3 ? wide - .5 : wide, height);
-      if (wide > 44) this.write(this.data.labels[raw.label[i]], Math.max(x, this.gutter), row.y + row.height - height / 2, x + wide, owner);
+      c.fillRect(x, row.y + row.height - height, end - x > 3 ? end - x - .5 : end - x, height);
+      if (end - x > 44) this.write(this.data.labels[raw.label[i]], Math.max(x, this.gutter), row.y + row.height - height / 2, end, owner);
     }
+    this.flush(row, column);
+  }
+
+  flush(row, column) {
+    if (!column.any) return;
+    let y = row.y + row.height;
+    column.shares.forEach((share, owner) => {
+      if (!share) return;
+      // What ran alone on a stream stays visible however short it was; the ledger keeps to its proportions.
+      const height = Math.min(1, share) * row.height, shown = row.index ? Math.max(2, height) : height;
+      this.c.fillStyle = this.owners[owner].colour;
+      this.c.fillRect(column.x, y - shown, 1, shown);
+      y -= shown;
+    });
+    column.shares.fill(0);
+    column.any = false;
   }
 
   write(text, x, y, end, owner) {

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..measures import OWNERS, Analysis, to_json
+from ..measures import OWNERS, Analysis
 from ..timeline import Timeline
 from . import charts, numbers, picture, tables
 from .files import written_whole
@@ -56,9 +56,7 @@ def write(
     `command` makes the page again; `machine` is pairs of words about what ran. Raises RingscopeError where `path` may
     not be written.
     """
-    text = render(
-        title=title, command=command, analysis=analysis, timelines=timelines, sweep=sweep, machine=machine
-    )
+    text = render(title=title, command=command, analysis=analysis, timelines=timelines, sweep=sweep, machine=machine)
     with written_whole(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
@@ -77,6 +75,7 @@ def render(
 
     folder = files(__package__)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters["coded"] = _coded
     template = environment.from_string(folder.joinpath("page.html.j2").read_text("utf-8"))
     shown = _recorded(analysis, timelines) if analysis else _nothing_recorded()
     shown |= _swept(sweep, shown["tables"]) if sweep else {"scaling_charts": [], "looks_first": []}
@@ -97,7 +96,7 @@ def render(
 
 
 def _recorded(analysis: Analysis, timelines: Sequence[Timeline]) -> dict[str, Any]:
-    document = Document(to_json(analysis.measures))
+    document = tables.document_of(analysis.measures)
     return {
         "recorded": True,
         "document": document,
@@ -151,7 +150,9 @@ def _tiles(document: Document) -> Any:
     """The few numbers to know, each of the GPU where it is worst."""
     gpus = [(f"/gpus/{index}", gpu) for index, gpu in enumerate(document.json["gpus"])]
 
-    def worst(what: str, form: tables.Format, at: str, of: str = "", *, least: bool = False, look: str = "") -> Tile | None:
+    def worst(
+        what: str, form: tables.Format, at: str, of: str = "", *, least: bool = False, look: str = ""
+    ) -> Tile | None:
         found = []
         for gpu_at, gpu in gpus:
             cell = document.number(gpu_at + at, form, of=gpu_at + of if of else "")
@@ -173,7 +174,7 @@ def _tiles(document: Document) -> Any:
         worst("step, median", numbers.duration, "/steps/period_ns/p50"),
         worst("computing", numbers.share, "/ledger_ns/compute", "/span_ns", least=True, look="compute"),
         worst("input stall", numbers.share, "/input_stall_share", look="idle_feed"),
-        worst("exposed copies to GPU", numbers.share, "/ledger_ns/h2d", "/span_ns", look="h2d"),
+        worst("exposed copies", numbers.share, "/ledger_ns/h2d", "/span_ns", look="h2d"),
         worst(LOOKS[loss].label, numbers.share, f"/ledger_ns/{loss}", "/span_ns", look=loss),
         worst("kernels a step", numbers.count, "/kernels/per_step"),
     )
@@ -243,7 +244,9 @@ def _drawn(chart: charts.Chart) -> dict[str, Any]:
     """A chart as SVG that fills its place, with a name for screen readers."""
     svg = chart.svg(charts.PAGE, legend=not chart.id.startswith("ledger"))
     size = re.compile(r'width="(\d+)" height="\d+"')
-    svg = size.sub(r'style="max-width:\1px" role="img"', svg, count=1)
+    width = int(size.search(svg).group(1))  # type: ignore[union-attr]
+    # On a phone the drawing is moved sideways rather than shrunk until its words cannot be read.
+    svg = size.sub(f'style="max-width:{width}px;min-width:{width * 3 // 4}px" role="img"', svg, count=1)
     return {"id": chart.id, "title": chart.title, "text": chart.text, "svg": _raw(svg)}
 
 
@@ -256,6 +259,16 @@ def _script(value: Any) -> Any:
     """JSON that can stand in a script element: nothing in it can end the element."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return _raw(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+def _coded(text: str) -> Any:
+    """Words with what stands in `backticks` as code."""
+    from markupsafe import Markup, escape
+
+    parts = [escape(part) for part in text.split("`")]
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else p for i, p in enumerate(parts))
 
 
 def _raw(text: str) -> Any:

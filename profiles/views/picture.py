@@ -172,9 +172,11 @@ def _raw(packer: _Packer, lanes: Sequence[Lane], window: tuple[int, int], shift:
     if len(everything) > most:
         end = int(everything[most])
         inside = [rows[lane.start_ns[rows] < end] for lane, rows in zip(lanes, inside, strict=True)]
-    return {"start": start + shift, "end": end + shift, "lanes": [
-        _slices(packer, lane, rows, start) for lane, rows in zip(lanes, inside, strict=True)
-    ]}
+    return {
+        "start": start + shift,
+        "end": end + shift,
+        "lanes": [_slices(packer, lane, rows, start) for lane, rows in zip(lanes, inside, strict=True)],
+    }
 
 
 def _slices(packer: _Packer, lane: Lane, rows: NDArray[np.intp], start: int) -> dict[str, Any]:
@@ -186,8 +188,9 @@ def _slices(packer: _Packer, lane: Lane, rows: NDArray[np.intp], start: int) -> 
         "step": packer.add(_smallest(step)),
         "length": packer.add(_smallest(end - begin)),
         "kind": packer.add(lane.kind[rows].astype(np.uint8)),
-        "label": packer.add(packer.label(Lane(lane.name, begin, end, lane.kind[rows], lane.label[rows], lane.labels,
-                                              lane.bytes[rows]))),
+        "label": packer.add(
+            packer.label(Lane(lane.name, begin, end, lane.kind[rows], lane.label[rows], lane.labels, lane.bytes[rows]))
+        ),
         "bytes": packer.add(lane.bytes[rows].astype(np.float64)) if lane.bytes[rows].any() else None,
     }
 

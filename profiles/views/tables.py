@@ -6,10 +6,10 @@ Built from the JSON document (`ringscope timeline --json`), so that what is show
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..measures import OWNERS
+from ..measures import OWNERS, Measures
 from . import numbers
 from .palette import OWNERS as LOOKS
 
@@ -63,6 +63,10 @@ class Document:
         return Cell(form(value), value, at, of)
 
 
+def document_of(measures: Measures) -> Document:
+    return Document(asdict(measures))
+
+
 def words(text: object, **more: Any) -> Cell:
     shown = numbers.UNKNOWN if text is None or text == "" else str(text)
     return Cell(shown, shown, **more)
@@ -104,7 +108,17 @@ def summary(document: Document) -> Table:
                 words(gpu["steps"]["source"] or gpu["steps"]["refused"]),
             )
         )
-    columns = ("GPU", "window", "steps", "step p50", "step p95", "step max", "computing", "feed gap p50", "feed gap p95")
+    columns = (
+        "GPU",
+        "window",
+        "steps",
+        "step p50",
+        "step p95",
+        "step max",
+        "computing",
+        "feed gap p50",
+        "feed gap p95",
+    )
     return Table(
         "gpus",
         "GPUs",
@@ -140,9 +154,7 @@ def ledger(document: Document) -> Table:
 
 def steps(document: Document) -> Table:
     found = [
-        (at, name, place)
-        for at, gpu, name in _gpus(document)
-        for place in range(len(gpu["steps"].get("rows") or []))
+        (at, name, place) for at, gpu, name in _gpus(document) for place in range(len(gpu["steps"].get("rows") or []))
     ]
     pointers = [(f"{at}/steps/rows/{place}", name) for at, name, place in found]
     left_out = ""
@@ -299,9 +311,15 @@ def recordings(document: Document) -> Table:
     for one in document.json["recordings"]:
         tool = f"{one['tool']} {one['tool_version'] or ''}".strip()
         schema = one["schema_version"]
-        rows.append((words(one["path"], code=True), words(one["rank"]), words(one["format"]), words(tool), words(schema)))
+        rows.append(
+            (words(one["path"], code=True), words(one["rank"]), words(one["format"]), words(tool), words(schema))
+        )
     return Table(
-        "recordings", "Recordings", "What this was read from.", ("file", "rank", "format", "tool", "schema"), tuple(rows)
+        "recordings",
+        "Recordings",
+        "What this was read from.",
+        ("file", "rank", "format", "tool", "schema"),
+        tuple(rows),
     )
 
 
@@ -317,6 +335,52 @@ def doubts(document: Document) -> Table:
         ("code", "doubt", "do", "touches"),
         tuple(rows),
     )
+
+
+def cells(rows: Sequence[Json]) -> Table:
+    """The cells of a sweep: rows of summary.csv."""
+    told = ("model", "ranks", "per_rank_batch", "feed", "step", "precision", "strategy", "input_dtype")
+    shown = []
+    for row in rows:
+        shown.append(
+            (
+                *(words(row[key]) if isinstance(row[key], str) else Cell(str(row[key]), row[key]) for key in told),
+                Cell(numbers.per_s(row["samples_per_s_global"]), row["samples_per_s_global"]),
+                Cell(_interval(row["samples_per_s_low"], row["samples_per_s_high"], numbers.per_s)),
+                Cell(numbers.factor(row["speedup"]), row["speedup"]),
+                Cell(numbers.share(row["efficiency"]), row["efficiency"]),
+                Cell(_interval(row["efficiency_low"], row["efficiency_high"], numbers.share)),
+                Cell(_milliseconds(row["step_ms_p50"]), row["step_ms_p50"]),
+                Cell(numbers.share(row["input_wait_share"]), row["input_wait_share"]),
+                words(row["status"] if not row["reason"] else f"{row['status']}: {row['reason']}"),
+            )
+        )
+    columns = ("throughput", "interval", "speed-up", "efficiency", "interval of it", "step p50", "input wait", "status")
+    return Table(
+        "cells",
+        "Cells",
+        "Each cell over its launches: medians, and the interval over launches. Throughput is of all ranks together; "
+        "efficiency is that of N ranks by N times that of one.",
+        (*(name.replace("per_rank_batch", "batch a rank").replace("_", " ") for name in told), *columns),
+        tuple(shown),
+    )
+
+
+def _interval(low: float | None, high: float | None, form: Format) -> str:
+    return numbers.UNKNOWN if low is None or high is None else f"{form(low)} to {form(high)}"
+
+
+def _milliseconds(value: float | None) -> str:
+    return numbers.duration(None if value is None else value * 1e6)
+
+
+def clock(document: Document) -> str:
+    """How ranks were brought on one clock, in words; "" for one recording."""
+    told = document.json["clock"]
+    if not told:
+        return ""
+    residual = told.get("residual_ns")
+    return f"{told.get('method', numbers.UNKNOWN)}, good to {numbers.duration(residual)}"
 
 
 def evidence(finding: Json) -> Sequence[tuple[str, str]]:

@@ -1,0 +1,94 @@
+"""A report as GitHub's Markdown: the verdicts, then the page's tables with the same digits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from . import numbers, tables
+from .files import written_whole
+from .tables import Cell, Document, Json, Table
+
+MOST_KERNELS = 20
+LONGEST_NAME = 90
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # where Markdown begins HTML; "<0.1 %" does not
+
+
+def write(path: Path, text: str) -> None:
+    with written_whole(path) as beside:
+        beside.write_text(text, encoding="utf-8")
+
+
+def of_recordings(document: Document, *, title: str, command: str) -> str:
+    """The report of measured recordings; `command` makes it again."""
+    return "\n".join(
+        [f"# {_plain(title)}", "", *_findings(document), *_tables(tables.of_recordings(document)), *_again(command)]
+    )
+
+
+def of_sweep(
+    cells: Sequence[Json], *, title: str, command: str, looks: Sequence[Json] = (), doubts: Sequence[Json] = ()
+) -> str:
+    """The report of a sweep: rows of summary.csv, what to look at first (`text`, `next`), doubts."""
+    first = [f"- {_plain(look['text'])} **Next:** {_plain(look['next'])}" for look in looks]
+    shown = [table for table in (tables.cells(cells), tables.doubts(Document({"doubts": list(doubts)}))) if table.rows]
+    return "\n".join([f"# {_plain(title)}", "", *first, *([""] if first else []), *_tables(shown), *_again(command)])
+
+
+def table(of: Table) -> str:
+    """A table alone. Numbers stand to the right."""
+    right = [bool(of.rows) and isinstance(of.rows[0][place].value, (int, float)) for place in range(len(of.columns))]
+    lines = [
+        "| " + " | ".join(_plain(column) for column in of.columns) + " |",
+        "|" + "|".join("---:" if one else "---" for one in right) + "|",
+        *("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in of.rows),
+    ]
+    return "\n".join(lines)
+
+
+def _tables(shown: Sequence[Table]) -> Iterator[str]:
+    for one in shown:
+        rows = one.rows
+        more = ""
+        if one.id == "kernels" and len(rows) > MOST_KERNELS:
+            rows = tuple(sorted(rows, key=lambda row: -float(row[3].value or 0))[:MOST_KERNELS])
+            more = f" The first {MOST_KERNELS} of {len(one.rows)}."
+        cut = Table(one.id, one.title, one.caption, one.columns, rows)
+        yield from (f"## {one.title}", "", table(cut), "", _plain(one.caption) + more, "")
+
+
+def _findings(document: Document) -> Iterator[str]:
+    if not document.json["findings"]:
+        return
+    yield from ("## What to change", "")
+    for place, finding in enumerate(document.json["findings"]):
+        at = f"/findings/{place}"
+        gain = document.number(f"{at}/at_most_gain", numbers.gain).text
+        cost = document.number(f"{at}/cost_ns_per_step", numbers.duration).text
+        gpu = finding["gpu"]
+        where = "" if gpu is None else f" ({tables.gpu_title(document.json['gpus'][gpu])})"
+        evidence = "; ".join(f"{key} {value}" for key, value in tables.evidence(finding))
+        yield f"{place + 1}. **{_plain(finding['code'])}**{where}: {_plain(finding['text'])}"
+        yield f"   - gives back at most {gain}, {cost} a step"
+        yield f"   - change: {_plain(finding['change'])}"
+        yield f"   - evidence: {_plain(evidence)}"
+        yield f"   - refuted by: {_plain(finding['refuted_by'])}"
+    yield ""
+
+
+def _again(command: str) -> Iterator[str]:
+    yield from ("Make this report again:", "", "```", command, "```", "")
+
+
+def _cell(cell: Cell) -> str:
+    text = cell.text if not cell.code or len(cell.text) <= LONGEST_NAME else cell.text[: LONGEST_NAME - 1] + "…"
+    if cell.code:
+        return "`" + text.replace("|", "\\|").replace("`", "'").replace("\n", " ") + "`"
+    return _plain(text)
+
+
+def _plain(text: str) -> str:
+    """Words that end no cell and start no HTML; `code` in backticks stays."""
+    parts = text.replace("|", "\\|").replace("\n", " ").split("`")
+    return "`".join(part if place % 2 else _TAG.sub("&lt;", part) for place, part in enumerate(parts))
