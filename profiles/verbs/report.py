@@ -12,13 +12,19 @@ import click
 Examples:
   ringscope report                                the newest sweep under runs/
   ringscope report runs/20261120-101500-node1     this one
+  ringscope report --html scaling.html            as a page: curves with their error, every cell, the doubts
 """
 )
 @click.argument("directory", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="write it as JSON; - prints it"
 )
-def command(directory: Path | None, as_json: Path | None) -> None:
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="write it as a page, one file")
+@click.option("--markdown", type=click.Path(path_type=Path, dir_okay=False), help="write it as Markdown")
+@click.option("--charts", type=click.Path(path_type=Path, file_okay=False), help="write its charts there, SVG and PNG")
+def command(
+    directory: Path | None, as_json: Path | None, html: Path | None, markdown: Path | None, charts: Path | None
+) -> None:
     """Print the report of a run directory again, and write its results.csv and summary.csv anew.
 
     Exit code 0: every cell is ok; 1: some are not; 2: there is no sweep to report.
@@ -34,6 +40,10 @@ def command(directory: Path | None, as_json: Path | None) -> None:
 
     path = directory or newest()
     scaling = write(path)
+    if html or markdown or charts:
+        from profiles.views import sweep_files
+
+        sweep_files.write(scaling, path, html=html, markdown=markdown, charts=charts)
     if as_json:
         text = json.dumps({"schema": "ringscope.scaling/1", **asdict(scaling)}, indent=1)
         if str(as_json) == "-":

@@ -306,7 +306,7 @@ def _owner(owner: str) -> Spec:
 
 
 def _by_owner(rows: Sequence[Row]) -> Spec:
-    """The colour and the stacking order of owners, with a legend of those that are there."""
+    """The colour and the stacking order of the owners that are there."""
     there = {row["owner"] for row in rows}
     looks = [look for look in LOOKS.values() if look.label in there]
     return {
@@ -315,7 +315,6 @@ def _by_owner(rows: Sequence[Row]) -> Spec:
             "type": "nominal",
             "title": None,
             "scale": {"domain": [look.label for look in looks], "range": [look.colour for look in looks]},
-            "legend": {"columns": 7, "symbolType": "square"},
         },
         "order": {"field": "order", "type": "quantitative"},
     }
@@ -346,7 +345,7 @@ def _themed(spec: Spec, theme: Theme) -> Spec:
             "view": {"stroke": None},
             "axis": {**text, **sizes, "gridColor": theme.faint, "domainColor": theme.faint, "tickColor": theme.faint},
             "axisX": {"grid": False},
-            "legend": {**text, "labelFontSize": 12, "orient": "top", "symbolSize": 120},
+            "legend": {**text, "labelFontSize": 12, "orient": "top", "columns": 7, "symbolSize": 120},
             "header": {**text, "labelFontSize": 12, "labelFontWeight": "bold"},
             "line": {"color": theme.ink, "strokeWidth": 2},
             "text": {"color": theme.ink, "font": theme.font},

@@ -298,7 +298,7 @@ class Picture {
       this.flush(row, column);
       const owner = this.owners[raw.kind[i]], height = owner.idle ? row.height * .55 : row.height;
       c.fillStyle = owner.colour;
-      c.fillRect(x, row.y + row.height - height, end - x > 3 ? end - x - .5 : end - x, height);
+      c.fillRect(x, row.y + row.height - height, row.index && end - x > 6 ? end - x - .5 : end - x, height);
       if (end - x > 44) this.write(this.data.labels[raw.label[i]], Math.max(x, this.gutter), row.y + row.height - height / 2, end, owner);
     }
     this.flush(row, column);
@@ -307,10 +307,12 @@ class Picture {
   flush(row, column) {
     if (!column.any) return;
     let y = row.y + row.height;
+    // What ran alone on a stream stays visible however short it was. The ledger has no holes: a column that a box
+    // covers in part shows the proportions of the rest.
+    const whole = row.index ? 1 : column.shares.reduce((sum, share) => sum + share, 0);
     column.shares.forEach((share, owner) => {
       if (!share) return;
-      // What ran alone on a stream stays visible however short it was; the ledger keeps to its proportions.
-      const height = Math.min(1, share) * row.height, shown = row.index ? Math.max(2, height) : height;
+      const height = Math.min(1, share / whole) * row.height, shown = row.index ? Math.max(2, height) : height;
       this.c.fillStyle = this.owners[owner].colour;
       this.c.fillRect(column.x, y - shown, 1, shown);
       y -= shown;

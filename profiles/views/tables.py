@@ -6,15 +6,17 @@ Built from the JSON document (`ringscope timeline --json`), so that what is show
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ..measures import OWNERS, Measures
 from . import numbers
+from .json import to_json
 from .palette import OWNERS as LOOKS
 
 Json = Mapping[str, Any]
 Format = Callable[[Any], str]
+PERCENTILES = ("p50", "p95", "max")
 MOST_STEPS = 200  # rows a reader still scrolls; more are all in the JSON and the Parquet file
 
 
@@ -64,7 +66,7 @@ class Document:
 
 
 def document_of(measures: Measures) -> Document:
-    return Document(asdict(measures))
+    return Document(to_json(measures))
 
 
 def words(text: object, **more: Any) -> Cell:
@@ -394,8 +396,11 @@ def _evidence(key: str, value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_evidence(key, one) for one in value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_evidence(name, one)}" for name, one in value.items())
-    if key.endswith("_ns") or "_ns_" in key:
+        # Percentiles are in the unit of what they are of.
+        return ", ".join(
+            f"{name} {_evidence(key if name in PERCENTILES else name, one)}" for name, one in value.items()
+        )
+    if key == "ns" or key.endswith("_ns") or "_ns_" in key:
         return numbers.duration(value)
     if "share" in key or key == "overlap":
         return numbers.share(value)
