@@ -48,10 +48,12 @@ def analyse(timelines: Sequence[Timeline], *, window: str | None = None, context
     shift_ns = clock.shift_ns
     gpus = gather(timelines, shift_ns)
     calls = collectives.match(gpus, shift_ns, clock.residual_ns)
+    straggler = collectives.straggler(gpus, calls)
     found = same_steps([find(gpu, timelines, shift_ns) for gpu in gpus])
     measured, analysed = [], []
     raised = [*(doubt for timeline in timelines for doubt in timeline.doubts), *doubts.of_clock(clock, calls)]
-    for number, (gpu, steps) in enumerate(zip(gpus, found, strict=True)):
+    for number, steps in enumerate(found):
+        gpu = gpus.pop(0)  # millions of operations, no longer needed once measured
         span_of = _window(gpu, steps, window)
         books = account(timelines, shift_ns, gpu, steps, span_of)
         measured.append(_gpu_measures(timelines, shift_ns, gpu, steps, books, calls[number]))
@@ -62,7 +64,7 @@ def analyse(timelines: Sequence[Timeline], *, window: str | None = None, context
         gpus=measured,
         doubts=doubts.merged(raised),
         clock=clock.to_json() if len(timelines) > 1 else None,
-        straggler=collectives.straggler(gpus, calls),
+        straggler=straggler,
     )
     measures.findings = verdicts.find(measures, context)
     return Analysis(measures, tuple(analysed), shift_ns)

@@ -250,8 +250,7 @@ def _operations(
                 for column in ("start_ns", "end_ns", "call_start_ns", "call_end_ns"):
                     part[column] = part[column] + shift
             parts.append(part)
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return _sorted(columns), tuple(processes)
+    return _sorted(parts), tuple(processes)
 
 
 def _columns(table: str, frame: pd.DataFrame, rows: NDArray[np.int64], names: pd.Index) -> Columns:
@@ -322,18 +321,32 @@ def _calls(
     }
 
 
-def _sorted(columns: Columns) -> Operations:
-    stream = _numbered(columns["process"], columns.pop("context"), columns.pop("stream"))
-    order = np.flatnonzero(columns["kind"] >= 0)
-    start, kind = columns["start_ns"][order], columns["kind"][order]
-    if not (start[1:] > start[:-1]).all():
-        # Tables are mostly in order already, and equal starts are rare: a stable sort of runs is far the quickest.
-        by_start = np.argsort(start, kind="stable")
-        start, kind = start[by_start], kind[by_start]
-        if ((start[1:] == start[:-1]) & (kind[1:] < kind[:-1])).any():
-            by_start = by_start[np.lexsort((kind, start))]
-        order = order[by_start]
-    return Operations(stream=stream[order], **{name: values[order] for name, values in columns.items()})
+def _sorted(parts: list[Columns]) -> Operations:
+    """Column after column, so that no more than one is held twice."""
+
+    def whole(name: str) -> NDArray[Any]:
+        return np.concatenate([part.pop(name) for part in parts])
+
+    columns: Columns = {"start_ns": whole("start_ns"), "kind": whole("kind"), "process": whole("process")}
+    columns["stream"] = _numbered(columns["process"], whole("context"), whole("stream"))
+    order = _order(columns["start_ns"], columns["kind"])
+    for name in (*columns, *parts[0]):
+        columns[name] = (columns[name] if name in columns else whole(name))[order]
+    return Operations(**columns)
+
+
+def _order(start: NDArray[np.int64], kind: NDArray[np.int8]) -> NDArray[np.int64]:
+    """Those with a class, by start, then class. Tables are mostly in order already, and equal starts are rare: a
+    stable sort of runs is far the quickest."""
+    order = np.flatnonzero(kind >= 0)
+    start, kind = start[order], kind[order]
+    if (start[1:] > start[:-1]).all():
+        return order
+    by_start = np.argsort(start, kind="stable")
+    start, kind = start[by_start], kind[by_start]
+    if ((start[1:] == start[:-1]) & (kind[1:] < kind[:-1])).any():
+        by_start = by_start[np.lexsort((kind, start))]
+    return order[by_start]
 
 
 def _numbered(*keys: NDArray[Any]) -> NDArray[np.int32]:
