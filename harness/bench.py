@@ -31,7 +31,7 @@ from .watch import Watch, describe
 
 INTERRUPTED = 130
 # Names whose registries import TensorFlow; a test holds them equal.
-FEEDS = ("numpy", "host", "prefetch", "device", "staging", "resident")
+FEEDS = ("numpy", "host", "prefetch", "device", "staging", "pinned", "resident")
 STEPS = ("fit", "compiled")
 COMPRESSIONS = ("none", "fp16", "bf16")
 STRATEGIES = ("horovod", "none", "mirrored")

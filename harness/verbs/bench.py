@@ -21,7 +21,7 @@ Examples:
 @click.option("--ranks", help="Counts of GPUs (processes), such as 1,2,4.")
 @click.option("--models", help="Such as resnet50,gru; `ringscope bench --models help` lists them.")
 @click.option("--per-rank-batch", help="Samples a rank and step, such as 64,256; with --scaling strong: of all ranks.")
-@click.option("--feeds", help="How a batch reaches the GPU: numpy, host, prefetch, device, staging, resident.")
+@click.option("--feeds", help="How a batch reaches the GPU: numpy, host, prefetch, device, staging, pinned, resident.")
 @click.option("--input-dtype", help="float32, uint8.")
 @click.option("--step", help="fit (reduced in the optimizer's apply), compiled (two halves compiled by XLA).")
 @click.option("--precision", help="float32, mixed_bfloat16, mixed_float16.")
