@@ -19,7 +19,7 @@ Examples:
 @click.option("--model", required=True, help="Such as resnet50; `ringscope bench --models help` lists them.")
 @click.option("--ranks", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--per-rank-batch", type=click.IntRange(1), help="Samples a rank and step.  [default: fits the machine]")
-@click.option("--feed", default="prefetch", show_default=True, help="numpy, host, prefetch, device, staging, pinned, resident.")
+@click.option("--feed", default="prefetch", show_default=True, help="As `bench --feeds`.")
 @click.option("--input-dtype", default="float32", show_default=True, help="float32, uint8.")
 @click.option("--step", default="fit", show_default=True, help="fit, compiled.")
 @click.option("--precision", default="float32", show_default=True, help="float32, mixed_bfloat16, mixed_float16.")
