@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from build import Build
 from hypothesis import strategies as st
 
 from profiles.steps import FoundSteps
+from tests.profiles.build import Build
 
 TOP = 70
 COPIES = ("h2d", "d2h", "p2p", "d2d", "h2h", "other")

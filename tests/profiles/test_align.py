@@ -6,10 +6,10 @@ import random
 from dataclasses import replace
 
 import pytest
-from build import Build
 
 from profiles.align import align, nearest
 from profiles.timeline import Timeline
+from tests.profiles.build import Build
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 UTC = 1_700_000_000_000_000_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from build import Build
 
 from profiles import collectives, operations
 from profiles.analysis import measure
 from profiles.timeline import Timeline
+from tests.profiles.build import Build
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 TRANSFER = 400_000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bruteforce import BruteForce
-from build import Build
 
 from profiles.account import account
 from profiles.operations import gather
 from profiles.steps import FoundSteps
+from tests.profiles.bruteforce import BruteForce
+from tests.profiles.build import Build
 
 NO_STEPS = FoundSteps(refused="none")
 

@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
-from build import Build
-from sample import sample
 
 from profiles import measure
 from profiles.errors import RingscopeError
 from profiles.views import json as views_json
+from tests.profiles.build import Build
+from tests.profiles.sample import sample
 
 
 def test_measures_come_back_from_their_json_as_they_were():

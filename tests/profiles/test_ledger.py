@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from bruteforce import CLASS_NAMES, BruteForce
-from build import Build
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_timelines import builds, found_steps, regular_builds, regular_steps
 
 from profiles import ledger
 from profiles.account import Account, account, exposed_inputs
 from profiles.measures import OWNERS
 from profiles.operations import gather
 from profiles.steps import FoundSteps
+from tests.profiles.bruteforce import CLASS_NAMES, BruteForce
+from tests.profiles.build import Build
+from tests.profiles.random_timelines import builds, found_steps, regular_builds, regular_steps
 
 
 def books_of(timelines, steps, window, shifts=None) -> Account:

@@ -8,11 +8,11 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample import sample
 
 from profiles.errors import RingscopeError
 from profiles.losses import losses
 from profiles.measures import OWNERS, Measures
+from tests.profiles.sample import sample
 
 
 def made(gpus: int, steps: int = 6) -> Measures:

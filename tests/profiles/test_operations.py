@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from build import Build
 
 from profiles import operations
 from profiles.operations import COLLECTIVE, COMPUTE, H2D, MEMSET
+from tests.profiles.build import Build
 
 
 def test_operations_stand_in_order_of_start_then_class_then_row():

@@ -7,10 +7,10 @@ import random
 
 import numpy as np
 import pytest
-from build import Build
 
 from profiles import operations, steps
 from profiles.steps import FoundSteps
+from tests.profiles.build import Build
 
 FORWARD = [f"forward{i}" for i in range(20)]
 BACKWARD = [f"backward{i % 15}" for i in range(30)]  # every name twice

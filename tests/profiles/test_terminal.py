@@ -6,11 +6,11 @@ import re
 
 import pytest
 from rich.console import Console
-from sample import sample
 
 from profiles.measures import Measures
 from profiles.views import numbers, terminal
 from profiles.views.palette import OWNERS as LOOKS
+from tests.profiles.sample import sample
 
 
 def shown(measures: Measures, width: int = 120, *, per_step: bool = False) -> str:
