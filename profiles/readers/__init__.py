@@ -31,9 +31,17 @@ Read = Callable[[Path], Timeline]
 
 def formats() -> list[tuple[Detects, Read]]:
     """The readers in the order they are asked; imported only when something is read."""
-    from . import horovod, kineto, nsys_sqlite, nsys_stats_csv, nvprof_csv, nvprof_sqlite
+    from . import horovod, kineto, nsys_sqlite, nsys_stats_csv, nvprof_csv, nvprof_sqlite, xplane
 
-    modules: tuple[ModuleType, ...] = (nsys_sqlite, nvprof_sqlite, nvprof_csv, nsys_stats_csv, kineto, horovod)
+    modules: tuple[ModuleType, ...] = (
+        nsys_sqlite,
+        nvprof_sqlite,
+        nvprof_csv,
+        nsys_stats_csv,
+        kineto,
+        horovod,
+        xplane,
+    )
     return [(module.detects, module.read) for module in modules]
 
 

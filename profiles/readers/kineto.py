@@ -76,14 +76,11 @@ def read(path: Path) -> Timeline:
     for frame in frames.values():
         frame["start_ns"] -= origin
         frame["end_ns"] -= origin
-    known = frozenset(
-        {"kernels", "copies", "memsets", "devices"} | {t for t in ("api", "marks", "syncs") if t in frames}
-    )
+    known = {"kernels", "copies", "memsets", "devices", *({"api", "marks", "syncs"} & set(frames))}
+    doubts = _doubts(frames, origin, found.left_out)
     frames["devices"] = _devices(document.devices, frames)
     rank = document.distributed.get("rank") if isinstance(document.distributed, dict) else None
     rank = rank if type(rank) is int and rank >= 0 else None
-    damaged_rows = found.left_out["without times"] + found.left_out["ends before it starts"]
-    text = f"{damaged_rows} events have no usable times and are left out"
     return make(
         Recording(
             path=str(path),
@@ -96,8 +93,8 @@ def read(path: Path) -> Timeline:
             origin_utc_ns=_utc(origin, document.base_ns),
         ),
         frames,
-        known=known,
-        doubts=(Doubt("damaged-rows", text, "record it again"),) if damaged_rows else (),
+        known=frozenset(known),
+        doubts=doubts,
         left_out={reason: count for reason, count in found.left_out.items() if count},
     )
 
@@ -184,13 +181,10 @@ def _ends(names: list[str]) -> dict[str, pd.Categorical]:
     """Kind and memories of copies, from names like `Memcpy HtoD (Pageable -> Device)`."""
     found: dict[str, tuple[str, str, str]] = {}
     for name in dict.fromkeys(names):
-        match = re.match(r"Memcpy (\w+)(?: \((.*?) -> (.*?)\))?", name)
-        memory = (
-            [text.lower() if text and text.lower() in _MEMORY else "unknown" for text in match.groups()[1:]]
-            if match
-            else ["unknown"] * 2
-        )
-        found[name] = (_KINDS.get(match[1], "other") if match else "other", memory[0], memory[1])
+        match = re.match(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?", name)
+        kind, *ends = match.groups(default="") if match else ("", "", "")
+        memory = [end.lower() if end.lower() in _MEMORY else "unknown" for end in ends]
+        found[name] = (_KINDS.get(kind, "other"), memory[0], memory[1])
     columns = zip(*(found[name] for name in names), strict=True)
     return dict(zip(("kind", "src_kind", "dst_kind"), map(_texts, map(list, columns)), strict=True))
 
@@ -199,15 +193,11 @@ def _give_process(frames: dict[str, pd.DataFrame]) -> None:
     """Operations have no process of their own: that of their launch call, or the only one that calls."""
     if "api" not in frames:
         return
-    calls = frames["api"]
-    only = calls["pid"].unique()
-    by_correlation = calls.drop_duplicates("correlation").set_index("correlation")["pid"] if len(only) > 1 else None
-    for table in _OPERATIONS:
-        if table in frames:
-            owner = (
-                frames[table]["correlation"].map(by_correlation).fillna(-1) if by_correlation is not None else only[0]
-            )
-            frames[table]["pid"] = np.asarray(owner, dtype=np.int64)
+    callers = frames["api"]["pid"].unique()
+    by_call = frames["api"].drop_duplicates("correlation").set_index("correlation")["pid"]
+    for frame in (frames[table] for table in _OPERATIONS if table in frames):
+        owner = frame["correlation"].map(by_call).fillna(-1) if len(callers) > 1 else np.full(len(frame), callers[0])
+        frame["pid"] = np.asarray(owner, dtype=np.int64)
 
 
 def _devices(listed: Any, frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
@@ -228,6 +218,19 @@ def _utc(origin_ns: int, base_ns: Any) -> int | None:
     if type(base_ns) is int and base_ns > 0 and origin_ns < _EPOCH_FROM_NS:
         return base_ns + origin_ns
     return origin_ns if origin_ns >= _EPOCH_FROM_NS else None
+
+
+def _doubts(frames: dict[str, pd.DataFrame], origin_ns: int, left_out: Counter[str]) -> tuple[Doubt, ...]:
+    doubts = []
+    times = [frames[table][["start_ns", "end_ns"]] for table in ("kernels", "copies", "memsets") if table in frames]
+    if all(bool(((whole + origin_ns) % 1000 == 0).to_numpy().all()) for whole in times):
+        text = "all times are whole microseconds: shorter gaps and overlaps mean nothing"
+        doubts.append(Doubt("coarse-times", text, "record with a newer profiler, which writes nanoseconds"))
+    if damaged := left_out["without times"] + left_out["ends before it starts"]:
+        doubts.append(
+            Doubt("damaged-rows", f"{damaged} events have no usable times and are left out", "record it again")
+        )
+    return tuple(doubts)
 
 
 def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:

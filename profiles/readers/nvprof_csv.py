@@ -74,7 +74,7 @@ def _blocks(data: bytes, path: Path) -> list[Block]:
             pid = int(match[1])
         elif _CSV_HEADER.match(data, start, end) or _TEXT_HEADER.match(data, start, end):
             headers.append((start, end, pid))
-    stops = [start for start, _, _ in headers[1:]] + [len(data)]
+    stops = [start for start, _, _ in [*headers, (len(data), 0, 0)]][1:]
     return [_block(lines, header, stop, path) for header, stop in zip(headers, stops, strict=True)]
 
 

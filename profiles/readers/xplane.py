@@ -1,0 +1,307 @@
+"""TensorFlow's profiler: an XSpace of planes (`*.xplane.pb`), one a GPU, one for the host, one for CUDA calls.
+
+A line of a GPU's plane is a stream; what its events are, their statistics say. Times are nanoseconds of the line plus
+picoseconds of the event, counted from the session's start, whose time of day the plane "Task Environment" has.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from ..errors import UnreadableRecording
+from ..timeline import Doubt, Recording, Timeline, make
+from . import chrome, printed
+
+Array = np.ndarray
+
+# The first plane's tag and length, its number or not, and the first letters of its name.
+_HEAD: Final = re.compile(
+    rb"\n[\x80-\xff]{0,5}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12[\x01-\x7f]"
+    rb"(?:/|Task Env|Host CPUs|Syscalls)",
+    re.DOTALL,
+)
+_GPU: Final = re.compile(r"/device:GPU:(\d{1,9})")
+_STREAM: Final = re.compile(r"Stream #(\d{1,9})")
+_MEMORY: Final = {
+    "pageable": "pageable", "host": "pageable", "pinned": "pinned", "host_pinned": "pinned", "device": "device",
+    "array": "array", "managed": "managed", "device_static": "device", "managed_static": "managed",
+}  # fmt: skip
+_KINDS: Final = {"MemcpyH2D": "h2d", "MemcpyD2H": "d2h", "MemcpyD2D": "d2d", "MemcpyP2P": "p2p"}
+_HOST_PLANES: Final = {"/host:CPU": "TSL", "/host:NVTX-CUPTI": "", "/host:python-tracer": "python"}
+_CALLS_PLANE: Final = "/host:CUPTI"
+_LIMIT: Final = 1 << 60
+_RECORD: Final = "record again, and let the profiler stop before training ends"
+
+
+def detects(head: bytes, path: Path) -> bool:
+    """A protobuf message that begins with a plane of a name that profilers give."""
+    return _HEAD.match(head) is not None
+
+
+@functools.cache
+def message() -> type[Any]:
+    """The class of XSpace, in a pool of its own: TensorFlow has the same names in the common one."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    compiled = Path(__file__).with_suffix(".desc").read_bytes()
+    pool = descriptor_pool.DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
+        pool.AddSerializedFile(file.SerializeToString())
+    found: type[Any] = message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.profiler.XSpace"))
+    return found
+
+
+def read(path: Path) -> Timeline:
+    """GPU operations where a GPU was profiled, and the host's ranges as marks.
+
+    Raises UnreadableRecording where the message is broken, or has neither.
+    """
+    from google.protobuf.message import DecodeError
+
+    try:
+        space = message().FromString(path.read_bytes())
+    except (DecodeError, ValueError, RecursionError) as error:
+        problem = f"looks like TensorFlow's profile, but breaks off or is damaged ({error})"
+        raise UnreadableRecording(path, problem, _RECORD) from None
+    found = _Found()
+    started_ns = None
+    for plane in space.planes:
+        if match := _GPU.fullmatch(plane.name):
+            found.add_gpu(plane, int(match[1]))
+        elif plane.name == _CALLS_PLANE:
+            found.add_host(plane, "")
+        elif plane.name in _HOST_PLANES:
+            found.add_host(plane, _HOST_PLANES[plane.name])
+        elif plane.name == "Task Environment":
+            started_ns = {name: value for name, value in _stats(plane, plane.stats)}.get("profile_start_time")
+    frames = {table: pd.concat(parts, ignore_index=True) for table, parts in found.parts.items() if parts}
+    if not frames:
+        raise UnreadableRecording(path, "a profile of TensorFlow's without GPU work and without ranges", _RECORD)
+    tables = {table: _with_texts(frame) for table, frame in frames.items()}
+    tables["devices"] = pd.DataFrame(
+        {"device": list(found.gpus), "uuid": "", "bus_id": "", "name": list(found.gpus.values())}
+    )
+    started = started_ns if type(started_ns) is int and 0 < started_ns < _LIMIT * 4 else None
+    origin = min(int(frame["start_ns"].min()) for frame in frames.values())
+    # Later than 2001 the times are those of the epoch themselves.
+    from_epoch = origin >= 10**18
+    for frame in tables.values():
+        if "start_ns" in frame and from_epoch:
+            frame["start_ns"] -= origin
+            frame["end_ns"] -= origin
+    return make(
+        Recording(
+            path=str(path),
+            format="xplane",
+            tool="TensorFlow profiler",
+            origin_ns=origin if from_epoch else 0,
+            origin_utc_ns=origin if from_epoch else started,
+        ),
+        tables,
+        known=frozenset({"devices", *found.known}),
+        doubts=_doubts(found, space),
+        left_out={reason: count for reason, count in found.left_out.items() if count},
+    )
+
+
+@dataclass(slots=True)
+class _Found:
+    """Frames by table, plane by plane; texts are still plain lists of objects."""
+
+    parts: dict[str, list[pd.DataFrame]] = field(default_factory=lambda: defaultdict(list))
+    gpus: dict[int, str] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def add_gpu(self, plane: Any, device: int) -> None:
+        self.gpus[device] = next((str(v) for k, v in _stats(plane, plane.stats) if k == "gpu_device_name"), "")
+        tables = {"kernels", "graphs", "copies", "memsets"}
+        self.known |= tables
+        labels = _metadata(plane)
+        for line in plane.lines:
+            stream = _STREAM.match(line.name)
+            if not stream:
+                self.left_out[f"line {line.name or line.id}"] += len(line.events)
+                continue
+            rows = self._timed(line, *labels)
+            place = {"device": np.int32(device), "stream": np.int32(stream[1])}
+            for table, chosen in _by_table(rows).items():
+                if table not in tables:
+                    self.left_out[table] += len(chosen)
+                    continue
+                self.parts[table].append(_operations(table, chosen).assign(**place))
+
+    def add_host(self, plane: Any, domain: str) -> None:
+        self.known.add("api" if plane.name == _CALLS_PLANE else "marks")
+        labels = _metadata(plane)
+        for line in plane.lines:
+            rows = self._timed(line, *labels)
+            calls = [row for row in rows if _is_call(row, plane.name)]
+            marks = [row for row in rows if not _is_call(row, plane.name)]
+            for table, chosen in (("api", calls), ("marks", marks)):
+                if not chosen:
+                    continue
+                self.known.add(table)
+                frame = _times(chosen).assign(tid=np.int64(line.id))
+                if table == "api":
+                    frame = frame.assign(correlation=_integers(chosen, "correlation_id"), name=[r.name for r in chosen])
+                else:
+                    names = [_mark_name(row) for row in chosen]
+                    frame = frame.assign(open=False, domain=domain, name=names)
+                self.parts[table].append(frame)
+
+    def _timed(self, line: Any, names: dict[int, str], stats: dict[int, str]) -> list[_Row]:
+        """The events of a line with whole times; others are counted. names, stats: what the plane calls them."""
+        rows = []
+        for event in line.events:
+            start = line.timestamp_ns * 1000 + event.offset_ps
+            if event.duration_ps < 0:
+                self.left_out["ends before it starts"] += 1
+            elif abs(start) + event.duration_ps >= _LIMIT * 1000 or event.WhichOneof("data") == "num_occurrences":
+                self.left_out["without times"] += 1
+            else:
+                values = {stats.get(s.metadata_id, ""): _value(s, stats) for s in event.stats}
+                end = (start + event.duration_ps) // 1000
+                rows.append(_Row(start // 1000, end, names.get(event.metadata_id, ""), values))
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    start_ns: int
+    end_ns: int
+    name: str
+    stats: dict[str, Any]
+
+
+def _metadata(plane: Any) -> tuple[dict[int, str], dict[int, str]]:
+    """Names of events and of statistics by their numbers."""
+    events = {number: entry.name for number, entry in plane.event_metadata.items()}
+    return events, {number: entry.name for number, entry in plane.stat_metadata.items()}
+
+
+def _stats(plane: Any, stats: Iterable[Any]) -> Iterable[tuple[str, Any]]:
+    names = _metadata(plane)[1]
+    return [(names.get(stat.metadata_id, ""), _value(stat, names)) for stat in stats]
+
+
+def _value(stat: Any, names: dict[int, str]) -> Any:
+    kind = stat.WhichOneof("value")
+    if kind == "ref_value":
+        return names.get(stat.ref_value, "")
+    return getattr(stat, kind) if kind else None
+
+
+def _by_table(rows: list[_Row]) -> dict[str, list[_Row]]:
+    """Rows of a stream by table, or by why they have none."""
+    found: dict[str, list[_Row]] = defaultdict(list)
+    for row in rows:
+        if "memcpy_details" in row.stats or row.name in _KINDS or row.name == "MemcpyOther":
+            found["copies"].append(row)
+        elif "Memset_details" in row.stats or "memset_details" in row.stats or row.name == "Memset":
+            found["memsets"].append(row)
+        elif "kernel_details" in row.stats:
+            found["kernels"].append(row)
+        elif "cuda_graph_exec_id" in row.stats:
+            found["graphs"].append(row)
+        elif any(key.lower().endswith("_details") for key in row.stats):
+            found["memory events"].append(row)
+        else:
+            found["kernels"].append(row)
+    return found
+
+
+def _times(rows: list[_Row]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "start_ns": np.array([row.start_ns for row in rows], dtype=np.int64),
+            "end_ns": np.array([row.end_ns for row in rows], dtype=np.int64),
+            "pid": np.int64(-1),
+        }
+    )
+
+
+def _operations(table: str, rows: list[_Row]) -> pd.DataFrame:
+    frame = _times(rows).assign(correlation=_integers(rows, "correlation_id"))
+    contexts = [str(row.stats.get("context_id", "")).lstrip("$") for row in rows]
+    frame["context"] = chrome.integers(contexts, bits=32)
+    if table == "graphs":
+        return frame.assign(graph=_integers(rows, "cuda_graph_exec_id"))
+    frame["graph_node"] = np.maximum(_integers(rows, "cuda_graph_node_id"), 0)
+    if table == "kernels":
+        return frame.assign(name=[row.name for row in rows])
+    key = "memcpy_details" if table == "copies" else "Memset_details"
+    details = [_details(row.stats.get(key) or row.stats.get(key.lower())) for row in rows]
+    sizes = chrome.integers(detail.get("size", detail.get("num_bytes")) for detail in details)
+    frame["bytes"] = np.maximum(sizes, 0)
+    if table == "memsets":
+        return frame
+    peer = np.array([row.name == "MemcpyP2P" for row in rows], dtype=bool)
+    target = chrome.integers((detail.get("dest") for detail in details), bits=32)
+    return frame.assign(
+        kind=[_KINDS.get(row.name, "other") for row in rows],
+        src_kind=[_MEMORY.get(detail.get("kind_src", ""), "unknown") for detail in details],
+        dst_kind=[_MEMORY.get(detail.get("kind_dst", ""), "unknown") for detail in details],
+        src_device=np.int32(-1),
+        dst_device=np.where(peer, target, np.int32(-1)),
+    )
+
+
+def _details(text: Any) -> dict[str, str]:
+    """`kind_src:pageable kind_dst:device size:4 dest:0 async:1` by key."""
+    pairs = (part.partition(":") for part in text.split(" ")) if isinstance(text, str) else ()
+    return {key: value for key, colon, value in pairs if colon}
+
+
+def _integers(rows: list[_Row], key: str) -> Array:
+    return chrome.integers(row.stats.get(key) for row in rows)
+
+
+def _is_call(row: _Row, plane: str) -> bool:
+    """CUDA calls have a plane of their own, or lie among the host's ranges when planes were merged."""
+    return plane == _CALLS_PLANE or ("correlation_id" in row.stats and row.name.startswith("cu"))
+
+
+def _mark_name(row: _Row) -> str:
+    """As the same range is called in an NVTX recording.
+
+    Arguments are kept apart from names here: those of a range without a name are put back, `#edge_name=ret_0#`, and a
+    step that `tf.profiler.experimental.Trace(..., step_num=3)` marks is `step 3`.
+    """
+    step = row.stats.get("step_num")
+    if type(step) is int:
+        return f"step {step}"
+    if row.name:
+        return row.name.removeprefix("NVTX:")
+    return "#" + ",".join(f"{key}={value}" for key, value in row.stats.items()) + "#"
+
+
+def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
+    for column in ("name", "domain", "kind", "src_kind", "dst_kind"):
+        if column in frame:
+            codes, texts = pd.factorize(frame[column])
+            frame[column] = printed.categorical(codes, list(texts))
+    return frame
+
+
+def _doubts(found: _Found, space: Any) -> tuple[Doubt, ...]:
+    doubts = []
+    if not found.gpus:
+        text = "the profile has no GPU: the host's ranges are read, and nothing can be said of any GPU"
+        doubts.append(Doubt("no-gpu", text, "train where TensorFlow sees a GPU, with the profiler's device tracer on"))
+    said = [*space.errors, *space.warnings]
+    if said:
+        text = f"the profiler said: {said[0][:200]}" + (f" (and {len(said) - 1} more)" if len(said) > 1 else "")
+        doubts.append(Doubt("profiler-warnings", text, "see to its cause, and record again"))
+    if damaged := found.left_out["without times"] + found.left_out["ends before it starts"]:
+        doubts.append(Doubt("damaged-rows", f"{damaged} events have no usable times and are left out", _RECORD))
+    return tuple(doubts)
