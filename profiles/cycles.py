@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .operations import COLLECTIVE, Operations
+from .operations import COLLECTIVE_NAME, Gpu
 
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+# NCCL's collectives that sum gradients; one kernel may stand for all kinds. Sends, broadcasts and gathers mark no step.
+_REDUCTION = r"AllReduce|ReduceScatter|Generic"
 # Two cycles agree when at least this share of the larger one's kernels is in both: order inside a step jitters.
 AGREE = 0.98
 # Up to here a pause is the GPU's own hand-over between two kernels (docs/measures.md, `turnaround`), not a quiet span.
@@ -29,14 +31,14 @@ class KernelSequence:
     """Kernels and CUDA graph launches of one GPU, int64[n] ns, in order of start.
 
     `name`: int32[n], equal where the names are; negative: a launch of a whole graph. `reach_ns`: the latest end so
-    far. `call_start_ns` counts where `launched`.
+    far. `reduces`: a collective that sums, as gradients are. `call_start_ns` counts where `launched`.
     """
 
     start_ns: Int64s
     end_ns: Int64s
     reach_ns: Int64s
     name: NDArray[np.int32]
-    collective: Flags
+    reduces: Flags
     process: NDArray[np.int32]
     launched: Flags
     call_start_ns: Int64s
@@ -45,16 +47,18 @@ class KernelSequence:
         return len(self.start_ns)
 
 
-def kernel_sequence(operations: Operations) -> KernelSequence:
-    """The kernels and graph launches among the operations of a GPU."""
+def kernel_sequence(gpu: Gpu) -> KernelSequence:
+    """The kernels and graph launches of a GPU."""
+    operations = gpu.operations
     chosen = operations.is_kernel
+    reduction = np.asarray(gpu.names.str.contains(COLLECTIVE_NAME) & gpu.names.str.contains(_REDUCTION), dtype=bool)
     end = operations.end_ns[chosen]
     return KernelSequence(
         start_ns=operations.start_ns[chosen],
         end_ns=end,
         reach_ns=np.maximum.accumulate(end),
         name=operations.name[chosen],
-        collective=operations.kind[chosen] == COLLECTIVE,
+        reduces=np.isin(operations.name[chosen], np.flatnonzero(reduction)),
         process=operations.process[chosen],
         launched=operations.launched[chosen],
         call_start_ns=operations.call_start_ns[chosen],

@@ -59,7 +59,8 @@ def _per_step(measures: Measures) -> dict[str, Fraction | None]:
         known = [share for share in shares if share is not None]
         found[owner] = sum(known, Fraction(0)) / len(shares) if len(known) == len(shares) else None
     # What only some GPUs can tell is no one owner's on the others: it stands with what has no known cause.
-    lost = sum((ledger[owner] or 0 for ledger in ledgers for owner in OWNERS if found[owner] is None), Fraction(0))
+    only_some = [ledger[owner] or Fraction(0) for ledger in ledgers for owner in OWNERS if found[owner] is None]
+    lost = sum(only_some, Fraction(0))
     rest = found[_REST]
     found[_REST] = (rest or Fraction(0)) + lost / len(ledgers)
     return found

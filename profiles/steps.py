@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from . import marks as mark
 from . import period
 from .cycles import KernelSequence, agreement, boundaries, kernel_sequence
+from .layers import repeat_layers
 from .operations import Gpu
 from .timeline import Timeline
 
@@ -75,49 +76,47 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None
     In order of trust: `step N` marks; ranges that TensorFlow writes once a step; Horovod's ranges, or the collectives
     when every step has as many; the period in the kernels. Else refused, and `refused` says why.
     """
-    sequence = kernel_sequence(gpu.operations)
+    sequence = kernel_sequence(gpu)
     shifts = [0] * len(timelines) if shift_ns is None else shift_ns
     if not len(sequence):
         return FoundSteps(refused="no kernels and no CUDA graphs")
     reasons: list[str] = []
+    for source, edges in _sources(sequence, gpu, timelines, shifts, reasons):
+        found = edges if isinstance(edges, FoundSteps) else _between(sequence, edges, source)
+        if found.count:
+            return found
+        reasons.append(f"{source}: none of their steps is whole")
+    return FoundSteps(refused="; ".join(reasons))
+
+
+def _sources(
+    sequence: KernelSequence, gpu: Gpu, timelines: Sequence[Timeline], shifts: Sequence[int], reasons: list[str]
+) -> Iterator[tuple[str, FoundSteps | NDArray[np.int64]]]:
+    """Each source that the recording has, in order of trust: the marked steps, or places of which one lies in each
+    step. `reasons` grows by why another source is none."""
     stepped = mark.find(gpu, timelines, shifts, mark.STEP)
     if stepped:
-        found = _marked(sequence, stepped)
-        if found.count:
-            return found
-        reasons.append(f"{len(stepped)} `step N` marks hold no whole step")
-    for source, pattern in (
-        ("tensorflow", mark.OPTIONAL_HAS_VALUE),
-        ("tensorflow", mark.ITERATOR_GET_NEXT),
-        ("horovod", mark.HOROVOD),
-    ):
+        yield "marks", _marked(sequence, stepped)
+    for pattern in (mark.OPTIONAL_HAS_VALUE, mark.ITERATOR_GET_NEXT):
         ranges = mark.find(gpu, timelines, shifts, pattern)
-        if not ranges:
+        if ranges:
+            yield "tensorflow", mark.places(sequence, ranges)
+    reduced = mark.find(gpu, timelines, shifts, mark.HOROVOD)
+    anchors = (
+        ("horovod", mark.places(sequence, reduced) if reduced else _no_times()),
+        ("collectives", np.flatnonzero(sequence.reduces)),
+        ("period", None),
+    )
+    for source, places in anchors:
+        if places is not None and not len(places):
             continue
-        places = mark.places(sequence, ranges)
-        edges = places if source == "tensorflow" else _edges(period.by_places(sequence.name, places), source, reasons)
-        found = _between(sequence, edges, source)
-        if found.count:
-            return found
-    return _unmarked(sequence, reasons)
-
-
-def _unmarked(sequence: KernelSequence, reasons: list[str]) -> FoundSteps:
-    collectives = np.flatnonzero(sequence.collective)
-    if len(collectives):
-        edges = _edges(period.by_places(sequence.name, collectives), "collectives", reasons)
-        found = _between(sequence, edges, "collectives")
-        if found.count:
-            return found
-    found = _between(sequence, _edges(period.by_kernels(sequence.name), "period", reasons), "period")
-    return found if found.count else FoundSteps(refused="; ".join(reasons))
-
-
-def _edges(found: period.Period | str, source: str, reasons: list[str]) -> NDArray[np.int64]:
-    if isinstance(found, str):
-        reasons.append(f"{source}: {found}")
-        return _no_times()
-    return found.edges
+        found = period.by_kernels(sequence.name) if places is None else period.by_places(sequence.name, places)
+        if isinstance(found, str):
+            reasons.append(f"{source}: {found}")
+        elif repeat_layers(sequence, found.edges, gpu, timelines, shifts):
+            reasons.append(f"{source}: each repetition is another layer of the model, not a step")
+        else:
+            yield source, found.edges
 
 
 def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:

@@ -1,0 +1,41 @@
+"""Ranges named after a model's layers, as FSDP writes them: kernels that repeat layer by layer are no steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .cycles import Int64s, KernelSequence
+from .operations import Gpu
+from .timeline import Timeline
+
+# `FSDP::pre_forward (encoder.block.14.layer.1), op_id = 314382` lies in layer `encoder.block.14`.
+_LAYER = r"([\w.]*?\b(?:blocks?|layers?|stages?)[._]\d+)"
+# A step goes through all of the layers, a repetition of one layer through one or two of them.
+_LEAST_LAYERS = 5
+_FEW = 2
+
+
+def repeat_layers(
+    sequence: KernelSequence, edges: Int64s, gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]
+) -> bool:
+    """Whether each cycle [edges[i], edges[i + 1]) was launched under only one or two of the layers that have ranges."""
+    for process, (recording, pid) in enumerate(gpu.processes):
+        marks = timelines[recording].marks
+        layer_of = marks["name"].cat.categories.to_series().str.extract(_LAYER, expand=False).factorize()[0]
+        layer = np.append(layer_of, -1)[marks["name"].cat.codes]
+        named = np.flatnonzero((layer >= 0) & (marks["pid"] == pid).to_numpy())
+        if len(np.unique(layer[named])) < _LEAST_LAYERS:
+            continue
+        begins = marks["start_ns"].to_numpy()[named] + shift_ns[recording] - shift_ns[gpu.places[0][0]]
+        order = np.argsort(begins, kind="stable")
+        under = np.searchsorted(begins[order], sequence.call_start_ns, side="left") - 1
+        seen = np.flatnonzero(sequence.launched & (sequence.process == process) & (under >= 0))
+        cycle = np.searchsorted(edges, seen, side="right") - 1
+        inside = (cycle >= 0) & (cycle < len(edges) - 1)
+        pairs = np.unique(np.stack([cycle[inside], layer[named][order][under[seen[inside]]]]), axis=1)
+        layers = np.unique(pairs[0], return_counts=True)[1]
+        if len(layers) and np.median(layers) <= _FEW:
+            return True
+    return False
