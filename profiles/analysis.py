@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from . import collectives, copies, doubts, intervals, kernels, ledger, verdicts
 from .account import Account, account, exposed_inputs
 from .align import align
 from .collectives import Calls
+from .errors import RingscopeError
 from .host import host_while_idle
 from .intervals import Intervals
 from .measures import (
@@ -32,27 +34,46 @@ from .verdicts import Context
 Int64s = NDArray[np.int64]
 
 
-def measure(timelines: Sequence[Timeline], *, window: str | None = None, context: Context | None = None) -> Measures:
-    """The measures of a set of recordings. See `analyse`."""
-    return analyse(timelines, window=window, context=context).measures
+def measure(
+    timelines: Timeline | Sequence[Timeline], *, window: str | None = None, context: Context | None = None
+) -> Measures:
+    """The measures of a recording, or of a set of them. See `analyse`."""
+    several = [timelines] if isinstance(timelines, Timeline) else timelines
+    return analyse(several, window=window, context=context).measures
 
 
-def analyse(timelines: Sequence[Timeline], *, window: str | None = None, context: Context | None = None) -> Analysis:
+def analyse(
+    timelines: Sequence[Timeline],
+    *,
+    window: str | None = None,
+    context: Context | None = None,
+    progress: Callable[[int, int, Path], None] | None = None,
+) -> Analysis:
     """Measure every GPU of the recordings.
 
     `window`: `capture`, the first start to the last end of a GPU's operations, or `steps`, the first to the last
     measured step; left out, steps where they are found.
     `context`: what the harness knows of the run, for the verdicts.
+    `progress` is called with (GPUs done, GPUs in all, the recording of the next).
+    Raises RingscopeError where no GPU did anything.
     """
+    if not timelines:
+        raise RingscopeError("no recording given: name at least one")
     clock = align(timelines)
     shift_ns = clock.shift_ns
     gpus = gather(timelines, shift_ns)
+    if not gpus:
+        raise RingscopeError(
+            f"{timelines[0].recording.path}: no GPU did anything in it; record while the training runs"
+        )
     calls = collectives.match(gpus, shift_ns, clock.residual_ns)
     straggler = collectives.straggler(gpus, calls)
     found = same_steps([find(gpu, timelines, shift_ns) for gpu in gpus])
     measured, analysed = [], []
     raised = [*(doubt for timeline in timelines for doubt in timeline.doubts), *doubts.of_clock(clock, calls)]
     for number, steps in enumerate(found):
+        if progress:
+            progress(number, len(found), Path(timelines[gpus[0].places[0][0]].recording.path))
         gpu = gpus.pop(0)  # millions of operations, no longer needed once measured
         span_of = _window(gpu, steps, window)
         books = account(timelines, shift_ns, gpu, steps, span_of)

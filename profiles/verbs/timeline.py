@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import RingscopeError
+if TYPE_CHECKING:
+    from ..timeline import Doubt, Timeline
 
 HELP = """Measure recordings: where every nanosecond of every GPU went.
 
@@ -15,6 +17,8 @@ directory, or a pattern. What a file is, is told by its content.
 
 \b
   ringscope timeline rank0.sqlite rank1.sqlite
+  ringscope timeline runs/ --json measures.json --per-step
+  ringscope timeline run.sqlite --window capture --json -
   ringscope timeline runs/ --info
   ringscope timeline run.nvvp --slice 12.5s:14s -o short.nvvp
   ringscope timeline run.sqlite --shrink --strip-private -o share.sqlite
@@ -23,6 +27,13 @@ directory, or a pattern. What a file is, is told by its content.
 
 @click.command(help=HELP)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--json", "json_to", metavar="FILE", help="Write the measures as JSON; - writes them to the terminal.")
+@click.option(
+    "--window",
+    type=click.Choice(["steps", "capture"]),
+    help="From the first to the last whole step, or all that was recorded; left out, steps where they are found.",
+)
+@click.option("--per-step", is_flag=True, help="Show each step: where its time went, its gaps.")
 @click.option("--info", is_flag=True, help="What is in the recordings: tool, GPUs, ranks, counts, what is missing.")
 @click.option("--slice", "within", metavar="A:B", help="Write the span from A to B (12.5s:14s, 300ms:) to a new file.")
 @click.option("--shrink", is_flag=True, help="Write what the measures need to a new file.")
@@ -35,6 +46,9 @@ directory, or a pattern. What a file is, is told by its content.
 @click.option("--strict", is_flag=True, help="One unreadable recording ends it: exit code 2.")
 def command(
     paths: tuple[str, ...],
+    json_to: str | None,
+    window: str | None,
+    per_step: bool,
     info: bool,
     within: str | None,
     shrink: bool,
@@ -55,7 +69,26 @@ def command(
     if info:
         click.echo(recordings.text(timelines, doubts))
         return
-    raise RingscopeError("measuring is not part of this version; --info tells what the recordings hold")
+    _measure(timelines, doubts, json_to, window, per_step)
+
+
+def _measure(
+    timelines: list[Timeline], doubts: list[Doubt], json_to: str | None, window: str | None, per_step: bool
+) -> None:
+    from ..analysis import analyse
+    from ..views import files, json, terminal, waiting
+
+    with waiting.progress("measuring") as progress:
+        analysis = analyse(timelines, window=window, progress=progress)
+    measures = analysis.measures
+    measures.doubts[:0] = doubts
+    if json_to == "-":
+        click.echo(json.dumps(measures, per_step=per_step), nl=False)
+        return
+    if json_to is not None:
+        with files.written_whole(Path(json_to)) as path:
+            path.write_text(json.dumps(measures, per_step=per_step), encoding="utf-8")
+    terminal.show(measures, terminal.console(), per_step=per_step)
 
 
 def _write(

@@ -22,9 +22,15 @@ _BUSY, _IDLE = "█", "░"
 _COPIES = {"h2d": "host to device", "d2h": "device to host", "p2p": "peer to peer", "d2d": "on the device"}
 
 
-def show(measures: Measures, console: Console, *, per_step: bool = False) -> None:
+def console() -> Console:
+    """The user's terminal; a pipe or a file gets a page as wide as it needs."""
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=max(found.width, 120))
+
+
+def show(measures: Measures, to: Console, *, per_step: bool = False) -> None:
     """Print one page."""
-    console.print(page(measures, width=console.width, per_step=per_step))
+    to.print(page(measures, width=to.width, per_step=per_step))
 
 
 def page(measures: Measures, *, width: int = 100, per_step: bool = False) -> Group:
