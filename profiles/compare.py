@@ -1,0 +1,227 @@
+"""Two runs or two sets of recordings: may they be compared, what changed, and is it more than noise?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from .errors import RingscopeError
+from .gate import gpu_names
+from .losses import LossLedger, losses
+from .measures import OWNERS
+from .records import Cell
+from .stats import Difference, difference
+from .subjects import Subject
+
+# One recording or one launch a side tells nothing of its own noise; steps of one run agree to some 2 %.
+NOISE_FLOOR = 0.02
+# Settings in which two cells may differ and still be the same work; the others make another step.
+_SETTINGS = (
+    "feed",
+    "input_dtype",
+    "step",
+    "precision",
+    "strategy",
+    "compression",
+    "aggregate",
+    "data",
+    "seed",
+    "options",
+)
+_WORK = ("model", "ranks", "per_rank_batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """What is alike between two subjects and what is not. `score`: the share of known facts that agree, 0..1."""
+
+    alike: dict[str, Any]
+    unlike: dict[str, tuple[Any, Any]]
+
+    @property
+    def score(self) -> float | None:
+        known = len(self.alike) + len(self.unlike)
+        return len(self.alike) / known if known else None
+
+    @property
+    def comparable(self) -> bool:
+        """Other GPUs or another model, batch or count of ranks: a difference then says nothing of a change."""
+        return not {"gpus", "cpu", *_WORK} & set(self.unlike)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An owner's time in a step, before and after; None where either set cannot tell."""
+
+    owner: str
+    change_ns: Fraction | None
+    share_of_step: float | None  # of the step before
+
+
+@dataclass(frozen=True, slots=True)
+class CellChange:
+    """Throughput of one cell in both sweeps. `noise`: the difference is no more than launches scatter, or the floor."""
+
+    cell: str
+    before: float
+    after: float
+    ratio: float
+    launches: tuple[int, int]
+    difference: Difference | None  # None below two launches a side
+    verdict: str  # faster, slower, no difference, not resolved
+
+
+@dataclass(slots=True)
+class Comparison:
+    before: str
+    after: str
+    likeness: Likeness
+    ledger: LossLedger | None = None
+    changes: list[Change] = field(default_factory=list)
+    step_verdict: str | None = None  # of the recordings: faster, slower, no difference
+    cells: list[CellChange] = field(default_factory=list)
+    noise_floor: float = NOISE_FLOOR
+    reasons: list[str] = field(default_factory=list)  # why a part is missing
+
+
+def compare(before: Subject, after: Subject) -> Comparison:
+    """Raises RingscopeError where the two have nothing that can be compared."""
+    found = Comparison(before.label, after.label, likeness(before, after))
+    if before.measures is not None and after.measures is not None:
+        try:
+            found.ledger = losses(before.measures, after.measures)
+        except RingscopeError as error:
+            found.reasons.append(str(error))
+        else:
+            found.changes = _changes(found.ledger)
+            found.step_verdict = _by_floor(1 / (1 + _relative(found.ledger)))
+    if before.scaling is not None and after.scaling is not None:
+        found.cells = _cells(before, after)
+        if not found.cells:
+            found.reasons.append("the sweeps have no cell in common; compare sweeps of the same grid")
+    if found.ledger is None and not found.cells:
+        why = "; ".join(found.reasons) or "one is a sweep without recordings, the other recordings"
+        raise RingscopeError(f"nothing to compare between {before.label} and {after.label}: {why}")
+    return found
+
+
+def likeness(before: Subject, after: Subject) -> Likeness:
+    """The facts both subjects know, told apart by whether they agree."""
+    one, other = _facts(before), _facts(after)
+    shared = [name for name in one if name in other]
+    alike = {name: one[name] for name in shared if one[name] == other[name]}
+    return Likeness(alike, {name: (one[name], other[name]) for name in shared if name not in alike})
+
+
+def _facts(subject: Subject) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    if names := gpu_names(subject):
+        facts["gpus"] = names
+    elif subject.machine.get("cpu"):
+        facts["cpu"] = subject.machine["cpu"]
+    packages: Mapping[str, Any] = subject.machine.get("packages") or {}
+    facts |= {f"version of {name}": packages[name] for name in ("tensorflow", "keras", "horovod") if packages.get(name)}
+    if subject.measures is not None:
+        facts["recorded ranks"] = len(subject.measures.gpus)
+    cell: Cell | None = subject.record.cell if subject.record else None
+    if cell is not None:
+        facts |= {name: getattr(cell, name) for name in (*_WORK, *_SETTINGS)}
+    return facts
+
+
+def _changes(ledger: LossLedger) -> list[Change]:
+    """Every owner, the largest change first."""
+    step = ledger.step_before_ns
+    found = [
+        Change(owner, ns, float(ns / step) if ns is not None and step else None)
+        for owner, ns in ((owner, ledger.loss_ns[owner]) for owner in OWNERS)
+    ]
+    return sorted(found, key=lambda change: abs(float(change.change_ns or 0)), reverse=True)
+
+
+def _relative(ledger: LossLedger) -> float:
+    return float(ledger.step_after_ns / ledger.step_before_ns - 1)
+
+
+def _by_floor(ratio: float) -> str:
+    """Of throughputs after / before, where nothing tells the noise but the floor."""
+    if abs(ratio - 1) <= NOISE_FLOOR:
+        return "no difference"
+    return "faster" if ratio > 1 else "slower"
+
+
+def _cells(before: Subject, after: Subject) -> list[CellChange]:
+    one, other = _throughputs(before), _throughputs(after)
+    found = []
+    for cell in (cell for cell in one if cell in other):
+        first, second = one[cell], other[cell]
+        tested = difference(first, second) if min(len(first), len(second)) > 1 else None
+        ratio = _median(second) / _median(first)
+        found.append(
+            CellChange(
+                cell=cell,
+                before=_median(first),
+                after=_median(second),
+                ratio=ratio,
+                launches=(len(first), len(second)),
+                difference=tested,
+                verdict=_verdict(ratio, tested),
+            )
+        )
+    return found
+
+
+def _verdict(ratio: float, tested: Difference | None) -> str:
+    """By the test where the launches suffice for one (4 and 4), else by the noise floor, and then only `no difference`
+    or `not resolved`: a few launches never prove a change."""
+    floor = _by_floor(ratio)
+    if tested is None or floor == "no difference":
+        return floor
+    if not tested.resolvable:
+        return f"{floor}, not resolved by so few launches"
+    return floor if tested.significant else "no difference"
+
+
+def _throughputs(subject: Subject) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for row in subject.scaling.launches if subject.scaling else ():
+        if row.status == "ok" and row.samples_per_s_global and not row.profiled:
+            found.setdefault(row.cell, []).append(row.samples_per_s_global)
+    return found
+
+
+def _median(values: list[float]) -> float:
+    from statistics import median
+
+    return float(median(values))
+
+
+def to_json(comparison: Comparison) -> dict[str, Any]:
+    """What `json.dumps` takes; fractions of ns as the nearest integer."""
+    ledger = comparison.ledger
+    found = {
+        "schema": "ringscope.comparison/1",
+        "before": comparison.before,
+        "after": comparison.after,
+        "comparable": comparison.likeness.comparable,
+        "comparability": comparison.likeness.score,
+        "alike": comparison.likeness.alike,
+        "unlike": {name: list(pair) for name, pair in comparison.likeness.unlike.items()},
+        "noise_floor": comparison.noise_floor,
+        "step_before_ns": None if ledger is None else round(ledger.step_before_ns),
+        "step_after_ns": None if ledger is None else round(ledger.step_after_ns),
+        "step_verdict": comparison.step_verdict,
+        "changes": [
+            {
+                "owner": c.owner,
+                "change_ns": None if c.change_ns is None else round(c.change_ns),
+                "share": c.share_of_step,
+            }
+            for c in comparison.changes
+        ],
+        "cells": [asdict(cell) for cell in comparison.cells],
+        "reasons": comparison.reasons,
+    }
+    return found

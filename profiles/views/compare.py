@@ -1,0 +1,78 @@
+"""A comparison on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..compare import CellChange, Comparison, Likeness
+from . import numbers
+from .palette import OWNERS as LOOKS
+
+
+def show(comparison: Comparison, console: Console) -> None:
+    console.print(page(comparison))
+
+
+def page(comparison: Comparison) -> Group:
+    parts: list[RenderableType] = [
+        Text(f"before  {comparison.before}\nafter   {comparison.after}", style="dim"),
+        _likeness(comparison.likeness),
+    ]
+    if comparison.ledger is not None:
+        parts.append(_ledger(comparison))
+    if comparison.cells:
+        parts.append(_cells(comparison))
+    return Group(*parts, *(Text(f"- {reason}") for reason in comparison.reasons))
+
+
+def _likeness(likeness: Likeness) -> Text:
+    if likeness.score is None:
+        return Text("comparability: unknown, neither tells what it ran on\n")
+    text = Text(f"comparability {numbers.share(likeness.score)}")
+    if not likeness.comparable:
+        text.append("  not the same work on the same machine: read the difference with care", style="bold red")
+    for name, (before, after) in likeness.unlike.items():
+        text.append(f"\n  {name}: {before} -> {after}")
+    return text.append("\n")
+
+
+def _ledger(comparison: Comparison) -> Table:
+    ledger = comparison.ledger
+    assert ledger is not None
+    before, after = float(ledger.step_before_ns), float(ledger.step_after_ns)
+    table = Table(box=None, title_justify="left", title=f"A step: {comparison.step_verdict}", pad_edge=False)
+    for name in ("", "change of a step", "share of the step before"):
+        table.add_column(name, justify="left" if not name else "right")
+    table.add_row("step", f"{numbers.duration(before)} -> {numbers.duration(after)}", numbers.gain(after / before - 1))
+    for change in comparison.changes:
+        if change.change_ns:
+            sign = "+" if change.change_ns > 0 else "-"
+            ns = numbers.duration(abs(float(change.change_ns)))
+            table.add_row(LOOKS[change.owner].label, f"{sign}{ns}", numbers.gain(change.share_of_step))
+    floor = numbers.share(comparison.noise_floor)
+    table.caption = f"one recording a side: differences up to {floor} of the step count as none"
+    return table
+
+
+def _cells(comparison: Comparison) -> Table:
+    table = Table(box=None, title_justify="left", title="Throughput, samples/s", pad_edge=False)
+    for name in ("cell", "before", "after", "change", "launches", "p", ""):
+        table.add_column(name, justify="left" if name in ("cell", "") else "right", overflow="fold")
+    for cell in comparison.cells:
+        table.add_row(*_cell(cell))
+    return table
+
+
+def _cell(cell: CellChange) -> tuple[str, ...]:
+    p = "n/a" if cell.difference is None else f"{cell.difference.p_value:.3f}"
+    return (
+        cell.cell,
+        f"{cell.before:,.0f}",
+        f"{cell.after:,.0f}",
+        numbers.gain(cell.ratio - 1),
+        f"{cell.launches[0]} and {cell.launches[1]}",
+        p,
+        cell.verdict,
+    )
