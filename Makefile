@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+SECONDS ?= 60
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Open MPI refuses root unless told that it is meant.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
@@ -25,6 +26,12 @@ lint: setup ## style and types
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+
+fuzz: setup ## the readers against made-up input, SECONDS (60) for each of tests/fuzz/*.py
+	@$(RUN) -m pip install -q --disable-pip-version-check -e '.[fuzz]'
+	@for target in tests/fuzz/fuzz_*.py; do \
+		echo "$$target for $(SECONDS) s"; $(RUN) $$target -max_total_time=$(SECONDS) || exit 1; \
+	done
 
 clean: ## remove the environment and caches of tools; kept Horovod wheels stay in ~/.cache/ringscope
 	rm -rf $(VENV) $(VENV).log build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

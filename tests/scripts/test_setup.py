@@ -1,0 +1,80 @@
+"""Set-up ends well or in a line that says what to do."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_an_unsupported_python_is_refused_by_its_version(tmp_path: Path) -> None:
+    old = tmp_path / "python3.8"
+    old.write_text("#!/bin/sh\necho 3.8\n")
+    old.chmod(0o755)
+    done = run("scripts/environment.py", "--venv", str(tmp_path / "venv"), "--python", str(old))
+    assert done.returncode != 0 and not (tmp_path / "venv").exists()
+    assert f"wanted Python 3.10 to 3.12, but {old} is 3.8; name one: make PYTHON=" in done.stderr
+
+
+def test_a_ready_environment_is_left_alone_and_a_changed_one_is_not(tmp_path: Path) -> None:
+    environment = script("environment")
+    gpu = Path("/dev/nvidia0").exists() or Path("/dev/dxg").exists()
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "venv" / "ringscope.ready").write_text(environment.fingerprint(gpu))
+    done = run("scripts/environment.py", "--venv", str(tmp_path / "venv"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert environment.fingerprint(True) != environment.fingerprint(False)
+
+
+def test_a_missing_compiler_is_named_with_the_package_that_brings_it(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    done = run("scripts/build_horovod.py", "--nccl", "no", PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert done.returncode != 0
+    assert done.stderr.strip() == (
+        "build_horovod: no g++ on the PATH; install a C++ compiler and make (Debian: apt install g++ make)"
+    )
+
+
+def test_a_failed_build_ends_in_the_first_error_and_the_path_of_the_log(tmp_path: Path) -> None:
+    build = script("build_horovod")
+    log = tmp_path / "build.log"
+    failing = [sys.executable, "-c", "print('fine'); print('x.cc:1: error: no such header'); raise SystemExit(2)"]
+    with pytest.raises(SystemExit) as ended:
+        build.run(failing, log)
+    assert "x.cc:1: error: no such header" in str(ended.value) and str(log) in str(ended.value)
+    assert "fine" in log.read_text()
+
+
+def test_the_wheel_is_keyed_by_all_that_it_depends_on() -> None:
+    pytest.importorskip("tensorflow")
+    key = script("build_horovod").wheel_key(nccl=False)
+    assert set(key) == {"horovod", "edits", "python", "tensorflow", "openmpi", "compiler", "nccl"}
+    assert all(value for name, value in key.items() if name != "nccl")
+
+
+def test_every_make_target_is_explained_by_make_help() -> None:
+    said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    targets = {line.split()[1] for line in said.splitlines()}
+    assert {"help", "setup", "bench", "test", "lint", "fuzz", "clean"} <= targets
