@@ -20,7 +20,7 @@ from profiles.records import Cell, SweepRecord, read_sweep, write_whole
 from profiles.scaling import Scaling
 from profiles.views import sweep as view
 
-from . import machine, sweep
+from . import apply, machine, sweep
 from .cell import CPU_LAUNCHES, GPU_LAUNCHES, Choices, grid, names, numbers
 from .launch import hosts as host_lists
 from .launch import slurm
@@ -53,7 +53,8 @@ def main(options: dict[str, Any], given: set[str]) -> int:
         remembered = read_sweep(options["out"]).options
         options |= {name: remembered[name] for name in REMEMBERED if name in remembered and name not in given}
     gpus = len(visible_gpus())
-    cells = grid(choices(options), gpus=gpus)
+    tried = _trial(options)
+    cells = [tried.before, tried.after] if tried else grid(choices(options), gpus=gpus)
     launches = options["launches"] or (GPU_LAUNCHES if gpus else CPU_LAUNCHES)
     how = how_to_launch(options)
     if options["dry_run"]:
@@ -72,10 +73,20 @@ def main(options: dict[str, Any], given: set[str]) -> int:
         stopped = _run(directory, tasks, how, found, console)
     scaling = reports.write(directory.path)
     view.show(scaling, str(directory.path), console)
+    if tried:
+        console.print(
+            f"\n{apply.report(tried, scaling, directory.path)}", markup=False, highlight=False, soft_wrap=True
+        )
     if stopped:
         console.print(f"\ninterrupted; go on with: ringscope bench --resume --out {directory.path}", markup=False)
         return INTERRUPTED
     return exit_code(scaling)
+
+
+def _trial(options: dict[str, Any]) -> apply.Trial | None:
+    if bool(options.get("apply")) != bool(options.get("of")):
+        raise RingscopeError("--apply FINDING --of LAUNCH: give both, the finding and the launch it was found in")
+    return apply.trial(options["apply"], options["of"]) if options.get("apply") else None
 
 
 def exit_code(scaling: Scaling) -> int:

@@ -37,6 +37,8 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
     if len(paths) == 1 and paths[0].is_file() and paths[0].suffix == ".json" and (found := _written(paths[0])):
         record = near(paths[0])
         return Subject(label, found, None, record.machine if record else {}, record)
+    if len(paths) == 1 and (paths[0] / "measures.json").is_file():
+        return load([paths[0] / "measures.json"], strict=strict)
     from .analysis import measure
     from .readers import read_all
     from .verdicts import Context

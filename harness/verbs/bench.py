@@ -15,6 +15,7 @@ Examples:
   ringscope bench --ranks 1,2 --models mlp --feeds prefetch,device,resident
   ringscope bench --ranks 1,2,4 --models resnet50 --per-rank-batch 64,256 --launches 5
   ringscope bench --ranks 8 --hosts a:4,b:4 --launcher mpirun
+  ringscope bench --apply copies-pageable --of runs/X/CELL/0   prove a finding
   ringscope bench --resume                                 go on with the newest sweep
 """
 )
@@ -50,6 +51,8 @@ Examples:
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: runs/<date>-<host>]")
 @click.option("--resume", is_flag=True, help="Run only what is missing in --out, or in the newest sweep.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: launch again what is not ok.")
+@click.option("--apply", metavar="FINDING", help="Rerun a recorded cell with this finding's change, and without it.")
+@click.option("--of", type=click.Path(path_type=Path), help="With --apply: the launch that was recorded.")
 @click.option("--dry-run", is_flag=True, help="Print the cells and the commands, run nothing.")
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> None:
