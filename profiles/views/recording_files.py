@@ -1,0 +1,65 @@
+"""What `ringscope timeline` writes beside its terminal page: the HTML page, Perfetto, Markdown, charts, Parquet."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import RingscopeError
+from ..measures import Analysis
+from ..timeline import Timeline
+from . import charts, markdown, page, parquet, perfetto, tables
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where to write what; None: not asked for. `charts` is a folder."""
+
+    html: Path | None = None
+    perfetto: Path | None = None
+    markdown: Path | None = None
+    charts: Path | None = None
+    parquet: Path | None = None
+
+
+def refuse_inputs(timelines: Sequence[Timeline], files: Files, *more: Path | None) -> None:
+    """Raise RingscopeError where a file to be written is one of the recordings read."""
+    read = {Path(timeline.recording.path).resolve() for timeline in timelines}
+    for path in (files.html, files.perfetto, files.markdown, files.parquet, *more):
+        if path and path.resolve() in read:
+            raise RingscopeError(f"{path}: is a recording just read and is not written over; name another file")
+
+
+def write(analysis: Analysis, timelines: Sequence[Timeline], files: Files, *, paths: Sequence[str]) -> list[Path]:
+    """Write the files asked for; `paths` as the user gave them, for the command that makes each again.
+
+    Returns what was written. Raises RingscopeError where a file may not be written.
+    """
+    title = _title([timeline.recording.path for timeline in timelines])
+    command = ["ringscope", "timeline", *paths]
+    if files.html:
+        again = shlex.join([*command, "--html", str(files.html)])
+        page.write(files.html, title=title, command=again, analysis=analysis, timelines=timelines)
+    if files.perfetto:
+        perfetto.write(analysis, timelines, files.perfetto)
+    if files.markdown:
+        again = shlex.join([*command, "--markdown", str(files.markdown)])
+        text = markdown.of_recordings(tables.document_of(analysis.measures), title=title, command=again)
+        markdown.write(files.markdown, text)
+    if files.parquet:
+        parquet.write(analysis.measures, files.parquet)
+    drawn = []
+    if files.charts:
+        drawn = charts.write(charts.of_recordings(tables.document_of(analysis.measures)), files.charts)
+    return [path for path in (files.html, files.perfetto, files.markdown, files.parquet) if path] + drawn
+
+
+def _title(paths: Sequence[str]) -> str:
+    """What the recordings' names share, without their ranks; else the first and how many more."""
+    names = [Path(path).name for path in paths]
+    stems = {name.split(".rank")[0] if ".rank" in name else Path(name).stem for name in names}
+    if len(stems) == 1:
+        return stems.pop()
+    return f"{names[0]} and {len(names) - 1} more"
