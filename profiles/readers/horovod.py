@@ -98,7 +98,7 @@ def _phases(events: list[chrome.Event], at: Array, names: dict[Any, str]) -> tup
     labels = [event.name if isinstance(event.name, str) else "" for event in events]
     kind = np.array([event.ph for event in events], dtype="U1")
     table = pd.DataFrame({"at": at, "kind": kind, "owner": [str(event.pid) for event in events]})
-    table = table.assign(tensor=tensors, label=labels)
+    table = table.assign(tensor=pd.Series(tensors, dtype="str"), label=pd.Series(labels, dtype="str"))
     nested = table[(table["kind"] == "B") | (table["kind"] == "E")].copy()
     begins = (nested["kind"] == "B").to_numpy()
     depth = pd.Series(np.where(begins, 1, -1), index=nested.index).groupby(nested["owner"]).cumsum()

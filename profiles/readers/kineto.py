@@ -136,6 +136,8 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
     left_out["without times"] += int((~timed).sum())
     left_out["ends before it starts"] += int(early.sum())
     keep = np.flatnonzero(timed & ~early)
+    if not len(keep):
+        return pd.DataFrame()
     if len(keep) < len(events):
         events = [events[row] for row in keep.tolist()]
     empty = chrome.Args()

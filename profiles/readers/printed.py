@@ -31,11 +31,23 @@ _ROW_STARTS[np.frombuffer(b"0123456789.+-", dtype=np.uint8)] = True
 
 
 def decoded(data: bytes) -> bytes:
-    """UTF-8 bytes with `\n` ends, also from what PowerShell's `>` writes (UTF-16)."""
+    """UTF-8 bytes with `\n` ends, also from what PowerShell's `>` writes (UTF-16). What is no UTF-8 is replaced."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         data = data.decode("utf-16", errors="replace").encode()
     data = data.removeprefix(b"\xef\xbb\xbf")
+    if not _is_utf8(data):
+        data = data.decode("utf-8", errors="replace").encode()
     return data.replace(b"\r\n", b"\n") if b"\r\n" in data[:_WINDOW] else data
+
+
+def _is_utf8(data: bytes) -> bool:
+    """Without a copy of the text, as `data.decode()` would make."""
+    offsets = pa.py_buffer(np.array([0, len(data)], dtype=np.int64))
+    try:
+        pa.LargeStringArray.from_buffers(1, offsets, pa.py_buffer(data)).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +161,7 @@ def _parsed(
         lines = bytes(body).split(b"\n")
         whole = [line for line in lines if line and line.count(b'"') % 2 == 0]
         skipped += sum(1 for line in lines if line) - len(whole)
-        body = b"\n".join(whole).decode("utf-8", errors="replace").encode() + b"\n"
+        body = b"\n".join(whole) + b"\n"
         table, odd = _typed(body, header, types, delimiter)
     if table is None:
         # A cell is not what its column says: read all as text, and judge cell by cell.

@@ -1,0 +1,45 @@
+"""Fuzz every reader in turn: python -m tests.fuzz [--seconds 600] [READER...]
+
+Begins with the committed corpus; keeps what it finds under build/fuzz. Exit code 1 and the input's path where a reader
+neither reads nor refuses something, or takes more than 20 s for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from .target import CORPUS, READERS
+
+
+def main() -> int:
+    """The number of readers that failed, at most 1."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("readers", nargs="*", choices=[*READERS, []], help="default: all")
+    parser.add_argument("--seconds", type=int, default=600, help="for each reader (default: 600)")
+    given = parser.parse_args()
+    failed = 0
+    for reader in given.readers or READERS:
+        found = Path("build", "fuzz", reader)
+        found.mkdir(parents=True, exist_ok=True)
+        options = [f"-max_total_time={given.seconds}", "-timeout=20", "-max_len=8192", "-rss_limit_mb=4096"]
+        options.append(f"-dict={CORPUS.parent / 'words.dict'}")
+        command = [
+            sys.executable,
+            "-m",
+            "tests.fuzz.one",
+            reader,
+            *options,
+            f"-artifact_prefix={found.parent}/{reader}-",
+        ]
+        print(f"{reader}: {given.seconds} s", flush=True)
+        if subprocess.run([*command, str(found), str(CORPUS / reader)]).returncode:
+            print(f"{reader}: FAILED; the input is {found.parent}/{reader}-*; add it to {CORPUS / reader}", flush=True)
+            failed = 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""Fuzz one reader with atheris: python -m tests.fuzz.one READER [libFuzzer's options] FOLDER...
+
+The folders hold inputs to begin with; what is new goes to the first of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["profiles"]):
+    import profiles.readers.horovod
+    import profiles.readers.kineto
+    import profiles.readers.nsys_stats_csv
+    import profiles.readers.nvprof_csv
+    import profiles.readers.xplane  # noqa: F401
+
+from . import target
+
+
+def main() -> None:
+    """Runs until libFuzzer's -max_total_time, or the first input that is neither read nor refused."""
+    reader = sys.argv.pop(1)
+    folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    path = Path(folder.name, "recording")
+
+    def once(data: bytes) -> None:
+        path.write_bytes(data)
+        target.check(reader, path)
+
+    atheris.Setup(sys.argv, once)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
