@@ -177,12 +177,14 @@ def last_ends_before(ops):
 class BruteForce:
     """The ledger of one GPU. `pieces`: [(start, end, owner name)] that fill the window."""
 
-    def __init__(self, timelines, places, steps, window, shifts=None):
+    def __init__(self, timelines, places, steps, window, shifts=None, off_clock=False):
         shifts = shifts or [0] * len(timelines)
         origin = shifts[places[0][0]]
         self.window = window
         self.steps = steps
         self.ops = [op for op in all_operations(timelines, places, shifts) if op.end > op.start]
+        for op in self.ops:
+            op.call = None if off_clock else op.call
         self.syncs, self.waits = defaultdict(list), defaultdict(list)
         ranges = False
         for process in {op.process for op in self.ops}:
@@ -202,6 +204,7 @@ class BruteForce:
                     self.waits[process].append((row["start_ns"] + shift, row["end_ns"] + shift))
         self.inputs = feeding(self.ops, steps, ranges)
         self.prior = last_ends_before(self.ops)
+        self.fetches = [op for op in self.ops if op.owner == "d2h"]
         self.starts = [op.start for op in self.ops]
         self.pieces = self._pieces()
 
@@ -246,7 +249,7 @@ class BruteForce:
         if late and gap is None and ender.owner == "d2h":
             return "sync"
         if late and gap is not None:
-            fetched = [op.end for op in self.ops if op.owner == "d2h" and op.start < gap[1] and op.end > gap[0]]
+            fetched = [op.end for op in self.fetches if op.start < gap[1] and op.end > gap[0]]
             if fetched and end <= max(fetched):
                 return "sync"
         if late:

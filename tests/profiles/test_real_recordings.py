@@ -1,0 +1,65 @@
+"""Real recordings, ours and other people's: the ledger of every GPU equals plain Python loops to the nanosecond."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from profiles import read
+from profiles.account import account, exposed_inputs
+from profiles.errors import UnreadableRecording
+from profiles.operations import gather
+from profiles.steps import find
+from tests.profiles.bruteforce import CLASS_NAMES, BruteForce
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "recordings"
+OURS = sorted((ROOT / "tests" / "data").glob("*.sqlite.xz"))
+THEIRS = sorted(path for path in SHARED.glob("*/**/*") if path.is_file() and path.suffix != ".md")
+# What tells of no GPU's timeline at all; refused by the reader, which its own tests hold.
+REFUSED = ("no-gpu-work", "visual-profiler-xml", "nsys-api-sum", "nsys-kern-sum", "nsys-mem-time-sum", "api-trace")
+
+
+@cache
+def timeline_of(path: Path):
+    return read(path)
+
+
+@pytest.mark.parametrize("window_of", ["steps", "capture"])
+@pytest.mark.parametrize("path", [*OURS, *THEIRS], ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_the_ledger_of_a_real_recording_is_that_of_plain_loops(path: Path, window_of: str):
+    if any(name in path.name for name in REFUSED):
+        with pytest.raises(UnreadableRecording):
+            read(path)
+        return
+    timeline = timeline_of(path)
+    gpus = gather([timeline])
+    assert gpus
+    for gpu in gpus:
+        steps = find(gpu, [timeline], [0])
+        if window_of == "steps":
+            if not steps.count:
+                continue
+            window = (int(steps.start_ns[0]), int(steps.end_ns[-1]))
+        else:
+            window = (int(gpu.operations.start_ns.min()), int(gpu.operations.end_ns.max()))
+        books = account([timeline], [0], gpu, steps, window)
+        brute = BruteForce([timeline], list(gpu.places), steps, window, off_clock=bool(gpu.off_clock))
+        expected = brute.ledger()
+        known = {name: ns for name, ns in books.ledger_ns.items() if ns is not None}
+        if books.ledger_ns["idle_launch"] is None:  # without API rows all idle time is of unknown cause
+            idle = sum(ns for name, ns in expected.items() if name.startswith("idle"))
+            expected = {name: expected[name] for name in CLASS_NAMES} | {"idle_unknown": idle}
+        assert known == {name: expected[name] for name in known}
+        assert sum(known.values()) == window[1] - window[0]
+        assert {name: ns for name, ns in books.busy_ns.items() if ns is not None} == {
+            name: ns for name, ns in brute.busy().items() if books.busy_ns[name] is not None
+        }
+        assert tuple(one.total for one in exposed_inputs(books)) == brute.exposed_inputs()
+
+
+@pytest.mark.skipif(SHARED.exists(), reason="the shared recordings are here: they are tested above")
+def test_other_peoples_recordings_are_not_here():
+    pytest.skip(f"{SHARED} is absent: other people's recordings are not tested")
