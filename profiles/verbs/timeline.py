@@ -9,6 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from ..timeline import Doubt, Timeline
+    from ..views.recording_files import Files
 
 HELP = """Measure recordings: where every nanosecond of every GPU went.
 
@@ -19,10 +20,14 @@ directory, or a pattern. What a file is, is told by its content.
   ringscope timeline rank0.sqlite rank1.sqlite
   ringscope timeline runs/ --json measures.json --per-step
   ringscope timeline run.sqlite --window capture --json -
+  ringscope timeline rank*.sqlite --html page.html --perfetto trace.json.gz
   ringscope timeline runs/ --info
   ringscope timeline run.nvvp --slice 12.5s:14s -o short.nvvp
   ringscope timeline run.sqlite --shrink --strip-private -o share.sqlite
 """
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command(help=HELP)
@@ -34,6 +39,11 @@ directory, or a pattern. What a file is, is told by its content.
     help="From the first to the last whole step, or all that was recorded; left out, steps where they are found.",
 )
 @click.option("--per-step", is_flag=True, help="Show each step: where its time went, its gaps.")
+@click.option("--html", metavar="FILE", type=_FILE, help="Write a page: one file that opens anywhere.")
+@click.option("--perfetto", metavar="FILE", type=_FILE, help="Write a trace (.json.gz) for ui.perfetto.dev.")
+@click.option("--markdown", metavar="FILE", type=_FILE, help="Write verdicts and tables as Markdown.")
+@click.option("--charts", metavar="DIR", type=_FOLDER, help="Write each chart to DIR as SVG and PNG.")
+@click.option("--parquet", metavar="FILE", type=_FILE, help="Write the per-step table.")
 @click.option("--info", is_flag=True, help="What is in the recordings: tool, GPUs, ranks, counts, what is missing.")
 @click.option("--slice", "within", metavar="A:B", help="Write the span from A to B (12.5s:14s, 300ms:) to a new file.")
 @click.option("--shrink", is_flag=True, help="Write what the measures need to a new file.")
@@ -49,6 +59,11 @@ def command(
     json_to: str | None,
     window: str | None,
     per_step: bool,
+    html: Path | None,
+    perfetto: Path | None,
+    markdown: Path | None,
+    charts: Path | None,
+    parquet: Path | None,
     info: bool,
     within: str | None,
     shrink: bool,
@@ -63,30 +78,45 @@ def command(
         return
     from ..readers import read_all
     from ..views import recordings, waiting
+    from ..views.recording_files import Files
 
     with waiting.progress("reading") as progress:
         timelines, doubts = read_all(paths, max_bytes=max_size, cache=not no_cache, strict=strict, progress=progress)
     if info:
         click.echo(recordings.text(timelines, doubts))
         return
-    _measure(timelines, doubts, json_to, window, per_step)
+    files = Files(html=html, perfetto=perfetto, markdown=markdown, charts=charts, parquet=parquet)
+    _measure(paths, timelines, doubts, files, json_to, window, per_step)
 
 
 def _measure(
-    timelines: list[Timeline], doubts: list[Doubt], json_to: str | None, window: str | None, per_step: bool
+    paths: tuple[str, ...],
+    timelines: list[Timeline],
+    doubts: list[Doubt],
+    files: Files,
+    json_to: str | None,
+    window: str | None,
+    per_step: bool,
 ) -> None:
+    """Measure, write the files asked for, and show the numbers unless the JSON goes where they would."""
     from ..analysis import analyse
-    from ..views import files, json, terminal, waiting
+    from ..views import json, recording_files, terminal, waiting
+    from ..views.files import written_whole
 
+    recording_files.refuse_inputs(timelines, files, Path(json_to) if json_to else None)
     with waiting.progress("measuring") as progress:
         analysis = analyse(timelines, window=window, progress=progress)
     measures = analysis.measures
     measures.doubts[:0] = doubts
+    with waiting.progress("writing") as progress:
+        written = recording_files.write(analysis, timelines, files, paths=paths, progress=progress)
+    for path in written:
+        click.echo(f"wrote {path}", err=True)
     if json_to == "-":
         click.echo(json.dumps(measures, per_step=per_step), nl=False)
         return
     if json_to is not None:
-        with files.written_whole(Path(json_to)) as path:
+        with written_whole(Path(json_to)) as path:
             path.write_text(json.dumps(measures, per_step=per_step), encoding="utf-8")
     terminal.show(measures, terminal.console(), per_step=per_step)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from ..errors import RingscopeError
 from ..measures import Analysis
 from ..timeline import Timeline
 from . import charts, markdown, page, parquet, perfetto, tables
+from .waiting import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,28 +33,39 @@ def refuse_inputs(timelines: Sequence[Timeline], files: Files, *more: Path | Non
             raise RingscopeError(f"{path}: is a recording just read and is not written over; name another file")
 
 
-def write(analysis: Analysis, timelines: Sequence[Timeline], files: Files, *, paths: Sequence[str]) -> list[Path]:
+def write(
+    analysis: Analysis,
+    timelines: Sequence[Timeline],
+    files: Files,
+    *,
+    paths: Sequence[str],
+    progress: Progress | None = None,
+) -> list[Path]:
     """Write the files asked for; `paths` as the user gave them, for the command that makes each again.
 
     Returns what was written. Raises RingscopeError where a file may not be written.
     """
     title = _title([timeline.recording.path for timeline in timelines])
-    command = ["ringscope", "timeline", *paths]
-    if files.html:
-        again = shlex.join([*command, "--html", str(files.html)])
-        page.write(files.html, title=title, command=again, analysis=analysis, timelines=timelines)
-    if files.perfetto:
-        perfetto.write(analysis, timelines, files.perfetto)
-    if files.markdown:
-        again = shlex.join([*command, "--markdown", str(files.markdown)])
-        text = markdown.of_recordings(tables.document_of(analysis.measures), title=title, command=again)
-        markdown.write(files.markdown, text)
-    if files.parquet:
-        parquet.write(analysis.measures, files.parquet)
-    drawn = []
-    if files.charts:
-        drawn = charts.write(charts.of_recordings(tables.document_of(analysis.measures)), files.charts)
-    return [path for path in (files.html, files.perfetto, files.markdown, files.parquet) if path] + drawn
+    asked = [one.name for one in fields(files) if getattr(files, one.name)]
+    written = []
+    for done, kind in enumerate(asked):
+        path: Path = getattr(files, kind)
+        if progress:
+            progress(done, len(asked), path)
+        again = shlex.join(["ringscope", "timeline", *paths, f"--{kind}", str(path)])
+        if kind == "html":
+            page.write(path, title=title, command=again, analysis=analysis, timelines=timelines)
+        elif kind == "perfetto":
+            perfetto.write(analysis, timelines, path)
+        elif kind == "markdown":
+            document = tables.document_of(analysis.measures)
+            markdown.write(path, markdown.of_recordings(document, title=title, command=again))
+        elif kind == "parquet":
+            parquet.write(analysis.measures, path)
+        elif kind == "charts":
+            charts.write(charts.of_recordings(tables.document_of(analysis.measures)), path)
+        written.append(path)
+    return written
 
 
 def _title(paths: Sequence[str]) -> str:

@@ -149,14 +149,13 @@ def test_a_trace_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-RECORDINGS = Path(__file__).parents[3] / "shared" / "recordings" / "h200"
+RECORDINGS = Path(__file__).parents[1] / "data"
 
 
 @pytest.mark.browser
 def test_a_real_recording_of_two_ranks_is_whole_in_perfetto(browser: Any, tmp_path: Path) -> None:
     found = sorted(RECORDINGS.glob("resnet50-2gpu-device.rank*.sqlite.xz"))
-    if not found:
-        pytest.skip("needs the recordings of ../shared/recordings/h200")
+    assert len(found) == 2
     rows = ns = 0
     for recording in found:
         plain = tmp_path / recording.stem
