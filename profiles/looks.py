@@ -37,8 +37,8 @@ def doubts(
         found.append(
             Doubt(
                 "low-replication",
-                f"{len(few)} of {len(cells)} cells rest on fewer than {FEW_LAUNCHES} launches: their intervals cover "
-                f"the true median with {100 * min(row.coverage or 0 for row in few):.0f} % only",
+                f"{len(few)} of {len(cells)} cells rest on fewer than {FEW_LAUNCHES} launches, which tell little of "
+                "the spread between launches",
                 "run more launches: ringscope bench --resume --launches 5",
             )
         )

@@ -73,6 +73,11 @@ def fault(mode: str, out: Path, rank: int) -> None:
             status, reason = what_became(error)
             write_whole(out / f"rank{rank}.error.json", json.dumps({"status": status, "reason": reason}))
             os._exit(1)
+    if mode == "kernel":
+        Path(os.environ["RINGSCOPE_CGROUP"], "cgroup.procs").write_text(str(os.getpid()))
+        kept = []
+        while True:
+            kept.append(b"1" * 10_000_000)
     if mode == "daemon":
         # What a launcher or profiler may do: a session of its own, its parent gone.
         subprocess.Popen(["setsid", "--fork", "sleep", "600"])

@@ -103,6 +103,31 @@ def test_a_fault_is_a_row_and_the_sweep_goes_on(mode: str, status: str, reason: 
     assert carrying(mark) == []
 
 
+@pytest.fixture
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A memory cgroup of 100 MB, of either version; skips where this machine gives none."""
+    first = Path("/sys/fs/cgroup/memory")
+    group = (first if first.is_dir() else Path("/sys/fs/cgroup")) / f"ringscope-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        limit = group / ("memory.limit_in_bytes" if first.is_dir() else "memory.max")
+        limit.write_text("100000000")
+    except OSError as error:
+        pytest.skip(f"no memory cgroup may be made here: {error}")
+    monkeypatch.setenv("RINGSCOPE_CGROUP", str(group))
+    yield group
+    group.rmdir()
+
+
+@pytest.mark.root
+def test_a_rank_that_the_kernel_kills_for_memory_is_a_row(small_memory: Path, tmp_path: Path, mark: str) -> None:
+    out = tmp_path / "out"
+    code, said = bench("kernel", out, mark, *SMALL, "--ranks", "2", "--launches", "1")
+    assert code == 1, said
+    assert [row["status"] for row in rows(out)] == ["oom"]
+    assert rows(out)[0]["reason"].startswith("rank 1 was killed by the kernel for memory")
+
+
 def test_a_launch_over_its_time_limit_is_a_row(tmp_path: Path, mark: str) -> None:
     out = tmp_path / "out"
     code, said = bench(
