@@ -134,6 +134,7 @@ def how_to_launch(options: dict[str, Any]) -> sweep.How:
         hosts = host_lists.read(options["hostfile"])
     elif options["launcher"] == "slurm" and in_allocation():
         hosts = slurm.hosts(os.environ)
+        options["launcher_args"] = ""  # they were sbatch's
     return sweep.How(
         launcher=options["launcher"],
         hosts=hosts,

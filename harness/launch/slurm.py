@@ -35,7 +35,8 @@ def script(
         f"--time={minutes}",
         f"--output={log}",
         "--export=NONE",
-        *(["--gpus-per-task=1"] if gpus else []),
+        # Not --gpus-per-task, which would bind each node's one daemon of mpirun, and so its ranks, to one GPU.
+        *([f"--gpus={ranks}"] if gpus else []),
         *sbatch_args,
     ]
     passed = {name: value for name, value in allowed(environ).items() if not name.startswith("SLURM_")}
