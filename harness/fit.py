@@ -48,6 +48,10 @@ def distribute_fit(model: Any) -> None:
 
     @functools.wraps(fit)
     def distributed(*args: Any, shard: bool = True, **kwargs: Any) -> Any:
+        if not ring.is_distributed(model):
+            raise RingscopeError(
+                "the model was compiled again, with another optimizer; call ring.distribute(model) again"
+            )
         bound = signature.bind(*args, **kwargs).arguments
         options = bound.pop("kwargs", {}) | bound
         if shard and ring.size() > 1:
@@ -57,6 +61,11 @@ def distribute_fit(model: Any) -> None:
             options["verbose"] = 0
         given = options.get("callbacks") or []
         given = list(given) if isinstance(given, (list, tuple)) else [given]
+        if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in given):
+            raise RingscopeError(
+                "BackupAndRestore would restore each rank's epoch by itself; save with ModelCheckpoint, and load the"
+                " weights before fit: rank 0's are sent to all"
+            )
         if ring.rank() != 0:
             given = [callback for callback in given if not isinstance(callback, WRITERS)]
         # First, so that the callbacks after it (early stopping, checkpoints) see the averages and decide alike.

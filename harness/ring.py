@@ -18,24 +18,25 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+from .exchange import COMPRESSIONS, average_gradients, average_logs, average_statistics, broadcast, hvd, tf
 
-try:
-    import tensorflow as tf
-except ImportError as error:
-    raise RingscopeError(
-        f"TensorFlow does not load here ({error}); `make setup` makes an environment with it"
-    ) from error
-try:
-    import horovod.tensorflow as hvd
-except ImportError as error:
-    raise RingscopeError(
-        f"Horovod is not installed or does not load ({error}); `python scripts/build_horovod.py` builds it: the release"
-        " on PyPI needs three edits before today's TensorFlow takes it"
-    ) from error
+__all__ = [
+    "COMPRESSIONS",
+    "STEPS",
+    "average_gradients",
+    "average_logs",
+    "average_statistics",
+    "broadcast",
+    "distribute",
+    "init",
+    "is_distributed",
+    "local_rank",
+    "rank",
+    "size",
+    "threads",
+]
 
 STEPS = ("fit", "compiled")
-COMPRESSIONS = ("none", "fp16", "bf16")
 
 
 def init(*, pin: bool = True) -> None:
@@ -77,8 +78,10 @@ def _one_gpu_each() -> bool:
 
 
 def threads() -> int:
-    """The cores this process may use, divided by the ranks of this host."""
-    return max(1, len(os.sched_getaffinity(0)) // int(hvd.local_size()))
+    """The cores for this process: those it is bound to, or its share of those that the ranks of this host all use."""
+    mine, everybodys = len(os.sched_getaffinity(0)), len(os.sched_getaffinity(1))
+    ranks = int(hvd.local_size())
+    return mine if mine * ranks <= everybodys else max(1, mine // ranks)
 
 
 def rank() -> int:
@@ -119,6 +122,9 @@ def distribute(
 
     _check(model, step, compression)
     init()
+    # A model that was compiled anew starts anew: what an earlier call laid over its methods goes.
+    for name in ("train_step", "fit"):
+        model.__dict__.pop(name, None)
     if scale_learning_rate:
         _scale_learning_rate(model.optimizer, warmup_steps)
     exchange: Callable[[Sequence[Any]], list[Any]] = (
@@ -131,69 +137,30 @@ def distribute(
     else:
         _reduce_in_apply(model.optimizer, exchange, aggregate)
     model.train_function = None
-    model._ringscope_step = step
+    model.optimizer.distributed_by_ring = True
     if reduce:
         fit.distribute_fit(model)
     return model
 
 
+def is_distributed(model: Any) -> bool:
+    """Whether its optimizer is one that `distribute` has seen; `model.compile` brings one that it has not."""
+    return getattr(model.optimizer, "distributed_by_ring", False) is True
+
+
 def _check(model: Any, step: str, compression: str) -> None:
     if getattr(model, "optimizer", None) is None:
         raise RingscopeError("ring.distribute(model) wants a compiled model; call model.compile(...) first")
-    if getattr(model, "_ringscope_step", None):
-        raise RingscopeError("this model is distributed already; call ring.distribute(model) once")
+    if is_distributed(model):
+        raise RingscopeError("this model is distributed already; call ring.distribute(model) once a compile()")
     for value, known in ((step, STEPS), (compression, COMPRESSIONS)):
         if value not in known:
             raise RingscopeError(f"{value!r} is none of {', '.join(known)}")
 
 
 #
-# Gradients
+# The two kinds of step
 #
-
-
-def average_gradients(gradients: Sequence[Any], *, compression: str = "none", groups: int = 1) -> list[Any]:
-    """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse (rows are gathered)."""
-    averaged = list(gradients)
-    if size() == 1:
-        return averaged
-    dense = [i for i, g in enumerate(averaged) if g is not None and not isinstance(g, tf.IndexedSlices)]
-    for part in _consecutive_groups(dense, groups):
-        values = [averaged[i] for i in part]
-        if compression == "bf16":
-            results = _average_as_bfloat16(values)
-        else:
-            codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
-            results = hvd.grouped_allreduce(values, op=hvd.Average, compression=codec)
-        for i, value in zip(part, results, strict=True):
-            averaged[i] = value
-    for i, gradient in enumerate(gradients):
-        # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
-        if isinstance(gradient, tf.IndexedSlices):
-            averaged[i] = hvd.allreduce(gradient, op=hvd.Average)
-    return averaged
-
-
-def _consecutive_groups(items: list[int], groups: int) -> list[list[int]]:
-    groups = max(1, min(groups, len(items)))
-    bounds = [len(items) * i // groups for i in range(groups + 1)]
-    parts = [items[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
-    return [part for part in reversed(parts) if part]
-
-
-def _average_as_bfloat16(values: list[Any]) -> list[Any]:
-    """Average in half the bytes. Horovod cannot sum bfloat16, so each rank sums one share of all in float32.
-
-    All-to-all of the shares, then all-gather of the averages: a ring all-reduce's traffic, with one rounding each way.
-    """
-    flat = tf.concat([tf.reshape(tf.cast(value, tf.bfloat16), [-1]) for value in values], axis=0)
-    count = tf.size(flat)
-    flat = tf.pad(flat, [[0, -count % size()]])
-    shares = tf.bitcast(hvd.alltoall(tf.bitcast(flat, tf.uint16)), tf.bfloat16)
-    mean = tf.reduce_mean(tf.cast(tf.reshape(shares, [size(), -1]), tf.float32), axis=0)
-    everyone = tf.bitcast(hvd.allgather(tf.bitcast(tf.cast(mean, tf.bfloat16), tf.uint16)), tf.bfloat16)
-    parts = tf.split(everyone[:count], [tf.size(value) for value in values], num=len(values))
-    return [tf.cast(tf.reshape(part, tf.shape(value)), value.dtype) for part, value in zip(parts, values, strict=True)]
 
 
 def _reduce_in_apply(optimizer: Any, exchange: Callable[[Sequence[Any]], list[Any]], aggregate: int) -> None:
@@ -282,46 +249,3 @@ def _scale_learning_rate(optimizer: Any, warmup_steps: int) -> None:
         if warmup_steps
         else rate * size()
     )
-
-
-#
-# State that must agree before, and statistics that must agree after
-#
-
-
-def broadcast(model: Any) -> None:
-    """Give every rank rank 0's weights and optimizer state; the model and its optimizer must be built.
-
-    Before the first step: Horovod's own callback does it after the first batch, which trains something else.
-    Random generators (dropout) are set apart by rank, else all ranks would drop the same units.
-    """
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
-    variables = {id(v): v for v in (*model.variables, *model.optimizer.variables)}.values()
-    hvd.broadcast_variables([v.value for v in variables], root_rank=0)
-    for variable in model.variables:
-        if variable.path.endswith("seed_generator_state"):
-            variable.assign(variable.value + tf.constant([rank(), 0], variable.value.dtype))
-
-
-def average_statistics(model: Any) -> None:
-    """Average moving statistics (batch normalisation's) over ranks; weights that agree everywhere keep their bits."""
-    values = [v.value for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
-    variables = [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
-    if not values or size() == 1:
-        return
-    lowest, highest, mean = (
-        hvd.grouped_allreduce([tf.convert_to_tensor(v) for v in values], op=op, name=f"statistics_{name}")
-        for name, op in (("min", hvd.Min), ("max", hvd.Max), ("mean", hvd.Average))
-    )
-    for variable, low, high, average in zip(variables, lowest, highest, mean, strict=True):
-        variable.assign(tf.where(low == high, low, average))
-
-
-def average_logs(logs: dict[str, Any]) -> None:
-    """Replace each number in `logs` by its mean over ranks, in place."""
-    names = sorted(logs)
-    if not names or size() == 1:
-        return
-    mean = hvd.allreduce(tf.constant([float(logs[n]) for n in names], tf.float64), op=hvd.Average, name="logs").numpy()
-    logs.update({name: float(value) for name, value in zip(names, mean, strict=True)})

@@ -92,6 +92,14 @@ facts["twice"] = refused(lambda: ring.distribute(model))
 facts["uncompiled"] = refused(lambda: ring.distribute(keras.Sequential([keras.layers.Dense(1)])))
 facts["step"] = refused(lambda: classifier(step="fast"))
 
+# Compiling again brings an optimizer that reduces nothing: refused until it is distributed too.
+again = keras.optimizers.SGD(0.1)
+model.compile(again, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+facts["compiled again"] = refused(lambda: model.fit(x, y, verbose=0))
+ring.distribute(model, step="compiled").fit(x, y, batch_size=8, verbose=0)
+facts["steps after"] = int(again.iterations)
+facts["backup"] = refused(lambda: model.fit(x, y, callbacks=[keras.callbacks.BackupAndRestore("/nowhere")], verbose=0))
+
 # Sparse gradients through both steps.
 for step in ring.STEPS:
     keras.utils.set_random_seed(rank)

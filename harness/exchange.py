@@ -1,0 +1,114 @@
+"""What crosses between ranks: gradients in a step; weights before the first; statistics and logs after an epoch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from profiles.errors import RingscopeError
+
+__all__ = ["COMPRESSIONS", "average_gradients", "average_logs", "average_statistics", "broadcast", "hvd", "tf"]
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+try:
+    import tensorflow as tf
+except ImportError as error:
+    raise RingscopeError(
+        f"TensorFlow does not load here ({error}); `make setup` makes an environment with it"
+    ) from error
+try:
+    import horovod.tensorflow as hvd
+except ImportError as error:
+    raise RingscopeError(
+        f"Horovod is not installed or does not load ({error}); `python scripts/build_horovod.py` builds it: the release"
+        " on PyPI needs three edits before today's TensorFlow takes it"
+    ) from error
+
+COMPRESSIONS = ("none", "fp16", "bf16")
+
+
+def average_gradients(gradients: Sequence[Any], *, compression: str = "none", groups: int = 1) -> list[Any]:
+    """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse (rows are gathered)."""
+    averaged = list(gradients)
+    if hvd.size() == 1:
+        return averaged
+    dense = [i for i, g in enumerate(averaged) if g is not None and not isinstance(g, tf.IndexedSlices)]
+    for part in _consecutive_groups(dense, groups):
+        values = [averaged[i] for i in part]
+        if compression == "bf16":
+            results = _average_as_bfloat16(values)
+        else:
+            codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
+            results = hvd.grouped_allreduce(values, op=hvd.Average, compression=codec)
+        for i, value in zip(part, results, strict=True):
+            averaged[i] = value
+    for i, gradient in enumerate(gradients):
+        # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
+        if isinstance(gradient, tf.IndexedSlices):
+            averaged[i] = hvd.allreduce(gradient, op=hvd.Average)
+    return averaged
+
+
+def _consecutive_groups(items: list[int], groups: int) -> list[list[int]]:
+    groups = max(1, min(groups, len(items)))
+    bounds = [len(items) * i // groups for i in range(groups + 1)]
+    parts = [items[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [part for part in reversed(parts) if part]
+
+
+def _average_as_bfloat16(values: list[Any]) -> list[Any]:
+    """Average in half the bytes. Horovod cannot sum bfloat16, so each rank sums one share of all in float32.
+
+    All-to-all of the shares, then all-gather of the averages: a ring all-reduce's traffic, with one rounding each way.
+    """
+    flat = tf.concat([tf.reshape(tf.cast(value, tf.bfloat16), [-1]) for value in values], axis=0)
+    count = tf.size(flat)
+    flat = tf.pad(flat, [[0, -count % hvd.size()]])
+    shares = tf.bitcast(hvd.alltoall(tf.bitcast(flat, tf.uint16)), tf.bfloat16)
+    mean = tf.reduce_mean(tf.cast(tf.reshape(shares, [hvd.size(), -1]), tf.float32), axis=0)
+    everyone = tf.bitcast(hvd.allgather(tf.bitcast(tf.cast(mean, tf.bfloat16), tf.uint16)), tf.bfloat16)
+    parts = tf.split(everyone[:count], [tf.size(value) for value in values], num=len(values))
+    return [tf.cast(tf.reshape(part, tf.shape(value)), value.dtype) for part, value in zip(parts, values, strict=True)]
+
+
+def broadcast(model: Any) -> None:
+    """Give every rank rank 0's weights and optimizer state; the model and its optimizer must be built.
+
+    Before the first step: Horovod's own callback does it after the first batch, which trains something else.
+    Random generators (dropout) are set apart by rank, else all ranks would drop the same units.
+    """
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    variables = {id(v): v for v in (*model.variables, *model.optimizer.variables)}.values()
+    hvd.broadcast_variables([v.value for v in variables], root_rank=0)
+    for variable in model.variables:
+        if variable.path.endswith("seed_generator_state"):
+            variable.assign(variable.value + tf.constant([hvd.rank(), 0], variable.value.dtype))
+
+
+def average_statistics(model: Any) -> None:
+    """Average moving statistics (batch normalisation's) over ranks; weights that agree everywhere keep their bits."""
+    values = [v.value for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
+    variables = [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
+    if not values or hvd.size() == 1:
+        return
+    lowest, highest, mean = (
+        hvd.grouped_allreduce([tf.convert_to_tensor(v) for v in values], op=op, name=f"statistics_{name}")
+        for name, op in (("min", hvd.Min), ("max", hvd.Max), ("mean", hvd.Average))
+    )
+    for variable, low, high, average in zip(variables, lowest, highest, mean, strict=True):
+        variable.assign(tf.where(low == high, low, average))
+
+
+def average_logs(logs: dict[str, Any]) -> None:
+    """Replace each number in `logs` by its mean over ranks, in place; what is no number stays."""
+    names = sorted(name for name, value in logs.items() if np.ndim(value) == 0)
+    if not names or hvd.size() == 1:
+        return
+    values = tf.constant([float(logs[name]) for name in names], tf.float64)
+    mean = hvd.allreduce(values, op=hvd.Average, name="logs").numpy()
+    logs.update({name: float(value) for name, value in zip(names, mean, strict=True)})
