@@ -123,12 +123,15 @@ def measure(
         lasted = int((chosen.end_ns - chosen.start_ns).sum())
         covered = intervals.clip(busy[kind], *window).total
         exposed = ledger_ns[CLASSES[kind]]
+        if exposed is None:
+            found[CLASSES[kind]] = Copies(None, None, None, None, None, None, None, None, None)
+            continue
         found[CLASSES[kind]] = Copies(
             count=len(chosen),
             bytes=moved,
             busy_ns=covered,
-            exposed_ns=exposed or 0,
-            overlap=1 - exposed / covered if exposed is not None and covered else None,
+            exposed_ns=exposed,
+            overlap=1 - exposed / covered if covered else None,
             gb_per_s=moved / lasted if lasted else None,
             pageable_share=_pageable(timelines, gpu, chosen, kind),
             under_64kib=int((chosen.bytes < SMALL_BYTES).sum()),

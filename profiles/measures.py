@@ -53,14 +53,16 @@ class Kernels:
 
 @dataclass(slots=True)
 class Copies:
-    count: int
-    bytes: int
-    busy_ns: int
-    exposed_ns: int
+    """Of one direction. All null where the recording cannot tell of copies."""
+
+    count: int | None
+    bytes: int | None
+    busy_ns: int | None
+    exposed_ns: int | None
     overlap: float | None
     gb_per_s: float | None
     pageable_share: float | None  # by bytes
-    under_64kib: int
+    under_64kib: int | None
     synchronous: int | None  # by a call without Async
 
 

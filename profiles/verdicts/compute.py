@@ -127,7 +127,7 @@ def short_kernels(case: Case) -> Finding | None:
 def loss_fetched(case: Case) -> Finding | None:
     """The host waits for the GPU every step, mostly because it fetches a loss or a metric."""
     d2h = case.gpu.copies.get("d2h")
-    fetches = d2h.count / case.steps if d2h else 0.0
+    fetches = d2h.count / case.steps if d2h and d2h.count else 0.0
     if fetches < 1:
         return None
     share = case.share("idle_sync")

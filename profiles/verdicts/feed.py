@@ -87,7 +87,7 @@ def prefetch_on_host_only(case: Case) -> Finding | None:
 def copies_pageable(case: Case) -> Finding | None:
     """Batches leave pageable memory, which the driver has to stage: slow, and in the way of launches."""
     h2d = case.gpu.copies["h2d"]
-    if (h2d.pageable_share or 0.0) < 0.5 or not h2d.gb_per_s:
+    if (h2d.pageable_share or 0.0) < 0.5 or not h2d.gb_per_s or h2d.busy_ns is None:
         return None
     pinned = case.context.pinned_gb_per_s
     faster = 1 - h2d.gb_per_s / pinned if pinned and pinned > h2d.gb_per_s else 1.0
@@ -109,8 +109,7 @@ def copies_pageable(case: Case) -> Finding | None:
 def copies_synchronous(case: Case) -> Finding | None:
     """Copies made by calls that return only when the copy is done."""
     h2d = case.gpu.copies["h2d"]
-    large = h2d.count - h2d.under_64kib
-    if not h2d.synchronous or large <= 0 or h2d.synchronous < h2d.count / 2:
+    if not h2d.synchronous or not h2d.count or h2d.under_64kib == h2d.count or h2d.synchronous < h2d.count / 2:
         return None
     return case.finding(
         "copies-synchronous",

@@ -1,0 +1,240 @@
+"""From timelines to measures: numbers of small recordings counted by hand, and every doubt on what deserves it."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiles import analyse, measure
+from profiles.errors import RingscopeError
+from profiles.measures import OWNERS
+from profiles.timeline import Doubt
+from tests.profiles.bruteforce import BruteForce
+from tests.profiles.build import RECORDED, Build
+from tests.profiles.random_timelines import MARKS
+
+MS = 1_000_000
+
+
+def training(*, steps: int = 8, marked: bool = True, long: tuple[int, int] = (-1, 1), **more) -> Build:
+    """Steps of 10 ms: a fetch, a copy of the next batch, two kernels. `long`: this step takes so many times longer."""
+    made = Build(**more)
+    at = 0
+    for step in range(steps):
+        length = 10 * MS * (long[1] if step == long[0] else 1)
+        if marked:
+            made.mark(f"step {step}", at - 2 * MS, at + length - 2 * MS)
+        made.copy("h2d", at - 2 * MS, at - MS, 1 << 20, stream=2, call=(at - 2 * MS - 500, at - MS))
+        made.kernel(at, at + 3 * MS, "sgemm", call=(at - 900_000, at - 800_000))
+        made.kernel(at + 3 * MS + 1000, at + length - 3 * MS, "softmax", call=(at - 700_000, at - 600_000))
+        made.copy("d2h", at + length - 3 * MS + 1000, at + length - 3 * MS + 2000, 4, call=(at - 500_000, at - 400_000))
+        at += length
+    return made
+
+
+def codes(made: Build, **options) -> set[str]:
+    known = options.pop("known", RECORDED)
+    return {doubt.code for doubt in measure([made.timeline(known=known)], **options).doubts}
+
+
+def test_a_graph_recorded_as_a_whole_is_compute_as_long_as_its_nodes_together():
+    """One program recorded both ways: three kernels in a row in a graph, launched by one call."""
+    whole, nodes = Build(), Build()
+    for at in range(0, 1000, 100):
+        call = (at - 20, at - 10)
+        whole.graph(at, at + 60, call=call)
+        nodes.api("cudaGraphLaunch_v10000", *call, correlation=5000 + at)
+        for offset in (0, 20, 40):
+            node = {"graph_node": 1 + offset, "correlation": 5000 + at}
+            nodes.kernel(at + offset, at + offset + 20, f"node_{offset}", **node)
+    of_whole, of_nodes = (measure([made.timeline()], window="capture").gpus[0] for made in (whole, nodes))
+    assert of_whole.ledger_ns == of_nodes.ledger_ns and of_whole.ledger_ns["compute"] == 600
+    assert (of_whole.kernels.graph_launches, of_whole.kernels.count) == (10, 0)
+    assert (of_nodes.kernels.graph_nodes, of_nodes.kernels.count, of_nodes.kernels.distinct) == (30, 30, 3)
+    assert "graph-level-recording" in codes(whole) and "graph-level-recording" not in codes(nodes)
+    for made, gpu in ((whole, of_whole), (nodes, of_nodes)):
+        timeline = made.timeline()
+        brute = BruteForce([timeline], [(0, 0)], _no_steps(), tuple(gpu.window_ns)).ledger()
+        assert {name: ns for name, ns in gpu.ledger_ns.items() if ns} == {name: ns for name, ns in brute.items() if ns}
+
+
+def _no_steps():
+    from profiles.steps import FoundSteps
+
+    return FoundSteps()
+
+
+def test_gaps_between_the_nodes_of_a_graph_are_told_when_nodes_are_recorded():
+    made = Build()
+    made.api("cudaGraphLaunch_v10000", 0, 10, correlation=9)
+    for at in (100, 200):
+        made.kernel(at, at + 50, graph_node=at, correlation=9)
+    assert measure([made.timeline()]).gpus[0].ledger_ns["idle_turnaround"] == 50
+
+
+def test_a_peer_copy_counts_on_the_gpu_whose_stream_ran_it():
+    made = Build()
+    made.kernel(0, 100, call=(-10, -5), device=0)
+    made.kernel(0, 50, call=(-10, -5), device=1)
+    made.copy("p2p", 80, 140, 6000, src_device=0, dst_device=1, device=0, stream=3, call=(70, 75))
+    first, second = measure([made.timeline()]).gpus
+    assert (first.ledger_ns["p2p"], first.busy_ns["p2p"], first.copies["p2p"].bytes) == (40, 60, 6000)
+    assert first.copies["p2p"].overlap == pytest.approx(1 / 3) and first.copies["p2p"].gb_per_s == 100
+    assert (second.ledger_ns["p2p"], second.copies["p2p"].count) == (0, 0)
+
+
+def test_two_processes_on_one_gpu_have_one_ledger_and_a_doubt():
+    made = Build()
+    made.kernel(0, 100, pid=1, call=(-10, -5))
+    made.kernel(50, 200, pid=2, call=(-10, -5))
+    (gpu,) = measure([made.timeline()]).gpus
+    assert gpu.ledger_ns["compute"] == gpu.span_ns == 200
+    assert "several-processes-on-gpu" in codes(made)
+
+
+def test_the_rows_of_the_steps_sum_to_the_ledger_of_the_window():
+    (gpu,) = measure([training().timeline()]).gpus
+    assert gpu.window == "steps" and gpu.steps.count == 8
+    for owner in OWNERS:
+        assert gpu.ledger_ns[owner] == sum(row.ledger_ns[owner] for row in gpu.steps.rows)
+    assert all(sum(row.ledger_ns.values()) == row.end_ns - row.start_ns for row in gpu.steps.rows)
+    assert [row.kernels for row in gpu.steps.rows] == [2] * 8
+
+
+def test_an_idle_gpu_in_some_steps_shows_in_their_rows():
+    """`idle 0.04 %` must not hide steps without work: each step has its own ledger."""
+    made = training(steps=12, long=(6, 2))
+    made.rows["kernels"] = [row for row in made.rows["kernels"] if not 63 * MS < row["start_ns"] < 79 * MS]
+    (gpu,) = measure([made.timeline()]).gpus
+    (row,) = (row for row in gpu.steps.rows if row.step == 6)
+    assert row.kernels == 1 and row.ledger_ns["compute"] == 3 * MS
+
+
+def test_kernels_are_counted_timed_and_grouped():
+    made = Build()
+    for at, end, name in [
+        (0, 1000, "Mul_GPU_DT_FLOAT_DT_FLOAT_kernel"),
+        (1000, 3000, "AddV2_GPU_DT_FLOAT_DT_FLOAT_kernel"),
+        (3000, 9000, "Mul_GPU_DT_FLOAT_DT_FLOAT_kernel"),
+        (9000, 9500, "sm90_xmma_fprop_implicit_gemm"),
+        (9500, 9700, "ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
+        (9700, 9800, "Mul_GPU_DT_FLOAT_DT_FLOAT_kernel"),
+    ]:
+        made.kernel(at, end, name, call=(at - 300, at - 200))
+    kernels = measure([made.timeline()]).gpus[0].kernels
+    assert (kernels.count, kernels.distinct, kernels.median_ns) == (6, 4, 500)
+    assert kernels.share_under_5us == pytest.approx(5 / 6)
+    assert kernels.launch_latency_ns == {"p50": 200, "p95": 200}
+    assert [(one.name[:3], one.count, one.total_ns) for one in kernels.top[:2]] == [("Mul", 3, 7100), ("Add", 1, 2000)]
+    assert kernels.groups["elementwise"] == {"count": 4, "total_ns": 9100}
+    assert kernels.groups["convolution_matmul"]["total_ns"] == 500
+    assert kernels.groups["collective"]["total_ns"] == 200
+    assert kernels.short_elementwise_runs == {"runs": 1, "kernels": 2, "total_ns": 3000}
+
+
+def test_runs_of_short_kernels_are_those_of_one_stream():
+    made = Build()
+    for at in range(0, 600, 100):
+        made.kernel(at, at + 10, "Mul_GPU_DT_FLOAT_DT_FLOAT_kernel", stream=at // 100 % 2)
+    assert measure([made.timeline()]).gpus[0].kernels.short_elementwise_runs["runs"] == 2
+
+
+def test_copies_are_counted_by_direction():
+    made = Build()
+    made.copy("h2d", 0, 100, 100_000, call=(-5, 100))
+    made.copy("h2d", 200, 300, 300_000, src_kind="pinned", call=(150, 300))
+    made.copy("h2d", 400, 401, 8, api="cudaMemcpy_v3020", call=(350, 401))
+    made.kernel(250, 300, call=(240, 245))
+    h2d = measure([made.timeline()]).gpus[0].copies["h2d"]
+    assert (h2d.count, h2d.bytes, h2d.busy_ns, h2d.exposed_ns) == (3, 400_008, 201, 151)
+    assert h2d.gb_per_s == pytest.approx(400_008 / 201)
+    assert h2d.pageable_share == pytest.approx(100_008 / 400_008)
+    assert (h2d.under_64kib, h2d.synchronous) == (1, 1)
+
+
+def test_without_a_table_of_copies_they_are_unknown_and_so_is_why_the_gpu_was_idle():
+    made = Build()
+    made.kernel(0, 100, call=(-10, -5))
+    made.kernel(150, 200, call=(-4, -3))
+    (gpu,) = measure([made.timeline(known=RECORDED - {"copies"})]).gpus
+    assert gpu.ledger_ns["h2d"] is None and gpu.busy_ns["h2d"] is None and gpu.copies["h2d"].count is None
+    assert gpu.ledger_ns["idle_unknown"] == 50 and gpu.ledger_ns["idle_turnaround"] is None
+    assert sum(ns for ns in gpu.ledger_ns.values() if ns is not None) == gpu.span_ns
+
+
+@pytest.mark.parametrize(
+    "code, made, options",
+    [
+        ("class-not-recorded", training(), {"known": RECORDED - {"memsets"}}),
+        ("no-api-rows", training(), {"known": RECORDED - {"api"}}),
+        ("no-marks", training(marked=False), {"known": RECORDED - {"marks"}}),
+        ("steps-refused", training(steps=2, marked=False), {}),
+        ("warm-up-inside-window", training(long=(0, 3)), {"window": "capture"}),
+        ("breaks-inside-window", training(steps=12, long=(6, 5)), {}),
+        ("copy-order-unknown", training(), {}),
+    ],
+)
+def test_a_doubt_is_raised_where_it_is_deserved_and_nowhere_else(code, made, options):
+    timeline_options = {"known": options.pop("known")} if "known" in options else {}
+    if code == "no-api-rows":
+        made.rows.pop("api", None)
+    assert code in codes(made, **timeline_options, **options)
+    faultless = training()
+    faultless.mark(MARKS[1], 0, 1)
+    faultless.mark("wait input", 0, 1)
+    assert code not in codes(faultless)
+
+
+def test_feed_without_input_ranges_is_doubted_and_with_them_not():
+    made = training()
+    made.mark(MARKS[1], 0, 1)
+    assert "feed-or-host" in codes(made)
+    made.mark("wait input", 0, 1)
+    assert "feed-or-host" not in codes(made)
+
+
+def test_a_doubt_of_several_gpus_stands_once_with_all_places():
+    first, second = Build(rank=0), Build(rank=1)
+    for made in (first, second):
+        made.kernel(0, 10)
+    doubts = [doubt for doubt in measure([first.timeline(), second.timeline()]).doubts if doubt.code == "no-api-rows"]
+    assert len(doubts) == 1 and {where.split("/")[2] for where in doubts[0].where} == {"0", "1"}
+
+
+def test_the_doubts_of_the_reader_stay():
+    from dataclasses import replace
+
+    made = Build()
+    made.kernel(0, 10)
+    said = Doubt("dropped-events", "3 events were dropped", "record less")
+    assert said in measure([replace(made.timeline(), doubts=(said,))]).doubts
+
+
+def test_the_picture_is_what_the_ledger_was_summed_from():
+    analysis = analyse([training().timeline()])
+    (picture,), (gpu,) = analysis.gpus, analysis.measures.gpus
+    own = picture.ownership
+    assert [int(own.start_ns[0]), int(own.end_ns[-1])] == gpu.window_ns
+    for number, owner in enumerate(OWNERS):
+        mine = own.owner == number
+        assert int((own.end_ns - own.start_ns)[mine].sum()) == (gpu.ledger_ns[owner] or 0)
+
+
+def test_nothing_to_measure_is_said_in_one_line():
+    with pytest.raises(RingscopeError, match="no GPU did anything"):
+        measure([Build().timeline()])
+    with pytest.raises(RingscopeError, match="no recording"):
+        measure([])
+
+
+def test_the_host_meanwhile_is_what_was_under_way_in_the_idle_time():
+    made = Build()
+    made.kernel(0, 100, call=(-10, -5))
+    made.kernel(100_000, 100_100, call=(50_000, 60_000))
+    made.api("cudaFree_v3020", 20_100, 40_100, tid=2)
+    made.api("cudaFree_v3020", 30_100, 50_100, tid=3)
+    made.mark("HorovodAllreduce 17", -50, 10_100, domain="HorovodOps")
+    (gpu,) = measure([made.timeline()]).gpus
+    found = {(entry["kind"], entry["name"]): entry["ns"] for entry in gpu.host_while_idle}
+    assert found[("api", "cudaFree_v3020")] == 30_000
+    assert found[("api", "cudaLaunchKernel_v7000")] == 10_000
+    assert found[("range", "HorovodAllreduce N")] == 10_000
