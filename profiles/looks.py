@@ -114,7 +114,6 @@ def first_looks(sweep: SweepRecord, cells: Sequence[CellRow], spreads: dict[str,
                 "faults",
                 f"{sum(faults.values())} of {len(cells)} cells did not run: {kinds}",
                 f"read the logs, such as those in {first.cell}/; once mended: ringscope bench --resume --retry-failed",
-                float("inf"),
             )
         )
     ranked = [*_better(sweep.cells, spreads), *_losses(cells), *_waits(cells, by_id)]

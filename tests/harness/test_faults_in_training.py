@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.train,
     pytest.mark.skipif(
         importlib.util.find_spec("horovod") is None or not shutil.which("horovodrun", path=f"{BESIDE}:{os.defpath}"),
-        reason="Horovod is not installed: scripts/build_horovod.sh builds it",
+        reason="Horovod is not installed: scripts/build_horovod.py builds it",
     ),
 ]
 PATIENCE_S = 240

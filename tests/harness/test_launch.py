@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness import launch
-from harness.launch import hosts
+from harness import bench, launch
+from harness.launch import hosts, slurm
 from harness.launch.environment import allowed
 from harness.launch.hosts import Host
 from profiles.errors import RingscopeError
@@ -125,3 +127,35 @@ def test_a_missing_host_file_says_what_to_write(tmp_path: Path) -> None:
 
 def test_slurms_tasks_per_node_are_unfolded() -> None:
     assert hosts.slurm_slots({"SLURM_TASKS_PER_NODE": "4(x2),3"}) == [4, 4, 3]
+
+
+def test_a_batch_script_asks_for_the_ranks_and_carries_no_secret(tmp_path: Path) -> None:
+    environ = {"PATH": "/bin", "NCCL_DEBUG": "IN FO", "HF_TOKEN": "hush", "SLURM_JOB_ID": "1"}
+    text = slurm.script(
+        ["ringscope", "bench", "--out", "a b"],
+        ranks=8,
+        minutes=90,
+        gpus=True,
+        log=tmp_path / "job.log",
+        environ=environ,
+        sbatch_args=["--partition=gpu"],
+    )
+    lines = text.splitlines()
+    assert lines[0] == "#!/bin/bash"
+    directives = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")]
+    assert {"--ntasks=8", "--time=90", "--gpus=8", "--export=NONE"} <= set(directives)
+    assert directives[-1] == "--partition=gpu"  # the user's own come last and win
+    assert lines[-1] == "exec ringscope bench --out 'a b'"
+    assert "export NCCL_DEBUG='IN FO'" in lines
+    assert "hush" not in text and "SLURM_JOB_ID" not in text
+    assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+
+
+def test_slurms_arguments_are_not_mpiruns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    options: dict[str, Any] = {"hosts": None, "hostfile": None, "launcher": "slurm", "time_limit": 9, "stall_limit": 9}
+    assert bench.how_to_launch(options | {"launcher_args": "--partition=gpu"}).launcher_args == ("--partition=gpu",)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(slurm, "hosts", lambda environ: (Host("n1", 4),))
+    inside = bench.how_to_launch(options | {"launcher_args": "--partition=gpu"})
+    assert (inside.launcher_args, inside.hosts) == ((), (Host("n1", 4),))

@@ -1,0 +1,65 @@
+"""What a person is told while a sweep runs."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from harness.supervise import Progress
+from harness.watch import Clock, Watch, describe, duration
+from profiles.records import Cell, RunRecord
+
+QUICK, SLOW = Cell("mlp", 1, 8), Cell("resnet50", 2, 8)
+
+
+def record(cell: Cell, status: str = "ok", reason: str = "") -> RunRecord:
+    return RunRecord(cell, 0, status, reason, 0, 0, [], "mpirun", {})
+
+
+def test_the_time_left_counts_each_cell_by_its_own_launches() -> None:
+    clock = Clock([(QUICK, 0), (SLOW, 0), (QUICK, 1), (SLOW, 1)])
+    assert clock.left_s() is None
+    clock.ended(QUICK, 10)
+    assert clock.left_s() == 30  # what has not run yet is taken to be as usual
+    clock.ended(SLOW, 100)
+    assert clock.left_s() == 110
+    clock.ended(QUICK, 10)
+    clock.ended(SLOW, 100)
+    assert clock.left_s() == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
+)
+def test_durations_are_said_in_two_units_at_most(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_without_a_terminal_each_launch_is_a_line() -> None:
+    out = io.StringIO()
+    with Watch([(QUICK, 0), (SLOW, 0)], Console(file=out, width=200)) as watch:
+        watch.begun(QUICK, 0)
+        watch.moved(Progress("train", 3, 40))
+        watch.ended(record(QUICK), 12)
+        watch.begun(SLOW, 0)
+        watch.ended(record(SLOW, "oom", "rank 1: [no] memory"), 3)
+    assert out.getvalue().splitlines() == [
+        "1/2 mlp x1, 8 each, prefetch #0: ok in 12 s, 12 s left",
+        "resnet50 x2, 8 each, prefetch #0: oom: rank 1: [no] memory",
+    ]
+
+
+def test_in_a_terminal_there_is_a_bar_with_the_time_left_and_the_step() -> None:
+    out = io.StringIO()
+    with Watch([(QUICK, 0), (SLOW, 0)], Console(file=out, width=120, force_terminal=True)) as watch:
+        watch.begun(QUICK, 0)
+        watch.ended(record(QUICK), 75)
+        watch.begun(SLOW, 0)
+        watch.moved(Progress("train", 3, 40))
+    assert "1/2" in out.getvalue() and "1 min 15 s left" in out.getvalue() and "train step 3 of 40" in out.getvalue()
+
+
+def test_a_cell_is_told_apart_by_what_is_unusual() -> None:
+    assert describe(Cell("gru", 4, 256, step="compiled")) == "gru x4, 256 each, prefetch, compiled"
