@@ -93,7 +93,7 @@ class Gpu:
         return self.places[0][1]
 
 
-def is_collective(names: pd.Index) -> NDArray[np.bool_]:
+def is_collective(names: pd.Index | pd.Series) -> NDArray[np.bool_]:
     """Which names are those of a collective's kernels."""
     return np.asarray(names.str.contains(COLLECTIVE_NAME, regex=True), dtype=bool)
 
