@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ _PHASE = 3
 _LARGER = 1.5
 # Candidates looked at kernel by kernel, the most promising ones by the distances of the anchor alone.
 _TRIES = 24
+_MOST_IN_A_ROW = 3
+# Two distances of an anchor are equal within 6 %, for cycles that agree within 2 % of what is usual; that many are.
+_EQUAL = 0.06
+_LEAST_STEADY = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +62,15 @@ def by_kernels(name: NDArray[np.int32]) -> Period | str:
     """The period in kernel names, by the anchor with the shortest cycles that do; or why there is none.
 
     At least 5 cycles agree, explain at least 90 % of the kernels between the first and the last of them, and lie over
-    half of all kernels.
+    half of all kernels. The anchor is a kernel name; where none comes once a step, two in a row, or three.
     """
-    return _judged(_shortest(name, _by_name(name)), "no kernel comes back with the same kernels in between 5 times")
+    best: Period | None = None
+    for in_a_row in range(1, _MOST_IN_A_ROW + 1):
+        found = _shortest(name, _by_name(_rows(name, in_a_row)))
+        if found is not None and found.refused is None:
+            return _filled(name, found)
+        best = found if best is None else best
+    return _judged(name, best, "no kernel comes back with the same kernels in between 5 times")
 
 
 def by_places(name: NDArray[np.int32], places: Int64s) -> Period | str:
@@ -68,20 +78,62 @@ def by_places(name: NDArray[np.int32], places: Int64s) -> Period | str:
     if len(places) <= LEAST_CYCLES:
         return f"they come only {len(places)} times"
     every = [places[::k] for k in range(1, (len(places) - 1) // LEAST_CYCLES + 1)]
-    return _judged(_shortest(name, every), "the kernels between them are never the same")
+    return _judged(name, _shortest(name, every), "the kernels between them are never the same")
 
 
-def _judged(found: Period | None, otherwise: str) -> Period | str:
+def _judged(name: NDArray[np.int32], found: Period | None, otherwise: str) -> Period | str:
     if found is None:
         return otherwise
-    return found.refused or found
+    return found.refused or _filled(name, found)
+
+
+def _filled(name: NDArray[np.int32], found: Period) -> Period:
+    """The period with edges where the anchor is missing: a cycle of several times the usual size that parts into
+    cycles like the others is several of them."""
+    size = np.diff(found.edges)
+    times = np.rint(size / found.usual).astype(np.int64)
+    several = ~found.agrees & (times > 1) & (np.abs(size - times * found.usual) <= (1 - AGREE) * size)
+    if not several.any():
+        return found
+    counts = np.where(several, times, 1)
+    cycle = np.repeat(np.arange(len(size)), counts)
+    part = np.arange(len(cycle)) - np.repeat(np.cumsum(counts) - counts, counts)
+    edges = np.append(found.edges[cycle] + part * size[cycle] // counts[cycle], found.edges[-1])
+    agrees = agreement(name, edges)
+    # All parts of a cycle have to agree, else its own edges stay the only ones.
+    whole = np.logical_and.reduceat(agrees, np.cumsum(counts) - counts)[cycle]
+    kept = (part == 0) | whole
+    return replace(found, edges=edges[np.append(kept, True)], agrees=agrees[kept] & (whole | found.agrees[cycle])[kept])
+
+
+def _rows(name: NDArray[np.int32], count: int) -> NDArray[np.int32]:
+    """A number for each succession of so many names, at the place of its last kernel."""
+    if count == 1:
+        return name
+    dense: Int64s = (name - name.min() + 1).astype(np.int64)
+    found: Int64s = dense
+    for back in range(1, count):
+        before = np.concatenate((np.zeros(back, np.int64), dense[:-back]))
+        found = np.unique(found * (dense.max() + 1) + before, return_inverse=True)[1]
+    succession: NDArray[np.int32] = found.astype(np.int32)
+    return succession
 
 
 def _by_name(name: NDArray[np.int32]) -> Iterator[Int64s]:
-    """Places of every kernel name that comes often enough."""
+    """Places of every name that comes often enough, over enough of the sequence, and mostly at equal distances."""
     order = np.argsort(name, kind="stable")
     changes = np.flatnonzero(np.diff(name[order])) + 1
-    return (places for places in np.split(order, changes) if len(places) > LEAST_CYCLES)
+    first, last = np.concatenate(([0], changes)), np.concatenate((changes, [len(name)]))
+    distance = np.diff(order)
+    # A distance as large as the one before; those that reach from one name to the next are a few too many or too few.
+    equal = np.abs(np.diff(distance, prepend=0)) <= _EQUAL * distance
+    equals = np.concatenate(([0], np.cumsum(equal)))
+    often = last - first > LEAST_CYCLES
+    first, last = first[often], last[often]
+    steady = equals[last - 1] - equals[first] >= _LEAST_STEADY * (last - first - 2)
+    wide = order[last - 1] - order[first] >= LEAST_COVERED * len(name)
+    for one in np.flatnonzero(steady & wide):
+        yield order[first[one] : last[one]]
 
 
 def _shortest(name: NDArray[np.int32], candidates: Iterable[Int64s], *, phase: bool = False) -> Period | None:
@@ -114,7 +166,7 @@ def _hopeful(kernels: int, candidates: Iterable[Int64s]) -> list[tuple[float, In
     for places in candidates:
         size = np.diff(places)
         usual = float(np.median(size))
-        alike = np.flatnonzero(np.abs(size - usual) <= 0.06 * usual)
+        alike = np.flatnonzero(np.abs(size - usual) <= _EQUAL * usual)
         if len(alike) < LEAST_CYCLES:
             continue
         between = places[alike[-1] + 1] - places[alike[0]]

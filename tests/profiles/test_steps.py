@@ -324,3 +324,38 @@ def test_warm_up_is_the_longest_of_the_runs_gpus_on_all_of_them():
     assert [one.warm_up for one in alike] == [3, 3]
     assert alike[0].step_number.tolist() == alike[1].step_number.tolist()
     assert alike[0].start_ns.tolist() == found[0].start_ns[2:].tolist()
+
+
+def test_where_every_kernel_comes_several_times_a_step_successions_of_kernels_are_the_anchors():
+    training = Training()
+    names = [
+        "multiply",
+        "add",
+        "add",
+        "reduce",
+        "multiply",
+        "reduce",
+        "add",
+        "multiply",
+        "multiply",
+        "reduce",
+        "reduce",
+    ]
+    for _ in range(12):
+        training.step(names)
+    found = training.found()
+    assert found.source == "period"
+    assert found.count >= 10
+    assert set(found.start_ns.tolist()) <= set(training.start)
+    assert set(found.end_ns.tolist()) <= set(training.start)
+
+
+@pytest.mark.parametrize("missing", range(0, 61, 7))
+def test_a_step_that_lacks_a_kernel_is_still_one_step(missing):
+    training = Training()
+    for number in range(20):
+        names = plain()
+        if number in (6, 13):
+            del names[missing]
+        training.step(names)
+    assert agrees(training.found(), training, 0, 18)
