@@ -63,7 +63,7 @@ def _streams(gpu: Gpu, timelines: Sequence[Timeline]) -> Iterator[Lane]:
     kernel_names = [str(name) for name in gpu.names]
     labels = [*kernel_names, "CUDA graph", *(LOOKS[name].label for name in CLASSES)]
     graph = len(kernel_names)
-    label = np.where(operations.is_kernel, operations.name, graph + 1 + operations.kind)
+    label = np.where(operations.is_kernel, operations.name, graph + 1 + operations.kind.astype(np.int32))
     label[operations.is_kernel & (operations.name < 0)] = graph
     found = []
     for stream in np.unique(operations.stream):

@@ -9,10 +9,12 @@ import lzma
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -172,3 +174,16 @@ def test_a_real_recording_of_two_ranks_is_whole_in_perfetto(browser: Any, tmp_pa
         assert ask(ON_STREAMS) == [[str(rows), str(ns)]]
         assert ask("select count(*) from slice") == [[str(written)]]
         assert ask("select name, value from stats where severity in ('error', 'data_loss') and value > 0") == []
+
+
+def test_every_slice_has_its_own_operations_name_however_many_there_are(tmp_path: Path) -> None:
+    analysis, timelines = sample(steps=2, gpus=1, kernels_per_step=400)
+    names = [f"kernel {number}" for number in range(len(timelines[0].kernels))]
+    kernels = timelines[0].kernels.assign(name=pd.Categorical(names))
+    many = [replace(timelines[0], kernels=kernels)]
+    perfetto.write(analysis, many, tmp_path / "out.json.gz")
+    with gzip.open(tmp_path / "out.json.gz") as file:
+        events = json.load(file)["traceEvents"]
+    written = {round(event["ts"] * 1000): event["name"] for event in events if event["ph"] == "X" and event["tid"] > 2}
+    assert [written[start] for start in kernels.start_ns] == names
+    assert [written[start] for start in timelines[0].memsets.start_ns] == ["memset"] * 2

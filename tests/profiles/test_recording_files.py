@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from profiles.errors import UnreadableRecording
 from profiles.measures import OWNERS
 from profiles.verbs.timeline import command
 from profiles.views import numbers
@@ -148,3 +149,34 @@ def test_a_recording_is_not_written_over(tmp_path: Path) -> None:
     assert result.exception is not None and "not written over" in str(result.exception)
     assert copy.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == [copy.name]
+
+
+PUBLIC = Path(__file__).parents[3] / "shared" / "recordings" / "public"
+OTHERS = sorted(path for path in PUBLIC.glob("*/*") if path.suffix != ".md")
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not OTHERS, reason="needs the recordings of ../shared/recordings/public")
+def test_recordings_of_other_tools_make_pages_without_a_complaint(browser: Any, tmp_path: Path) -> None:
+    """Without steps, API rows, ranks or names of GPUs: every view still says what there is."""
+    shown = 0
+    for recording in OTHERS:
+        html = tmp_path / "page.html"
+        result = CliRunner().invoke(
+            command, [str(recording), "--html", str(html), "--perfetto", str(tmp_path / "t.gz")]
+        )
+        if isinstance(result.exception, UnreadableRecording):
+            assert not html.exists()
+            continue
+        assert result.exit_code == 0, f"{recording}: {result.exception!r}"
+        page, complaints = browser.new_page(), []
+        page.on("console", lambda said, to=complaints: to.append(said.text))
+        page.on("pageerror", lambda error, to=complaints: to.append(str(error)))
+        page.goto(html.as_uri())
+        page.wait_for_function("globalThis.picture !== undefined")
+        assert complaints == [], recording
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.close()
+        html.unlink()
+        shown += 1
+    assert shown >= 10
