@@ -13,7 +13,7 @@ from .account import Account, account, exposed_inputs
 from .align import align
 from .collectives import Calls
 from .errors import RingscopeError
-from .host import host_while_idle
+from .host import calling_threads, host_while_idle
 from .intervals import Intervals
 from .measures import (
     OWNERS,
@@ -135,6 +135,7 @@ def _gpu_measures(
         if feed_ns is not None and span_ns
         else None,
         host_while_idle=host_while_idle(timelines, shift_ns, gpu, books.ownership),
+        calling_threads=calling_threads(timelines, gpu),
     )
 
 

@@ -45,6 +45,17 @@ def host_while_idle(
     return [{"kind": kind, "name": name, "ns": ns, "share": ns / idle.total} for ns, kind, name in ranked[:TOP] if ns]
 
 
+def calling_threads(timelines: Sequence[Timeline], gpu: Gpu) -> int | None:
+    """Threads of the GPU's processes that made CUDA calls; None where the recordings have no calls."""
+    if not any(len(timelines[index].api) for index, _ in gpu.processes):
+        return None
+    found = 0
+    for index, pid in gpu.processes:
+        api = timelines[index].api
+        found += api["tid"][api["pid"] == pid].nunique()
+    return int(found)
+
+
 def _under_way(timeline: Timeline, pid: int, shift: int, idle: Intervals) -> Iterator[tuple[str, str, Intervals]]:
     for kind, table in (("api", timeline.api), ("range", timeline.marks)):
         rows = np.flatnonzero(table["pid"].to_numpy() == pid)

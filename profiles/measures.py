@@ -140,6 +140,8 @@ class GpuMeasures:
     input_copies: dict[str, int | float | None] | None
     input_stall_share: float | None
     host_while_idle: list[dict[str, Any]] = field(default_factory=list)
+    # threads of its processes that made CUDA calls; None where the recording has no calls
+    calling_threads: int | None = None
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from ..measures import Finding
@@ -69,4 +69,28 @@ def slow_gpu(cases: Sequence[Case]) -> list[Finding]:
     return found
 
 
-RULES = (straggler, slow_gpu)
+def threads_oversubscribed(cases: Sequence[Case]) -> list[Finding]:
+    """More threads launch on a host than it has cores: they wait for each other, and the GPUs for them."""
+    cpu = cases[0].context.machine.get("cpu") if cases else None
+    cores = cpu.get("usable") if isinstance(cpu, Mapping) else None
+    threads = sum(case.gpu.calling_threads or 0 for case in cases)
+    if not cores or threads <= cores:
+        return []
+    worst = max(cases, key=lambda case: case.share("idle_launch"))
+    finding = worst.finding(
+        "threads-oversubscribed",
+        {"idle_launch": worst.ns("idle_launch")},
+        text=f"{threads} threads of {len(cases)} ranks launch work from {cores} cores, and "
+        f"{percent(worst.share('idle_launch'))} of the time a GPU waits for a launch",
+        change="divide the cores by the ranks: ring.init() does, else "
+        "tf.config.threading.set_inter_op_parallelism_threads(cores // local_size)",
+        evidence={"calling_threads": threads, "cores": cores},
+        refuted_by="as much idle_launch with one rank on the host",
+    )
+    if finding is None:
+        return []
+    finding.gpu = None
+    return [finding]
+
+
+RULES = (straggler, slow_gpu, threads_oversubscribed)

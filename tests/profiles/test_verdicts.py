@@ -151,6 +151,15 @@ def test_a_gpu_that_computes_the_same_kernels_more_slowly_is_named() -> None:
     assert _find("slow-gpu", *usual) is None
 
 
+@pytest.mark.parametrize(("cores", "found"), [(8, True), (64, False)])
+def test_more_launching_threads_than_cores_are_oversubscription(cores: int, found: bool) -> None:
+    ranks = [gpu(rank=rank, ledger={"idle_launch": MS}) for rank in (0, 1)]
+    for one in ranks:
+        one.calling_threads = 30
+    finding = _find("threads-oversubscribed", *ranks, machine={"cpu": {"usable": cores}})
+    assert (finding is not None) == found
+
+
 def test_a_fault_of_every_gpu_is_one_finding_with_the_worst_gpus_numbers() -> None:
     found = _find("launch-bound", *(gpu(rank=r, ledger={"idle_launch": (r + 1) * MS}) for r in (0, 1)))
     assert found is not None and found.gpu is None and found.evidence["gpu"] == 1
