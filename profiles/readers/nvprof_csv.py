@@ -81,7 +81,7 @@ def _blocks(data: bytes, path: Path) -> list[Block]:
 def _block(lines: printed.Lines, found: tuple[int, int, int], stop: int, path: Path) -> Block:
     start, end, pid = found
     line = lines.data[start:end].decode("utf-8", errors="replace")
-    if "," not in line:
+    if not _CSV_HEADER.match(lines.data, start, end):
         return Block(tuple(re.split(r" {2,}", line.strip())), None, lines, (end + 1, stop), pid)
     header = tuple(cell.strip().strip('"') for cell in line.split(","))
     units, after = _units(header, lines.data, end + 1, path)
