@@ -14,6 +14,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,8 @@ COLLECTIVE = "ncclKernel_AllReduce_RING_LL_Sum_float"
 MANGLED = [*(f"_Z9kernel_{k:02d}Pfi" for k in range(40)), COLLECTIVE]
 NAMES = [*(f"kernel_{k:02d}(float*, int)" for k in range(40)), COLLECTIVE]
 LAUNCH, COPY, SET = CALLS = ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync"]
+GET_NEXT = "#edge_name=edge_3_IteratorGetNext#"
+DOMAINS = ["ringscope", "TSL"]
 CBIDS = {LAUNCH: 211, COPY: 41, SET: 51}
 H2D_BYTES, D2D_BYTES, P2P_BYTES, MEMSET_BYTES, D2H_BYTES = 32 * 224 * 224 * 3 * 4, 65536, 1 << 20, 4096, 8
 COPIES = [  # kind, bytes, source and destination memory, and beside which kernel of the step (as a share)
@@ -33,6 +36,10 @@ COPIES = [  # kind, bytes, source and destination memory, and beside which kerne
     ("d2h", D2H_BYTES, "device", "pageable", 0.4),
     ("p2p", P2P_BYTES, "device", "device", 0.5),
 ]
+
+HIDDEN_NS = 5_000  # a copy or memset inside a kernel, 2 us after its start
+CALL_NS = 10_000  # the input copy's call begins before it
+AHEAD_NS = 60_000  # the host begins a step before the GPU has ended the one before
 
 Tables = dict[str, pd.DataFrame]
 
@@ -58,6 +65,8 @@ class Shape:
             raise ValueError("as many GPUs in each process: gpus must be a multiple of processes")
         if self.kernels < 8 or self.hidden_ns > min(self.kernels * self.kernel_ns, self.collective_ns):
             raise ValueError("the hidden part of the all-reduce must fit beside the kernels, of which 8 are the fewest")
+        if self.collective_ns - self.hidden_ns < 2 * AHEAD_NS or self.feed_ns < 2 * CALL_NS:
+            raise ValueError("the exposed part of the all-reduce must last 120 us, the feed 20 us")
         if self.skew_ns * (self.gpus - 1) >= self.hidden_ns or self.kernel_ns < 10_000 or self.h2d_ns < 50_000:
             raise ValueError("too short: the skews must fit into hidden_ns, 10 us a kernel, 50 us a copy")
 
@@ -140,9 +149,6 @@ def answers(shape: Shape, gpu: int) -> Answers:
     )
 
 
-HIDDEN_NS = 5_000  # a copy or memset inside a kernel, 2 us after its start
-
-
 def chunks(shape: Shape, gpus: range | None = None, rows: int = 1 << 19) -> Iterator[Tables]:
     """The run as tables in the Timeline's columns, some steps of all `gpus` at a time, about `rows` kernels each."""
     gpus = range(shape.gpus) if gpus is None else gpus
@@ -211,7 +217,7 @@ def _steps_of(shape: Shape, gpu: int, steps: np.ndarray) -> Tables:
     others = [*copies[1:], memsets]
     api = [
         _calls(kernels, LAUNCH, pid, -shape.turnaround_ns - 15_000, 5_000),
-        _calls(copies[0], COPY, pid, -10_000, shape.h2d_ns - 10_000),
+        _calls(copies[0], COPY, pid, -CALL_NS, shape.h2d_ns - CALL_NS),
         _calls(reduces, LAUNCH, pid + 1000, -30_000, 4_000),
         *(_calls(rows, COPY if "kind" in rows else SET, pid + 2000, -9_000, 3_000) for rows in others),
     ]
@@ -257,26 +263,31 @@ def _calls(rows: pd.DataFrame, name: str, tid: int, offset_ns: int, duration_ns:
 
 
 def _marks(shape: Shape, gpu: int, steps: np.ndarray) -> pd.DataFrame:
-    """`step N` by the first GPU of each process, and at its first step `rank k of n` where every rank has one."""
+    """By the first GPU of each process: `rank k of n` first, where every process is a rank, and each step's ranges.
+
+    `step N` begins when all of the step before is launched, and `wait input` within it ends when the copy is called;
+    TensorFlow's range of a host feed lies in that.
+    """
     starts_ns = shape.step_starts_ns()
     per_process = shape.gpus // shape.processes
-    names = [f"step {step}" for step in steps.tolist()]
-    start, end = starts_ns[steps] + 1_000, starts_ns[steps + 1] + 500
-    if gpu % per_process:
-        names, start, end = [], start[:0], end[:0]
-    elif steps[0] == 0:
-        names = [f"rank {gpu // per_process} of {shape.processes}", *names]
-        start, end = np.concatenate(([500], start)), np.concatenate(([500], end))
-    return pd.DataFrame(
-        {
-            "start_ns": start,
-            "end_ns": end,
-            "open": False,
-            "pid": np.int64(shape.pid(gpu)),
-            "tid": np.int64(shape.pid(gpu)),
-            "domain": pd.Categorical(["ringscope"] * len(names), categories=["ringscope"]),
-            "name": pd.Series(names, dtype="str"),
-        }
+    frames: list[tuple[Any, Any, Any]] = []
+    if gpu % per_process == 0:
+        begin, end = starts_ns[steps] - AHEAD_NS, starts_ns[steps + 1] - AHEAD_NS
+        end = np.where(steps == shape.steps - 1, starts_ns[-1], end)
+        wait = starts_ns[steps] + shape.feeds_ns()[steps] - CALL_NS
+        if steps[0] == 0:
+            frames = [(f"rank {gpu // per_process} of {shape.processes}", [-AHEAD_NS], [-AHEAD_NS])]
+        names = [f"step {step}" for step in steps.tolist()]
+        frames += [(names, begin, end), ("wait input", begin + 1_000, wait), (GET_NEXT, begin + 2_000, wait - 1_000)]
+    found = [pd.DataFrame({"name": name, "start_ns": start, "end_ns": end}) for name, start, end in frames]
+    nothing = pd.DataFrame({"name": [], "start_ns": np.empty(0, np.int64), "end_ns": np.empty(0, np.int64)})
+    marks = pd.concat(found, ignore_index=True) if found else nothing
+    return marks.assign(
+        name=marks["name"].astype("str"),
+        open=False,
+        pid=np.int64(shape.pid(gpu)),
+        tid=np.int64(shape.pid(gpu)),
+        domain=pd.Categorical(np.where(marks["name"] == GET_NEXT, "TSL", "ringscope"), categories=DOMAINS),
     )
 
 

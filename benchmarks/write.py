@@ -15,16 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import schemas
-from .generate import CALLS, CBIDS, EPOCH_NS, MANGLED, NAMES, Shape, Tables, chunks, devices
+from .generate import CALLS, CBIDS, DOMAINS, EPOCH_NS, GET_NEXT, MANGLED, NAMES, Shape, Tables, chunks, devices
 
 COPY_KIND = {"h2d": 1, "d2h": 2, "d2d": 8, "p2p": 10}
-DOMAIN_NAME = "ringscope"
 
 
 def write_nsys(shape: Shape, path: Path, gpus: range | None = None) -> None:
     """An export of Nsight Systems, schema 3.20: all processes and GPUs in one file, times from the session's start."""
     gpus = gpus if gpus is not None else range(shape.gpus)
-    steps = [f"step {step}" for step in range(shape.steps)]
+    steps = ["wait input", GET_NEXT, *(f"step {step}" for step in range(shape.steps))]
     ranks = [f"rank {rank} of {shape.processes}" for rank in range(shape.processes)]
     texts = [*NAMES, *MANGLED, *(f"{call}_v{version}" for call, version in zip(CALLS, (7000, 3020, 3020), strict=True))]
     # A plain name is its own mangled one, and stands twice.
@@ -38,8 +37,8 @@ def write_nsys(shape: Shape, path: Path, gpus: range | None = None) -> None:
         listed = devices(gpus)
         gpu_rows = {"vmId": 1 << 48, "id": listed["device"], "name": listed["name"], "busLocation": listed["bus_id"]}
         put("TARGET_INFO_GPU", {**gpu_rows, "uuid": listed["uuid"].str[4:], "cuDevice": listed["device"]})
-        domain = {"start": [0], "end": None, "eventType": 75, "text": DOMAIN_NAME, "textId": None, "domainId": 6}
-        put("NVTX_EVENTS", {**domain, "globalTid": _global(shape.pid(gpus[0]), shape.pid(gpus[0]))})
+        named = {"start": [0, 0], "end": None, "eventType": 75, "text": DOMAINS, "textId": None, "domainId": [1, 2]}
+        put("NVTX_EVENTS", {**named, "globalTid": _global(shape.pid(gpus[0]), shape.pid(gpus[0]))})
         for tables in chunks(shape, gpus):
             kernels, api = tables["kernels"], tables["api"]
             codes = kernels["name"].cat.codes.to_numpy(dtype=np.int64)
@@ -74,7 +73,7 @@ def write_nsys(shape: Shape, path: Path, gpus: range | None = None) -> None:
                 "globalTid": _global(marks["pid"], marks["tid"]),
                 "text": None,
                 "textId": _mapped(marks["name"], string_id),
-                "domainId": 6,
+                "domainId": marks["domain"].cat.codes.to_numpy(dtype=np.int64) + 1,
             }
             put("NVTX_EVENTS", marked)
 
@@ -86,11 +85,9 @@ def write_nvprof(shape: Shape, path: Path, gpus: range | None = None) -> None:
     """
     gpus = gpus if gpus is not None else range(shape.gpus)
     _one_process(shape, gpus)
-    steps = [f"step {step}" for step in range(shape.steps)]
+    steps = ["wait input", GET_NEXT, *(f"step {step}" for step in range(shape.steps))]
     ranks = [f"rank {rank} of {shape.processes}" for rank in range(shape.processes)]
-    string_id = {
-        text: number for number, text in enumerate([*MANGLED, "NVIDIA Generated", DOMAIN_NAME, *steps, *ranks])
-    }
+    string_id = {text: number for number, text in enumerate([*MANGLED, "NVIDIA Generated", *DOMAINS, *steps, *ranks])}
     string_id = {text: number + 1 for text, number in string_id.items()}
     memory = {"pageable": 1, "pinned": 2, "device": 3}
     rows: dict[str, int] = {}
@@ -137,7 +134,7 @@ def write_nvprof(shape: Shape, path: Path, gpus: range | None = None) -> None:
 
 def _nvprof_marks(marks: pd.DataFrame, string_id: Mapping[str, int], before: int) -> dict[str, Any]:
     """Two rows a range (flags 2 with the name, 4 without), one an instant (flags 1)."""
-    names = np.array(_mapped(marks["name"], string_id))
+    names, domains = (_mapped(marks[column], string_id) for column in ("name", "domain"))
     start, end = marks["start_ns"].to_numpy(), marks["end_ns"].to_numpy()
     ids = before + np.arange(len(marks)) + 1
     owner = np.array([pid.to_bytes(4, "little") + tid.to_bytes(8, "little") for pid, tid in
@@ -150,7 +147,7 @@ def _nvprof_marks(marks: pd.DataFrame, string_id: Mapping[str, int], before: int
         "objectKind": 2,
         "objectId": [*owner.tolist(), *owner[ranges].tolist()],
         "name": np.concatenate((names, np.zeros(ranges.sum(), dtype=np.int64))),
-        "domain": string_id[DOMAIN_NAME],
+        "domain": np.concatenate((domains, domains[ranges])),
     }
 
 
