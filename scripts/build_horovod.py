@@ -70,6 +70,11 @@ def main() -> None:
     parser.add_argument("--rebuild", action="store_true", help="build even if a wheel is kept")
     options = parser.parse_args()
     nccl = options.nccl == "yes" or (options.nccl == "auto" and has_gpu() and cuda_home() is not None)
+    if has_gpu() and not nccl:
+        print(
+            "  no NCCL: gradients will travel by way of the CPU, slowly. Put a CUDA toolkit's nvcc on the PATH (or name"
+            " the toolkit by CUDA_HOME) and run `make setup` again"
+        )
     key = wheel_key(nccl)
     folder = cache() / f"horovod-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]}"
     kept = sorted(folder.glob("horovod-*.whl"))

@@ -59,7 +59,7 @@ def main():
 
 def fingerprint(gpu):
     """What the environment is made from; when it changes, the steps run again."""
-    digest = hashlib.sha256(b"gpu" if gpu else b"cpu")
+    digest = hashlib.sha256(f"gpu {shutil.which('nvcc')}".encode() if gpu else b"cpu")
     for name in MADE_FROM:
         digest.update((ROOT / name).read_bytes())
     return digest.hexdigest()
