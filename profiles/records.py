@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import RingscopeError
 
 RUN_SCHEMA = "ringscope.run/1"
 RANK_SCHEMA = "ringscope.rank/1"
 SWEEP_SCHEMA = "ringscope.sweep/1"
+T = TypeVar("T")
 STATUSES = (
     "ok",
     "failed",
@@ -70,7 +72,7 @@ class Cell:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Cell:
-        return cls(**(data | {"options": tuple((k, v) for k, v in data.get("options", ()))}))
+        return cls(**(_known(cls, data) | {"options": tuple((k, v) for k, v in data.get("options", ()))}))
 
 
 @dataclass(slots=True)
@@ -116,7 +118,7 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RunRecord:
-        return cls(**(data | {"cell": Cell.from_json(data["cell"])}))
+        return cls(**(_known(cls, data) | {"cell": Cell.from_json(data["cell"])}))
 
 
 @dataclass(slots=True)
@@ -136,7 +138,7 @@ class SweepRecord:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SweepRecord:
-        return cls(**(data | {"cells": [Cell.from_json(cell) for cell in data["cells"]]}))
+        return cls(**(_known(cls, data) | {"cells": [Cell.from_json(cell) for cell in data["cells"]]}))
 
 
 @dataclass(slots=True)
@@ -150,9 +152,8 @@ class Run:
 
 def read_sweep(directory: Path) -> SweepRecord:
     """The sweep a run directory holds. Raises RingscopeError where there is none."""
-    return SweepRecord.from_json(
-        _read_json(directory / "sweep.json", SWEEP_SCHEMA, "name a directory that bench wrote")
-    )
+    remedy = "name a directory that bench wrote"
+    return _read_json(directory / "sweep.json", SWEEP_SCHEMA, remedy, SweepRecord.from_json)
 
 
 def read_runs(directory: Path) -> list[Run]:
@@ -164,21 +165,27 @@ def read_runs(directory: Path) -> list[Run]:
 
 def read_run(directory: Path) -> Run:
     """One launch of one cell, of its directory. Raises RingscopeError."""
-    record = RunRecord.from_json(_read_json(directory / "record.json", RUN_SCHEMA, "run that cell again"))
+    record = _read_json(directory / "record.json", RUN_SCHEMA, "run that cell again", RunRecord.from_json)
     found = sorted(directory.glob("rank*.jsonl"), key=lambda path: int(path.stem[4:]))
     return Run(record, [read_rank(path) for path in found] if record.status == "ok" else [], directory)
 
 
-def _read_json(path: Path, schema: str, remedy: str) -> dict[str, Any]:
+def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, Any]], T]) -> T:
     try:
         data: dict[str, Any] = json.loads(path.read_text())
         if data.get("schema") != schema:
             raise RingscopeError(f"{path}: schema {data.get('schema')!r}, this version reads {schema!r}; {remedy}")
-        return data
+        return make(data)
     except OSError as error:
         raise RingscopeError(f"{path}: {error.strerror}; {remedy}") from error
-    except (ValueError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RingscopeError(f"{path}: not JSON of ringscope's ({error}); {remedy}") from error
+
+
+def _known(kind: type, data: dict[str, Any]) -> dict[str, Any]:
+    """The entries that this version knows: a file of another version may have more."""
+    names = {one.name for one in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -211,7 +218,7 @@ def read_rank(path: Path) -> RankRecord:
         if end != {"end": True, "steps": len(steps)}:
             raise ValueError("its closing line is missing")
         return RankRecord(
-            **header,
+            **_known(RankRecord, header),
             step_ns=[line["step_ns"] for line in steps],
             input_wait_ns=[line["input_wait_ns"] for line in steps],
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from profiles.errors import RingscopeError
-from profiles.records import RankRecord, read_rank, write_rank
+from profiles.records import Cell, RankRecord, SweepRecord, read_rank, read_sweep, write_rank
 
 
 def record() -> RankRecord:
@@ -48,3 +49,15 @@ def test_a_rank_record_of_another_schema_says_so(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("ringscope.rank/1", "ringscope.rank/9"))
     with pytest.raises(RingscopeError, match="ringscope.rank/9"):
         read_rank(path)
+
+
+def test_records_of_a_version_with_more_entries_are_read_and_damaged_ones_are_refused(tmp_path: Path) -> None:
+    sweep = SweepRecord([Cell(model="mlp", ranks=1, per_rank_batch=8)], 1, "horovodrun")
+    data = sweep.to_json() | {"of_tomorrow": 1}
+    data["cells"][0]["of_tomorrow"] = 2
+    (tmp_path / "sweep.json").write_text(json.dumps(data))
+    assert read_sweep(tmp_path) == sweep
+    del data["cells"][0]["model"]
+    (tmp_path / "sweep.json").write_text(json.dumps(data))
+    with pytest.raises(RingscopeError, match="name a directory that bench wrote"):
+        read_sweep(tmp_path)
