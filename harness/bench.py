@@ -68,6 +68,9 @@ def main(options: dict[str, Any], given: set[str]) -> int:
     if tasks:
         with console.status("looking at this machine"):
             found = machine.describe()
+        if not directory.sweep.machine:
+            directory.sweep.machine = found
+            directory.write_sweep()
         count = len(directory.sweep.cells)
         console.print(f"{count} cells, {len(tasks)} launches to do, into {directory.path}", highlight=False)
         stopped = _run(directory, tasks, how, found, console)
@@ -140,6 +143,7 @@ def how_to_launch(options: dict[str, Any]) -> sweep.How:
         hosts=hosts,
         limits=Limits(time_s=options["time_limit"], stall_s=options["stall_limit"]),
         launcher_args=tuple(shlex.split(options["launcher_args"])),
+        gpus=len(visible_gpus()),
     )
 
 

@@ -60,8 +60,11 @@ class RunDirectory:
         if new or (launches and launches > sweep.launches):
             sweep.cells += new
             sweep.launches = max(sweep.launches, launches or 0)
-            write_whole(path / "sweep.json", json.dumps(sweep.to_json(), indent=1))
+            directory.write_sweep()
         return directory
+
+    def write_sweep(self) -> None:
+        write_whole(self.path / "sweep.json", json.dumps(self.sweep.to_json(), indent=1))
 
     def launch_dir(self, cell: Cell, launch: int) -> Path:
         return self.path / cell.id / str(launch)

@@ -43,6 +43,7 @@ class How:
     hosts: tuple[Host, ...] = ()
     limits: Limits = field(default_factory=Limits)
     launcher_args: tuple[str, ...] = ()
+    gpus: int = 0  # of this host that its ranks may use; 0: they train on the CPU
 
 
 def order(cells: Sequence[Cell], launches: int) -> list[Task]:
@@ -148,9 +149,8 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
         take(how.hosts, processes(cell))
     except RingscopeError as error:
         return Outcome("unsupported", str(error))
-    gpus = len(machine.get("gpus") or ())
-    if gpus and not how.hosts and cell.ranks > gpus:
-        return Outcome("unsupported", f"{cell.ranks} ranks want a GPU each, here are {gpus}")
+    if how.gpus and not how.hosts and cell.ranks > how.gpus:
+        return Outcome("unsupported", f"{cell.ranks} ranks want a GPU each, here are {how.gpus}")
     libraries = machine.get("libraries") or {}
     horovod = libraries.get("horovod")
     if libraries and not horovod and cell.strategy != "mirrored":

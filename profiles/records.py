@@ -130,6 +130,7 @@ class SweepRecord:
     launcher: str
     hosts: list[str] = field(default_factory=list)  # name:slots; empty: this machine alone
     created_utc_ns: int = 0
+    machine: dict[str, Any] = field(default_factory=dict)  # that the first launches ran on; empty before them
     options: dict[str, Any] = field(default_factory=dict)  # limits and the launcher's own arguments
     schema: str = SWEEP_SCHEMA
 

@@ -23,6 +23,8 @@ NAMES = frozenset(_NAMES.split())
 FAMILIES = tuple(_FAMILIES.split())
 # Names that a family lets in but that hold a secret all the same.
 SECRET = re.compile(r"(SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE)", re.IGNORECASE)
+# Terraform's, which share TensorFlow's first letters.
+STRANGER = re.compile(r"TF_(VAR|CLI|WORKSPACE|DATA_DIR|TOKEN)")
 # Of a launcher that this process itself runs under: a nested launch must not take itself for part of it.
 INHERITED = re.compile(
     r"(OMPI_COMM_WORLD_|OMPI_UNIVERSE|PMIX_(RANK|NAMESPACE|SERVER)|HOROVOD_(RANK|SIZE|LOCAL_|CROSS_|GLOO_))"
@@ -44,6 +46,6 @@ def allowed(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _passes(name: str) -> bool:
-    if SECRET.search(name) or INHERITED.match(name):
+    if SECRET.search(name) or STRANGER.match(name) or INHERITED.match(name):
         return False
     return name in NAMES or name.startswith(FAMILIES)

@@ -75,6 +75,7 @@ def test_no_secret_and_no_stranger_reaches_a_rank() -> None:
         "AWS_SECRET_ACCESS_KEY": "x",
         "GITHUB_TOKEN": "x",
         "TF_API_KEY": "x",
+        "TF_VAR_database": "x",
         "SOMETHING_ELSE": "x",
     }
     env = allowed(environ)
