@@ -70,7 +70,8 @@ def read(path: Path) -> Timeline:
     origin = _origin(found)
     for columns in found.values():
         for time in {"start_ns", "end_ns"} & set(columns):
-            sane = np.abs(columns[time]) < 1 << 62
+            # 0 is CUPTI's word for a time that could not be taken.
+            sane = (columns[time] > 0) & (columns[time] < 1 << 62)
             columns[time] = np.where(sane, columns[time] - np.where(sane, origin, 0), NO_TIME)
     pid = _process(found)
     _add_operations(gathered, found, strings, pid)
@@ -203,7 +204,6 @@ def _origin(found: Mapping[str, Columns]) -> int:
     for table in (*KERNELS, *_COPIES, MEMSET):
         if columns := found.get(table):
             start, end = columns["start_ns"], columns["end_ns"]
-            # A start of 0 is CUPTI's word for an operation whose time it does not know.
             good = (start > 0) & (end < 1 << 62) & (start <= end)
             first += [int(start[good].min())] if good.any() else []
     return min(first, default=0)
