@@ -49,9 +49,10 @@ def input_copies(operations: Operations, steps: FoundSteps, *, iterator_ranges: 
     is_input = np.zeros(len(operations), bool)
     this_step = np.zeros(len(operations), bool)
     certain = True
-    candidates = (operations.kind == H2D) & (operations.bytes >= SCALAR_BYTES)
-    for size in np.unique(operations.bytes[candidates]).tolist():
-        rows = np.flatnonzero(candidates & (operations.bytes == size))
+    candidates = np.flatnonzero(operations.kind == H2D)
+    moved = operations.bytes[candidates]
+    for size in np.unique(moved[moved >= SCALAR_BYTES]).tolist():
+        rows = candidates[moved == size]
         if not _once_a_step(operations.start_ns[rows], steps.all_start_ns):
             continue
         is_input[rows] = True

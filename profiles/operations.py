@@ -25,6 +25,16 @@ TABLES = ("kernels", "graphs", "copies", "memsets")
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """The columns of one recording that operations look things up in, instead of holding a copy of each."""
+
+    call_start_ns: NDArray[np.int64]
+    call_end_ns: NDArray[np.int64]
+    shift_ns: int  # brings them on the GPU's clock
+    bytes_of: tuple[NDArray[np.int64] | None, ...]  # per table
+
+
+@dataclass(frozen=True, slots=True)
 class Operations:
     """Operations of one GPU, int64[n] ns, sorted by start, then by class, then by place in their table.
 
@@ -39,16 +49,13 @@ class Operations:
     stream: NDArray[np.int32]
     process: NDArray[np.int32]
     call_row: NDArray[np.int32]
-    call_start_ns: NDArray[np.int64]
-    call_end_ns: NDArray[np.int64]
-    is_kernel: NDArray[np.bool_]  # a kernel or a CUDA graph launch: what makes steps and batch gaps
-    bytes: NDArray[np.int64]  # of copies and memsets, else 0
     # of a kernel the place of its name in Gpu.names; of a graph launch negative, by graph; of others 0
     name: NDArray[np.int32]
     # where its row lies: index into Gpu.places, index into TABLES, row of that table
     place: NDArray[np.int8]
     table: NDArray[np.int8]
     row: NDArray[np.int32]
+    sources: tuple[Source, ...]  # by place
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -58,6 +65,41 @@ class Operations:
         """Which operations' launch calls are known."""
         return self.call_row >= 0
 
+    @property
+    def call_start_ns(self) -> NDArray[np.int64]:
+        """When each operation's launch call began."""
+        return self._called("call_start_ns")
+
+    @property
+    def call_end_ns(self) -> NDArray[np.int64]:
+        """When each operation's launch call returned."""
+        return self._called("call_end_ns")
+
+    def _called(self, column: str) -> NDArray[np.int64]:
+        found = np.zeros(len(self), np.int64)
+        for place, source in enumerate(self.sources):
+            if len(source.call_start_ns):
+                mine = slice(None) if len(self.sources) == 1 else self.place == place
+                found[mine] = getattr(source, column)[self.call_row[mine]]
+                found[mine] += source.shift_ns
+        return found
+
+    @property
+    def is_kernel(self) -> NDArray[np.bool_]:
+        """Kernels and CUDA graph launches: what makes steps and batch gaps."""
+        return self.table <= TABLES.index("graphs")
+
+    @property
+    def bytes(self) -> NDArray[np.int64]:
+        """Of copies and memsets; else 0."""
+        found = np.zeros(len(self), np.int64)
+        for place, source in enumerate(self.sources):
+            for table, sizes in enumerate(source.bytes_of):
+                if sizes is not None:
+                    mine = (self.place == place) & (self.table == table)
+                    found[mine] = sizes[self.row[mine]]
+        return found
+
     def starting_in(self, window: tuple[int, int]) -> NDArray[np.bool_]:
         """Which operations start in [window[0], window[1]): those that are counted there."""
         return (self.start_ns >= window[0]) & (self.start_ns < window[1])
@@ -66,7 +108,8 @@ class Operations:
         """Those where `which` holds, in the same order."""
         if which.all():
             return self
-        return Operations(*(getattr(self, one.name)[which] for one in fields(self)))
+        arrays = [one.name for one in fields(self) if one.name != "sources"]
+        return Operations(**{name: getattr(self, name)[which] for name in arrays}, sources=self.sources)
 
     def lasting(self) -> Operations:
         """Those with a length: an operation of none owns nothing and ends no gap."""
@@ -244,19 +287,31 @@ def _operations(
             part["place"] = np.full(len(rows), place, np.int8)
             part["table"] = np.full(len(rows), number, np.int8)
             part["process"] = _processes(frame["pid"].to_numpy()[rows], index, processes)
-            part |= _calls(part["process"], frame["correlation"].to_numpy()[rows], processes, launches[index])
+            correlation = frame["correlation"].to_numpy()[rows]
+            part["call_row"] = _calls(part["process"], correlation, processes, launches[index])
             shift = shifts[index] - origin
             if shift:
-                for column in ("start_ns", "end_ns", "call_start_ns", "call_end_ns"):
+                for column in ("start_ns", "end_ns"):
                     part[column] = part[column] + shift
             parts.append(part)
-    return _sorted(parts), tuple(processes)
+    sources = tuple(_source(timelines[index], shifts[index] - origin) for index, _ in places)
+    return Operations(**_sorted(parts), sources=sources), tuple(processes)
+
+
+def _source(timeline: Timeline, shift: int) -> Source:
+    api = timeline.api
+    sizes = (getattr(timeline, table) for table in TABLES)
+    return Source(
+        call_start_ns=api["start_ns"].to_numpy(),
+        call_end_ns=api["end_ns"].to_numpy(),
+        shift_ns=shift,
+        bytes_of=tuple(frame["bytes"].to_numpy() if "bytes" in frame else None for frame in sizes),
+    )
 
 
 def _columns(table: str, frame: pd.DataFrame, rows: NDArray[np.int64], names: pd.Index) -> Columns:
     kind: NDArray[np.int8]
-    nothing = np.zeros(len(rows), np.int64)
-    name = nothing.astype(np.int32)
+    name = np.zeros(len(rows), np.int32)
     if table == "kernels":
         column = frame["name"].cat
         code = column.codes.to_numpy()[rows]
@@ -273,9 +328,7 @@ def _columns(table: str, frame: pd.DataFrame, rows: NDArray[np.int64], names: pd
     return {
         **{column: frame[column].to_numpy()[rows] for column in ("start_ns", "end_ns", "context", "stream")},
         "kind": kind,
-        "bytes": frame["bytes"].to_numpy()[rows] if "bytes" in frame else nothing,
         "name": name,
-        "is_kernel": np.full(len(rows), table in ("kernels", "graphs")),
     }
 
 
@@ -304,7 +357,8 @@ def _calls(
     correlation: NDArray[np.int64],
     processes: Sequence[tuple[int, int]],
     launches: LaunchCalls,
-) -> Columns:
+) -> NDArray[np.int32]:
+    """Row of `api` of each operation's launch call; -1: none."""
     numbers = np.flatnonzero(np.bincount(process)).tolist()
     if len(numbers) == 1:
         row = launches.rows(processes[numbers[0]][1], correlation)
@@ -313,15 +367,10 @@ def _calls(
         for number in numbers:
             mine = process == number
             row[mine] = launches.rows(processes[number][1], correlation[mine])
-    known = (row >= 0).any()
-    return {
-        "call_row": row.astype(np.int32),
-        "call_start_ns": launches.start_ns[row] if known else np.zeros(len(row), np.int64),
-        "call_end_ns": launches.end_ns[row] if known else np.zeros(len(row), np.int64),
-    }
+    return row.astype(np.int32)
 
 
-def _sorted(parts: list[Columns]) -> Operations:
+def _sorted(parts: list[Columns]) -> Columns:
     """Column after column, so that no more than one is held twice."""
 
     def whole(name: str) -> NDArray[Any]:
@@ -332,7 +381,7 @@ def _sorted(parts: list[Columns]) -> Operations:
     order = _order(columns["start_ns"], columns["kind"])
     for name in (*columns, *parts[0]):
         columns[name] = (columns[name] if name in columns else whole(name))[order]
-    return Operations(**columns)
+    return columns
 
 
 def _order(start: NDArray[np.int64], kind: NDArray[np.int8]) -> NDArray[np.int64]:
