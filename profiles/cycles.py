@@ -18,6 +18,7 @@ _REDUCTION = r"AllReduce|ReduceScatter|Generic"
 AGREE = 0.98
 # Up to here a pause is the GPU's own hand-over between two kernels (docs/measures.md, `turnaround`), not a quiet span.
 QUIET_NS = 20_000
+_TRAINS = 0.7
 # A pause is a batch gap above this share of the usual one.
 _PAUSE_SHARE = 0.1
 _MUCH_LARGER = 1.5
@@ -101,6 +102,22 @@ def _alike(dense: NDArray[np.int32], edges: Int64s, usual: Int64s) -> Flags:
     larger = np.maximum(size, usual.sum())
     agrees: Flags = shared >= AGREE * larger
     return agrees
+
+
+def trains(name: NDArray[np.int32], edges: Int64s) -> Flags:
+    """Which cycles hold at least 70 % of the kernel names of a full one: an evaluation has no backward pass.
+
+    Full ones are those with almost as many distinct names as the richest, one in ten aside.
+    """
+    size = np.diff(edges)
+    lowest = int(name.min())
+    holds = np.zeros((len(size), int(name.max()) - lowest + 1), np.bool_)
+    holds[np.repeat(np.arange(len(size)), size), name[edges[0] : edges[-1]] - lowest] = True
+    distinct = holds.sum(axis=1)
+    full = distinct >= 0.9 * np.sort(distinct)[int(0.9 * (len(distinct) - 1))]
+    usual = holds[full].mean(axis=0) >= 0.5
+    enough: Flags = holds[:, usual].sum(axis=1) >= _TRAINS * usual.sum()
+    return enough
 
 
 @dataclass(frozen=True, slots=True)

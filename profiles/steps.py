@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from . import marks as mark
 from . import period
-from .cycles import KernelSequence, agreement, boundaries, kernel_sequence
+from .cycles import KernelSequence, agreement, boundaries, kernel_sequence, trains
 from .layers import repeat_layers
 from .operations import Gpu
 from .timeline import Timeline
@@ -20,6 +20,9 @@ _WARM_UP_MADS = 5 * 1.4826
 _WARM_UP_SHARE = 0.10
 # A later step is a break (an evaluation, a checkpoint) above so many medians.
 _BREAK_MEDIANS = 3
+
+
+_NEVER = np.iinfo(np.int64).min
 
 
 def _no_times() -> NDArray[np.int64]:
@@ -100,7 +103,7 @@ def _sources(
     for pattern in (mark.OPTIONAL_HAS_VALUE, mark.ITERATOR_GET_NEXT):
         ranges = mark.find(gpu, timelines, shifts, pattern)
         if ranges:
-            yield "tensorflow", mark.places(sequence, ranges)
+            yield "tensorflow", _once_a_step(sequence, mark.places(sequence, ranges))
     reduced = mark.find(gpu, timelines, shifts, mark.HOROVOD)
     anchors = (
         ("horovod", mark.places(sequence, reduced) if reduced else _no_times()),
@@ -119,6 +122,21 @@ def _sources(
             yield source, found.edges
 
 
+def _once_a_step(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of the places of TensorFlow's ranges those of training steps.
+
+    Where one process feeds several GPUs each step may have several, as the period tells; else each has one, but for
+    the batches of an evaluation, that lack the kernels of backward pass and update.
+    """
+    found = period.by_places(sequence.name, places)
+    if (
+        not isinstance(found, str)
+        and np.searchsorted(places, found.edges[1]) - np.searchsorted(places, found.edges[0]) > 1
+    ):
+        return found.edges
+    return places[np.append(trains(sequence.name, places), True)] if len(places) > 1 else places
+
+
 def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
     """Steps by `step N` marks: a step is what was launched under its mark.
 
@@ -128,21 +146,25 @@ def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
     owner = mark.owners(sequence, marks)
     if owner is None:
         return _between(sequence, mark.places(sequence, marks), "marks")
-    last = len(marks) - 1
     first = mark.first_of(owner, len(marks), len(sequence))
     owned = owner >= 0
-    last_end = np.full(len(marks), np.iinfo(np.int64).min)
+    last_end = np.full(len(marks), _NEVER)
     np.maximum.at(last_end, owner[owned], sequence.end_ns[owned])
-    held = np.flatnonzero(first < len(sequence))
-    if not len(held):
+    held = first < len(sequence)
+    if not held.any():
         return FoundSteps()
-    start, last_end = sequence.start_ns[first[held]], last_end[held]
-    last_mark_end = -1 if marks.last_end_ns is None else marks.last_end_ns
-    ends_itself = held[-1] == last and last_mark_end >= last_end[-1]
+    seen = slice(int(held.argmax()), len(marks) - int(held[::-1].argmax()))
+    last_end = np.maximum.accumulate(last_end[seen])
+    # A step without any kernel begins with its mark, or when the GPU is done with the step before.
+    dry = np.maximum(marks.start_ns[seen], np.append(_NEVER, last_end[:-1]))
+    start = np.where(held[seen], sequence.start_ns[np.minimum(first[seen], len(sequence) - 1)], dry)
+    start = np.minimum.accumulate(start[::-1])[::-1]
+    last_mark_end = _NEVER if marks.last_end_ns is None else marks.last_end_ns
+    ends_itself = seen.stop == len(marks) and last_mark_end >= last_end[-1]
     end = np.append(start[1:], last_mark_end if ends_itself else last_end[-1])
-    whole = np.append(np.ones(len(held) - 1, np.bool_), ends_itself)
+    whole = np.append(np.ones(len(start) - 1, np.bool_), ends_itself)
     before = np.concatenate(([-1], last_end[:-1]))
-    return _measured("marks", _Steps(start, end, last_end, before, marks.number[held], whole, True))
+    return _measured("marks", _Steps(start, end, last_end, before, marks.number[seen], whole, True))
 
 
 def _between(sequence: KernelSequence, edges: NDArray[np.int64], source: str) -> FoundSteps:
@@ -157,7 +179,7 @@ def _between(sequence: KernelSequence, edges: NDArray[np.int64], source: str) ->
     head_whole = False
     if begins.quiet:
         # A first mark that came late in its step leaves a boundary inside it: the head up to the second is the step.
-        for first in (1, 0):
+        for first in (1, 0) if len(place) > 1 else (0,):
             head_whole = edges[0] < place[first] and agreement(sequence.name, np.append(0, place[first:]))[0]
             if head_whole:
                 place = place[first:]

@@ -7,16 +7,19 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from profiles import operations, steps
 from profiles.steps import FoundSteps
 from tests.profiles.build import Build
+from tests.profiles.random_timelines import builds
 
 FORWARD = [f"forward{i}" for i in range(20)]
 BACKWARD = [f"backward{i % 15}" for i in range(30)]  # every name twice
 UPDATE = [f"update{i}" for i in range(10)]
 STEP = FORWARD + BACKWARD + ["ncclDevKernel_AllReduce_Sum_f32_RING_LL"] + UPDATE
 BATCH_GAP = 3_000_000
+ARRAYS = ("start_ns", "end_ns", "step_number", "last_kernel_end_ns", "prev_last_kernel_end_ns")
 
 
 class Training:
@@ -310,6 +313,83 @@ def test_tensorflows_ranges_mark_a_time_and_the_batch_gap_the_boundary(name):
     found = training.found()
     assert found.source == "tensorflow"
     assert agrees(found, training, 1, 7) or agrees(found, training, 0, 7)
+
+
+def fed(training: Training, names: list[str], *, marks: int = 1, is_step: bool = True) -> None:
+    """A batch by TensorFlow: its range `marks` times, then its kernels."""
+    for place in range(marks):
+        at = training.now + 1_000 + place
+        training.made.mark("#edge_name=edge_3_OptionalHasValue#", at, at + 10, domain="TSL")
+    call = training.now + 2_000
+    training.now += BATCH_GAP
+    if is_step:
+        training.start.append(training.now)
+    for kernel in names:
+        training.made.kernel(training.now, training.now + 10_000, kernel, call=(call, call + 10))
+        training.now += 10_000
+        call += 5_000
+    if is_step:
+        training.last_end.append(training.now)
+
+
+def test_batches_of_an_evaluation_are_no_steps():
+    training = Training()
+    for _ in range(8):
+        fed(training, plain())
+    for _ in range(20):
+        fed(training, FORWARD, is_step=False)
+    for _ in range(8):
+        fed(training, plain())
+    found = training.found()
+    assert found.source == "tensorflow"
+    assert set(found.start_ns.tolist()) <= set(training.start)
+    assert (found.count, found.breaks) == (14, 1) or (found.count, found.breaks) == (13, 1)
+    assert training.start[7] not in found.start_ns  # the evaluation runs before the next step begins
+
+
+def test_ranges_that_come_several_times_a_step_are_counted_by_the_kernels_between_them():
+    training = Training()
+    for _ in range(10):
+        half = len(plain()) // 2
+        fed(training, plain()[:half])
+        training.now -= BATCH_GAP
+        fed(training, plain()[half:], is_step=False)
+    found = training.found()
+    assert found.source == "tensorflow"
+    assert found.count >= 7
+    assert set(found.start_ns.tolist()) <= set(training.start)
+    assert set(found.end_ns.tolist()) <= set(training.start)
+
+
+def test_a_marked_step_without_kernels_is_a_step_all_the_same():
+    training = Training()
+    marked(training, 3)
+    for number in (3, 4):
+        training.made.mark(f"step {number}", training.now + 1_000_000, training.now + 1_500_000, domain="any")
+        training.start.append(training.now + 1_000_000)
+        training.now += 2_000_000
+    begin = training.now
+    training.made.mark("step 5", begin, begin + 90_000, domain="any")
+    training.made.kernel(begin + 10, begin + 20, call=(begin + 1, begin + 2))
+    training.start.append(begin + 10)
+    found = training.found()
+    assert found.step_number.tolist() == [0, 1, 2, 3, 4, 5]
+    assert found.start_ns.tolist() == training.start
+
+
+@settings(deadline=None, max_examples=30)
+@given(builds(), builds())
+def test_whatever_a_recording_holds_measured_steps_are_in_order_and_do_not_overlap(one, other):
+    timelines = [one.timeline(), other.timeline()]
+    for gpu in operations.gather(timelines):
+        found = steps.find(gpu, timelines)
+        lengths = {len(getattr(found, name)) for name in ARRAYS}
+        assert lengths == {found.count}
+        assert (found.source is None) == (found.refused is not None)
+        assert (found.end_ns >= found.start_ns).all()
+        assert (found.start_ns[1:] >= found.end_ns[:-1]).all()
+        assert set(found.start_ns.tolist()) <= set(found.all_start_ns.tolist())
+        assert len(found.all_last_kernel_end_ns) in (0, len(found.all_start_ns))
 
 
 def test_warm_up_is_the_longest_of_the_runs_gpus_on_all_of_them():
