@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Two hosts on one machine, `a` and `b`, to try several hosts with: network, process and UTS namespaces of their own,
-# joined by a veth pair that is called eth0 on both ends, with an sshd in each.
+# joined by a veth pair that is called eth0 on both ends, with an sshd in each. Each has a /tmp and a /dev/shm of its own
+# (Open MPI's files there bear process ids, which are alike on both); all else is shared, as on a cluster.
 #
 # usage, as root: scripts/two_hosts.sh COMMAND...     runs COMMAND on host a, here, with this environment
 #   scripts/two_hosts.sh ssh b hostname
 #   scripts/two_hosts.sh ringscope bench --hosts a:1,b:1 --ranks 1,2
+# TWO_HOSTS_SHARE=DIR: a directory below /tmp to be shared all the same; the working directory is in any case.
 #
 # Exit code: the command's; 77 where the machine does not allow it, with the reason. Both hosts and all that runs there
 # end with the script, however it ends, and it leaves no file: what it writes lies in a tmpfs of its own.
@@ -13,7 +15,7 @@ set -euo pipefail
 refuse() { echo "two_hosts: $1" >&2; exit 77; }
 
 if [ -z "${TWO_HOSTS_INSIDE:-}" ]; then
-    [ $# -gt 0 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2; }
+    [ $# -gt 0 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2; }
     [ "$(id -u)" = 0 ] || refuse "needs root, for namespaces"
     for tool in unshare nsenter ip ssh-keygen; do
         command -v $tool >/dev/null || refuse "needs $tool (apt install util-linux iproute2 openssh-client)"
@@ -54,16 +56,35 @@ END
 printf '%s\n' '127.0.0.1 localhost' '10.77.0.1 a' '10.77.0.2 b' >hosts
 mount --bind hosts /etc/hosts
 mount --bind ssh_config /etc/ssh/ssh_config
-sshd=$(PATH=$PATH:/usr/sbin command -v sshd)
 cd - >/dev/null
+sshd=$(PATH=$PATH:/usr/sbin command -v sshd)
+shared=()
+for directory in "$PWD" "${TWO_HOSTS_SHARE:-}"; do
+    case $directory in /tmp/?*) shared+=("$directory") ;; esac
+done
+
+# What a host does first, with its name, its sshd and the shared directories as arguments.
+cat >/run/two-hosts/start <<'END'
+set -e
+hostname "$1"
+sshd=$2
+shift 2
+mkdir -p /run/two-hosts/tmp
+mount --rbind /tmp /run/two-hosts/tmp
+mount -t tmpfs -o mode=1777 tmpfs /tmp
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+for directory; do
+    mkdir -p "$directory"
+    mount --bind "/run/two-hosts${directory}" "$directory"
+done
+exec "$sshd" -D -e -f /run/two-hosts/sshd_config
+END
 
 # A host is an sshd, the first process of its namespaces: end it and the host is gone.
 declare -A pid
 for host in a b; do
-    # shellcheck disable=SC2016
     unshare --mount --net --uts --pid --fork --kill-child --mount-proc \
-        sh -c 'hostname "$1"; exec "$2" -D -e -f /run/two-hosts/sshd_config' - $host "$sshd" \
-        </dev/null 2>/run/two-hosts/sshd_$host.log &
+        sh /run/two-hosts/start $host "$sshd" "${shared[@]}" </dev/null 2>/run/two-hosts/sshd_$host.log &
     parent=$!
     for _ in $(seq 500); do
         pid[$host]=$(tr -d ' ' <"/proc/$parent/task/$parent/children")
