@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from .hosts import Host
 
 SSH_ARGS = "-o BatchMode=yes -o ConnectTimeout=15 -o StrictHostKeyChecking=accept-new"
+# A daemon notices within 35 s that mpirun's host is cut off, as keepers do; by itself it takes 300 s and more.
+_PROBES = {"time": "15", "intvl": "5", "probes": "4"}
+KEEP_ALIVE = [word for name, value in _PROBES.items() for word in ("--prtemca", f"oob_tcp_keepalive_{name}", value)]
 
 
 def argv(
@@ -28,6 +31,7 @@ def argv(
         "--prtemca",
         "plm_ssh_args",
         SSH_ARGS,
+        *KEEP_ALIVE,
         *passed,
         *launcher_args,
         *rank_argv,
