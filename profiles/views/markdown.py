@@ -38,7 +38,7 @@ def of_sweep(
 
 def table(of: Table) -> str:
     """A table alone. Numbers stand to the right."""
-    right = [bool(of.rows) and isinstance(of.rows[0][place].value, (int, float)) for place in range(len(of.columns))]
+    right = [of.numeric(place) for place in range(len(of.columns))]
     lines = [
         "| " + " | ".join(_plain(column) for column in of.columns) + " |",
         "|" + "|".join("---:" if one else "---" for one in right) + "|",

@@ -58,7 +58,6 @@ function sort(table, column, heading) {
 }
 for (const table of all('table')) {
   all('th', table.tHead).forEach((heading, column) => {
-    if (table.tBodies[0].rows[0]?.cells[column]?.classList.contains('n')) heading.classList.add('n');
     one('button', heading).addEventListener('click', () => sort(table, column, heading));
   });
 }
@@ -119,6 +118,7 @@ class Picture {
     this.lay();
     this.listen();
     this.buttons();
+    this.measure();
     new ResizeObserver(() => this.paint()).observe(canvas);
     document.addEventListener('repaint', () => this.paint());
     this.show(0, this.total);
@@ -182,9 +182,14 @@ class Picture {
     }
   }
 
-  get gutter() { return this.canvas.clientWidth < 620 ? 0 : 112; }
-  x(ns) { return this.gutter + (ns - this.view[0]) / (this.view[1] - this.view[0]) * (this.canvas.clientWidth - this.gutter); }
-  ns(x) { return this.view[0] + (x - this.gutter) / (this.canvas.clientWidth - this.gutter) * (this.view[1] - this.view[0]); }
+  /** Asking an element for its width is slow, and painting needs it for every slice. */
+  measure() {
+    this.width = this.canvas.clientWidth;
+    this.gutter = this.width < 620 ? 0 : 112;
+  }
+
+  x(ns) { return this.gutter + (ns - this.view[0]) / (this.view[1] - this.view[0]) * (this.width - this.gutter); }
+  ns(x) { return this.view[0] + (x - this.gutter) / (this.width - this.gutter) * (this.view[1] - this.view[0]); }
 
   /** The stretches of a lane that are drawn slice by slice: those of a fair size in this view. */
   raws({ gpu, index }) {
@@ -194,7 +199,8 @@ class Picture {
   }
 
   paint() {
-    const { canvas } = this, scale = devicePixelRatio || 1, width = canvas.clientWidth;
+    this.measure();
+    const { canvas, width } = this, scale = devicePixelRatio || 1;
     if (!width) return;
     canvas.width = width * scale;
     canvas.height = this.height * scale;
@@ -214,7 +220,7 @@ class Picture {
   }
 
   axis() {
-    const { c } = this, room = Math.max(2, (this.canvas.clientWidth - this.gutter) / 110);
+    const { c } = this, room = Math.max(2, (this.width - this.gutter) / 110);
     const rough = (this.view[1] - this.view[0]) / room, power = 10 ** Math.floor(Math.log10(rough));
     const step = power * [1, 2, 5, 10].find((many) => many * power >= rough);
     c.fillStyle = this.soft;
@@ -223,7 +229,7 @@ class Picture {
       const x = Math.round(this.x(at)) + .5;
       c.beginPath(); c.moveTo(x, Picture.AXIS - 5); c.lineTo(x, this.height); c.stroke();
       const [unit, size] = step >= 1e9 ? ['s', 1e9] : step >= 1e6 ? ['ms', 1e6] : step >= 1e3 ? ['µs', 1e3] : ['ns', 1];
-      if (x < this.canvas.clientWidth - 48) c.fillText(`${Math.round(at / size).toLocaleString('en-GB')} ${unit}`, x + 3, 8);
+      if (x < this.width - 48) c.fillText(`${Math.round(at / size).toLocaleString('en-GB')} ${unit}`, x + 3, 8);
     }
   }
 
@@ -247,9 +253,10 @@ class Picture {
   }
 
   lane(row) {
-    const { c } = this, right = this.canvas.clientWidth;
+    const { c, width: right } = this;
     c.fillStyle = this.ground;
     c.fillRect(this.gutter, row.y, right - this.gutter, row.height);
+    this.filled = undefined;
     c.save();
     c.beginPath(); c.rect(this.gutter, row.y, right - this.gutter, row.height); c.clip();
     const raws = this.raws(row);
@@ -263,7 +270,7 @@ class Picture {
   }
 
   bins(row, raws) {
-    const { c } = this, right = this.canvas.clientWidth, count = row.lane.bins[0]?.[1].length ?? 0, size = this.total / count;
+    const { c, width: right } = this, count = row.lane.bins[0]?.[1].length ?? 0, size = this.total / count;
     for (let x = this.gutter; x < right; x++) {
       const from = this.ns(x), to = this.ns(x + 1);
       if (from >= this.total || to <= 0 || raws.some((raw) => from < raw.to && to > raw.from)) continue;
@@ -274,11 +281,17 @@ class Picture {
         for (let i = first; i < last; i++) sum += share[i];
         const height = sum / (last - first) / 255 * row.height;
         if (!height) continue;
-        c.fillStyle = this.owners[owner].colour;
+        this.fill(owner);
         c.fillRect(x, y - height, 1, height);
         y -= height;
       }
     }
+  }
+
+  /** The colour of an owner; setting it anew is slow even where it is the same. */
+  fill(owner) {
+    if (this.filled !== owner) this.c.fillStyle = this.owners[owner].colour;
+    this.filled = owner;
   }
 
   /** Slices of some width as boxes; narrower ones together, as the shares that they take of a column of pixels. */
@@ -297,7 +310,7 @@ class Picture {
       }
       this.flush(row, column);
       const owner = this.owners[raw.kind[i]], height = owner.idle ? row.height * .55 : row.height;
-      c.fillStyle = owner.colour;
+      this.fill(raw.kind[i]);
       c.fillRect(x, row.y + row.height - height, row.index && end - x > 6 ? end - x - .5 : end - x, height);
       if (end - x > 44) this.write(this.data.labels[raw.label[i]], Math.max(x, this.gutter), row.y + row.height - height / 2, end, owner);
     }
@@ -313,7 +326,7 @@ class Picture {
     column.shares.forEach((share, owner) => {
       if (!share) return;
       const height = Math.min(1, share / whole) * row.height, shown = row.index ? Math.max(2, height) : height;
-      this.c.fillStyle = this.owners[owner].colour;
+      this.fill(owner);
       this.c.fillRect(column.x, y - shown, 1, shown);
       y -= shown;
     });
@@ -325,6 +338,7 @@ class Picture {
     const { c } = this, room = Math.floor((end - x - 8) / 6.4);
     if (room < 5) return;
     const [r, g, b] = [1, 3, 5].map((at) => parseInt(owner.colour.slice(at, at + 2), 16));
+    this.filled = undefined;
     c.fillStyle = r * .3 + g * .59 + b * .11 > 140 ? '#10151c' : '#fff';
     c.fillText(text.length > room ? `${text.slice(0, room - 1)}…` : text, x + 4, y);
   }
@@ -354,7 +368,7 @@ class Picture {
     for (const button of all('[data-do]')) button.addEventListener('click', tools[button.dataset.do]);
     canvas.addEventListener('wheel', (event) => {
       if (event.ctrlKey || event.metaKey) { event.preventDefault(); this.zoom(Math.exp(event.deltaY / 250), this.ns(event.offsetX)); }
-      else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) { event.preventDefault(); this.move(event.deltaX / canvas.clientWidth); }
+      else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) { event.preventDefault(); this.move(event.deltaX / this.width); }
     }, { passive: false });
     canvas.addEventListener('dblclick', (event) => this.zoom(1 / 3, this.ns(event.offsetX)));
     canvas.addEventListener('pointerdown', (event) => { pointers.set(event.pointerId, event.offsetX); canvas.setPointerCapture(event.pointerId); });
@@ -367,7 +381,7 @@ class Picture {
       pointers.set(event.pointerId, event.offsetX);
       const now = [...pointers.values()];
       if (now.length === 2) this.zoom(Math.abs(before[0] - before[1]) / Math.max(1, Math.abs(now[0] - now[1])), this.ns((now[0] + now[1]) / 2));
-      else this.move(-moved / (canvas.clientWidth - this.gutter));
+      else this.move(-moved / (this.width - this.gutter));
       return say('');
     });
   }

@@ -191,7 +191,9 @@ def _findings(document: Document) -> list[dict[str, Any]]:
                 **finding,
                 "gain": document.number(f"{at}/at_most_gain", numbers.gain),
                 "cost": document.number(f"{at}/cost_ns_per_step", numbers.duration),
-                "gpu": None if gpu is None else tables.gpu_title(document.json["gpus"][gpu]),
+                "gpu": None
+                if gpu is None or len(document.json["gpus"]) == 1
+                else tables.gpu_title(document.json["gpus"][gpu]),
                 "evidence": tables.evidence(finding),
             }
         )

@@ -40,6 +40,10 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
+    def numeric(self, column: int) -> bool:
+        """Whether a column holds numbers, which stand to the right in every view."""
+        return any(isinstance(row[column].value, int | float) for row in self.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
