@@ -48,6 +48,11 @@ REMEMBERED = ("launcher", "launcher_args", "hosts", "time_limit", "stall_limit")
 def main(options: dict[str, Any], given: set[str]) -> int:
     """Run the sweep that the command line asks for; `given`: the options it names. Returns the exit code."""
     console = Console()
+    if options["models"] == "help":
+        from .models import MODELS
+
+        console.print("\n".join(MODELS), highlight=False)
+        return 0
     if options["resume"]:
         options["out"] = options["out"] or reports.newest()
         remembered = read_sweep(options["out"]).options
@@ -71,8 +76,8 @@ def main(options: dict[str, Any], given: set[str]) -> int:
         if not directory.sweep.machine:
             directory.sweep.machine = found
             directory.write_sweep()
-        count = len(directory.sweep.cells)
-        console.print(f"{count} cells, {len(tasks)} launches to do, into {directory.path}", highlight=False)
+        cells_now = counted(len(directory.sweep.cells), "cell")
+        console.print(f"{cells_now}, {counted(len(tasks), 'launch')} to do, into {directory.path}", highlight=False)
         stopped = _run(directory, tasks, how, found, console)
     scaling = reports.write(directory.path)
     view.show(scaling, str(directory.path), console)
@@ -90,6 +95,11 @@ def _trial(options: dict[str, Any]) -> apply.Trial | None:
     if bool(options.get("apply")) != bool(options.get("of")):
         raise RingscopeError("--apply FINDING --of LAUNCH: give both, the finding and the launch it was found in")
     return apply.trial(options["apply"], options["of"]) if options.get("apply") else None
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 cell`, `2 launches`."""
+    return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
 def exit_code(scaling: Scaling) -> int:
@@ -230,5 +240,5 @@ def _dry_run(cells: Sequence[Cell], launches: int, how: sweep.How, console: Cons
             continue
         job = sweep.command(Path("DIR") / cell.id / "0", cell, how, os.environ)("SWEEP:PORT")
         console.print(f"    {shlex.join(job.argv)}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"{len(cells)} cells x {launches} launches", highlight=False)
+    console.print(f"{counted(len(cells), 'cell')} x {counted(launches, 'launch')}", highlight=False)
     return 0

@@ -9,11 +9,14 @@ runs/<date>-<host>/sweep.json                          the grid
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import itertools
 import json
 import shutil
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from profiles.errors import RingscopeError
@@ -30,7 +33,8 @@ class RunDirectory:
     def __init__(self, path: Path, sweep: SweepRecord) -> None:
         self.path = path
         self.sweep = sweep
-        self._lock = (path / ".lock").open("w")
+        with writing(path):
+            self._lock = (path / ".lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -43,12 +47,10 @@ class RunDirectory:
         """A new sweep. Raises RingscopeError where the directory holds one already."""
         if (path / "sweep.json").exists():
             raise RingscopeError(f"{path}: holds a sweep already; go on with it by --resume, or name another --out")
-        try:
+        with writing(path):
             path.mkdir(parents=True, exist_ok=True)
             check_space(path)
             write_whole(path / "sweep.json", json.dumps(sweep.to_json(), indent=1))
-        except OSError as error:
-            raise RingscopeError(f"{path}: {error.strerror}; name an --out that can be written") from error
         return cls(path, sweep)
 
     @classmethod
@@ -64,7 +66,8 @@ class RunDirectory:
         return directory
 
     def write_sweep(self) -> None:
-        write_whole(self.path / "sweep.json", json.dumps(self.sweep.to_json(), indent=1))
+        with writing(self.path):
+            write_whole(self.path / "sweep.json", json.dumps(self.sweep.to_json(), indent=1))
 
     def launch_dir(self, cell: Cell, launch: int) -> Path:
         return self.path / cell.id / str(launch)
@@ -87,12 +90,13 @@ class RunDirectory:
         What an earlier try left there is moved aside, not lost.
         """
         directory = self.launch_dir(record.cell, record.launch)
-        if directory.exists():
-            aside = (directory.with_name(f".{directory.name}.earlier-{i}") for i in range(1, 1_000_000))
-            directory.rename(next(path for path in aside if not path.exists()))
-        check_space(self.path)
-        directory.mkdir(parents=True)
-        write_whole(directory / "cell.json", json.dumps(record.cell.to_json(), indent=1))
+        with writing(directory):
+            if directory.exists():
+                aside = (directory.with_name(f".{directory.name}.earlier-{i}") for i in itertools.count(1))
+                directory.rename(next(path for path in aside if not path.exists()))
+            check_space(self.path)
+            directory.mkdir(parents=True)
+            write_whole(directory / "cell.json", json.dumps(record.cell.to_json(), indent=1))
         self._write(record)
         return directory
 
@@ -104,7 +108,19 @@ class RunDirectory:
 
     def _write(self, record: RunRecord) -> None:
         path = self.launch_dir(record.cell, record.launch) / "record.json"
-        write_whole(path, json.dumps(record.to_json(), indent=1))
+        with writing(path):
+            write_whole(path, json.dumps(record.to_json(), indent=1))
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A disk that is full or may not be written ends the sweep in one line; what was done is kept."""
+    try:
+        yield
+    except OSError as error:
+        raise RingscopeError(
+            f"{path}: {error.strerror}; mend that and go on with --resume, or name an --out that can be written"
+        ) from error
 
 
 def all_ranks_whole(directory: Path, cell: Cell) -> bool:

@@ -37,8 +37,8 @@ def doubts(
         found.append(
             Doubt(
                 "low-replication",
-                f"{len(few)} of {len(cells)} cells rest on fewer than {FEW_LAUNCHES} launches, which tell little of "
-                "the spread between launches",
+                f"fewer than {FEW_LAUNCHES} launches of {len(few)} of {len(cells)} cells: they tell little of the spread "
+                "between launches",
                 "run more launches: ringscope bench --resume --launches 5",
             )
         )
@@ -112,7 +112,7 @@ def first_looks(sweep: SweepRecord, cells: Sequence[CellRow], spreads: dict[str,
         found.append(
             Look(
                 "faults",
-                f"{sum(faults.values())} of {len(cells)} cells did not run: {kinds}",
+                f"{sum(faults.values())} of {len(cells)} did not run through: {kinds}",
                 f"read the logs, such as those in {first.cell}/; once mended: ringscope bench --resume --retry-failed",
             )
         )

@@ -185,7 +185,7 @@ def test_after_kill_9_no_process_survives_and_resume_repeats_nothing(tmp_path: P
     after = finished(out)
     assert len(after) == 6
     assert {path: text for path, text in after.items() if path in before} == before
-    assert f"{6 - len(before)} launches to do" in said
+    assert f"{6 - len(before)} launch" in said
 
 
 def finished(out: Path) -> dict[Path, str]:

@@ -148,6 +148,12 @@ def test_a_full_disk_is_said_before_anything_is_begun(tmp_path: Path) -> None:
         check_space(tmp_path, need_bytes=10**18)
 
 
+def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RingscopeError, match="file/out: Not a directory"):
+        RunDirectory.create(tmp_path / "file" / "out", SweepRecord([CELL], 2, "mpirun"))
+
+
 # What became of a launch
 
 
