@@ -37,8 +37,8 @@ def doubts(
         found.append(
             Doubt(
                 "low-replication",
-                f"fewer than {FEW_LAUNCHES} launches of {len(few)} of {len(cells)} cells: they tell little of the spread "
-                "between launches",
+                f"fewer than {FEW_LAUNCHES} launches of {len(few)} of {len(cells)} cells: they tell little of the "
+                "spread between launches",
                 "run more launches: ringscope bench --resume --launches 5",
             )
         )
