@@ -17,8 +17,10 @@ from typing import Final
 
 from ..errors import UnreadableRecording
 
-# So begin the reports of nsys 2022.4; the name of its ancestor stayed.
+# So begin the reports of nsys 2022.4; the name of its ancestor stayed. What nsys calls a report it may read itself.
 _MAGIC: Final = b"NVIDIA Tegra Profiler Report"
+_SUFFIXES: Final = (".nsys-rep", ".qdrep")
+_OTHERS: Final = (b"SQLite format 3", b"version https://git-lfs", b"<")
 
 # Exports are some ten times the report: this keeps the last few tens of them.
 CACHE_BYTES: Final = 20 << 30
@@ -27,7 +29,8 @@ _TIMEOUT_S: Final = 3600
 
 def is_report(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+        start = file.read(len(_MAGIC))
+    return start == _MAGIC or (path.suffix in _SUFFIXES and not start.startswith(_OTHERS))
 
 
 @contextmanager
@@ -39,27 +42,34 @@ def exported(path: Path, *, cache: bool) -> Iterator[Path]:
     if not is_report(path):
         yield path
         return
-    nsys = shutil.which("nsys")
-    if cache:
-        folder = cache_folder()
-        kept = folder / f"{_digest(path)}.sqlite"
-        if not kept.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder, prefix="export-") as scratch:
-                os.replace(_export(nsys, path, Path(scratch)), kept)
-        os.utime(kept)
-        _cap(folder, kept)
-        yield kept
+    folder = _usable(cache_folder()) if cache else None
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="ringscope-") as scratch:
+            yield _export(path, Path(scratch))
         return
-    with tempfile.TemporaryDirectory(prefix="ringscope-") as scratch:
-        yield _export(nsys, path, Path(scratch))
+    kept = folder / f"{_digest(path)}.sqlite"
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(dir=folder, prefix="export-") as scratch:
+            os.replace(_export(path, Path(scratch)), kept)
+    os.utime(kept)
+    _cap(folder, kept)
+    yield kept
+
+
+def _usable(folder: Path) -> Path | None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringscope"
 
 
-def _export(nsys: str | None, path: Path, folder: Path) -> Path:
+def _export(path: Path, folder: Path) -> Path:
+    nsys = shutil.which("nsys")
     how = f"where nsys is, run `nsys export -t sqlite -o {path.stem}.sqlite {path.name}` and give that"
     if nsys is None:
         raise UnreadableRecording(path, "an nsys report, which only nsys can read, and no nsys is on the PATH", how)

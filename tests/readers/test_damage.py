@@ -1,0 +1,117 @@
+"""Damaged SQLite recordings: an error a person can use or a doubt, never a traceback, never a hang, never a change."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.generate import Shape
+from benchmarks.write import WRITERS
+from profiles import readers, slice
+from profiles.errors import RingscopeError, UnreadableRecording
+
+from .real import OURS, rows
+
+SHAPE = Shape(steps=3, kernels=20, gpus=2, processes=1)
+PAGE = 4096
+
+
+@pytest.fixture(scope="module", params=["nsys", "nvprof"])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("whole") / "a.sqlite"
+    WRITERS[request.param](SHAPE, path, None)
+    return path.read_bytes()
+
+
+def read_or_refuse(path: Path) -> None:
+    """What every file must lead to: a sound timeline, or one line that names the file, and the file as it was."""
+    before = path.read_bytes()
+    try:
+        read = readers.read(path)
+    except RingscopeError as error:
+        assert str(path) in str(error) and "Traceback" not in str(error)
+    else:
+        for name in ("kernels", "copies", "memsets", "api"):
+            table = getattr(read, name)
+            assert (table["start_ns"] <= table["end_ns"]).all()
+        assert any(len(getattr(read, name)) for name in ("kernels", "graphs", "copies", "memsets"))
+    assert path.read_bytes() == before
+    assert [other.name for other in path.parent.iterdir() if other.name.startswith(path.name)] == [path.name]
+
+
+fuzzed = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@fuzzed
+@given(changes=st.lists(st.tuples(st.integers(0, 10**7), st.binary(min_size=1, max_size=16)), min_size=1, max_size=12))
+def test_bytes_written_over_anywhere(whole: bytes, tmp_path: Path, changes: list[tuple[int, bytes]]) -> None:
+    data = bytearray(whole)
+    for place, noise in changes:
+        start = place % len(data)
+        data[start : start + len(noise)] = noise
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(data[: len(whole)])
+    read_or_refuse(path)
+
+
+@fuzzed
+@given(changes=st.lists(st.tuples(st.integers(0, PAGE - 1), st.integers(0, 255)), min_size=1, max_size=8))
+def test_bytes_changed_in_the_first_page_where_the_schema_is(
+    whole: bytes, tmp_path: Path, changes: list[tuple[int, int]]
+) -> None:
+    data = bytearray(whole)
+    for place, value in changes:
+        data[place] = value
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(data)
+    read_or_refuse(path)
+
+
+@fuzzed
+@given(length=st.integers(1, 10**7))
+def test_a_file_cut_anywhere(whole: bytes, tmp_path: Path, length: int) -> None:
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(whole[: length % len(whole) + 1])
+    read_or_refuse(path)
+
+
+def test_a_file_cut_short_says_how_much_is_missing(whole: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(whole[: 3 * PAGE])
+    with pytest.raises(
+        UnreadableRecording, match=f"cut short: 12,288 of {len(whole):,} bytes; copy or export it again"
+    ):
+        readers.read(path)
+
+
+def test_every_page_of_noise_in_turn(whole: bytes, tmp_path: Path) -> None:
+    noise = random.Random(7).randbytes(PAGE)
+    path = tmp_path / "a.sqlite"
+    pages = range(0, len(whole), PAGE)
+    for start in pages[:: max(1, len(pages) // 40)]:
+        path.write_bytes(whole[:start] + noise + whole[start + PAGE :])
+        read_or_refuse(path)
+
+
+def test_a_page_of_noise_in_a_real_recording_is_an_error(tmp_path: Path) -> None:
+    import lzma
+
+    data = bytearray(lzma.decompress(OURS[0].read_bytes()))
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(data)
+    [(root,)] = rows(path, "SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'")
+    data[(root - 1) * PAGE : root * PAGE] = random.Random(1).randbytes(PAGE)
+    path.write_bytes(data)
+    with pytest.raises(UnreadableRecording, match="SQLite cannot read it.*sqlite3 FILE .recover"):
+        readers.read(path)
+    with pytest.raises(UnreadableRecording, match="SQLite cannot read it"):
+        slice.write(path, tmp_path / "new", shrink=True)
+    assert not (tmp_path / "new").exists()
