@@ -70,7 +70,8 @@ def analyse(
     straggler = collectives.straggler(gpus, calls)
     found = same_steps([find(gpu, timelines, shift_ns) for gpu in gpus])
     measured, analysed = [], []
-    raised = [*(doubt for timeline in timelines for doubt in timeline.doubts), *doubts.of_clock(clock, calls)]
+    raised = [doubt for timeline in timelines for doubt in timeline.doubts]
+    raised += [*doubts.of_clock(clock, calls), *doubts.of_ranks(timelines, calls)]
     for number, steps in enumerate(found):
         if progress:
             progress(number, len(found), Path(timelines[gpus[0].places[0][0]].recording.path))

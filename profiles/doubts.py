@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from .align import AGREE_NS, Clock
 from .collectives import Calls
-from .timeline import Doubt
+from .timeline import Doubt, Timeline
+
+_RANK = re.compile(r"rank (\d+) of (\d+)").fullmatch
 
 
 def merged(doubts: Iterable[Doubt]) -> list[Doubt]:
@@ -32,12 +35,28 @@ def of_clock(clock: Clock, calls: Sequence[Calls]) -> Iterator[Doubt]:
         text = f"common ends of collectives are {clock.residual_ns / 1e3:.0f} µs apart: no time between ranks is finer"
     elif clock.method == "collectives":
         text = (
-            "the recordings' own clocks do not agree, and were shifted until the ends of collectives did: a delay that "
-            f"all collectives of a rank share cannot be seen; what is left is {clock.residual_ns / 1e3:.1f} µs"
+            "the recordings' starts in UTC are not known, or do not fit the ends of their collectives: they were "
+            f"shifted until these met, to {clock.residual_ns / 1e3:.1f} µs"
         )
     else:
         return
     yield Doubt("clock-residual", text, "record the ranks at the same time, with nsys, on hosts with one clock", where)
+
+
+def of_ranks(timelines: Sequence[Timeline], calls: Sequence[Calls]) -> Iterator[Doubt]:
+    """Recordings of some of a run's ranks only, as the harness's marks tell."""
+    told = {match for timeline in timelines for name in timeline.marks["name"].cat.categories if (match := _RANK(name))}
+    size = max((int(match[2]) for match in told), default=0)
+    ranks = len({match[1] for match in told})
+    shared = [gpu for gpu, own in enumerate(calls) if len(own.start_ns)]
+    if ranks < size and shared:
+        yield Doubt(
+            "ranks-missing",
+            f"recordings of {ranks} of {size} ranks: collectives also waited for the others, so waiting is at least "
+            "what is given, transfer at most, and another rank may be the last",
+            "give the recordings of all ranks",
+            tuple(f"/gpus/{gpu}/collectives" for gpu in shared),
+        )
 
 
 def steps_by_period(where: str) -> Doubt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -15,13 +16,13 @@ ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 TRANSFER = 400_000
 
 
-def run(ranks: int, calls: int, *, late: dict[int, range] | None = None, seed: int = 0):
-    """Recordings of a run, and of each call who arrived when and when it ended, on the true clock.
+def made(ranks: int, calls: int, *, late: dict[int, range] | None = None, seed: int = 0):
+    """A run's ranks, and of each call who arrived when and when it ended, on the true clock.
 
     late: rank -> the calls at which it is 5 ms behind the others.
     """
     chance = random.Random(seed)
-    made = [Build(pid=number + 1, device=number, rank=number, origin_utc_ns=1000) for number in range(ranks)]
+    builds = [Build(pid=number + 1, device=number, rank=number, origin_utc_ns=1000) for number in range(ranks)]
     known = []
     for call in range(calls):
         began = 10_000_000 + call * 100_000_000
@@ -30,10 +31,16 @@ def run(ranks: int, calls: int, *, late: dict[int, range] | None = None, seed: i
             arrived[number] += 5_000_000 if call in when else 0
         end = max(arrived) + TRANSFER
         known.append((arrived, end))
-        for number, build in enumerate(made):
+        for number, build in enumerate(builds):
             build.kernel(began - 50_000_000, arrived[number] - 1_000, "forward")
             build.kernel(arrived[number], end, ALL_REDUCE)
-    return [build.timeline() for build in made], known
+    return builds, known
+
+
+def run(ranks: int, calls: int, **more):
+    """Recordings of a run, and what is known of its calls."""
+    builds, known = made(ranks, calls, **more)
+    return [build.timeline() for build in builds], known
 
 
 def matched(timelines: list[Timeline], residual_ns: int = 0):
@@ -83,6 +90,27 @@ def test_nobody_is_last_by_less_than_the_clocks_residual():
         assert own.is_last.tolist() == expected
 
 
+@pytest.mark.parametrize("given", [2, 3, 4])
+def test_ranks_whose_recordings_are_missing_are_doubted(given):
+    builds, _ = made(4, 12)
+    for number, build in enumerate(builds):
+        build.mark(f"rank {number} of 4", 0, 10)
+    measures = measure([build.timeline() for build in builds[:given]])
+    doubted = [doubt for doubt in measures.doubts if doubt.code == "ranks-missing"]
+    assert len(doubted) == (given < 4)
+    assert all(f"{given} of 4" in doubt.text for doubt in doubted)
+
+
+@pytest.mark.parametrize(("apart", "doubted"), [(0, False), (40_000, False), (150_000, True)])
+def test_ranks_on_clocks_that_do_not_agree_are_doubted(apart, doubted):
+    builds, _ = made(2, 12)
+    first = builds[0].timeline()
+    recording = replace(first.recording, origin_utc_ns=first.recording.origin_utc_ns + apart)
+    measures = measure([replace(first, recording=recording), builds[1].timeline()])
+    assert ("clock-residual" in {doubt.code for doubt in measures.doubts}) == doubted
+    assert measures.clock["method"] == ("collectives" if doubted else "utc")
+
+
 def test_one_rank_alone_tells_nothing_of_waiting():
     timelines, _ = run(1, 5)
     (gpu,) = measure(timelines).gpus
@@ -94,8 +122,6 @@ def test_one_rank_alone_tells_nothing_of_waiting():
 def test_a_call_that_only_some_ranks_recorded_is_left_aside():
     timelines, known = run(2, 12)
     cut = timelines[1].kernels[timelines[1].kernels["start_ns"] < known[8][0][1]]
-    from dataclasses import replace
-
     _, calls = matched([timelines[0], replace(timelines[1], kernels=cut)])
     assert len(calls[0].start_ns) == len(calls[1].start_ns) == 8
 
