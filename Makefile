@@ -27,11 +27,9 @@ lint: setup ## style and types
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
-fuzz: setup ## the readers against made-up input, SECONDS (60) for each of tests/fuzz/*.py
+fuzz: setup ## the readers against made-up input, SECONDS (60) for each of them
 	@$(RUN) -m pip install -q --disable-pip-version-check -e '.[fuzz]'
-	@for target in tests/fuzz/fuzz_*.py; do \
-		echo "$$target for $(SECONDS) s"; $(RUN) $$target -max_total_time=$(SECONDS) || exit 1; \
-	done
+	$(RUN) -m tests.fuzz --seconds $(SECONDS)
 
 clean: ## remove the environment and caches of tools; kept Horovod wheels stay in ~/.cache/ringscope
 	rm -rf $(VENV) $(VENV).log build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
