@@ -65,9 +65,9 @@ def main(options: dict[str, Any], given: set[str]) -> int:
     if options["dry_run"]:
         return _dry_run(cells, launches, how, console)
     if how.launcher == "slurm" and not in_allocation():
-        return _submit(_open(options, given, cells, launches, how), how, gpus, console)
+        return _submit(open_directory(options, given, cells, launches, how), how, gpus, console)
     sweep.check_launcher(how)
-    directory = _open(options, given, cells, launches, how)
+    directory = open_directory(options, given, cells, launches, how)
     tasks = sweep.missing(directory, retry_failed=options["retry_failed"])
     stopped = False
     if tasks:
@@ -78,7 +78,7 @@ def main(options: dict[str, Any], given: set[str]) -> int:
             directory.write_sweep()
         cells_now = counted(len(directory.sweep.cells), "cell")
         console.print(f"{cells_now}, {counted(len(tasks), 'launch')} to do, into {directory.path}", highlight=False)
-        stopped = _run(directory, tasks, how, found, console)
+        stopped = run_tasks(directory, tasks, how, found, console)
     scaling = reports.write(directory.path)
     view.show(scaling, str(directory.path), console)
     if tried:
@@ -172,7 +172,9 @@ def visible_gpus() -> list[dict[str, Any]]:
     return [gpu for gpu in gpus if str(gpu["index"]) in wanted or any(str(gpu["uuid"]).startswith(w) for w in wanted)]
 
 
-def _open(options: dict[str, Any], given: set[str], cells: list[Cell], launches: int, how: sweep.How) -> RunDirectory:
+def open_directory(
+    options: dict[str, Any], given: set[str], cells: list[Cell], launches: int, how: sweep.How
+) -> RunDirectory:
     if options["resume"]:
         more = cells if given & OF_THE_GRID else []
         return RunDirectory.resume(options["out"], more, launches=launches if "launches" in given else None)
@@ -211,7 +213,7 @@ def _submit(directory: RunDirectory, how: sweep.How, gpus: int, console: Console
     return 0
 
 
-def _run(
+def run_tasks(
     directory: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How, found: dict[str, Any], console: Console
 ) -> bool:
     """Run the tasks; whether a person, or the machine's end, stopped them."""

@@ -6,11 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .measures import Measures
 from .records import RunRecord
 from .scaling import Scaling
+
+if TYPE_CHECKING:
+    from .verdicts import Context
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +45,19 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
         return load([paths[0] / "measures.json"], strict=strict)
     from .analysis import measure
     from .readers import read_all
-    from .verdicts import Context
 
     timelines, doubts = read_all(paths, strict=strict)
     record = near(Path(timelines[0].recording.path))
-    context = Context(cell=record.cell, machine=record.machine) if record else None
-    measures = measure(timelines, context=context)
+    measures = measure(timelines, context=context(record))
     measures.doubts += doubts
     return Subject(label, measures, None, record.machine if record else {}, record)
+
+
+def context(record: RunRecord | None) -> Context | None:
+    """What a launch's record tells the verdicts."""
+    from .verdicts import Context
+
+    return Context(cell=record.cell, machine=record.machine) if record else None
 
 
 def near(path: Path) -> RunRecord | None:

@@ -100,12 +100,14 @@ def _measure(
 ) -> None:
     """Measure, write the files asked for, and show the numbers unless the JSON goes where they would."""
     from ..analysis import analyse
+    from ..subjects import context, near
     from ..views import json, recording_files, terminal, waiting
     from ..views.files import written_whole
 
     recording_files.refuse_inputs(timelines, files, Path(json_to) if json_to else None)
     with waiting.progress("measuring") as progress:
-        analysis = analyse(timelines, window=window, progress=progress)
+        known = context(near(Path(timelines[0].recording.path)))
+        analysis = analyse(timelines, window=window, context=known, progress=progress)
     measures = analysis.measures
     measures.doubts[:0] = doubts
     with waiting.progress("writing") as progress:

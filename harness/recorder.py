@@ -1,0 +1,156 @@
+"""A cell, or any command, under a profiler: one recording a rank, then what they say (docs/record.md).
+
+Nsight Systems where there is one, else nvprof, else TensorFlow's own profiler.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiles.errors import RingscopeError
+from profiles.measures import Measures
+from profiles.records import write_whole
+
+from . import machine
+
+PROFILERS = ("nsys", "nvprof", "tensorflow")
+SUFFIXES = (".sqlite", ".nsys-rep", ".nvvp", ".xplane.pb")
+# What a rank's recording and its export may take; 12 steps of ResNet-50 take some 30 MB.
+BYTES_A_RANK = 300_000_000
+# A script that ringscope did not write never says when its steady steps begin.
+DELAY_S, DURATION_S = 30.0, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When a command is recorded, in seconds from its start; a cell says so itself, with the CUDA capture range."""
+
+    delay_s: float = DELAY_S
+    duration_s: float = DURATION_S
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """A profiler by name, and where it is (TensorFlow's is inside TensorFlow)."""
+
+    name: str
+    path: str | None = None
+
+    def prefix(self, folder: Path, span: Span | None = None) -> list[str]:
+        """What stands before a rank's command. `span`: of a command; None for a cell, which opens its own range."""
+        stem = f"{folder}/rank%q{{RINGSCOPE_RANK}}"
+        if self.name == "nsys":
+            return [str(self.path), "profile", *_NSYS, *_nsys_span(span), "-o", stem]
+        if self.name == "nvprof":
+            return [str(self.path), "-f", "-o", f"{stem}.nvvp", *([] if span else ["--profile-from-start", "off"])]
+        return []
+
+    def worker_options(self) -> list[str]:
+        """What the harness's own worker is told."""
+        return ["--record", "tensorflow" if self.name == "tensorflow" else "cuda"]
+
+    def of_command(self, argv: Sequence[str], folder: Path, span: Span) -> list[str]:
+        """A user's command, made to be recorded. Raises RingscopeError where this profiler cannot."""
+        if self.name != "tensorflow":
+            return list(argv)
+        if len(argv) < 2 or "python" not in Path(argv[0]).name or argv[1].startswith("-"):
+            raise RingscopeError(
+                f"neither nsys nor nvprof is here, and TensorFlow's profiler records Python scripts only, not "
+                f"{' '.join(argv)!r}; install Nsight Systems, or give: python SCRIPT"
+            )
+        wrapped = ["-m", "harness.tfprofile", "--out", str(folder)]
+        wrapped += ["--delay", f"{span.delay_s:g}", "--duration", f"{span.duration_s:g}", "--"]
+        return [argv[0], *wrapped, *argv[1:]]
+
+
+# Graphs by node: by default nsys shows a CUDA graph as one launch without its kernels. No sampling, no OS calls.
+_NSYS = ("-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--cuda-graph-trace=node", "--force-overwrite=true")
+
+
+def _nsys_span(span: Span | None) -> list[str]:
+    if span is None:
+        return ["-c", "cudaProfilerApi", "--capture-range-end=stop"]
+    # The training goes on to its own end when the recording has.
+    return [f"--delay={span.delay_s:g}", f"--duration={span.duration_s:g}", "--kill=none"]
+
+
+def choose(wanted: str | None = None) -> Recorder:
+    """The profiler asked for, else the best that is here. Raises RingscopeError where the one asked for is not."""
+    found = {"nsys": machine.find_nsys(), "nvprof": machine.find_nvprof()}
+    if wanted in found and not found[wanted]:
+        raise RingscopeError(
+            f"{wanted} is not on the PATH nor in its usual places; install it, or leave --profiler out"
+        )
+    if wanted:
+        return Recorder(wanted, found.get(wanted))
+    return next((Recorder(name, path) for name, path in found.items() if path), Recorder("tensorflow"))
+
+
+def collect(recorder: Recorder, folder: Path) -> list[Path]:
+    """The recordings in `folder`, one a rank: nsys's reports exported to SQLite, TensorFlow's taken out of its folders.
+
+    Raises RingscopeError where there is none, or an export fails.
+    """
+    if recorder.name == "nsys":
+        reports = sorted(folder.glob("rank*.nsys-rep"))
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda report: _export(recorder, report), reports))
+        found = sorted(folder.glob("rank*.sqlite"))
+    elif recorder.name == "nvprof":
+        found = sorted(folder.glob("rank*.nvvp"))
+    else:
+        for directory in sorted(folder.glob("rank*.xplane")):
+            _take_out(directory)
+        found = sorted(folder.glob("rank*.xplane.pb"))
+    if not found:
+        raise RingscopeError(
+            f"{folder}: {recorder.name} wrote no recording; see rank0.log there, and for a command of yours whether it "
+            "ran for longer than --delay"
+        )
+    return found
+
+
+def _export(recorder: Recorder, report: Path) -> None:
+    target = report.with_suffix(".sqlite")
+    argv = [str(recorder.path), "export", "-t", "sqlite", "--force-overwrite=true", "-o", str(target), str(report)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode or not target.is_file():
+        words = (done.stderr or done.stdout).strip().splitlines()
+        raise RingscopeError(f"{report}: nsys export failed ({words[-1] if words else 'no word'}); export it by hand")
+
+
+def _take_out(directory: Path) -> None:
+    """`<directory>/plugins/profile/<date>/<host>.xplane.pb`, as TensorFlow writes it -> `rank<k>.xplane.pb`."""
+    import shutil
+
+    written = sorted(directory.glob("plugins/profile/*/*.xplane.pb"))
+    if written:
+        written[-1].replace(directory.with_name(f"{directory.name}.pb"))
+        shutil.rmtree(directory)
+
+
+def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:
+    """Measure the recordings into `measures.json` beside them; with `keep` "measures" they are then dropped.
+
+    None where they hold no GPU work (a training on the CPU): they stay, and the reason is printed.
+    """
+    from profiles.subjects import load
+    from profiles.views import json
+
+    try:
+        measures = load(list(recordings)).measures
+    except RingscopeError as error:
+        print(f"recorded, not measured: {error}", file=sys.stderr)
+        return None
+    assert measures is not None  # recordings were given
+    write_whole(recordings[0].with_name("measures.json"), json.dumps(measures))
+    if keep == "measures":
+        for path in recordings[0].parent.glob("rank*"):
+            if path.name.endswith(SUFFIXES):
+                path.unlink()
+    return measures

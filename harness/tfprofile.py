@@ -1,0 +1,53 @@
+"""`python -m harness.tfprofile --out DIR --delay S --duration S -- SCRIPT ...`: a script under TensorFlow's profiler.
+
+What `ringscope record` falls back to for a command of the user's where neither nsys nor nvprof is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+import runpy
+import sys
+import threading
+from pathlib import Path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="harness.tfprofile", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="where rank<k>.xplane goes")
+    parser.add_argument("--delay", type=float, required=True, help="seconds from the start")
+    parser.add_argument("--duration", type=float, required=True, help="seconds recorded")
+    parser.add_argument("script", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    script = options.script[1:] if options.script[:1] == ["--"] else options.script
+    # A directory per rank, else the ranks write over each other.
+    folder = options.out / f"rank{os.environ.get('RINGSCOPE_RANK', '0')}.xplane"
+    stop = threading.Event()
+    recording = threading.Thread(target=record, args=(folder, options.delay, options.duration, stop), daemon=True)
+    recording.start()
+
+    def finish() -> None:
+        stop.set()
+        recording.join()
+
+    atexit.register(finish)
+    sys.argv = script
+    sys.path[0] = str(Path(script[0]).resolve().parent)
+    runpy.run_path(script[0], run_name="__main__")
+
+
+def record(folder: Path, delay_s: float, duration_s: float, stop: threading.Event) -> None:
+    """Profile from `delay_s` on for `duration_s`, or until told to stop."""
+    if stop.wait(delay_s):
+        return
+    import tensorflow as tf
+
+    tf.profiler.experimental.start(str(folder))
+    stop.wait(duration_s)
+    tf.profiler.experimental.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Recording: what profilers are told, and real recordings of two ranks under TensorFlow's profiler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import machine
+from harness.recorder import Recorder, Span, choose
+from profiles.errors import RingscopeError
+from profiles.records import read_runs
+
+ROOT = Path(__file__).parents[2]
+NSYS = Recorder("nsys", "/opt/nsys")
+OUT = Path("/out")
+SCRIPT = """
+import sys, time
+import tensorflow as tf
+assert sys.argv[1:] == ["--epochs", "3"], sys.argv
+end = time.time() + 12
+while time.time() < end:
+    tf.reduce_sum(tf.random.normal([64, 64])).numpy()
+print("trained to its end")
+"""
+
+
+def test_a_cell_opens_its_own_range_and_its_graphs_are_recorded_by_node() -> None:
+    assert NSYS.prefix(OUT) == [
+        *("/opt/nsys", "profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--cuda-graph-trace=node"),
+        *("--force-overwrite=true", "-c", "cudaProfilerApi", "--capture-range-end=stop"),
+        *("-o", "/out/rank%q{RINGSCOPE_RANK}"),
+    ]
+
+
+def test_a_command_is_recorded_for_a_while_and_goes_on() -> None:
+    argv = NSYS.prefix(OUT, Span(60, 5))
+    assert [a for a in argv if a.startswith(("--d", "--k"))] == ["--delay=60", "--duration=5", "--kill=none"]
+    assert "cudaProfilerApi" not in argv
+
+
+def test_nvprof_waits_for_a_cells_range_and_records_a_command_whole() -> None:
+    nvprof = Recorder("nvprof", "/opt/nvprof")
+    stem = ["/opt/nvprof", "-f", "-o", "/out/rank%q{RINGSCOPE_RANK}.nvvp"]
+    assert nvprof.prefix(OUT) == [*stem, "--profile-from-start", "off"]
+    assert nvprof.prefix(OUT, Span()) == stem
+
+
+def test_tensorflows_profiler_wraps_a_python_script_and_nothing_else() -> None:
+    wrapped = Recorder("tensorflow").of_command(["python", "my.py", "--epochs", "3"], OUT, Span(1, 2))
+    assert wrapped[:3] == ["python", "-m", "harness.tfprofile"] and wrapped[-3:] == ["my.py", "--epochs", "3"]
+    for other in (["./a.out"], ["python", "-m", "pkg"]):
+        with pytest.raises(RingscopeError, match="install Nsight Systems"):
+            Recorder("tensorflow").of_command(other, OUT, Span())
+
+
+def test_a_profiler_that_is_not_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "find_nsys", lambda: None)
+    monkeypatch.setattr(machine, "find_nvprof", lambda: None)
+    assert choose().name == "tensorflow"
+    with pytest.raises(RingscopeError, match="nsys is not on the PATH"):
+        choose("nsys")
+
+
+def _record(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
+    argv = [sys.executable, "-m", "harness", "record", "--profiler", "tensorflow", "--out", "out", *arguments]
+    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.train
+def test_each_rank_of_a_cell_leaves_its_own_recording_and_the_launch_is_no_measurement(tmp_path: Path) -> None:
+    result = _record(tmp_path, "--model", "mlp", "-np", "2", "--steps", "4", "--warmup", "2", "--per-rank-batch", "16")
+    assert result.returncode == 0, result.stdout + result.stderr
+    (run,) = read_runs(tmp_path / "out")
+    assert run.record.profiled == "tensorflow"
+    recordings = [run.directory / f"rank{rank}.xplane.pb" for rank in (0, 1)]
+    assert all(path.stat().st_size > 1000 for path in recordings)
+    assert recordings[0].read_bytes() != recordings[1].read_bytes()
+
+
+@pytest.mark.train
+def test_a_script_of_the_users_is_recorded_and_trains_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "my_train.py").write_text(SCRIPT)
+    command = ["--", sys.executable, "my_train.py", "--epochs", "3"]
+    result = _record(tmp_path, "-np", "2", "--delay", "4", "--duration", "1", *command)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("trained to its end") == 2
+    assert {path.name for path in (tmp_path / "out").rglob("*.pb")} == {"rank0.xplane.pb", "rank1.xplane.pb"}
