@@ -63,6 +63,13 @@ def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: b
                 file=sys.stderr,
             )
             return CANNOT_START
+    if rank and log_dir and not log_dir.is_dir():
+        print(
+            f"ringscope: rank {number} does not see {log_dir} on {socket.gethostname()}; name an --out that is on a "
+            "file system of all hosts",
+            file=sys.stderr,
+        )
+        return CANNOT_START
     wake = _wake_on_signals()
     before = oom_kills()
     child = _start(argv, log_dir / f"rank{number}.log" if rank and log_dir else None)

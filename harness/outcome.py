@@ -32,6 +32,8 @@ UNREACHABLE_SOMEHOW = re.compile(r"ssh not successful|A daemon failed to report 
 UNSUPPORTED = re.compile(r"(Gloo|MPI|NCCL)( support)? has not been built|not (been )?built with|unavailable because")
 STALLED = re.compile(r"is stalled for longer than|Timed out waiting \d+ms")
 
+KEEPERS = re.compile(r"ringscope: ")  # what keepers say of their own
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -103,6 +105,8 @@ def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> 
         return Outcome("unreachable", line)
     if line := _line_with(UNSUPPORTED, said):
         return Outcome("unsupported", line)
+    if line := _line_with(KEEPERS, said):
+        return Outcome("failed", line.partition("ringscope: ")[2])
     for rank in ends:
         log = _read(directory / f"rank{rank}.log")
         if line := _line_with(MEMORY, log):

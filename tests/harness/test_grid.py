@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from harness.supervise import Limits
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
 
+ROOT = Path(__file__).parents[2]
 CELL = Cell("mlp", 2, 8, steps=3)
 
 
@@ -187,6 +190,16 @@ def test_a_host_that_cannot_be_reached_is_unreachable(tmp_path: Path) -> None:
 def test_a_connection_refused_between_local_ranks_is_no_unreachable_host(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("Connection refused\n")
     assert outcome(tmp_path).status == "failed"
+
+
+def test_a_directory_that_a_host_does_not_see_is_said(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "harness.keeper", "--rank", "--log-dir", str(tmp_path / "elsewhere"), "--", "true"]
+    said = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert said.returncode == 127
+    (tmp_path / "launcher.log").write_text(f"[1]<stderr>:{said.stderr}Process 1 exit with status code 127.\n")
+    found = outcome(tmp_path)
+    assert found.status == "failed"
+    assert found.reason.startswith(f"rank 0 does not see {tmp_path}/elsewhere") and "--out" in found.reason
 
 
 def test_what_a_cell_cannot_do_is_unsupported(tmp_path: Path) -> None:
