@@ -101,8 +101,14 @@ def _machines(runs: Sequence[Run]) -> list[Doubt | None]:
     return found
 
 
-def first_looks(sweep: SweepRecord, cells: Sequence[CellRow], spreads: dict[str, Spread]) -> list[Look]:
-    """What to look at first: faults, then what is worth most."""
+def first_looks(
+    sweep: SweepRecord, cells: Sequence[CellRow], spreads: dict[str, Spread], doubts: Sequence[Doubt]
+) -> list[Look]:
+    """What to look at first: faults, then what is worth most.
+
+    Where ranks share cores, that they do not scale is no news: it stands in the doubts alone.
+    """
+    shared = any(doubt.code == "shared-cores" for doubt in doubts)
     by_id = {cell.id: cell for cell in sweep.cells}
     faults = Counter(row.status for row in cells if row.status not in ("ok", "missing", "interrupted"))
     found = []
@@ -116,7 +122,7 @@ def first_looks(sweep: SweepRecord, cells: Sequence[CellRow], spreads: dict[str,
                 f"read the logs, such as those in {first.cell}/; once mended: ringscope bench --resume --retry-failed",
             )
         )
-    ranked = [*_better(sweep.cells, spreads), *_losses(cells), *_waits(cells, by_id)]
+    ranked = [*_better(sweep.cells, spreads), *([] if shared else _losses(cells)), *_waits(cells, by_id)]
     return found + sorted(ranked, key=lambda look: -look.worth)[:4]
 
 
@@ -224,13 +230,15 @@ def same_but_ranks_and_feed(cell: Cell, other: Cell) -> bool:
 
 
 def options(row: CellRow) -> str:
-    """The cell as `train` and `record` take it."""
-    text = f"--model {row.model} --ranks {row.ranks} --per-rank-batch {row.per_rank_batch} --feed {row.feed}"
+    """The cell as `train` and `record` take it, whatever they would choose by themselves."""
+    text = (
+        f"--model {row.model} --ranks {row.ranks} --per-rank-batch {row.per_rank_batch} --feed {row.feed} "
+        f"--input-dtype {row.input_dtype} --step {row.step} --precision {row.precision}"
+    )
     for name, value, usual in (
-        ("step", row.step, "fit"),
-        ("input-dtype", row.input_dtype, "float32"),
-        ("precision", row.precision, "float32"),
+        ("strategy", row.strategy, "horovod"),
         ("compression", row.compression, "none"),
+        ("aggregate", row.aggregate, 1),
     ):
         text += f" --{name} {value}" if value != usual else ""
     return text

@@ -129,7 +129,7 @@ def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
     }
     cells = [cell_row(cell, [row for _, row in by_cell[cell.id]], sweep, spreads) for cell in sweep.cells]
     doubts = judgement.doubts(sweep, plain, cells, spreads)
-    return Scaling(rows, cells, judgement.first_looks(sweep, cells, spreads), doubts, spreads)
+    return Scaling(rows, cells, judgement.first_looks(sweep, cells, spreads, doubts), doubts, spreads)
 
 
 def samples_per_s(ranks: Sequence[RankRecord]) -> float:

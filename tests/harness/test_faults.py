@@ -128,6 +128,18 @@ def test_a_rank_that_the_kernel_kills_for_memory_is_a_row(small_memory: Path, tm
     assert rows(out)[0]["reason"].startswith("rank 1 was killed by the kernel for memory")
 
 
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
+def test_a_host_that_cannot_be_reached_is_a_row(launcher: str, tmp_path: Path, mark: str) -> None:
+    if launcher == "horovodrun":
+        pytest.importorskip("horovod", reason="Horovod is not installed")
+    out = tmp_path / "out"
+    away = ["--hosts", "localhost:1,nowhere.invalid:1", "--launcher", launcher]
+    code, said = bench("ok", out, mark, *SMALL, "--ranks", "2", "--launches", "1", *away)
+    assert code == 1, said
+    assert [row["status"] for row in rows(out)] == ["unreachable"]
+    assert "nowhere.invalid" in rows(out)[0]["reason"]
+
+
 def test_a_launch_over_its_time_limit_is_a_row(tmp_path: Path, mark: str) -> None:
     out = tmp_path / "out"
     code, said = bench(

@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -163,6 +164,20 @@ def test_a_faster_feed_that_was_measured_is_named_first() -> None:
     looks = sweep_of(cells).looks
     assert looks[0].code == "better-feed"
     assert "1.50 x" in looks[0].text and "--feeds device" in looks[0].next
+
+
+def test_the_cell_that_loses_most_can_be_recorded_as_it_was_measured() -> None:
+    from harness.verbs import record
+
+    two = replace(ONE, ranks=2, step="compiled", compression="fp16")
+    found = sweep_of({replace(two, ranks=1): (1000, 1001, 1002), two: (1500, 1501, 1502)}).looks[0]
+    assert found.code == "scaling-loss" and "67 % of 2 x one rank" in found.text
+    words = shlex.split(found.next.partition("ringscope record ")[2])
+    given = record.command.make_context("record", words).params
+    cell = {
+        name: given[name] for name in ("model", "ranks", "per_rank_batch", "feed", "step", "precision", "compression")
+    }
+    assert cell == {name: getattr(two, name) for name in cell}
 
 
 def test_a_difference_inside_the_noise_is_not_named() -> None:
