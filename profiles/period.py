@@ -14,6 +14,8 @@ LEAST_CYCLES = 5
 LEAST_EXPLAINED = 0.9
 # Cycles must lie over at least this share of the GPU's kernels: a burst of equal ones at the start is no training.
 LEAST_COVERED = 0.5
+# A period that covers less of the sequence than this, or than this of another, gives way to that.
+_WIDE = 0.8
 # A cycle so many times as large as usual may hold a phase of its own: an evaluation.
 _PHASE = 3
 # Cycles so many times as large as usual that come back at equal distances show that the step is the larger period.
@@ -138,17 +140,19 @@ def _by_name(name: NDArray[np.int32]) -> Iterator[Int64s]:
 
 def _shortest(name: NDArray[np.int32], candidates: Iterable[Int64s], *, phase: bool = False) -> Period | None:
     """The candidate with the shortest cycles that are a period, of those as short the one in which most cycles agree;
-    where none is one, that which explains most."""
+    where none is one, that which explains most. One that covers far more is taken before a shorter one."""
     best: Period | None = None
     refused: Period | None = None
     for usual, places in _hopeful(len(name), candidates):
-        if best is not None and usual > best.usual / AGREE:
+        if best is not None and usual > best.usual / AGREE and best.covered >= _WIDE:
             break
         found = _explained(name, places, phase=phase)
         if found is None:
             continue
         if found.refused is None:
-            if best is None or found.agrees.sum() > best.agrees.sum():
+            as_short = best is not None and found.usual <= best.usual / AGREE
+            wider = best is not None and best.covered < _WIDE * found.covered
+            if best is None or wider or (as_short and found.agrees.sum() > best.agrees.sum()):
                 best = found
         elif refused is None or found.explained * found.covered > refused.explained * refused.covered:
             refused = found
@@ -201,21 +205,25 @@ def _explained(name: NDArray[np.int32], places: Int64s, *, phase: bool) -> Perio
     larger = np.flatnonzero(~agrees & (size > _LARGER * usual))
     two_levels = _equally_far(larger)
     if not phase and not two_levels:
-        in_phases = [_in_phase(name[edges[i] : edges[i + 1]], usual) for i in larger]
+        in_phases = [_in_phase(name[edges[i] : edges[i + 1]], cycle, usual) for i in larger]
         kernels, cycles = kernels + sum(in_phases), cycles + np.count_nonzero(in_phases)
     between = int(edges[-1] - edges[0])
     explained = min(kernels / between, cycles / len(size))
     return Period(edges, agrees, explained, between / len(name), two_levels)
 
 
-def _in_phase(name: NDArray[np.int32], usual: float) -> int:
-    """How many kernels of a cycle that does not agree lie in a period of their own, as an evaluation's do."""
+def _in_phase(name: NDArray[np.int32], cycle: NDArray[np.int32], usual: float) -> int:
+    """How many kernels of a cycle that does not agree lie in a period of their own, as an evaluation's do.
+
+    Most of an evaluation's kernel names are a training step's too: `cycle` is one that agrees.
+    """
     if len(name) <= _PHASE * usual:
         return 0
     found = _shortest(name, _by_name(name), phase=True)
     if found is None or found.explained < LEAST_EXPLAINED:
         return 0
-    return int(np.diff(found.edges)[found.agrees].sum())
+    own = np.unique(name[found.edges[0] : found.edges[-1]])
+    return int(np.diff(found.edges)[found.agrees].sum()) if 2 * np.isin(own, cycle).sum() > len(own) else 0
 
 
 def _equally_far(cycles: Int64s) -> bool:

@@ -119,7 +119,7 @@ def _sources(
         elif repeat_layers(sequence, found.edges, gpu, timelines, shifts):
             reasons.append(f"{source}: each repetition is another layer of the model, not a step")
         else:
-            yield source, found.edges
+            yield source, found.edges[np.append(trains(sequence.name, found.edges), True)]
 
 
 def _once_a_step(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray[np.int64]:
