@@ -288,11 +288,16 @@ def _findings(measures: Measures) -> Iterator[RenderableType]:
 
 
 def _doubts(doubts: list[Doubt]) -> Iterator[RenderableType]:
+    """Each code once: GPUs that differ in the numbers alone are counted, the JSON has them all."""
     if not doubts:
         return
     yield Text("\nwhat to doubt", style="bold")
+    by_code: dict[tuple[str, str], list[Doubt]] = {}
     for doubt in doubts:
+        by_code.setdefault((doubt.code, doubt.next), []).append(doubt)
+    for (code, remedy), alike in by_code.items():
         text = Text("• ")
-        text.append(doubt.code, style="italic")
-        text.append(f": {doubt.text}\n  → {doubt.next}")
+        text.append(code, style="italic")
+        more = f" (and {len(alike) - 1} more like it)" if len(alike) > 1 else ""
+        text.append(f": {alike[0].text}{more}\n  → {remedy}")
         yield Padding(text, (0, 0, 0, 2))

@@ -183,6 +183,26 @@ def test_without_iterator_ranges_copies_that_outnumber_the_steps_feed_them_in_or
     assert ("feed" in causes_of(made, steps)) == fed
 
 
+@pytest.mark.parametrize("pause, certain", [(0, True), (1, True), (2, False)])
+def test_copies_that_fall_behind_by_more_than_one_step_feed_nobody_knows_whom(pause, certain):
+    """Two batches ahead, then `pause` steps without a copy, then caught up at the end."""
+    made = Build()
+    count = 12
+    for batch in range(count + 2):
+        at = (batch - 2 + (pause if 5 <= batch < 5 + 4 else 0)) * 100
+        made.copy("h2d", at + 10, at + 30, 4096, call=(at + 5, at + 30), stream=2)
+    for at in range(0, count * 100, 100):
+        made.kernel(at, at + 60, call=(at - 70, at - 65))
+    steps = steps_at([at * 100 for at in range(count)], [at * 100 + 60 for at in range(count)])
+    timeline = made.timeline()
+    (gpu,) = gather([timeline])
+    window = (0, (count - 1) * 100)
+    books = account([timeline], [0], gpu, steps, window)
+    brute = BruteForce([timeline], [(0, 0)], steps, window)
+    assert books.inputs is not None and brute.inputs is not None
+    assert books.inputs.certain == brute.inputs[2] == certain
+
+
 def test_copies_as_many_as_steps_without_ranges_feed_nobody_knows_whom():
     made = Build()
     for at in range(0, 400, 100):
