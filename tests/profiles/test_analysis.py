@@ -238,3 +238,23 @@ def test_the_host_meanwhile_is_what_was_under_way_in_the_idle_time():
     assert found[("api", "cudaFree_v3020")] == 30_000
     assert found[("api", "cudaLaunchKernel_v7000")] == 10_000
     assert found[("range", "HorovodAllreduce N")] == 10_000
+
+
+@pytest.mark.parametrize(
+    "known, window",
+    [(RECORDED, None), (RECORDED, "capture"), (RECORDED - {"api"}, None), (RECORDED - {"copies", "marks"}, "capture")],
+)
+def test_every_doubt_points_to_a_place_that_is_there(known, window):
+    from profiles.views.json import to_json
+
+    made = training(long=(0, 3))
+    made.graph(1, 5, call=(-9, -8))
+    if "api" not in known:
+        made.rows.pop("api")
+    data = to_json(measure([made.timeline(known=known)], window=window))
+    pointers = [where for doubt in data["doubts"] for where in doubt["where"]]
+    assert pointers
+    for pointer in pointers:
+        place = data
+        for key in pointer.split("/")[1:]:
+            place = place[int(key)] if isinstance(place, list) else place[key]
