@@ -19,7 +19,8 @@ from .launch.hosts import Host
 from .lifeline import Lifeline
 from .outcome import Outcome, judge
 
-POLL_S = 0.1
+# Often enough for a person and a limit, too seldom to take time from ranks that share these cores.
+POLL_S = 0.5
 # From one rank's failure to the end of the others, which a launcher that works brings about by itself.
 AFTER_FAILURE_S = 20
 # From the lifeline's end to the keeper's.

@@ -49,6 +49,7 @@ class Watch:
             TextColumn("{task.fields[left]}"),
             TextColumn("[dim]{task.fields[now]}"),
             console=console,
+            refresh_per_second=2,  # drawing takes time from ranks that share these cores
             disable=not console.is_terminal,
         )
         self._task = self._bar.add_task("launches", total=len(tasks), left="", now="")

@@ -36,10 +36,14 @@ def command(
     from rich.console import Console
 
     from profiles.records import write_whole
-    from profiles.reports import newest, write
+    from profiles.reports import newest, read, write
 
     path = directory or newest()
-    scaling = write(path)
+    try:
+        scaling = write(path)
+    except PermissionError as error:  # somebody else's sweep, or one that is put away
+        click.echo(f"ringscope: results.csv and summary.csv stay as they are: {error}", err=True)
+        scaling = read(path)
     if html or markdown or charts:
         from profiles.views import sweep_files
 

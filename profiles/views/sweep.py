@@ -40,6 +40,7 @@ def terminal(scaling: Scaling, directory: str, width: int = 80) -> RenderableTyp
     parts: list[RenderableType] = [_heading(scaling, directory)]
     for label, rows in _groups(scaling.cells):
         parts += [Text(f"\n{label}", style="bold"), *(_line(row, bar) for row in rows)]
+    parts += _legend(scaling.cells)
     if scaling.looks:
         parts.append(Text("\nLook at first", style="bold"))
         parts += [_point(f"{i}.", look.text, look.next) for i, look in enumerate(scaling.looks, 1)]
@@ -64,6 +65,20 @@ def _heading(scaling: Scaling, directory: str) -> RenderableType:
     return Group(
         Text(f"\nScaling of {directory}", style="bold"), Text(", ".join(said), style="dim"), Text(""), Text(columns)
     )
+
+
+def _legend(cells: Sequence[CellRow]) -> list[RenderableType]:
+    """What the two kinds of ± are."""
+    told = next((row for row in cells if row.coverage), None)
+    if told is None:
+        return []
+    text = (
+        f"± behind samples/s: half of {told.interval} over {told.ok} launches, which holds the true median with "
+        f"{100 * (told.coverage or 0):.0f} %"
+    )
+    if any(row.efficiency_error and row.ranks > 1 for row in cells):
+        text += "; behind efficiency: 1.4826 x MAD of both cells' launches"
+    return [Text(f"\n{text}", style="dim")]
 
 
 def _groups(cells: Sequence[CellRow]) -> list[tuple[str, list[CellRow]]]:
