@@ -3,9 +3,9 @@
     python -m benchmarks.generate run.sqlite --format nsys --steps 500 --kernels 1000 --gpus 4
     python -m benchmarks.reading run.sqlite
 
-Each file is read by a process of its own, several times, after a first time that warms the file cache. Beside the
-seconds stands the ratio to a plain COUNT over the same tables by Python's sqlite3, which says less of the machine and of
-what else runs on it.
+Each file is read several times, by a process of its own that has imported its libraries, after a first time that warms
+the file cache. Beside the seconds stands the ratio to a plain COUNT over the same tables by Python's sqlite3, which
+says less of the machine and of what else runs on it.
 """
 
 from __future__ import annotations
@@ -67,9 +67,10 @@ def main() -> None:
         counts = [seconds for _ in range(arguments.times) if (seconds := count_s(path)) is not None]
         walls = [one["wall_s"] for one in found]
         ratio = f"{statistics.median(walls) / statistics.median(counts):.1f}" if counts else "n/a"
+        size, rows = path.stat().st_size / 1e6, found[0]["rows"]
         print(
-            f"| {path.name} | {path.stat().st_size / 1e6:.0f} | {found[0]['rows']:,.0f} | {statistics.median(walls):.2f} |"
-            f" {min(walls):.2f} | {statistics.median(one['cpu_s'] for one in found):.2f} |"
+            f"| {path.name} | {size:.0f} | {rows:,.0f} | {statistics.median(walls):.2f} | {min(walls):.2f} |"
+            f" {statistics.median(one['cpu_s'] for one in found):.2f} |"
             f" {max(one['peak_mib'] for one in found):.0f} | {ratio} |"
         )
 

@@ -89,7 +89,7 @@ def write(
     strip_private: bool = False,
     max_bytes: int | None = None,
     cache: bool = True,
-    progress: Callable[[int, int, Path], None] | None = None,
+    progress: Callable[[float, float, Path], None] | None = None,
 ) -> dict[str, tuple[int, int]]:
     """Writes `target` and returns, by table, the rows there were and the rows kept.
 
@@ -129,7 +129,7 @@ class _Cut:
         self._strings = ("StringIds", "id") if self._nsys else ("StringTable", "_id_")
         self.operations = _NSYS_OPERATIONS if self._nsys else _NVPROF_OPERATIONS
 
-    def write(self, made: Path, progress: Callable[[int, int, Path], None] | None) -> dict[str, tuple[int, int]]:
+    def write(self, made: Path, progress: Callable[[float, float, Path], None] | None) -> dict[str, tuple[int, int]]:
         try:
             with closing(sqlite3.connect(made, uri=True, isolation_level=None)) as connection:
                 connection.text_factory = bytes
@@ -138,7 +138,7 @@ class _Cut:
             raise self._database.damaged(error) from None
 
     def _write(
-        self, connection: sqlite3.Connection, progress: Callable[[int, int, Path], None] | None
+        self, connection: sqlite3.Connection, progress: Callable[[float, float, Path], None] | None
     ) -> dict[str, tuple[int, int]]:
         run = connection.execute
         for name in ("encoding", "page_size", "application_id", "user_version"):

@@ -18,12 +18,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 from ..errors import UnreadableRecording
 from ..timeline import Doubt, Timeline
 from . import nsys_rep, opening, refused
+from .progress import heard_by
 
 Detects = Callable[[bytes, Path], bool]
 Read = Callable[[Path], Timeline]
@@ -51,7 +53,7 @@ def read(path: str | Path, *, max_bytes: int | None = None, cache: bool = True) 
     max_bytes: how far a compressed file may unfold (default 64 GiB and 1000:1). cache: keep what `nsys export` makes of
     a .nsys-rep for the next time. Raises UnreadableRecording, which says what is wrong and what to do.
     """
-    timeline = _read(Path(path), max_bytes, cache)
+    timeline = _read(Path(path), max_bytes=max_bytes, cache=cache)
     if timeline is None:
         raise UnreadableRecording(path, *refused.unknown(opening.head(Path(path)), Path(path)))
     return timeline
@@ -63,13 +65,13 @@ def read_all(
     max_bytes: int | None = None,
     cache: bool = True,
     strict: bool = False,
-    progress: Callable[[int, int, Path], None] | None = None,
+    progress: Callable[[float, float, Path], None] | None = None,
 ) -> tuple[list[Timeline], list[Doubt]]:
     """Every recording at `paths` (files, directories, globs) in order, and a doubt for each that cannot be read.
 
     In a directory files that are no recordings are skipped, and counted in a doubt `skipped-files`. progress is called
-    before each file with (number done, number in all, path). Raises UnreadableRecording if none can be read, or with
-    `strict` at the first that cannot.
+    with (files done, parts of one included, files in all, path). Raises UnreadableRecording if none can be read, or
+    with `strict` at the first that cannot.
     """
     named = [Path(path) for given in paths for path in _globbed(str(given))]
     files: list[tuple[Path, Path | None]] = []
@@ -80,10 +82,12 @@ def read_all(
     skipped: dict[Path, int] = {}
     failures: list[UnreadableRecording] = []
     for done, (path, folder) in enumerate(files):
-        if progress:
-            progress(done, len(files), path)
+        tell = partial(_tell, progress, done, len(files), path)
+        tell(0)
         try:
-            timeline = read(path, max_bytes=max_bytes, cache=cache) if folder is None else _read(path, max_bytes, cache)
+            with heard_by(tell):
+                one = read if folder is None else _read
+                timeline = one(path, max_bytes=max_bytes, cache=cache)
         except UnreadableRecording as error:
             if strict:
                 raise
@@ -105,7 +109,14 @@ def read_all(
     raise UnreadableRecording(where, "no recordings there", "name files, or a directory that holds some")
 
 
-def _read(path: Path, max_bytes: int | None, cache: bool) -> Timeline | None:
+def _tell(
+    progress: Callable[[float, float, Path], None] | None, done: int, total: int, path: Path, share: float
+) -> None:
+    if progress:
+        progress(done + share, total, path)
+
+
+def _read(path: Path, *, max_bytes: int | None, cache: bool) -> Timeline | None:
     """None: no reader knows this content."""
     with opened(path, max_bytes=max_bytes, cache=cache) as file:
         with file.open("rb") as stream:

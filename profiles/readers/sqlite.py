@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UnreadableRecording
+from .progress import tell
 
 MAGIC: Final = b"SQLite format 3\0"
 _HOT_JOURNAL: Final = bytes.fromhex("d9d505f920a163d7")
@@ -112,8 +113,12 @@ class Database:
         tables = {table: _Table(columns, *self._rowids(table)) for table, columns in wanted.items()}
         pieces = [(name, table, piece) for name, table in tables.items() for piece in range(table.pieces)]
         with ThreadPoolExecutor(max_workers=max(2, min(8, os.cpu_count() or 2))) as pool:
-            for done in [pool.submit(self._fill, *piece) for piece in pieces]:
-                done.result()
+            try:
+                for done, filled in enumerate([pool.submit(self._fill, *piece) for piece in pieces], 1):
+                    filled.result()
+                    tell(done / len(pieces))
+            finally:  # on an error, or Ctrl-C, the rest is not waited for
+                pool.shutdown(wait=False, cancel_futures=True)
         return {name: table.rows() for name, table in tables.items()}
 
     def _rowids(self, table: str) -> tuple[int, int] | tuple[None, None]:

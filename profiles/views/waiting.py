@@ -10,25 +10,25 @@ from typing import Final
 
 PATIENCE_S: Final = 2.0
 
-Progress = Callable[[int, int, Path], None]
+Progress = Callable[[float, float, Path], None]
 
 
 @contextmanager
 def progress(doing: str) -> Iterator[Progress]:
     """A function to call with (done, in all, which). Shows a bar on the terminal's stderr from PATIENCE_S on."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task(doing, total=None)
     later = threading.Timer(PATIENCE_S, bar.start)
     later.daemon = True
     later.start()
 
-    def report(done: int, total: int, path: Path | None = None) -> None:
+    def report(done: float, total: float, path: Path | None = None) -> None:
         bar.update(task, completed=done, total=total, description=f"{doing} {path.name if path else ''}".rstrip())
 
     try:

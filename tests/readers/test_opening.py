@@ -277,11 +277,14 @@ def test_where_nothing_can_be_read_the_reason_is_the_error(tmp_path: Path) -> No
         readers.read_all([tmp_path])
 
 
-def test_progress_tells_which_file_of_how_many(tmp_path: Path) -> None:
+def test_progress_tells_how_far_in_which_file_of_how_many(tmp_path: Path) -> None:
     paths = [recording(tmp_path / f"rank{rank}") for rank in range(3)]
-    told: list[tuple[int, int, Path]] = []
+    told: list[tuple[float, float, Path]] = []
     readers.read_all(paths, progress=lambda *now: told.append(now))
-    assert told == [(number, 3, path) for number, path in enumerate(paths)]
+    done = [now for now, _, _ in told]
+    assert done == sorted(done) and done[-1] == 3 and {0, 1, 2} <= set(done)
+    assert all(total == 3 and path == paths[min(int(now), 2)] or now == int(now) for now, total, path in told)
+    assert len(set(done)) > 4  # and parts of files
 
 
 def test_ranks_come_from_marks_then_the_format_then_the_file_name(tmp_path: Path) -> None:
