@@ -107,6 +107,7 @@ def _recorded(analysis: Analysis, timelines: Sequence[Timeline]) -> dict[str, An
         "legend": [name for name in OWNERS if any(gpu["ledger_ns"][name] for gpu in document.json["gpus"])],
         "step_charts": [_drawn(chart) for chart in charts.of_recordings(document) if chart.id != "ledger-by-gpu"],
         "clock": tables.clock(document),
+        "straggler": tables.straggler(document),
         "json": _script(document.json),
         "picture": picture.pack(analysis, timelines) if analysis.gpus else "",
     }
@@ -114,7 +115,15 @@ def _recorded(analysis: Analysis, timelines: Sequence[Timeline]) -> dict[str, An
 
 def _nothing_recorded() -> dict[str, Any]:
     nothing: dict[str, Any] = {key: [] for key in ("tiles", "findings", "bars", "legend", "step_charts")}
-    return nothing | {"recorded": False, "document": None, "tables": {}, "clock": "", "json": "", "picture": ""}
+    return nothing | {
+        "recorded": False,
+        "document": None,
+        "tables": {},
+        "clock": "",
+        "straggler": "",
+        "json": "",
+        "picture": "",
+    }
 
 
 def _swept(sweep: Sweep, recorded: dict[str, Table]) -> dict[str, Any]:
@@ -225,6 +234,8 @@ def _sections(shown: Json) -> Any:
         yield "steps", "Steps"
     if shown["scaling_charts"] or "cells" in shown["tables"]:
         yield "scaling", "Scaling"
+    if "feed" in shown["tables"] or "host" in shown["tables"]:
+        yield "feed", "Feed"
     for name in ("kernels", "copies", "collectives"):
         if name in shown["tables"]:
             yield name, name.capitalize()

@@ -85,7 +85,7 @@ def gpu_title(gpu: Json) -> str:
 
 def of_recordings(document: Document) -> list[Table]:
     """The tables of measured recordings, in the order a reader wants them; those without a row are left out."""
-    makers = (summary, ledger, steps, copies, collectives, kernels, groups, recordings, doubts)
+    makers = (summary, ledger, steps, feed, batch_gaps, host, copies, collectives, kernels, groups, recordings, doubts)
     return [table for table in (make(document) for make in makers) if table.rows]
 
 
@@ -192,6 +192,87 @@ def steps(document: Document) -> Table:
         "Steps",
         "Each measured step of each GPU and where its time went." + left_out,
         ("GPU", "step", "time", "feed gap", "batch gap", "kernels", *(LOOKS[owner].label for owner in shown)),
+        tuple(rows),
+    )
+
+
+def feed(document: Document) -> Table:
+    """Batches on their way: the gaps they leave and the copies that bring them."""
+    rows = []
+    for at, gpu, name in _gpus(document):
+        if gpu["batch_gaps"] is None and gpu["feed_gaps"] is None and not gpu["input_copies"]:
+            continue
+        gaps = [
+            document.number(f"{at}/{which}/{key}", numbers.duration)
+            for which in ("batch_gaps", "feed_gaps")
+            for key in ("p50_ns", "p95_ns", "max_ns", "total_ns")
+        ]
+        copied = gpu["input_copies"] and [
+            document.number(f"{at}/input_copies/count", numbers.count),
+            document.number(f"{at}/input_copies/bytes", numbers.size),
+            document.number(f"{at}/input_copies/exposed_this_step_ns", numbers.duration),
+            document.number(f"{at}/input_copies/exposed_later_step_ns", numbers.duration),
+            document.number(f"{at}/input_copies/overlap", numbers.share),
+        ]
+        rows.append((name, *gaps, *(copied or [words(None)] * 5)))
+    gap = ("p50", "p95", "max", "total")
+    return Table(
+        "feed",
+        "Feed",
+        "A batch gap runs from a step's last kernel to the next one's first; the feed gap is that part of a step in "
+        "which the GPU waits for a batch not yet sent. Exposed input copies stand beside it: those of the step's own "
+        "batch, and those of a later step's, prefetched and yet not hidden.",
+        (
+            "GPU",
+            *(f"batch gap {one}" for one in gap),
+            *(f"feed gap {one}" for one in gap),
+            *("input copies", "moved", "exposed, own step", "exposed, later step", "hidden"),
+        ),
+        tuple(rows),
+    )
+
+
+def batch_gaps(document: Document) -> Table:
+    """What the batch gaps consist of. Rows are owners, a column a GPU."""
+    gpus = [(at, gpu, name) for at, gpu, name in _gpus(document) if gpu["batch_gap_ledger_ns"]]
+    owners = [one for one in OWNERS if any(gpu["batch_gap_ledger_ns"].get(one) for _, gpu, _ in gpus)]
+    rows = [
+        (
+            Cell(LOOKS[owner].label, owner, look=owner),
+            *(document.number(f"{at}/batch_gap_ledger_ns/{owner}", numbers.duration) for at, _, _ in gpus),
+        )
+        for owner in owners
+    ]
+    return Table(
+        "batch-gaps",
+        "Batch gaps",
+        "Who owned the time of all batch gaps together.",
+        ("owner", *(name.text for _, _, name in gpus)),
+        tuple(rows),
+    )
+
+
+def host(document: Document) -> Table:
+    """What the host's threads were in while the GPU was idle."""
+    rows = []
+    for gpu_at, gpu, name in _gpus(document):
+        for place, one in enumerate(gpu["host_while_idle"]):
+            at = f"{gpu_at}/host_while_idle/{place}"
+            rows.append(
+                (
+                    Cell(one["name"], one["name"], code=True),
+                    words({"api": "CUDA call", "range": "NVTX range"}.get(one["kind"], one["kind"])),
+                    name,
+                    document.number(f"{at}/ns", numbers.duration),
+                    document.number(f"{at}/share", numbers.share),
+                )
+            )
+    return Table(
+        "host",
+        "The host while the GPU idles",
+        "Calls and ranges that were open on any thread while the GPU was idle, as shares of the idle time. Threads run "
+        "side by side, so shares may add up to more than 100 %.",
+        ("what", "kind", "GPU", "time", "of the idle"),
         tuple(rows),
     )
 
@@ -386,7 +467,18 @@ def clock(document: Document) -> str:
     if not told:
         return ""
     residual = told.get("residual_ns")
-    return f"{told.get('method', numbers.UNKNOWN)}, good to {numbers.duration(residual)}"
+    method = {"utc": "session starts in UTC", "collectives": "common ends of collectives"}.get(told.get("method"))
+    return f"{method or told.get('method', numbers.UNKNOWN)}, good to {numbers.duration(residual)}"
+
+
+def straggler(document: Document) -> str:
+    """Which GPU the others wait for, in words; "" where there is none."""
+    found = document.json.get("straggler")
+    if not found:
+        return ""
+    gpu = gpu_title(document.json["gpus"][found["gpu"]])
+    share, since = numbers.share(found["arrived_last_share"]), numbers.duration(found["since_ns"])
+    return f"The others wait for {gpu}: from {since} on it arrives last at {share} of {found['calls']:,} collectives."
 
 
 def evidence(finding: Json) -> Sequence[tuple[str, str]]:

@@ -91,6 +91,7 @@ def test_every_part_of_the_page_is_there_and_the_verdicts_come_first(opened: Ope
         "Timeline",
         "Steps",
         "Scaling",
+        "Feed",
         "Kernels",
         "Copies",
         "Collectives",
