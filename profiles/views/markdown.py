@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from . import numbers, tables
+from . import numbers, report_tables, tables
 from .files import written_whole
 from .tables import Cell, Document, Json, Table
 
@@ -23,7 +23,13 @@ def write(path: Path, text: str) -> None:
 def of_recordings(document: Document, *, title: str, command: str) -> str:
     """The report of measured recordings; `command` makes it again."""
     return "\n".join(
-        [f"# {_plain(title)}", "", *_findings(document), *_tables(tables.of_recordings(document)), *_again(command)]
+        [
+            f"# {_plain(title)}",
+            "",
+            *_findings(document),
+            *_tables(report_tables.of_recordings(document)),
+            *_again(command),
+        ]
     )
 
 
@@ -32,7 +38,11 @@ def of_sweep(
 ) -> str:
     """The report of a sweep: rows of summary.csv, what to look at first (`text`, `next`), doubts."""
     first = [f"- {_plain(look['text'])} **Next:** {_plain(look['next'])}" for look in looks]
-    shown = [table for table in (tables.cells(cells), tables.doubts(Document({"doubts": list(doubts)}))) if table.rows]
+    shown = [
+        table
+        for table in (report_tables.cells(cells), report_tables.doubts(Document({"doubts": list(doubts)})))
+        if table.rows
+    ]
     return "\n".join([f"# {_plain(title)}", "", *first, *([""] if first else []), *_tables(shown), *_again(command)])
 
 
@@ -68,7 +78,7 @@ def _findings(document: Document) -> Iterator[str]:
         cost = document.number(f"{at}/cost_ns_per_step", numbers.duration).text
         gpu = finding["gpu"]
         where = "" if gpu is None else f" ({tables.gpu_title(document.json['gpus'][gpu])})"
-        evidence = "; ".join(f"{key} {value}" for key, value in tables.evidence(finding))
+        evidence = "; ".join(f"{key} {value}" for key, value in report_tables.evidence(finding))
         yield f"{place + 1}. **{_plain(finding['code'])}**{where}: {_plain(finding['text'])}"
         yield f"   - gives back at most {gain}, {cost} a step"
         yield f"   - change: {_plain(finding['change'])}"

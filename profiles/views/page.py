@@ -16,7 +16,7 @@ from typing import Any
 
 from ..measures import OWNERS, Analysis
 from ..timeline import Timeline
-from . import charts, numbers, picture, tables
+from . import charts, numbers, picture, report_tables, tables
 from .files import written_whole
 from .palette import OWNERS as LOOKS
 from .tables import Cell, Document, Table
@@ -100,14 +100,14 @@ def _recorded(analysis: Analysis, timelines: Sequence[Timeline]) -> dict[str, An
     return {
         "recorded": True,
         "document": document,
-        "tables": {table.id: table for table in tables.of_recordings(document)},
+        "tables": {table.id: table for table in report_tables.of_recordings(document)},
         "tiles": list(_tiles(document)),
         "findings": _findings(document),
         "bars": list(_bars(document)),
         "legend": [name for name in OWNERS if any(gpu["ledger_ns"][name] for gpu in document.json["gpus"])],
         "step_charts": [_drawn(chart) for chart in charts.of_recordings(document) if chart.id != "ledger-by-gpu"],
-        "clock": tables.clock(document),
-        "straggler": tables.straggler(document),
+        "clock": report_tables.clock(document),
+        "straggler": report_tables.straggler(document),
         "json": _script(document.json),
         "picture": picture.pack(analysis, timelines) if analysis.gpus else "",
     }
@@ -127,7 +127,7 @@ def _nothing_recorded() -> dict[str, Any]:
 
 
 def _swept(sweep: Sweep, recorded: dict[str, Table]) -> dict[str, Any]:
-    own = [tables.cells(sweep.cells), tables.doubts(Document({"doubts": list(sweep.doubts)}))]
+    own = [report_tables.cells(sweep.cells), report_tables.doubts(Document({"doubts": list(sweep.doubts)}))]
     merged = recorded | {table.id: table for table in own if table.rows}
     if "doubts" in recorded and own[1].rows:
         merged["doubts"] = Table(
@@ -203,7 +203,7 @@ def _findings(document: Document) -> list[dict[str, Any]]:
                 "gpu": None
                 if gpu is None or len(document.json["gpus"]) == 1
                 else tables.gpu_title(document.json["gpus"][gpu]),
-                "evidence": tables.evidence(finding),
+                "evidence": report_tables.evidence(finding),
             }
         )
     return found

@@ -266,7 +266,15 @@ def _measures(
         feed_gaps=_gaps([row.feed_gap_ns or 0 for row in rows]),
         batch_gaps=_gaps([row.batch_gap_ns or 0 for row in rows]),
         batch_gap_ledger_ns={"idle_feed": ledger["idle_feed"] or 0, "idle_sync": ledger["idle_sync"] or 0},
-        input_copies={"exposed_ns": ledger["h2d"], "later_exposed_ns": 0},
+        input_copies={
+            "count": len(rows),
+            "bytes": BATCH_BYTES * len(rows),
+            "busy_ns": ledger["h2d"],
+            "exposed_ns": ledger["h2d"],
+            "exposed_this_step_ns": ledger["h2d"],
+            "exposed_later_step_ns": 0,
+            "overlap": 0.0,
+        },
         input_stall_share=((ledger["idle_feed"] or 0) + (ledger["h2d"] or 0)) / span,
     )
 

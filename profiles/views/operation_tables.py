@@ -1,0 +1,125 @@
+"""Tables of what the GPUs did: copies, collectives, kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import numbers
+from .palette import OWNERS as LOOKS
+from .tables import Cell, Document, Format, Table, each_gpu, words
+
+
+def copies(document: Document) -> Table:
+    rows = []
+    for gpu_at, gpu, name in each_gpu(document):
+        for kind, copy in gpu["copies"].items():
+            if not copy or not copy["count"]:
+                continue
+            at = f"{gpu_at}/copies/{kind}"
+            rows.append(
+                (
+                    name,
+                    Cell(LOOKS[kind].label, kind, look=kind),
+                    document.number(f"{at}/count", numbers.count),
+                    document.number(f"{at}/bytes", numbers.size),
+                    document.number(f"{at}/busy_ns", numbers.duration),
+                    document.number(f"{at}/exposed_ns", numbers.duration),
+                    document.number(f"{at}/overlap", numbers.share),
+                    document.number(f"{at}/gb_per_s", numbers.gb_per_s),
+                    document.number(f"{at}/pageable_share", numbers.share),
+                    document.number(f"{at}/under_64kib", numbers.count),
+                    document.number(f"{at}/synchronous", numbers.count),
+                )
+            )
+    columns = ("GPU", "direction", "copies", "moved", "time", "exposed", "hidden", "bandwidth", "pageable")
+    return Table(
+        "copies",
+        "Copies",
+        "Exposed is the time that no compute or collective hides; hidden is 1 - exposed / time. "
+        "Pageable memory, counted by bytes, is copied at a fraction of what pinned memory gives.",
+        (*columns, "under 64 KiB", "synchronous"),
+        tuple(rows),
+    )
+
+
+def collectives(document: Document) -> Table:
+    rows = []
+    for gpu_at, gpu, name in each_gpu(document):
+        if not gpu["collectives"] or not gpu["collectives"]["count"]:
+            continue
+        at = f"{gpu_at}/collectives"
+        rows.append(
+            (
+                name,
+                document.number(f"{at}/count", numbers.count),
+                document.number(f"{at}/bytes_per_step", numbers.size),
+                document.number(f"{at}/busy_ns", numbers.duration),
+                document.number(f"{at}/exposed_ns", numbers.duration),
+                document.number(f"{at}/overlap", numbers.share),
+                document.number(f"{at}/waiting_ns", numbers.duration),
+                document.number(f"{at}/transfer_ns", numbers.duration),
+                document.number(f"{at}/skew_ns/p50", numbers.duration),
+                document.number(f"{at}/skew_ns/max", numbers.duration),
+                document.number(f"{at}/arrived_last_share", numbers.share),
+                document.number(f"{at}/bus_gb_per_s", numbers.gb_per_s),
+            )
+        )
+    columns = ("GPU", "calls", "a step", "time", "exposed", "hidden", "waiting", "transfer", "skew p50", "skew max")
+    return Table(
+        "collectives",
+        "Collectives",
+        "Waiting lasts until the last rank has arrived, transfer from then on; a rank that arrives last often is the "
+        "straggler that the others wait for.",
+        (*columns, "arrived last", "bus bandwidth"),
+        tuple(rows),
+    )
+
+
+def kernels(document: Document) -> Table:
+    rows = []
+    for gpu_at, gpu, name in each_gpu(document):
+        for place, kernel in enumerate(gpu["kernels"]["top"]):
+            at = f"{gpu_at}/kernels/top/{place}"
+            total = f"{at}/total_ns"
+            rows.append(
+                (
+                    Cell(kernel["name"], kernel["name"], code=True),
+                    name,
+                    document.number(f"{at}/count", numbers.count),
+                    document.number(total, numbers.duration),
+                    document.number(total, numbers.share, of=f"{gpu_at}/span_ns"),
+                    document.number(total, numbers.duration, of=f"{at}/count"),
+                )
+            )
+    return Table(
+        "kernels",
+        "Kernels",
+        "The kernels that take most time on each GPU. Shares are of the window; kernels of several streams may "
+        "overlap.",
+        ("kernel", "GPU", "launches", "time", "share", "mean"),
+        tuple(rows),
+    )
+
+
+def groups(document: Document) -> Table:
+    rows = []
+    for gpu_at, gpu, name in each_gpu(document):
+        for group in gpu["kernels"]["groups"]:
+            at = f"{gpu_at}/kernels/groups"
+            # A group's name may hold the slash that parts a JSON pointer: it is escaped as the standard says.
+            total = _Part(document, at, group)
+            rows.append((words(group), name, total("count", numbers.count), total("total_ns", numbers.duration)))
+    return Table(
+        "groups", "Kernel groups", "Kernels by what they do.", ("group", "GPU", "launches", "time"), tuple(rows)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    document: Document
+    at: str
+    key: str
+
+    def __call__(self, name: str, form: Format) -> Cell:
+        value = self.document[self.at][self.key].get(name)
+        return Cell(form(value), value, f"{self.at}/{self.key.replace('~', '~0').replace('/', '~1')}/{name}")

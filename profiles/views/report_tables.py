@@ -1,0 +1,144 @@
+"""What a report says beside the measures: recordings, doubts, cells of a sweep, evidence; and which tables it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import numbers, operation_tables, time_tables
+from .tables import Cell, Document, Format, Json, Table, gpu_title, words
+
+PERCENTILES = ("p50", "p95", "max")
+MAKERS = (
+    time_tables.summary,
+    time_tables.ledger,
+    time_tables.steps,
+    time_tables.feed,
+    time_tables.inputs,
+    time_tables.batch_gaps,
+    time_tables.host,
+    operation_tables.copies,
+    operation_tables.collectives,
+    operation_tables.kernels,
+    operation_tables.groups,
+)
+
+
+def of_recordings(document: Document) -> list[Table]:
+    """The tables of measured recordings, in the order a reader wants them; those without a row are left out."""
+    makers = (*MAKERS, recordings, doubts)
+    return [table for table in (make(document) for make in makers) if table.rows]
+
+
+def recordings(document: Document) -> Table:
+    rows = []
+    for one in document.json["recordings"]:
+        tool = f"{one['tool']} {one['tool_version'] or ''}".strip()
+        schema = one["schema_version"]
+        rows.append(
+            (words(one["path"], code=True), words(one["rank"]), words(one["format"]), words(tool), words(schema))
+        )
+    return Table(
+        "recordings",
+        "Recordings",
+        "What this was read from.",
+        ("file", "rank", "format", "tool", "schema"),
+        tuple(rows),
+    )
+
+
+def doubts(document: Document) -> Table:
+    rows = [
+        (words(one["code"], code=True), words(one["text"]), words(one["next"]), words(", ".join(one["where"]) or "all"))
+        for one in document.json["doubts"]
+    ]
+    return Table(
+        "doubts",
+        "Doubts",
+        "What makes these numbers less than certain, and what to do about it.",
+        ("code", "doubt", "do", "touches"),
+        tuple(rows),
+    )
+
+
+def cells(rows: Sequence[Json]) -> Table:
+    """The cells of a sweep: rows of summary.csv."""
+    told = ("model", "ranks", "per_rank_batch", "feed", "step", "precision", "strategy", "input_dtype")
+    shown = []
+    for row in rows:
+        shown.append(
+            (
+                *(words(row[key]) if isinstance(row[key], str) else Cell(str(row[key]), row[key]) for key in told),
+                Cell(numbers.per_s(row["samples_per_s_global"]), row["samples_per_s_global"]),
+                Cell(_interval(row["samples_per_s_low"], row["samples_per_s_high"], numbers.per_s)),
+                Cell(numbers.factor(row["speedup"]), row["speedup"]),
+                Cell(numbers.share(row["efficiency"]), row["efficiency"]),
+                Cell(_interval(row["efficiency_low"], row["efficiency_high"], numbers.share)),
+                Cell(_milliseconds(row["step_ms_p50"]), row["step_ms_p50"]),
+                Cell(numbers.share(row["input_wait_share"]), row["input_wait_share"]),
+                words(row["status"] if not row["reason"] else f"{row['status']}: {row['reason']}"),
+            )
+        )
+    columns = ("throughput", "interval", "speed-up", "efficiency", "interval of it", "step p50", "input wait", "status")
+    return Table(
+        "cells",
+        "Cells",
+        "Each cell over its launches: medians, and the interval over launches. Throughput is of all ranks together; "
+        "efficiency is that of N ranks by N times that of one.",
+        (*(name.replace("per_rank_batch", "batch a rank").replace("_", " ") for name in told), *columns),
+        tuple(shown),
+    )
+
+
+def _interval(low: float | None, high: float | None, form: Format) -> str:
+    return numbers.UNKNOWN if low is None or high is None else f"{form(low)} to {form(high)}"
+
+
+def _milliseconds(value: float | None) -> str:
+    return numbers.duration(None if value is None else value * 1e6)
+
+
+def clock(document: Document) -> str:
+    """How ranks were brought on one clock, in words; "" for one recording."""
+    told = document.json["clock"]
+    if not told:
+        return ""
+    residual = told.get("residual_ns")
+    method = {"utc": "session starts in UTC", "collectives": "common ends of collectives"}.get(told.get("method"))
+    return f"{method or told.get('method', numbers.UNKNOWN)}, good to {numbers.duration(residual)}"
+
+
+def straggler(document: Document) -> str:
+    """Which GPU the others wait for, in words; "" where there is none."""
+    found = document.json.get("straggler")
+    if not found:
+        return ""
+    gpu = gpu_title(document.json["gpus"][found["gpu"]])
+    share, since = numbers.share(found["arrived_last_share"]), numbers.duration(found["since_ns"])
+    return f"The others wait for {gpu}: from {since} on it arrives last at {share} of {found['calls']:,} collectives."
+
+
+def evidence(finding: Json) -> Sequence[tuple[str, str]]:
+    """A finding's evidence as words and numbers, formatted by the unit that its key names."""
+    return [(key.replace("_", " "), _evidence(key, value)) for key, value in finding["evidence"].items()]
+
+
+def _evidence(key: str, value: Any) -> str:
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return numbers.UNKNOWN if value is None else str(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_evidence(key, one) for one in value)
+    if isinstance(value, Mapping):
+        # Percentiles are in the unit of what they are of.
+        return ", ".join(
+            f"{name} {_evidence(key if name in PERCENTILES else name, one)}" for name, one in value.items()
+        )
+    if key == "ns" or key.endswith("_ns") or "_ns_" in key:
+        return numbers.duration(value)
+    if "share" in key or key == "overlap":
+        return numbers.share(value)
+    if key.endswith("gb_per_s"):
+        return numbers.gb_per_s(value)
+    if "bytes" in key:
+        return numbers.size(value)
+    return numbers.count(value) if isinstance(value, int) else f"{value:.3g}"

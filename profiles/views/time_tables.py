@@ -1,0 +1,212 @@
+"""Tables of where the time went: GPUs, ledger, steps, feed, and the host meanwhile."""
+
+from __future__ import annotations
+
+from ..measures import OWNERS
+from . import numbers
+from .palette import OWNERS as LOOKS
+from .tables import Cell, Document, Table, each_gpu, words
+
+GAPS = {
+    "count": numbers.count,
+    "p50_ns": numbers.duration,
+    "p95_ns": numbers.duration,
+    "max_ns": numbers.duration,
+    "total_ns": numbers.duration,
+}
+MOST_STEPS = 200  # rows a reader still scrolls; more are all in the JSON and the Parquet file
+
+
+def summary(document: Document) -> Table:
+    rows = []
+    for at, gpu, name in each_gpu(document):
+        span = f"{at}/span_ns"
+        rows.append(
+            (
+                name,
+                document.number(span, numbers.duration),
+                document.number(f"{at}/steps/count", numbers.count),
+                document.number(f"{at}/steps/period_ns/p50", numbers.duration),
+                document.number(f"{at}/steps/period_ns/p95", numbers.duration),
+                document.number(f"{at}/steps/period_ns/max", numbers.duration),
+                document.number(f"{at}/ledger_ns/compute", numbers.share, of=span),
+                document.number(f"{at}/feed_gaps/p50_ns", numbers.duration),
+                document.number(f"{at}/feed_gaps/p95_ns", numbers.duration),
+                document.number(f"{at}/input_stall_share", numbers.share),
+                document.number(f"{at}/kernels/per_step", numbers.count),
+                words(gpu["steps"]["source"] or gpu["steps"]["refused"]),
+            )
+        )
+    columns = (
+        "GPU",
+        "window",
+        "steps",
+        "step p50",
+        "step p95",
+        "step max",
+        "computing",
+        "feed gap p50",
+        "feed gap p95",
+    )
+    return Table(
+        "gpus",
+        "GPUs",
+        "Each GPU over its window. The feed gap is the time of a step that the GPU waits for a batch not yet sent; "
+        "the input stall adds the exposed input copies.",
+        (*columns, "input stall", "kernels a step", "steps from"),
+        tuple(rows),
+    )
+
+
+def ledger(document: Document) -> Table:
+    """Rows are owners, two columns a GPU; owners that own nothing on any GPU are left out."""
+    gpus = list(each_gpu(document))
+    rows = []
+    for owner in OWNERS:
+        if all(gpu["ledger_ns"][owner] == 0 for _, gpu, _ in gpus):
+            continue
+        cells = [Cell(LOOKS[owner].label, owner, look=owner)]
+        for at, _, _ in gpus:
+            cells.append(document.number(f"{at}/ledger_ns/{owner}", numbers.duration))
+            cells.append(document.number(f"{at}/ledger_ns/{owner}", numbers.share, of=f"{at}/span_ns"))
+        rows.append(tuple(cells))
+    columns = [column for _, _, name in gpus for column in (name.text, f"{name.text}, share")]
+    return Table(
+        "ledger",
+        "Ledger",
+        "Every nanosecond of the window has one owner, so a column adds up to the window. "
+        "Collectives and copies own only the time that nothing before them in this list hides.",
+        ("owner", *columns),
+        tuple(rows),
+    )
+
+
+def steps(document: Document) -> Table:
+    found = [
+        (at, name, place)
+        for at, gpu, name in each_gpu(document)
+        for place in range(len(gpu["steps"].get("rows") or []))
+    ]
+    pointers = [(f"{at}/steps/rows/{place}", name) for at, name, place in found]
+    left_out = ""
+    if len(pointers) > MOST_STEPS:
+        longest = sorted(pointers, key=lambda one: document[f"{one[0]}/start_ns"] - document[f"{one[0]}/end_ns"])
+        left_out = f" The {MOST_STEPS} longest of {len(pointers)}; --json and --parquet have all."
+        pointers = longest[:MOST_STEPS]
+    shown = [
+        owner
+        for owner in OWNERS
+        if any(document[f"{at}/ledger_ns/{owner}"] for at, _ in pointers) and owner != "memset"
+    ]
+    rows = []
+    for at, name in pointers:
+        length = document[f"{at}/end_ns"] - document[f"{at}/start_ns"]
+        rows.append(
+            (
+                name,
+                document.number(f"{at}/step", numbers.count),
+                Cell(numbers.duration(length), length),
+                document.number(f"{at}/feed_gap_ns", numbers.duration),
+                document.number(f"{at}/batch_gap_ns", numbers.duration),
+                document.number(f"{at}/kernels", numbers.count),
+                *(document.number(f"{at}/ledger_ns/{owner}", numbers.duration) for owner in shown),
+            )
+        )
+    return Table(
+        "steps",
+        "Steps",
+        "Each measured step of each GPU and where its time went." + left_out,
+        ("GPU", "step", "time", "feed gap", "batch gap", "kernels", *(LOOKS[owner].label for owner in shown)),
+        tuple(rows),
+    )
+
+
+def feed(document: Document) -> Table:
+    """The gaps that batches leave on their way."""
+    rows = []
+    for at, gpu, name in each_gpu(document):
+        for kind in ("batch_gaps", "feed_gaps"):
+            if gpu[kind] is not None:
+                numbers_of = (document.number(f"{at}/{kind}/{key}", form) for key, form in GAPS.items())
+                rows.append((name, words(kind.replace("_gaps", " gap")), *numbers_of))
+    return Table(
+        "feed",
+        "Feed gaps",
+        "A batch gap runs from a step's last kernel to the next one's first; the feed gap is that part of a step in "
+        "which the GPU waits for a batch not yet sent. Percentiles are over all steps, those without a gap included.",
+        ("GPU", "gap", "steps with one", "p50", "p95", "max", "total"),
+        tuple(rows),
+    )
+
+
+def inputs(document: Document) -> Table:
+    """The copies that bring the batches."""
+    rows = []
+    for gpu_at, gpu, name in each_gpu(document):
+        if not gpu["input_copies"]:
+            continue
+        at = f"{gpu_at}/input_copies"
+        rows.append(
+            (
+                name,
+                document.number(f"{at}/count", numbers.count),
+                document.number(f"{at}/bytes", numbers.size),
+                document.number(f"{at}/busy_ns", numbers.duration),
+                document.number(f"{at}/exposed_this_step_ns", numbers.duration),
+                document.number(f"{at}/exposed_later_step_ns", numbers.duration),
+                document.number(f"{at}/overlap", numbers.share),
+            )
+        )
+    return Table(
+        "inputs",
+        "Input copies",
+        "Exposed copies of the batch that the step waits for stand apart from those of a later step's batch, which "
+        "was prefetched and is not hidden all the same.",
+        ("GPU", "copies", "moved", "time", "exposed, own step", "exposed, later step", "hidden"),
+        tuple(rows),
+    )
+
+
+def batch_gaps(document: Document) -> Table:
+    """What the batch gaps consist of. Rows are owners, a column a GPU."""
+    gpus = [(at, gpu, name) for at, gpu, name in each_gpu(document) if gpu["batch_gap_ledger_ns"]]
+    owners = [one for one in OWNERS if any(gpu["batch_gap_ledger_ns"].get(one) for _, gpu, _ in gpus)]
+    rows = [
+        (
+            Cell(LOOKS[owner].label, owner, look=owner),
+            *(document.number(f"{at}/batch_gap_ledger_ns/{owner}", numbers.duration) for at, _, _ in gpus),
+        )
+        for owner in owners
+    ]
+    return Table(
+        "batch-gaps",
+        "Batch gaps",
+        "Who owned the time of all batch gaps together.",
+        ("owner", *(name.text for _, _, name in gpus)),
+        tuple(rows),
+    )
+
+
+def host(document: Document) -> Table:
+    """What the host's threads were in while the GPU was idle."""
+    rows = []
+    for gpu_at, gpu, name in each_gpu(document):
+        for place, one in enumerate(gpu["host_while_idle"]):
+            at = f"{gpu_at}/host_while_idle/{place}"
+            rows.append(
+                (
+                    Cell(one["name"], one["name"], code=True),
+                    words({"api": "CUDA call", "range": "NVTX range"}.get(one["kind"], one["kind"])),
+                    name,
+                    document.number(f"{at}/ns", numbers.duration),
+                    document.number(f"{at}/share", numbers.share),
+                )
+            )
+    return Table(
+        "host",
+        "The host while the GPU idles",
+        "Calls and ranges that were open on any thread while the GPU was idle, as shares of the idle time. Threads run "
+        "side by side, so shares may add up to more than 100 %.",
+        ("what", "kind", "GPU", "time", "of the idle"),
+        tuple(rows),
+    )
