@@ -35,6 +35,8 @@ _MEMORY: Final = {
     "pageable": "pageable", "host": "pageable", "pinned": "pinned", "host_pinned": "pinned", "device": "device",
     "array": "array", "managed": "managed", "device_static": "device", "managed_static": "managed",
 }  # fmt: skip
+_CALL: Final = re.compile(r"cu(da)?[A-Z]")
+_WAYS: Final = {"MemcpyH2D": "HtoD", "MemcpyD2H": "DtoH", "MemcpyD2D": "DtoD", "MemcpyP2P": "Peer"}
 _KINDS: Final = {"MemcpyH2D": "h2d", "MemcpyD2H": "d2h", "MemcpyD2D": "d2d", "MemcpyP2P": "p2p"}
 _HOST_PLANES: Final = {"/host:CPU": "TSL", "/host:NVTX-CUPTI": "", "/host:python-tracer": "python"}
 _CALLS_PLANE: Final = "/host:CUPTI"
@@ -153,7 +155,9 @@ class _Found:
                 self.known.add(table)
                 frame = _times(chosen).assign(tid=np.int64(line.id))
                 if table == "api":
-                    frame = frame.assign(correlation=_integers(chosen, "correlation_id"), name=[r.name for r in chosen])
+                    frame = frame.assign(
+                        correlation=_integers(chosen, "correlation_id"), name=[_call_name(r) for r in chosen]
+                    )
                 else:
                     names = [_mark_name(row) for row in chosen]
                     frame = frame.assign(open=False, domain=domain, name=names)
@@ -268,7 +272,18 @@ def _integers(rows: list[_Row], key: str) -> Array:
 
 def _is_call(row: _Row, plane: str) -> bool:
     """CUDA calls have a plane of their own, or lie among the host's ranges when planes were merged."""
-    return plane == _CALLS_PLANE or ("correlation_id" in row.stats and row.name.startswith("cu"))
+    return plane == _CALLS_PLANE or "correlation_id" in row.stats or _CALL.match(row.name) is not None
+
+
+def _call_name(row: _Row) -> str:
+    """The driver's name of a call: the profiler calls it by what it launches, a copy's way or a kernel's name."""
+    if _CALL.match(row.name):
+        return row.name.partition(" (CudaGraph:")[0]
+    details = _details(row.stats.get("memcpy_details") or row.stats.get("Memset_details"))
+    waits = "" if details.get("async") == "0" else "Async"
+    if row.name.startswith("Memcpy"):
+        return f"cuMemcpy{_WAYS.get(row.name, '')}{waits}"
+    return f"cuMemset{waits}" if row.name == "Memset" else "cuLaunchKernel"
 
 
 def _mark_name(row: _Row) -> str:

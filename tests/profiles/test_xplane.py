@@ -1,4 +1,4 @@
-"""TensorFlow's profiles: a real one of three steps on a CPU, and built ones with GPUs, whose answers are known."""
+"""Profiles of XLA: real ones (TensorFlow on a CPU, JAX on two H200s), and built ones whose answers are known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from profiles.errors import UnreadableRecording
 from profiles.readers import xplane
 from profiles.timeline import Timeline
 
-CPU = Path(__file__).parents[1] / "data" / "xplane" / "cpu-3-steps.xplane.pb"
+DATA = Path(__file__).parents[1] / "data" / "xplane"
+CPU = DATA / "cpu-3-steps.xplane.pb"
+GPUS = DATA / "jax-2gpu-5-steps.xplane.pb"
 
 
 class Plane:
@@ -121,6 +123,51 @@ def test_a_real_profile_of_a_cpu_has_its_steps_and_says_that_no_gpu_is_in_it() -
     assert len(found.marks) == len(events)
     assert found.known == {"marks", "devices"}
     assert [doubt.code for doubt in found.doubts] == ["no-gpu"]
+
+
+def plain_events(device: int) -> list[tuple[str, int, int, int]]:
+    """(name, start, end in ns, correlation) of a GPU's streams, event by event."""
+    space = xplane.message().FromString(GPUS.read_bytes())
+    (plane,) = [plane for plane in space.planes if plane.name == f"/device:GPU:{device}"]
+    found = []
+    for line in plane.lines:
+        for event in line.events:
+            start_ps = line.timestamp_ns * 1000 + event.offset_ps
+            (correlation,) = [
+                stat.uint64_value or stat.int64_value
+                for stat in event.stats
+                if plane.stat_metadata[stat.metadata_id].name == "correlation_id"
+            ]
+            name = plane.event_metadata[event.metadata_id].name
+            found.append((name, start_ps // 1000, (start_ps + event.duration_ps) // 1000, correlation))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_a_real_profile_of_two_gpus_has_every_event_of_its_streams(device: int) -> None:
+    found = readers.read(GPUS)
+    mine = found.kernels[found.kernels["device"] == device]
+    copies = found.copies[found.copies["device"] == device]
+    names = {"h2d": "MemcpyH2D", "d2h": "MemcpyD2H", "d2d": "MemcpyD2D", "p2p": "MemcpyP2P"}
+    columns = ["start_ns", "end_ns", "correlation"]
+    rows = [(str(name), *row) for name, row in zip(mine["name"], mine[columns].values.tolist(), strict=True)]
+    rows += [(names[kind], *row) for kind, row in zip(copies["kind"], copies[columns].values.tolist(), strict=True)]
+    assert sorted(rows) == plain_events(device)
+    assert mine["name"].astype(str).str.startswith("ncclDevKernel_AllReduce").sum() == 5
+    assert set(copies.loc[copies["kind"] == "h2d", "bytes"]) == {256 * 512 * 4 // 2}
+
+
+def test_each_operation_of_a_real_profile_has_the_call_that_launched_it() -> None:
+    found = readers.read(GPUS)
+    for operations in (found.kernels, found.copies):
+        joined = operations.merge(found.api, on=["pid", "correlation"], suffixes=("", "_call"))
+        assert len(joined) == len(operations)
+        assert (joined["start_ns_call"] < joined["start_ns"]).all()
+    # Two GPUs ran five steps: a graph each, and three kernels outside it.
+    calls = found.api[found.api["correlation"] >= 0]["name"].astype(str).value_counts().to_dict()
+    assert (calls["cuGraphLaunch"], calls["cuLaunchKernel"], calls["cuMemcpyHtoDAsync"]) == (10, 30, 10)
+    steps = found.marks[found.marks["name"].astype(str).str.startswith("step ")]
+    assert steps["name"].tolist() == [f"step {number}" for number in range(5)]
 
 
 def test_what_the_profiler_warns_of_is_passed_on(tmp_path: Path) -> None:
