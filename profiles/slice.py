@@ -134,7 +134,7 @@ class _Cut:
             with closing(sqlite3.connect(made, uri=True, isolation_level=None)) as connection:
                 connection.text_factory = bytes
                 return self._write(connection, progress)
-        except (sqlite3.Error, OverflowError) as error:
+        except (sqlite3.Error, OverflowError, UnicodeError) as error:
             raise self._database.damaged(error) from None
 
     def _write(

@@ -30,6 +30,9 @@ _TASK_ROWS: Final = 1 << 18
 _MAX_TASKS: Final = 256
 _BATCH_ROWS: Final = 1 << 16
 
+# Errors of a damaged file; its noise can also reach the text of a message, or a column's name.
+_ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeError)
+
 Array = NDArray[Any]
 
 
@@ -78,7 +81,7 @@ class Database:
             with closing(sqlite3.connect(uri(self.path), uri=True)) as connection:
                 connection.text_factory = _text
                 return connection.execute(sql, values).fetchall()
-        except (sqlite3.Error, OverflowError) as error:
+        except _ERRORS as error:
             raise self.damaged(error) from None
 
     def has(self, table: str, *columns: str) -> bool:
@@ -221,8 +224,9 @@ def table_names(path: Path) -> frozenset[str]:
     """Of an SQLite file; none where it cannot be read."""
     try:
         with closing(sqlite3.connect(uri(path), uri=True)) as connection:
+            connection.text_factory = _text
             return frozenset(str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master"))
-    except sqlite3.Error:
+    except _ERRORS:
         return frozenset()
 
 
@@ -242,7 +246,7 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
         with _connected(database.path) as connection, connection.cursor() as cursor:
             cursor.execute(sql)
             found = cursor.fetch_arrow_table()
-    except (OSError, adbc_driver_manager.dbapi.Error) as error:
+    except (OSError, UnicodeError, adbc_driver_manager.dbapi.Error) as error:
         raise database.damaged(error) from None
     if not found.num_rows:
         return np.array([], dtype=np.int64), pa.array([], pa.large_binary())
@@ -265,7 +269,7 @@ def _batches(path: Path, sql: str, columns: Mapping[str, Column]) -> Iterator[li
                     (values.fill_null(column.null) if values.null_count else values).to_numpy()
                     for values, column in zip(found, columns.values(), strict=True)
                 ]
-    except adbc_driver_manager.dbapi.Error as error:
+    except (UnicodeError, adbc_driver_manager.dbapi.Error) as error:
         raise OSError(str(error)) from None
     except OSError as error:
         # ADBC infers types from what comes first: a later value of another type is an error of its own.

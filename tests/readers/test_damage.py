@@ -20,11 +20,18 @@ SHAPE = Shape(steps=3, kernels=20, gpus=2, processes=1)
 PAGE = 4096
 
 
+class Whole(bytes):
+    """A sound recording; hypothesis prints its arguments, so a short one."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} bytes>"
+
+
 @pytest.fixture(scope="module", params=["nsys", "nvprof"])
-def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     path = tmp_path_factory.mktemp("whole") / "a.sqlite"
     WRITERS[request.param](SHAPE, path, None)
-    return path.read_bytes()
+    return Whole(path.read_bytes())
 
 
 def read_or_refuse(path: Path) -> None:
@@ -52,7 +59,7 @@ fuzzed = settings(
 
 @fuzzed
 @given(changes=st.lists(st.tuples(st.integers(0, 10**7), st.binary(min_size=1, max_size=16)), min_size=1, max_size=12))
-def test_bytes_written_over_anywhere(whole: bytes, tmp_path: Path, changes: list[tuple[int, bytes]]) -> None:
+def test_bytes_written_over_anywhere(whole: Whole, tmp_path: Path, changes: list[tuple[int, bytes]]) -> None:
     data = bytearray(whole)
     for place, noise in changes:
         start = place % len(data)
@@ -65,7 +72,7 @@ def test_bytes_written_over_anywhere(whole: bytes, tmp_path: Path, changes: list
 @fuzzed
 @given(changes=st.lists(st.tuples(st.integers(0, PAGE - 1), st.integers(0, 255)), min_size=1, max_size=8))
 def test_bytes_changed_in_the_first_page_where_the_schema_is(
-    whole: bytes, tmp_path: Path, changes: list[tuple[int, int]]
+    whole: Whole, tmp_path: Path, changes: list[tuple[int, int]]
 ) -> None:
     data = bytearray(whole)
     for place, value in changes:
@@ -75,15 +82,24 @@ def test_bytes_changed_in_the_first_page_where_the_schema_is(
     read_or_refuse(path)
 
 
+@pytest.mark.parametrize("value", [b"\0" * 7 + b"\x80", b"\xff" * 8])
+def test_names_of_columns_that_are_no_utf8(whole: Whole, tmp_path: Path, value: bytes) -> None:
+    """Found by the fuzzing here."""
+    path = tmp_path / "a.sqlite"
+    for start in range(100, PAGE - 8, 97):
+        path.write_bytes(whole[:start] + value + whole[start + 8 :])
+        read_or_refuse(path)
+
+
 @fuzzed
 @given(length=st.integers(1, 10**7))
-def test_a_file_cut_anywhere(whole: bytes, tmp_path: Path, length: int) -> None:
+def test_a_file_cut_anywhere(whole: Whole, tmp_path: Path, length: int) -> None:
     path = tmp_path / "a.sqlite"
     path.write_bytes(whole[: length % len(whole) + 1])
     read_or_refuse(path)
 
 
-def test_a_file_cut_short_says_how_much_is_missing(whole: bytes, tmp_path: Path) -> None:
+def test_a_file_cut_short_says_how_much_is_missing(whole: Whole, tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     path.write_bytes(whole[: 3 * PAGE])
     with pytest.raises(
@@ -92,7 +108,7 @@ def test_a_file_cut_short_says_how_much_is_missing(whole: bytes, tmp_path: Path)
         readers.read(path)
 
 
-def test_every_page_of_noise_in_turn(whole: bytes, tmp_path: Path) -> None:
+def test_every_page_of_noise_in_turn(whole: Whole, tmp_path: Path) -> None:
     noise = random.Random(7).randbytes(PAGE)
     path = tmp_path / "a.sqlite"
     pages = range(0, len(whole), PAGE)
