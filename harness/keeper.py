@@ -53,33 +53,31 @@ def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: b
         os.environ["RINGSCOPE_RANK"] = number
         os.environ["RINGSCOPE_SIZE"] = first(os.environ, SIZE_NAMES, "1")
     line = None
+    here = socket.gethostname()
     if lifeline:
         try:
             line = connect(lifeline)
         except OSError as error:
-            print(
-                f"ringscope: rank {number} on {socket.gethostname()} cannot reach the sweep at {lifeline}: {error}; "
-                "open that way for TCP, ranks need it to end with the sweep",
-                file=sys.stderr,
+            return _refuse(
+                f"rank {number} on {here} cannot reach the sweep at {lifeline} ({error}); open that way for TCP"
             )
-            return CANNOT_START
     if rank and log_dir and not log_dir.is_dir():
-        print(
-            f"ringscope: rank {number} does not see {log_dir} on {socket.gethostname()}; name an --out that is on a "
-            "file system of all hosts",
-            file=sys.stderr,
-        )
-        return CANNOT_START
+        return _refuse(f"rank {number} does not see {log_dir} on {here}; name an --out that every host sees")
     wake = _wake_on_signals()
     before = oom_kills()
     child = _start(argv, log_dir / f"rank{number}.log" if rank and log_dir else None)
-    if child is None:
-        return CANNOT_START
+    if isinstance(child, OSError):
+        return _refuse(f"cannot start {argv[0]}: {child}")
     code = _watch(child.pid, line, wake)
     if rank and log_dir:
         _write_end(log_dir / f"rank{number}.end.json", code, oom_kills() - before)
     kill_below()
     return 128 - code if code < 0 else code
+
+
+def _refuse(why: str) -> int:
+    print(f"ringscope: {why}", file=sys.stderr)
+    return CANNOT_START
 
 
 def first(environ: Mapping[str, str], names: tuple[str, ...], otherwise: str = "0") -> str:
@@ -123,7 +121,7 @@ def _wake_on_signals() -> int:
     return wake
 
 
-def _start(argv: list[str], log: Path | None) -> subprocess.Popen[bytes] | None:
+def _start(argv: list[str], log: Path | None) -> subprocess.Popen[bytes] | OSError:
     output = None
     try:
         output = log.open("ab") if log else None
@@ -136,8 +134,7 @@ def _start(argv: list[str], log: Path | None) -> subprocess.Popen[bytes] | None:
             preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
         )
     except OSError as error:
-        print(f"ringscope: cannot start {argv[0]}: {error}", file=sys.stderr)
-        return None
+        return error
     finally:
         if output:
             output.close()

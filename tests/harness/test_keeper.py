@@ -1,0 +1,108 @@
+"""The keeper alone: exit codes, signals, what it leaves and what it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60
+
+
+def start(*words: str, **environ: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "harness.keeper", *words],
+        cwd=ROOT,
+        env=os.environ | environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(*words: str, **environ: str) -> tuple[int, str, str]:
+    process = start(*words, **environ)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -SEGV $$", 128 + signal.SIGSEGV)])
+def test_a_commands_exit_code_is_its_keepers(script: str, code: int) -> None:
+    assert run("--", "sh", "-c", script)[0] == code
+
+
+def test_a_command_that_is_not_there_is_said() -> None:
+    code, _, err = run("--", "no-such-program")
+    assert code == 127 and "ringscope: cannot start no-such-program" in err
+
+
+@pytest.mark.parametrize(("names", "value"), [("HOROVOD", "3"), ("OMPI_COMM_WORLD", "5"), ("PMI", "1")])
+def test_a_rank_finds_its_number_by_one_name_under_every_launcher(names: str, value: str) -> None:
+    told = {f"{names}_RANK": value, f"{names}_SIZE": "8"}
+    assert run("--rank", "--", "sh", "-c", "echo $RINGSCOPE_RANK $RINGSCOPE_SIZE", **told)[1] == f"{value} 8\n"
+
+
+def test_a_ranks_output_and_end_go_to_its_files(tmp_path: Path) -> None:
+    code, out, _ = run("--rank", "--log-dir", str(tmp_path), "--", "sh", "-c", "echo hello; exit 3", HOROVOD_RANK="2")
+    assert (code, out) == (3, "")
+    assert (tmp_path / "rank2.log").read_text() == "hello\n"
+    end = json.loads((tmp_path / "rank2.end.json").read_text())
+    assert (end["exit_code"], end["signal"], end["host"]) == (3, None, socket.gethostname())
+
+
+def test_what_a_command_leaves_running_ends_with_it(tmp_path: Path) -> None:
+    script = f"setsid sleep 600 & echo $! > {tmp_path}/pid; wait -n 0.1 2>/dev/null; exit 0"
+    assert run("--", "bash", "-c", script)[0] == 0
+    left = int((tmp_path / "pid").read_text())
+    assert not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_command_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    keeper = start("--", "sh", "-c", f"trap '' TERM; touch {tmp_path}/up; while true; do sleep 1; done")
+    wait_for(tmp_path / "up")
+    keeper.send_signal(signal.SIGTERM)
+    keeper.communicate(timeout=PATIENCE_S)
+    assert keeper.returncode == 128 + signal.SIGKILL
+
+
+def test_a_command_may_end_itself_on_sigterm(tmp_path: Path) -> None:
+    keeper = start("--", "sh", "-c", f"trap 'exit 9' TERM; touch {tmp_path}/up; while true; do sleep 0.1; done")
+    wait_for(tmp_path / "up")
+    keeper.send_signal(signal.SIGTERM)
+    keeper.communicate(timeout=PATIENCE_S)
+    assert keeper.returncode == 9
+
+
+def test_the_command_ends_when_the_lifeline_does(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        line = f"127.0.0.1:{listener.getsockname()[1]}"
+        keeper = start("--lifeline", line, "--", "sh", "-c", f"touch {tmp_path}/up; sleep 600")
+        held, _ = listener.accept()
+        wait_for(tmp_path / "up")
+        held.close()
+        keeper.communicate(timeout=PATIENCE_S)
+    assert keeper.returncode == 128 + signal.SIGKILL
+
+
+def test_without_a_lifeline_to_hold_nothing_is_started(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    code, _, err = run("--lifeline", f"127.0.0.1:{port}", "--", "touch", str(tmp_path / "up"))
+    assert code == 127 and "cannot reach the sweep" in err
+    assert not (tmp_path / "up").exists()
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
