@@ -230,7 +230,7 @@ def _doubts(frames: dict[str, pd.DataFrame], origin_ns: int, left_out: Counter[s
         doubts.append(Doubt("coarse-times", text, "record with a newer profiler, which writes nanoseconds"))
     if damaged := left_out["without times"] + left_out["ends before it starts"]:
         doubts.append(
-            Doubt("damaged-rows", f"{damaged} events have no usable times and are left out", "record it again")
+            Doubt("impossible-times", f"{damaged} events have no usable times and are left out", "record it again")
         )
     return tuple(doubts)
 

@@ -74,7 +74,7 @@ def read(path: Path) -> Timeline:
         text = "sizes of copies are printed in megabytes with three decimals: each is exact to 500 bytes"
         doubts.append(Doubt("coarse-sizes", text, "give the .sqlite or the .nsys-rep itself"))
     if damaged := left_out["without times"] + left_out["ends before it starts"]:
-        doubts.append(Doubt("damaged-rows", f"{damaged} rows have no usable times and are left out", _RECORD))
+        doubts.append(Doubt("impossible-times", f"{damaged} rows have no usable times and are left out", _RECORD))
     return make(
         Recording(path=str(path), format="nsys-stats-csv", tool="Nsight Systems"),
         tables,

@@ -142,7 +142,7 @@ def _doubts(coarse_ns: int, left_out: Counter[str]) -> tuple[Doubt, ...]:
     damaged = sum(left_out[reason] for reason in ("without times", "ends before it starts", "nameless"))
     if damaged:
         text = f"{damaged} rows have no usable times or names and are left out"
-        doubts.append(Doubt("damaged-rows", text, RECORD))
+        doubts.append(Doubt("impossible-times", text, RECORD))
     return tuple(doubts)
 
 

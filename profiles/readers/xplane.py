@@ -318,5 +318,5 @@ def _doubts(found: _Found, space: Any) -> tuple[Doubt, ...]:
         text = f"the profiler said: {said[0][:200]}" + (f" (and {len(said) - 1} more)" if len(said) > 1 else "")
         doubts.append(Doubt("profiler-warnings", text, "see to its cause, and record again"))
     if damaged := found.left_out["without times"] + found.left_out["ends before it starts"]:
-        doubts.append(Doubt("damaged-rows", f"{damaged} events have no usable times and are left out", _RECORD))
+        doubts.append(Doubt("impossible-times", f"{damaged} events have no usable times and are left out", _RECORD))
     return tuple(doubts)

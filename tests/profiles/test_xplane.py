@@ -185,7 +185,7 @@ def test_events_that_cannot_be_are_left_out_and_doubted(tmp_path: Path) -> None:
     found = read(space, tmp_path)
     assert len(found.kernels) == 2
     assert (found.left_out["ends before it starts"], found.left_out["without times"]) == (1, 1)
-    assert [doubt.code for doubt in found.doubts] == ["damaged-rows"]
+    assert [doubt.code for doubt in found.doubts] == ["impossible-times"]
 
 
 def test_a_profile_cut_short_is_refused(tmp_path: Path) -> None:
