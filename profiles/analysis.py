@@ -13,6 +13,7 @@ from .account import Account, account, exposed_inputs
 from .align import align
 from .collectives import Calls
 from .errors import RingscopeError
+from .gpus import gather
 from .host import calling_threads, host_while_idle
 from .intervals import Intervals
 from .measures import (
@@ -26,7 +27,7 @@ from .measures import (
     StepRow,
     Steps,
 )
-from .operations import Gpu, gather
+from .operations import Gpu
 from .steps import FoundSteps, find, same_steps
 from .timeline import Doubt, Timeline
 from .verdicts import Context
@@ -76,9 +77,9 @@ def analyse(
         if progress:
             progress(number, len(found), Path(timelines[gpus[0].places[0][0]].recording.path))
         gpu = gpus.pop(0)  # millions of operations, no longer needed once measured
-        span_of = _window(gpu, steps, window)
-        books = account(timelines, shift_ns, gpu, steps, span_of)
-        measured.append(_gpu_measures(timelines, shift_ns, gpu, steps, books, calls[number]))
+        kind = "steps" if steps.count and window != "capture" else "capture"
+        books = account(timelines, shift_ns, gpu, steps, _span(gpu, steps, kind))
+        measured.append(_gpu_measures(timelines, shift_ns, gpu, steps, books, calls[number], kind))
         analysed.append(GpuAnalysis(number, books.ownership, steps.start_ns, steps.end_ns))
         raised += _doubts(timelines, gpu, steps, books, measured[-1], f"/gpus/{number}")
     measures = Measures(
@@ -92,8 +93,8 @@ def analyse(
     return Analysis(measures, tuple(analysed), shift_ns)
 
 
-def _window(gpu: Gpu, steps: FoundSteps, wanted: str | None) -> tuple[int, int]:
-    if steps.count and wanted != "capture":
+def _span(gpu: Gpu, steps: FoundSteps, kind: str) -> tuple[int, int]:
+    if kind == "steps":
         return int(steps.start_ns[0]), int(steps.end_ns[-1])
     return int(gpu.operations.start_ns.min()), int(gpu.operations.end_ns.max())
 
@@ -105,6 +106,7 @@ def _gpu_measures(
     steps: FoundSteps,
     books: Account,
     calls: Calls,
+    kind: str,
 ) -> GpuMeasures:
     window = books.window
     span_ns = window[1] - window[0]
@@ -119,7 +121,7 @@ def _gpu_measures(
         uuid=gpu.uuid,
         bus_id=gpu.bus_id,
         name=gpu.name,
-        window="steps" if steps.count and window == _window(gpu, steps, "steps") else "capture",
+        window=kind,
         window_ns=list(window),
         span_ns=span_ns,
         ledger_ns=books.ledger_ns,

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from profiles import collectives, operations
+from profiles import collectives
 from profiles.analysis import measure
+from profiles.gpus import gather
 from profiles.timeline import Timeline
 from tests.profiles.build import Build
 
@@ -45,7 +46,7 @@ def run(ranks: int, calls: int, **more):
 
 def matched(timelines: list[Timeline], residual_ns: int = 0):
     shifts = [0] * len(timelines)
-    gpus = operations.gather(timelines, shifts)
+    gpus = gather(timelines, shifts)
     return gpus, collectives.match(gpus, shifts, residual_ns)
 
 

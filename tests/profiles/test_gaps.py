@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profiles.account import account
-from profiles.operations import gather
+from profiles.gpus import gather
 from profiles.steps import FoundSteps
 from tests.profiles.bruteforce import BruteForce
 from tests.profiles.build import Build

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from profiles import ledger
 from profiles.account import Account, account, exposed_inputs
+from profiles.gpus import gather
 from profiles.measures import OWNERS
-from profiles.operations import gather
 from profiles.steps import FoundSteps
 from tests.profiles.bruteforce import CLASS_NAMES, BruteForce
 from tests.profiles.build import Build

@@ -10,7 +10,7 @@ import pytest
 from profiles import read
 from profiles.account import account, exposed_inputs
 from profiles.errors import UnreadableRecording
-from profiles.operations import gather
+from profiles.gpus import gather
 from profiles.steps import find
 from tests.profiles.bruteforce import CLASS_NAMES, BruteForce
 

@@ -16,7 +16,8 @@ import pytest
 from profiles import readers
 from profiles.align import align
 from profiles.collectives import match
-from profiles.operations import Gpu, gather
+from profiles.gpus import gather
+from profiles.operations import Gpu
 from profiles.steps import FoundSteps, find
 from profiles.timeline import Timeline
 
