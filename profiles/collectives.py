@@ -54,7 +54,8 @@ class Calls:
 def match(gpus: Sequence[Gpu], shift_ns: Sequence[int], residual_ns: int | None) -> list[Calls]:
     """Per GPU its collectives that another GPU took part in, on one clock that is good to `residual_ns`.
 
-    Two calls are one collective where they overlap and each is the other's nearest in its end. shift_ns: per
+    Two calls are one collective where they overlap, each is the other's nearest in its end, and their ends are no
+    further apart than half the shorter of them, or the residual: other ranks' calls overlap as well. shift_ns: per
     recording; a GPU's clock is that of the first recording it lies in.
     """
     shifts = [shift_ns[gpu.places[0][0]] for gpu in gpus]
@@ -76,7 +77,10 @@ def _calls(number: int, starts: Sequence[Int64s], ends: Sequence[Int64s], shift:
         if other == number:
             continue
         mine, theirs = nearest(end, other_end)
+        shorter = np.minimum(end[mine] - start[mine], other_end[theirs] - other_start[theirs])
+        apart = np.abs(end[mine] - other_end[theirs])
         together = (start[mine] < other_end[theirs]) & (other_start[theirs] < end[mine])
+        together &= apart <= np.maximum(shorter // 2, residual_ns)
         mine, theirs = mine[together], theirs[together]
         latest_other[mine] = np.maximum(latest_other[mine], other_start[theirs])
         ranks[mine] += 1

@@ -23,6 +23,7 @@ _LARGER = 1.5
 # Candidates looked at kernel by kernel, the most promising ones by the distances of the anchor alone.
 _TRIES = 24
 _MOST_IN_A_ROW = 3
+_MOST_A_STEP = 1000
 # Two distances of an anchor are equal within 6 %, for cycles that agree within 2 % of what is usual; that many are.
 _EQUAL = 0.06
 _LEAST_STEADY = 0.4
@@ -79,7 +80,8 @@ def by_places(name: NDArray[np.int32], places: Int64s) -> Period | str:
     """The same with anchors at given places, of which every step has as many: each one, each second one, ..."""
     if len(places) <= LEAST_CYCLES:
         return f"they come only {len(places)} times"
-    every = [places[::k] for k in range(1, (len(places) - 1) // LEAST_CYCLES + 1)]
+    most = min(_MOST_A_STEP, (len(places) - 1) // LEAST_CYCLES)
+    every = [places[::k] for k in range(1, most + 1)]
     return _judged(name, _shortest(name, every), "the kernels between them are never the same")
 
 

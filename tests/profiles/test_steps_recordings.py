@@ -181,6 +181,30 @@ def public(path: str) -> tuple[Timeline, list[FoundSteps]]:
 
 
 @needs_public
+def test_collectives_of_several_groups_of_gpus_are_told_apart():
+    path = PUBLIC / "nvprof-sqlite/nccl-4gpu-one-process.nvvp"
+    one = readers.read(path, cache=False)
+    with sqlite3.connect(path) as database:
+        rows = database.execute("SELECT deviceId, start, end FROM CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL ORDER BY end")
+        calls = [
+            (device, start - one.recording.origin_ns, end - one.recording.origin_ns) for device, start, end in rows
+        ]
+    # Four groups of GPUs, each a broadcast and then an all-reduce; the ends of one call lie within 1 ms here.
+    groups: list[list[tuple[int, int, int]]] = []
+    for call in calls:
+        if groups and call[2] - groups[-1][-1][2] < 1_000_000:
+            groups[-1].append(call)
+        else:
+            groups.append([call])
+    assert [len(group) for group in groups] == [2, 3, 3, 4, 2, 3, 3, 4]
+    for gpu, own in zip(gather([one]), match(gather([one]), [0], None), strict=True):
+        mine = [(call, group) for group in groups for call in group if call[0] == gpu.device]
+        assert own.ranks.tolist() == [len(group) for _, group in mine]
+        latest = [max(start for _, start, _ in group) for _, group in mine]
+        assert own.skew_ns.tolist() == [last - call[1] for (call, _), last in zip(mine, latest, strict=True)]
+
+
+@needs_public
 def test_batches_of_a_training_without_step_marks_are_found_by_their_period():
     _, (found,) = public("nvprof-sqlite/ort-training.nvvp")
     with sqlite3.connect(PUBLIC / "nvprof-sqlite/ort-training.nvvp") as database:
