@@ -6,6 +6,7 @@ import dataclasses
 import lzma
 import re
 import sqlite3
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -15,8 +16,10 @@ import pytest
 
 from profiles import readers
 from profiles.align import align
+from profiles.analysis import measure
 from profiles.collectives import match
 from profiles.gpus import gather
+from profiles.losses import losses
 from profiles.operations import Gpu
 from profiles.steps import FoundSteps, find
 from profiles.timeline import Timeline
@@ -173,6 +176,19 @@ def test_the_two_ranks_leave_their_collectives_together_and_wait_for_each_other(
         assert own.waiting_ns.tolist() == waited
         assert own.transfer_ns.tolist() == [m[1] - m[0] - w for (m, _), w in zip(pairs, waited, strict=True)]
         assert own.is_last.tolist() == [mine[0] - other[0] > clock.residual_ns for mine, other in pairs]
+
+
+@needs_h200
+def test_what_a_step_gains_by_feeding_on_the_gpu_is_the_difference_of_the_marked_steps(unpacked):
+    step = {}
+    for feed in ("prefetch", "device"):
+        ranks = [[min(one["starts"]) for one in plain_steps(unpacked[feed, rank])] for rank in (0, 1)]
+        step[feed] = sum(Fraction(start[11] - start[1], 10) for start in ranks) / 2
+    found = losses(*(measure([timeline(feed, rank) for rank in (0, 1)]) for feed in ("prefetch", "device")))
+    assert (found.step_before_ns, found.step_after_ns) == (step["prefetch"], step["device"])
+    assert sum(part for part in found.loss_ns.values() if part is not None) == step["device"] - step["prefetch"]
+    assert found.loss_ns["h2d"] < 0
+    assert found.loss_ns["idle_feed"] < 0
 
 
 def public(path: str) -> tuple[Timeline, list[FoundSteps]]:
