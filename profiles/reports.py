@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from .errors import RingscopeError
 from .records import read_runs, read_sweep, write_whole
@@ -27,6 +28,12 @@ def write(directory: Path) -> Scaling:
     write_whole(directory / "results.csv", csv_text(scaling.launches, LaunchRow))
     write_whole(directory / "summary.csv", csv_text(scaling.cells, CellRow))
     return scaling
+
+
+def machine(directory: Path) -> dict[str, Any]:
+    """What the first launch that tells says of the machine it ran on; {} where none does."""
+    described = (run.record.machine for run in read_runs(directory))
+    return next((found for found in described if found), {})
 
 
 def newest(root: Path = ROOT) -> Path:

@@ -36,7 +36,7 @@ def command(
     from rich.console import Console
 
     from profiles.records import write_whole
-    from profiles.reports import newest, read, write
+    from profiles.reports import machine, newest, read, write
 
     path = directory or newest()
     try:
@@ -47,7 +47,7 @@ def command(
     if html or markdown or charts:
         from profiles.views import sweep_files
 
-        sweep_files.write(scaling, path, html=html, markdown=markdown, charts=charts)
+        sweep_files.write(scaling, path, html=html, markdown=markdown, charts=charts, machine=machine(path))
     if as_json:
         text = json.dumps({"schema": "ringscope.scaling/1", **asdict(scaling)}, indent=1)
         if str(as_json) == "-":

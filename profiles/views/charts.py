@@ -14,20 +14,11 @@ from typing import Any, Final
 from ..measures import OWNERS
 from .files import written_whole
 from .palette import OWNERS as LOOKS
+from .report_tables import SETTINGS
 from .tables import Document, gpu_title
 
 Spec = dict[str, Any]
 Row = Mapping[str, Any]
-SETTINGS: Final = {
-    "per_rank_batch": "batch {}",
-    "feed": "{}",
-    "step": "{}",
-    "precision": "{}",
-    "strategy": "{}",
-    "input_dtype": "{}",
-    "compression": "{}",
-    "aggregate": "all-reduce every {}",
-}
 MOST_BARS = 240  # steps drawn one by one; more become the mean of neighbours
 # Lines in charts that do not tell of owners; apart under colour blindness like the owners' own colours.
 SERIES: Final = ("#2574e1", "#cf7a14", "#2e6f59", "#7a3fb0", "#c9261a", "#44b4e6", "#7a2420", "#8a8090")
@@ -78,10 +69,19 @@ def of_recordings(document: Document) -> list[Chart]:
 
 
 def of_sweep(cells: Sequence[Row]) -> list[Chart]:
-    """Throughput and efficiency over ranks, for the cells of a sweep that were measured (rows of summary.csv)."""
+    """Throughput over ranks, a chart a model, and efficiency, of the cells that were measured (rows of summary.csv).
+
+    One count of ranks makes no curve: then there is none.
+    """
     measured = [cell for cell in cells if cell["samples_per_s_global"] is not None]
-    charts = [throughput(measured)] if measured else []
-    return charts + ([efficiency(measured)] if any(cell["efficiency"] is not None for cell in measured) else [])
+    by_model = [[cell for cell in measured if cell["model"] == model] for model in _distinct(measured, "model")]
+    charts = [throughput(mine) for mine in by_model if len(_distinct(mine, "ranks")) > 1]
+    related = [cell for cell in measured if cell["efficiency"] is not None]
+    return charts + ([efficiency(related)] if len(_distinct(related, "ranks")) > 1 else [])
+
+
+def _distinct(cells: Sequence[Row], key: str) -> list[Any]:
+    return list(dict.fromkeys(cell[key] for cell in cells))
 
 
 def write(charts: Sequence[Chart], folder: Path) -> list[Path]:
@@ -202,7 +202,7 @@ def feed_gaps(document: Document) -> Chart:
 
 
 def throughput(cells: Sequence[Row]) -> Chart:
-    """Samples a second over ranks with the interval over launches, and the ideal line from one rank."""
+    """Samples a second of one model over ranks with the interval over launches, and the ideal line from one rank."""
     rows = [
         {
             "ranks": cell["ranks"],
@@ -220,9 +220,10 @@ def throughput(cells: Sequence[Row]) -> Chart:
         if row["ranks"] == 1
         for ranks in {1, most}
     ]
+    model = cells[0]["model"]
     return Chart(
-        "throughput",
-        "Throughput",
+        f"throughput-{model}",
+        f"Throughput, {model}",
         "Samples a second over ranks; bars are the interval over launches, dashes the ideal line from one rank.",
         _curve(rows, ideal, _axis("rate", "samples/s, all ranks"), "low", "high"),
     )
@@ -239,7 +240,6 @@ def efficiency(cells: Sequence[Row]) -> Chart:
             "high": cell["efficiency_high"],
         }
         for cell in cells
-        if cell["efficiency"] is not None
     ]
     ranks = sorted({row["ranks"] for row in rows})
     ideal = [{"cell": "ideal", "ranks": one, "efficiency": 1.0} for one in (ranks[0], ranks[-1])]
@@ -288,7 +288,9 @@ def _curve(rows: list[Spec], ideal: list[Spec], y: Spec, low: str, high: str) ->
 
 def _series(cell: Row, cells: Sequence[Row]) -> str:
     """The model, and of the cell's other settings those in which the cells of the sweep differ."""
-    told = [key for key in SETTINGS if len({str(other.get(key)) for other in cells}) > 1]
+    told = [
+        key for key in SETTINGS if key not in ("model", "ranks") and len({str(other.get(key)) for other in cells}) > 1
+    ]
     return ", ".join([str(cell["model"]), *(SETTINGS[key].format(cell[key]) for key in told)])
 
 

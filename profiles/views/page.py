@@ -143,7 +143,7 @@ def _swept(sweep: Sweep, recorded: dict[str, Table]) -> dict[str, Any]:
 def _lead(shown: Json) -> str:
     document = shown["document"]
     if document is None:
-        return "How this machine scales."
+        return "How training scales over ranks, measured over whole launches."
     gpus = document.json["gpus"]
     steps = max((gpu["steps"]["count"] for gpu in gpus), default=0)
     name = ", ".join(sorted({gpu["name"] for gpu in gpus if gpu["name"]}))

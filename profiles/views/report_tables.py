@@ -9,6 +9,21 @@ from . import numbers, operation_tables, time_tables
 from .tables import Cell, Document, Format, Json, Table, gpu_title, words
 
 PERCENTILES = ("p50", "p95", "max")
+KEYS = ("model", "ranks", "per_rank_batch")  # always columns of their own
+HEADINGS = {"per_rank_batch": "batch a rank", "input_dtype": "input"}
+# The settings of a cell, with the words that tell each where it stands alone.
+SETTINGS = {
+    "model": "{}",
+    "ranks": "{} ranks",
+    "per_rank_batch": "batch {}",
+    "feed": "feed {}",
+    "step": "step {}",
+    "precision": "{}",
+    "strategy": "{}",
+    "input_dtype": "{} input",
+    "compression": "compression {}",
+    "aggregate": "all-reduce every {}",
+}
 MAKERS = (
     time_tables.summary,
     time_tables.ledger,
@@ -62,13 +77,14 @@ def doubts(document: Document) -> Table:
 
 
 def cells(rows: Sequence[Json]) -> Table:
-    """The cells of a sweep: rows of summary.csv."""
-    told = ("model", "ranks", "per_rank_batch", "feed", "step", "precision", "strategy", "input_dtype")
+    """The cells of a sweep: rows of summary.csv. Settings in which they do not differ are told once, in the caption."""
+    differs = [key for key in SETTINGS if key in KEYS or len({str(row.get(key)) for row in rows}) > 1]
+    common = [SETTINGS[key].format(rows[0][key]) for key in SETTINGS if rows and key not in differs and key in rows[0]]
     shown = []
     for row in rows:
         shown.append(
             (
-                *(words(row[key]) if isinstance(row[key], str) else Cell(str(row[key]), row[key]) for key in told),
+                *(words(row[key]) if isinstance(row[key], str) else Cell(str(row[key]), row[key]) for key in differs),
                 Cell(numbers.per_s(row["samples_per_s_global"]), row["samples_per_s_global"]),
                 Cell(_interval(row["samples_per_s_low"], row["samples_per_s_high"], numbers.per_s)),
                 Cell(numbers.factor(row["speedup"]), row["speedup"]),
@@ -84,14 +100,45 @@ def cells(rows: Sequence[Json]) -> Table:
         "cells",
         "Cells",
         "Each cell over its launches: medians, and the interval over launches. Throughput is of all ranks together; "
-        "efficiency is that of N ranks by N times that of one.",
-        (*(name.replace("per_rank_batch", "batch a rank").replace("_", " ") for name in told), *columns),
+        "efficiency is that of N ranks by N times that of one." + (f" All: {', '.join(common)}." if common else ""),
+        (*(HEADINGS.get(key, key.replace("_", " ")) for key in differs), *columns),
         tuple(shown),
     )
 
 
+def machine(described: Json) -> list[tuple[str, str]]:
+    """What a run's record says of its machine, as pairs of words; what is not known is left out."""
+    cpu, gpus = described.get("cpu") or {}, described.get("gpus") or []
+    versions = described.get("packages") or {}
+    build = described.get("horovod") or {}
+    pairs = [
+        ("host", described.get("host")),
+        ("system", ", ".join(filter(None, (described.get("os"), described.get("kernel"))))),
+        ("CPU", cpu.get("model") and f"{cpu['model']}, {cpu.get('usable') or cpu.get('logical')} cores"),
+        ("memory", described.get("memory_bytes") and numbers.size(described["memory_bytes"])),
+        ("GPUs", ", ".join(sorted({f"{_same(gpus, gpu)} x {gpu.get('name')}" for gpu in gpus}))),
+        ("driver", described.get("driver")),
+        ("CUDA", described.get("cuda_runtime") or described.get("cuda_driver")),
+        ("cuDNN", described.get("cudnn")),
+        ("NCCL", described.get("nccl")),
+        ("Python", described.get("python")),
+        ("packages", ", ".join(f"{name} {version}" for name, version in versions.items() if version)),
+        ("Horovod built with", ", ".join(name for name, value in build.items() if value is True)),
+        ("MPI", described.get("mpi")),
+    ]
+    return [(what, str(value)) for what, value in pairs if value]
+
+
+def _same(gpus: Sequence[Json], like: Json) -> int:
+    return sum(gpu.get("name") == like.get("name") for gpu in gpus)
+
+
 def _interval(low: float | None, high: float | None, form: Format) -> str:
-    return numbers.UNKNOWN if low is None or high is None else f"{form(low)} to {form(high)}"
+    """From low to high, with the unit once."""
+    if low is None or high is None:
+        return numbers.UNKNOWN
+    (first, unit), last = form(low).split(" ", 1), form(high)
+    return f"{first} to {last}" if last.endswith(unit) else f"{form(low)} to {last}"
 
 
 def _milliseconds(value: float | None) -> str:

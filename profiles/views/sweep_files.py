@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from ..scaling import Scaling
 from . import charts as drawing
 from . import markdown as text
-from . import page
+from . import page, report_tables
 
 
 def write(
@@ -19,8 +21,13 @@ def write(
     html: Path | None = None,
     markdown: Path | None = None,
     charts: Path | None = None,
+    machine: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write those that are named. `directory` is the run directory, which the page names in the command for itself."""
+    """Write those that are named.
+
+    `directory` is the run directory, which the page names in the command for itself; `machine` what a launch's record
+    says of where it ran.
+    """
     title = directory.resolve().name
     command = ["ringscope", "report", str(directory)]
     cells = [asdict(row) for row in scaling.cells]
@@ -28,7 +35,8 @@ def write(
     doubts = [asdict(doubt) for doubt in scaling.doubts]
     if html:
         again = shlex.join([*command, "--html", str(html)])
-        page.write(html, title=title, command=again, sweep=page.Sweep(cells, looks, doubts))
+        sweep = page.Sweep(cells, looks, doubts)
+        page.write(html, title=title, command=again, sweep=sweep, machine=report_tables.machine(machine or {}))
     if markdown:
         again = shlex.join([*command, "--markdown", str(markdown)])
         text.write(markdown, text.of_sweep(cells, title=title, command=again, looks=looks, doubts=doubts))

@@ -100,7 +100,7 @@ def test_every_part_of_the_page_is_there_and_the_verdicts_come_first(opened: Ope
     ]
     assert opened.page.locator(".finding").count() == 2
     assert opened.page.locator(".ledger .gpu").count() == 4
-    for chart in ("ledger-by-step", "feed-gaps", "throughput", "efficiency"):
+    for chart in ("ledger-by-step", "feed-gaps", "throughput-resnet50", "efficiency"):
         assert opened.page.locator(f"#chart-{chart} svg").count() == 1
     assert opened.page.locator("#command").inner_text() == COMMAND
     nav = opened.page.eval_on_selector_all("nav a", "links => links.map(a => a.getAttribute('href'))")
