@@ -107,7 +107,7 @@ def _operation_columns(database: Database, table: str) -> dict[str, Column]:
 def _kernel_columns(database: Database, strings: Strings) -> dict[str, Column]:
     columns = _operation_columns(database, KERNEL)
     if name := database.first(KERNEL, ("demangledName", "shortName", "mangledName")):
-        columns["name"] = Column(name, -1, "int32", strings.codes)
+        columns["name"] = Column(name, -1, strings.dtype, strings.codes)
     if database.has(KERNEL, "graphNodeId"):
         columns["graph_node"] = Column("graphNodeId")
     return columns
@@ -158,7 +158,8 @@ def _host_columns(database: Database, table: str) -> dict[str, Column]:
     return {
         "start_ns": Column("start", NO_TIME),
         "end_ns": Column("end", NO_TIME),
-        "thread": Column("globalTid"),
+        "pid": Column("globalTid", convert=_pid),
+        "tid": Column("globalTid", convert=_tid),
     }
 
 
@@ -166,7 +167,7 @@ def _runtime_columns(database: Database, strings: Strings) -> dict[str, Column]:
     columns = _host_columns(database, RUNTIME)
     if columns:
         database.require(RUNTIME, "nameId", "correlationId")
-        columns["name"] = Column("nameId", -1, "int32", strings.codes)
+        columns["name"] = Column("nameId", -1, strings.dtype, strings.codes)
         columns["correlation"] = Column("correlationId", -1)
     return columns
 
@@ -184,12 +185,16 @@ def _mark_columns(database: Database) -> dict[str, Column]:
 def _overhead_columns(database: Database, strings: Strings) -> dict[str, Column]:
     columns = _host_columns(database, OVERHEAD)
     if database.has(OVERHEAD, "nameId"):
-        columns["name"] = Column("nameId", -1, "int32", strings.codes)
+        columns["name"] = Column("nameId", -1, strings.dtype, strings.codes)
     return columns
 
 
 def _pid(global_id: NDArray[np.int64]) -> NDArray[np.int64]:
     return (global_id >> 24) & 0xFFFFFF
+
+
+def _tid(global_id: NDArray[np.int64]) -> NDArray[np.int64]:
+    return global_id & 0xFFFFFF
 
 
 def _stream(stream: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -251,15 +256,12 @@ def _copies(columns: Columns) -> Columns:
 def _add_host(gathered: Gathered, found: dict[str, Columns], strings: Strings, database: Database) -> None:
     if api := found.get(RUNTIME):
         gathered.meet("missing-strings", RUNTIME, int((api["name"] < 0).sum()))
-        thread = api.pop("thread")
-        names = strings.categorical(api.pop("name"), cupti.api_name)
-        gathered.add("api", {**api, "pid": _pid(thread), "tid": thread & 0xFFFFFF, "name": names})
+        gathered.add("api", {**api, "name": strings.categorical(api.pop("name"), cupti.api_name)})
     if marks := found.get(NVTX):
         _add_marks(gathered, marks, strings, database)
     if overheads := found.get(OVERHEAD):
         codes = overheads.pop("name", np.full(len(overheads["start_ns"]), -1, dtype=np.int32))
-        thread = overheads.pop("thread")
-        gathered.add("overheads", {**overheads, "pid": _pid(thread), "name": strings.categorical(codes)})
+        gathered.add("overheads", {**overheads, "name": strings.categorical(codes)})
 
 
 def _add_marks(gathered: Gathered, marks: Columns, strings: Strings, database: Database) -> None:
@@ -267,7 +269,6 @@ def _add_marks(gathered: Gathered, marks: Columns, strings: Strings, database: D
     row_codes = own.codes(marks["row"])
     shared = strings.codes(marks["text"]) if "text" in marks else np.full(len(row_codes), -1, dtype=np.int32)
     names = either(own.categorical(row_codes), strings.categorical(shared), row_codes >= 0)
-    pid, tid = _pid(marks["thread"]), marks["thread"] & 0xFFFFFF
     instants, ranges = np.isin(marks["type"], INSTANTS), np.isin(marks["type"], RANGES)
     opened = ranges & (marks["end_ns"] == NO_TIME)
     wanted = instants | ranges
@@ -275,9 +276,9 @@ def _add_marks(gathered: Gathered, marks: Columns, strings: Strings, database: D
         "start_ns": marks["start_ns"],
         "end_ns": np.where(instants | opened, marks["start_ns"], marks["end_ns"]),
         "open": opened,
-        "pid": pid,
-        "tid": tid,
-        "domain": _domains(pid, marks, names),
+        "pid": marks["pid"],
+        "tid": marks["tid"],
+        "domain": _domains(marks["pid"], marks, names),
         "name": names,
     }
     gathered.add("marks", {key: values[wanted] for key, values in columns.items()})

@@ -115,7 +115,7 @@ def _optional(database: Database, table: str, columns: Mapping[str, Column]) -> 
 
 def _kernel_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
     database.require(table, "name")
-    columns = _operation_columns(database, table) | {"name": Column("name", -1, "int32", strings.codes)}
+    columns = _operation_columns(database, table) | {"name": Column("name", -1, strings.dtype, strings.codes)}
     return columns | _optional(database, table, {"graph_node": Column("graphNodeId")})
 
 
@@ -157,9 +157,9 @@ def _marker_columns(database: Database, strings: Strings, table: str) -> dict[st
         "flags": Column("flags"),
         "start_ns": Column("timestamp", NO_TIME),
         "id": Column("id", -1),
-        "name": Column("name", -1, "int32", strings.codes),
+        "name": Column("name", -1, strings.dtype, strings.codes),
     }
-    return columns | _optional(database, table, {"domain": Column("domain", -1, "int32", strings.codes)})
+    return columns | _optional(database, table, {"domain": Column("domain", -1, strings.dtype, strings.codes)})
 
 
 def _sync_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:

@@ -136,10 +136,9 @@ class Database:
         return low, high
 
     def _fill(self, name: str, table: _Table, piece: int) -> None:
-        names = ", ".join(_quoted(column.name) for column in table.wanted.values())
-        sql = f"SELECT {names} FROM {_quoted(name)}{table.where(piece)}"
+        sql = f"SELECT {', '.join(map(_quoted, table.names))} FROM {_quoted(name)}{table.where(piece)}"
         try:
-            for batch in _batches(self.path, sql, table.wanted):
+            for batch in _batches(self.path, sql, table.nulls):
                 table.put(piece, batch)
             return
         except OSError as error:
@@ -153,8 +152,8 @@ class Database:
         table.put(
             piece,
             [
-                np.array([column.null if row[index] is None else row[index] for row in good], dtype=np.int64)
-                for index, column in enumerate(table.wanted.values())
+                np.array([null if row[index] is None else row[index] for row in good], dtype=np.int64)
+                for index, null in enumerate(table.nulls)
             ],
         )
 
@@ -168,6 +167,9 @@ class _Table:
 
     def __init__(self, wanted: Mapping[str, Column], low: int | None, high: int | None) -> None:
         self.wanted = wanted
+        # One column of the file may become several here.
+        self.names = list(dict.fromkeys(column.name for column in wanted.values()))
+        self.nulls = [next(c.null for c in wanted.values() if c.name == name) for name in self.names]
         self._low = low
         self._step = _TASK_ROWS
         self._whole: dict[str, Array] = {}
@@ -176,7 +178,8 @@ class _Table:
             width = high - low + 1
             self._step = max(_TASK_ROWS, -(-width // _MAX_TASKS))
             self.pieces = -(-width // self._step)
-            self._whole = {key: np.empty(width, column.dtype) for key, column in wanted.items()}
+            # Zeros cost no memory until something else is written.
+            self._whole = {key: np.zeros(width, column.dtype) for key, column in wanted.items()}
         self._counts = [0] * self.pieces
         self._extra: list[list[Array]] = []  # where the number of rows is not known: (piece 0) batches as they come
         self.left_out = [0] * self.pieces
@@ -189,16 +192,19 @@ class _Table:
         return f" WHERE rowid >= {start}{last}"
 
     def put(self, piece: int, batch: list[NDArray[np.int64]]) -> None:
-        kept = [_kept(values, column) for values, column in zip(batch, self.wanted.values(), strict=True)]
+        kept = [_kept(batch[self.names.index(column.name)], column) for column in self.wanted.values()]
         if self._low is None:
             self._extra.append(kept)
             return
         start = piece * self._step + self._counts[piece]
         for whole, values in zip(self._whole.values(), kept, strict=True):
-            whole[start : start + len(values)] = values
+            if values.any():
+                whole[start : start + len(values)] = values
         self._counts[piece] += len(kept[0])
 
     def clear(self, piece: int) -> None:
+        for whole in self._whole.values():
+            whole[piece * self._step : piece * self._step + self._counts[piece]] = 0
         self._counts[piece] = 0
         self._extra = []
 
@@ -253,7 +259,7 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
     return found.column(0).to_numpy(), found.column(1).cast(pa.large_binary()).combine_chunks()
 
 
-def _batches(path: Path, sql: str, columns: Mapping[str, Column]) -> Iterator[list[NDArray[np.int64]]]:
+def _batches(path: Path, sql: str, nulls: Sequence[int]) -> Iterator[list[NDArray[np.int64]]]:
     """Some ten thousand rows at a time. Raises _NotIntegers, and OSError where SQLite finds the file damaged."""
     import adbc_driver_manager.dbapi
 
@@ -262,12 +268,12 @@ def _batches(path: Path, sql: str, columns: Mapping[str, Column]) -> Iterator[li
             cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)})
             cursor.execute(sql)
             for batch in cursor.fetch_record_batch():
-                found = [batch.column(index) for index in range(len(columns))]
+                found = [batch.column(index) for index in range(len(nulls))]
                 if any(str(values.type) != "int64" for values in found):
                     raise _NotIntegers
                 yield [
-                    (values.fill_null(column.null) if values.null_count else values).to_numpy()
-                    for values, column in zip(found, columns.values(), strict=True)
+                    (values.fill_null(null) if values.null_count else values).to_numpy()
+                    for values, null in zip(found, nulls, strict=True)
                 ]
     except (UnicodeError, adbc_driver_manager.dbapi.Error) as error:
         raise OSError(str(error)) from None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 UNKNOWN = "(unknown)"
 
-Codes = NDArray[np.int32]
+Codes = NDArray[np.signedinteger[Any]]
 
 
 class Strings:
@@ -22,12 +22,13 @@ class Strings:
 
     def __init__(self, numbers: NDArray[np.int64], texts: Any) -> None:
         self._texts = texts
+        self.dtype = "int16" if len(numbers) < 1 << 15 else "int32"
         self._order = np.argsort(numbers, kind="stable")
         self._numbers = numbers[self._order]
         # Numbers from 0 to a few times their count are looked up in a table, which is five times faster.
         self._table: Codes | None = None
         if len(numbers) and self._numbers[0] >= 0 and self._numbers[-1] < 8 * len(numbers) + (1 << 21):
-            self._table = np.full(self._numbers[-1] + 2, -1, dtype=np.int32)
+            self._table = np.full(self._numbers[-1] + 2, -1, dtype=self.dtype)
             self._table[self._numbers] = self._order
 
     def codes(self, numbers: NDArray[np.int64]) -> Codes:
@@ -36,23 +37,24 @@ class Strings:
             inside = (numbers >= 0) & (numbers < last)
             return self._table[numbers if inside.all() else np.where(inside, numbers, last)]
         if not len(self._numbers):
-            return np.full(len(numbers), -1, dtype=np.int32)
+            return np.full(len(numbers), -1, dtype=self.dtype)
         place = np.searchsorted(self._numbers, numbers).clip(max=len(self._numbers) - 1)
-        return np.where(self._numbers[place] == numbers, self._order[place], -1).astype(np.int32)
+        return np.where(self._numbers[place] == numbers, self._order[place], -1).astype(self.dtype)
 
     def categorical(self, codes: Codes, named: Callable[[str], str] | None = None) -> pd.Categorical:
         """Categories of the strings that occur, by `named`; UNKNOWN where the code is -1."""
         import pyarrow as pa
 
-        used = np.flatnonzero(np.bincount(codes + 1, minlength=len(self._numbers) + 1)) - 1
-        known = used[used >= 0]
+        used = np.zeros(len(self._numbers) + 1, dtype=bool)
+        used[codes] = True  # the last is that of -1
+        known = np.flatnonzero(used[:-1])
         distinct = self._texts.take(pa.array(known)).dictionary_encode()
         texts = [value.decode("utf-8", "replace") for value in distinct.dictionary.to_pylist()]
         if named:
             texts = [named(text) for text in texts]
-        place = np.full(len(self._numbers) + 1, len(texts), dtype=np.int32)  # the last, which is that of -1: UNKNOWN
+        place = np.full(len(self._numbers) + 1, len(texts), dtype=self.dtype)
         place[known] = distinct.indices.to_numpy()
-        return categorical(place[codes], [*texts, UNKNOWN] if len(known) < len(used) else texts)
+        return categorical(place[codes], [*texts, UNKNOWN] if used[-1] else texts)
 
 
 def categorical(codes: NDArray[Any], texts: Sequence[str]) -> pd.Categorical:
