@@ -85,7 +85,11 @@ def prefetch_on_host_only(case: Case) -> Finding | None:
 
 
 def copies_pageable(case: Case) -> Finding | None:
-    """Batches leave pageable memory, which the driver has to stage: slow, and in the way of launches."""
+    """Batches leave pageable memory, which the driver has to stage: slow, and in the way of launches.
+
+    While such a copy runs, the thread that would launch the next step waits for the driver: the launch idle of the
+    batch gaps goes with the copies.
+    """
     h2d = case.gpu.copies["h2d"]
     if (h2d.pageable_share or 0.0) < 0.5 or not h2d.gb_per_s or h2d.busy_ns is None:
         return None
@@ -93,15 +97,21 @@ def copies_pageable(case: Case) -> Finding | None:
     faster = 1 - h2d.gb_per_s / pinned if pinned and pinned > h2d.gb_per_s else 1.0
     exposed = _exposed_inputs(case)
     against = f"{pinned:.0f} GB/s" if pinned else f"what the link gives ({EXAMPLE_PINNED_GB_PER_S:.0f} GB/s on an H200)"
+    held_up = (case.gpu.batch_gap_ledger_ns or {}).get("idle_launch", 0)
     return case.finding(
         "copies-pageable",
-        {"h2d": int(exposed * faster)},
+        {"h2d": int(exposed * faster), "idle_launch": held_up},
         busy_saved_ns={"h2d": int(h2d.busy_ns * faster)},
         text=f"{percent(h2d.pageable_share or 0.0)} of the bytes leave pageable memory, at {h2d.gb_per_s:.1f} GB/s "
         f"against {against} from pinned memory; {percent(exposed / case.gpu.span_ns)} of the time is exposed copy",
         change="stage batches in pinned memory: ringscope bench --feeds pinned (harness/pinned.py does it for any "
         "tf.data pipeline)",
-        evidence={"gb_per_s": h2d.gb_per_s, "pageable_share": h2d.pageable_share, "exposed_input_copy_ns": exposed},
+        evidence={
+            "gb_per_s": h2d.gb_per_s,
+            "pageable_share": h2d.pageable_share,
+            "exposed_input_copy_ns": exposed,
+            "idle_launch_in_batch_gaps_ns": held_up,
+        },
         refuted_by="a recording with src_kind pinned at the same rate",
     )
 
