@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles import readers
@@ -67,6 +67,7 @@ def test_each_negotiation_tells_when_each_rank_was_ready() -> None:
     assert negotiation[0] <= own[0] < other[0] <= negotiation[1]
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_timeline_cut_anywhere_has_the_phases_that_had_ended(data: st.DataObject) -> None:
     import tempfile

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles import readers
@@ -87,6 +87,7 @@ def test_times_that_count_from_a_base_have_their_utc(tmp_path: Path) -> None:
     assert read(tmp_path, text).recording.origin_utc_ns == 1727743122000000000 + 5866862123
 
 
+@settings(deadline=None)
 @given(st.lists(st.decimals(-(10**15), 10**15, allow_nan=False, places=None), max_size=8))
 def test_any_decimal_is_scaled_as_exact_arithmetic_does(values: list[Decimal]) -> None:
     import msgspec
