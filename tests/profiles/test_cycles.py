@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles import marks, operations, period
+from profiles import marks, period
 from profiles.cycles import agreement, boundaries, kernel_sequence
+from profiles.gpus import gather
 from profiles.layers import repeat_layers
 from tests.profiles.build import Build
 
@@ -65,7 +66,7 @@ def test_boundaries_are_the_longest_pauses_where_every_cycle_is_alike(cycles, si
         for _ in range(cycles)
         for place in range(size)
     ]
-    (gpu,) = operations.gather([timeline_of(pauses, list(range(size)) * cycles)])
+    (gpu,) = gather([timeline_of(pauses, list(range(size)) * cycles)])
     edges = np.arange(cycles + 1) * size
     found = boundaries(kernel_sequence(gpu), edges[:-1])
     longest = []
@@ -113,7 +114,7 @@ def test_cycles_under_another_layer_each_are_layers(label, layers, is_layer):
             at = cycle * 1000 + 100 * place
             made.kernel(at + 50, at + 60, f"kernel{place}", call=(at + 10, at + 20))
     timelines = [made.timeline()]
-    (gpu,) = operations.gather(timelines)
+    (gpu,) = gather(timelines)
     sequence = kernel_sequence(gpu)
     assert repeat_layers(sequence, np.arange(13) * 4, gpu, timelines, [0]) == is_layer
 
@@ -128,7 +129,7 @@ def test_a_kernel_belongs_to_the_last_mark_before_its_launch(mark_starts, calls)
         made.kernel(100 + 2 * place, 101 + 2 * place, call=(call, call + 1))
     made.kernel(1_000, 1_001)  # whose launch is not known
     timelines = [made.timeline()]
-    (gpu,) = operations.gather(timelines)
+    (gpu,) = gather(timelines)
     found = marks.find(gpu, timelines, [0], marks.STEP)
     expected = [sum(start < call for start in mark_starts) - 1 for call in calls]
     owner = marks.owners(kernel_sequence(gpu), found)
