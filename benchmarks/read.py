@@ -117,7 +117,7 @@ def row(kind: str, path: Path, name: str, run: Run, first: Run, tenth: Run | Non
     rate = f"{run.rows / run.wall_s / 1e6:.2f}" if run.rows else ""
     cells = [kind, f"{path.stat().st_size / 1e6:.0f}", name, f"{run.rows:,}" if run.rows else ""]
     cells += [f"{run.wall_s:.2f}", f"{run.cpu_s:.2f}", rate, f"{run.peak_mb:.0f}", f"{run.wall_s / first.wall_s:.2f}"]
-    return [*cells, f"{run.wall_s / tenth.wall_s:.1f}" if tenth else ""]
+    return [*cells, f"{run.wall_s / tenth.wall_s:.1f}, CPU {run.cpu_s / tenth.cpu_s:.1f}" if tenth else ""]
 
 
 def main() -> None:

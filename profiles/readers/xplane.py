@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,7 @@ _WAYS: Final = {"MemcpyH2D": "HtoD", "MemcpyD2H": "DtoH", "MemcpyD2D": "DtoD", "
 _KINDS: Final = {"MemcpyH2D": "h2d", "MemcpyD2H": "d2h", "MemcpyD2D": "d2d", "MemcpyP2P": "p2p"}
 _HOST_PLANES: Final = {"/host:CPU": "TSL", "/host:NVTX-CUPTI": "", "/host:python-tracer": "python"}
 _CALLS_PLANE: Final = "/host:CUPTI"
+_WANTED: Final = re.compile(r"^(correlation|context|cuda_graph_exec|cuda_graph_node)_id$|_details$")
 _LIMIT: Final = 1 << 60
 _RECORD: Final = "record again, and let the profiler stop before training ends"
 
@@ -128,13 +129,14 @@ class _Found:
         self.gpus[device] = next((str(v) for k, v in _stats(plane, plane.stats) if k == "gpu_device_name"), "")
         tables = {"kernels", "graphs", "copies", "memsets"}
         self.known |= tables
-        labels = _metadata(plane)
+        events, stats = _metadata(plane)
+        keep = {number for number, name in stats.items() if _WANTED.search(name)}
         for line in plane.lines:
             stream = _STREAM.match(line.name)
             if not stream:
                 self.left_out[f"line {line.name or line.id}"] += len(line.events)
                 continue
-            rows = self._timed(line, *labels)
+            rows = self._timed(line, events, stats, keep)
             place = {"device": np.int32(device), "stream": np.int32(stream[1])}
             for table, chosen in _by_table(rows).items():
                 if table not in tables:
@@ -144,9 +146,9 @@ class _Found:
 
     def add_host(self, plane: Any, domain: str) -> None:
         self.known.add("api" if plane.name == _CALLS_PLANE else "marks")
-        labels = _metadata(plane)
+        events, stats = _metadata(plane)
         for line in plane.lines:
-            rows = self._timed(line, *labels)
+            rows = self._timed(line, events, stats, stats)
             calls = [row for row in rows if _is_call(row, plane.name)]
             marks = [row for row in rows if not _is_call(row, plane.name)]
             for table, chosen in (("api", calls), ("marks", marks)):
@@ -163,8 +165,11 @@ class _Found:
                     frame = frame.assign(open=False, domain=domain, name=names)
                 self.parts[table].append(frame)
 
-    def _timed(self, line: Any, names: dict[int, str], stats: dict[int, str]) -> list[_Row]:
-        """The events of a line with whole times; others are counted. names, stats: what the plane calls them."""
+    def _timed(self, line: Any, names: dict[int, str], stats: dict[int, str], keep: Container[int]) -> list[_Row]:
+        """The events of a line with whole times; others are counted.
+
+        names, stats: what the plane calls them. keep: the numbers of the statistics wanted, a few of a dozen.
+        """
         rows = []
         for event in line.events:
             start = line.timestamp_ns * 1000 + event.offset_ps
@@ -173,7 +178,7 @@ class _Found:
             elif abs(start) + event.duration_ps >= _LIMIT * 1000 or event.WhichOneof("data") == "num_occurrences":
                 self.left_out["without times"] += 1
             else:
-                values = {stats.get(s.metadata_id, ""): _value(s, stats) for s in event.stats}
+                values = {stats[s.metadata_id]: _value(s, stats) for s in event.stats if s.metadata_id in keep}
                 end = (start + event.duration_ps) // 1000
                 rows.append(_Row(start // 1000, end, names.get(event.metadata_id, ""), values))
         return rows
