@@ -122,7 +122,11 @@ def first_looks(
                 f"read the logs, such as those in {first.cell}/; once mended: ringscope bench --resume --retry-failed",
             )
         )
-    ranked = [*_better(sweep.cells, spreads), *([] if shared else _losses(cells)), *_waits(cells, by_id)]
+    ranked = [
+        *_better(sweep.cells, spreads),
+        *([] if shared else _losses(cells)),
+        *_waits(cells, by_id, with_gpu=bool(sweep.machine.get("gpus"))),
+    ]
     return found + sorted(ranked, key=lambda look: -look.worth)[:4]
 
 
@@ -132,8 +136,8 @@ def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
     best: dict[str, Look] = {}
     for slow, fast in itertools.permutations([cell for cell in cells if most.get(cell.model) == cell.ranks], 2):
         axis = _only_axis(slow, fast)
-        if not axis or fast.feed == "resident" or slow.id not in spreads or fast.id not in spreads:
-            continue
+        if not axis or "resident" in (slow.feed, fast.feed) or slow.id not in spreads or fast.id not in spreads:
+            continue  # resident feeds nothing: a bound, not a choice
         gain = ratio(spreads[fast.id], spreads[slow.id])
         if gain.low <= 1 + WORTH_A_LOOK or gain.value - 1 <= (best[axis].worth if axis in best else 0):
             continue
@@ -180,7 +184,7 @@ def _losses(rows: Sequence[CellRow]) -> list[Look]:
     ]
 
 
-def _waits(rows: Sequence[CellRow], by_id: dict[str, Cell]) -> list[Look]:
+def _waits(rows: Sequence[CellRow], by_id: dict[str, Cell], *, with_gpu: bool) -> list[Look]:
     """The cell that waits most for input, of those that have no faster feed beside them."""
     waiting = [
         row
@@ -195,7 +199,8 @@ def _waits(rows: Sequence[CellRow], by_id: dict[str, Cell]) -> list[Look]:
     share = min(row.input_wait_share or 0, 0.99)
     word = "highly" if share >= INPUT_HIGH else "moderately"
     tried = {other.feed for other in by_id.values() if same_but_ranks_and_feed(by_id[row.cell], other)}
-    untried = [feed for feed in ("prefetch", "device", "resident") if feed not in tried]
+    feeds = ("prefetch", "device", "pinned", "resident") if with_gpu else ("prefetch", "resident")
+    untried = [feed for feed in feeds if feed not in tried]
     return [
         Look(
             "input-bound",

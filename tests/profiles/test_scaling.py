@@ -166,6 +166,13 @@ def test_a_faster_feed_that_was_measured_is_named_first() -> None:
     assert "1.50 x" in looks[0].text and "--feeds device" in looks[0].next
 
 
+def test_no_feed_at_all_is_neither_advised_nor_compared_against() -> None:
+    cells = {replace(ONE, feed="prefetch"): (1000, 1010, 990), replace(ONE, feed="resident"): (500, 510, 490)}
+    assert all(look.code != "better-feed" for look in sweep_of(cells).looks)
+    cells = {replace(ONE, feed="prefetch"): (500, 510, 490), replace(ONE, feed="resident"): (1000, 1010, 990)}
+    assert all(look.code != "better-feed" for look in sweep_of(cells).looks)
+
+
 def test_the_cell_that_loses_most_can_be_recorded_as_it_was_measured() -> None:
     from harness.verbs import record
 
