@@ -169,7 +169,7 @@ def test_a_real_recording_says_where_and_when() -> None:
     assert (gpu["bus_id"], gpu["name"]) == ("0000:00:07.0", "NVIDIA H200")
     assert gpu["uuid"] == "d35bde8a-bc3a-ebc3-ee25-ec3508d40003"
     step = read.marks[read.marks["domain"] == "harness"]
-    assert list(step["name"].astype(str)) == [f"step {n}" for n in range(3, 8)]
+    assert list(step["name"].astype(str)) == [f"step {n}" for n in range(3, 9)]
     batches = read.copies[(read.copies["kind"] == "h2d") & (read.copies["bytes"] > 1 << 20)]
     assert set(batches["src_kind"].astype(str)) == {"pageable"} and set(batches["dst_kind"].astype(str)) == {"device"}
 
