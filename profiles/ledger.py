@@ -55,13 +55,24 @@ def ownership(pieces: Ownership, causes: Idle, window: tuple[int, int]) -> Owner
     `pieces` from `exposed`; `causes` must tell of all the time in the window that they leave. Raises AssertionError
     where the two do not fill the window exactly: a mistake of this program, never of a recording.
     """
-    start = np.maximum(np.concatenate((pieces.start_ns, causes.start_ns)), window[0])
-    end = np.minimum(np.concatenate((pieces.end_ns, causes.end_ns)), window[1])
-    owner = np.concatenate((pieces.owner, causes.cause + np.int8(len(CLASSES))))
-    inside = start < end
-    found = _ordered(start[inside], end[inside], owner[inside])
+    had, idled = (_within(part.start_ns, part.end_ns, window) for part in (pieces, causes))
+    start = np.concatenate((pieces.start_ns[had], causes.start_ns[idled]))
+    end = np.concatenate((pieces.end_ns[had], causes.end_ns[idled]))
+    owner = np.concatenate((pieces.owner[had], causes.cause[idled] + np.int8(len(CLASSES))))
+    np.clip(start, *window, out=start)
+    np.clip(end, *window, out=end)
+    found = _ordered(start, end, owner)
     _assert_whole(found, window)
     return found
+
+
+def _within(start: NDArray[np.int64], end: NDArray[np.int64], window: tuple[int, int]) -> slice:
+    """Those of sorted, disjoint pieces that share an instant with the window."""
+    if window[1] <= window[0]:
+        return slice(0, 0)
+    return slice(
+        int(np.searchsorted(end, window[0], side="right")), int(np.searchsorted(start, window[1], side="left"))
+    )
 
 
 def _ordered(start: NDArray[np.int64], end: NDArray[np.int64], owner: NDArray[np.int8]) -> Ownership:
