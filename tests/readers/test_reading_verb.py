@@ -1,0 +1,88 @@
+"""`ringscope timeline --info`, `--slice` and their kin, as they are typed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.generate import Shape
+from benchmarks.write import WRITERS
+from profiles import readers
+
+from .real import OURS, fingerprint
+
+ROOT = Path(__file__).parents[2]
+
+
+def ringscope(*arguments: str | Path, code: int = 0) -> str:
+    """What it printed, errors too; it must end with `code`."""
+    command = [sys.executable, "-m", "profiles", "timeline", *map(str, arguments)]
+    environment = {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    path = tmp_path / "run.sqlite"
+    WRITERS["nsys"](Shape(steps=4, kernels=20, gpus=2, processes=1), path, None)
+    return path
+
+
+def test_info_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
+    printed = tmp_path / "trace.csv"
+    WRITERS["nvprof-csv"](Shape(steps=4, kernels=20, gpus=2, processes=1), printed, None)
+    (tmp_path / "notes.txt").write_text("notes")
+    (tmp_path / "empty.sqlite").touch()
+    said = ringscope(OURS[0], tmp_path, "--info")
+    real, built, doubts = said.split("\n\n")
+    read = readers.read(OURS[0])
+    for part in (
+        "Nsight Systems 2025.3.2.0 (nsys-sqlite, schema 3.20.3)",
+        "begun        2026-11-20 10:51:51 UTC",
+        "rank         0 (from its file name)",
+        f"GPU 0        NVIDIA H200 0000:00:06.0: {len(read.kernels):,} kernels, {len(read.copies):,} copies",
+        "1 more listed, without any work",
+        f"{len(read.api):,} API calls, {len(read.marks):,} marks",
+    ):
+        assert part in real
+    assert "not in it    API calls (no cause of idle can be told), NVTX marks" in built
+    assert "rank         not known" in built
+    assert "unreadable: " in doubts and "empty.sqlite: empty" in doubts and "1 other file in" in doubts
+
+
+def test_a_slice_is_written_and_can_be_told_about(recording: Path, tmp_path: Path) -> None:
+    before = fingerprint(tmp_path)["run.sqlite"]
+    whole = readers.read(recording)
+    last = int(whole.kernels["end_ns"].max())
+    said = ringscope(recording, "--slice", f":{last // 2}ns", "--shrink", "-o", tmp_path / "half.sqlite")
+    assert str(tmp_path / "half.sqlite") in said and "CUPTI_ACTIVITY_KIND_KERNEL: " in said
+    assert 0 < len(readers.read(tmp_path / "half.sqlite").kernels) < len(whole.kernels)
+    assert "kernels" in ringscope(tmp_path / "half.sqlite", "--info")
+    assert fingerprint(tmp_path)["run.sqlite"] == before
+
+
+def test_what_cannot_be_done_is_one_line_exit_code_2_and_nothing_written(recording: Path, tmp_path: Path) -> None:
+    before = list(fingerprint(tmp_path).items())[1:]  # the files: the folder itself saw a file come and go
+    assert "name the new file with -o" in ringscope(recording, "--shrink", code=2)
+    assert "take one recording" in ringscope(recording, recording, "--shrink", "-o", tmp_path / "n", code=2)
+    assert "'x' is no time" in ringscope(recording, "--slice", "x:1s", "-o", tmp_path / "n", code=2)
+    assert "exists already" in ringscope(recording, "--shrink", "-o", recording, code=2)
+    assert "no GPU work in that span" in ringscope(recording, "--slice", "900s:", "-o", tmp_path / "n", code=2)
+    assert "no such file" in ringscope(tmp_path / "none", "--info", code=2)
+    assert "no recordings there" in ringscope(ROOT / "docs", "--info", code=2)
+    assert "no file matches" in ringscope(f"{tmp_path}/*.nvvp", "--info", code=2)
+    assert list(fingerprint(tmp_path).items())[1:] == before
+
+
+def test_one_bad_recording_is_a_doubt_and_with_strict_the_end(recording: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.sqlite").write_bytes(recording.read_bytes()[:5000])
+    assert "bad.sqlite: cut short" in ringscope(recording, tmp_path / "bad.sqlite", "--info")
+    said = ringscope(recording, tmp_path / "bad.sqlite", "--info", "--strict", code=2)
+    assert said.startswith("ringscope: ") and said.count("\n") == 1 and "cut short" in said
