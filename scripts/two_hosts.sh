@@ -56,6 +56,9 @@ END
 printf '%s\n' '127.0.0.1 localhost' '10.77.0.1 a' '10.77.0.2 b' >hosts
 mount --bind hosts /etc/hosts
 mount --bind ssh_config /etc/ssh/ssh_config
+# What a person's shell does at login (locks, prompts) is not tried here, nor left half done when a host is ended.
+touch bashrc
+[ ! -f ~/.bashrc ] || mount --bind bashrc ~/.bashrc
 cd - >/dev/null
 sshd=$(PATH=$PATH:/usr/sbin command -v sshd)
 shared=()

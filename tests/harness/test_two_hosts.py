@@ -8,9 +8,9 @@ import shlex
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -87,39 +87,45 @@ def test_ranks_fill_the_slots_of_host_after_host(launcher: str, tmp_path: Path) 
 
 @dataclass
 class Sweep:
-    """A sweep of long stand-ins on both hosts, seen from outside: the hosts stay when it ends."""
+    """A sweep of long stand-ins over two hosts, seen from outside: the hosts stay when it ends."""
 
     script: subprocess.Popen[bytes]
     out: Path
-    mark: str
-    hosts: set[str | None] = field(default_factory=set)
 
-    def processes(self) -> list[psutil.Process]:
-        """All that is alive on both hosts but their sshds and what keeps the hosts up."""
-        return [p for p in psutil.process_iter() if _namespace(p.pid) in self.hosts and _counts(p)]
+    def ready(self, begun: Callable[[], object]) -> None:
+        """Wait until `begun`; skips with the reason where there can be no two hosts."""
+        wait_until(lambda: self.script.poll() is not None or begun(), 60, lambda: "the sweep did not get so far")
+        if self.script.poll() is not None:
+            said = self.script.communicate()[0].decode()
+            pytest.skip(said) if self.script.returncode == CANNOT_HERE else pytest.fail(said)
 
-    def remember(self) -> None:
-        """Note both hosts, by their process namespaces, while ranks are on them."""
-        self.hosts = {_namespace(process.pid) for process in psutil.process_iter() if self._carries(process)}
+    def first_process(self, host: str) -> psutil.Process | None:
+        """The sshd that a host begins with."""
+        for process in psutil.Process(self.script.pid).children(recursive=True):
+            if f"/run/two-hosts/start {host} " in _command(process) and process.name() == "unshare":
+                return next(iter(process.children()), None)
+        return None
+
+    def processes(self, hosts: str = "ab") -> list[psutil.Process]:
+        """All that is alive on these hosts but their sshds and what keeps the hosts up."""
+        first = [process.pid for process in map(self.first_process, hosts) if process]
+        namespaces = set(map(_namespace, first))
+        return [p for p in psutil.process_iter() if _namespace(p.pid) in namespaces and _counts(p)]
 
     def leader(self) -> psutil.Process:
         """The sweep itself."""
         return min((p for p in self.processes() if str(DRIVE) in p.cmdline()), key=lambda p: p.create_time())
 
-    def rank(self, number: int) -> psutil.Process:
-        return next(
-            p for p in self.processes() if self._carries(p) and _environ(p).get("RINGSCOPE_RANK") == str(number)
-        )
+    def cut_the_line(self) -> None:
+        b = self.first_process("b")
+        assert b is not None
+        subprocess.run(["nsenter", "-t", str(b.pid), "--net", "ip", "link", "set", "eth0", "down"], check=True)
 
-    def _carries(self, process: psutil.Process) -> bool:
-        return _environ(process).get("RINGSCOPE_TEST") == self.mark
-
-
-def _environ(process: psutil.Process) -> dict[str, str]:
-    try:
-        return process.environ()
-    except psutil.Error:
-        return {}
+    def kill(self) -> None:
+        """kill -9, and then nothing is left on either host within the limit; the hosts themselves stay."""
+        self.leader().kill()
+        wait_until(lambda: not self.processes(), REMOTE_LIMIT_S, lambda: f"left: {self.processes()}")
+        assert self.script.poll() is None
 
 
 def _namespace(pid: int) -> str | None:
@@ -127,6 +133,13 @@ def _namespace(pid: int) -> str | None:
         return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:
         return None
+
+
+def _command(process: psutil.Process | None) -> str:
+    try:
+        return " ".join(process.cmdline()) if process else ""
+    except psutil.Error:
+        return ""
 
 
 def _counts(process: psutil.Process) -> bool:
@@ -143,48 +156,52 @@ def wait_until(condition: Callable[[], object], seconds: float, what: Callable[[
         time.sleep(0.2)
 
 
-@pytest.fixture(params=LAUNCHERS)
-def sweep(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sweep]:
-    out, mark = tmp_path / "out", uuid.uuid4().hex
-    options = [*SMALL, "--feeds", "resident", "--ranks", "2", "--steps", "100000", "--launcher", request.param]
+@contextmanager
+def begun(launcher: str, tmp_path: Path) -> Iterator[Sweep]:
+    out = tmp_path / "out"
+    options = [*SMALL, "--feeds", "resident", "--ranks", "2", "--steps", "100000", "--launcher", launcher]
     bench = [sys.executable, DRIVE, "ok", "--out", out, "--hosts", "a:1,b:1", "--stall-limit", "5", *options]
-    line = f"RINGSCOPE_TEST={mark} {shlex.join(map(str, bench))} & wait; exec sleep 600"
-    argv = [SCRIPT, "sh", "-c", line]
-    script = subprocess.Popen(
-        argv, cwd=ROOT, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    argv = [SCRIPT, "sh", "-c", f"{shlex.join(map(str, bench))} & wait; exec sleep 600"]
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    script = subprocess.Popen(argv, cwd=ROOT, env=environment(tmp_path), **output)
     try:
-        found = Sweep(script, out, mark)
-        wait_until(
-            lambda: script.poll() is not None or len(list(out.glob("*/0/rank*.progress"))) == 2,
-            60,
-            lambda: "no ranks came up",
-        )
-        if script.poll() is not None:
-            said = script.communicate()[0].decode()
-            pytest.skip(said) if script.returncode == CANNOT_HERE else pytest.fail(said)
-        found.remember()
-        yield found
+        yield Sweep(script, out)
     finally:
         script.kill()
         script.communicate()
 
 
+@pytest.fixture(params=LAUNCHERS)
+def sweep(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sweep]:
+    """A sweep whose ranks train on both hosts."""
+    with begun(request.param, tmp_path) as found:
+        found.ready(lambda: len(list(found.out.glob("*/0/rank*.progress"))) == 2)
+        assert found.processes("a") and found.processes("b")
+        yield found
+
+
 def test_after_kill_9_nothing_is_left_on_either_host(sweep: Sweep) -> None:
-    assert len(sweep.hosts) == 2
-    sweep.leader().kill()
-    wait_until(lambda: not sweep.processes(), REMOTE_LIMIT_S, lambda: f"left: {sweep.processes()}")
+    sweep.kill()
 
 
 def test_after_kill_9_a_host_that_is_cut_off_ends_its_ranks_too(sweep: Sweep) -> None:
-    nsenter = ["nsenter", "-t", str(sweep.rank(1).pid), "--net"]
-    subprocess.run([*nsenter, "ip", "link", "set", "eth0", "down"], check=True)
-    sweep.leader().kill()
-    wait_until(lambda: not sweep.processes(), REMOTE_LIMIT_S, lambda: f"left: {sweep.processes()}")
+    sweep.cut_the_line()
+    sweep.kill()
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["reached", "cut off"])
+def test_killed_while_horovodrun_looks_at_the_hosts_it_leaves_nothing_either(cut: bool, tmp_path: Path) -> None:
+    with begun("horovodrun", tmp_path) as sweep:
+        # Horovod's service on b, which finds out how the hosts reach each other before any rank starts
+        sweep.ready(lambda: any("horovod.runner.task_fn" in _command(p) for p in sweep.processes("b")))
+        if cut:
+            sweep.cut_the_line()
+        sweep.kill()
 
 
 def test_a_host_that_dies_is_a_row(sweep: Sweep) -> None:
-    init = next(p for p in psutil.process_iter() if _namespace(p.pid) == _namespace(sweep.rank(1).pid))
-    init.kill()
+    b = sweep.first_process("b")
+    assert b is not None
+    b.kill()
     wait_until(lambda: (sweep.out / "results.csv").exists(), REMOTE_LIMIT_S, lambda: "the sweep did not go on")
     assert rows(sweep.out)[0]["status"] in ("failed", "hung", "unreachable")
