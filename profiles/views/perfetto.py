@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -20,17 +20,27 @@ from ..measures import OWNERS, Analysis, GpuAnalysis
 from ..timeline import Timeline
 from .files import written_whole
 from .lanes import Lane, ledger_lane, of_gpus
+from .waiting import Progress
 
 _COMPRESSION = 5
+BATCH = 50_000  # slices made into text at once
 
 
-def write(analysis: Analysis, timelines: Sequence[Timeline], path: Path) -> int:
-    """Write the trace to `path` (.json.gz); returns the number of slices."""
+def write(analysis: Analysis, timelines: Sequence[Timeline], path: Path, *, progress: Progress | None = None) -> int:
+    """Write the trace to `path` (.json.gz); returns the number of slices.
+
+    `progress` is called with (slices written, slices in all, path).
+    """
+
+    def told(done: int, total: int) -> None:
+        if progress:
+            progress(done, total, path)
+
     with written_whole(path) as beside, gzip.open(beside, "wt", _COMPRESSION, encoding="utf-8") as out:
-        return _write(analysis, timelines, out)
+        return _write(analysis, timelines, out, told)
 
 
-def _write(analysis: Analysis, timelines: Sequence[Timeline], out: TextIO) -> int:
+def _write(analysis: Analysis, timelines: Sequence[Timeline], out: TextIO, told: Callable[[int, int], None]) -> int:
     lanes = list(of_gpus(analysis, timelines))
     starts = [gpu.shift_ns + int(lane.start_ns[0]) for gpu in lanes for lane in gpu.streams if len(lane)]
     # Not before the first recording's origin, unless something began before it: negative times are refused.
@@ -39,20 +49,26 @@ def _write(analysis: Analysis, timelines: Sequence[Timeline], out: TextIO) -> in
     out.write(json.dumps("the first recording's origin" if origin == analysis.shift_ns[0] else "the first operation"))
     out.write('},"traceEvents":[')
     out.write(_named("process_name", 1, 0, lanes[0].title) if lanes else "")
+    tracks = [
+        (_steps(analysis, picture), ledger_lane(picture.ownership), *gpu.streams)
+        for gpu, picture in zip(lanes, analysis.gpus, strict=True)
+    ]
+    total = sum(len(lane) for of_gpu in tracks for lane in of_gpu)
     slices = 0
-    for gpu, picture in zip(lanes, analysis.gpus, strict=True):
+    for gpu, of_gpu in zip(lanes, tracks, strict=True):
         pid = gpu.gpu + 1
         if pid > 1:
             out.write(",\n" + _named("process_name", pid, 0, gpu.title))
         out.write(f',\n{{"ph":"M","name":"process_sort_index","pid":{pid},"args":{{"sort_index":{pid}}}}}')
-        for tid, lane in enumerate((_steps(analysis, picture), ledger_lane(picture.ownership), *gpu.streams), start=1):
+        for tid, lane in enumerate(of_gpu, start=1):
             out.write(",\n" + _named("thread_name", pid, tid, lane.name))
             out.write(
                 f',\n{{"ph":"M","name":"thread_sort_index","pid":{pid},"tid":{tid},"args":{{"sort_index":{tid}}}}}'
             )
-            for text in _slices(lane, pid, tid, gpu.shift_ns - origin):
+            for count, text in _slices(lane, pid, tid, gpu.shift_ns - origin):
                 out.write(text)
-            slices += len(lane)
+                slices += count
+                told(slices, total)
     out.write("\n]}\n")
     return slices
 
@@ -73,13 +89,13 @@ def _steps(analysis: Analysis, picture: GpuAnalysis) -> Lane:
     )
 
 
-def _slices(lane: Lane, pid: int, tid: int, shift_ns: int, batch: int = 50_000) -> Iterator[str]:
-    """The slices of a lane as JSON text, each led by a comma, a batch at a time."""
+def _slices(lane: Lane, pid: int, tid: int, shift_ns: int) -> Iterator[tuple[int, str]]:
+    """The slices of a lane as JSON text, each led by a comma: how many, and the text, a batch at a time."""
     category = [json.dumps(name) for name in OWNERS]
     name = [json.dumps(label) for label in lane.labels]
     fixed = f'"ph":"X","pid":{pid},"tid":{tid}'
-    for first in range(0, len(lane), batch):
-        part = slice(first, first + batch)
+    for first in range(0, len(lane), BATCH):
+        part = slice(first, first + BATCH)
         columns = zip(
             _microseconds(lane.start_ns[part] + shift_ns),
             _microseconds(lane.end_ns[part] - lane.start_ns[part]),
@@ -88,11 +104,12 @@ def _slices(lane: Lane, pid: int, tid: int, shift_ns: int, batch: int = 50_000) 
             lane.bytes[part].tolist(),
             strict=True,
         )
-        yield "".join(
+        text = "".join(
             f',\n{{{fixed},"ts":{ts},"dur":{dur},"name":{name[label]},"cat":{category[kind]}'
             + (f',"args":{{"bytes":{count}}}}}' if count else "}")
             for ts, dur, label, kind, count in columns
         )
+        yield len(lane.start_ns[part]), text
 
 
 def _microseconds(ns: NDArray[np.int64]) -> list[str]:

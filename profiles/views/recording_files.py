@@ -56,7 +56,7 @@ def write(
         if kind == "html":
             page.write(path, title=title, command=again, analysis=analysis, timelines=timelines)
         elif kind == "perfetto":
-            perfetto.write(analysis, timelines, path)
+            perfetto.write(analysis, timelines, path, progress=progress)
         elif kind == "markdown":
             document = tables.document_of(analysis.measures)
             markdown.write(path, markdown.of_recordings(document, title=title, command=again))
