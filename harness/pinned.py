@@ -21,11 +21,10 @@ AHEAD = 3  # batches asked for before they are needed; TensorFlow's copy waits f
 
 
 class StagingBuffer:
-    """Room for one batch. `views` are arrays over the memory, `tensors` the same memory as TensorFlow sees it."""
+    """Room for one batch: `views` are arrays over the memory."""
 
-    def __init__(self, like: tuple[Any, ...], allocate: Callable[[int], memoryview], to_tensor: Callable[[Any], Any]):
+    def __init__(self, like: tuple[Any, ...], allocate: Callable[[int], memoryview]):
         self.views = [np.frombuffer(allocate(a.nbytes), a.dtype, a.size).reshape(a.shape) for a in like]
-        self.tensors = [to_tensor(view) for view in self.views]
 
     def fill(self, arrays: tuple[Any, ...]) -> None:
         for view, array in zip(self.views, arrays, strict=True):
@@ -46,7 +45,7 @@ def staged(
     first = next(batches)
     free: queue.SimpleQueue[StagingBuffer] = queue.SimpleQueue()
     for _ in range(BUFFERS):
-        free.put(StagingBuffer(first, allocate, to_tensor))
+        free.put(StagingBuffer(first, allocate))
     waiting: list[tuple[Any, ...]] = [first]
 
     def fill() -> StagingBuffer:
@@ -58,7 +57,9 @@ def staged(
     def copy(filled: Future[StagingBuffer]) -> tuple[Any, ...]:
         buffer = filled.result()
         try:
-            return to_device(buffer.tensors)
+            # New tensors every time: TensorFlow keeps what it has copied of a tensor to a device. One that is used
+            # again would be copied once and never more, whatever was written into its memory since.
+            return to_device([to_tensor(view) for view in buffer.views])
         finally:
             free.put(buffer)
 

@@ -34,6 +34,32 @@ def test_batches_arrive_in_order_and_unharmed_though_their_buffers_are_used_agai
         np.testing.assert_array_equal(y, want_y)
 
 
+class _Tensor:
+    """A tensor that keeps what was copied of it to a device, as TensorFlow's do."""
+
+    def __init__(self, view: np.ndarray) -> None:
+        self.view = view
+        self.mirror: np.ndarray | None = None
+
+    def on_device(self) -> np.ndarray:
+        if self.mirror is None:
+            self.mirror = self.view.copy()
+        return self.mirror
+
+
+def test_a_tensor_that_keeps_its_copy_on_the_device_does_not_make_batches_stale() -> None:
+    batches = _batches(12)
+    feed = staged(
+        iter(batches),
+        allocate=lambda n: memoryview(bytearray(n)),
+        to_tensor=_Tensor,
+        to_device=lambda tensors: tuple(tensor.on_device() for tensor in tensors),
+    )
+    for (x, y), (want_x, want_y) in zip(islice(feed, 8), batches, strict=False):
+        np.testing.assert_array_equal(x, want_x)
+        np.testing.assert_array_equal(y, want_y)
+
+
 def test_a_source_that_fails_fails_the_step_that_wanted_its_batch() -> None:
     def source():  # type: ignore[no-untyped-def]
         yield from _batches(2)
