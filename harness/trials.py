@@ -64,7 +64,7 @@ def judge_copies(found: dict[str, Any]) -> Check:
     name = f"copies gpu {found['device']}"
     if pageable["h2d_gb_per_s"] < PAGEABLE_SHARE * pinned["h2d_gb_per_s"]:
         ratio = pinned["h2d_gb_per_s"] / pageable["h2d_gb_per_s"]
-        remedy = f"batches from pinned memory would arrive {ratio:.1f} times faster: take a feed that stages them"
+        remedy = f"batches from pinned memory would arrive {ratio:.1f} times faster: ringscope bench --feeds pinned"
         return Check(name, WARNING, text, remedy, found)
     return Check(name, OK, text, None, found)
 
