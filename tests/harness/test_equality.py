@@ -35,6 +35,7 @@ ALIKE = {
     "float16 with loss scaling, fit": replace(MLP, precision="mixed_float16"),
     "float16 with loss scaling, compiled": replace(MLP, precision="mixed_float16", step="compiled"),
     "gradients as fp16": replace(MLP, compression="fp16"),
+    "compiled, gradients as fp16": replace(MLP, step="compiled", compression="fp16"),
     "gradients as bf16": replace(MLP, compression="bf16"),
 }
 
@@ -71,7 +72,7 @@ def test_ranks_end_bit_equal_whatever_the_model_and_the_gradients_travel_as(
 def test_gradients_in_half_precision_differ_from_the_exact_ones_by_rounding_only(
     trained: dict[str, equality.Equality],
 ) -> None:
-    for name in ("gradients as fp16", "gradients as bf16"):
+    for name in ("gradients as fp16", "compiled, gradients as fp16", "gradients as bf16"):
         assert 0 < trained[name].max_difference < 1e-3
 
 
