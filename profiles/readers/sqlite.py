@@ -180,6 +180,10 @@ class _Table:
             self.pieces = -(-width // self._step)
             # Zeros cost no memory until something else is written.
             self._whole = {key: np.zeros(width, column.dtype) for key, column in wanted.items()}
+        # A column that is the same all through, as ids of the process are, costs none at all: batches that hold only
+        # the value met first are noted, by piece and column.
+        self._first: dict[str, Any] = {}
+        self._same: list[dict[str, list[slice]]] = [{key: [] for key in wanted} for _ in range(self.pieces)]
         self._counts = [0] * self.pieces
         self._extra: list[list[Array]] = []  # where the number of rows is not known: (piece 0) batches as they come
         self.left_out = [0] * self.pieces
@@ -196,15 +200,20 @@ class _Table:
         if self._low is None:
             self._extra.append(kept)
             return
+        count = len(kept[0])
+        if not count:
+            return
         start = piece * self._step + self._counts[piece]
-        for whole, values in zip(self._whole.values(), kept, strict=True):
-            if values.any():
-                whole[start : start + len(values)] = values
-        self._counts[piece] += len(kept[0])
+        place = slice(start, start + count)
+        for (key, whole), values in zip(self._whole.items(), kept, strict=True):
+            if (values == self._first.setdefault(key, values[0])).all():
+                self._same[piece][key].append(place)
+            else:
+                whole[place] = values
+        self._counts[piece] += count
 
     def clear(self, piece: int) -> None:
-        for whole in self._whole.values():
-            whole[piece * self._step : piece * self._step + self._counts[piece]] = 0
+        self._same[piece] = {key: [] for key in self.wanted}
         self._counts[piece] = 0
         self._extra = []
 
@@ -215,11 +224,18 @@ class _Table:
                 for index, (key, column) in enumerate(self.wanted.items())
             }
             return Rows(columns, sum(self.left_out))
-        if sum(self._counts) == len(next(iter(self._whole.values()))):
-            return Rows(self._whole, sum(self.left_out))
-        spans = [slice(i * self._step, i * self._step + count) for i, count in enumerate(self._counts)]
-        columns = {key: np.concatenate([self._whole.pop(key)[span] for span in spans]) for key in self.wanted}
-        return Rows(columns, sum(self.left_out))
+        return Rows({key: self._column(key) for key in self.wanted}, sum(self.left_out))
+
+    def _column(self, key: str) -> Array:
+        whole, total = self._whole.pop(key), sum(self._counts)
+        same = [place for piece in self._same for place in piece[key]]
+        if total and sum(place.stop - place.start for place in same) == total:
+            return np.broadcast_to(np.array(self._first[key], whole.dtype), total)
+        for place in same:
+            whole[place] = self._first[key]
+        if total == len(whole):
+            return whole
+        return np.concatenate([whole[i * self._step :][:count] for i, count in enumerate(self._counts)])
 
 
 def uri(path: Path) -> str:
