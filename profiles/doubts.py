@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from . import ranks
 from .align import AGREE_NS, Clock
 from .collectives import Calls
 from .timeline import Doubt, Timeline
-
-_RANK = re.compile(r"rank (\d+) of (\d+)").fullmatch
 
 
 def merged(doubts: Iterable[Doubt]) -> list[Doubt]:
@@ -45,14 +43,14 @@ def of_clock(clock: Clock, calls: Sequence[Calls]) -> Iterator[Doubt]:
 
 def of_ranks(timelines: Sequence[Timeline], calls: Sequence[Calls]) -> Iterator[Doubt]:
     """Recordings of some of a run's ranks only, as the harness's marks tell."""
-    told = {match for timeline in timelines for name in timeline.marks["name"].cat.categories if (match := _RANK(name))}
-    size = max((int(match[2]) for match in told), default=0)
-    ranks = len({match[1] for match in told})
+    told = {rank for timeline in timelines for rank in ranks.marked(timeline).values()}
+    size = max((rank.size for rank in told), default=0)
+    seen = len({rank.number for rank in told})
     shared = [gpu for gpu, own in enumerate(calls) if len(own.start_ns)]
-    if ranks < size and shared:
+    if seen < size and shared:
         yield Doubt(
             "ranks-missing",
-            f"recordings of {ranks} of {size} ranks: collectives also waited for the others, so waiting is at least "
+            f"recordings of {seen} of {size} ranks: collectives also waited for the others, so waiting is at least "
             "what is given, transfer at most, and another rank may be the last",
             "give the recordings of all ranks",
             tuple(f"/gpus/{gpu}/collectives" for gpu in shared),

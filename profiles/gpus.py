@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import ranks
 from .launches import LaunchCalls
 from .operations import COLLECTIVE, COMPUTE, D2D, D2H, H2D, MEMSET, P2P, TABLES, Gpu, Operations, Source, is_collective
 from .timeline import Timeline
@@ -29,7 +30,8 @@ def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None)
     """
     shifts = [0] * len(timelines) if shift_ns is None else list(shift_ns)
     launches = [LaunchCalls(timeline) for timeline in timelines]
-    found = [_gpu(timelines, shifts, launches, places) for places in _places(timelines)]
+    marked = [ranks.marked(timeline) for timeline in timelines]
+    found = [_gpu(timelines, shifts, launches, marked, places) for places in _places(timelines)]
     return sorted(found, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, gpu.places))
 
 
@@ -61,18 +63,18 @@ def _gpu(
     timelines: Sequence[Timeline],
     shifts: Sequence[int],
     launches: Sequence[LaunchCalls],
+    marked: Sequence[Mapping[int, ranks.Rank]],
     places: list[tuple[int, int]],
 ) -> Gpu:
     index, device = places[0]
     listed = timelines[index].devices.set_index("device")
-    ranks = {timelines[place].recording.rank for place, _ in places} - {None}
     names = _names([timelines[place] for place, _ in places])
     operations, processes = _operations(timelines, shifts, launches, places, names)
     off_clock = tuple(number for number in range(len(processes)) if _off_clock(operations, number))
     operations.call_row[np.isin(operations.process, off_clock)] = -1
     return Gpu(
         places=tuple(places),
-        rank=ranks.pop() if len(ranks) == 1 else None,
+        rank=_rank(timelines, marked, processes),
         uuid=_listed(listed, device, "uuid"),
         bus_id=_listed(listed, device, "bus_id"),
         name=_listed(listed, device, "name"),
@@ -81,6 +83,19 @@ def _gpu(
         processes=processes,
         off_clock=off_clock,
     )
+
+
+def _rank(
+    timelines: Sequence[Timeline],
+    marked: Sequence[Mapping[int, ranks.Rank]],
+    processes: Sequence[tuple[int, int]],
+) -> int | None:
+    """That of the processes that used the GPU, else of their recordings; None where they are of several ranks."""
+    told: set[int] = set()
+    for index, pid in processes:
+        own, rank = marked[index].get(pid), timelines[index].recording.rank
+        told.update([own.number] if own else [rank] if rank is not None else [])
+    return told.pop() if len(told) == 1 else None
 
 
 def _off_clock(operations: Operations, process: int) -> bool:

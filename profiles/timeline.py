@@ -109,7 +109,7 @@ class Recording:
     tool: str
     tool_version: str | None = None
     schema_version: str | None = None
-    rank: int | None = None
+    rank: int | None = None  # None with rank_source "marks": of several, one or more a GPU
     rank_source: str | None = None  # marks, format, file-name
     origin_ns: int = 0  # what was subtracted from the recording's own times
     origin_utc_ns: int | None = None  # origin_ns on the UTC clock, where the recording tells

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
+from .. import ranks
 from ..errors import UnreadableRecording
 from ..timeline import Doubt, Timeline
 from . import nsys_rep, opening, refused
@@ -146,20 +147,19 @@ def opened(path: Path, *, max_bytes: int | None = None, cache: bool = True) -> I
             raise UnreadableRecording(path, error.problem, error.remedy) from None
 
 
-_RANK_MARK = re.compile(r"rank (\d+) of \d+")
 _RANK_NAME = re.compile(r"(?:^|[^a-z])rank[-_.]?(\d+)(?![0-9])", re.IGNORECASE)
 
 
 def _with_rank(timeline: Timeline, path: Path) -> Timeline:
     """The rank from the harness's mark `rank k of n`, else as the format told, else from `rank<k>` in the file name.
 
-    A recording of several processes can hold several such marks: it has no rank of its own.
+    A recording of several ranks has none of its own, and its GPUs have those that their processes' marks tell.
     """
-    found = {m.group(1) for name in timeline.marks["name"].cat.categories if (m := _RANK_MARK.fullmatch(str(name)))}
+    told = {rank.number for rank in ranks.marked(timeline).values()}
     rank, source = timeline.recording.rank, timeline.recording.rank_source
-    if len(found) == 1:
-        rank, source = int(found.pop()), "marks"
-    elif not found and rank is None and (match := _RANK_NAME.search(path.name)):
+    if told:
+        rank, source = told.pop() if len(told) == 1 else None, "marks"
+    elif rank is None and (match := _RANK_NAME.search(path.name)):
         rank, source = int(match.group(1)), "file-name"
     return dataclasses.replace(
         timeline, recording=dataclasses.replace(timeline.recording, rank=rank, rank_source=source)

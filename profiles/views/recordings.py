@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
+from .. import ranks
 from ..timeline import Doubt, Timeline
 
 _OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
@@ -61,7 +62,8 @@ _HOST: Final = {
 def _rank(timeline: Timeline) -> str:
     told = timeline.recording
     if told.rank is None:
-        return "not known"
+        several = sorted({rank.number for rank in ranks.marked(timeline).values()})
+        return f"{', '.join(map(str, several))} (from its own marks)" if several else "not known"
     sources = {"marks": "its own marks", "format": "its format", "file-name": "its file name"}
     return f"{told.rank} (from {sources.get(told.rank_source or '', told.rank_source)})"
 

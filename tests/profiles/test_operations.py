@@ -63,6 +63,27 @@ def test_gpus_without_an_identity_are_told_apart_by_rank():
     assert [gpu.rank for gpu in gpus.gather([second.timeline(), first.timeline()])] == [0, 1]
 
 
+def test_gpus_of_one_recording_have_the_ranks_of_their_own_processes():
+    made = Build(rank=None, rank_source="marks")
+    for pid, device, rank in ((20, 0, 1), (10, 1, 0)):
+        made.mark(f"rank {rank} of 2", 0, 0, pid=pid)
+        made.kernel(10, 20, pid=pid, device=device)
+    made.kernel(10, 20, pid=30, device=2)
+    for pid in (10, 20):
+        made.copy("h2d", 10, 20, pid=pid, device=3)
+    found = gpus.gather([made.timeline()])
+    assert [(gpu.rank, gpu.device) for gpu in found] == [(0, 1), (1, 0), (None, 2), (None, 3)]
+
+
+def test_a_process_that_calls_itself_several_ranks_is_none():
+    made = Build()
+    made.kernel(10, 20)
+    for rank in (0, 1):
+        made.mark(f"rank {rank} of 2", 0, 0)
+    (gpu,) = gpus.gather([made.timeline()])
+    assert gpu.rank is None
+
+
 def test_collectives_go_by_name():
     names = {
         "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096>)": True,

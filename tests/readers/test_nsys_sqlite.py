@@ -14,7 +14,9 @@ import pandas as pd
 import pytest
 
 from profiles import readers
+from profiles.analysis import measure
 from profiles.errors import UnreadableRecording
+from profiles.views import recordings
 
 from .real import NSYS, OURS, SHARED, needs_shared, rows, tables
 
@@ -302,6 +304,23 @@ def test_marks_without_an_end_are_open_and_instants_are_not(tmp_path: Path) -> N
         (-30, 40, False, 50, 60, "", "by number"),
     ]
     assert (read.recording.rank, read.recording.rank_source) == (3, "marks")  # over the file's name
+
+
+def test_one_file_of_two_ranks_has_none_of_its_own_and_its_gpus_have_theirs(tmp_path: Path) -> None:
+    """As `nsys profile horovodrun ...` writes it: the rank of a GPU is not the order of the processes."""
+    kernels = [kernel(1, 2), kernel(1, 3, globalPid=PID | 51 << 24, deviceId=1)]
+    event = {"end": None, "eventType": 34, "textId": None, "domainId": 2}
+    marks = [
+        {"start": 0, "text": "rank 1 of 2", "globalTid": PID | 50 << 24 | 50, **event},
+        {"start": 0, "text": "rank 0 of 2", "globalTid": PID | 51 << 24 | 51, **event},
+    ]
+    tables = {"StringIds": strings("k"), CUPTI + "KERNEL": kernels, "NVTX_EVENTS": marks}
+    read = readers.read(build(tmp_path / "rank7.sqlite", tables))
+    assert (read.recording.rank, read.recording.rank_source) == (None, "marks")
+    found = measure([read])
+    assert [(gpu.rank, gpu.device) for gpu in found.gpus] == [(0, 1), (1, 0)]
+    assert "0, 1 (from its own marks)" in recordings.text([read], [])
+    assert not [doubt for doubt in found.doubts if doubt.code == "ranks-missing"]
 
 
 def test_times_that_cannot_be_are_left_out_and_said(tmp_path: Path) -> None:

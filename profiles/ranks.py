@@ -1,0 +1,30 @@
+"""Which process was which rank, as the harness's marks `rank k of n` tell."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .timeline import Timeline
+
+_MARK = re.compile(r"rank (\d+) of (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    number: int
+    size: int
+
+
+def marked(timeline: Timeline) -> dict[int, Rank]:
+    """By process id. One that marks itself as several ranks is none of them."""
+    categories = timeline.marks["name"].cat.categories
+    by_code = {code: match for code, name in enumerate(categories) if (match := _MARK.fullmatch(str(name)))}
+    if not by_code:
+        return {}
+    codes = timeline.marks["name"].cat.codes
+    chosen = codes.isin(by_code)
+    told: dict[int, set[Rank]] = {}
+    for pid, code in zip(timeline.marks["pid"][chosen].tolist(), codes[chosen].tolist(), strict=True):
+        told.setdefault(pid, set()).add(Rank(int(by_code[code][1]), int(by_code[code][2])))
+    return {pid: ranks.pop() for pid, ranks in told.items() if len(ranks) == 1}
