@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from . import collectives, copies, doubts, intervals, kernels, ledger, verdicts
+from . import collectives, copies, doubts, intervals, kernels, ledger, verdicts, whatif
 from .account import Account, account, exposed_inputs
 from .align import align
 from .collectives import Calls
@@ -89,6 +89,8 @@ def analyse(
         clock=clock.to_json() if len(timelines) > 1 else None,
         straggler=straggler,
     )
+    for one in measures.gpus:
+        one.what_if = whatif.each(one)
     measures.findings = verdicts.find(measures, context)
     return Analysis(measures, tuple(analysed), shift_ns)
 

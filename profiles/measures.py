@@ -116,6 +116,15 @@ class Gaps:
 
 
 @dataclass(slots=True)
+class WhatIf:
+    """The window if an owner's time went, or that of all of them (`owner` "all"); see docs/verdicts.md."""
+
+    owner: str
+    span_ns: int
+    at_most_gain: float  # throughput ratio minus 1
+
+
+@dataclass(slots=True)
 class GpuMeasures:
     recordings: list[int]
     rank: int | None
@@ -142,6 +151,7 @@ class GpuMeasures:
     host_while_idle: list[dict[str, Any]] = field(default_factory=list)
     # threads of its processes that made CUDA calls; None where the recording has no calls
     calling_threads: int | None = None
+    what_if: list[WhatIf] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .measures import CLASSES, GpuMeasures
+from .measures import CLASSES, OWNERS, GpuMeasures, WhatIf
 
 
 def span_without(
@@ -25,6 +25,16 @@ def span_without(
     return max(kept, *resources, 1)
 
 
-def gain(gpu: GpuMeasures, saved_ns: Mapping[str, int], *, busy_saved_ns: Mapping[str, int] | None = None) -> float:
-    """The throughput ratio minus 1 that saving this much gives at most."""
-    return gpu.span_ns / span_without(gpu, saved_ns, busy_saved_ns=busy_saved_ns) - 1
+def each(gpu: GpuMeasures) -> list[WhatIf]:
+    """What would be left if the time of one owner went, for every owner but compute that has any, and of all together.
+
+    Exposed copies and collectives go by being hidden, so their own busy time stays a bound; idle time just goes.
+    """
+    losses = {owner: ns for owner in OWNERS if owner != "compute" and (ns := gpu.ledger_ns[owner])}
+    alone = [_without(gpu, owner, {owner: ns}) for owner, ns in losses.items()]
+    return [*alone, _without(gpu, "all", losses)] if losses else []
+
+
+def _without(gpu: GpuMeasures, name: str, saved_ns: Mapping[str, int]) -> WhatIf:
+    left = span_without(gpu, saved_ns)
+    return WhatIf(name, left, gpu.span_ns / left - 1)

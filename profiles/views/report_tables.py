@@ -27,6 +27,7 @@ SETTINGS = {
 MAKERS = (
     time_tables.summary,
     time_tables.ledger,
+    time_tables.what_if,
     time_tables.steps,
     time_tables.feed,
     time_tables.inputs,

@@ -17,6 +17,30 @@ GAPS = {
 MOST_STEPS = 200  # rows a reader still scrolls; more are all in the JSON and the Parquet file
 
 
+def what_if(document: Document) -> Table:
+    rows = []
+    for at, gpu, name in each_gpu(document):
+        for place, one in enumerate(gpu["what_if"]):
+            look = LOOKS.get(one["owner"])
+            here = f"{at}/what_if/{place}"
+            rows.append(
+                (
+                    name,
+                    words(look.label, look=one["owner"]) if look else words("all of these"),
+                    document.number(f"{here}/span_ns", numbers.duration),
+                    document.number(f"{here}/at_most_gain", numbers.gain),
+                )
+            )
+    return Table(
+        "what-if",
+        "What if it went",
+        "The window without one owner's time, and without all of it: never shorter than the busiest resource that is "
+        "left. An upper bound.",
+        ("GPU", "without", "window", "throughput, at most"),
+        tuple(rows),
+    )
+
+
 def summary(document: Document) -> Table:
     rows = []
     for at, gpu, name in each_gpu(document):
