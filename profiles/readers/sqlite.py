@@ -131,7 +131,9 @@ class Database:
             ((low, high),) = self.query(f"SELECT (SELECT min(rowid) FROM {name}), (SELECT max(rowid) FROM {name})")
         except UnreadableRecording:
             return None, None  # a view, or a table without rowids; real damage shows when it is read
-        if not isinstance(low, int) or not isinstance(high, int) or high - low >= self.path.stat().st_size:
+        if not isinstance(low, int) or not isinstance(high, int):
+            return None, None
+        if not 0 <= high - low < self.path.stat().st_size:  # a damaged tree is not in order
             return None, None
         return low, high
 

@@ -51,7 +51,15 @@ def carrying(mark: str) -> list[psutil.Process]:
 def start(mode: str, out: Path, mark: str, *options: str) -> subprocess.Popen[str]:
     environ = os.environ | {"RINGSCOPE_TEST": mark, "PYTHONPATH": str(HERE.parents[1]), "COLUMNS": "100"}
     argv = [sys.executable, str(DRIVE), mode, "--out", str(out), *options]
-    return subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        argv,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A shell's background jobs ignore Ctrl-C, and so would what they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
 
 
 def bench(mode: str, out: Path, mark: str, *options: str) -> tuple[int, str]:

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.generate import Shape
@@ -58,6 +58,8 @@ fuzzed = settings(
 
 
 @fuzzed
+@example(changes=[(5500881, b"\x00\x00\x00\x1a")])  # a last rowid below the first
+@example(changes=[(5500881, b"\x00" * 14 + b"\x15")])
 @given(changes=st.lists(st.tuples(st.integers(0, 10**7), st.binary(min_size=1, max_size=16)), min_size=1, max_size=12))
 def test_bytes_written_over_anywhere(whole: Whole, tmp_path: Path, changes: list[tuple[int, bytes]]) -> None:
     data = bytearray(whole)
