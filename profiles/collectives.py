@@ -130,7 +130,7 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, calls: Calls) -> Collec
     known = len(shared.start_ns) > 0
     return Collectives(
         count=int(operations.starting_in(books.window).sum()),
-        per_step=nearest_rank(per_step(operations, steps), 50) if steps.count else None,
+        per_step=nearest_rank(per_step(operations.start_ns, steps), 50) if steps.count else None,
         busy_ns=covered or 0,
         exposed_ns=exposed or 0,
         overlap=1 - exposed / covered if covered and exposed is not None else None,

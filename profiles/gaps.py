@@ -88,7 +88,7 @@ def causes(
     """
     ender = np.searchsorted(operations.start_ns, dry.start, side="right")
     ended = ender < len(operations)
-    ender = np.where(ended, ender, 0)
+    ender[~ended] = 0
     known = ended & operations.launched[ender]
     kind = operations.kind[ender]
     # Clocks of host and GPU may be some us apart: a launch never begins after its operation.
@@ -131,15 +131,16 @@ def _batch_gaps(
     if not len(last_end):
         return np.zeros(len(dry), bool), np.zeros(len(dry), bool)
     start = steps.all_start_ns
-    upcoming = np.searchsorted(start, dry.end, side="left")
-    gap_start = np.concatenate(([np.iinfo(np.int64).max], last_end))[np.minimum(upcoming, len(start))]
-    in_gap = (upcoming < len(start)) & (dry.start >= gap_start)
+    never, always = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    # Per step the gap before it: from the end of the step before; after the last step there is none.
+    gap_start = np.concatenate(([always], last_end[:-1], [always]))
     fetched = intervals.union(operations.start_ns[operations.kind == D2H], operations.end_ns[operations.kind == D2H])
-    # The last fetch that begins before the next step does; its end, if it ends within the gap at all.
-    step = np.minimum(upcoming, len(start) - 1)
-    last = np.searchsorted(fetched.start, start[step], side="left") - 1
-    fetched_until = np.where(last >= 0, np.append(fetched.end, 0)[last], np.iinfo(np.int64).min)
-    return in_gap, in_gap & (dry.end <= fetched_until)
+    # The last fetch that begins before the step does; its end, if it ends within the gap at all.
+    last = np.searchsorted(fetched.start, start, side="left") - 1
+    fetched_until = np.append(np.where(last >= 0, np.append(fetched.end, 0)[last], never), never)
+    upcoming = np.searchsorted(start, dry.end, side="left")
+    in_gap = dry.start >= gap_start[upcoming]
+    return in_gap, in_gap & (dry.end <= fetched_until[upcoming])
 
 
 def _synchronising(host: HostCalls, dry_ns: NDArray[np.int64], call_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -180,12 +181,13 @@ def _with_feed(
     if not parts:
         return Idle(dry.start, dry.end, np.where(whole, np.int8(FEED), cause))
     feed = intervals.merge(Intervals(dry.start[whole], dry.end[whole]), *parts)
-    rest = intervals.subtract(dry, feed)
+    # Only fed spans, few of all, are cut.
+    rest = intervals.subtract(Intervals(dry.start[fed], dry.end[fed]), feed)
     rest_cause = cause[np.searchsorted(dry.start, rest.start, side="right") - 1]
-    start = np.concatenate((feed.start, rest.start))
+    start = np.concatenate((feed.start, rest.start, dry.start[~fed]))
     order = np.argsort(start, kind="stable")
     return Idle(
         start[order],
-        np.concatenate((feed.end, rest.end))[order],
-        np.concatenate((np.full(len(feed), FEED, np.int8), rest_cause))[order],
+        np.concatenate((feed.end, rest.end, dry.end[~fed]))[order],
+        np.concatenate((np.full(len(feed), FEED, np.int8), rest_cause, cause[~fed]))[order],
     )

@@ -10,7 +10,21 @@ from numpy.typing import NDArray
 
 from . import ranks
 from .launches import LaunchCalls
-from .operations import COLLECTIVE, COMPUTE, D2D, D2H, H2D, MEMSET, P2P, TABLES, Gpu, Operations, Source, is_collective
+from .operations import (
+    COLLECTIVE,
+    COMPUTE,
+    D2D,
+    D2H,
+    H2D,
+    MEMSET,
+    P2P,
+    TABLES,
+    Gpu,
+    Operations,
+    Source,
+    distinct,
+    is_collective,
+)
 from .timeline import Timeline
 
 if TYPE_CHECKING:
@@ -51,7 +65,7 @@ def _places(timelines: Sequence[Timeline]) -> list[list[tuple[int, int]]]:
 def _used(timeline: Timeline) -> list[int]:
     used: set[int] = set()
     for table in TABLES:
-        used.update(np.unique(getattr(timeline, table)["device"].to_numpy()).tolist())
+        used.update(distinct(getattr(timeline, table)["device"].to_numpy()).tolist())
     return sorted(used)
 
 
@@ -185,15 +199,12 @@ def _names(timelines: Sequence[Timeline]) -> pd.Index:
 
 def _processes(pid: NDArray[np.int64], index: int, processes: list[tuple[int, int]]) -> NDArray[np.int32]:
     """Process number per row; `processes` grows by those not met before."""
-    import pandas as pd
-
-    code, found = pd.factorize(pid, sort=True)
-    for one in found.tolist():
+    number = np.zeros(len(pid), np.int32)
+    for one in distinct(pid).tolist():
         if (index, one) not in processes:
             processes.append((index, one))
-    number = np.array([processes.index((index, one)) for one in found.tolist()], np.int32)
-    numbered: NDArray[np.int32] = number[code]
-    return numbered
+        number[pid == one] = processes.index((index, one))
+    return number
 
 
 def _calls(
@@ -207,11 +218,11 @@ def _calls(
     if len(numbers) == 1:
         row = launches.rows(processes[numbers[0]][1], correlation)
     else:
-        row = np.empty(len(process), np.int64)
+        row = np.empty(len(process), np.int32)
         for number in numbers:
             mine = process == number
             row[mine] = launches.rows(processes[number][1], correlation[mine])
-    return row.astype(np.int32)
+    return row
 
 
 def _sorted(parts: list[Columns]) -> Columns:
@@ -247,8 +258,9 @@ def _numbered(*keys: NDArray[Any]) -> NDArray[np.int32]:
     import pandas as pd
 
     number = np.zeros(len(keys[0]), np.int64)
-    for key in keys:
+    varying = [key for key in keys if (key != key[0]).any()]
+    for key in varying:
         code, values = pd.factorize(key)
         number = number * len(values) + code
-    numbered: NDArray[np.int32] = pd.factorize(number)[0].astype(np.int32)
+    numbered: NDArray[np.int32] = (pd.factorize(number)[0] if len(varying) > 1 else number).astype(np.int32)
     return numbered

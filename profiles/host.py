@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,14 @@ from . import intervals, ledger
 from .gaps import TURNAROUND
 from .intervals import Intervals
 from .measures import CAUSES, CLASSES, Ownership
-from .operations import Gpu
+from .operations import Gpu, distinct
 from .timeline import Timeline
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 TOP = 12
+_BLOCK = 1 << 17  # calls looked at together: what a cache holds
 # Ranges that name the step or the tensor each time anew are one kind of range.
 _NUMBERED = re.compile(r"\d+")
 
@@ -52,17 +56,15 @@ def calling_threads(timelines: Sequence[Timeline], gpu: Gpu) -> int | None:
     found = 0
     for index, pid in gpu.processes:
         api = timelines[index].api
-        found += api["tid"][api["pid"] == pid].nunique()
-    return int(found)
+        found += len(distinct(api["tid"].to_numpy()[api["pid"].to_numpy() == pid]))
+    return found
 
 
 def _under_way(timeline: Timeline, pid: int, shift: int, idle: Intervals) -> Iterator[tuple[str, str, Intervals]]:
     for kind, table in (("api", timeline.api), ("range", timeline.marks)):
-        rows = np.flatnonzero(table["pid"].to_numpy() == pid)
-        start, end = table["start_ns"].to_numpy()[rows] + shift, table["end_ns"].to_numpy()[rows] + shift
         # Of millions of calls only those count during which the GPU was idle at all.
-        meets = np.searchsorted(idle.end, start, side="right") < np.searchsorted(idle.start, end, side="left")
-        rows, start, end = rows[meets], start[meets], end[meets]
+        rows = np.flatnonzero(_meets(idle, table, shift) & (table["pid"].to_numpy() == pid))
+        start, end = table["start_ns"].to_numpy()[rows] + shift, table["end_ns"].to_numpy()[rows] + shift
         names = [_NUMBERED.sub("N", str(name)) for name in table["name"].cat.categories]
         if kind == "api":
             names = [str(name) for name in table["name"].cat.categories]
@@ -73,6 +75,18 @@ def _under_way(timeline: Timeline, pid: int, shift: int, idle: Intervals) -> Ite
             for name, mine in _split(number[table["name"].cat.codes.to_numpy()[rows]], list(distinct))
             if name != "step N"  # always under way, tells nothing
         )
+
+
+def _meets(idle: Intervals, table: pd.DataFrame, shift: int) -> NDArray[np.bool_]:
+    """Which rows share an instant with the idle time, that is with the first span that ends after they start."""
+    start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
+    idle_start = np.append(idle.start, np.iinfo(np.int64).max)
+    meets = np.empty(len(table), bool)
+    for first in range(0, len(table), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        span = np.searchsorted(idle.end, start[block] + shift, side="right")
+        meets[block] = idle_start[span] < end[block] + shift
+    return meets
 
 
 def _split(number: NDArray[np.int64], names: list[str]) -> Iterator[tuple[str, NDArray[np.int64]]]:

@@ -89,12 +89,12 @@ def _per_step(kernels: Operations, steps: FoundSteps) -> int | None:
     """Median count over the measured steps."""
     if not steps.count:
         return None
-    return nearest_rank(per_step(kernels, steps), 50)
+    return nearest_rank(per_step(kernels.start_ns, steps), 50)
 
 
-def per_step(kernels: Operations, steps: FoundSteps) -> NDArray[np.int64]:
-    """Kernels that start in each measured step."""
-    return np.searchsorted(kernels.start_ns, steps.end_ns) - np.searchsorted(kernels.start_ns, steps.start_ns)
+def per_step(start_ns: NDArray[np.int64], steps: FoundSteps) -> NDArray[np.int64]:
+    """How many of these, in order of start, start in each measured step."""
+    return np.searchsorted(start_ns, steps.end_ns) - np.searchsorted(start_ns, steps.start_ns)
 
 
 def _launch_latency(kernels: Operations) -> dict[str, int] | None:

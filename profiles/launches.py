@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from .operations import distinct
 from .timeline import Timeline
 
 
@@ -20,12 +21,12 @@ class LaunchCalls:
         self.end_ns = api["end_ns"].to_numpy()
         self._correlation = api["correlation"].to_numpy()
         self._pid = api["pid"].to_numpy()
-        self._by_pid: dict[int, tuple[int, NDArray[np.int32]] | tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
-        self._pids = set(np.unique(self._pid).tolist())
+        self._by_pid: dict[int, tuple[int, NDArray[np.int32]] | tuple[NDArray[np.int64], NDArray[np.int32]]] = {}
+        self._pids = set(distinct(self._pid).tolist())
 
-    def rows(self, pid: int, correlation: NDArray[np.int64]) -> NDArray[np.int64]:
+    def rows(self, pid: int, correlation: NDArray[np.int64]) -> NDArray[np.int32]:
         """Row of `api` per correlation of this process; -1: none."""
-        none = np.full(len(correlation), -1, np.int64)
+        none = np.full(len(correlation), -1, np.int32)
         if pid not in self._pids:
             return none
         if pid not in self._by_pid:
@@ -34,23 +35,27 @@ class LaunchCalls:
         if isinstance(first, int):  # a table by correlation
             place = correlation - first
             inside = (place >= 0) & (place < len(row_of)) & (correlation >= 0)
+            if inside.all():
+                return row_of[place]
             none[inside] = row_of[place[inside]]
             return none
         if not len(first):
             return none
         place = np.minimum(np.searchsorted(first, correlation), len(first) - 1)
-        return np.where(first[place] == correlation, row_of[place], -1)
+        return np.where(first[place] == correlation, row_of[place], np.int32(-1))
 
-    def _index(self, pid: int) -> tuple[int, NDArray[np.int32]] | tuple[NDArray[np.int64], NDArray[np.int64]]:
-        rows = np.flatnonzero((self._pid == pid) & (self._correlation >= 0))
+    def _index(self, pid: int) -> tuple[int, NDArray[np.int32]] | tuple[NDArray[np.int64], NDArray[np.int32]]:
+        rows = np.flatnonzero((self._pid == pid) & (self._correlation >= 0)).astype(np.int32)
         starts = self.start_ns[rows]
         if (starts[1:] < starts[:-1]).any():
             rows = rows[np.argsort(starts, kind="stable")]
+        del starts
         correlation = self._correlation[rows]
-        if len(rows) and int(correlation.max()) - int(correlation.min()) < 8 * len(rows) + 1000:
-            first = int(correlation.min())
-            row_of = np.full(int(correlation.max()) - first + 1, -1, np.int32)
-            row_of[correlation[::-1] - first] = rows[::-1]  # the last written is the one that began first
+        first, last = (int(correlation.min()), int(correlation.max())) if len(rows) else (0, 0)
+        if len(rows) and last - first < 8 * len(rows) + 1000:
+            correlation -= first
+            row_of = np.full(last - first + 1, -1, np.int32)
+            row_of[correlation[::-1]] = rows[::-1]  # the last written is the one that began first
             return first, row_of
         found, place = np.unique(correlation, return_index=True)
         return found, rows[place]

@@ -61,9 +61,12 @@ def ownership(pieces: Ownership, causes: Idle, window: tuple[int, int]) -> Owner
     owner = np.concatenate((pieces.owner[had], causes.cause[idled] + np.int8(len(CLASSES))))
     np.clip(start, *window, out=start)
     np.clip(end, *window, out=end)
-    found = _ordered(start, end, owner)
-    _assert_whole(found, window)
-    return found
+    order = np.argsort(start, kind="stable")
+    # One array for both ends of the pieces: there are millions of them, kept for as long as the analysis.
+    edges = np.append(start[order], window[1])
+    if not (edges[0] == window[0] and np.array_equal(edges[1:], end[order]) and (edges[:-1] < edges[1:]).all()):
+        raise AssertionError(f"the ledger does not fill the window {window}")
+    return Ownership(edges[:-1], edges[1:], owner[order])
 
 
 def _within(start: NDArray[np.int64], end: NDArray[np.int64], window: tuple[int, int]) -> slice:
@@ -78,13 +81,6 @@ def _within(start: NDArray[np.int64], end: NDArray[np.int64], window: tuple[int,
 def _ordered(start: NDArray[np.int64], end: NDArray[np.int64], owner: NDArray[np.int8]) -> Ownership:
     order = np.argsort(start, kind="stable")
     return Ownership(start[order], end[order], owner[order])
-
-
-def _assert_whole(found: Ownership, window: tuple[int, int]) -> None:
-    edges = np.concatenate(([window[0]], found.end_ns))
-    following = np.concatenate((found.start_ns, [window[1]]))
-    if not (np.array_equal(edges, following) and (found.start_ns < found.end_ns).all()):
-        raise AssertionError(f"the ledger does not fill the window {window}")
 
 
 def _window(found: Ownership) -> Intervals:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,6 +129,12 @@ class Gpu:
     @property
     def device(self) -> int:
         return self.places[0][1]
+
+
+def distinct(values: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
+    """The distinct values, ascending. Only those that differ from the one before are sorted: ids seldom change."""
+    changes = np.flatnonzero(values[1:] != values[:-1]) + 1
+    return np.unique(values[np.append(0, changes)] if len(values) else values)
 
 
 def is_collective(names: pd.Index | pd.Series) -> NDArray[np.bool_]:
