@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from profiles import numbers
 from profiles.errors import RingscopeError
 from profiles.measures import Finding
 from profiles.records import Cell, write_whole
 from profiles.scaling import Scaling
 from profiles.stats import Ratio, ratio
 from profiles.subjects import load
-from profiles.views import numbers
 
 _CHANGES: dict[str, Callable[[Cell], Cell]] = {
     "not-compiled": lambda cell: replace(cell, step="compiled"),

@@ -52,9 +52,9 @@ def command(before: Path, after: Path, as_json: Path | None, predict: str | None
 
 
 def _predict(one: object, two: object, wanted: str) -> None:
+    from .. import numbers
     from ..predict import predict
     from ..subjects import Subject
-    from ..views import numbers
 
     assert isinstance(one, Subject) and isinstance(two, Subject)
     try:

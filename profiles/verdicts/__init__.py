@@ -12,7 +12,7 @@ from .case import Case, Context
 __all__ = ["Context", "find"]
 
 PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (*compute.RULES, *feed.RULES, *collectives.RULES)
-ACROSS_GPUS: tuple[Callable[[Sequence[Case]], list[Finding]], ...] = ranks.RULES
+ACROSS_GPUS: tuple[Callable[[Sequence[Case], Measures], list[Finding]], ...] = ranks.RULES
 
 
 def find(measures: Measures, context: Context | None = None) -> list[Finding]:
@@ -29,7 +29,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
             each = [replace(worst, gpu=None, evidence={**worst.evidence, "gpu": worst.gpu})]
         found += each
     for across in ACROSS_GPUS:
-        found += across(cases)
+        found += across(cases, measures)
     return sorted(found, key=_worth, reverse=True)
 
 

@@ -15,6 +15,8 @@ REPORT_SHARE = 0.01
 # XProf's ladder: input-bound highly, moderately; launch, collectives and all else are worth a warning earlier.
 INPUT_LADDER = (0.20, 0.05)
 OTHER_LADDER = (0.15, 0.03)
+# A window without steps whose compute takes less than this part of its collectives' time trains nothing.
+LEAST_COMPUTE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,12 @@ class Case:
 
     def share(self, *owners: str) -> float:
         return self.ns(*owners) / self.gpu.span_ns if self.gpu.span_ns else 0.0
+
+    @property
+    def computes(self) -> bool:
+        """Does the window show a training? Without steps it may hold a benchmark of NCCL, whose idle says nothing."""
+        compute, collective = (self.gpu.busy_ns[name] or 0 for name in ("compute", "collective"))
+        return self.gpu.window == "steps" or compute > LEAST_COMPUTE * collective
 
     def group(self, *names: str) -> tuple[int, int]:
         """(kernels, ns) of these kernel groups in the window."""
@@ -99,7 +107,3 @@ def degree(share: float, ladder: tuple[float, float]) -> str:
     """XProf's word for a share: `highly`, `moderately`, `slightly`."""
     highly, moderately = ladder
     return "highly" if share >= highly else "moderately" if share >= moderately else "slightly"
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from .. import numbers
 from ..measures import Finding
-from .case import OTHER_LADDER, Case, degree, percent
+from ..numbers import share as percent
+from .case import OTHER_LADDER, Case, degree
 
 MANY = 10  # collectives a step; a fused one needs one or two
 SMALL_STEP_NS = 5_000_000
@@ -38,8 +40,8 @@ def many_small_collectives(case: Case) -> Finding | None:
     return case.finding(
         "collectives-not-fused",
         {"collective": exposed - exposed // per_step},
-        text=f"{per_step} collectives a step: each pays the ring's latency; {percent(case.share('collective'))} of the "
-        "time is exposed all-reduce",
+        text=f"{numbers.count(per_step)} collectives a step: each pays the ring's latency; "
+        f"{percent(case.share('collective'))} of the time is exposed all-reduce",
         change="hvd.grouped_allreduce over all gradients (what ring.distribute does), HOROVOD_FUSION_THRESHOLD above "
         "the gradients' bytes, HOROVOD_CYCLE_TIME not below 1 ms",
         evidence={"collectives_per_step": per_step, "exposed_ns": exposed},
@@ -73,7 +75,7 @@ def too_small_for_so_many(case: Case) -> Finding | None:
     return case.finding(
         "model-too-small",
         {"collective": apart},
-        text=f"a step takes {period.p50 / 1e6:.2f} ms and {percent(case.share('collective'))} of it is exposed "
+        text=f"a step takes {numbers.duration(period.p50)} and {percent(case.share('collective'))} of it is exposed "
         "all-reduce: the model is too small for so many GPUs at this batch",
         change="a larger batch, --aggregate 4, or fewer GPUs",
         evidence={"period_p50_ns": period.p50, "exposed_ns": apart},

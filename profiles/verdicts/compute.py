@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from .. import numbers
 from ..measures import Finding
-from .case import OTHER_LADDER, REPORT_SHARE, Case, degree, percent
+from ..numbers import share as percent
+from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
 
 # Beyond this many kernels a step nobody compiled them: a compiled ResNet-50 step has some 700, an eager one 3 800.
 STORM_KERNELS = 1_000
@@ -35,8 +37,8 @@ def not_compiled(case: Case) -> Finding | None:
         "not-compiled",
         saved,
         busy_saved_ns={"compute": unfused_ns},
-        text=f"{kernels.per_step} kernels a step, none of them compiled: element-wise work, reductions and "
-        f"normalisation take {percent(unfused_ns / case.gpu.span_ns)} of the time, launching "
+        text=f"{numbers.count(kernels.per_step)} kernels a step, none of them compiled: element-wise work, reductions "
+        f"and normalisation take {percent(unfused_ns / case.gpu.span_ns)} of the time, launching "
         f"{percent(case.share('idle_launch', 'idle_turnaround'))}",
         change="model.compile(steps_per_execution=8); cuDNN's recurrent cells cannot be compiled by XLA"
         if recurrent
@@ -65,7 +67,7 @@ def unfused_batch_norm(case: Case) -> Finding | None:
         "unfused-batch-norm",
         {"compute": reduction_ns},
         busy_saved_ns={"compute": reduction_ns},
-        text=f"normalisation runs as separate reductions ({named[0].name[:60]}): "
+        text=f"normalisation runs as separate reductions ({_function(named[0].name)}): "
         f"{percent(reduction_ns / case.gpu.span_ns)} of the time",
         change="compile the step (--step compiled), or normalise with tf.nn.fused_batch_norm in a layer of your own: "
         "Keras 3's BatchNormalization does not use cuDNN's",
@@ -85,8 +87,8 @@ def generic_rnn_cell(case: Case) -> Finding | None:
         "generic-rnn-cell",
         {**launching, "compute": step_kernels_ns},
         busy_saved_ns={"compute": step_kernels_ns},
-        text=f"{gates:.0f} gate kernels a step: the recurrent layers run cell by cell, {case.gpu.kernels.per_step} "
-        "kernels a step where cuDNN needs some tens a layer",
+        text=f"{numbers.count(round(gates))} gate kernels a step: the recurrent layers run cell by cell, "
+        f"{numbers.count(case.gpu.kernels.per_step)} kernels a step where cuDNN needs some tens a layer",
         change="keep keras.layers.LSTM/GRU's defaults (activation tanh, recurrent_activation sigmoid, no recurrent "
         "dropout, unroll=False, reset_after=True) so that use_cudnn='auto' takes cuDNN's cell",
         evidence={"gate_kernels_per_step": round(gates, 1), "kernels_per_step": case.gpu.kernels.per_step},
@@ -96,6 +98,8 @@ def generic_rnn_cell(case: Case) -> Finding | None:
 
 def launch_bound(case: Case) -> Finding | None:
     """The GPU waits for the host's next launch."""
+    if not case.computes:
+        return None
     share = case.share("idle_launch")
     latency = case.gpu.kernels.launch_latency_ns or {}
     return case.finding(
@@ -134,8 +138,8 @@ def loss_fetched(case: Case) -> Finding | None:
     return case.finding(
         "loss-fetched-every-step",
         {"idle_sync": case.ns("idle_sync")},
-        text=f"{fetches:.0f} copies to the host every step, and {percent(share)} of the time the GPU is idle after the "
-        "host waited for it",
+        text=f"{numbers.count(round(fetches))} copies to the host every step, and {percent(share)} of the time the GPU "
+        "is idle after the host waited for it",
         change="give per-batch callbacks `async_safe = True` (keras's `_supports_tf_logs`) or on_epoch_end; no "
         ".numpy(), float(loss) or print in the loop; fetch the loss every hundredth step",
         evidence={"d2h_copies_per_step": round(fetches, 1), "idle_sync_ns": case.ns("idle_sync")},
@@ -146,14 +150,14 @@ def loss_fetched(case: Case) -> Finding | None:
 def tiny_batch(case: Case) -> Finding | None:
     """Kernels too short to fill the GPU: more samples a step cost little."""
     short = case.gpu.kernels.share_under_5us or 0.0
-    if short < SHORT_SHARE or case.share("compute") > FILLED_SHARE:
+    if not case.computes or short < SHORT_SHARE or case.share("compute") > FILLED_SHARE:
         return None
     saved = {"idle_launch": case.ns("idle_launch"), "idle_turnaround": case.ns("idle_turnaround")}
     batch = f" (now {case.cell.per_rank_batch} a rank)" if case.cell else ""
     return case.finding(
         "tiny-batch",
         saved,
-        text=f"{percent(short)} of the kernels take less than 5 us: the batch{batch} does not fill the GPU",
+        text=f"{percent(short)} of the kernels take less than 5 µs: the batch{batch} does not fill the GPU",
         change="raise --per-rank-batch until images/s stops growing, and the learning rate with it "
         "(ring.distribute(..., scale_learning_rate=True))",
         evidence={"share_under_5us": short, "median_ns": case.gpu.kernels.median_ns},
@@ -163,7 +167,7 @@ def tiny_batch(case: Case) -> Finding | None:
 
 def off_tensor_cores(case: Case) -> Finding | None:
     """Dimensions that are no multiples of 8 (16-bit) or 16 (8-bit) keep matrix products off the tensor cores."""
-    named = [k for k in case.gpu.kernels.top if MISALIGNED.search(k.name)]
+    named = [k for k in case.gpu.kernels.top if _misaligned(k.name)]
     cell = case.cell
     uneven = cell is not None and cell.precision != "float32" and cell.per_rank_batch % 8
     if not named and not uneven:
@@ -172,7 +176,7 @@ def off_tensor_cores(case: Case) -> Finding | None:
     if not uneven and ns < REPORT_SHARE * case.gpu.span_ns:
         return None
     text = (
-        f"{named[0].name[:60]} is a kernel for dimensions that are no multiples of 8"
+        f"{_misaligned(named[0].name)} is a kernel for dimensions that are no multiples of 8"
         if named
         else f"the batch {cell.per_rank_batch} is no multiple of 8"  # type: ignore[union-attr]
     )
@@ -187,6 +191,8 @@ def off_tensor_cores(case: Case) -> Finding | None:
 
 def python_in_the_loop(case: Case) -> Finding | None:
     """Idle that a launch ended, while the host was in no CUDA call: it computed something else."""
+    if not case.computes:
+        return None
     idle = case.ns("idle_launch", "idle_feed", "idle_sync", "idle_wait")
     calling = max((e["ns"] for e in case.gpu.host_while_idle if e["kind"] == "api"), default=0)
     outside = max(0, min(case.ns("idle_launch"), idle - calling))
@@ -207,7 +213,7 @@ def gpu_mostly_idle(case: Case) -> Finding | None:
     """A model so small that a CPU may train it faster: the GPU computes for a small part of the time."""
     computing = case.share("compute", "collective")
     waiting = case.ns("idle_launch", "idle_sync", "idle_turnaround", "idle_wait")
-    if computing > 0.15 or waiting < 0.5 * case.gpu.span_ns:
+    if not case.computes or computing > 0.15 or waiting < 0.5 * case.gpu.span_ns:
         return None
     return case.unpriced(
         "cpu-may-be-faster",
@@ -216,6 +222,20 @@ def gpu_mostly_idle(case: Case) -> Finding | None:
         evidence={"compute_share": computing, "waiting_ns": waiting},
         refuted_by="fewer samples/s on the CPU",
     )
+
+
+def _function(kernel: str) -> str:
+    """A kernel's name without its return type, template arguments and parameters."""
+    kept, depth = "", 0
+    for part in re.split(r"([<>])", kernel.replace("(anonymous namespace)::", "")):
+        depth += {"<": 1, ">": -1}.get(part, 0)
+        kept += part if depth == 0 and part != ">" else ""
+    return kept.split("(")[0].removeprefix("void ").strip() or kernel
+
+
+def _misaligned(kernel: str) -> str | None:
+    """The word of a kernel's name that tells its alignment, of cutlass's a template argument; None where none does."""
+    return next((word for word in re.findall(r"[\w:]+", kernel) if MISALIGNED.search(word)), None)
 
 
 RULES = (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from .. import numbers
 from ..measures import Finding
-from .case import INPUT_LADDER, Case, degree, percent
+from ..numbers import share as percent
+from .case import INPUT_LADDER, Case, degree
 
 HOST_FED = ("numpy", "host")
 PREFETCHED_ON_HOST = ("prefetch",)
@@ -96,14 +98,17 @@ def copies_pageable(case: Case) -> Finding | None:
     pinned = case.context.pinned_gb_per_s
     faster = 1 - h2d.gb_per_s / pinned if pinned and pinned > h2d.gb_per_s else 1.0
     exposed = _exposed_inputs(case)
-    against = f"{pinned:.0f} GB/s" if pinned else f"what the link gives ({EXAMPLE_PINNED_GB_PER_S:.0f} GB/s on an H200)"
+    against = (
+        numbers.gb_per_s(pinned) if pinned else f"what the link gives ({EXAMPLE_PINNED_GB_PER_S:.0f} GB/s on an H200)"
+    )
     held_up = (case.gpu.batch_gap_ledger_ns or {}).get("idle_launch", 0)
     return case.finding(
         "copies-pageable",
         {"h2d": int(exposed * faster), "idle_launch": held_up},
         busy_saved_ns={"h2d": int(h2d.busy_ns * faster)},
-        text=f"{percent(h2d.pageable_share or 0.0)} of the bytes leave pageable memory, at {h2d.gb_per_s:.1f} GB/s "
-        f"against {against} from pinned memory; {percent(exposed / case.gpu.span_ns)} of the time is exposed copy",
+        text=f"{percent(h2d.pageable_share or 0.0)} of the bytes leave pageable memory, at "
+        f"{numbers.gb_per_s(h2d.gb_per_s)} against {against} from pinned memory; "
+        f"{percent(exposed / case.gpu.span_ns)} of the time is exposed copy",
         change="stage batches in pinned memory: ringscope bench --feeds pinned (harness/pinned.py does it for any "
         "tf.data pipeline)",
         evidence={
@@ -124,7 +129,8 @@ def copies_synchronous(case: Case) -> Finding | None:
     return case.finding(
         "copies-synchronous",
         {"h2d": case.ns("h2d"), "idle_sync": case.ns("idle_sync")},
-        text=f"{h2d.synchronous} of {h2d.count} copies to the GPU are synchronous calls: the host stands still",
+        text=f"{numbers.count(h2d.synchronous)} of {numbers.count(h2d.count)} copies to the GPU are synchronous calls: "
+        "the host stands still",
         change="cudaMemcpyAsync on a stream of its own; from Keras, a tf.data pipeline with prefetch_to_device instead "
         "of NumPy arrays",
         evidence={"synchronous": h2d.synchronous, "count": h2d.count},
@@ -158,7 +164,7 @@ def float32_input(case: Case) -> Finding | None:
         "float32-input",
         {"h2d": exposed * 3 // 4},
         busy_saved_ns={"h2d": busy * 3 // 4},
-        text=f"the input travels as float32: {int(inputs['bytes'] or 0) // case.steps} bytes a step, "
+        text=f"the input travels as float32: {numbers.size(int(inputs['bytes'] or 0) // case.steps)} a step, "
         f"{percent(exposed / case.gpu.span_ns)} of the time exposed copy; images are uint8 until they are scaled",
         change="keep batches uint8 and scale in the model: keras.layers.Rescaling(1/127.5, offset=-1) as its first "
         "layer (ringscope bench --input-dtype uint8)",

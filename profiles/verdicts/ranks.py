@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from ..measures import Finding
-from .case import OTHER_LADDER, Case, percent
+from .. import numbers
+from ..measures import Finding, Measures
+from ..numbers import share as percent
+from .case import OTHER_LADDER, Case
 
 SLOWER = 1.05  # one GPU's compute a step against the others' median
 ARRIVES_LAST = 0.5
 
 
-def straggler(cases: Sequence[Case]) -> list[Finding]:
+def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     """One rank arrives last at most collectives, and the others wait for it."""
     known = [c for c in cases if c.gpu.collectives.arrived_last_share is not None]
     if len(known) < 2:
@@ -25,15 +27,17 @@ def straggler(cases: Sequence[Case]) -> list[Finding]:
     if share < ARRIVES_LAST or share < 1.5 / len(known) or lost < OTHER_LADDER[1] * waiting.gpu.span_ns:
         return []
     name = f"rank {last.gpu.rank}" if last.gpu.rank is not None else f"GPU {last.gpu.device}"
-    first = min((row.step for row in last.gpu.steps.rows), default=None)
+    told = measures.straggler if measures.straggler and measures.straggler.gpu == last.index else None
+    since = f", from {numbers.duration(told.since_ns)} on" if told else ""
     finding = waiting.finding(
         "straggler",
         {"collective": lost},
-        text=f"{name} arrives last at {percent(share)} of the collectives; the others wait "
+        text=f"{name} arrives last at {percent(share)} of the collectives{since}; the others wait "
         f"{percent(lost / waiting.gpu.span_ns)} of the time for it",
         change=f"look at {name} alone: its clock and temperature (nvidia-smi -q -d CLOCK,PERFORMANCE), its link, its "
         "host's load; shard the data evenly",
-        evidence={"arrived_last_share": share, "waiting_ns": lost, "since_step": first, "gpu": last.index},
+        evidence={"arrived_last_share": share, "waiting_ns": lost, "gpu": last.index}
+        | ({"since_ns": told.since_ns, "since_step": _step_at(last, told.since_ns)} if told else {}),
         refuted_by="the ranks swapped between the GPUs and another one last",
     )
     if finding is None:
@@ -42,7 +46,12 @@ def straggler(cases: Sequence[Case]) -> list[Finding]:
     return [finding]
 
 
-def slow_gpu(cases: Sequence[Case]) -> list[Finding]:
+def _step_at(case: Case, time_ns: int) -> int | None:
+    """The measured step that a time lies in."""
+    return next((row.step for row in case.gpu.steps.rows if row.start_ns <= time_ns < row.end_ns), None)
+
+
+def slow_gpu(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     """The same kernels take longer on one GPU: a lower clock, heat, or a neighbour."""
     if len(cases) < 2:
         return []
@@ -69,7 +78,7 @@ def slow_gpu(cases: Sequence[Case]) -> list[Finding]:
     return found
 
 
-def threads_oversubscribed(cases: Sequence[Case]) -> list[Finding]:
+def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     """More threads launch on a host than it has cores: they wait for each other, and the GPUs for them."""
     cpu = cases[0].context.machine.get("cpu") if cases else None
     cores = cpu.get("usable") if isinstance(cpu, Mapping) else None
@@ -80,7 +89,7 @@ def threads_oversubscribed(cases: Sequence[Case]) -> list[Finding]:
     finding = worst.finding(
         "threads-oversubscribed",
         {"idle_launch": worst.ns("idle_launch")},
-        text=f"{threads} threads of {len(cases)} ranks launch work from {cores} cores, and "
+        text=f"{numbers.count(threads)} threads of {len(cases)} ranks launch work from {cores} cores, and "
         f"{percent(worst.share('idle_launch'))} of the time a GPU waits for a launch",
         change="divide the cores by the ranks: ring.init() does, else "
         "tf.config.threading.set_inter_op_parallelism_threads(cores // local_size)",

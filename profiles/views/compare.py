@@ -6,8 +6,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from .. import numbers
 from ..compare import CellChange, Comparison, Likeness
-from . import numbers
 from .palette import OWNERS as LOOKS
 
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from . import numbers, report_tables, tables
+from .. import numbers
+from . import report_tables, tables
 from .files import written_whole
 from .tables import Cell, Document, Json, Table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import numbers
+from .. import numbers
 from .palette import OWNERS as LOOKS
 from .tables import Cell, Document, Format, Table, each_gpu, words
 

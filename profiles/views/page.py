@@ -14,9 +14,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from .. import numbers
 from ..measures import OWNERS, Analysis
 from ..timeline import Timeline
-from . import charts, numbers, picture, report_tables, tables
+from . import charts, picture, report_tables, tables
 from .files import written_whole
 from .palette import OWNERS as LOOKS
 from .tables import Cell, Document, Table

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import numbers, operation_tables, time_tables
+from .. import numbers
+from . import operation_tables, time_tables
 from .tables import Cell, Document, Format, Json, Table, gpu_title, words
 
 PERCENTILES = ("p50", "p95", "max")

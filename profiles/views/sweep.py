@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from .. import numbers
 from ..scaling import CellRow, LaunchRow, Scaling
-from . import numbers
 
 # ranks, samples/s, its interval, step, waits: then the bar takes what is left, with the efficiency behind it.
 COLUMNS = (("ranks", 6), ("samples/s", 12), ("", 8), ("step", 10), ("waits", 8))

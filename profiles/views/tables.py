@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .. import numbers
 from ..measures import Measures
-from . import numbers
 from .json import to_json
 
 Json = Mapping[str, Any]

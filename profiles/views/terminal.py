@@ -10,9 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from .. import numbers
 from ..measures import CLASSES, OWNERS, Gaps, GpuMeasures, Measures, StepRow
 from ..timeline import Doubt
-from . import numbers
 from .palette import OWNERS as LOOKS
 
 Cell = Callable[[GpuMeasures], str]

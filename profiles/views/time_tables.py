@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .. import numbers
 from ..measures import OWNERS
-from . import numbers
 from .palette import OWNERS as LOOKS
 from .tables import Cell, Document, Table, each_gpu, words
 

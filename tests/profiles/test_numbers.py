@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.views import numbers
+from profiles import numbers
 
 
 @pytest.mark.parametrize(

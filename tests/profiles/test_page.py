@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from profiles import numbers
 from profiles.measures import Analysis
 from profiles.timeline import Timeline
-from profiles.views import markdown, numbers, page, tables
+from profiles.views import markdown, page, tables
 from tests.profiles.sample import sample
 
 pytestmark = pytest.mark.browser

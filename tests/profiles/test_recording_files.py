@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from profiles import numbers
 from profiles.errors import UnreadableRecording
 from profiles.measures import OWNERS
 from profiles.verbs.timeline import command
-from profiles.views import numbers
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDINGS = [str(DATA / f"resnet50-2gpu-prefetch.rank{rank}.sqlite.xz") for rank in (0, 1)]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from profiles import numbers
 from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
 from profiles.verbs.report import command
-from profiles.views import numbers
 
 MACHINE = {
     "host": "node1",

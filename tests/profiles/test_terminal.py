@@ -7,8 +7,9 @@ import re
 import pytest
 from rich.console import Console
 
+from profiles import numbers
 from profiles.measures import Measures
-from profiles.views import numbers, terminal
+from profiles.views import terminal
 from profiles.views.palette import OWNERS as LOOKS
 from tests.profiles.sample import sample
 

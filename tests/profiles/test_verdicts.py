@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiles.measures import Finding
+from profiles.measures import Finding, Straggler
 from profiles.records import Cell
 from profiles.verdicts import Context, find
 from tests.profiles.hand import gpu, measures
@@ -141,6 +141,52 @@ def test_a_straggler_is_named_and_priced_by_what_the_others_wait() -> None:
     assert found.at_most_gain == pytest.approx(10 / 9 - 1)
     even = [gpu(rank=r, ledger={"collective": 2 * MS}, waiting=MS, arrived_last=0.5) for r in (0, 1)]
     assert _find("straggler", *even) is None
+
+
+def test_a_straggler_has_been_one_since_the_call_that_was_found_not_since_the_first_step() -> None:
+    waits = gpu(rank=0, ledger={"collective": 2 * MS}, waiting=MS, arrived_last=0.1)
+    last = gpu(rank=1, ledger={"collective": MS}, waiting=0, arrived_last=0.9)
+    both = measures([waits, last])
+    for told, since in (
+        (Straggler(1, 1, 35 * MS, 20, 0.95), {"since_ns": 35 * MS, "since_step": 3}),
+        (Straggler(0, 0, 35 * MS, 20, 0.95), {}),  # the other one: it says nothing of this one
+        (None, {}),
+    ):
+        both.straggler = told
+        (found,) = (f for f in find(both) if f.code == "straggler")
+        assert {key: value for key, value in found.evidence.items() if key.startswith("since")} == since
+        assert ("from 35.00 ms on" in found.text) == bool(since)
+
+
+@pytest.mark.parametrize("code", ["launch-bound", "python-in-the-loop", "cpu-may-be-faster", "tiny-batch"])
+@pytest.mark.parametrize(
+    ("window", "computing", "found"),
+    [("capture", 0, False), ("capture", MS // 100, False), ("capture", MS // 2, True), ("steps", MS // 100, True)],
+)
+def test_idle_between_collectives_alone_says_nothing_of_a_training(
+    code: str, window: str, computing: int, found: bool
+) -> None:
+    """A benchmark of NCCL waits for its launches nearly all the time: no training is launch-bound for that."""
+    one = gpu(
+        ledger={"collective": MS // 2, "idle_launch": 9 * MS},
+        busy={"compute": computing},
+        kernels={"share_under_5us": 0.8},
+        host=[{"kind": "api", "name": "cudaHostAlloc", "ns": 10 * MS, "share": 0.1}],
+    )
+    one.window = window
+    assert (_find(code, one) is not None) == found
+
+
+def test_numbers_and_kernels_in_a_sentence_are_as_the_page_writes_them() -> None:
+    found = _find("not-compiled", gpu(**STORM))
+    assert found is not None and "3,800 kernels a step" in found.text
+    reductions = {"groups": {"reduction": (400, 3 * MS), "convolution_matmul": (700, MS)}}
+    long = "void tensorflow::functor::ColumnReduceKernel<float *, Eigen::Sum<std::pair<int, int>>>(float *, int)"
+    found = _find("unfused-batch-norm", gpu(top=[(long, 1000, 9 * MS)], **reductions))
+    assert found is not None and "(tensorflow::functor::ColumnReduceKernel)" in found.text
+    cutlass = "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_128x128_32x3_nt_align4>(T1::Params)"
+    found = _find("off-tensor-cores", gpu(top=[(cutlass, 100, 20 * MS)]))
+    assert found is not None and found.text.startswith("cutlass_80_tensorop_f16_s16816gemm_128x128_32x3_nt_align4 is")
 
 
 def test_a_gpu_that_computes_the_same_kernels_more_slowly_is_named() -> None:

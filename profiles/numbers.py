@@ -1,6 +1,7 @@
 """The one place that turns a number into text, with its unit. Unknown is "n/a", with the reason where one is known.
 
-Every view uses these, so that the terminal, the page and the Markdown of one run show the same digits.
+Every view uses these, and the sentences of the verdicts, so that the terminal, the page and the Markdown of one run
+show the same digits.
 """
 
 from __future__ import annotations
