@@ -86,7 +86,8 @@ def _utc_shift(reference: Timeline, timeline: Timeline) -> int | None:
 
 
 def _ends(timeline: Timeline) -> _Ends:
-    kernels = timeline.kernels[is_collective(timeline.kernels["name"])]
+    name = timeline.kernels["name"].cat
+    kernels = timeline.kernels[np.append(is_collective(name.categories), False)[name.codes]]
     if len(kernels):
         kernels = kernels[kernels["device"] == kernels["device"].value_counts().index[0]]
     kernels = kernels.sort_values("end_ns", kind="stable")

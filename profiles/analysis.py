@@ -82,6 +82,7 @@ def analyse(
         measured.append(_gpu_measures(timelines, shift_ns, gpu, steps, books, calls[number], kind))
         analysed.append(GpuAnalysis(number, books.ownership, steps.start_ns, steps.end_ns))
         raised += _doubts(timelines, gpu, steps, books, measured[-1], f"/gpus/{number}")
+        del gpu, books  # else they last until the next GPU's are made
     measures = Measures(
         recordings=[timeline.recording for timeline in timelines],
         gpus=measured,

@@ -46,16 +46,16 @@ class LaunchCalls:
 
     def _index(self, pid: int) -> tuple[int, NDArray[np.int32]] | tuple[NDArray[np.int64], NDArray[np.int32]]:
         rows = np.flatnonzero((self._pid == pid) & (self._correlation >= 0)).astype(np.int32)
-        starts = self.start_ns[rows]
-        if (starts[1:] < starts[:-1]).any():
-            rows = rows[np.argsort(starts, kind="stable")]
-        del starts
         correlation = self._correlation[rows]
         first, last = (int(correlation.min()), int(correlation.max())) if len(rows) else (0, 0)
         if len(rows) and last - first < 8 * len(rows) + 1000:
             correlation -= first
             row_of = np.full(last - first + 1, -1, np.int32)
-            row_of[correlation[::-1]] = rows[::-1]  # the last written is the one that began first
+            row_of[correlation] = rows
+            if (row_of[correlation] != rows).any():
+                order = np.argsort(self.start_ns[rows], kind="stable")[::-1]
+                row_of[correlation[order]] = rows[order]  # the last written is the one that began first
             return first, row_of
-        found, place = np.unique(correlation, return_index=True)
-        return found, rows[place]
+        order = np.argsort(self.start_ns[rows], kind="stable")
+        found, place = np.unique(correlation[order], return_index=True)
+        return found, rows[order[place]]
