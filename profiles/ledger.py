@@ -89,7 +89,7 @@ def _window(found: Ownership) -> Intervals:
 
 def owned_by(found: Ownership, owner: int) -> Intervals:
     """When this owner (an index into OWNERS) had the GPU."""
-    mine = found.owner == owner
+    mine = np.flatnonzero(found.owner == owner)  # taking rows by number is quicker than by flag
     return Intervals(found.start_ns[mine], found.end_ns[mine])  # no two neighbours have one owner
 
 

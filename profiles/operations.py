@@ -104,7 +104,8 @@ class Operations:
         if which.all():
             return self
         arrays = [one.name for one in fields(self) if one.name != "sources"]
-        return Operations(**{name: getattr(self, name)[which] for name in arrays}, sources=self.sources)
+        rows = np.flatnonzero(which)
+        return Operations(**{name: getattr(self, name)[rows] for name in arrays}, sources=self.sources)
 
     def lasting(self) -> Operations:
         """Those with a length: an operation of none owns nothing and ends no gap."""
