@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+
+from harness.launch.environment import allowed
 
 SETTLING = 5
 
@@ -41,7 +44,8 @@ def main() -> int:
     launcher = ["horovodrun", "-np", str(options.ranks)] if options.ranks > 1 else []
     with tempfile.TemporaryDirectory() as folder:
         ratios = Path(folder) / "ratios.json"
-        subprocess.run([*launcher, sys.executable, *sys.argv, "--rank", str(ratios)], check=True)
+        command = [*launcher, sys.executable, *sys.argv, "--rank", str(ratios)]
+        subprocess.run(command, check=True, env=allowed(os.environ))
         return report(np.array(json.loads(ratios.read_text())), options)
 
 
