@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from profiles.errors import RingscopeError
 from profiles.measures import Measures
@@ -58,16 +60,20 @@ class Recorder:
         """A user's command, made to be recorded. Raises RingscopeError where this profiler cannot."""
         if self.name != "tensorflow":
             return list(argv)
-        if len(argv) < 2 or "python" not in Path(argv[0]).name or argv[1].startswith("-"):
+        options = list(takewhile(lambda word: word in _PYTHON_FLAGS, argv[1:]))
+        program = argv[1 + len(options) :]
+        module = program[:1] == ["-m"]
+        if "python" not in Path(argv[0]).name or len(program) < 1 + module or program[module].startswith("-"):
             raise RingscopeError(
-                f"neither nsys nor nvprof is here, and TensorFlow's profiler records Python scripts only, not "
-                f"{' '.join(argv)!r}; install Nsight Systems, or give: python SCRIPT"
+                f"neither nsys nor nvprof can record here, and TensorFlow's profiler records Python scripts and "
+                f"modules only, not {' '.join(argv)!r}; install Nsight Systems, or give: python SCRIPT, python -m MODULE"
             )
         wrapped = ["-m", "harness.tfprofile", "--out", str(folder)]
         wrapped += ["--delay", f"{span.delay_s:g}", "--duration", f"{span.duration_s:g}", "--"]
-        return [argv[0], *wrapped, *argv[1:]]
+        return [argv[0], *options, *wrapped, *program]
 
 
+_PYTHON_FLAGS = ("-u", "-B", "-O", "-OO")  # an option that takes a value is not looked through
 # Graphs by node: by default nsys shows a CUDA graph as one launch without its kernels. No sampling, no OS calls.
 _NSYS = ("-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--cuda-graph-trace=node", "--force-overwrite=true")
 
@@ -80,7 +86,10 @@ def _nsys_span(span: Span | None) -> list[str]:
 
 
 def choose(wanted: str | None = None) -> Recorder:
-    """The profiler asked for, else the best that is here. Raises RingscopeError where the one asked for is not."""
+    """The profiler asked for, else the best that is here and can record these GPUs; TensorFlow's without a GPU.
+
+    Raises RingscopeError where the one asked for is not here.
+    """
     found = {"nsys": machine.find_nsys(), "nvprof": machine.find_nvprof()}
     if wanted in found and not found[wanted]:
         raise RingscopeError(
@@ -88,7 +97,18 @@ def choose(wanted: str | None = None) -> Recorder:
         )
     if wanted:
         return Recorder(wanted, found.get(wanted))
-    return next((Recorder(name, path) for name, path in found.items() if path), Recorder("tensorflow"))
+    gpus, _ = machine.gpu_list()
+    if gpus and found["nsys"]:
+        return Recorder("nsys", found["nsys"])
+    if gpus and found["nvprof"] and all(_nvprof_records(gpu) for gpu in gpus):
+        return Recorder("nvprof", found["nvprof"])
+    return Recorder("tensorflow")
+
+
+def _nvprof_records(gpu: Mapping[str, Any]) -> bool:
+    """Does nvprof support it? It does up to compute capability 7.5 (NVIDIA's Profiler User's Guide)."""
+    capability = gpu["compute_capability"]
+    return capability is None or int(capability.split(".")[0]) < 8
 
 
 def collect(recorder: Recorder, folder: Path) -> list[Path]:
@@ -116,12 +136,15 @@ def collect(recorder: Recorder, folder: Path) -> list[Path]:
 
 
 def _export(recorder: Recorder, report: Path) -> None:
-    target = report.with_suffix(".sqlite")
-    argv = [str(recorder.path), "export", "-t", "sqlite", "--force-overwrite=true", "-o", str(target), str(report)]
+    """Written beside and renamed, so that a killed export is not taken for a recording."""
+    partial = report.with_suffix(".partial")
+    argv = [str(recorder.path), "export", "-t", "sqlite", "--force-overwrite=true", "-o", str(partial), str(report)]
     done = subprocess.run(argv, capture_output=True, text=True)
-    if done.returncode or not target.is_file():
+    if done.returncode or not partial.is_file():
+        partial.unlink(missing_ok=True)
         words = (done.stderr or done.stdout).strip().splitlines()
         raise RingscopeError(f"{report}: nsys export failed ({words[-1] if words else 'no word'}); export it by hand")
+    partial.replace(report.with_suffix(".sqlite"))
 
 
 def _take_out(directory: Path) -> None:

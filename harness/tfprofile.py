@@ -1,4 +1,4 @@
-"""`python -m harness.tfprofile --out DIR --delay S --duration S -- SCRIPT ...`: a script under TensorFlow's profiler.
+"""`python -m harness.tfprofile --out DIR --delay S --duration S -- SCRIPT|-m MODULE ...`: under TensorFlow's profiler.
 
 What `ringscope record` falls back to for a command of the user's where neither nsys nor nvprof is.
 """
@@ -33,9 +33,14 @@ def main() -> None:
         recording.join()
 
     atexit.register(finish)
-    sys.argv = script
-    sys.path[0] = str(Path(script[0]).resolve().parent)
-    runpy.run_path(script[0], run_name="__main__")
+    if script[0] == "-m":  # modules are looked for where the command was given, as Python does
+        sys.argv = script[1:]
+        sys.path[0] = os.getcwd()
+        runpy.run_module(script[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = script
+        sys.path[0] = str(Path(script[0]).resolve().parent)
+        runpy.run_path(script[0], run_name="__main__")
 
 
 def record(folder: Path, delay_s: float, duration_s: float, stop: threading.Event) -> None:

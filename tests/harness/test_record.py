@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import machine
-from harness.recorder import Recorder, Span, choose
+from harness.recorder import Recorder, Span, choose, collect
 from profiles.errors import RingscopeError
 from profiles.records import read_runs
 
@@ -52,9 +52,59 @@ def test_nvprof_waits_for_a_cells_range_and_records_a_command_whole() -> None:
 def test_tensorflows_profiler_wraps_a_python_script_and_nothing_else() -> None:
     wrapped = Recorder("tensorflow").of_command(["python", "my.py", "--epochs", "3"], OUT, Span(1, 2))
     assert wrapped[:3] == ["python", "-m", "harness.tfprofile"] and wrapped[-3:] == ["my.py", "--epochs", "3"]
-    for other in (["./a.out"], ["python", "-m", "pkg"]):
+    module = Recorder("tensorflow").of_command(["python3", "-u", "-m", "pkg", "-x"], OUT, Span(1, 2))
+    assert module[:4] == ["python3", "-u", "-m", "harness.tfprofile"] and module[-4:] == ["--", "-m", "pkg", "-x"]
+    for other in (["./a.out"], ["python"], ["python", "-m"], ["python", "-c", "1"], ["bash", "my.py"]):
         with pytest.raises(RingscopeError, match="install Nsight Systems"):
             Recorder("tensorflow").of_command(other, OUT, Span())
+
+
+@pytest.mark.parametrize(
+    ("here", "capabilities", "name"),
+    [
+        ({"nsys", "nvprof"}, ["9.0"], "nsys"),
+        ({"nsys", "nvprof"}, ["7.0"], "nsys"),
+        ({"nvprof"}, ["7.0", "7.5"], "nvprof"),
+        ({"nvprof"}, [None], "nvprof"),
+        ({"nvprof"}, ["7.5", "8.0"], "tensorflow"),
+        ({"nvprof"}, ["10.0"], "tensorflow"),
+        ({"nsys", "nvprof"}, [], "tensorflow"),
+        (set(), ["9.0"], "tensorflow"),
+    ],
+)
+def test_the_profiler_is_one_that_can_record_these_gpus(
+    here: set[str], capabilities: list[str | None], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = [{"compute_capability": capability} for capability in capabilities]
+    monkeypatch.setattr(machine, "gpu_list", lambda: (gpus, None))
+    for one in ("nsys", "nvprof"):
+        monkeypatch.setattr(machine, f"find_{one}", lambda one=one: f"/usr/bin/{one}" if one in here else None)
+    assert choose().name == name
+    for one in here:
+        assert choose(one).name == one  # whoever asks for it gets it
+
+
+def test_an_export_that_fails_leaves_nothing_that_looks_like_a_recording(tmp_path: Path) -> None:
+    (tmp_path / "rank0.nsys-rep").write_bytes(b"report")
+    program = tmp_path / "nsys"
+    writes = '#!/bin/sh\nfor word; do if [ "$last" = -o ]; then echo half > "$word"; fi; last=$word; done\n'
+    program.write_text(writes + "echo full disk >&2; exit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(RingscopeError, match="full disk"):
+        collect(Recorder("nsys", str(program)), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["nsys", "rank0.nsys-rep"]
+    program.write_text(writes)
+    assert [path.name for path in collect(Recorder("nsys", str(program)), tmp_path)] == ["rank0.sqlite"]
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_module_runs_under_tensorflows_profiler_as_python_runs_it(tmp_path: Path) -> None:
+    (tmp_path / "told.py").write_text("import sys; print(__name__, sys.argv[1:], sys.path[0])")
+    argv = ["--out", str(tmp_path), "--delay", "99", "--duration", "1", "--", "-m", "told", "-a"]
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    argv = [sys.executable, "-m", "harness.tfprofile", *argv]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == f"__main__ ['-a'] {tmp_path}", done.stderr
 
 
 def test_a_profiler_that_is_not_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
