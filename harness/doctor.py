@@ -171,7 +171,7 @@ def _keras(machine: dict[str, Any]) -> Check:
 
 def _horovod(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
     horovod = libraries["horovod"]
-    build = "scripts/build_horovod.sh builds it"
+    build = "scripts/build_horovod.py builds it"
     if horovod is None:
         reasons = libraries["reasons"]
         return Check("horovod", FAILURE, reasons.get("horovod") or reasons.get("probe") or "not installed", build)

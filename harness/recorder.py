@@ -66,7 +66,8 @@ class Recorder:
         if "python" not in Path(argv[0]).name or len(program) < 1 + module or program[module].startswith("-"):
             raise RingscopeError(
                 f"neither nsys nor nvprof can record here, and TensorFlow's profiler records Python scripts and "
-                f"modules only, not {' '.join(argv)!r}; install Nsight Systems, or give: python SCRIPT, python -m MODULE"
+                f"modules only, not {' '.join(argv)!r}; install Nsight Systems, or give: python SCRIPT or "
+                "python -m MODULE"
             )
         wrapped = ["-m", "harness.tfprofile", "--out", str(folder)]
         wrapped += ["--delay", f"{span.delay_s:g}", "--duration", f"{span.duration_s:g}", "--"]

@@ -90,7 +90,7 @@ def judge_allreduce(found: dict[str, Any], launcher: str) -> Check:
         f"{found['bytes'] >> 20} MiB in {found['time_ns'] / 1e6:.1f} ms, {launcher}"
     )
     if not found["right"]:
-        remedy = "the sum over ranks is wrong: rebuild Horovod (scripts/build_horovod.sh), then the driver and NCCL"
+        remedy = "the sum over ranks is wrong: rebuild Horovod (scripts/build_horovod.py), then the driver and NCCL"
         return Check("all-reduce", FAILURE, text, remedy, found)
     return Check("all-reduce", OK, text, None, found)
 
@@ -159,7 +159,7 @@ def judge_training(found: list[Equality], where: str) -> Check:
     text = f"{where}, {found[0].cell.steps} steps: {text}"
     if all(each.holds for each in found):
         return Check("training", OK, text, None, data)
-    remedy = "N ranks train N models: rebuild Horovod (scripts/build_horovod.sh) against this TensorFlow and Keras"
+    remedy = "N ranks train N models: rebuild Horovod (scripts/build_horovod.py) against this TensorFlow and Keras"
     return Check("training", FAILURE, text, remedy, data)
 
 
