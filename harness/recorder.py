@@ -138,7 +138,7 @@ def collect(recorder: Recorder, folder: Path) -> list[Path]:
 
 def _export(recorder: Recorder, report: Path) -> None:
     """Written beside and renamed, so that a killed export is not taken for a recording."""
-    partial = report.with_suffix(".partial")
+    partial = report.with_name(f".{report.stem}.partial.sqlite")  # nsys may add the suffix where it lacks
     argv = [str(recorder.path), "export", "-t", "sqlite", "--force-overwrite=true", "-o", str(partial), str(report)]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode or not partial.is_file():
