@@ -6,7 +6,13 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from . import dlpack
+
 PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for every context of the process
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not wait for the default stream
+WAITING, UNTIMED = 1, 2  # CU_EVENT_BLOCKING_SYNC: the host sleeps, does not spin; CU_EVENT_DISABLE_TIMING
 
 
 class Driver:
@@ -27,17 +33,83 @@ class Driver:
         return call
 
 
-def use(cuda: Driver, ordinal: int) -> None:
-    """Make the GPU's primary context, the one TensorFlow uses too, this thread's; it lives as long as the process."""
-    device, context = ctypes.c_int(), ctypes.c_void_p()
-    cuda.cuInit(0)
-    cuda.cuDeviceGet(ctypes.byref(device), ordinal)
-    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
-    cuda.cuCtxSetCurrent(context)
+class Gpu:
+    """A GPU's primary context, the one TensorFlow uses too, and a stream of our own for copies to it.
+
+    ordinal: as the driver counts the GPUs this process sees; tensorflow_id: as TensorFlow counts those it may use.
+
+    Raises OSError where the driver does not do its part.
+    """
+
+    def __init__(self, ordinal: int, tensorflow_id: int) -> None:
+        self.driver, self.tensorflow_id = Driver(), tensorflow_id
+        device, self.context, self.stream = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+        self.driver.cuInit(0)
+        self.driver.cuDeviceGet(ctypes.byref(device), ordinal)
+        self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(self.context), device)
+        self.use()
+        self.driver.cuStreamCreate(ctypes.byref(self.stream), NON_BLOCKING)
+
+    def use(self) -> None:
+        """Make the context the calling thread's."""
+        self.driver.cuCtxSetCurrent(self.context)
+
+    def event(self) -> ctypes.c_void_p:
+        event = ctypes.c_void_p()
+        self.driver.cuEventCreate(ctypes.byref(event), WAITING | UNTIMED)
+        return event
+
+    def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """An array in page-locked memory, kept until the process ends: the copy engine reads it directly."""
+        count = int(np.prod(shape)) * dtype.itemsize
+        address = ctypes.c_void_p()
+        self.driver.cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(count), PORTABLE)
+        memory = (ctypes.c_ubyte * count).from_address(address.value or 0)
+        return np.frombuffer(memoryview(memory), dtype).reshape(shape)
+
+    def allocate(self, count: int) -> int:
+        """The address of `count` bytes on the device, kept until the process ends."""
+        address = ctypes.c_uint64()
+        self.driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(count))
+        return address.value
 
 
-def pinned_bytes(cuda: Driver, count: int) -> memoryview:
-    """`count` bytes of page-locked memory, kept until the process ends: the GPU's copy engine reads them directly."""
-    address = ctypes.c_void_p()
-    cuda.cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(count), ctypes.c_uint(PORTABLE))
-    return memoryview((ctypes.c_ubyte * count).from_address(address.value or 0))
+class GpuSlot:
+    """A harness.pinned.Slot: pinned arrays and device buffers of the same shapes.
+
+    TensorFlow keeps int32 tensors in host memory, where a step would copy them back to; they travel as int64.
+    """
+
+    def __init__(self, gpu: Gpu, like: tuple[np.ndarray[Any, Any], ...]) -> None:
+        self._gpu = gpu
+        dtypes = [np.dtype(np.int64) if array.dtype == np.int32 else array.dtype for array in like]
+        self._host = [gpu.pinned(array.shape, dtype) for array, dtype in zip(like, dtypes, strict=True)]
+        self._addresses = [gpu.allocate(array.nbytes) for array in self._host]
+        self._views = [
+            dlpack.View(address, array.shape, array.dtype, (dlpack.CUDA, gpu.tensorflow_id))
+            for address, array in zip(self._addresses, self._host, strict=True)
+        ]
+        self._free, self._copied = gpu.event(), gpu.event()
+
+    def fill(self, arrays: tuple[np.ndarray[Any, Any], ...]) -> None:
+        for mine, array in zip(self._host, arrays, strict=True):
+            np.copyto(mine, array)
+
+    def bring(self) -> None:
+        driver, stream = self._gpu.driver, self._gpu.stream
+        self._gpu.use()
+        driver.cuStreamWaitEvent(stream, self._free, 0)
+        for address, array in zip(self._addresses, self._host, strict=True):
+            driver.cuMemcpyHtoDAsync_v2(
+                ctypes.c_uint64(address), ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), stream
+            )
+        driver.cuEventRecord(self._copied, stream)
+        driver.cuEventSynchronize(self._copied)
+
+    def tensors(self) -> tuple[Any, ...]:
+        # New ones every time: what TensorFlow has kept of an old one (a copy of it elsewhere) is of an old batch.
+        return tuple(view.tensor() for view in self._views)
+
+    def launched(self) -> None:
+        # All that the context has been given so far, on whatever streams TensorFlow has put it.
+        self._gpu.driver.cuCtxRecordEvent(self._gpu.context, self._free)

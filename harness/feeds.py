@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from .sources import Source
@@ -58,28 +59,19 @@ def staging(source: Source, device: str) -> Iterator[Batch]:
 
 
 def pinned(source: Source, device: str) -> Iterator[Batch]:
-    """tf.data into pinned staging buffers, copied ahead by threads of their own: the fastest way to a GPU."""
-    from . import cuda
-    from .pinned import staged
+    """tf.data into pinned buffers, copied ahead on a stream of their own: the fastest way to a GPU."""
+    from .cuda import Gpu, GpuSlot
+    from .pinned import SLOTS, staged
 
     # TensorFlow numbers the GPUs it may use from 0; the driver numbers those the process sees.
-    ordinal = int(tf.config.get_visible_devices("GPU")[0].name.rsplit(":", 1)[1])
-    driver = cuda.Driver()
-    cuda.use(driver, ordinal)
-
-    def to_device(tensors: list[Any]) -> Batch:
-        # An eager copy returns when it is done, and waits without Python's lock.
-        with tf.device(device):
-            x, y = (tf.identity(tensor) for tensor in tensors)
-        return x, y
-
-    batches = source.dataset().prefetch(tf.data.AUTOTUNE)
-    return staged(
-        ((x.numpy(), y.numpy()) for x, y in batches),
-        allocate=lambda count: cuda.pinned_bytes(driver, count),
-        to_tensor=lambda view: tf.experimental.dlpack.from_dlpack(view.__dlpack__()),
-        to_device=to_device,
+    tensorflow_id = int(device.rsplit(":", 1)[1])
+    ordinal = int(tf.config.get_visible_devices("GPU")[tensorflow_id].name.rsplit(":", 1)[1])
+    gpu = Gpu(ordinal, tensorflow_id)
+    # Over tf.data's own memory; Tensor.numpy() would copy it.
+    batches = (
+        (np.asarray(memoryview(x)), np.asarray(memoryview(y))) for x, y in source.dataset().prefetch(tf.data.AUTOTUNE)
     )
+    return staged(batches, [GpuSlot(gpu, (x, y)) for x, y in [next(source.arrays())] * SLOTS])
 
 
 def resident(source: Source, device: str) -> Iterator[Batch]:

@@ -1,71 +1,55 @@
-"""Batches staged in pinned memory on their way to the GPU.
+"""Batches staged in pinned memory and copied to the GPU on a stream of their own, ahead of the steps.
 
 TensorFlow copies from the pageable memory that tf.data hands out, at 5 to 10 GB/s on an H200 where pinned memory
-gives 55; and while such a copy runs, the thread that would launch the next step waits for the driver. So a thread of
-its own first copies each batch into one of a few pinned buffers, which TensorFlow sees as tensors (DLPack, no copy),
-and a second thread has TensorFlow copy it to the device, on its copy stream, while earlier steps compute.
+gives 55; while such a copy runs, the thread that would launch the next step waits for the driver; and its copies wait
+for the compute stream. Here a thread writes each batch into a pinned buffer and has the copy engine bring it to a
+device buffer, which TensorFlow sees as a tensor (DLPack, no copy). There are three of each: one that the step under
+way reads, one that is ready for the next, one being filled.
 """
 
 from __future__ import annotations
 
-import queue
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
 
-import numpy as np
-
-BUFFERS = 2  # one is filled while the other is copied
-AHEAD = 3  # batches asked for before they are needed; TensorFlow's copy waits for the step under way
+SLOTS = 3
 
 
-class StagingBuffer:
-    """Room for one batch: `views` are arrays over the memory."""
-
-    def __init__(self, like: tuple[Any, ...], allocate: Callable[[int], memoryview]):
-        self.views = [np.frombuffer(allocate(a.nbytes), a.dtype, a.size).reshape(a.shape) for a in like]
+class Slot(Protocol):
+    """Room for one batch, on the host and on the device."""
 
     def fill(self, arrays: tuple[Any, ...]) -> None:
-        for view, array in zip(self.views, arrays, strict=True):
-            np.copyto(view, array)
+        """Write the arrays into the host's part."""
+
+    def bring(self) -> None:
+        """Copy the host's part to the device's once the steps that were `launched` are done with it; return after."""
+
+    def tensors(self) -> tuple[Any, ...]:
+        """The device's part, as the step takes it."""
+
+    def launched(self) -> None:
+        """Every kernel that reads the tensors has been launched."""
 
 
-def staged(
-    batches: Iterator[tuple[Any, ...]],
-    *,
-    allocate: Callable[[int], memoryview],
-    to_tensor: Callable[[Any], Any],
-    to_device: Callable[[list[Any]], tuple[Any, ...]],
-) -> Iterator[tuple[Any, ...]]:
-    """The batches (tuples of NumPy arrays of constant shapes), in order, as `to_device` leaves them.
+def staged(batches: Iterator[tuple[Any, ...]], slots: list[Any]) -> Iterator[tuple[Any, ...]]:
+    """The batches (tuples of arrays of constant shapes), in order, as the slots' tensors.
 
-    to_device must return only when it has read the buffer: the next batch is written over it.
+    A batch is to be used before the next one is asked for: asking says that all that reads it has been launched.
     """
-    first = next(batches)
-    free: queue.SimpleQueue[StagingBuffer] = queue.SimpleQueue()
-    for _ in range(BUFFERS):
-        free.put(StagingBuffer(first, allocate))
-    waiting: list[tuple[Any, ...]] = [first]
 
-    def fill() -> StagingBuffer:
-        arrays = waiting.pop() if waiting else next(batches)
-        buffer = free.get()
-        buffer.fill(arrays)
-        return buffer
+    def bring(slot: Slot) -> Slot | None:
+        arrays = next(batches, None)
+        if arrays is None:
+            return None
+        slot.fill(arrays)
+        slot.bring()
+        return slot
 
-    def copy(filled: Future[StagingBuffer]) -> tuple[Any, ...]:
-        buffer = filled.result()
-        try:
-            # New tensors every time: TensorFlow keeps what it has copied of a tensor to a device. One that is used
-            # again would be copied once and never more, whatever was written into its memory since.
-            return to_device([to_tensor(view) for view in buffer.views])
-        finally:
-            free.put(buffer)
-
-    with ThreadPoolExecutor(1, "pinned-fill") as filler, ThreadPoolExecutor(1, "pinned-copy") as copier:
-        coming = deque(copier.submit(copy, filler.submit(fill)) for _ in range(AHEAD))
-        while True:
-            batch = coming.popleft().result()
-            coming.append(copier.submit(copy, filler.submit(fill)))
-            yield batch
+    with ThreadPoolExecutor(1, "pinned") as copier:
+        coming = deque(copier.submit(bring, slot) for slot in slots)
+        while slot := coming.popleft().result():
+            yield slot.tensors()
+            slot.launched()
+            coming.append(copier.submit(bring, slot))

@@ -1,13 +1,16 @@
-"""The staging of batches on plain memory; on a GPU the feed itself, which reads back what the source made."""
+"""The staging of batches on a device of our own making; DLPack over host memory; on a GPU the feed itself."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.pinned import BUFFERS, staged
+from harness import dlpack
+from harness.pinned import SLOTS, staged
 
 
 def _batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -15,61 +18,78 @@ def _batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(rng.integers(0, 256, (4, 3), np.uint8), rng.integers(0, 9, 4, np.int32)) for _ in range(count)]
 
 
-def _stage(batches: list[tuple[np.ndarray, np.ndarray]], seen: list[int]):  # type: ignore[no-untyped-def]
-    def to_device(tensors: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        seen.append(tensors[0].ctypes.data)
-        return tuple(tensor.copy() for tensor in tensors)
+class LateDevice:
+    """A device that does a step only when somebody waits for it: as late as a GPU may be."""
 
-    return staged(
-        iter(batches), allocate=lambda n: memoryview(bytearray(n)), to_tensor=lambda v: v, to_device=to_device
-    )
+    def __init__(self) -> None:
+        self.steps: list[LateSlot] = []
+        self.read: list[Any] = []
+
+    def run(self, steps: int) -> None:
+        """Do all up to the first so many."""
+        for slot in self.steps[len(self.read) : steps]:
+            self.read.append(slot.memory)
 
 
-def test_batches_arrive_in_order_and_unharmed_though_their_buffers_are_used_again() -> None:
-    batches, seen = _batches(20), list[int]()
-    got = list(islice(_stage(batches, seen), 15))
-    assert len(set(seen)) == BUFFERS
-    for (x, y), (want_x, want_y) in zip(got, batches, strict=False):
+class LateSlot:
+    """A harness.pinned.Slot."""
+
+    def __init__(self, device: LateDevice) -> None:
+        self.device, self.memory, self.host, self.launched_steps = device, (), (), 0
+
+    def fill(self, arrays: tuple[Any, ...]) -> None:
+        self.host = tuple(a.copy() for a in arrays)
+
+    def bring(self) -> None:
+        self.device.run(self.launched_steps)
+        self.memory = self.host
+
+    def tensors(self) -> LateSlot:
+        return self
+
+    def launched(self) -> None:
+        self.launched_steps = len(self.device.steps)
+
+
+def test_a_batch_is_not_written_over_before_the_step_that_was_given_it_has_read_it() -> None:
+    batches, device = _batches(20), LateDevice()
+    for slot in islice(staged(iter(batches), [LateSlot(device) for _ in range(SLOTS)]), 15):
+        device.steps.append(slot)
+    device.run(15)
+    for (x, y), (want_x, want_y) in zip(device.read, batches[:15], strict=True):
         np.testing.assert_array_equal(x, want_x)
         np.testing.assert_array_equal(y, want_y)
 
 
-class _Tensor:
-    """A tensor that keeps what was copied of it to a device, as TensorFlow's do."""
-
-    def __init__(self, view: np.ndarray) -> None:
-        self.view = view
-        self.mirror: np.ndarray | None = None
-
-    def on_device(self) -> np.ndarray:
-        if self.mirror is None:
-            self.mirror = self.view.copy()
-        return self.mirror
-
-
-def test_a_tensor_that_keeps_its_copy_on_the_device_does_not_make_batches_stale() -> None:
-    batches = _batches(12)
-    feed = staged(
-        iter(batches),
-        allocate=lambda n: memoryview(bytearray(n)),
-        to_tensor=_Tensor,
-        to_device=lambda tensors: tuple(tensor.on_device() for tensor in tensors),
-    )
-    for (x, y), (want_x, want_y) in zip(islice(feed, 8), batches, strict=False):
-        np.testing.assert_array_equal(x, want_x)
-        np.testing.assert_array_equal(y, want_y)
+def test_the_feed_ends_with_its_source() -> None:
+    batches = _batches(5)
+    got = [slot.memory[0] for slot in staged(iter(batches), [LateSlot(LateDevice()) for _ in range(SLOTS)])]
+    assert [g.tolist() for g in got] == [x.tolist() for x, _ in batches]
 
 
 def test_a_source_that_fails_fails_the_step_that_wanted_its_batch() -> None:
-    def source():  # type: ignore[no-untyped-def]
+    def source() -> Iterator[Any]:
         yield from _batches(2)
         raise OSError("disk gone")
 
-    feed = _stage(source(), [])  # type: ignore[arg-type]
+    feed = staged(source(), [LateSlot(LateDevice()) for _ in range(SLOTS)])
     next(feed)
     next(feed)
     with pytest.raises(OSError, match="disk gone"):
         next(feed)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32", "float16"])
+def test_a_tensor_over_memory_is_the_memory(dtype: str) -> None:
+    pytest.importorskip("tensorflow")
+    memory = np.arange(24, dtype=dtype).reshape(2, 3, 4)
+    view = dlpack.View(memory.ctypes.data, memory.shape, memory.dtype, (dlpack.CPU, 0))
+    np.testing.assert_array_equal(view.tensor().numpy(), memory)
+    memory += 1
+    tensor = view.tensor()
+    assert tensor.shape == (2, 3, 4)
+    assert tensor.dtype == dtype
+    np.testing.assert_array_equal(tensor.numpy(), memory)
 
 
 def test_on_a_gpu_the_feed_delivers_what_the_source_made() -> None:
