@@ -1,6 +1,6 @@
 """What does measuring cost: throughput through the harness over that of a hand-written Keras 3 + Horovod loop.
 
-    python benchmarks/harness_overhead.py [--ranks 2] [--model cnn_cifar] [--batch 32] [--step fit] [--pairs 20]
+    python benchmarks/harness_overhead.py [--ranks 2] [--model cnn_cifar] [--batch 32] [--step fit] [--pairs 60]
 
 Both train the same model on the same batches in the same processes, by turns: a pair is one window of each, and which
 goes first alternates. The answer is the median ratio over the pairs with a 90 % bootstrap interval. It holds at a
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=32, help="per rank")
     parser.add_argument("--step", default="fit", choices=("fit", "compiled"))
     parser.add_argument("--steps", type=int, default=20, help="in a window")
-    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--json", type=Path, help="write the ratios and the verdict there")
     parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
