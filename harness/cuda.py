@@ -75,15 +75,12 @@ class Gpu:
 
 
 class GpuSlot:
-    """A harness.pinned.Slot: pinned arrays and device buffers of the same shapes.
-
-    TensorFlow keeps int32 tensors in host memory, where a step would copy them back to; they travel as int64.
-    """
+    """A harness.pinned.Slot: pinned arrays and device buffers of the same shapes and types, which are not int32:
+    TensorFlow keeps those in host memory and would copy them back to it."""
 
     def __init__(self, gpu: Gpu, like: tuple[np.ndarray[Any, Any], ...]) -> None:
         self._gpu = gpu
-        dtypes = [np.dtype(np.int64) if array.dtype == np.int32 else array.dtype for array in like]
-        self._host = [gpu.pinned(array.shape, dtype) for array, dtype in zip(like, dtypes, strict=True)]
+        self._host = [gpu.pinned(array.shape, array.dtype) for array in like]
         self._addresses = [gpu.allocate(array.nbytes) for array in self._host]
         self._views = [
             dlpack.View(address, array.shape, array.dtype, (dlpack.CUDA, gpu.tensorflow_id))

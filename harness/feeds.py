@@ -3,7 +3,7 @@
     feed(source: Source, device: str) -> Iterator[tuple[x, y]]
 
 It yields for ever batches of `source.batch` samples. x: (batch, *spec.input_shape) of `source.dtype`; y: (batch,) of
-int32; as NumPy arrays or tensors, wherever the feed leaves them. `device` is TensorFlow's name, "/GPU:0" or "/CPU:0".
+int64; as NumPy arrays or tensors, wherever the feed leaves them. `device` is TensorFlow's name, "/GPU:0" or "/CPU:0".
 The time `next` takes is the step's wait for input. Name the function in FEEDS and every cell and test knows it.
 """
 

@@ -15,7 +15,7 @@ from harness.pinned import SLOTS, staged
 
 def _batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
     rng = np.random.default_rng(0)
-    return [(rng.integers(0, 256, (4, 3), np.uint8), rng.integers(0, 9, 4, np.int32)) for _ in range(count)]
+    return [(rng.integers(0, 256, (4, 3), np.uint8), rng.integers(0, 9, 4, np.int64)) for _ in range(count)]
 
 
 class LateDevice:

@@ -57,7 +57,7 @@ def test_every_feed_brings_the_same_batches_in_the_same_order(feed: str, dtype: 
     source = Synthetic(SPEC, 4, rank=1, size=2, dtype=dtype)
     batches = FEEDS[feed](source, "/CPU:0")
     for (x, y), (expected_x, expected_y) in zip(taken(batches, 70), taken(source.arrays(), 70), strict=True):
-        assert x.dtype == dtype and y.dtype == np.int32
+        assert x.dtype == dtype and y.dtype == np.int64
         assert np.array_equal(x, expected_x) and np.array_equal(y, expected_y)
 
 
