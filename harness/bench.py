@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ OF_THE_GRID = frozenset(_OF_THE_GRID.split())
 REMEMBERED = ("launcher", "launcher_args", "hosts", "time_limit", "stall_limit")
 
 
-def main(options: dict[str, Any], given: set[str]) -> int:
+def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
     """Run the sweep that the command line asks for; `given`: the options it names. Returns the exit code."""
     console = Console()
     if options["models"] == "help":
@@ -59,15 +59,15 @@ def main(options: dict[str, Any], given: set[str]) -> int:
         options |= {name: remembered[name] for name in REMEMBERED if name in remembered and name not in given}
     gpus = len(visible_gpus())
     tried = _trial(options)
-    cells = [tried.before, tried.after] if tried else grid(choices(options), gpus=gpus)
+    chosen = [tried.before, tried.after] if tried else cells(options, gpus=gpus)
     launches = options["launches"] or (GPU_LAUNCHES if gpus else CPU_LAUNCHES)
     how = how_to_launch(options)
     if options["dry_run"]:
-        return _dry_run(cells, launches, how, console)
+        return _dry_run(chosen, launches, how, console)
     if how.launcher == "slurm" and not in_allocation():
-        return _submit(open_directory(options, given, cells, launches, how), how, gpus, console)
+        return _submit(open_directory(options, given, chosen, launches, how), how, gpus, console)
     sweep.check_launcher(how)
-    directory = open_directory(options, given, cells, launches, how)
+    directory = open_directory(options, given, chosen, launches, how)
     tasks = sweep.missing(directory, retry_failed=options["retry_failed"])
     stopped = False
     if tasks:
@@ -105,6 +105,23 @@ def counted(count: int, noun: str) -> str:
 def exit_code(scaling: Scaling) -> int:
     """0 where every cell is ok, 1 else."""
     return 0 if all(row.status == "ok" for row in scaling.cells) else 1
+
+
+def one_cell(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of the grid that is the one cell of `train` and `record`, launched once. Raises RingscopeError."""
+    for name in ("model", "feed", "input_dtype", "step", "precision", "strategy", "compression"):
+        if "," in (options[name] or ""):
+            raise RingscopeError(f"--{name.replace('_', '-')} {options[name]}: one only; lists are for ringscope bench")
+    counts = {name: str(options[name] or "") for name in ("ranks", "per_rank_batch", "aggregate")}
+    lists = {"models": options["model"], "feeds": options["feed"]}
+    once = {"scaling": "weak", "launches": 1, "resume": False, "retry_failed": False, "dry_run": False}
+    return {**options, **lists, **counts, **once, "one_cell": True}
+
+
+def cells(options: dict[str, Any], *, gpus: int) -> list[Cell]:
+    """The grid; its first cell where one is asked for and the machine leaves a choice. Raises RingscopeError."""
+    found = grid(choices(options), gpus=gpus)
+    return found[:1] if options.get("one_cell") else found
 
 
 def choices(options: dict[str, Any]) -> Choices:
@@ -173,10 +190,10 @@ def visible_gpus() -> list[dict[str, Any]]:
 
 
 def open_directory(
-    options: dict[str, Any], given: set[str], cells: list[Cell], launches: int, how: sweep.How
+    options: dict[str, Any], given: Collection[str], cells: list[Cell], launches: int, how: sweep.How
 ) -> RunDirectory:
     if options["resume"]:
-        more = cells if given & OF_THE_GRID else []
+        more = cells if OF_THE_GRID.intersection(given) else []
         return RunDirectory.resume(options["out"], more, launches=launches if "launches" in given else None)
     record = SweepRecord(
         cells=cells,

@@ -1,9 +1,11 @@
-"""What `record` does: launch under the profiler, collect the recordings, measure and show them."""
+"""What `record` does: a cell or any command under a profiler, its recordings measured and shown (docs/record.md)."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,13 @@ from typing import Any
 from rich.console import Console
 
 from profiles.errors import RingscopeError
+from profiles.measures import Measures
+from profiles.records import write_whole
 from profiles.views import terminal
 
-from . import bench, launch, machine, recorder, sweep
-from .cell import grid
+from . import bench, launch, machine, profilers, sweep
 from .lifeline import Lifeline
 from .runs import check_space, new_path
-
-# Options of `bench` that a single recorded cell does not offer.
-_ONCE = {"scaling": "weak", "launches": 1, "resume": False, "retry_failed": False, "dry_run": False}
 
 
 def main(options: dict[str, Any]) -> int:
@@ -30,35 +30,28 @@ def main(options: dict[str, Any]) -> int:
             "give a cell (--model resnet50 ...) or a command of yours (-- python my_train.py), not both"
         )
     console = terminal.console()
-    chosen = recorder.choose(options["profiler"])
-    how = replace(bench.how_to_launch(options), recorder=chosen)
+    profiler = profilers.choose(options["profiler"])
+    how = replace(bench.how_to_launch(options), profiler=profiler)
     sweep.check_launcher(how)
     folder = _command(argv, options, how, console) if argv else _cell(options, how, console)
     if folder is None:
         return 1
-    with console.status(f"exporting what {chosen.name} recorded"):
-        found = recorder.collect(chosen, folder)
+    with console.status(f"exporting what {profiler.name} recorded"):
+        found = profilers.collect(profiler, folder)
     with console.status("measuring"):
-        measures = recorder.measure(found, keep=options["keep"])
+        measures = measure(found, keep=options["keep"])
     if measures is not None:
         terminal.show(measures, console)
-    console.print(f"recorded by {chosen.name}: {folder}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"recorded by {profiler.name}: {folder}", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
 def _cell(options: dict[str, Any], how: sweep.How, console: Console) -> Path | None:
     """Train one cell with its timed steps recorded; its launch's folder, None where it failed."""
-    plural = {
-        "models": options["model"],
-        "feeds": options["feed"],
-        "ranks": str(options["ranks"]),
-        "aggregate": str(options["aggregate"]),
-        "per_rank_batch": str(options["per_rank_batch"]) if options["per_rank_batch"] else None,
-    }
-    asked = {**options, **plural, **_ONCE}
-    (cell,) = grid(bench.choices(asked), gpus=len(bench.visible_gpus()))[:1]
-    directory = bench.open_directory(asked, set(), [cell], 1, how)
-    check_space(directory.path, cell.ranks * recorder.BYTES_A_RANK)
+    options = bench.one_cell(options)
+    (cell,) = bench.cells(options, gpus=how.gpus)
+    directory = bench.open_directory(options, set(), [cell], 1, how)
+    check_space(directory.path, cell.ranks * profilers.BYTES_A_RANK)
     with console.status("looking at this machine"):
         found = machine.describe()
     stopped = bench.run_tasks(directory, [(cell, 0)], how, found, console)
@@ -71,23 +64,25 @@ def _cell(options: dict[str, Any], how: sweep.How, console: Console) -> Path | N
 
 def _command(argv: list[str], options: dict[str, Any], how: sweep.How, console: Console) -> Path | None:
     """Run a user's command on every rank, its output passed through; the folder of its recordings."""
-    chosen = how.recorder
-    assert chosen is not None
+    profiler = how.profiler
+    assert profiler is not None
     folder = ((options["out"] or new_path()) / "command" / "0").resolve()
     if folder.exists():
         raise RingscopeError(f"{folder}: something is there already; name another --out")
     folder.mkdir(parents=True)
-    check_space(folder, options["ranks"] * recorder.BYTES_A_RANK)
-    span = recorder.Span(options["delay"], options["duration"])
-    console.print(f"recording with {chosen.name} from {span.delay_s:g} s on for {span.duration_s:g} s", highlight=False)
+    check_space(folder, options["ranks"] * profilers.BYTES_A_RANK)
+    span = profilers.Span(options["delay"], options["duration"])
+    console.print(
+        f"recording with {profiler.name} from {span.delay_s:g} s on for {span.duration_s:g} s", highlight=False
+    )
     with Lifeline(how.hosts) as lifeline:
         job = launch.command(
-            chosen.of_command(argv, folder, span),
+            profiler.of_command(argv, folder, span),
             ranks=options["ranks"],
             launcher=how.launcher,
             environ=os.environ,
             hosts=how.hosts,
-            prefix=chosen.prefix(folder, span),
+            prefix=profiler.prefix(folder, span),
             lifeline=lifeline.address,
             launcher_args=how.launcher_args,
         )
@@ -95,3 +90,25 @@ def _command(argv: list[str], options: dict[str, Any], how: sweep.How, console: 
     if code:
         console.print(f"the command ended with exit code {code}", highlight=False)
     return folder if not code or any(folder.glob("rank*")) else None
+
+
+def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:
+    """Measure the recordings into `measures.json` beside them; with `keep` "measures" they are then dropped.
+
+    None where they hold no GPU work (a training on the CPU): they stay, and the reason is printed.
+    """
+    from profiles.subjects import load
+    from profiles.views import json
+
+    try:
+        measures = load(list(recordings)).measures
+    except RingscopeError as error:
+        print(f"recorded, not measured: {error}", file=sys.stderr)
+        return None
+    assert measures is not None  # recordings were given
+    write_whole(recordings[0].with_name("measures.json"), json.dumps(measures))
+    if keep == "measures":
+        for path in recordings[0].parent.glob("rank*"):
+            if path.name.endswith(profilers.SUFFIXES):
+                path.unlink()
+    return measures

@@ -19,7 +19,7 @@ from . import launch
 from .cell import indivisible
 from .launch.hosts import Host, take
 from .outcome import Outcome
-from .recorder import Recorder
+from .profilers import Profiler
 from .runs import RunDirectory, processes
 from .supervise import Limits, Progress, supervise
 
@@ -44,7 +44,7 @@ class How:
     hosts: tuple[Host, ...] = ()
     limits: Limits = field(default_factory=Limits)
     launcher_args: tuple[str, ...] = ()
-    recorder: Recorder | None = None  # then the timed steps are recorded, and the launch is no measurement
+    profiler: Profiler | None = None  # then the timed steps are recorded, and the launch is no measurement
     gpus: int = 0  # of this host that its ranks may use; 0: they train on the CPU
 
 
@@ -93,7 +93,7 @@ def _launch(
         command=[],
         launcher=how.launcher,
         machine=machine,
-        profiled=how.recorder.name if how.recorder else None,
+        profiled=how.profiler.name if how.profiler else None,
     )
     if outcome := refusal(cell, how, machine):
         directory.begin(record)
@@ -118,12 +118,12 @@ def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> C
 
     def make(lifeline: str) -> launch.Job:
         return launch.command(
-            [*launch.worker(folder / "cell.json", folder), *(how.recorder.worker_options() if how.recorder else ())],
+            [*launch.worker(folder / "cell.json", folder), *(how.profiler.worker_options() if how.profiler else ())],
             ranks=processes(cell),
             launcher="single" if cell.strategy == "mirrored" else how.launcher,
             environ={**environ, **stall_check(how.limits)},
             hosts=how.hosts,
-            prefix=how.recorder.prefix(folder) if how.recorder else (),
+            prefix=how.profiler.prefix(folder) if how.profiler else (),
             lifeline=lifeline,
             log_dir=folder,
             launcher_args=how.launcher_args,

@@ -31,13 +31,14 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
     """One subject from the paths given. Raises RingscopeError where there is nothing to judge."""
     label = ", ".join(map(str, paths))
     if len(paths) == 1 and (paths[0] / "sweep.json").is_file():
-        from . import records, reports
+        from . import records, scaling
 
-        runs, scaling = records.read_runs(paths[0]), reports.read(paths[0])
+        runs = records.read_runs(paths[0])
+        scaled = scaling.measure(records.read_sweep(paths[0]), runs)
         written = sorted(paths[0].glob("*/*/measures.json"))
         measures = _written(written[-1]) if written else None
         machine = runs[0].record.machine if runs else {}
-        return Subject(label, measures, scaling, machine, near(written[-1]) if written else None)
+        return Subject(label, measures, scaled, machine, near(written[-1]) if written else None)
     if len(paths) == 1 and paths[0].is_file() and paths[0].suffix == ".json" and (found := _written(paths[0])):
         record = near(paths[0])
         return Subject(label, found, None, record.machine if record else {}, record)

@@ -52,7 +52,7 @@ def command(
 ) -> Job:
     """The job that runs `rank_argv` on every rank.
 
-    `prefix` stands before it, such as a recorder (`nsys profile -o out.%q{RINGSCOPE_RANK} ...`): under every launcher
+    `prefix` stands before it, such as a profiler (`nsys profile -o out.%q{RINGSCOPE_RANK} ...`): under every launcher
     the rank finds its number in RINGSCOPE_RANK and their count in RINGSCOPE_SIZE.
     `lifeline` (`host:port`): each rank dies when that connection ends. `log_dir`: a rank's output goes to
     `rank<k>.log` there, and how it ended to `rank<k>.end.json`; without it the output passes through.

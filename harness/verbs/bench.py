@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from . import options
+
 
 @click.command(
     epilog="""\b
@@ -35,27 +37,14 @@ Examples:
 @click.option("--launches", type=click.IntRange(1), help="Launches of every cell.  [default: 3]")
 @click.option("--data", default="synthetic", show_default=True, help="synthetic, or a directory of TFRecords.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option(
-    "--launcher",
-    type=click.Choice(["horovodrun", "mpirun", "slurm", "single"]),
-    default="horovodrun",
-    show_default=True,
-)
-@click.option("--launcher-args", default="", help="Passed to the launcher as they are; for slurm: to sbatch.")
-@click.option("--hosts", help="Such as a:4,b:4.  [default: this machine]")
-@click.option("--hostfile", type=click.Path(path_type=Path), help="The same from a file, a host a line: a slots=4.")
-@click.option(
-    "--time-limit", type=click.FloatRange(1), default=900, show_default=True, help="Seconds a launch may take."
-)
-@click.option("--stall-limit", type=click.FloatRange(1), default=180, show_default=True, help="Seconds without a step.")
-@click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: runs/<date>-<host>]")
+@options.of_a_launch("horovodrun", "mpirun", "slurm", "single")
 @click.option("--resume", is_flag=True, help="Run only what is missing in --out, or in the newest sweep.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: launch again what is not ok.")
 @click.option("--apply", metavar="FINDING", help="Rerun a recorded cell with this finding's change, and without it.")
 @click.option("--of", type=click.Path(path_type=Path), help="With --apply: the launch that was recorded.")
 @click.option("--dry-run", is_flag=True, help="Print the cells and the commands, run nothing.")
 @click.pass_context
-def command(context: click.Context, /, **options: Any) -> None:
+def command(context: click.Context, /, **chosen: Any) -> None:
     """Train a grid of cells under Horovod and report how it scales.
 
     Every option that takes a list makes the grid larger by that factor. What is not given fits the machine.
@@ -65,5 +54,5 @@ def command(context: click.Context, /, **options: Any) -> None:
     """
     from harness import bench
 
-    given = {name for name in options if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
-    context.exit(bench.main(options, given))
+    given = {name for name in chosen if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
+    context.exit(bench.main(chosen, given))

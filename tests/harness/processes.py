@@ -1,12 +1,16 @@
-"""Starting real ranks from tests."""
+"""Starting real ranks from tests, finding them again and waiting for what they do."""
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import psutil
 
 ROOT = Path(__file__).parents[2]
 LAUNCHERS = {
@@ -30,3 +34,29 @@ def run_python(*words: str, prefix: Sequence[str] = (), timeout_s: float = 300) 
     """`prefix python words...` in the repository's root, output caught."""
     command = [*prefix, sys.executable, *words]
     return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=timeout_s)
+
+
+def carrying(mark: str) -> list[psutil.Process]:
+    """The living processes that were started with RINGSCOPE_TEST=mark, whatever became of their parents."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get("RINGSCOPE_TEST") == mark:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], object], seconds: float, what: Callable[[], object]) -> None:
+    """Fails with `what()` where the condition does not come to hold."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.1)
+
+
+def rows(out: Path) -> list[dict[str, str]]:
+    """results.csv of a run directory."""
+    with (out / "results.csv").open() as file:
+        return list(csv.DictReader(file))

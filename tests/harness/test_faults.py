@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
+from processes import carrying, rows, wait_until
 
 HERE = Path(__file__).parent
 DRIVE = HERE / "drive.py"
@@ -26,26 +23,6 @@ pytestmark = pytest.mark.skipif(
 SMALL = ["--models", "mlp", "--feeds", "prefetch", "--per-rank-batch", "8", "--launcher", "mpirun", "--steps", "10"]
 # Long enough for a loaded machine; what is tested is that it ends, and how.
 PATIENCE_S = 60
-
-
-@pytest.fixture
-def mark() -> Iterator[str]:
-    """A variable that every process of a sweep carries: survivors are found by it, whatever became of their parents."""
-    mark = uuid.uuid4().hex
-    yield mark
-    for process in carrying(mark):
-        process.kill()
-
-
-def carrying(mark: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get("RINGSCOPE_TEST") == mark:
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
 
 
 def start(mode: str, out: Path, mark: str, *options: str) -> subprocess.Popen[str]:
@@ -66,18 +43,6 @@ def bench(mode: str, out: Path, mark: str, *options: str) -> tuple[int, str]:
     process = start(mode, out, mark, *options)
     said, _ = process.communicate(timeout=PATIENCE_S)
     return process.returncode, said
-
-
-def rows(out: Path) -> list[dict[str, str]]:
-    with (out / "results.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-def wait_until(condition: object, what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def test_a_sweep_of_good_ranks_ends_in_tables_and_code_0(tmp_path: Path, mark: str) -> None:
@@ -177,7 +142,7 @@ def test_an_interrupted_sweep_ends_its_ranks_and_can_be_resumed(
 ) -> None:
     out = tmp_path / "out"
     process = start("ok", out, mark, *SMALL, "--steps", "500", "--ranks", "2", "--launches", "1")
-    wait_until(lambda: list(out.glob("*/0/rank1.progress")), "no rank came up")
+    wait_until(lambda: list(out.glob("*/0/rank1.progress")), PATIENCE_S, lambda: "no rank came up")
     process.send_signal(number)
     said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, said
@@ -192,10 +157,10 @@ def test_an_interrupted_sweep_ends_its_ranks_and_can_be_resumed(
 def test_after_kill_9_no_process_survives_and_resume_repeats_nothing(tmp_path: Path, mark: str) -> None:
     out = tmp_path / "out"
     process = start("ok", out, mark, *SMALL, "--steps", "50", "--ranks", "1,2", "--launches", "3")
-    wait_until(lambda: len(finished(out)) >= 2, "no launch ended")
+    wait_until(lambda: len(finished(out)) >= 2, PATIENCE_S, lambda: "no launch ended")
     process.kill()
     process.wait()
-    wait_until(lambda: not carrying(mark), "processes survive their sweep")
+    wait_until(lambda: not carrying(mark), PATIENCE_S, lambda: "processes survive their sweep")
     before = finished(out)
     assert 2 <= len(before) < 6
     for path in out.rglob("*.json"):
@@ -218,7 +183,9 @@ def finished(out: Path) -> dict[Path, str]:
 def test_two_sweeps_cannot_write_one_directory(tmp_path: Path, mark: str) -> None:
     out = tmp_path / "out"
     process = start("ok", out, mark, *SMALL, "--steps", "500", "--ranks", "1", "--launches", "1")
-    wait_until(lambda: (out / "sweep.json").exists() and list(out.glob("*/0")), "the sweep did not begin")
+    wait_until(
+        lambda: (out / "sweep.json").exists() and list(out.glob("*/0")), PATIENCE_S, lambda: "the sweep did not begin"
+    )
     code, said = bench("ok", out, mark, "--resume")
     process.kill()
     process.communicate()

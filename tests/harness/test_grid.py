@@ -8,15 +8,19 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
-from harness import sweep
+from harness import bench, sweep
 from harness.bench import COMPRESSIONS, FEEDS, STEPS
 from harness.cell import Choices, grid, indivisible, numbers
 from harness.outcome import Outcome, judge
 from harness.runs import RunDirectory, check_space
 from harness.supervise import Limits
+from harness.verbs import bench as verb_bench
+from harness.verbs import train
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
 
@@ -51,6 +55,44 @@ def test_strong_scaling_shares_the_batch_and_refuses_what_does_not_divide() -> N
     )
     assert [(cell.per_rank_batch, cell.global_batch) for cell in cells] == [(8, 8), (4, 8), (2, 8)]
     assert [indivisible(cell) is not None for cell in cells] == [False, False, True]
+
+
+def options_of(verb: click.Command, *words: str) -> dict[str, Any]:
+    """What the verb is given by its command line."""
+    return verb.make_context("ringscope", list(words)).params
+
+
+def test_of_what_fits_the_machine_train_takes_one_cell_and_bench_all() -> None:
+    single = bench.cells(bench.one_cell(options_of(train.command, "--model", "cnn_cifar")), gpus=0)
+    assert len(single) == 1
+    many = bench.cells(options_of(verb_bench.command, "--models", "cnn_cifar", "--ranks", "1"), gpus=0)
+    assert len(many) > 1
+    assert single[0] == many[0]
+
+
+def test_a_single_cell_is_as_its_options_say() -> None:
+    words = [
+        "--model",
+        "gru",
+        "-np",
+        "3",
+        "--per-rank-batch",
+        "7",
+        "--feed",
+        "host",
+        "--aggregate",
+        "2",
+        "--steps",
+        "9",
+    ]
+    (cell,) = bench.cells(bench.one_cell(options_of(train.command, *words, "--step", "compiled")), gpus=2)
+    assert (cell.model, cell.ranks, cell.per_rank_batch, cell.feed) == ("gru", 3, 7, "host")
+    assert (cell.aggregate, cell.steps, cell.step) == (2, 9, "compiled")
+
+
+def test_a_single_cell_takes_no_list() -> None:
+    with pytest.raises(RingscopeError, match="--feed host,device: one only"):
+        bench.one_cell(options_of(train.command, "--model", "mlp", "--feed", "host,device"))
 
 
 def test_launches_are_interleaved_and_the_order_is_always_the_same() -> None:

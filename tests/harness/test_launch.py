@@ -56,7 +56,7 @@ def test_a_single_process_has_no_launcher() -> None:
     assert job.argv[:3] == [sys.executable, "-m", "harness.keeper"]
 
 
-def test_a_recorder_stands_between_the_keeper_and_the_rank() -> None:
+def test_a_profiler_stands_between_the_keeper_and_the_rank() -> None:
     prefix = ["nsys", "profile", "-o", "out.%q{RINGSCOPE_RANK}"]
     job = launch.command(RANK, ranks=1, launcher="single", environ={}, prefix=prefix)
     assert rank_part(job.argv) == [*prefix, *RANK]

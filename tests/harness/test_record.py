@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from harness import machine
-from harness.recorder import Recorder, Span, choose, collect
+from harness.profilers import Profiler, Span, choose, collect
 from profiles.errors import RingscopeError
 from profiles.records import read_runs
 
 ROOT = Path(__file__).parents[2]
-NSYS = Recorder("nsys", "/opt/nsys")
+NSYS = Profiler("nsys", "/opt/nsys")
 OUT = Path("/out")
 SCRIPT = """
 import sys, time
@@ -43,20 +43,20 @@ def test_a_command_is_recorded_for_a_while_and_goes_on() -> None:
 
 
 def test_nvprof_waits_for_a_cells_range_and_records_a_command_whole() -> None:
-    nvprof = Recorder("nvprof", "/opt/nvprof")
+    nvprof = Profiler("nvprof", "/opt/nvprof")
     stem = ["/opt/nvprof", "-f", "-o", "/out/rank%q{RINGSCOPE_RANK}.nvvp"]
     assert nvprof.prefix(OUT) == [*stem, "--profile-from-start", "off"]
     assert nvprof.prefix(OUT, Span()) == stem
 
 
 def test_tensorflows_profiler_wraps_a_python_script_and_nothing_else() -> None:
-    wrapped = Recorder("tensorflow").of_command(["python", "my.py", "--epochs", "3"], OUT, Span(1, 2))
+    wrapped = Profiler("tensorflow").of_command(["python", "my.py", "--epochs", "3"], OUT, Span(1, 2))
     assert wrapped[:3] == ["python", "-m", "harness.tfprofile"] and wrapped[-3:] == ["my.py", "--epochs", "3"]
-    module = Recorder("tensorflow").of_command(["python3", "-u", "-m", "pkg", "-x"], OUT, Span(1, 2))
+    module = Profiler("tensorflow").of_command(["python3", "-u", "-m", "pkg", "-x"], OUT, Span(1, 2))
     assert module[:4] == ["python3", "-u", "-m", "harness.tfprofile"] and module[-4:] == ["--", "-m", "pkg", "-x"]
     for other in (["./a.out"], ["python"], ["python", "-m"], ["python", "-c", "1"], ["bash", "my.py"]):
         with pytest.raises(RingscopeError, match="install Nsight Systems"):
-            Recorder("tensorflow").of_command(other, OUT, Span())
+            Profiler("tensorflow").of_command(other, OUT, Span())
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_an_export_that_fails_leaves_nothing_that_looks_like_a_recording(tmp_pat
     program.write_text(writes + "echo full disk >&2; exit 1\n")
     program.chmod(0o755)
     with pytest.raises(RingscopeError, match="full disk"):
-        collect(Recorder("nsys", str(program)), tmp_path)
+        collect(Profiler("nsys", str(program)), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["nsys", "rank0.nsys-rep"]
     program.write_text(writes)
-    assert [path.name for path in collect(Recorder("nsys", str(program)), tmp_path)] == ["rank0.sqlite"]
+    assert [path.name for path in collect(Profiler("nsys", str(program)), tmp_path)] == ["rank0.sqlite"]
     assert not list(tmp_path.glob("*partial*")) and not list(tmp_path.glob(".*partial*"))
 
 

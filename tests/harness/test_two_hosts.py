@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,9 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes import ROOT, rows, wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.train]
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "two_hosts.sh"
 DRIVE = Path(__file__).with_name("drive.py")
 CANNOT_HERE = 77
@@ -44,11 +42,6 @@ def on_host_a(shared: Path, *argv: object, timeout: int = 120) -> subprocess.Com
     if done.returncode == CANNOT_HERE:
         pytest.skip(done.stderr.strip())
     return done
-
-
-def rows(out: Path) -> list[dict[str, str]]:
-    with (out / "results.csv").open() as file:
-        return list(csv.DictReader(file))
 
 
 def test_the_two_hosts_have_names_networks_and_processes_of_their_own(tmp_path: Path) -> None:
@@ -147,13 +140,6 @@ def _counts(process: psutil.Process) -> bool:
         return process.name() not in KEEP_THE_HOSTS and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
-
-
-def wait_until(condition: Callable[[], object], seconds: float, what: Callable[[], object]) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds, what()
-        time.sleep(0.2)
 
 
 @contextmanager

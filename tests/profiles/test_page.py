@@ -14,6 +14,7 @@ from profiles import numbers
 from profiles.measures import Analysis
 from profiles.timeline import Timeline
 from profiles.views import markdown, page, tables
+from tests.profiles.pointer import at_pointer
 from tests.profiles.sample import sample
 
 pytestmark = pytest.mark.browser
@@ -141,16 +142,6 @@ def test_the_markdown_has_the_digits_of_the_page(opened: Opened, made: tuple[Pat
         assert rows == on_page
         compared += sum(map(len, rows))
     assert compared > 500
-
-
-def at_pointer(document: Any, pointer: str) -> Any:
-    """RFC 6901."""
-    for key in pointer.split("/")[1:]:
-        if document is None:
-            return None
-        key = key.replace("~1", "/").replace("~0", "~")
-        document = document[int(key)] if isinstance(document, list) else document[key]
-    return document
 
 
 def test_a_table_sorts_by_any_column_both_ways(opened: Opened) -> None:

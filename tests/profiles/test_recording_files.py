@@ -16,6 +16,7 @@ from profiles import numbers
 from profiles.errors import UnreadableRecording
 from profiles.measures import OWNERS
 from profiles.verbs.timeline import command
+from tests.profiles.pointer import at_pointer
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDINGS = [str(DATA / f"resnet50-2gpu-prefetch.rank{rank}.sqlite.xz") for rank in (0, 1)]
@@ -84,16 +85,6 @@ def numbers_of(label: str) -> str:
         "copy on GPU": "d2d",
         "memset": "memset",
     }.get(label, label.replace("idle: ", "idle_"))
-
-
-def at_pointer(document: Any, pointer: str) -> Any:
-    """RFC 6901."""
-    for key in pointer.split("/")[1:]:
-        if document is None:
-            return None
-        key = key.replace("~1", "/").replace("~0", "~")
-        document = document[int(key)] if isinstance(document, list) else document[key]
-    return document
 
 
 def test_the_per_step_table_is_the_jsons_and_adds_up(written: Path) -> None:

@@ -1,12 +1,8 @@
-"""A cell, or any command, under a profiler: one recording a rank, then what they say (docs/record.md).
-
-Nsight Systems where there is one, else nvprof, else TensorFlow's own profiler.
-"""
+"""Nsight Systems, nvprof and TensorFlow's profiler: which one records here, what it is told, what it leaves behind."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from profiles.errors import RingscopeError
-from profiles.measures import Measures
-from profiles.records import write_whole
 
 from . import machine
 
-PROFILERS = ("nsys", "nvprof", "tensorflow")
 SUFFIXES = (".sqlite", ".nsys-rep", ".nvvp", ".xplane.pb")
 # What a rank's recording and its export may take; 12 steps of ResNet-50 take some 30 MB.
 BYTES_A_RANK = 300_000_000
@@ -37,7 +30,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorder:
+class Profiler:
     """A profiler by name, and where it is (TensorFlow's is inside TensorFlow)."""
 
     name: str
@@ -86,7 +79,7 @@ def _nsys_span(span: Span | None) -> list[str]:
     return [f"--delay={span.delay_s:g}", f"--duration={span.duration_s:g}", "--kill=none"]
 
 
-def choose(wanted: str | None = None) -> Recorder:
+def choose(wanted: str | None = None) -> Profiler:
     """The profiler asked for, else the best that is here and can record these GPUs; TensorFlow's without a GPU.
 
     Raises RingscopeError where the one asked for is not here.
@@ -97,13 +90,13 @@ def choose(wanted: str | None = None) -> Recorder:
             f"{wanted} is not on the PATH nor in its usual places; install it, or leave --profiler out"
         )
     if wanted:
-        return Recorder(wanted, found.get(wanted))
+        return Profiler(wanted, found.get(wanted))
     gpus, _ = machine.gpu_list()
     if gpus and found["nsys"]:
-        return Recorder("nsys", found["nsys"])
+        return Profiler("nsys", found["nsys"])
     if gpus and found["nvprof"] and all(_nvprof_records(gpu) for gpu in gpus):
-        return Recorder("nvprof", found["nvprof"])
-    return Recorder("tensorflow")
+        return Profiler("nvprof", found["nvprof"])
+    return Profiler("tensorflow")
 
 
 def _nvprof_records(gpu: Mapping[str, Any]) -> bool:
@@ -112,17 +105,17 @@ def _nvprof_records(gpu: Mapping[str, Any]) -> bool:
     return capability is None or int(capability.split(".")[0]) < 8
 
 
-def collect(recorder: Recorder, folder: Path) -> list[Path]:
+def collect(profiler: Profiler, folder: Path) -> list[Path]:
     """The recordings in `folder`, one a rank: nsys's reports exported to SQLite, TensorFlow's taken out of its folders.
 
     Raises RingscopeError where there is none, or an export fails.
     """
-    if recorder.name == "nsys":
+    if profiler.name == "nsys":
         reports = sorted(folder.glob("rank*.nsys-rep"))
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda report: _export(recorder, report), reports))
+            list(pool.map(lambda report: _export(profiler, report), reports))
         found = sorted(folder.glob("rank*.sqlite"))
-    elif recorder.name == "nvprof":
+    elif profiler.name == "nvprof":
         found = sorted(folder.glob("rank*.nvvp"))
     else:
         for directory in sorted(folder.glob("rank*.xplane")):
@@ -130,16 +123,16 @@ def collect(recorder: Recorder, folder: Path) -> list[Path]:
         found = sorted(folder.glob("rank*.xplane.pb"))
     if not found:
         raise RingscopeError(
-            f"{folder}: {recorder.name} wrote no recording; see rank0.log there, and for a command of yours whether it "
+            f"{folder}: {profiler.name} wrote no recording; see rank0.log there, and for a command of yours whether it "
             "ran for longer than --delay"
         )
     return found
 
 
-def _export(recorder: Recorder, report: Path) -> None:
+def _export(profiler: Profiler, report: Path) -> None:
     """Written beside and renamed, so that a killed export is not taken for a recording."""
     partial = report.with_name(f".{report.stem}.partial.sqlite")  # nsys may add the suffix where it lacks
-    argv = [str(recorder.path), "export", "-t", "sqlite", "--force-overwrite=true", "-o", str(partial), str(report)]
+    argv = [str(profiler.path), "export", "-t", "sqlite", "--force-overwrite=true", "-o", str(partial), str(report)]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode or not partial.is_file():
         partial.unlink(missing_ok=True)
@@ -156,25 +149,3 @@ def _take_out(directory: Path) -> None:
     if written:
         written[-1].replace(directory.with_name(f"{directory.name}.pb"))
         shutil.rmtree(directory)
-
-
-def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:
-    """Measure the recordings into `measures.json` beside them; with `keep` "measures" they are then dropped.
-
-    None where they hold no GPU work (a training on the CPU): they stay, and the reason is printed.
-    """
-    from profiles.subjects import load
-    from profiles.views import json
-
-    try:
-        measures = load(list(recordings)).measures
-    except RingscopeError as error:
-        print(f"recorded, not measured: {error}", file=sys.stderr)
-        return None
-    assert measures is not None  # recordings were given
-    write_whole(recordings[0].with_name("measures.json"), json.dumps(measures))
-    if keep == "measures":
-        for path in recordings[0].parent.glob("rank*"):
-            if path.name.endswith(SUFFIXES):
-                path.unlink()
-    return measures
