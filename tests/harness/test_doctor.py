@@ -52,7 +52,14 @@ HEALTHY = {
             "built_for_cudnn": "9",
             "gpus": 2,
         },
-        "horovod": {"version": "0.28.1", "mpi_built": True, "gloo_built": True, "nccl_built": True, "cuda_built": True},
+        "horovod": {
+            "version": "0.28.1",
+            "mpi_built": True,
+            "gloo_built": True,
+            "nccl_built": True,
+            "cuda_built": True,
+            "mpi_library": "Open MPI v5.0.11",
+        },
         "cuda_runtime": "12.5",
         "cudnn": "9.5.1",
         "nccl": "2.26.2",
@@ -97,6 +104,10 @@ def test_a_healthy_machine_has_nothing_to_remedy():
         ({"libraries__horovod__gloo_built": False}, "horovod", "warning", "--launcher mpirun"),
         ({"libraries__horovod__mpi_built": False}, "mpi", "warning", "--launcher horovodrun"),
         ({"mpi": None}, "mpi", "warning", "openmpi"),
+        ({"mpi": "HYDRA build details:"}, "mpi", "warning", "not Open MPI's"),
+        ({"mpi": "mpirun (Open MPI) 3.1.3"}, "mpi", "warning", "put Open MPI 4 or 5 first"),
+        ({"libraries__horovod__mpi_library": "Open MPI v4.1.4"}, "mpi", "warning", "do not find each other"),
+        ({"libraries__horovod__mpi_library": "MPICH Version: 4.0.2"}, "mpi", "warning", "do not find each other"),
         ({"cuda_driver": "11.8"}, "cuda", "failure", "update the driver"),
         ({"packages__keras": "2.15.0"}, "keras", "failure", "Keras 3"),
         ({"gpus__0__processes": 1}, "gpu 0", "warning", "use it already"),
@@ -118,6 +129,11 @@ def test_each_fault_is_told_with_its_remedy_and_touches_no_other_line(changes, n
     assert remedy in checks[name].remedy
     others = {other: check.status for other, check in checks.items() if other != name}
     assert set(others.values()) == {"ok"}
+
+
+def test_ranks_of_a_newer_open_mpi_run_under_an_older_mpirun():
+    check = judged(mpi="mpirun (Open MPI) 4.1.6")["mpi"]
+    assert (check.status, check.text) == ("ok", "mpirun (Open MPI) 4.1.6; Horovod uses Open MPI v5.0.11")
 
 
 def test_gpus_hidden_on_purpose_are_no_fault(monkeypatch):

