@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import dlpack
+from .marks import NvtxMarks
 
 PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for every context of the process
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not wait for the default stream
@@ -87,19 +88,21 @@ class GpuSlot:
             for address, array in zip(self._addresses, self._host, strict=True)
         ]
         self._free, self._copied = gpu.event(), gpu.event()
+        self._marks = NvtxMarks()
 
     def fill(self, arrays: tuple[np.ndarray[Any, Any], ...]) -> None:
         for mine, array in zip(self._host, arrays, strict=True):
             np.copyto(mine, array)
 
-    def bring(self) -> None:
+    def bring(self, number: int) -> None:
         driver, stream = self._gpu.driver, self._gpu.stream
         self._gpu.use()
         driver.cuStreamWaitEvent(stream, self._free, 0)
-        for address, array in zip(self._addresses, self._host, strict=True):
-            driver.cuMemcpyHtoDAsync_v2(
-                ctypes.c_uint64(address), ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), stream
-            )
+        with self._marks.batch(number):
+            for address, array in zip(self._addresses, self._host, strict=True):
+                driver.cuMemcpyHtoDAsync_v2(
+                    ctypes.c_uint64(address), ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), stream
+                )
         driver.cuEventRecord(self._copied, stream)
         driver.cuEventSynchronize(self._copied)
 
@@ -110,3 +113,7 @@ class GpuSlot:
     def launched(self) -> None:
         # All that the context has been given so far, on whatever streams TensorFlow has put it.
         self._gpu.driver.cuCtxRecordEvent(self._gpu.context, self._free)
+
+    def wait_until_free(self) -> None:
+        self._gpu.use()
+        self._gpu.driver.cuEventSynchronize(self._free)

@@ -1,7 +1,8 @@
 """NVTX ranges of domain `ringscope`, and the profiler's start and stop.
 
-`step N`, `wait input` and `rank k of n` let a recording tell waiting for data from Python's own time. Without a
-profiler attached nvtx hands out a domain whose calls do nothing, so the marks are free.
+`step N`, `wait input` and `rank k of n` let a recording tell waiting for data from Python's own time; `batch N` tells
+which copies bring the batch of step N. Without a profiler attached nvtx hands out a domain whose calls do nothing, so
+the marks are free.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ class NvtxMarks:
 
     def step(self, number: int) -> AbstractContextManager[None]:
         return self._range(self._domain.get_event_attributes(message=f"step {number}"))
+
+    def batch(self, number: int) -> AbstractContextManager[None]:
+        """Around the calls that copy the batch of step `number`."""
+        return self._range(self._domain.get_event_attributes(message=f"batch {number}"))
 
     def wait_input(self) -> AbstractContextManager[None]:
         return self._range(self._wait)

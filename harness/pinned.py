@@ -3,8 +3,7 @@
 TensorFlow copies from the pageable memory that tf.data hands out, at 5 to 10 GB/s on an H200 where pinned memory
 gives 55; while such a copy runs, the thread that would launch the next step waits for the driver; and its copies wait
 for the compute stream. Here a thread writes each batch into a pinned buffer and has the copy engine bring it to a
-device buffer, which TensorFlow sees as a tensor (DLPack, no copy). There are three of each: one that the step under
-way reads, one that is ready for the next, one being filled.
+device buffer, which TensorFlow sees as a tensor (DLPack, no copy).
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-SLOTS = 3
+# For the step that runs, the one that is queued behind it, the next, which is ready, and one that is being filled.
+SLOTS = 4
 
 
 class Slot(Protocol):
@@ -23,33 +23,61 @@ class Slot(Protocol):
     def fill(self, arrays: tuple[Any, ...]) -> None:
         """Write the arrays into the host's part."""
 
-    def bring(self) -> None:
-        """Copy the host's part to the device's once the steps that were `launched` are done with it; return after."""
+    def bring(self, number: int) -> None:
+        """Copy the host's part, batch `number`, to the device's when that is free again; return when it is there."""
 
     def tensors(self) -> tuple[Any, ...]:
         """The device's part, as the step takes it."""
 
     def launched(self) -> None:
-        """Every kernel that reads the tensors has been launched."""
+        """Every kernel that reads the tensors has been launched: the device's part is free when they are done."""
+
+    def wait_until_free(self) -> None:
+        """Return when it is."""
 
 
-def staged(batches: Iterator[tuple[Any, ...]], slots: list[Any]) -> Iterator[tuple[Any, ...]]:
+class Staged:
     """The batches (tuples of arrays of constant shapes), in order, as the slots' tensors.
 
     A batch is to be used before the next one is asked for: asking says that all that reads it has been launched.
     """
 
-    def bring(slot: Slot) -> Slot | None:
-        arrays = next(batches, None)
-        if arrays is None:
-            return None
-        slot.fill(arrays)
-        slot.bring()
-        return slot
+    def __init__(self, batches: Iterator[tuple[Any, ...]], slots: list[Any]) -> None:
+        self._batches, self._count = batches, 0
+        self._copier = ThreadPoolExecutor(1, "pinned")
+        self._given: Any = None
+        self._coming = deque((slot, self._copier.submit(self._bring, slot)) for slot in slots)
 
-    with ThreadPoolExecutor(1, "pinned") as copier:
-        coming = deque(copier.submit(bring, slot) for slot in slots)
-        while slot := coming.popleft().result():
-            yield slot.tensors()
-            slot.launched()
-            coming.append(copier.submit(bring, slot))
+    def _bring(self, slot: Slot) -> bool:
+        arrays = next(self._batches, None)
+        if arrays is None:
+            return False
+        slot.fill(arrays)
+        slot.bring(self._count)
+        self._count += 1
+        return True
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        self._take_back()
+        slot, brought = self._coming[0]
+        if not brought.result():
+            raise StopIteration
+        self._coming.popleft()
+        self._given = slot
+        tensors: tuple[Any, ...] = slot.tensors()
+        return tensors
+
+    def wait_for_room(self) -> None:
+        """Wait until the device is at most two steps behind: what is waited for here is the device, not the input."""
+        self._take_back()
+        after_next, _ = self._coming[1]
+        after_next.wait_until_free()
+
+    def _take_back(self) -> None:
+        if self._given is not None:
+            self._given.launched()
+            self._coming.append((self._given, self._copier.submit(self._bring, self._given)))
+            self._given = None

@@ -52,10 +52,11 @@ def measure(
     utc_ns: Callable[[], int],
     monotonic_ns: Callable[[], int],
     first_number: int = 0,
+    room: Callable[[], object] = lambda: None,
     marks: Marks | None = None,
     progress: Callable[[int], object] = lambda done: None,
 ) -> Window:
-    """Time `steps` calls of `step` on the next batches.
+    """Time `steps` calls of `step` on the next batches. `room` returns when the device has room for one more step.
 
     One clock discipline: UTC is read once, at the start, and everything after is the monotonic clock laid on it, so a
     clock that is set during the window cannot stretch it.
@@ -67,9 +68,11 @@ def measure(
     edges_ns[0] = monotonic_ns()
     for done in range(steps):
         with marks.step(first_number + done):
+            room()
+            waited_from_ns = monotonic_ns()
             with marks.wait_input():
                 batch = next(batches)
-            waits_ns[done] = monotonic_ns() - edges_ns[done]
+            waits_ns[done] = monotonic_ns() - waited_from_ns
             step(batch)
         progress(done + 1)
         if done + 1 == steps:

@@ -191,6 +191,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
             utc_ns=time.time_ns,
             monotonic_ns=time.perf_counter_ns,
             first_number=cell.warmup,
+            room=getattr(trainer.batches, "wait_for_room", lambda: None),
             marks=marks,
             progress=progress.phase("train", cell.steps),
         )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness import dlpack
-from harness.pinned import SLOTS, staged
+from harness.pinned import SLOTS, Staged
 
 
 def _batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -40,9 +40,12 @@ class LateSlot:
     def fill(self, arrays: tuple[Any, ...]) -> None:
         self.host = tuple(a.copy() for a in arrays)
 
-    def bring(self) -> None:
+    def bring(self, number: int) -> None:
+        self.wait_until_free()
+        self.memory, self.number = self.host, number
+
+    def wait_until_free(self) -> None:
         self.device.run(self.launched_steps)
-        self.memory = self.host
 
     def tensors(self) -> LateSlot:
         return self
@@ -53,7 +56,8 @@ class LateSlot:
 
 def test_a_batch_is_not_written_over_before_the_step_that_was_given_it_has_read_it() -> None:
     batches, device = _batches(20), LateDevice()
-    for slot in islice(staged(iter(batches), [LateSlot(device) for _ in range(SLOTS)]), 15):
+    for number, slot in zip(range(15), Staged(iter(batches), [LateSlot(device) for _ in range(SLOTS)]), strict=False):
+        assert slot.number == number
         device.steps.append(slot)
     device.run(15)
     for (x, y), (want_x, want_y) in zip(device.read, batches[:15], strict=True):
@@ -61,9 +65,18 @@ def test_a_batch_is_not_written_over_before_the_step_that_was_given_it_has_read_
         np.testing.assert_array_equal(y, want_y)
 
 
+def test_the_device_is_waited_for_when_it_is_more_than_two_steps_behind() -> None:
+    device = LateDevice()
+    feed = Staged(iter(_batches(30)), [LateSlot(device) for _ in range(SLOTS)])
+    for number in range(12):
+        feed.wait_for_room()
+        assert len(device.read) >= number - 2
+        device.steps.append(next(feed))
+
+
 def test_the_feed_ends_with_its_source() -> None:
     batches = _batches(5)
-    got = [slot.memory[0] for slot in staged(iter(batches), [LateSlot(LateDevice()) for _ in range(SLOTS)])]
+    got = [slot.memory[0] for slot in Staged(iter(batches), [LateSlot(LateDevice()) for _ in range(SLOTS)])]
     assert [g.tolist() for g in got] == [x.tolist() for x, _ in batches]
 
 
@@ -72,7 +85,7 @@ def test_a_source_that_fails_fails_the_step_that_wanted_its_batch() -> None:
         yield from _batches(2)
         raise OSError("disk gone")
 
-    feed = staged(source(), [LateSlot(LateDevice()) for _ in range(SLOTS)])
+    feed = Staged(source(), [LateSlot(LateDevice()) for _ in range(SLOTS)])
     next(feed)
     next(feed)
     with pytest.raises(OSError, match="disk gone"):
