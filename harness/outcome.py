@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from profiles.errors import RingscopeError
@@ -43,10 +45,19 @@ class Outcome:
     reason: str = ""
 
 
-def judge(directory: Path, *, processes: int, exit_code: int, stopped: Outcome | None, remote: bool) -> Outcome:
+def judge(
+    directory: Path,
+    *,
+    processes: int,
+    exit_code: int,
+    stopped: Outcome | None,
+    remote: bool,
+    lost: Mapping[str, str] = MappingProxyType({}),
+) -> Outcome:
     """The outcome of the launch that left its files in `directory`.
 
     The first cause wins, not the loudest: ranks whose peer has gone fail too. `stopped`: why it was ended from outside.
+    `lost`: hosts that do not see `directory`, and why their ranks' files could not be fetched.
     """
     errors = _by_rank(directory, "error.json")
     ends = _by_rank(directory, "end.json")
@@ -59,7 +70,7 @@ def judge(directory: Path, *, processes: int, exit_code: int, stopped: Outcome |
     if stopped:
         return stopped
     if exit_code == 0 and not errors:
-        return _of_records(directory, processes)
+        return _of_records(directory, processes, lost)
     return (
         _of_logs(directory, ends, remote)
         or _of_ends(directory, ends)
@@ -87,15 +98,25 @@ def _of_error(rank: int, error: dict[str, Any]) -> Outcome:
     return Outcome(status if status in STATUSES else "failed", f"{who}{error.get('reason', 'no reason given')}")
 
 
-def _of_records(directory: Path, processes: int) -> Outcome:
+def _of_records(directory: Path, processes: int, lost: Mapping[str, str]) -> Outcome:
     for rank in range(processes):
         try:
             read_rank(directory / f"rank{rank}.jsonl")
         except OSError:
-            return Outcome("failed", f"rank {rank} left no record: does every host see {directory.name}'s directory?")
+            return Outcome("failed", f"rank {rank} left no record here: {_where(directory, lost)}")
         except RingscopeError as error:
             return Outcome("failed", str(error))
     return Outcome("ok")
+
+
+def _where(directory: Path, lost: Mapping[str, str]) -> str:
+    if not lost:
+        return f"does every host see {directory}?"
+    hosts = "; ".join(f"{host} ({why})" for host, why in lost.items())
+    return (
+        f"the run directory is not shared, and what lies in it could not be fetched from {hosts}; name an --out that "
+        "every host sees, or mend that and go on with --resume --retry-failed"
+    )
 
 
 def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> Outcome | None:

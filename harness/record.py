@@ -17,7 +17,8 @@ from profiles.measures import Measures
 from profiles.records import write_whole
 from profiles.views import terminal
 
-from . import bench, launch, machine, profilers, sweep
+from . import bench, launch, machine, profilers, sweep, unshared
+from .launch import hosts, ssh
 from .lifeline import Lifeline
 from .runs import check_space, new_path
 
@@ -75,7 +76,11 @@ def _command(argv: list[str], options: dict[str, Any], how: sweep.How, console: 
     console.print(
         f"recording with {profiler.name} from {span.delay_s:g} s on for {span.duration_s:g} s", highlight=False
     )
-    with Lifeline(how.hosts) as lifeline:
+    words = ssh.words(how.launcher, how.launcher_args)
+    with (
+        unshared.copied(folder, hosts.take(how.hosts, options["ranks"]), words) as lost,
+        Lifeline(how.hosts) as lifeline,
+    ):
         job = launch.command(
             profiler.of_command(argv, folder, span),
             ranks=options["ranks"],
@@ -87,6 +92,8 @@ def _command(argv: list[str], options: dict[str, Any], how: sweep.How, console: 
             launcher_args=how.launcher_args,
         )
         code = subprocess.run(launch.keeper(job.argv, lifeline=lifeline.address), env=job.env).returncode
+    for host, why in lost.items():
+        console.print(f"{host}: its recordings are not here: {why}", style="red", markup=False, soft_wrap=True)
     if code:
         console.print(f"the command ended with exit code {code}", highlight=False)
     return folder if not code or any(folder.glob("rank*")) else None

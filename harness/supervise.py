@@ -14,7 +14,7 @@ from pathlib import Path
 
 from profiles.errors import RingscopeError
 
-from . import launch
+from . import launch, unshared
 from .launch.hosts import Host
 from .lifeline import Lifeline
 from .outcome import Outcome, judge
@@ -63,14 +63,15 @@ def supervise(
     processes: int,
     limits: Limits,
     hosts: Sequence[Host] = (),
+    ssh: Sequence[str] = (),
     on_progress: Callable[[Progress], object] = lambda slowest: None,
 ) -> Outcome:
     """Run the job that `make_job(lifeline)` gives to its end and judge it by what it left in `directory`.
 
-    `on_progress` is told how far the slowest rank is. Nothing of the job lives on when this returns or raises,
-    KeyboardInterrupt included.
+    `on_progress` is told how far the slowest rank is whose progress is seen here. `ssh` leads to hosts that do not see
+    `directory`. Nothing of the job lives on when this returns or raises, KeyboardInterrupt included.
     """
-    with Lifeline(hosts) as lifeline:
+    with unshared.copied(directory.resolve(), hosts, ssh) as lost, Lifeline(hosts) as lifeline:
         job = make_job(lifeline.address)
         keeper = _start(job, lifeline.address, directory)
         try:
@@ -78,7 +79,8 @@ def supervise(
         finally:
             lifeline.close()
             _let_go(keeper)
-    return judge(directory, processes=processes, exit_code=keeper.returncode, stopped=stopped, remote=bool(hosts))
+    code, remote = keeper.returncode, bool(hosts)
+    return judge(directory, processes=processes, exit_code=code, stopped=stopped, remote=remote, lost=lost)
 
 
 def _start(job: launch.Job, lifeline: str, directory: Path) -> subprocess.Popen[bytes]:

@@ -17,7 +17,7 @@ from profiles.records import Cell, RunRecord
 
 from . import launch
 from .cell import indivisible
-from .launch import mpirun
+from .launch import mpirun, ssh
 from .launch.hosts import Host, take
 from .outcome import Outcome
 from .profilers import Profiler
@@ -106,7 +106,8 @@ def _launch(
             directory.begin(record),
             processes=processes(cell),
             limits=how.limits,
-            hosts=how.hosts,
+            hosts=() if cell.strategy == "mirrored" else take(how.hosts, processes(cell)),
+            ssh=ssh.words(how.launcher, how.launcher_args),
             on_progress=watcher.moved,
         )
     directory.finish(record, outcome.status, outcome.reason)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from profiles.errors import RingscopeError
 
 from .. import machine
+from . import ssh
 from .hosts import Host
 
-SSH_ARGS = "-o BatchMode=yes -o ConnectTimeout=15 -o StrictHostKeyChecking=accept-new"
 # A daemon notices within 35 s that mpirun's host is cut off, as keepers do; by itself it takes 300 s and more.
 _PROBES = {"time": "15", "intvl": "5", "probes": "4"}
 OLDEST, NEWEST = 4, 5
@@ -35,7 +35,7 @@ def words(
     """Ranks fill host after host and are bound to no core: TensorFlow's threads need several."""
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
     passed = [part for name in sorted(env) if not name.startswith("SLURM_") for part in ("-x", name)]
-    option, ssh = ("--mca", "plm_rsh_args") if major < 5 else ("--prtemca", "plm_ssh_args")
+    option, ssh_args = ("--mca", "plm_rsh_args") if major < 5 else ("--prtemca", "plm_ssh_args")
     # Open MPI 4 calls node1.cluster.org node1 where it is not told to leave it: ssh may not know that name.
     names = (option, "orte_keep_fqdn_hostnames", "1") if major < 5 else ()
     keep_alive = [word for name, value in _PROBES.items() for word in (option, f"oob_tcp_keepalive_{name}", value)]
@@ -50,8 +50,8 @@ def words(
         "--bind-to",
         "none",
         option,
-        ssh,
-        SSH_ARGS,
+        ssh_args,
+        ssh.OPTIONS,
         *keep_alive,
         *names,
         *passed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness import bench, launch, machine, sweep
-from harness.launch import hosts, mpirun, slurm
+from harness.launch import hosts, mpirun, slurm, ssh
 from harness.launch.environment import allowed
 from harness.launch.hosts import Host
 from profiles.errors import RingscopeError
@@ -63,7 +64,7 @@ def words_of(major: int) -> list[str]:
 def test_open_mpi_5_takes_its_daemons_options_as_prrtes() -> None:
     assert words_of(5) == [
         *("mpirun", "-np", "3", "-H", "a:2,b:1", "--map-by", "slot", "--bind-to", "none"),
-        *("--prtemca", "plm_ssh_args", mpirun.SSH_ARGS),
+        *("--prtemca", "plm_ssh_args", ssh.OPTIONS),
         *("--prtemca", "oob_tcp_keepalive_time", "15", "--prtemca", "oob_tcp_keepalive_intvl", "5"),
         *("--prtemca", "oob_tcp_keepalive_probes", "4"),
     ]
@@ -72,7 +73,7 @@ def test_open_mpi_5_takes_its_daemons_options_as_prrtes() -> None:
 def test_open_mpi_4_takes_them_as_its_own() -> None:
     assert words_of(4) == [
         *("mpirun", "-np", "3", "-H", "a:2,b:1", "--map-by", "slot", "--bind-to", "none"),
-        *("--mca", "plm_rsh_args", mpirun.SSH_ARGS),
+        *("--mca", "plm_rsh_args", ssh.OPTIONS),
         *("--mca", "oob_tcp_keepalive_time", "15", "--mca", "oob_tcp_keepalive_intvl", "5"),
         *("--mca", "oob_tcp_keepalive_probes", "4", "--mca", "orte_keep_fqdn_hostnames", "1"),
     ]
@@ -114,6 +115,26 @@ def test_the_installed_mpirun_takes_these_words() -> None:
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["0 2", "1 2"]
     assert "deprecated" not in done.stderr.lower()
+
+
+@pytest.mark.parametrize(
+    ("launcher", "given", "told"),
+    [
+        ("horovodrun", "", []),
+        ("horovodrun", "--ssh-port 2222 --ssh-identity-file=/k --verbose", ["-p", "2222", "-i", "/k"]),
+        ("horovodrun", "-p 22 -i k", ["-p", "22", "-i", "k"]),
+        ("mpirun", "--prtemca plm_ssh_args '-p 2222 -l me' --tag-output", ["-p", "2222", "-l", "me"]),
+        ("mpirun", "--mca plm_rsh_args '-p 2222'", ["-p", "2222"]),
+        ("mpirun", "-p 2222", []),
+    ],
+)
+def test_other_hosts_are_reached_as_the_launcher_reaches_them(launcher: str, given: str, told: list[str]) -> None:
+    plain = ["ssh", *ssh.OPTIONS.split(), *ssh.KEEP_ALIVE.split()]
+    assert ssh.words(launcher, shlex.split(given)) == [*plain, *told]
+
+
+def test_slurm_and_a_single_process_go_by_no_ssh() -> None:
+    assert ssh.words("slurm", []) == ssh.words("single", []) == []
 
 
 def test_a_single_process_has_no_launcher() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -76,6 +78,65 @@ def test_ranks_fill_the_slots_of_host_after_host(launcher: str, tmp_path: Path) 
     assert done.returncode == 0, done.stdout + done.stderr
     where = [next(out.glob(f"*/0/rank{rank}.end.json")).read_text() for rank in range(3)]
     assert [next(host for host in "ab" if f'"host": "{host}"' in text) for text in where] == ["a", "b", "b"]
+
+
+ELSEWHERE = "/tmp/elsewhere"  # on each host a directory of its own
+
+
+def on_disks_of_their_own(shared: Path, *words: object, first: str = "true") -> tuple[int, str]:
+    """Run ringscope on host a with --out where b sees nothing of it; it is then to be found in `shared`/out.
+
+    `shared`/left lists what lies there on b afterwards. Returns the exit code and what was said.
+    """
+    ringscope = shlex.join(map(str, [*words, "--out", ELSEWHERE, "--hosts", "a:1,b:1"]))
+    script = (
+        f"{first}; {ringscope}; code=$?; cp -r {ELSEWHERE} $0/out; ssh b find {ELSEWHERE} -type f >$0/left; exit $code"
+    )
+    done = on_host_a(shared, "sh", "-c", script, shared)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_what_a_rank_wrote_on_a_host_with_a_disk_of_its_own_is_fetched(launcher: str, tmp_path: Path) -> None:
+    bench = [sys.executable, DRIVE, "ok", *SMALL, "--feeds", "resident", "--ranks", "1,2", "--launcher", launcher]
+    code, said = on_disks_of_their_own(tmp_path, *bench, "--launches", "2")
+    assert code == 0, said
+    assert [row["status"] for row in rows(tmp_path / "out")] == ["ok"] * 4
+    for launch in (tmp_path / "out").glob("mlp-n2-*/[01]"):
+        ends = [json.loads((launch / f"rank{rank}.end.json").read_text())["host"] for rank in range(2)]
+        assert ends == ["a", "b"]
+        kinds = {path.name for path in launch.iterdir()} - {"cell.json", "record.json", "launcher.log"}
+        assert kinds == {f"rank{rank}.{kind}" for rank in range(2) for kind in ("log", "end.json", "jsonl", "progress")}
+    assert (tmp_path / "left").read_text() == ""
+
+
+def test_a_fault_on_a_host_with_a_disk_of_its_own_is_told_as_here(tmp_path: Path) -> None:
+    bench = [sys.executable, DRIVE, "memory", *SMALL, "--feeds", "resident", "--ranks", "2", "--launcher", "mpirun"]
+    code, said = on_disks_of_their_own(tmp_path, *bench)
+    assert code == 1, said
+    (row,) = rows(tmp_path / "out")
+    assert (row["status"], row["reason"].split(":")[0]) == ("oom", "rank 1")
+
+
+def test_files_that_cannot_be_fetched_are_a_row_that_says_what_to_do(tmp_path: Path) -> None:
+    bench = [sys.executable, DRIVE, "ok", *SMALL, "--feeds", "resident", "--ranks", "2", "--launcher", "mpirun"]
+    without_tar = "ssh b 'mount --bind /bin/false $(command -v tar)'"
+    code, said = on_disks_of_their_own(tmp_path, *bench, first=without_tar)
+    assert code == 1, said
+    (row,) = rows(tmp_path / "out")
+    assert row["status"] == "failed"
+    assert re.search(
+        r"rank 1 .* not shared, .* from b \(exit code 1\); name an --out that every host sees", row["reason"]
+    )
+    assert "rank1.jsonl" in (tmp_path / "left").read_text()
+
+
+def test_recordings_come_from_a_host_with_a_disk_of_its_own(tmp_path: Path) -> None:
+    record = [sys.executable, "-m", "harness", "record", "--profiler", "tensorflow", "-np", "2"]
+    code, said = on_disks_of_their_own(tmp_path, *record, "--model", "mlp", "--steps", "4", "--per-rank-batch", "8")
+    assert code == 0, said
+    assert {path.name for path in (tmp_path / "out").rglob("*.pb")} == {"rank0.xplane.pb", "rank1.xplane.pb"}
+    assert (tmp_path / "left").read_text() == ""
 
 
 @dataclass

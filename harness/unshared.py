@@ -1,0 +1,145 @@
+"""A launch over hosts that do not share the sweep's disk: its directory is made there before it, fetched after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from . import launch
+from .launch.environment import allowed
+from .launch.hosts import Host, is_local
+from .lifeline import Lifeline
+
+SEES_IT = 3  # exit code of a host that does see the sweep's disk
+# Files of an earlier try would pass for this one's: they are moved aside. Nothing is where the disk is the sweep's own.
+LAY_OUT = f"""[ -e "$1" ] && exit {SEES_IT}
+[ ! -e "$2" ] || mv "$2" "$2.earlier-$(date +%s)" || exit
+mkdir -p "$2" && {{ [ -z "$3" ] || printf %s "$3" >"$2/cell.json"; }}"""
+FETCH = 'tar -cf - -C "$1" .'
+CLEAR = 'rm -rf "$1"; rmdir "$(dirname "$1")" 2>/dev/null; true'
+LAY_OUT_S, FETCH_S = 60, 900  # a recording of a rank may take 300 MB
+
+
+@contextlib.contextmanager
+def copied(directory: Path, hosts: Sequence[Host], ssh: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Around a launch in `directory`, two below the run directory: hosts that do not see it get one of their own, with
+    the cell in it, and what ranks left there is fetched at the end (not where the launch is interrupted).
+
+    Yields host -> why its files are not here, filled at the end. `ssh`: its words up to the host's name.
+    """
+    lost: dict[str, str] = {}
+    away: list[str] = []
+    with contextlib.ExitStack() as files:
+        shells = _Shells(ssh, directory, files)
+        if ssh and (names := [host.name for host in hosts if not is_local(host.name)]):
+            away = _lay_out(directory, names, shells)
+        yield lost
+        for host, answer in shells.run(FETCH, [str(directory)], away, FETCH_S).items():
+            if why := _unpack(answer, directory):
+                lost[host] = why
+        shells.run(CLEAR, [str(directory)], [host for host in away if host not in lost], LAY_OUT_S)
+
+
+def _lay_out(directory: Path, names: Sequence[str], shells: _Shells) -> list[str]:
+    """Those of the hosts that have the directory now without seeing ours.
+
+    The sign that they look for has a name that no disk's cache can know.
+    """
+    sign = directory.parents[1] / f".seen-{uuid.uuid4().hex}"
+    cell = directory / "cell.json"
+    sign.touch()
+    try:
+        arguments = [str(sign), str(directory), cell.read_text() if cell.exists() else ""]
+        answers = shells.run(LAY_OUT, arguments, names, LAY_OUT_S)
+    finally:
+        sign.unlink()
+    # Whoever did not answer may yet do so to the launcher, and is judged by that.
+    return [host for host, answer in answers.items() if answer.code == 0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a host made of a script: its exit code, its output and the last line of its complaints."""
+
+    code: int
+    output: IO[bytes]
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Shells:
+    """Scripts on other hosts. `files` keeps what they gave, nameless, on `directory`'s disk."""
+
+    ssh: Sequence[str]
+    directory: Path
+    files: contextlib.ExitStack
+
+    def run(self, script: str, arguments: Sequence[str], names: Sequence[str], limit_s: float) -> dict[str, _Answer]:
+        """Run a script on all these hosts at once. No ssh outlives this process."""
+        with Lifeline() as lifeline:
+            started = {name: self._start(name, script, arguments, lifeline) for name in names}
+            deadline = time.monotonic() + limit_s
+            for process, _, errors in started.values():
+                try:
+                    process.wait(max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    errors.write(f"\nno end within {limit_s:g} s".encode())
+        return {name: _answer(*parts) for name, parts in started.items()}
+
+    def _start(
+        self, name: str, script: str, arguments: Sequence[str], lifeline: Lifeline
+    ) -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]:
+        output, errors = (tempfile.TemporaryFile(dir=self.directory) for _ in range(2))  # noqa: SIM115 (closed by `files`)
+        self.files.enter_context(output)
+        self.files.enter_context(errors)
+        argv = [*self.ssh, name, shlex.join(["sh", "-c", script, "sh", *arguments])]
+        kept = launch.keeper(argv, lifeline=lifeline.address)
+        env = allowed(os.environ)
+        process = subprocess.Popen(kept, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+        return process, output, errors
+
+
+def _answer(process: subprocess.Popen[bytes], output: IO[bytes], errors: IO[bytes]) -> _Answer:
+    """To be asked when the lifeline has ended, and with it the ssh."""
+    code = process.wait()
+    output.seek(0)
+    errors.seek(0)
+    said = errors.read().decode(errors="replace").strip().splitlines()
+    return _Answer(code, output, said[-1] if said else f"exit code {code}")
+
+
+def _unpack(answer: _Answer, directory: Path) -> str | None:
+    """Take the files out of the archive that are not here yet, each whole or not at all; why not, None where done."""
+    if answer.code:
+        return answer.said
+    try:
+        with tarfile.open(fileobj=answer.output, mode="r|") as archive:
+            for member in archive:
+                name = PurePosixPath(member.name)
+                strange = name.is_absolute() or ".." in name.parts or not member.isfile()
+                if not strange and not (directory / name).exists() and (content := archive.extractfile(member)):
+                    _write(directory / name, content)
+    except (tarfile.TarError, EOFError) as error:
+        return f"what came is no archive ({error}); does a shell there greet who logs in?"
+    except OSError as error:
+        return f"cannot be written here: {error.strerror}"
+    return None
+
+
+def _write(path: Path, content: IO[bytes]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.writing")
+    with beside.open("wb") as file:
+        shutil.copyfileobj(content, file, 1 << 20)
+    beside.replace(path)
