@@ -10,8 +10,7 @@ import numpy as np
 from . import copies, gaps, intervals, ledger
 from .copies import InputCopies
 from .intervals import Intervals
-from .ledger import Idle
-from .measures import CAUSES, CLASSES, Ownership
+from .measures import CAUSES, CLASSES, OWNERS, Ownership
 from .operations import COLLECTIVE, COMPUTE, MEMSET, Gpu, Operations
 from .steps import FoundSteps
 from .timeline import Timeline
@@ -47,14 +46,15 @@ def account(
     inputs = copies.input_copies(operations, steps, iterator_ranges=ranges)
     busy = ledger.busy(operations)
     unrecorded = _unrecorded(timelines, gpu)
-    pieces = ledger.exposed(busy)
-    dry = ledger.idle(pieces, *_reach(operations, window))
+    edges, owners = ledger.parted(busy, *_reach(operations, window))
     causes_known = bool(operations.launched.any()) and not unrecorded
+    idle, feed = np.flatnonzero(owners == ledger.IDLE), intervals.EMPTY
+    owners[idle] = OWNERS.index("idle_unknown")
     if causes_known:
-        causes = gaps.causes(operations, dry, steps=steps, inputs=inputs, hosts=hosts)
-    else:
-        causes = Idle(dry.start, dry.end, np.full(len(dry), gaps.UNKNOWN, np.int8))
-    found = ledger.ownership(pieces, causes, window)
+        dry = Intervals(edges[idle], edges[idle + 1])
+        why, feed = gaps.causes(operations, dry, steps=steps, inputs=inputs, hosts=hosts)
+        owners[idle] = why + np.int8(len(CLASSES))
+    found = ledger.ownership(edges, owners, feed, window)
     unknown = _unknown_classes(unrecorded)
     ledger_ns: dict[str, int | None] = {**ledger.totals(found)}
     busy_ns: dict[str, int | None] = {}

@@ -68,6 +68,8 @@ def align(timelines: Sequence[Timeline]) -> Clock:
     By the recordings' starts in UTC where the common ends of collectives then agree within 100 µs, or cannot be
     compared; else by the median difference of those ends.
     """
+    if len(timelines) == 1:
+        return Clock((0,), ("reference",), None)
     ends = [_ends(timeline) for timeline in timelines]
     shifts, methods, residuals = [0], ["reference"], list[int]()
     for timeline, own in zip(timelines[1:], ends[1:], strict=True):

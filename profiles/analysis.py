@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from . import collectives, copies, doubts, intervals, kernels, ledger, verdicts, whatif
@@ -29,6 +32,7 @@ from .measures import (
 )
 from .operations import Gpu
 from .steps import FoundSteps, find, same_steps
+from .threads import each
 from .timeline import Doubt, Timeline
 from .verdicts import Context
 
@@ -49,13 +53,15 @@ def analyse(
     window: str | None = None,
     context: Context | None = None,
     progress: Callable[[int, int, Path], None] | None = None,
+    consume: bool = False,
 ) -> Analysis:
     """Measure every GPU of the recordings.
 
     `window`: `capture`, the first start to the last end of a GPU's operations, or `steps`, the first to the last
     measured step; left out, steps where they are found.
     `context`: what the harness knows of the run, for the verdicts.
-    `progress` is called with (GPUs done, GPUs in all, the recording of the next).
+    `progress` is called with (GPUs done, GPUs in all, the recording of the last).
+    `consume`: the list `timelines` loses its kernels, most of the memory, as soon as they are not needed here.
     Raises RingscopeError where no GPU did anything.
     """
     if not timelines:
@@ -67,22 +73,26 @@ def analyse(
         raise RingscopeError(
             f"{timelines[0].recording.path}: no GPU did anything in it; record while the training runs"
         )
+    if consume:
+        timelines[:] = [replace(one, kernels=one.kernels.iloc[:0].copy()) for one in timelines]  # type: ignore[index]
+        pa.system_memory_pool().release_unused()
     calls = collectives.match(gpus, shift_ns, clock.residual_ns)
     straggler = collectives.straggler(gpus, calls)
-    found = same_steps([find(gpu, timelines, shift_ns) for gpu in gpus])
-    measured, analysed = [], []
+    found = same_steps(list(each(partial(find, timelines=timelines, shift_ns=shift_ns), gpus)))
+    measured: list[GpuMeasures] = []
+    analysed: list[GpuAnalysis] = []
     raised = [doubt for timeline in timelines for doubt in timeline.doubts]
     raised += [*doubts.of_clock(clock, calls), *doubts.of_ranks(timelines, calls)]
-    for number, steps in enumerate(found):
+    paths = [Path(timelines[gpu.places[0][0]].recording.path) for gpu in gpus]
+    # A GPU's millions of operations go as soon as it is measured: nothing here may hold them.
+    each_gpu = ((number, gpus.pop(0), found[number], calls[number]) for number in range(len(found)))
+    done = each(partial(_measured, timelines, shift_ns, window), each_gpu)
+    for path, (gpu_measures, gpu_analysis, gpu_doubts) in zip(paths, done, strict=True):
+        measured.append(gpu_measures)
+        analysed.append(gpu_analysis)
+        raised += gpu_doubts
         if progress:
-            progress(number, len(found), Path(timelines[gpus[0].places[0][0]].recording.path))
-        gpu = gpus.pop(0)  # millions of operations, no longer needed once measured
-        kind = "steps" if steps.count and window != "capture" else "capture"
-        books = account(timelines, shift_ns, gpu, steps, _span(gpu, steps, kind))
-        measured.append(_gpu_measures(timelines, shift_ns, gpu, steps, books, calls[number], kind))
-        analysed.append(GpuAnalysis(number, books.ownership, steps.start_ns, steps.end_ns))
-        raised += _doubts(timelines, gpu, steps, books, measured[-1], f"/gpus/{number}")
-        del gpu, books  # else they last until the next GPU's are made
+            progress(len(measured), len(found), path)
     measures = Measures(
         recordings=[timeline.recording for timeline in timelines],
         gpus=measured,
@@ -94,6 +104,21 @@ def analyse(
         one.what_if = whatif.each(one)
     measures.findings = verdicts.find(measures, context)
     return Analysis(measures, tuple(analysed), shift_ns)
+
+
+def _measured(
+    timelines: Sequence[Timeline],
+    shift_ns: Sequence[int],
+    window: str | None,
+    of: tuple[int, Gpu, FoundSteps, Calls],
+) -> tuple[GpuMeasures, GpuAnalysis, list[Doubt]]:
+    """All of one GPU: its number, what it did, its steps and its collectives."""
+    number, gpu, steps, calls = of
+    kind = "steps" if steps.count and window != "capture" else "capture"
+    books = account(timelines, shift_ns, gpu, steps, _span(gpu, steps, kind))
+    measured = _gpu_measures(timelines, shift_ns, gpu, steps, books, calls, kind)
+    raised = list(_doubts(timelines, gpu, steps, books, measured, f"/gpus/{number}"))
+    return measured, GpuAnalysis(number, books.ownership, steps.start_ns, steps.end_ns), raised
 
 
 def _span(gpu: Gpu, steps: FoundSteps, kind: str) -> tuple[int, int]:
@@ -129,7 +154,7 @@ def _gpu_measures(
         span_ns=span_ns,
         ledger_ns=books.ledger_ns,
         busy_ns=books.busy_ns,
-        kernels=kernels.measure(timelines, gpu, gpu.operations, steps, window),
+        kernels=kernels.measure(gpu, steps, window),
         copies=copies.measure(timelines, gpu, gpu.operations, books.busy, books.ledger_ns, window),
         collectives=collectives.measure(gpu, steps, books, calls),
         steps=_steps(steps, rows),
@@ -218,15 +243,14 @@ def _input_copies(books: Account, this_step: Intervals, later_step: Intervals) -
     """Input copies in the window, and when they owned the GPU. Which step they feed is null where it is not certain."""
     if books.inputs is None:
         return None
-    operations = books.operations
-    which = books.inputs.is_input
-    counted = which & operations.starting_in(books.window)
-    covered = intervals.clip(intervals.union(operations.start_ns[which], operations.end_ns[which]), *books.window).total
+    operations = books.operations.chosen(books.inputs.is_input)
+    counted = operations.starting_in(books.window)
+    covered = intervals.clip(intervals.union(operations.start_ns, operations.end_ns), *books.window).total
     exposed = this_step.total + later_step.total
     certain = books.inputs.certain
     return {
-        "count": int(counted.sum()),
-        "bytes": int(operations.bytes[counted].sum()),
+        "count": len(counted),
+        "bytes": int(counted.bytes.sum()),
         "busy_ns": covered,
         "exposed_ns": exposed,
         "exposed_this_step_ns": this_step.total if certain else None,

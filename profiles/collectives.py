@@ -129,7 +129,7 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, calls: Calls) -> Collec
     shared = calls.starting_in(books.window)
     known = len(shared.start_ns) > 0
     return Collectives(
-        count=int(operations.starting_in(books.window).sum()),
+        count=len(operations.starting_in(books.window)),
         per_step=nearest_rank(per_step(operations.start_ns, steps), 50) if steps.count else None,
         busy_ns=covered or 0,
         exposed_ns=exposed or 0,

@@ -50,7 +50,7 @@ def input_copies(operations: Operations, steps: FoundSteps, *, iterator_ranges: 
     this_step = np.zeros(len(operations), bool)
     certain = True
     candidates = np.flatnonzero(operations.kind == H2D)
-    moved = operations.bytes[candidates]
+    moved = operations.chosen(operations.kind == H2D).bytes
     for size in np.unique(moved[moved >= SCALAR_BYTES]).tolist():
         rows = candidates[moved == size]
         if not _once_a_step(operations.start_ns[rows], steps.all_start_ns):
@@ -117,9 +117,10 @@ def measure(
     Rate: bytes over the copies' own durations. Pageable: share by bytes of copies whose host end is pageable.
     """
     inside = operations.starting_in(window)
+    inside = inside.chosen(inside.table == TABLES.index("copies"))
     found = {}
     for kind in DIRECTIONS:
-        chosen = operations.chosen(inside & (operations.kind == kind) & (operations.table == TABLES.index("copies")))
+        chosen = inside.chosen(inside.kind == kind)
         moved = int(chosen.bytes.sum())
         lasted = int((chosen.end_ns - chosen.start_ns).sum())
         covered = intervals.clip(busy[kind], *window).total

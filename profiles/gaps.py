@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,13 @@ from numpy.typing import NDArray
 from . import intervals
 from .copies import InputCopies
 from .intervals import Intervals
-from .ledger import Idle
 from .measures import CAUSES
 from .operations import D2D, D2H, H2D, P2P, Operations
 from .steps import FoundSteps
 from .timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FEED, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))
 # A hand-over on one stream takes the GPU 1 to 3 us; what waits longer than this waits for something.
@@ -44,33 +47,24 @@ class HostCalls:
 
 def host_calls(timeline: Timeline, pid: int, shift_ns: int = 0) -> HostCalls:
     """The synchronising calls and input ranges of a process, moved by `shift_ns`."""
-    api, marks = timeline.api, timeline.marks
-    chosen = _named(api["name"], _SYNCHRONISING) & (api["pid"].to_numpy() == pid)
-    start = api["start_ns"].to_numpy()[chosen] + shift_ns
-    end = api["end_ns"].to_numpy()[chosen] + shift_ns
+    start, end = _named(timeline.api, _SYNCHRONISING, pid, shift_ns)
     order = np.argsort(end, kind="stable")
-    waits = _named(marks["name"], _WAITING_FOR_INPUT) & (marks["pid"].to_numpy() == pid)
-    return HostCalls(
-        sync_start_ns=start[order],
-        sync_end_ns=end[order],
-        input_marks=intervals.union(
-            marks["start_ns"].to_numpy()[waits] + shift_ns, marks["end_ns"].to_numpy()[waits] + shift_ns
-        )
-        if waits.any()
-        else None,
-    )
+    waits = _named(timeline.marks, _WAITING_FOR_INPUT, pid, shift_ns)
+    return HostCalls(start[order], end[order], intervals.union(*waits) if len(waits[0]) else None)
 
 
 def has_iterator_ranges(timeline: Timeline, pid: int) -> bool:
     """Has TensorFlow named this process's copies of what the iterator gave? It does with host feeds only."""
-    return bool((_named(timeline.marks["name"], _ITERATOR_RANGES) & (timeline.marks["pid"].to_numpy() == pid)).any())
+    return len(_named(timeline.marks, _ITERATOR_RANGES, pid)[0]) > 0
 
 
-def _named(names: object, pattern: str) -> NDArray[np.bool_]:
-    """Which rows of a categorical column match: each name is looked at once."""
-    categories = names.cat.categories.str.contains(pattern, regex=True)  # type: ignore[attr-defined]
-    chosen: NDArray[np.bool_] = np.append(np.asarray(categories, dtype=bool), False)[names.cat.codes]  # type: ignore[attr-defined]
-    return chosen
+def _named(table: pd.DataFrame, pattern: str, pid: int, shift_ns: int = 0) -> tuple[NDArray[np.int64], ...]:
+    """Start and end of the process's rows whose name matches. Each name is looked at once, and few match."""
+    names = table["name"].cat
+    matches = np.append(np.asarray(names.categories.str.contains(pattern, regex=True), dtype=bool), False)
+    rows = np.flatnonzero(matches[names.codes]) if matches.any() else np.empty(0, np.int64)
+    rows = rows[table["pid"].to_numpy()[rows] == pid]
+    return tuple(table[column].to_numpy()[rows] + shift_ns for column in ("start_ns", "end_ns"))
 
 
 def causes(
@@ -80,8 +74,8 @@ def causes(
     steps: FoundSteps,
     inputs: InputCopies | None,
     hosts: Sequence[HostCalls],
-) -> Idle:
-    """Cut the idle spans `dry` into pieces with the first cause that holds.
+) -> tuple[NDArray[np.int8], Intervals]:
+    """The first cause that holds of each idle span of `dry`, but for the time in the intervals, which is `feed`.
 
     `operations` those with a length; `inputs` None where input copies cannot be told (then nothing is `feed`);
     `hosts` by process number.
@@ -109,9 +103,9 @@ def causes(
         cause[mine[waited]] = SYNC
     cause[~known] = UNKNOWN
     if inputs is None:
-        return Idle(dry.start, dry.end, cause)
+        return cause, intervals.EMPTY
     fed = known & inputs.this_step[ender] & (call_start > dry.start)
-    return _with_feed(dry, cause, fed, call_start, process, hosts)
+    return cause, _marked_feed(dry, cause, fed, call_start, process, hosts)
 
 
 def _end_on_stream(operations: Operations) -> NDArray[np.int64]:
@@ -151,23 +145,25 @@ def _synchronising(host: HostCalls, dry_ns: NDArray[np.int64], call_ns: NDArray[
     """
     first = np.searchsorted(host.sync_end_ns, dry_ns, side="right")
     last = np.searchsorted(host.sync_end_ns, call_ns, side="right")
-    spans, place = intervals.one_after_another(np.maximum(last - first, 0))
-    calls = first[spans] + place
     waited = np.zeros(len(dry_ns), bool)
+    some = np.flatnonzero(last > first)
+    among, place = intervals.one_after_another((last - first)[some])
+    spans = some[among]
+    calls = first[spans] + place
     waited[spans[host.sync_start_ns[calls] <= dry_ns[spans]]] = True
     return waited
 
 
-def _with_feed(
+def _marked_feed(
     dry: Intervals,
     cause: NDArray[np.int8],
     fed: NDArray[np.bool_],
     call_start: NDArray[np.int64],
     process: NDArray[np.int32],
     hosts: Sequence[HostCalls],
-) -> Idle:
-    """Give fed spans to `feed`: whole, or where the host's input ranges are known, what lies in them or after the
-    copy's call."""
+) -> Intervals:
+    """What of the fed spans is `feed`: where the host's input ranges are known, what lies in them or after the copy's
+    call; else the span as a whole, which is written into `cause`."""
     whole = fed.copy()
     parts = []
     for number, host in enumerate(hosts):
@@ -178,16 +174,5 @@ def _with_feed(
         spans = Intervals(dry.start[mine], dry.end[mine])
         called = intervals.union(call_start[mine], dry.end[mine])
         parts.append(intervals.merge(intervals.intersect(spans, host.input_marks), called))
-    if not parts:
-        return Idle(dry.start, dry.end, np.where(whole, np.int8(FEED), cause))
-    feed = intervals.merge(Intervals(dry.start[whole], dry.end[whole]), *parts)
-    # Only fed spans, few of all, are cut.
-    rest = intervals.subtract(Intervals(dry.start[fed], dry.end[fed]), feed)
-    rest_cause = cause[np.searchsorted(dry.start, rest.start, side="right") - 1]
-    start = np.concatenate((feed.start, rest.start, dry.start[~fed]))
-    order = np.argsort(start, kind="stable")
-    return Idle(
-        start[order],
-        np.concatenate((feed.end, rest.end, dry.end[~fed]))[order],
-        np.concatenate((np.full(len(feed), FEED, np.int8), rest_cause, cause[~fed]))[order],
-    )
+    cause[whole] = FEED
+    return intervals.merge(*parts)

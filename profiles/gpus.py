@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from .operations import (
     distinct,
     is_collective,
 )
+from .threads import each
 from .timeline import Timeline
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None)
     shifts = [0] * len(timelines) if shift_ns is None else list(shift_ns)
     launches = [LaunchCalls(timeline) for timeline in timelines]
     marked = [ranks.marked(timeline) for timeline in timelines]
-    found = [_gpu(timelines, shifts, launches, marked, places) for places in _places(timelines)]
+    found = each(partial(_gpu, timelines, shifts, launches, marked), _places(timelines))
     return sorted(found, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, gpu.places))
 
 
@@ -164,6 +166,7 @@ def _source(timeline: Timeline, shift: int) -> Source:
         call_end_ns=api["end_ns"].to_numpy(),
         shift_ns=shift,
         bytes_of=tuple(frame["bytes"].to_numpy() if "bytes" in frame else None for frame in sizes),
+        node_of=timeline.kernels["graph_node"].to_numpy(),
     )
 
 

@@ -63,7 +63,7 @@ def calling_threads(timelines: Sequence[Timeline], gpu: Gpu) -> int | None:
 def _under_way(timeline: Timeline, pid: int, shift: int, idle: Intervals) -> Iterator[tuple[str, str, Intervals]]:
     for kind, table in (("api", timeline.api), ("range", timeline.marks)):
         # Of millions of calls only those count during which the GPU was idle at all.
-        rows = np.flatnonzero(_meets(idle, table, shift) & (table["pid"].to_numpy() == pid))
+        rows = _meeting(idle, table, pid, shift)
         start, end = table["start_ns"].to_numpy()[rows] + shift, table["end_ns"].to_numpy()[rows] + shift
         names = [_NUMBERED.sub("N", str(name)) for name in table["name"].cat.categories]
         if kind == "api":
@@ -77,16 +77,16 @@ def _under_way(timeline: Timeline, pid: int, shift: int, idle: Intervals) -> Ite
         )
 
 
-def _meets(idle: Intervals, table: pd.DataFrame, shift: int) -> NDArray[np.bool_]:
-    """Which rows share an instant with the idle time, that is with the first span that ends after they start."""
-    start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
+def _meeting(idle: Intervals, table: pd.DataFrame, pid: int, shift: int) -> NDArray[np.int64]:
+    """The process's rows that share an instant with the idle time: with the first span that ends after they start."""
+    start, end, pids = (table[column].to_numpy() for column in ("start_ns", "end_ns", "pid"))
     idle_start = np.append(idle.start, np.iinfo(np.int64).max)
-    meets = np.empty(len(table), bool)
+    meeting = [np.empty(0, np.int64)]
     for first in range(0, len(table), _BLOCK):
-        block = slice(first, first + _BLOCK)
-        span = np.searchsorted(idle.end, start[block] + shift, side="right")
-        meets[block] = idle_start[span] < end[block] + shift
-    return meets
+        rows = first + np.flatnonzero(pids[first : first + _BLOCK] == pid)
+        span = np.searchsorted(idle.end, start[rows] + shift, side="right")
+        meeting.append(rows[idle_start[span] < end[rows] + shift])
+    return np.concatenate(meeting)
 
 
 def _split(number: NDArray[np.int64], names: list[str]) -> Iterator[tuple[str, NDArray[np.int64]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from .measures import Kernels, NamedKernel
 from .operations import COLLECTIVE_NAME, TABLES, Gpu, Operations
 from .steps import FoundSteps
-from .timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,19 +36,17 @@ GROUPS = {
 }
 
 
-def measure(
-    timelines: Sequence[Timeline], gpu: Gpu, operations: Operations, steps: FoundSteps, window: tuple[int, int]
-) -> Kernels:
+def measure(gpu: Gpu, steps: FoundSteps, window: tuple[int, int]) -> Kernels:
     """The kernels that start in the window; percentiles are observed values (nearest rank)."""
-    inside = operations.starting_in(window)
-    kernels = operations.chosen(inside & (operations.table == KERNELS))
+    inside = gpu.operations.starting_in(window)
+    kernels = inside.chosen(inside.table == KERNELS)
     lasted = kernels.end_ns - kernels.start_ns
     names, code = gpu.names, kernels.name
     group = _groups(names)
     return Kernels(
         count=len(kernels),
-        graph_launches=int((inside & (operations.table == GRAPHS)).sum()),
-        graph_nodes=_graph_nodes(timelines, gpu, kernels),
+        graph_launches=int((inside.table == GRAPHS).sum()),
+        graph_nodes=kernels.graph_nodes(),
         per_step=_per_step(kernels, steps),
         distinct=int((np.bincount(code) > 0).sum()),
         median_ns=nearest_rank(lasted, 50) if len(kernels) else None,
@@ -64,9 +60,14 @@ def measure(
 
 def nearest_rank(values: NDArray[np.int64], percent: int) -> int:
     """The smallest observed value that at least `percent` % of the values do not exceed. Needs a value."""
-    rank = -(-percent * len(values) // 100)
-    place = max(rank, 1) - 1
-    return int(np.partition(values, place)[place])
+    return nearest_ranks(values, percent)[0]
+
+
+def nearest_ranks(values: NDArray[np.int64], *percents: int) -> list[int]:
+    """The same for several percentages."""
+    places = [max(-(-percent * len(values) // 100), 1) - 1 for percent in percents]
+    found: list[int] = np.partition(values, places)[places].tolist()
+    return found
 
 
 def _groups(names: pd.Index) -> NDArray[np.int64]:
@@ -75,14 +76,6 @@ def _groups(names: pd.Index) -> NDArray[np.int64]:
         matches = np.asarray(names.str.contains(pattern, regex=True), dtype=bool)
         group[(group < 0) & matches] = number
     return group
-
-
-def _graph_nodes(timelines: Sequence[Timeline], gpu: Gpu, kernels: Operations) -> int:
-    count = 0
-    for place, (index, _) in enumerate(gpu.places):
-        nodes = timelines[index].kernels["graph_node"].to_numpy()
-        count += int((nodes[kernels.row[kernels.place == place]] != 0).sum())
-    return count
 
 
 def _per_step(kernels: Operations, steps: FoundSteps) -> int | None:
@@ -103,7 +96,8 @@ def _launch_latency(kernels: Operations) -> dict[str, int] | None:
     waited = waited[waited > 0]
     if not len(waited):
         return None
-    return {"p50": nearest_rank(waited, 50), "p95": nearest_rank(waited, 95)}
+    p50, p95 = nearest_ranks(waited, 50, 95)
+    return {"p50": p50, "p95": p95}
 
 
 def _top(names: pd.Index, code: NDArray[np.int32], lasted: NDArray[np.int64]) -> list[NamedKernel]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,14 +10,11 @@ from .intervals import Intervals
 from .measures import CLASSES, OWNERS, Ownership
 from .operations import Operations
 
+Int64s = NDArray[np.int64]
 
-@dataclass(frozen=True, slots=True)
-class Idle:
-    """Idle time in pieces with one cause each, sorted: start_ns, end_ns int64[n], cause int8[n] (index into CAUSES)."""
 
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
-    cause: NDArray[np.int8]
+IDLE = -1  # the owner of idle time whose cause is not known yet
+_BLOCK = 1 << 17  # pieces looked at together: what a cache holds
 
 
 def busy(operations: Operations) -> tuple[Intervals, ...]:
@@ -28,8 +23,12 @@ def busy(operations: Operations) -> tuple[Intervals, ...]:
     return tuple(intervals.union(operations.start_ns[rows], operations.end_ns[rows]) for rows in kinds)
 
 
-def exposed(busy_by_class: tuple[Intervals, ...]) -> Ownership:
-    """The time at which any class is active, in pieces that belong to the first class that is; idle time between."""
+def parted(busy_by_class: tuple[Intervals, ...], first: int, last: int) -> tuple[Int64s, NDArray[np.int8]]:
+    """[first, last), in which all of it lies, in pieces that belong to the first class that is active, or are IDLE.
+
+    edges int64[n + 1], ascending, and owner int8[n]: owner[i] had the GPU from edges[i] to edges[i + 1]. Raises
+    AssertionError where pieces overlap: a mistake of this program, never of a recording.
+    """
     starts, ends, owners = [], [], []
     for owner, active in enumerate(busy_by_class):
         # One class after the other: most are small beside compute, and cost no more than their own size.
@@ -38,49 +37,32 @@ def exposed(busy_by_class: tuple[Intervals, ...]) -> Ownership:
         starts.append(active.start)
         ends.append(active.end)
         owners.append(np.full(len(active), owner, np.int8))
-    return _ordered(np.concatenate(starts), np.concatenate(ends), np.concatenate(owners))
-
-
-def idle(pieces: Ownership, first: int, last: int) -> Intervals:
-    """What the pieces, all of them within [first, last), leave of it."""
-    start = np.concatenate(([first], pieces.end_ns))
-    end = np.concatenate((pieces.start_ns, [last]))
-    left = start < end
-    return Intervals(start[left], end[left])
-
-
-def ownership(pieces: Ownership, causes: Idle, window: tuple[int, int]) -> Ownership:
-    """Give every nanosecond of the window to the class that had it, else to the cause of the idle time it lies in.
-
-    `pieces` from `exposed`; `causes` must tell of all the time in the window that they leave. Raises AssertionError
-    where the two do not fill the window exactly: a mistake of this program, never of a recording.
-    """
-    had, idled = (_within(part.start_ns, part.end_ns, window) for part in (pieces, causes))
-    start = np.concatenate((pieces.start_ns[had], causes.start_ns[idled]))
-    end = np.concatenate((pieces.end_ns[had], causes.end_ns[idled]))
-    owner = np.concatenate((pieces.owner[had], causes.cause[idled] + np.int8(len(CLASSES))))
-    np.clip(start, *window, out=start)
-    np.clip(end, *window, out=end)
+    start = np.concatenate(starts)
     order = np.argsort(start, kind="stable")
-    # One array for both ends of the pieces: there are millions of them, kept for as long as the analysis.
-    edges = np.append(start[order], window[1])
-    if not (edges[0] == window[0] and np.array_equal(edges[1:], end[order]) and (edges[:-1] < edges[1:]).all()):
-        raise AssertionError(f"the ledger does not fill the window {window}")
-    return Ownership(edges[:-1], edges[1:], owner[order])
+    opens = np.append(start[order], last)
+    closes = np.append(first, np.concatenate(ends)[order])
+    idle = np.flatnonzero(closes < opens)
+    edges = np.insert(opens, idle, closes[idle])
+    if not ((closes <= opens).all() and (edges[:-1] < edges[1:]).all()):
+        raise AssertionError(f"pieces of the ledger overlap in [{first}, {last})")
+    return edges, np.insert(np.concatenate(owners)[order], idle, IDLE)
 
 
-def _within(start: NDArray[np.int64], end: NDArray[np.int64], window: tuple[int, int]) -> slice:
-    """Those of sorted, disjoint pieces that share an instant with the window."""
-    if window[1] <= window[0]:
-        return slice(0, 0)
-    return slice(
-        int(np.searchsorted(end, window[0], side="right")), int(np.searchsorted(start, window[1], side="left"))
-    )
-
-
-def _ordered(start: NDArray[np.int64], end: NDArray[np.int64], owner: NDArray[np.int8]) -> Ownership:
-    order = np.argsort(start, kind="stable")
-    return Ownership(start[order], end[order], owner[order])
+def ownership(edges: Int64s, owner: NDArray[np.int8], feed: Intervals, window: tuple[int, int]) -> Ownership:
+    """The pieces with `feed`, a part of the idle time, given to its cause, as far as they lie in the window."""
+    cuts = np.append(feed.start, feed.end)
+    cuts.sort()
+    place = np.searchsorted(edges, cuts)
+    new = edges[place] != cuts
+    edges, owner = np.insert(edges, place[new], cuts[new]), np.insert(owner, place[new], owner[place[new] - 1])
+    fed = np.searchsorted(edges, feed.start)
+    which, place = intervals.one_after_another(np.searchsorted(edges, feed.end) - fed)
+    owner[fed[which] + place] = OWNERS.index("idle_feed")
+    first = int(np.searchsorted(edges, window[0], side="right")) - 1
+    last = max(int(np.searchsorted(edges, window[1], side="left")), first) if window[0] < window[1] else first
+    edges = edges[first : last + 1]
+    edges[0], edges[-1] = window
+    return Ownership(edges[:-1], edges[1:], owner[first:last])
 
 
 def _window(found: Ownership) -> Intervals:
@@ -102,14 +84,16 @@ def totals(found: Ownership) -> dict[str, int]:
 
 def per_bin(found: Ownership, start: NDArray[np.int64], end: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
     """ns per owner in each bin [start[i], end[i]) of the window: they sum to the bin's length."""
-    pieces = np.bincount(found.owner, minlength=len(OWNERS))
-    split = {
-        name: intervals.total_in(owned_by(found, owner), start, end)
-        if pieces[owner]
-        else np.zeros(len(start), np.int64)
-        for owner, name in enumerate(OWNERS)
-    }
-    inside = intervals.total_in(_window(found), start, end)
-    if not np.array_equal(sum(split.values()), inside):
+    first, last = intervals.touching(Intervals(start, end), Intervals(found.start_ns, found.end_ns))
+    cells = np.zeros((len(start), len(OWNERS)), np.int64)
+    # Some bins at a time: the temporary arrays are as large as the pieces in them.
+    for bins in np.array_split(np.arange(len(start)), (last - first).sum() // _BLOCK + 1):
+        at, place = intervals.one_after_another((last - first)[bins])
+        piece = first[bins][at] + place
+        ns = np.minimum(found.end_ns[piece], end[bins][at]) - np.maximum(found.start_ns[piece], start[bins][at])
+        # Whole floats below 2**53 ns (104 days) are exact.
+        owned = np.bincount(at * len(OWNERS) + found.owner[piece], weights=ns, minlength=cells[bins].size)
+        cells[bins] = owned.reshape(-1, len(OWNERS))
+    if not np.array_equal(cells.sum(axis=1), intervals.total_in(_window(found), start, end)):
         raise AssertionError("the ledgers of the steps do not sum to the steps")
-    return split
+    return dict(zip(OWNERS, cells.T, strict=True))

@@ -27,6 +27,7 @@ class Source:
     call_end_ns: NDArray[np.int64]
     shift_ns: int  # brings them on the GPU's clock
     bytes_of: tuple[NDArray[np.int64] | None, ...]  # per table
+    node_of: NDArray[np.int64]  # of kernels: which node of a CUDA graph, 0: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,14 @@ class Operations:
         """Kernels and CUDA graph launches: what makes steps and batch gaps."""
         return self.table <= TABLES.index("graphs")
 
+    def graph_nodes(self) -> int:
+        """How many of these kernels were nodes of CUDA graphs."""
+        nodes = 0
+        for place, source in enumerate(self.sources):
+            mine = (self.place == place) & (self.table == TABLES.index("kernels"))
+            nodes += int((source.node_of[self.row[mine]] != 0).sum())
+        return nodes
+
     @property
     def bytes(self) -> NDArray[np.int64]:
         """Of copies and memsets; else 0."""
@@ -95,16 +104,17 @@ class Operations:
                     found[mine] = sizes[self.row[mine]]
         return found
 
-    def starting_in(self, window: tuple[int, int]) -> NDArray[np.bool_]:
-        """Which operations start in [window[0], window[1]): those that are counted there."""
-        return (self.start_ns >= window[0]) & (self.start_ns < window[1])
+    def starting_in(self, window: tuple[int, int]) -> Operations:
+        """Those that start in [window[0], window[1]), and are counted there."""
+        first, last = np.searchsorted(self.start_ns, window)
+        return self._at(slice(int(first), int(last)))
 
     def chosen(self, which: NDArray[np.bool_]) -> Operations:
         """Those where `which` holds, in the same order."""
-        if which.all():
-            return self
+        return self if which.all() else self._at(np.flatnonzero(which))
+
+    def _at(self, rows: slice | NDArray[np.int64]) -> Operations:
         arrays = [one.name for one in fields(self) if one.name != "sources"]
-        rows = np.flatnonzero(which)
         return Operations(**{name: getattr(self, name)[rows] for name in arrays}, sources=self.sources)
 
     def lasting(self) -> Operations:

@@ -28,7 +28,7 @@ _HOT_JOURNAL: Final = bytes.fromhex("d9d505f920a163d7")
 # Rows a task reads: small enough to share tables out evenly, large enough that opening a connection costs nothing.
 _TASK_ROWS: Final = 1 << 18
 _MAX_TASKS: Final = 256
-_BATCH_ROWS: Final = 1 << 16
+_BATCH_ROWS: Final = 1 << 14
 
 # Errors of a damaged file; its noise can also reach the text of a message, or a column's name.
 _ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeError)

@@ -107,7 +107,8 @@ def _measure(
     recording_files.refuse_inputs(timelines, files, Path(json_to) if json_to else None)
     with waiting.progress("measuring") as progress:
         known = context(near(Path(timelines[0].recording.path)))
-        analysis = analyse(timelines, window=window, context=known, progress=progress)
+        pictures = files.html is not None or files.perfetto is not None
+        analysis = analyse(timelines, window=window, context=known, progress=progress, consume=not pictures)
     measures = analysis.measures
     measures.doubts[:0] = doubts
     with waiting.progress("writing") as progress:
