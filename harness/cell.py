@@ -36,7 +36,7 @@ FITS = {
 }
 GPU_MODELS = ("resnet50", "inception3", "vgg16", "lstm", "gru", "dense41m", "cnn_cifar", "mlp")
 GPU_PRECISION = "mixed_bfloat16"
-GPU_FEEDS = ("device",)
+GPU_FEEDS = ("pinned",)
 GPU_LAUNCHES = 3
 # Without a GPU: 6 cells x 3 launches within five minutes on two cores, most of it TensorFlow's import.
 CPU_MODELS = ("cnn_cifar", "mlp")

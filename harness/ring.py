@@ -113,7 +113,7 @@ def distribute(
         by XLA and averages between them (faster on GPUs; no cuDNN RNN cells).
     compression: what the gradients travel as: `none`, `fp16`, `bf16` (summed in float32).
     aggregate: local steps whose gradients are averaged before they are exchanged and applied.
-    groups: split the gradients in so many exchanges; those of the last layers leave while the backward pass still runs.
+    groups: (`fit`) split the gradients in so many exchanges; those of the last layers leave while the backward pass runs.
     scale_learning_rate: multiply the rate by the number of ranks, reached linearly over `warmup_steps` steps
         (Goyal et al. 2017, arXiv:1706.02677).
     reduce: False trains every rank alone: the upper bound without communication.
@@ -188,6 +188,7 @@ def _compile_halves(
     """
     optimizer, train_step, apply = model.optimizer, model.train_step, model.optimizer.apply
     caught: list[tuple[list[Any], list[Any]]] = []
+    packing = _Packing()
 
     def catch(grads: Any, trainable_variables: Any = None) -> None:
         caught.append((list(grads), list(trainable_variables or model.trainable_variables)))
@@ -202,14 +203,15 @@ def _compile_halves(
             optimizer.apply = apply
         if len(caught) != 1:
             raise RingscopeError(f"the train step applies gradients {len(caught)} times; `compiled` wants exactly once")
-        return logs, [tf.cast(g, narrow) if narrow and g is not None else g for g in caught[0][0]]
+        return logs, packing.pack([tf.cast(g, narrow) if narrow and g is not None else g for g in caught[0][0]])
 
     def update(gradients: Sequence[Any], variables: Any) -> None:
-        def widened(grads: Sequence[Any]) -> None:
+        def unpacked(packed: Sequence[Any]) -> None:
+            grads = packing.unpack(packed)
             wide = [g if g is None else tf.cast(g, v.dtype) for g, v in zip(grads, variables, strict=True)]
             apply(wide if narrow else grads, variables)
 
-        tf.function(widened, jit_compile=True)(exchange(gradients))
+        tf.function(unpacked, jit_compile=True)(exchange(gradients))
 
     wrapped = _aggregated(update, aggregate) if aggregate > 1 else update
 
@@ -219,6 +221,29 @@ def _compile_halves(
         return logs
 
     model.train_step = step
+
+
+class _Packing:
+    """Dense gradients as one vector: one tensor for the ranks to agree on, and none of Horovod's copies into and out of
+    a buffer of its own."""
+
+    def __init__(self) -> None:
+        self._shapes: list[Any] = []
+
+    def pack(self, gradients: list[Any]) -> list[Any]:
+        """One vector, or the gradients as they are where some are missing, sparse, of unlike types or open shapes."""
+        dense = all(isinstance(g, tf.Tensor) and g.shape.is_fully_defined() for g in gradients)
+        if not dense or len({g.dtype for g in gradients}) != 1:
+            self._shapes = []
+            return gradients
+        self._shapes = [g.shape for g in gradients]
+        return [tf.concat([tf.reshape(g, [-1]) for g in gradients], axis=0)]
+
+    def unpack(self, gradients: Sequence[Any]) -> list[Any]:
+        if not self._shapes:
+            return list(gradients)
+        parts = tf.split(gradients[0], [shape.num_elements() for shape in self._shapes])
+        return [tf.reshape(part, shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
 
 def _aggregated(update: Callable[[Sequence[Any], Any], None], every: int) -> Callable[[Sequence[Any], Any], None]:
