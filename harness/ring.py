@@ -113,7 +113,7 @@ def distribute(
         by XLA and averages between them (faster on GPUs; no cuDNN RNN cells).
     compression: what the gradients travel as: `none`, `fp16`, `bf16` (summed in float32).
     aggregate: local steps whose gradients are averaged before they are exchanged and applied.
-    groups: (`fit`) split the gradients in so many exchanges; those of the last layers leave while the backward pass runs.
+    groups: (`fit`) split the gradients in so many exchanges; the last layers' leave while the backward pass runs.
     scale_learning_rate: multiply the rate by the number of ranks, reached linearly over `warmup_steps` steps
         (Goyal et al. 2017, arXiv:1706.02677).
     reduce: False trains every rank alone: the upper bound without communication.
