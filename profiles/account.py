@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import copies, gaps, intervals, ledger
+from . import batches, copies, gaps, intervals, ledger
 from .copies import InputCopies
 from .intervals import Intervals
 from .measures import CAUSES, CLASSES, OWNERS, Ownership
@@ -43,7 +43,8 @@ def account(
     operations = gpu.operations.lasting()
     hosts = _hosts(timelines, shift_ns, gpu)
     ranges = any(gaps.has_iterator_ranges(timelines[index], pid) for index, pid in gpu.processes)
-    inputs = copies.input_copies(operations, steps, iterator_ranges=ranges)
+    batch = batches.numbers(timelines, shift_ns, gpu, operations)
+    inputs = copies.input_copies(operations, steps, iterator_ranges=ranges, batch=batch)
     busy = ledger.busy(operations)
     unrecorded = _unrecorded(timelines, gpu)
     edges, owners = ledger.parted(busy, *_reach(operations, window))

@@ -36,14 +36,20 @@ class InputCopies:
     certain: bool
 
 
-def input_copies(operations: Operations, steps: FoundSteps, *, iterator_ranges: bool) -> InputCopies | None:
-    """The host-to-device copies whose size (from 4 KiB up) comes once a step; None where there are no steps.
+def input_copies(
+    operations: Operations, steps: FoundSteps, *, iterator_ranges: bool, batch: NDArray[np.int64] | None = None
+) -> InputCopies | None:
+    """The host-to-device copies that bring the batches; None where there are no steps.
 
+    Where copies were launched in `batch N` ranges and steps have the numbers of their marks, it is those, of whatever
+    size: `batch` is the N of each operation, -1 in none. Else those whose size (from 4 KiB up) comes once a step.
     With `iterator_ranges` (TensorFlow's `_IteratorGetNext#`, written with host feeds only) a copy is for the step
     about to start or already started. Else copies of a size feed the steps first in, first out, copy i step i, which
     is certain where they outnumber the steps, so that the recording saw the first of them, none comes after its step,
     and after the first step each is as many steps ahead as the others, within 1.
     """
+    if batch is not None and len(steps.all_number):
+        return _marked(operations, steps, batch)
     if len(steps.all_start_ns) < 3:
         return None
     is_input = np.zeros(len(operations), bool)
@@ -59,10 +65,30 @@ def input_copies(operations: Operations, steps: FoundSteps, *, iterator_ranges: 
         if iterator_ranges:
             this_step[rows] = True
         elif _in_order(operations.start_ns[rows], operations.end_ns[rows], steps):
-            this_step[rows] = _for_this_step(operations.start_ns[rows], steps)
+            this_step[rows] = _for_this_step(operations.start_ns[rows], np.arange(len(rows)), steps)
         else:
             certain = False
     return InputCopies(is_input, this_step & certain, certain)
+
+
+def _marked(operations: Operations, steps: FoundSteps, batch: NDArray[np.int64]) -> InputCopies:
+    """A copy outside of all ranges but as large as those in them is numbered from these, first in, first out, where
+    they tell one order: its range was cut off, or lost. Not so scalars, which others copy too."""
+    number = batch.copy()
+    candidates = np.flatnonzero(operations.kind == H2D)
+    moved = operations.bytes[candidates]
+    known = batch[candidates] >= 0
+    for size in np.unique(moved[known & (moved >= SCALAR_BYTES)]).tolist():
+        rows = candidates[moved == size]
+        told = np.flatnonzero(batch[rows] >= 0)
+        first = batch[rows[told]] - told
+        if (first == first[0]).all():
+            number[rows] = np.arange(len(rows)) + first[0]
+    is_input = number >= 0
+    rows = np.flatnonzero(is_input)
+    this_step = np.zeros(len(operations), bool)
+    this_step[rows] = _for_this_step(operations.start_ns[rows], number[rows], steps, steps.all_number)
+    return InputCopies(is_input, this_step, certain=True)
 
 
 def _once_a_step(start: NDArray[np.int64], step_start: NDArray[np.int64]) -> bool:
@@ -90,17 +116,23 @@ def _in_order(start: NDArray[np.int64], end: NDArray[np.int64], steps: FoundStep
     return len(ahead) > 0 and int(ahead.max() - ahead.min()) <= 1
 
 
-def _for_this_step(start: NDArray[np.int64], steps: FoundSteps) -> NDArray[np.bool_]:
-    """Per copy, the i-th for step i: is step i running, or about to start with the batch gap before it open?"""
+def _for_this_step(
+    start: NDArray[np.int64], feeds: NDArray[np.int64], steps: FoundSteps, number: NDArray[np.int64] | None = None
+) -> NDArray[np.bool_]:
+    """Per copy, that feeds step `feeds`: is this step running, or about to start with the batch gap before it open?
+
+    `number`: what the steps are called in `feeds`; left out, their places.
+    """
     step_start, last_end = steps.all_start_ns, steps.all_last_kernel_end_ns
+    number = np.arange(len(step_start)) if number is None else number
+    number = np.append(number, number[-1] + 1)  # the step after the last
     running = np.searchsorted(step_start, start, side="right") - 1
-    feeds = np.arange(len(start))
-    upcoming = feeds == running + 1
+    upcoming = feeds == number[running + 1]
     if len(last_end):
         upcoming &= start >= np.where(running >= 0, last_end[running], np.iinfo(np.int64).min)
     else:
         upcoming &= running < 0
-    for_this: NDArray[np.bool_] = (feeds == running) | upcoming
+    for_this: NDArray[np.bool_] = ((running >= 0) & (feeds == number[running])) | upcoming
     return for_this
 
 

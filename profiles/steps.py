@@ -51,6 +51,8 @@ class FoundSteps:
     # measured steps): start, and end of its last kernel; the latter empty where there is no quiet span between steps
     all_start_ns: NDArray[np.int64] = field(default_factory=_no_times)
     all_last_kernel_end_ns: NDArray[np.int64] = field(default_factory=_no_times)
+    # the N of the mark `step N` of each; empty where they were not found by what was launched under such marks
+    all_number: NDArray[np.int64] = field(default_factory=_no_times)
     warm_up: int = 0  # steps left out at the head
     partial: int = 0  # steps cut by the recording's ends
     breaks: int = 0  # steps left out in between: evaluation, checkpoints
@@ -164,7 +166,10 @@ def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
     end = np.append(start[1:], last_mark_end if ends_itself else last_end[-1])
     whole = np.append(np.ones(len(start) - 1, np.bool_), ends_itself)
     before = np.concatenate(([-1], last_end[:-1]))
-    return _measured("marks", _Steps(start, end, last_end, before, marks.number[seen], whole, True))
+    number = marks.number[seen]
+    return replace(
+        _measured("marks", _Steps(start, end, last_end, before, number, whole, quiet=True)), all_number=number
+    )
 
 
 def _between(sequence: KernelSequence, edges: NDArray[np.int64], source: str) -> FoundSteps:

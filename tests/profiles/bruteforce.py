@@ -25,6 +25,7 @@ class Op:
     call: tuple[int, int] | None
     size: int = 0
     kernel: bool = False
+    thread: int | None = None
 
 
 @dataclass
@@ -44,7 +45,7 @@ def all_operations(timelines, places, shifts):
         for row in timeline.api.to_dict("records"):
             key = (row["pid"], row["correlation"])
             if row["correlation"] >= 0 and (key not in calls or row["start_ns"] < calls[key][0]):
-                calls[key] = (row["start_ns"], row["end_ns"])
+                calls[key] = (row["start_ns"], row["end_ns"], row["tid"])
         for table in ("kernels", "graphs", "copies", "memsets"):
             for row in getattr(timeline, table).to_dict("records"):
                 if row["device"] != device:
@@ -68,6 +69,7 @@ def all_operations(timelines, places, shifts):
                         call=None if call is None else (call[0] + shift, call[1] + shift),
                         size=row.get("bytes", 0),
                         kernel=table in ("kernels", "graphs"),
+                        thread=None if call is None else call[2],
                     )
                 )
     return sorted(found, key=lambda op: (op.start, CLASS_NAMES.index(op.owner)))
@@ -117,8 +119,54 @@ def is_synchronising(name):
     return name.startswith(("cudaMemcpy", "cuMemcpy")) and "Async" not in name
 
 
-def feeding(ops, steps, iterator_ranges):
+def batch_of(op, batches):
+    """N of the `batch N` range (start, end, thread, N) that the operation was launched in, or None."""
+    if op.owner != "h2d" or op.call is None:
+        return None
+    found = None
+    for thread in sorted({one[2] for one in batches}):
+        if thread != op.thread and -1 not in (thread, op.thread):
+            continue
+        begun = [one for one in batches if one[2] == thread and one[0] <= op.call[0]]
+        if begun and op.call[0] < max(begun, key=lambda one: one[0])[1]:
+            found = max(begun, key=lambda one: one[0])[3]
+    return found
+
+
+def is_next_or_running(op, number, names, starts, last_ends):
+    """Does the step called `number` run when the copy starts, or come next with its batch gap open?"""
+    running = sum(t <= op.start for t in starts) - 1
+    if running >= 0 and names[running] == number:
+        return True
+    if (names + [names[-1] + 1])[running + 1] != number:
+        return False
+    return running < 0 or (len(last_ends) > 0 and op.start >= last_ends[running])
+
+
+def feeding_by_batches(ops, steps, numbered):
+    """The same as `feeding` where {id(op): N} is known of some."""
+    starts, names = [int(t) for t in steps.all_start_ns], [int(n) for n in steps.all_number]
+    numbered = dict(numbered)
+    for size in {op.size for op in ops if id(op) in numbered and op.size >= 4096}:
+        alike = [op for op in ops if op.owner == "h2d" and op.size == size]
+        ahead = {numbered[id(op)] - place for place, op in enumerate(alike) if id(op) in numbered}
+        if len(ahead) == 1:
+            (first,) = ahead
+            numbered |= {id(op): place + first for place, op in enumerate(alike) if place + first >= 0}
+    this_step = {
+        id(op)
+        for op in ops
+        if id(op) in numbered and is_next_or_running(op, numbered[id(op)], names, starts, steps.all_last_kernel_end_ns)
+    }
+    return set(numbered), this_step, True
+
+
+def feeding(ops, steps, iterator_ranges, batches=None):
     """(input copies, those for the step about to start or already started, certain) as sets of ids, or None."""
+    numbered = {id(op): batch_of(op, batches[op.process]) for op in ops} if batches else {}
+    numbered = {op: number for op, number in numbered.items() if number is not None}
+    if numbered and len(steps.all_number):
+        return feeding_by_batches(ops, steps, numbered)
     starts = [int(t) for t in steps.all_start_ns]
     if len(starts) < 3:
         return None
@@ -185,7 +233,7 @@ class BruteForce:
         self.ops = [op for op in all_operations(timelines, places, shifts) if op.end > op.start]
         for op in self.ops:
             op.call = None if off_clock else op.call
-        self.syncs, self.waits = defaultdict(list), defaultdict(list)
+        self.syncs, self.waits, batches = defaultdict(list), defaultdict(list), defaultdict(list)
         ranges = False
         for process in {op.process for op in self.ops}:
             index, pid = process
@@ -197,12 +245,15 @@ class BruteForce:
                 if row["pid"] != pid:
                     continue
                 name = row["name"]
+                if row["domain"] == "ringscope" and re.fullmatch(r"batch \d+", name):
+                    end = float("inf") if row["open"] else row["end_ns"] + shift
+                    batches[process].append((row["start_ns"] + shift, end, row["tid"], int(name[6:])))
                 ranges |= name.endswith("_IteratorGetNext#")
                 if name in ("wait input", "IteratorGetNext", "IteratorGetNextOp::DoCompute") or name.startswith(
                     ("IteratorGetNext:", "IteratorGetNextOp::DoCompute:")
                 ):
                     self.waits[process].append((row["start_ns"] + shift, row["end_ns"] + shift))
-        self.inputs = feeding(self.ops, steps, ranges)
+        self.inputs = feeding(self.ops, steps, ranges, batches)
         self.prior = last_ends_before(self.ops)
         self.fetches = [op for op in self.ops if op.owner == "d2h"]
         self.starts = [op.start for op in self.ops]

@@ -9,6 +9,7 @@ from profiles.steps import FoundSteps
 from tests.profiles.build import Build
 
 TOP = 70
+FIRST_STEP = 7
 COPIES = ("h2d", "d2h", "p2p", "d2d", "h2h", "other")
 CALLS = (
     "cudaStreamSynchronize_v3020",
@@ -19,7 +20,7 @@ CALLS = (
     "cudaMemcpyAsync_v3020",
     "cudaDeviceSynchronize_v3020",
 )
-MARKS = ("wait input", "#edge_name=edge_7_IteratorGetNext#", "step 1", "IteratorGetNext")
+MARKS = ("wait input", "#edge_name=edge_7_IteratorGetNext#", "step 1", "IteratorGetNext", "batch 0", "batch 1")
 
 
 @st.composite
@@ -81,6 +82,7 @@ def found_steps(draw, made: Build):
         prev_last_kernel_end_ns=np.array([-1, *last][:whole], np.int64),
         all_start_ns=np.array(starts, np.int64),
         all_last_kernel_end_ns=np.array(last if draw(st.booleans()) else [], np.int64),
+        all_number=np.arange(len(starts)) if draw(st.booleans()) else np.empty(0, np.int64),
     )
 
 
@@ -90,12 +92,22 @@ def regular_builds(draw):
     unit = draw(st.sampled_from((1, 777)))
     steps, ahead = draw(st.integers(3, 6)), draw(st.integers(0, 2))
     made = Build()
+    marked, feeds = draw(st.booleans()), draw(st.integers(-1, 1))
     for step in range(-ahead, steps + draw(st.integers(0, 1))):
         at = step * 40
         start = at + draw(st.integers(-6, 8))
         call = start - draw(st.integers(0, 12))
         end = start + draw(st.integers(1, 12))
-        made.copy("h2d", start * unit, end * unit, 4096, stream=2, call=(call * unit, end * unit))
+        thread = draw(st.sampled_from((1, 1, 2, -1)))
+        made.copy("h2d", start * unit, end * unit, 4096, stream=2, call=(call * unit, end * unit), tid=thread)
+        if marked and draw(st.booleans()):  # the labels
+            called = call + draw(st.integers(0, 3))
+            made.copy("h2d", end * unit, (end + 1) * unit, 64, stream=2, call=(called * unit, end * unit), tid=thread)
+        if marked and draw(st.integers(0, 3)):  # else it was lost
+            number = FIRST_STEP + step + ahead + feeds + (draw(st.integers(0, 9)) == 0)
+            begun = call - draw(st.integers(-1, 3))
+            over = None if draw(st.integers(0, 9)) == 0 else (call + draw(st.integers(1, 4))) * unit
+            made.mark(f"batch {number}", begun * unit, over, tid=draw(st.sampled_from((1, 1, 1, 2, -1))))
     for step in range(steps):
         at = step * 40
         for start in (at, at + draw(st.integers(5, 15)), at + draw(st.integers(16, 25))):
@@ -130,4 +142,5 @@ def regular_steps(made: Build, steps: int, unit: int) -> FoundSteps:
         prev_last_kernel_end_ns=last[:-2],
         all_start_ns=starts,
         all_last_kernel_end_ns=last,
+        all_number=np.arange(steps) + FIRST_STEP,
     )

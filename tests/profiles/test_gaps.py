@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -214,6 +216,67 @@ def test_copies_as_many_as_steps_without_ranges_feed_nobody_knows_whom():
     (gpu,) = gather([timeline])
     books = account([timeline], [0], gpu, steps, (0, 300))
     assert books.inputs is not None and not books.inputs.certain and books.ledger_ns["idle_feed"] is None
+
+
+def pinned_training(batch_of_copy: dict[int, int], called: int, thread: int = 9) -> tuple[Build, FoundSteps]:
+    """Four steps, called 10 to 13, of 60 in every 100 ns; before each a copy and one of its labels from a feed's own
+    thread, the copy before step `at` in the range of the batch that `batch_of_copy` tells."""
+    made = Build()
+    for step in range(10, 14):
+        at = (step - 10) * 100
+        made.mark("wait input", at - 70, at - 5, tid=1)
+        made.copy("h2d", at - 25, at - 12, 1 << 20, call=(at + called, at + called + 1), tid=9, stream=2)
+        made.copy("h2d", at - 12, at - 10, 2048, call=(at + called + 2, at + called + 3), tid=9, stream=2)
+        made.mark(f"batch {batch_of_copy[step]}", at + called, at + called + 4, tid=thread)
+        made.kernel(at, at + 60, call=(at - 8, at - 2))
+    steps = steps_at([0, 100, 200, 300], [60, 160, 260, 360])
+    return made, replace(steps, all_number=np.arange(10, 14))
+
+
+def test_a_late_copy_of_the_batch_of_the_next_step_is_a_feed_gap():
+    made, steps = pinned_training({step: step for step in range(10, 14)}, called=-30)
+    # From 60 to 75 of every 100 ns the GPU waits for the copy; what ends the last 10 is the launch.
+    assert causes_of(made, steps) == {"feed": 3 * 15, "launch": 4 * 10}
+
+
+def test_a_copy_of_a_later_steps_batch_ends_an_idle_time_that_is_no_feed_gap():
+    made, steps = pinned_training({step: step + 1 for step in range(10, 14)}, called=-30)
+    assert causes_of(made, steps) == {"launch": 3 * 15 + 4 * 10}
+
+
+def test_a_copy_called_before_the_gpu_ran_dry_is_no_feed_gap_though_its_batch_is_the_next():
+    made, steps = pinned_training({step: step for step in range(10, 14)}, called=-45)
+    assert causes_of(made, steps) == {"turnaround": 3 * 15, "launch": 4 * 10}
+
+
+def test_a_range_of_another_thread_says_nothing_of_a_copy():
+    made, steps = pinned_training({step: step for step in range(10, 14)}, called=-30, thread=8)
+    assert "feed" not in causes_of(made, steps)
+
+
+def test_a_copy_whose_range_was_lost_is_numbered_from_the_others():
+    made, steps = pinned_training({step: step for step in range(10, 14)}, called=-30)
+    made.rows["marks"] = [row for row in made.rows["marks"] if row["name"] != "batch 11"]
+    assert causes_of(made, steps) == {"feed": 3 * 15, "launch": 4 * 10}
+
+
+def test_labels_in_the_range_are_input_copies_and_what_lies_outside_is_not():
+    made, steps = pinned_training({step: step for step in range(10, 14)}, called=-30)
+    for at in range(0, 400, 100):
+        made.copy("h2d", at + 20, at + 25, 1 << 16, call=(at + 10, at + 11), tid=9, stream=3)
+    timeline = made.timeline()
+    (gpu,) = gather([timeline])
+    books = account([timeline], [0], gpu, steps, (0, 300))
+    assert books.inputs is not None and books.inputs.certain
+    assert set(books.operations.bytes[books.inputs.is_input].tolist()) == {1 << 20, 2048}
+
+
+def test_without_the_numbers_of_marks_ranges_of_batches_say_nothing():
+    made, steps = pinned_training({step: step for step in range(10, 14)}, called=-30)
+    timeline = made.timeline()
+    (gpu,) = gather([timeline])
+    books = account([timeline], [0], gpu, replace(steps, all_number=np.empty(0, np.int64)), (0, 300))
+    assert books.inputs is not None and not books.inputs.certain
 
 
 def test_without_api_rows_no_cause_is_known():

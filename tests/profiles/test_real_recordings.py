@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from profiles import read
@@ -12,6 +14,7 @@ from profiles.account import account, exposed_inputs
 from profiles.errors import UnreadableRecording
 from profiles.gpus import gather
 from profiles.steps import find
+from profiles.timeline import COLUMNS
 from tests.profiles.bruteforce import CLASS_NAMES, BruteForce
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +61,34 @@ def test_the_ledger_of_a_real_recording_is_that_of_plain_loops(path: Path, windo
             name: ns for name, ns in brute.busy().items() if books.busy_ns[name] is not None
         }
         assert tuple(one.total for one in exposed_inputs(books)) == brute.exposed_inputs()
+
+
+@pytest.mark.parametrize("ahead, fed", [(0, True), (1, False), (2, False)])
+def test_batches_marked_in_a_real_recording_say_which_copies_the_steps_wait_for(ahead: int, fed: bool):
+    """The copies due in each batch gap, marked as the batch of the next step, or of one that comes `ahead` later."""
+    timeline = timeline_of(ROOT / "tests" / "data" / "resnet50-2gpu-prefetch.rank0.sqlite.xz")
+    steps = timeline.marks[timeline.marks["name"].astype(str).str.fullmatch(r"step \d+")].sort_values("start_ns")
+    api = timeline.api.set_index("correlation")
+    copies = timeline.copies[(timeline.copies["kind"] == "h2d") & (timeline.copies["bytes"] > 1 << 20)]
+    calls = api.loc[copies["correlation"]].sort_values("start_ns")
+    first = int(str(steps["name"].iloc[0]).removeprefix("step ")) - int(
+        (calls["start_ns"] < steps["start_ns"].iloc[0]).sum()
+    )
+    rows = [
+        {"start_ns": call.start_ns - 9, "end_ns": call.end_ns + 9, "open": False, "pid": call.pid, "tid": call.tid}
+        | {"domain": "ringscope", "name": f"batch {first + place + ahead}"}
+        for place, call in enumerate(calls.itertuples())
+    ]
+    marks = pd.concat([timeline.marks.astype({"domain": str, "name": str}), pd.DataFrame(rows)])
+    marked = replace(timeline, marks=marks.astype(dict(COLUMNS["marks"])))
+    (gpu,) = gather([marked])
+    found = find(gpu, [marked], [0])
+    window = (int(found.start_ns[0]), int(found.end_ns[-1]))
+    books = account([marked], [0], gpu, found, window)
+    brute = BruteForce([marked], list(gpu.places), found, window)
+    assert books.ledger_ns == brute.ledger() and books.inputs is not None and books.inputs.certain
+    assert tuple(one.total for one in exposed_inputs(books)) == brute.exposed_inputs()
+    assert bool(books.ledger_ns["idle_feed"]) == fed
 
 
 @pytest.mark.skipif(SHARED.exists(), reason="the shared recordings are here: they are tested above")

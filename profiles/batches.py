@@ -1,0 +1,56 @@
+"""`batch N` ranges, in which a feed of the harness launches the copies of the batch that step N will use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .operations import H2D, Gpu, Operations, distinct
+from .timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DOMAIN, BATCH = "ringscope", r"batch \d+"
+_NO_THREAD = -1
+_FOREVER = np.iinfo(np.int64).max
+
+
+def numbers(
+    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, operations: Operations
+) -> NDArray[np.int64] | None:
+    """Per operation of the GPU the N of the `batch N` range it was launched in; -1: in none, or it is no copy from
+    the host. int64[n], or None where that holds for all.
+
+    The range is one of the process and, where both threads are known, of the thread that made the launch call.
+    """
+    found = np.full(len(operations), -1, np.int64)
+    origin = shift_ns[gpu.places[0][0]]
+    for process, (recording, pid) in enumerate(gpu.processes):
+        ranges = _ranges(timelines[recording], pid)
+        if not len(ranges):
+            continue
+        which = (operations.kind == H2D) & (operations.process == process) & operations.launched
+        rows, copies = np.flatnonzero(which), operations.chosen(which)
+        called = copies.call_start_ns - (shift_ns[recording] - origin)
+        called_by = timelines[recording].api["tid"].to_numpy()[copies.call_row]
+        for thread in distinct(ranges["tid"].to_numpy()).tolist():
+            of_thread = ranges[(ranges["tid"] == thread).to_numpy()]
+            start, end = of_thread["start_ns"].to_numpy(), of_thread["end_ns"].to_numpy()
+            last = np.searchsorted(start, called, side="right") - 1
+            inside = (last >= 0) & (called < np.where(of_thread["open"], _FOREVER, end)[last])
+            inside &= np.isin(called_by, (thread, _NO_THREAD)) | (thread == _NO_THREAD)
+            number = of_thread["name"].astype(str).str.removeprefix("batch ").to_numpy(np.int64)
+            found[rows[inside]] = number[last[inside]]
+    return found if (found >= 0).any() else None
+
+
+def _ranges(timeline: Timeline, pid: int) -> pd.DataFrame:
+    """The ranges of a process in order of start."""
+    marks = timeline.marks
+    named = np.append(np.asarray(marks["name"].cat.categories.str.fullmatch(BATCH), dtype=bool), False)
+    chosen = named[marks["name"].cat.codes] & (marks["domain"] == DOMAIN).to_numpy() & (marks["pid"] == pid).to_numpy()
+    return marks[chosen].sort_values("start_ns", kind="stable")
