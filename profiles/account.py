@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import batches, copies, gaps, intervals, ledger
 from .copies import InputCopies
@@ -26,6 +27,7 @@ class Account:
     busy: tuple[Intervals, ...]
     ownership: Ownership
     inputs: InputCopies | None
+    batch: NDArray[np.int64] | None  # of each operation the N of its `batch N` range, see batches.numbers
     input_marks: bool
     ledger_ns: dict[str, int | None]
     busy_ns: dict[str, int | None]
@@ -73,6 +75,7 @@ def account(
         busy=busy,
         ownership=found,
         inputs=inputs,
+        batch=batch,
         input_marks=any(host.input_marks is not None for host in hosts),
         ledger_ns=ledger_ns,
         busy_ns=busy_ns,

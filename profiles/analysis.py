@@ -17,6 +17,7 @@ from .align import align
 from .collectives import Calls
 from .errors import RingscopeError
 from .gpus import gather
+from .held_launches import held_launches
 from .host import calling_threads, host_while_idle
 from .intervals import Intervals
 from .measures import (
@@ -166,6 +167,7 @@ def _gpu_measures(
         if feed_ns is not None and span_ns
         else None,
         host_while_idle=host_while_idle(timelines, shift_ns, gpu, books.ownership),
+        held_launches=held_launches(books, steps),
         calling_threads=calling_threads(timelines, gpu),
     )
 

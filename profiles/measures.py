@@ -149,6 +149,8 @@ class GpuMeasures:
     input_copies: dict[str, int | float | None] | None
     input_stall_share: float | None
     host_while_idle: list[dict[str, Any]] = field(default_factory=list)
+    # gaps, count, idle_launch_ns, bytes: batch gaps, and those in which the first launch came after a small copy
+    held_launches: dict[str, int] | None = None
     # threads of its processes that made CUDA calls; None where the recording has no calls
     calling_threads: int | None = None
     what_if: list[WhatIf] = field(default_factory=list)

@@ -100,15 +100,16 @@ def launch_bound(case: Case) -> Finding | None:
     """The GPU waits for the host's next launch."""
     if not case.computes:
         return None
-    share = case.share("idle_launch")
+    waiting = case.ns("idle_launch") - case.held_launch_ns  # what small-copy-before-step explains is its own
+    share = waiting / case.gpu.span_ns
     latency = case.gpu.kernels.launch_latency_ns or {}
     return case.finding(
         "launch-bound",
-        {"idle_launch": case.ns("idle_launch")},
+        {"idle_launch": waiting},
         text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch",
         change="fewer, larger launches: --step compiled, a larger batch, steps_per_execution; HOROVOD_ENABLE_"
         "ASYNC_COMPLETION=1 (ring.init sets it) launches the update without waiting for the all-reduce's end",
-        evidence={"idle_launch_ns": case.ns("idle_launch"), "launch_latency_ns": latency},
+        evidence={"idle_launch_ns": waiting, "launch_latency_ns": latency},
         refuted_by="a larger batch with the same idle_launch a step share",
     )
 
@@ -195,7 +196,7 @@ def python_in_the_loop(case: Case) -> Finding | None:
         return None
     idle = case.ns("idle_launch", "idle_feed", "idle_sync", "idle_wait")
     calling = max((e["ns"] for e in case.gpu.host_while_idle if e["kind"] == "api"), default=0)
-    outside = max(0, min(case.ns("idle_launch"), idle - calling))
+    outside = max(0, min(case.ns("idle_launch"), idle - calling) - case.held_launch_ns)
     if not case.gpu.host_while_idle or outside < OTHER_LADDER[1] * case.gpu.span_ns:
         return None
     return case.finding(

@@ -173,6 +173,34 @@ def float32_input(case: Case) -> Finding | None:
     )
 
 
+def small_copy_before_step(case: Case) -> Finding | None:
+    """Each step begins with a tiny copy to the GPU, and its kernels are launched only when the host knows it done.
+
+    TensorFlow keeps int32 tensors on the host; a compiled step that takes one copies it on the compute stream, behind
+    the step before, and launches nothing until then.
+    """
+    ns = case.held_launch_ns
+    if not ns:
+        return None
+    held = case.gpu.held_launches or {}
+    return case.finding(
+        "small-copy-before-step",
+        {"idle_launch": ns},
+        text=f"each step begins with a copy of {numbers.size(held['bytes'])} that waits for the step before, and its "
+        f"first launch for that copy: {percent(ns / case.gpu.span_ns)} of the time. TensorFlow keeps int32 tensors, "
+        "such as labels, on the host",
+        change="labels as int64: dataset.map(lambda x, y: (x, tf.cast(y, tf.int64))); other small tensors into the "
+        "batch that is copied ahead",
+        evidence={
+            "batch_gaps": held["gaps"],
+            "with_a_small_copy": held["count"],
+            "copy_bytes": held["bytes"],
+            "idle_launch_after_it_ns": ns,
+        },
+        refuted_by="a recording with int64 labels with the same batch gaps",
+    )
+
+
 RULES = (
     input_pipeline_slow,
     no_prefetch,
@@ -181,4 +209,5 @@ RULES = (
     copies_synchronous,
     exposed_although_prefetched,
     float32_input,
+    small_copy_before_step,
 )

@@ -44,6 +44,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "copies-pageable": ({"copy": BATCH}, {"copy": {**BATCH, "memory": "pinned"}}),
     "copies-synchronous": ({"copy": {**BATCH, "api": "cuMemcpyHtoD_v2"}}, {"copy": BATCH}),
     "copies-exposed-although-prefetched": ({"copy": AHEAD}, {"copy": HIDDEN}),
+    "small-copy-before-step": ({"late_ns": MS, "small_copy": 1024}, {"late_ns": MS}),
     "float32-input": ({"copy": BATCH, "cell": CELL}, {"copy": BATCH, "cell": UINT8}),
     "all-reduce-exposed": ({"all_reduces": 1, "all_reduce_ns": MS}, {}),
     "collectives-not-fused": ({"all_reduces": 20, "all_reduce_ns": 50 * US}, {"all_reduces": 1, "all_reduce_ns": MS}),
@@ -72,6 +73,19 @@ def test_a_price_is_the_time_that_was_put_in() -> None:
     # Eight steps begin with their first kernels, so seven of the waits lie in their window.
     assert found.cost_ns_per_step == 7 * MS // 8
     assert found.at_most_gain == pytest.approx((8 * 9 + 7) / (8 * 9) - 1)
+
+
+def test_launch_idle_after_a_small_copy_is_its_findings_alone() -> None:
+    found = _findings({"late_ns": MS, "small_copy": 1024})
+    # Seven gaps of 1 ms, in each the copy's end 3 us after the GPU ran dry.
+    assert found["small-copy-before-step"].evidence["idle_launch_after_it_ns"] == 7 * (MS - 3 * US)
+    assert found["small-copy-before-step"].cost_ns_per_step == 7 * (MS - 3 * US) // 8
+    assert not {"launch-bound", "python-in-the-loop"} & set(found)
+
+
+@pytest.mark.parametrize("size, found", [(64 * 1024 - 1, True), (64 * 1024, False)])
+def test_only_copies_under_64_kib_are_small(size: int, found: bool) -> None:
+    assert ("small-copy-before-step" in _findings({"late_ns": MS, "small_copy": size})) == found
 
 
 def test_the_rank_that_arrives_last_is_the_straggler() -> None:
@@ -104,7 +118,8 @@ def test_the_compiled_resnet50_is_told_to_stage_its_batches_and_no_more_to_compi
     timelines = [profiles.read(DATA / f"resnet50-4gpu-compiled.rank{rank}.sqlite.xz") for rank in (0, 1)]
     findings = {finding.code: finding for finding in profiles.analyse(timelines).measures.findings}
     assert next(iter(findings)) == "copies-pageable"
-    assert not {"not-compiled", "unfused-batch-norm"} & set(findings)
+    assert not {"not-compiled", "unfused-batch-norm", "launch-bound"} & set(findings)
+    assert findings["small-copy-before-step"].evidence["copy_bytes"] == 4 * 256  # int32 labels
     # Without input copies at all, four such GPUs trained 25 018 images/s where these did 22 179.
     assert 1 + (findings["copies-pageable"].at_most_gain or 0) >= 25018 / 22179
 

@@ -19,6 +19,7 @@ def training(
     hand_over_ns: int = 0,
     late_ns: int = 0,
     in_call: bool = True,
+    small_copy: int = 0,
     copy: dict[str, Any] | None = None,
     fetch_ns: int = 0,
     all_reduces: int = 0,
@@ -31,6 +32,7 @@ def training(
 
     kernels: (name, ns), one after the other, `hand_over_ns` apart.
     late_ns: the first is launched so long after the GPU ran dry; `in_call`: its launch call is under way meanwhile.
+    small_copy: bytes that are copied to the GPU as soon as it is dry.
     copy: {"ns", "bytes", "memory", "when" ("due", or "ahead": for the step after next), "wait_ns" (the `wait input`
         before it), "api", "exposed_ns" (of a copy ahead)}.
     fetch_ns: a copy to the host that the host then waits for.
@@ -50,6 +52,9 @@ def training(
         dry = now
         if copy and copy["when"] == "due":
             now = _copied_when_due(made, copy, now)
+        if small_copy:
+            called = (dry - 200 * US, dry - 199 * US)
+            made.copy("h2d", dry + 2 * US, dry + 3 * US, size=small_copy, call=called, stream=17)
         if late_ns:
             made.api("cudaEventQuery", dry + US, dry + 2 * US)
             call = (dry + 10 * US, now + late_ns) if in_call else (now + late_ns - 2 * US, now + late_ns)

@@ -1,0 +1,54 @@
+"""Batch gaps in which the host launches a step only after a small copy to the GPU (docs/measures.md, "Gaps")."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import ledger
+from .account import Account
+from .copies import SMALL_BYTES
+from .measures import OWNERS
+from .operations import H2D
+from .steps import FoundSteps
+
+# So soon after the GPU ran dry the copy was waiting for it, on the compute stream.
+AT_ONCE_NS = 50_000
+
+
+def held_launches(books: Account, steps: FoundSteps) -> dict[str, int] | None:
+    """None where no batch gap of a measured step lies in the window, or launch idle is not known.
+
+    `gaps`: those batch gaps; `count`: those that a small copy (no batch's, by the `batch N` ranges) parts, which began
+    within 50 us of the GPU having run dry and had ended when the step's first launch began, which was late;
+    `idle_launch_ns`: their launch idle after that copy; `bytes`: the copy's median size.
+    """
+    before, start = steps.prev_last_kernel_end_ns, steps.start_ns
+    inside = (before != -1) & (before >= books.window[0]) & (before < start)
+    if not inside.any() or books.ledger_ns["idle_launch"] is None:
+        return None
+    before, start = before[inside], start[inside]
+    operations = books.operations
+    is_small = (operations.kind == H2D) & (operations.bytes < SMALL_BYTES)
+    if books.batch is not None:
+        is_small &= books.batch < 0
+    dry = np.append(operations.start_ns[:1], np.maximum.accumulate(operations.end_ns)[:-1])
+    is_small &= operations.start_ns - dry <= AT_ONCE_NS
+    small = operations.chosen(is_small)
+    kernels = operations.chosen(operations.is_kernel)
+    if not len(small):
+        return {"gaps": len(start), "count": 0, "idle_launch_ns": 0, "bytes": 0}
+    copy = np.searchsorted(small.start_ns, before, side="left")
+    first = np.minimum(np.searchsorted(kernels.start_ns, start, side="left"), len(kernels) - 1)
+    held = copy < len(small)
+    copy = np.minimum(copy, len(small) - 1)
+    held &= kernels.launched[first] & (small.end_ns[copy] <= np.minimum(kernels.call_start_ns[first], start - 1))
+    last = np.searchsorted(books.ownership.start_ns, start - 1, side="right") - 1
+    held &= books.ownership.owner[last] == OWNERS.index("idle_launch")
+    copy, start = copy[held], start[held]
+    split = ledger.per_bin(books.ownership, small.end_ns[copy], start)
+    return {
+        "gaps": len(before),
+        "count": len(start),
+        "idle_launch_ns": int(split["idle_launch"].sum()),
+        "bytes": int(np.sort(small.bytes[copy])[len(copy) // 2]) if len(copy) else 0,
+    }
