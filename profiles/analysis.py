@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from . import collectives, copies, doubts, intervals, kernels, ledger, verdicts, whatif
@@ -33,7 +32,7 @@ from .measures import (
 )
 from .operations import Gpu
 from .steps import FoundSteps, find, same_steps
-from .threads import each
+from .threads import each, release_unused
 from .timeline import Doubt, Timeline
 from .verdicts import Context
 
@@ -76,7 +75,7 @@ def analyse(
         )
     if consume:
         timelines[:] = [replace(one, kernels=one.kernels.iloc[:0].copy()) for one in timelines]  # type: ignore[index]
-        pa.system_memory_pool().release_unused()
+        release_unused()
     calls = collectives.match(gpus, shift_ns, clock.residual_ns)
     straggler = collectives.straggler(gpus, calls)
     found = same_steps(list(each(partial(find, timelines=timelines, shift_ns=shift_ns), gpus)))

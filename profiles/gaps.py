@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FEED, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))
 # A hand-over on one stream takes the GPU 1 to 3 us; what waits longer than this waits for something.
 TURNAROUND_NS = 20_000
+_BLOCK = 1 << 16  # idle spans looked at together: what a cache holds
 # Calls in which the host waits for the GPU. Not cuEventQuery, which asks and goes on.
 _SYNCHRONISING = r"^cu(?:da)?(?:(?:Ctx|Device|Stream|Event)Synchronize|Memcpy(?!.*Async))"
 # Ranges in which the host waits for its next batch: the harness's, and TensorFlow's op. Not `..._IteratorGetNext#`,
@@ -80,32 +81,53 @@ def causes(
     `operations` those with a length; `inputs` None where input copies cannot be told (then nothing is `feed`);
     `hosts` by process number.
     """
-    ender = np.searchsorted(operations.start_ns, dry.start, side="right")
-    ended = ender < len(operations)
-    ender[~ended] = 0
-    known = ended & operations.launched[ender]
-    kind = operations.kind[ender]
-    # Clocks of host and GPU may be some us apart: a launch never begins after its operation.
-    call_start = np.minimum(operations.call_start_ns[ender], dry.end)
-    is_copy = np.isin(kind, (H2D, D2H, P2P, D2D))
-    late = np.where(is_copy, call_start, operations.call_end_ns[ender]) > dry.start
-    prior = _end_on_stream(operations)[ender]
+    prior = _end_on_stream(operations)
+    gaps = _batch_gaps(operations, steps)
+    cause = np.empty(len(dry), np.int8)
+    feed = [intervals.EMPTY]
+    # Some spans at a time: a GPU has as many as kernels, and there are a dozen arrays of them.
+    for first in range(0, len(dry), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        some = Intervals(dry.start[block], dry.end[block])
+        ender = np.searchsorted(operations.start_ns, some.start, side="right")
+        ended = ender < len(operations)
+        ender[~ended] = 0
+        enders = operations.at(ender)
+        known = ended & enders.launched
+        # Clocks of host and GPU may be some us apart: a launch never begins after its operation.
+        call_start = np.minimum(enders.call_start_ns, some.end)
+        cause[block] = _without_feed(some, enders, prior[ender], call_start, known, gaps, hosts)
+        if inputs is not None:
+            fed = known & inputs.this_step[ender] & (call_start > some.start)
+            feed.append(_marked_feed(some, cause[block], fed, call_start, enders.process, hosts))
+    return cause, intervals.merge(*feed)
 
+
+def _without_feed(
+    dry: Intervals,
+    enders: Operations,
+    prior_ns: NDArray[np.int64],
+    call_start: NDArray[np.int64],
+    known: NDArray[np.bool_],
+    gaps: _BatchGaps,
+    hosts: Sequence[HostCalls],
+) -> NDArray[np.int8]:
+    """The first cause after `feed` that holds of each span; `known`: the launch call of what ends it is."""
+    is_copy = np.isin(enders.kind, (H2D, D2H, P2P, D2D))
+    late = np.where(is_copy, call_start, enders.call_end_ns) > dry.start
     cause = np.full(len(dry), WAIT, np.int8)
-    cause[dry.end - prior <= TURNAROUND_NS] = TURNAROUND
+    cause[dry.end - prior_ns <= TURNAROUND_NS] = TURNAROUND
     cause[late] = LAUNCH
-    in_gap, before_copy = _batch_gaps(operations, dry, steps)
-    cause[late & np.where(in_gap, before_copy, kind == D2H)] = SYNC
-    process = operations.process[ender]
+    upcoming = np.searchsorted(gaps.end_ns, dry.end, side="left")
+    in_gap = dry.start >= gaps.start_ns[upcoming]
+    before_copy = in_gap & (dry.end <= gaps.fetched_until_ns[upcoming])
+    cause[late & np.where(in_gap, before_copy, enders.kind == D2H)] = SYNC
     for number, host in enumerate(hosts):
-        mine = np.flatnonzero(known & (process == number))
+        mine = np.flatnonzero(known & (enders.process == number))
         waited = _synchronising(host, dry.start[mine], call_start[mine])
         cause[mine[waited]] = SYNC
     cause[~known] = UNKNOWN
-    if inputs is None:
-        return cause, intervals.EMPTY
-    fed = known & inputs.this_step[ender] & (call_start > dry.start)
-    return cause, _marked_feed(dry, cause, fed, call_start, process, hosts)
+    return cause
 
 
 def _end_on_stream(operations: Operations) -> NDArray[np.int64]:
@@ -117,24 +139,29 @@ def _end_on_stream(operations: Operations) -> NDArray[np.int64]:
     return prior
 
 
-def _batch_gaps(
-    operations: Operations, dry: Intervals, steps: FoundSteps
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Per idle span: does it lie in a batch gap, and before the end of the gap's last device-to-host copy?"""
+@dataclass(frozen=True, slots=True)
+class _BatchGaps:
+    """Where the gap before each step starts and ends, and until when its last device-to-host copy runs.
+
+    start_ns and fetched_until_ns have one more: after the last step there is no gap.
+    """
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    fetched_until_ns: NDArray[np.int64]
+
+
+def _batch_gaps(operations: Operations, steps: FoundSteps) -> _BatchGaps:
     last_end = steps.all_last_kernel_end_ns
-    if not len(last_end):
-        return np.zeros(len(dry), bool), np.zeros(len(dry), bool)
-    start = steps.all_start_ns
+    start = steps.all_start_ns if len(last_end) else last_end
     never, always = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-    # Per step the gap before it: from the end of the step before; after the last step there is none.
-    gap_start = np.concatenate(([always], last_end[:-1], [always]))
+    # From the end of the step before; before the first step there is none.
+    gap_start = np.concatenate(([always], last_end[:-1], [always] if len(last_end) else []))
     fetched = intervals.union(operations.start_ns[operations.kind == D2H], operations.end_ns[operations.kind == D2H])
     # The last fetch that begins before the step does; its end, if it ends within the gap at all.
     last = np.searchsorted(fetched.start, start, side="left") - 1
     fetched_until = np.append(np.where(last >= 0, np.append(fetched.end, 0)[last], never), never)
-    upcoming = np.searchsorted(start, dry.end, side="left")
-    in_gap = dry.start >= gap_start[upcoming]
-    return in_gap, in_gap & (dry.end <= fetched_until[upcoming])
+    return _BatchGaps(gap_start, start, fetched_until)
 
 
 def _synchronising(host: HostCalls, dry_ns: NDArray[np.int64], call_ns: NDArray[np.int64]) -> NDArray[np.bool_]:

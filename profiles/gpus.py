@@ -245,25 +245,20 @@ def _sorted(parts: list[Columns]) -> Columns:
 def _order(start: NDArray[np.int64], kind: NDArray[np.int8]) -> NDArray[np.int64]:
     """Those with a class, by start, then class. Tables are mostly in order already, and equal starts are rare: a
     stable sort of runs is far the quickest."""
-    order = np.flatnonzero(kind >= 0)
+    order = np.argsort(start, kind="stable")
     start, kind = start[order], kind[order]
-    if (start[1:] > start[:-1]).all():
-        return order
-    by_start = np.argsort(start, kind="stable")
-    start, kind = start[by_start], kind[by_start]
     if ((start[1:] == start[:-1]) & (kind[1:] < kind[:-1])).any():
-        by_start = by_start[np.lexsort((kind, start))]
-    return order[by_start]
+        by_class = np.lexsort((kind, start))
+        order, kind = order[by_class], kind[by_class]
+    return order if kind.min() >= 0 else order[kind >= 0]
 
 
 def _numbered(*keys: NDArray[Any]) -> NDArray[np.int32]:
     """A small number for each distinct tuple of keys."""
     import pandas as pd
 
-    number = np.zeros(len(keys[0]), np.int64)
-    varying = [key for key in keys if (key != key[0]).any()]
-    for key in varying:
-        code, values = pd.factorize(key)
-        number = number * len(values) + code
-    numbered: NDArray[np.int32] = (pd.factorize(number)[0] if len(varying) > 1 else number).astype(np.int32)
-    return numbered
+    varying = [pd.factorize(key) for key in keys if (key != key[0]).any()]
+    number = varying.pop(0)[0] if varying else np.zeros(len(keys[0]), np.int64)
+    for code, values in varying:
+        number = pd.factorize(number * len(values) + code)[0]
+    return number.astype(np.int32)

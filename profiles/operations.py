@@ -107,13 +107,14 @@ class Operations:
     def starting_in(self, window: tuple[int, int]) -> Operations:
         """Those that start in [window[0], window[1]), and are counted there."""
         first, last = np.searchsorted(self.start_ns, window)
-        return self._at(slice(int(first), int(last)))
+        return self.at(slice(int(first), int(last)))
 
     def chosen(self, which: NDArray[np.bool_]) -> Operations:
         """Those where `which` holds, in the same order."""
-        return self if which.all() else self._at(np.flatnonzero(which))
+        return self if which.all() else self.at(np.flatnonzero(which))
 
-    def _at(self, rows: slice | NDArray[np.int64]) -> Operations:
+    def at(self, rows: slice | NDArray[np.int64]) -> Operations:
+        """Those at these places."""
         arrays = [one.name for one in fields(self) if one.name != "sources"]
         return Operations(**{name: getattr(self, name)[rows] for name in arrays}, sources=self.sources)
 
