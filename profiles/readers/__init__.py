@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import importlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 from .. import ranks
 from ..errors import UnreadableRecording
@@ -32,20 +32,11 @@ Detects = Callable[[bytes, Path], bool]
 Read = Callable[[Path], Timeline]
 
 
-def formats() -> list[tuple[Detects, Read]]:
-    """The readers in the order they are asked; imported only when something is read."""
-    from . import horovod, kineto, nsys_sqlite, nsys_stats_csv, nvprof_csv, nvprof_sqlite, xplane
-
-    modules: tuple[ModuleType, ...] = (
-        nsys_sqlite,
-        nvprof_sqlite,
-        nvprof_csv,
-        nsys_stats_csv,
-        kineto,
-        horovod,
-        xplane,
-    )
-    return [(module.detects, module.read) for module in modules]
+def formats() -> Iterator[tuple[Detects, Read]]:
+    """The readers in the order they are asked; each is imported only when it is its turn."""
+    for name in ("nsys_sqlite", "nvprof_sqlite", "nvprof_csv", "nsys_stats_csv", "kineto", "horovod", "xplane"):
+        module = importlib.import_module(f".{name}", __name__)
+        yield module.detects, module.read
 
 
 def read(path: str | Path, *, max_bytes: int | None = None, cache: bool = True) -> Timeline:

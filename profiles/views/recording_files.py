@@ -10,7 +10,6 @@ from pathlib import Path
 from ..errors import RingscopeError
 from ..measures import Analysis
 from ..timeline import Timeline
-from . import charts, markdown, page, parquet, perfetto, tables
 from .waiting import Progress
 
 
@@ -45,8 +44,12 @@ def write(
 
     Returns what was written. Raises RingscopeError where a file may not be written.
     """
-    title = _title([timeline.recording.path for timeline in timelines])
     asked = [one.name for one in fields(files) if getattr(files, one.name)]
+    if not asked:
+        return []
+    from . import charts, markdown, page, parquet, perfetto, tables
+
+    title = _title([timeline.recording.path for timeline in timelines])
     written = []
     for done, kind in enumerate(asked):
         path: Path = getattr(files, kind)
