@@ -8,6 +8,7 @@ from dataclasses import replace
 from . import ranks
 from .align import AGREE_NS, Clock
 from .collectives import Calls
+from .measures import CLASSES
 from .timeline import Doubt, Timeline
 
 
@@ -80,9 +81,9 @@ def graph_level_recording(launches: int, where: str) -> Doubt:
     return Doubt(
         "graph-level-recording",
         f"{launches} CUDA graph launches are recorded as a whole: their kernels are neither counted nor named, and "
-        "collectives inside them count as compute",
+        "collectives, copies, memsets and pauses inside them count as compute",
         "record with --cuda-graph-trace=node",
-        (f"{where}/kernels", f"{where}/ledger_ns/compute", f"{where}/ledger_ns/collective"),
+        (f"{where}/kernels", f"{where}/copies", *(f"{where}/ledger_ns/{name}" for name in CLASSES)),
     )
 
 

@@ -37,8 +37,12 @@ _HARMLESS: Final = re.compile(
 _NEEDED: Final = re.compile(
     r"CUPTI_ACTIVITY_KIND_(KERNEL|CONCURRENT_KERNEL|GRAPH_TRACE|MEMCPY2?|MEMSET|RUNTIME|DRIVER|SYNCHRONIZATION|MARKER|"
     r"OVERHEAD|DEVICE|CONTEXT)|NVTX_EVENTS|ENUM_\w+|StringIds|META_DATA_EXPORT|EXPORT_META_DATA|"
-    r"TARGET_INFO_(GPU|CUDA_DEVICE|SESSION_START_TIME)|PROFILER_OVERHEAD|StringTable|Version|sqlite_sequence"
+    r"TARGET_INFO_(GPU|CUDA_DEVICE|SESSION_START_TIME)|PROFILER_OVERHEAD|StringTable|Version|sqlite_sequence|"
+    r"NVTX_PAYLOAD_SCHEMA(S|_ENTRIES)"
 )
+# What nsys's table about the export tells of the host.
+_ABOUT_EXPORT: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+_PRIVATE: Final = "name LIKE 'EXPORT_PARAM%' OR name IN ('EXPORT_HOST', 'EXPORT_USER')"
 # Columns that hold numbers of strings: demangledName, nameId, textId; nvprof's name and domain.
 _STRING_COLUMN: Final = re.compile(r".*(Name|nameId|NameId|textId|TextId)|name|domain")
 
@@ -125,6 +129,7 @@ class _Cut:
         self._whole = within is None
         self._low = -(1 << 63) if within is None or within.start_ns is None else within.start_ns + origin
         self._high = (1 << 63) - 1 if within is None or within.end_ns is None else within.end_ns + origin
+        self._strip_private = strip_private
         self._wanted = [pattern for pattern, on in ((_NEEDED, shrink), (_HARMLESS, strip_private)) if on]
         self._strings = ("StringIds", "id") if self._nsys else ("StringTable", "_id_")
         self.operations = _NSYS_OPERATIONS if self._nsys else _NVPROF_OPERATIONS
@@ -204,6 +209,8 @@ class _Cut:
         columns = set(self._database.tables[table])
         if table == self._strings[0]:
             return self._named(connection) if self._wanted else "TRUE"
+        if table in _ABOUT_EXPORT and self._strip_private and self._database.has(table, "name"):
+            return f"NOT COALESCE({_PRIVATE}, FALSE)"
         if self._whole:
             return "TRUE"
         if table in self.operations and "correlationId" in columns:
