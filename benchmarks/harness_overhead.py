@@ -1,6 +1,8 @@
 """What does measuring cost: throughput through the harness over that of a hand-written Keras 3 + Horovod loop.
 
-    python benchmarks/harness_overhead.py [--ranks 2] [--model cnn_cifar] [--batch 32] [--step fit] [--pairs 60]
+    python -m benchmarks.harness_overhead [--ranks 2] [--model cnn_cifar] [--step fit] [--feed prefetch] [--pairs 60]
+    python -m benchmarks.harness_overhead --ranks 1 --model resnet50 --per-rank-batch 256 --precision mixed_bfloat16 \\
+        --step compiled --feed resident --pairs 30                                                 # on a GPU
 
 Both train the same model on the same batches in the same processes, by turns: a pair is one window of each, and which
 goes first alternates. The answer is the median ratio over the pairs with a 90 % bootstrap interval. It holds at a
@@ -19,23 +21,37 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from harness.launch.environment import allowed
+from harness.models import INPUT_DTYPES
+from profiles.records import Cell, write_whole
 
+ROOT = Path(__file__).resolve().parents[1]
 SETTLING = 5
+
+Window = Callable[[int], float]
+"""Trains so many steps; the result is their seconds, from the first rank's start to the last one's end."""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.harness_overhead",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--model", default="cnn_cifar")
-    parser.add_argument("--batch", type=int, default=32, help="per rank")
+    parser.add_argument("--per-rank-batch", type=int, default=32)
+    parser.add_argument("--feed", default="prefetch", help="any of ringscope bench --feeds; both loops take it")
+    parser.add_argument("--input-dtype", default="float32", choices=INPUT_DTYPES)
+    parser.add_argument("--precision", default="float32", choices=("float32", "mixed_bfloat16"))
     parser.add_argument("--step", default="fit", choices=("fit", "compiled"))
     parser.add_argument("--steps", type=int, default=20, help="in a window")
     parser.add_argument("--pairs", type=int, default=60)
-    parser.add_argument("--json", type=Path, help="write the ratios and the verdict there")
+    parser.add_argument("--json", type=Path, help="write the seconds of all windows and the verdict there")
     parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
@@ -43,35 +59,65 @@ def main() -> int:
         return 0
     launcher = ["horovodrun", "-np", str(options.ranks)] if options.ranks > 1 else []
     with tempfile.TemporaryDirectory() as folder:
-        ratios = Path(folder) / "ratios.json"
-        command = [*launcher, sys.executable, *sys.argv, "--rank", str(ratios)]
-        subprocess.run(command, check=True, env=allowed(os.environ))
-        return report(np.array(json.loads(ratios.read_text())), options)
+        found = Path(folder) / "found.json"
+        command = [*launcher, sys.executable, "-m", "benchmarks.harness_overhead", *sys.argv[1:], "--rank", str(found)]
+        with subprocess.Popen(command, env=allowed(os.environ), cwd=ROOT) as ranks:
+            watch(ranks, found, options.pairs)
+        if ranks.returncode:
+            return 2
+        return report(json.loads(found.read_text()), options)
+
+
+def watch(ranks: subprocess.Popen[bytes], found: Path, pairs: int) -> None:
+    """Show which pair they are at until they end."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("building both loops", total=pairs)
+        while ranks.poll() is None:
+            if found.exists():
+                done = len(json.loads(found.read_text())["pairs"])
+                progress.update(task, description="pairs of windows", completed=done)
+            time.sleep(0.2)
 
 
 def rank(options: argparse.Namespace) -> None:
+    """As one rank, train by turns and write the seconds of each pair (harness, by hand) to `options.rank`."""
     from harness import ring
 
     ring.init()
-    harness, by_hand = through_the_harness(options), hand_written(options)
+    cell = Cell(
+        options.model,
+        ranks=ring.size(),
+        per_rank_batch=options.per_rank_batch,
+        feed=options.feed,
+        input_dtype=options.input_dtype,
+        step=options.step,
+        precision=options.precision,
+    )
+    (theirs, harness), (ours, by_hand) = through_the_harness(cell), hand_written(cell)
     for window in (harness, by_hand):
         window(SETTLING)
-    ratios = []
+    pairs: list[tuple[float, float]] = []
     for pair in range(options.pairs):
         order = (harness, by_hand) if pair % 2 == 0 else (by_hand, harness)
         seconds = {window: window(options.steps) for window in order}
-        ratios.append(seconds[by_hand] / seconds[harness])
+        pairs.append((seconds[harness], seconds[by_hand]))
+        if ring.rank() == 0:
+            write_whole(options.rank, json.dumps({"pairs": pairs, "weights_apart": None}))
     if ring.rank() == 0:
-        options.rank.write_text(json.dumps(ratios))
+        weights = zip(theirs.trainable_weights, ours.trainable_weights, strict=True)
+        apart = max(float(np.max(np.abs(a.numpy() - b.numpy()))) for a, b in weights)
+        write_whole(options.rank, json.dumps({"pairs": pairs, "weights_apart": apart}))
 
 
-def through_the_harness(options: argparse.Namespace) -> Callable[[int], float]:
-    """A window of so many steps as the worker takes it; the result is its seconds over all ranks."""
+def through_the_harness(cell: Cell) -> tuple[Any, Window]:
+    """The model, and its windows as the worker takes them."""
     from harness import marks, windows, worker
     from harness.strategies.ranks import ranks
-    from profiles.records import Cell
 
-    trainer = ranks(cell(options, Cell), device())
+    trainer = ranks(cell, device())
     progress = worker.Progress(Path(tempfile.mkdtemp()) / "progress")
 
     def window(steps: int) -> float:
@@ -83,31 +129,33 @@ def through_the_harness(options: argparse.Namespace) -> Callable[[int], float]:
             synchronise=worker.synchronise,
             utc_ns=time.time_ns,
             monotonic_ns=time.perf_counter_ns,
+            room=getattr(trainer.batches, "wait_for_room", lambda: None),
             marks=marks.NvtxMarks(),
             progress=progress.phase("train", steps),
         )
         return over_all_ranks(found.start_ns, found.end_ns)
 
-    return window
+    return trainer.model, window
 
 
-def hand_written(options: argparse.Namespace) -> Callable[[int], float]:
-    """The loop that a careful user would write: nothing of the harness but the model and the samples. Same work: it
-    follows the mean loss, as `fit` does."""
+def hand_written(cell: Cell) -> tuple[Any, Window]:
+    """The loop that a careful user would write: nothing of the harness but the model, the samples and the feed. Same
+    work: it follows the mean loss, as `fit` does; and at one rank it exchanges nothing."""
     import horovod.tensorflow as hvd
     import keras
     import tensorflow as tf
 
-    from harness.models import MODELS, build
+    from harness.feeds import FEEDS
+    from harness.models import MODELS, build, loss_for
     from harness.sources import Synthetic
 
-    spec = MODELS[options.model].spec
-    model = build(options.model)
+    spec = MODELS[cell.model].spec
+    model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision)
     optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
     optimizer.build(model.trainable_variables)
-    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss_of = loss_for(spec)
     mean_loss = keras.metrics.Mean()
-    compiled = options.step == "compiled"
+    compiled = cell.step == "compiled"
 
     @tf.function(jit_compile=compiled)
     def forward_backward(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -123,12 +171,14 @@ def hand_written(options: argparse.Namespace) -> Callable[[int], float]:
     @tf.function
     def train(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         loss, gradients = forward_backward(x, y)
-        update(hvd.grouped_allreduce(gradients, op=hvd.Average))
+        update(hvd.grouped_allreduce(gradients, op=hvd.Average) if hvd.size() > 1 else gradients)
         return loss
 
     hvd.broadcast_variables([v.value for v in (*model.variables, *optimizer.variables)], root_rank=0)
-    source = Synthetic(spec, options.batch, rank=hvd.rank(), size=hvd.size(), threads=1)
-    batches = iter(source.dataset().prefetch(tf.data.AUTOTUNE))
+    source = Synthetic(
+        spec, cell.per_rank_batch, rank=hvd.rank(), size=hvd.size(), dtype=cell.input_dtype, seed=cell.seed
+    )
+    batches = FEEDS[cell.feed](source, device())
 
     def window(steps: int) -> float:
         hvd.allreduce(tf.zeros(1), name="start").numpy()
@@ -138,7 +188,7 @@ def hand_written(options: argparse.Namespace) -> Callable[[int], float]:
         loss.numpy()
         return over_all_ranks(start_ns, time.time_ns())
 
-    return window
+    return model, window
 
 
 def over_all_ranks(start_ns: int, end_ns: int) -> float:
@@ -149,31 +199,42 @@ def over_all_ranks(start_ns: int, end_ns: int) -> float:
     return (max(end for _, end in edges) - min(start for start, _ in edges)) / 1e9
 
 
-def cell(options: argparse.Namespace, kind: type) -> object:
-    import horovod.tensorflow as hvd
-
-    return kind(options.model, hvd.size(), options.batch, feed="prefetch", step=options.step)
-
-
 def device() -> str:
     import tensorflow as tf
 
     return "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"
 
 
-def report(ratios: np.ndarray, options: argparse.Namespace) -> int:
-    median = float(np.median(ratios))
-    draws = np.random.default_rng(0).choice(ratios, (10_000, len(ratios)))
-    low, high = np.percentile(np.median(draws, axis=1), [5, 95])
-    holds, fails = median >= 0.99 and low >= 0.98, high < 0.99
-    verdict = "holds" if holds else "fails" if fails else "not resolved"
+def report(found: dict[str, Any], options: argparse.Namespace) -> int:
+    """Print the verdict. Exit code 0: it holds; 1: it fails; 2: not resolved."""
+    seconds = np.array(found["pairs"])
+    ratios = seconds[:, 1] / seconds[:, 0]
+    median, low, high = interval(ratios)
+    word = verdict(median, low, high)
+    samples = options.ranks * options.per_rank_batch * options.steps
+    ours, theirs = (samples / float(np.median(column)) for column in seconds.T)
     print(
-        f"{options.model}, {options.ranks} ranks x {options.batch}, {options.step}: harness / hand-written ="
-        f" {median:.4f} (90 % interval {low:.4f} to {high:.4f}, {len(ratios)} pairs): {verdict}"
+        f"{options.model}, {options.ranks} x {options.per_rank_batch}, {options.precision}, {options.step},"
+        f" {options.feed}: harness {ours:.1f} samples/s, by hand {theirs:.1f}; ratio {median:.4f}"
+        f" (90 % interval {low:.4f} to {high:.4f}, {len(ratios)} pairs of {options.steps} steps): {word}"
     )
     if options.json:
-        options.json.write_text(json.dumps({"verdict": verdict, "median": median, "ratios": ratios.tolist()}) + "\n")
-    return 0 if holds else 1 if fails else 2
+        facts = {"verdict": word, "median": median, "interval": [low, high], "options": vars(options), **found}
+        options.json.write_text(json.dumps(facts, default=str) + "\n")
+    return {"holds": 0, "fails": 1, "not resolved": 2}[word]
+
+
+def interval(ratios: np.ndarray[Any, Any]) -> tuple[float, float, float]:
+    """The median, and the 5th and 95th percentile of its bootstrap distribution."""
+    draws = np.random.default_rng(0).choice(ratios, (10_000, len(ratios)))
+    low, high = np.percentile(np.median(draws, axis=1), [5, 95])
+    return float(np.median(ratios)), float(low), float(high)
+
+
+def verdict(median: float, low: float, high: float) -> str:
+    if median >= 0.99 and low >= 0.98:
+        return "holds"
+    return "fails" if high < 0.99 else "not resolved"
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def distribute(
     # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
     model.jit_compile = False
     if step == "compiled":
-        _compile_halves(model, exchange, aggregate, narrow)
+        _compile_halves(model, exchange, aggregate, narrow, pack=reduce and size() > 1)
     else:
         _reduce_in_apply(model.optimizer, exchange, aggregate)
     model.train_function = None
@@ -179,12 +179,12 @@ def _reduce_in_apply(optimizer: Any, exchange: Callable[[Sequence[Any]], list[An
 
 
 def _compile_halves(
-    model: Any, exchange: Callable[[Sequence[Any]], list[Any]], aggregate: int, narrow: Any | None
+    model: Any, exchange: Callable[[Sequence[Any]], list[Any]], aggregate: int, narrow: Any | None, *, pack: bool
 ) -> None:
     """Replace `train_step` by two XLA programs with the exchange between them.
 
     The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
-    `narrow`: the type that float32 gradients travel as.
+    `narrow`: the type that float32 gradients travel as. `pack`: they travel as one vector.
     """
     optimizer, train_step, apply = model.optimizer, model.train_step, model.optimizer.apply
     caught: list[tuple[list[Any], list[Any]]] = []
@@ -203,7 +203,8 @@ def _compile_halves(
             optimizer.apply = apply
         if len(caught) != 1:
             raise RingscopeError(f"the train step applies gradients {len(caught)} times; `compiled` wants exactly once")
-        return logs, packing.pack([tf.cast(g, narrow) if narrow and g is not None else g for g in caught[0][0]])
+        gradients = [tf.cast(g, narrow) if narrow and g is not None else g for g in caught[0][0]]
+        return logs, packing.pack(gradients) if pack else gradients
 
     def update(gradients: Sequence[Any], variables: Any) -> None:
         def unpacked(packed: Sequence[Any]) -> None:

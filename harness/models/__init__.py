@@ -60,17 +60,19 @@ def build(name: str, *, input_dtype: str = "float32", precision: str = "float32"
     return keras.Model(inputs, logits, name=name)
 
 
+def loss_for(spec: Spec) -> Any:
+    """The loss that fits the spec, of logits."""
+    import keras
+
+    if spec.classes == 1:
+        return keras.losses.BinaryCrossentropy(from_logits=True)
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
 def compile_model(model: Any, spec: Spec, *, optimizer: Any | None = None) -> None:
     """Compile with the loss that fits the spec; SGD with momentum unless given another optimizer."""
     import keras
 
-    loss = (
-        keras.losses.BinaryCrossentropy(from_logits=True)
-        if spec.classes == 1
-        else keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
     model.compile(
-        optimizer=optimizer or keras.optimizers.SGD(0.01, momentum=0.9),
-        loss=loss,
-        jit_compile=False,
+        optimizer=optimizer or keras.optimizers.SGD(0.01, momentum=0.9), loss=loss_for(spec), jit_compile=False
     )
