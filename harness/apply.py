@@ -10,60 +10,161 @@ from pathlib import Path
 from profiles import numbers
 from profiles.errors import RingscopeError
 from profiles.measures import Finding
-from profiles.records import Cell, write_whole
+from profiles.records import Cell, RunRecord, read_runs, write_whole
 from profiles.scaling import Scaling
 from profiles.stats import Ratio, ratio
-from profiles.subjects import load
+from profiles.subjects import Subject, load, near
+from profiles.verdicts.feed import HOST_FED
 
-_CHANGES: dict[str, Callable[[Cell], Cell]] = {
-    "not-compiled": lambda cell: replace(cell, step="compiled"),
-    "unfused-batch-norm": lambda cell: replace(cell, step="compiled"),
-    "launch-bound": lambda cell: replace(cell, step="compiled"),
-    "short-kernels": lambda cell: replace(cell, step="compiled"),
-    "python-in-the-loop": lambda cell: replace(cell, step="compiled"),
-    "generic-rnn-cell": lambda cell: replace(cell, model=cell.model.removesuffix("_generic"), step="fit"),
-    "tiny-batch": lambda cell: replace(cell, per_rank_batch=4 * cell.per_rank_batch),
-    "off-tensor-cores": lambda cell: replace(cell, per_rank_batch=-(-cell.per_rank_batch // 8) * 8),
-    "no-prefetch": lambda cell: replace(cell, feed="prefetch"),
-    "prefetch-on-host-only": lambda cell: replace(cell, feed="device"),
-    "copies-pageable": lambda cell: replace(cell, feed="pinned"),
-    "copies-synchronous": lambda cell: replace(cell, feed="device"),
-    "copies-exposed-although-prefetched": lambda cell: replace(cell, feed="pinned"),
-    "float32-input": lambda cell: replace(cell, input_dtype="uint8"),
-    "all-reduce-exposed": lambda cell: replace(cell, compression="fp16"),
-    "gradients-not-compressed": lambda cell: replace(cell, compression="fp16"),
-    "model-too-small": lambda cell: replace(cell, aggregate=4 * cell.aggregate),
+from .models import MODELS
+
+LARGER = 2  # times the batch, times the local steps between all-reduces
+
+Change = Callable[[Cell, int], Cell]  # of the cell on a host with so many GPUs; the same cell where it has it already
+
+
+def _compiled(cell: Cell, gpus: int) -> Cell:
+    return cell if MODELS[cell.model].cudnn_rnn and gpus else replace(cell, step="compiled")
+
+
+def _cudnn_cell(cell: Cell, gpus: int) -> Cell:
+    plain = cell.model.removesuffix("_generic")
+    return cell if plain == cell.model else replace(cell, model=plain, step="fit")
+
+
+def _larger_batch(cell: Cell, gpus: int) -> Cell:
+    whole = None if cell.global_batch is None else LARGER * cell.global_batch
+    return replace(cell, per_rank_batch=LARGER * cell.per_rank_batch, global_batch=whole)
+
+
+def _even_batch(cell: Cell, gpus: int) -> Cell:
+    return replace(cell, per_rank_batch=-(-cell.per_rank_batch // 8) * 8)
+
+
+def _ahead(cell: Cell, gpus: int) -> Cell:
+    if gpus:
+        return replace(cell, feed="pinned")
+    return replace(cell, feed="prefetch") if cell.feed in HOST_FED else cell
+
+
+def _fewer_bytes(cell: Cell, gpus: int) -> Cell:
+    return replace(cell, input_dtype="uint8")
+
+
+def _compressed(cell: Cell, gpus: int) -> Cell:
+    return replace(cell, compression="fp16") if cell.compression == "none" else cell
+
+
+def _less_often(cell: Cell, gpus: int) -> Cell:
+    return replace(cell, aggregate=LARGER * cell.aggregate)
+
+
+# A finding -> the settings that its change may be, the first that changes the cell is taken.
+CHANGES: dict[str, tuple[Change, ...]] = {
+    "not-compiled": (_compiled, _larger_batch),
+    "unfused-batch-norm": (_compiled,),
+    "launch-bound": (_compiled, _larger_batch),
+    "short-kernels": (_compiled, _larger_batch),
+    "python-in-the-loop": (_compiled, _larger_batch),
+    "generic-rnn-cell": (_cudnn_cell,),
+    "tiny-batch": (_larger_batch,),
+    "off-tensor-cores": (_even_batch,),
+    "no-prefetch": (_ahead,),
+    "prefetch-on-host-only": (_ahead,),
+    "copies-pageable": (_ahead,),
+    "copies-synchronous": (_ahead,),
+    "copies-exposed": (_ahead, _fewer_bytes),
+    "copies-exposed-although-prefetched": (_ahead, _fewer_bytes),
+    "input-pipeline-slow": (_fewer_bytes,),
+    "float32-input": (_fewer_bytes,),
+    "all-reduce-exposed": (_compressed, _less_often),
+    "gradients-not-compressed": (_compressed,),
+    "model-too-small": (_less_often,),
+}
+# Why a finding is no setting of a cell.
+BY_HAND = {
+    "loss-fetched-every-step": "a cell fetches nothing every step",
+    "small-copy-before-step": "every cell has int64 labels; one that was recorded with others: record it again",
+    "collectives-not-fused": "every cell reduces its gradients in as few groups as --step allows",
+    "threads-oversubscribed": "every cell divides the host's cores by its ranks",
+    "straggler": "it lies in the machine, not in the cell",
+    "slow-gpu": "it lies in the machine, not in the cell",
+    "cpu-may-be-faster": "it is another machine",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A finding, the cell it was found in and the cell with its change."""
+    """A finding, the cell it was found in and the cell with its change; no finding where nothing was measured."""
 
-    finding: Finding
+    code: str
+    finding: Finding | None
     before: Cell
     after: Cell
+    recorded_on: frozenset[str]  # the names of the GPUs
+
+    @property
+    def prediction(self) -> str:
+        most = self.finding.at_most_gain if self.finding else None
+        return "without a price" if most is None else f"predicted at most {numbers.gain(most)}"
+
+    def words(self) -> str:
+        """`copies-pageable: feed device -> pinned, predicted at most +12.3 %`."""
+        one, other = asdict(self.before), asdict(self.after)
+        changed = [f"{name} {value} -> {other[name]}" for name, value in one.items() if value != other[name]]
+        return f"{self.code}: {', '.join(changed)}, {self.prediction}"
 
 
-def trial(code: str, path: Path) -> Trial:
-    """The trial of one finding of a recorded launch. Raises RingscopeError where it cannot be tried."""
-    subject = load([path])
-    if subject.measures is None or subject.record is None:
-        raise RingscopeError(
-            f"{path}: no recorded launch of a cell; name the directory that ringscope record wrote (with record.json)"
-        )
+def trial(code: str, path: Path, *, gpus: int, steps: int | None = None, warmup: int | None = None) -> Trial:
+    """The trial of one finding of a recorded launch, on a host with so many GPUs.
+
+    A launch without measures (a training on the CPU has no GPU's timeline) has no findings: the change of any code is
+    tried there, and nothing predicted. Raises RingscopeError where it cannot be tried.
+    """
+    subject, record = _launch(path)
+    finding = _found(code, subject, path)
+    before = record.cell
+    before = replace(before, steps=steps or before.steps, warmup=warmup or before.warmup)
+    by_hand = f"; by hand: {finding.change}" if finding else ""
+    if code in BY_HAND:
+        raise RingscopeError(f"{code} is no setting of a cell: {BY_HAND[code]}{by_hand}")
+    if code not in CHANGES:
+        raise RingscopeError(f"there is no finding {code!r}; there are {', '.join([*CHANGES, *BY_HAND])}")
+    for change in CHANGES[code]:
+        after = change(before, gpus)
+        if after != before:
+            return Trial(code, finding, before, after, frozenset(gpu["name"] for gpu in record.machine.get("gpus", ())))
+    raise RingscopeError(f"the cell of {path} has what a setting can do for {code} already{by_hand}")
+
+
+def _launch(path: Path) -> tuple[Subject | None, RunRecord]:
+    """What was measured of the launch, None where it left nothing to measure, and its record."""
+    if (path / "sweep.json").is_file() and not list(path.glob("*/*/measures.json")):
+        runs = read_runs(path)
+        if runs:
+            return None, runs[-1].record
+    elif (path / "record.json").is_file() and not (path / "measures.json").is_file():
+        record = near(path / "record.json")
+        if record is not None:
+            return None, record
+    else:
+        subject = load([path])
+        if subject.measures is not None and subject.record is not None:
+            return subject, subject.record
+    raise RingscopeError(
+        f"{path}: no launch of a cell; name the directory that ringscope record wrote (with record.json)"
+    )
+
+
+def _found(code: str, subject: Subject | None, path: Path) -> Finding | None:
+    if subject is None or subject.measures is None:
+        return None
     found: dict[str, Finding] = {}
     for finding in subject.measures.findings:
         found.setdefault(finding.code, finding)  # of several GPUs' the one that is worth most
     if code not in found:
         raise RingscopeError(f"{path}: no finding {code!r} there; its findings are {', '.join(found) or 'none'}")
-    if code not in _CHANGES:
-        raise RingscopeError(f"{code} is changed outside of a cell: {found[code].change}")
-    before = subject.record.cell
-    after = _CHANGES[code](before)
-    if after == before:
-        raise RingscopeError(f"the cell of {path} has the change of {code} already")
-    return Trial(found[code], before, after)
+    return found[code]
 
 
 def outcome(tried: Trial, scaling: Scaling) -> Ratio | None:
@@ -75,10 +176,11 @@ def outcome(tried: Trial, scaling: Scaling) -> Ratio | None:
 def report(tried: Trial, scaling: Scaling, directory: Path) -> str:
     """Predicted against measured in a sentence; both also into `applied.json`."""
     measured = outcome(tried, scaling)
-    code, most = tried.finding.code, tried.finding.at_most_gain
+    most = tried.finding.at_most_gain if tried.finding else None
     written = {
         "schema": "ringscope.applied/1",
-        "finding": asdict(tried.finding),
+        "code": tried.code,
+        "finding": asdict(tried.finding) if tried.finding else None,
         "before": tried.before.id,
         "after": tried.after.id,
         "predicted_at_most_gain": most,
@@ -86,7 +188,12 @@ def report(tried: Trial, scaling: Scaling, directory: Path) -> str:
     }
     write_whole(directory / "applied.json", json.dumps(written, indent=1) + "\n")
     if measured is None:
-        return f"{code}: not measured, a launch failed"
+        return f"{tried.words()}; not measured, a launch failed"
     gain = f"{numbers.gain(measured.value - 1)} ({numbers.gain(measured.low - 1)} to {numbers.gain(measured.high - 1)})"
-    bound = "no price" if most is None else f"at most {numbers.gain(most)}"
-    return f"{code}: predicted {bound}, measured {gain} throughput"
+    if most is not None and measured.low - 1 > most:
+        meaning = ": more than the bound, so the change did more than take the finding's time away"
+    elif measured.low <= 1 <= measured.high:
+        meaning = ": no more than launches differ by"
+    else:
+        meaning = ""
+    return f"{tried.words()}, measured {gain} throughput{meaning}"

@@ -57,8 +57,13 @@ def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
         options["out"] = options["out"] or reports.newest()
         remembered = read_sweep(options["out"]).options
         options |= {name: remembered[name] for name in REMEMBERED if name in remembered and name not in given}
-    gpus = len(visible_gpus())
-    tried = _trial(options)
+    here = visible_gpus()
+    gpus = len(here)
+    tried = _trial(options, gpus)
+    if tried:
+        elsewhere = tried.recorded_on != {gpu["name"] for gpu in here}
+        where = f"; recorded on {', '.join(sorted(tried.recorded_on)) or 'no GPU'}, unlike this" if elsewhere else ""
+        console.print(f"{tried.words()}{where}", markup=False, highlight=False, soft_wrap=True)
     chosen = [tried.before, tried.after] if tried else cells(options, gpus=gpus)
     launches = options["launches"] or (GPU_LAUNCHES if gpus else CPU_LAUNCHES)
     how = how_to_launch(options)
@@ -91,10 +96,12 @@ def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
     return exit_code(scaling)
 
 
-def _trial(options: dict[str, Any]) -> apply.Trial | None:
+def _trial(options: dict[str, Any], gpus: int) -> apply.Trial | None:
     if bool(options.get("apply")) != bool(options.get("of")):
         raise RingscopeError("--apply FINDING --of LAUNCH: give both, the finding and the launch it was found in")
-    return apply.trial(options["apply"], options["of"]) if options.get("apply") else None
+    if not options.get("apply"):
+        return None
+    return apply.trial(options["apply"], options["of"], gpus=gpus, steps=options["steps"], warmup=options["warmup"])
 
 
 def counted(count: int, noun: str) -> str:

@@ -44,6 +44,9 @@ def main(options: dict[str, Any]) -> int:
     if measures is not None:
         terminal.show(measures, console)
     console.print(f"recorded by {profiler.name}: {folder}", markup=False, highlight=False, soft_wrap=True)
+    if not argv and measures is not None and measures.findings:
+        prove = f"prove a finding: ringscope bench --apply {measures.findings[0].code} --of {folder}"
+        console.print(prove, markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

@@ -249,6 +249,8 @@ def _input_copies(books: Account, this_step: Intervals, later_step: Intervals) -
     covered = intervals.clip(intervals.union(operations.start_ns, operations.end_ns), *books.window).total
     exposed = this_step.total + later_step.total
     certain = books.inputs.certain
+    called = counted.chosen(counted.launched)
+    marked = books.batch is not None and (books.batch[books.inputs.is_input] >= 0).sum()
     return {
         "count": len(counted),
         "bytes": int(counted.bytes.sum()),
@@ -257,6 +259,8 @@ def _input_copies(books: Account, this_step: Intervals, later_step: Intervals) -
         "exposed_this_step_ns": this_step.total if certain else None,
         "exposed_later_step_ns": later_step.total if certain else None,
         "overlap": 1 - exposed / covered if covered else None,
+        "call_ns": int((called.call_end_ns - called.call_start_ns).sum()) if len(called) else None,
+        "marked": int(marked),
     }
 
 

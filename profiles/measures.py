@@ -145,7 +145,8 @@ class GpuMeasures:
     batch_gaps: Gaps | None
     # idle of the batch gaps by cause, and exposed input copies apart from later steps' (see docs/measures.md)
     batch_gap_ledger_ns: dict[str, int] | None
-    # count, bytes, busy_ns, exposed_ns, exposed_this_step_ns, exposed_later_step_ns, overlap
+    # count, bytes, busy_ns, exposed_ns, exposed_this_step_ns, exposed_later_step_ns, overlap; call_ns: how long their
+    # launch calls took; marked: those in a feed's `batch N` range
     input_copies: dict[str, int | float | None] | None
     input_stall_share: float | None
     host_while_idle: list[dict[str, Any]] = field(default_factory=list)

@@ -41,7 +41,7 @@ Examples:
 @click.option("--resume", is_flag=True, help="Run only what is missing in --out, or in the newest sweep.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: launch again what is not ok.")
 @click.option("--apply", metavar="FINDING", help="Rerun a recorded cell with this finding's change, and without it.")
-@click.option("--of", type=click.Path(path_type=Path), help="With --apply: the launch that was recorded.")
+@click.option("--of", type=click.Path(path_type=Path), help="With --apply: the recorded launch, or its run directory.")
 @click.option("--dry-run", is_flag=True, help="Print the cells and the commands, run nothing.")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:

@@ -122,6 +122,9 @@ def _measure(
         with written_whole(Path(json_to)) as path:
             path.write_text(json.dumps(measures, per_step=per_step), encoding="utf-8")
     terminal.show(measures, terminal.console(), per_step=per_step)
+    if known is not None and measures.findings:
+        launch = Path(timelines[0].recording.path).parent
+        click.echo(f"\nprove one: ringscope bench --apply {measures.findings[0].code} --of {launch}")
 
 
 def _write(

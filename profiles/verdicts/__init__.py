@@ -18,7 +18,8 @@ ACROSS_GPUS: tuple[Callable[[Sequence[Case], Measures], list[Finding]], ...] = r
 def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     """All findings, the one that would give back most first; those without a price last.
 
-    A verdict that holds for every GPU is one finding (gpu None) with the numbers of the GPU that loses most.
+    A verdict that holds for every GPU is one finding (gpu None) with the numbers of the GPU that loses most; one that
+    holds for some is that GPU's, and its evidence names the others.
     """
     cases = [Case(index, gpu, context or Context()) for index, gpu in enumerate(measures.gpus) if gpu.span_ns]
     found: list[Finding] = []
@@ -27,6 +28,9 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
         if len(each) == len(cases) and len(cases) > 1:
             worst = max(each, key=_worth)
             each = [replace(worst, gpu=None, evidence={**worst.evidence, "gpu": worst.gpu})]
+        elif len(each) > 1:
+            worst = max(each, key=_worth)
+            each = [replace(worst, evidence={**worst.evidence, "gpus": [finding.gpu for finding in each]})]
         found += each
     for across in ACROSS_GPUS:
         found += across(cases, measures)

@@ -15,7 +15,7 @@ REPORT_SHARE = 0.01
 # XProf's ladder: input-bound highly, moderately; launch, collectives and all else are worth a warning earlier.
 INPUT_LADDER = (0.20, 0.05)
 OTHER_LADDER = (0.15, 0.03)
-# A window without steps whose compute takes less than this part of its collectives' time trains nothing.
+# A window without steps whose compute takes less than this part of it, or of its collectives' time, is no training.
 LEAST_COMPUTE = 0.1
 
 
@@ -55,9 +55,34 @@ class Case:
 
     @property
     def computes(self) -> bool:
-        """Does the window show a training? Without steps it may hold a benchmark of NCCL, whose idle says nothing."""
+        """Does the window show a training? Without steps it may hold a set-up or a benchmark of NCCL: their idle says
+        nothing."""
         compute, collective = (self.gpu.busy_ns[name] or 0 for name in ("compute", "collective"))
-        return self.gpu.window == "steps" or compute > LEAST_COMPUTE * collective
+        return self.gpu.window == "steps" or compute > LEAST_COMPUTE * max(collective, self.gpu.span_ns)
+
+    @property
+    def compiled(self) -> bool:
+        """Did XLA make the kernels?"""
+        kernels = self.gpu.kernels
+        fused = self.group("fused")[0] or kernels.graph_launches or kernels.graph_nodes
+        return bool(fused) or (self.cell is not None and self.cell.step == "compiled")
+
+    @property
+    def recurrent(self) -> bool:
+        """Does cuDNN run recurrent cells, which XLA cannot compile?"""
+        return self.group("rnn_cell")[0] > 0
+
+    @property
+    def longer_kernels(self) -> str:
+        """What makes fewer kernels or longer ones of the step as it is."""
+        larger = "a larger batch (--per-rank-batch)"
+        if self.recurrent:
+            return f"{larger}; cuDNN's recurrent cells cannot be compiled by XLA"
+        return (
+            f"{larger}; the step is compiled already"
+            if self.compiled
+            else f"compile the step (--step compiled); {larger}"
+        )
 
     @property
     def held_launch_ns(self) -> int:

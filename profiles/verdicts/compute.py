@@ -14,17 +14,21 @@ STORM_KERNELS = 1_000
 # All that XLA fuses into its neighbours or leaves out; convolutions and matrix products stay.
 UNFUSED = ("elementwise", "reduction", "batch_norm", "optimiser", "rnn_gates", "other")
 RNN_GATES_A_STEP = 60  # 20 time steps of 3 gates
+ASYNC_COMPLETION = (
+    "; HOROVOD_ENABLE_ASYNC_COMPLETION=1 (ring.init sets it) launches the update without waiting for the "
+    "all-reduce to end"
+)
 SHORT_SHARE = 0.5
 FILLED_SHARE = 0.6  # a GPU that computes for longer than this is not short of samples
-MISALIGNED = re.compile(r"align[124](?![0-9])|(?:^|_)simt_")
+# In 16-byte loads go 8 numbers of 16 bits and 4 of TF32 (s1688 without f16 in the name), so align4 is TF32's best.
+MISALIGNED = re.compile(r"align[12](?![0-9])|(?=\w*(?:f16|[hs]884|16816))\w*align4(?![0-9])|(?:^|_)simt_")
 FRAMEWORK_REDUCTIONS = re.compile(r"ColumnReduce|RowReduce|Rsqrt_GPU|SquaredDifference")
 
 
 def not_compiled(case: Case) -> Finding | None:
     """Thousands of kernels a step, none of them XLA's: element-wise work that compiling fuses into its neighbours."""
     kernels = case.gpu.kernels
-    compiled = case.group("fused")[0] or kernels.graph_launches or kernels.graph_nodes
-    if compiled or (kernels.per_step or 0) < STORM_KERNELS:
+    if case.compiled or (kernels.per_step or 0) < STORM_KERNELS:
         return None
     count, unfused_ns = case.group(*UNFUSED)
     saved = {
@@ -32,7 +36,6 @@ def not_compiled(case: Case) -> Finding | None:
         "idle_turnaround": case.ns("idle_turnaround"),
         "idle_launch": case.ns("idle_launch"),
     }
-    recurrent = case.group("rnn_cell")[0]
     return case.finding(
         "not-compiled",
         saved,
@@ -41,7 +44,7 @@ def not_compiled(case: Case) -> Finding | None:
         f"and normalisation take {percent(unfused_ns / case.gpu.span_ns)} of the time, launching "
         f"{percent(case.share('idle_launch', 'idle_turnaround'))}",
         change="model.compile(steps_per_execution=8); cuDNN's recurrent cells cannot be compiled by XLA"
-        if recurrent
+        if case.recurrent
         else 'ring.distribute(model, step="compiled") (ringscope bench --step compiled); without Horovod '
         "model.compile(jit_compile=True)",
         evidence={
@@ -107,8 +110,8 @@ def launch_bound(case: Case) -> Finding | None:
         "launch-bound",
         {"idle_launch": waiting},
         text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch",
-        change="fewer, larger launches: --step compiled, a larger batch, steps_per_execution; HOROVOD_ENABLE_"
-        "ASYNC_COMPLETION=1 (ring.init sets it) launches the update without waiting for the all-reduce's end",
+        change=f"fewer, larger launches: {case.longer_kernels}; steps_per_execution in model.compile"
+        + (ASYNC_COMPLETION if case.gpu.collectives.count else ""),
         evidence={"idle_launch_ns": waiting, "launch_latency_ns": latency},
         refuted_by="a larger batch with the same idle_launch a step share",
     )
@@ -123,9 +126,9 @@ def short_kernels(case: Case) -> Finding | None:
         "short-kernels",
         {"idle_turnaround": case.ns("idle_turnaround")},
         text=f"{percent(share)} of the time goes into handing over from one short kernel to the next",
-        change="compile the step (fusion, CUDA graphs); a larger batch makes each kernel longer",
+        change=case.longer_kernels,
         evidence={"idle_turnaround_ns": case.ns("idle_turnaround"), "median_ns": case.gpu.kernels.median_ns},
-        refuted_by="a compiled recording with as much turnaround",
+        refuted_by="fewer or longer kernels with as much turnaround",
     )
 
 
@@ -133,7 +136,7 @@ def loss_fetched(case: Case) -> Finding | None:
     """The host waits for the GPU every step, mostly because it fetches a loss or a metric."""
     d2h = case.gpu.copies.get("d2h")
     fetches = d2h.count / case.steps if d2h and d2h.count else 0.0
-    if fetches < 1:
+    if case.gpu.window != "steps" or fetches < 1:
         return None
     share = case.share("idle_sync")
     return case.finding(
@@ -176,11 +179,16 @@ def off_tensor_cores(case: Case) -> Finding | None:
     ns = sum(k.total_ns for k in named)
     if not uneven and ns < REPORT_SHARE * case.gpu.span_ns:
         return None
-    text = (
-        f"{_misaligned(named[0].name)} is a kernel for dimensions that are no multiples of 8"
-        if named
-        else f"the batch {cell.per_rank_batch} is no multiple of 8"  # type: ignore[union-attr]
-    )
+    if named:
+        word = _misaligned(named[0].name) or ""
+        why = "float32 without TF32, or dimensions that are no multiples of 8"
+        text = (
+            f"{word} runs outside of the tensor cores: {why}"
+            if "simt_" in word
+            else f"{word} is a kernel for dimensions that are no multiples of 8"
+        )
+    else:
+        text = f"the batch {cell.per_rank_batch} is no multiple of 8"  # type: ignore[union-attr]
     return case.unpriced(
         "off-tensor-cores",
         text=text,

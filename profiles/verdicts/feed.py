@@ -11,6 +11,7 @@ HOST_FED = ("numpy", "host")
 PREFETCHED_ON_HOST = ("prefetch",)
 # Copies that are hidden for less than this were asked for by the step that needs them.
 LATE_OVERLAP = 0.5
+FEWER_BYTES = "fewer bytes: images as uint8, other features as float16"
 EXAMPLE_PINNED_GB_PER_S = 55.0  # an H200's, measured; used for nothing but the sentence
 
 
@@ -26,7 +27,10 @@ def _overlap(case: Case) -> float | None:
 
 
 def _asked_late(case: Case) -> bool:
-    """Are the batches copied when the step that needs them is due, not ahead of it?"""
+    """Are the batches copied when the step that needs them is due, not ahead of it? Only a feed that copies ahead, and
+    was late, has `batch N` ranges."""
+    if (case.gpu.input_copies or {}).get("marked"):
+        return False
     overlap = _overlap(case)
     fed = case.gpu.feed_gaps
     late_gaps = bool(fed and case.gpu.steps.count and fed.count * 2 >= case.gpu.steps.count)
@@ -52,12 +56,15 @@ def input_pipeline_slow(case: Case) -> Finding | None:
 def no_prefetch(case: Case) -> Finding | None:
     """Each batch is made while the step waits for it."""
     known = case.cell is not None and case.cell.feed in HOST_FED
+    if case.cell is not None and not known:
+        return None
     if not known and not (_asked_late(case) and case.share("idle_feed") >= INPUT_LADDER[0]):
         return None
+    said = "nothing is prefetched" if known else "batches are asked for when they are due, or made too slowly"
     return case.finding(
         "no-prefetch",
         {"idle_feed": case.ns("idle_feed"), "h2d": _exposed_inputs(case)},
-        text=f"nothing is prefetched: {percent(case.share('idle_feed'))} of the time the GPU waits for its batch and "
+        text=f"{said}: {percent(case.share('idle_feed'))} of the time the GPU waits for its batch and "
         f"{percent(_exposed_inputs(case) / case.gpu.span_ns)} for the copy of it",
         change="dataset.prefetch(tf.data.AUTOTUNE), then prefetch to the device (ringscope bench --feeds pinned)",
         evidence={"feed_gaps": case.gpu.feed_gaps and case.gpu.feed_gaps.p50_ns, "overlap": _overlap(case)},
@@ -89,8 +96,9 @@ def prefetch_on_host_only(case: Case) -> Finding | None:
 def copies_pageable(case: Case) -> Finding | None:
     """Batches leave pageable memory, which the driver has to stage: slow, and in the way of launches.
 
-    While such a copy runs, the thread that would launch the next step waits for the driver: the launch idle of the
-    batch gaps goes with the copies.
+    While the call of such a copy lasts, the thread that would launch the next step waits for the driver: launch idle
+    of the batch gaps goes with the copies, for as long as the calls last beyond the exposed copies themselves. What a
+    small copy explains is another finding's.
     """
     h2d = case.gpu.copies["h2d"]
     if (h2d.pageable_share or 0.0) < 0.5 or not h2d.gb_per_s or h2d.busy_ns is None:
@@ -101,7 +109,9 @@ def copies_pageable(case: Case) -> Finding | None:
     against = (
         numbers.gb_per_s(pinned) if pinned else f"what the link gives ({EXAMPLE_PINNED_GB_PER_S:.0f} GB/s on an H200)"
     )
-    held_up = (case.gpu.batch_gap_ledger_ns or {}).get("idle_launch", 0)
+    in_gaps = (case.gpu.batch_gap_ledger_ns or {}).get("idle_launch", 0) - case.held_launch_ns
+    in_calls = int((case.gpu.input_copies or {}).get("call_ns") or 0) - exposed
+    held_up = max(0, min(in_gaps, in_calls))
     return case.finding(
         "copies-pageable",
         {"h2d": int(exposed * faster), "idle_launch": held_up},
@@ -115,7 +125,7 @@ def copies_pageable(case: Case) -> Finding | None:
             "gb_per_s": h2d.gb_per_s,
             "pageable_share": h2d.pageable_share,
             "exposed_input_copy_ns": exposed,
-            "idle_launch_in_batch_gaps_ns": held_up,
+            "idle_launch_held_up_ns": held_up,
         },
         refuted_by="a recording with src_kind pinned at the same rate",
     )
@@ -142,14 +152,40 @@ def exposed_although_prefetched(case: Case) -> Finding | None:
     """A later step's batch is copied ahead, and yet nothing computes meanwhile."""
     inputs = case.gpu.input_copies
     exposed = int((inputs or {}).get("exposed_later_step_ns") or 0)
+    h2d = case.gpu.copies["h2d"]
+    if (h2d.pageable_share or 0.0) < 0.5:
+        why, change = f"the link gives {numbers.gb_per_s(h2d.gb_per_s)}", FEWER_BYTES
+    else:
+        why = "while a copy from pageable memory runs, the next step's launches wait for the driver"
+        change = f"pinned staging buffers (ringscope bench --feeds pinned); {FEWER_BYTES}"
     return case.finding(
         "copies-exposed-although-prefetched",
         {"h2d": exposed},
         text=f"batches of later steps are copied ahead, yet {percent(exposed / case.gpu.span_ns)} of the time nothing "
-        "computes meanwhile: while a copy from pageable memory runs, the next step's launches wait for the driver",
-        change="pinned staging buffers (ringscope bench --feeds pinned), or uint8 instead of float32",
+        f"computes meanwhile: {why}",
+        change=change,
         evidence={"exposed_later_step_ns": exposed, "overlap": (inputs or {}).get("overlap")},
         refuted_by="pinned copies that are as exposed",
+    )
+
+
+def copies_exposed(case: Case) -> Finding | None:
+    """Copies to the GPU while nothing computes, where no other verdict says why."""
+    h2d = case.gpu.copies["h2d"]
+    share = case.share("h2d")
+    told = case.share("idle_feed") >= INPUT_LADDER[1] or (h2d.pageable_share or 0.0) >= 0.5 or _asked_late(case)
+    later = int((case.gpu.input_copies or {}).get("exposed_later_step_ns") or 0)
+    if told or share < INPUT_LADDER[1] or 2 * later > case.ns("h2d"):
+        return None
+    return case.finding(
+        "copies-exposed",
+        {"h2d": case.ns("h2d")},
+        text=f"{degree(share, INPUT_LADDER)} bound by copies to the GPU: {percent(share)} of the time goes into them "
+        f"while nothing computes, at {numbers.gb_per_s(h2d.gb_per_s)}",
+        change=f"copy ahead of the steps, on a stream of its own (ringscope bench --feeds pinned); {FEWER_BYTES}; "
+        "keep on the GPU what every step needs again",
+        evidence={"exposed_ns": case.ns("h2d"), "bytes": h2d.bytes, "gb_per_s": h2d.gb_per_s, "overlap": h2d.overlap},
+        refuted_by="feed `resident` (no copies) with the same step time",
     )
 
 
@@ -166,8 +202,8 @@ def float32_input(case: Case) -> Finding | None:
         busy_saved_ns={"h2d": busy * 3 // 4},
         text=f"the input travels as float32: {numbers.size(int(inputs['bytes'] or 0) // case.steps)} a step, "
         f"{percent(exposed / case.gpu.span_ns)} of the time exposed copy; images are uint8 until they are scaled",
-        change="keep batches uint8 and scale in the model: keras.layers.Rescaling(1/127.5, offset=-1) as its first "
-        "layer (ringscope bench --input-dtype uint8)",
+        change="images as uint8, scaled in the model: keras.layers.Rescaling(1/127.5, offset=-1) as its first layer "
+        "(ringscope bench --input-dtype uint8); other features as float16, half the bytes",
         evidence={"bytes_per_step": int(inputs["bytes"] or 0) // case.steps, "exposed_input_copy_ns": exposed},
         refuted_by="uint8 input with as much exposed copy",
     )
@@ -208,6 +244,7 @@ RULES = (
     copies_pageable,
     copies_synchronous,
     exposed_although_prefetched,
+    copies_exposed,
     float32_input,
     small_copy_before_step,
 )

@@ -58,7 +58,7 @@ def slow_gpu(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     found = []
     for case in cases:
         others = median(c.ns("compute") / c.steps for c in cases if c is not case)
-        same_work = all(c.gpu.kernels.per_step == case.gpu.kernels.per_step for c in cases)
+        same_work = all(_kernels(c) == _kernels(case) for c in cases)
         mine = case.ns("compute") / case.steps
         if not others or not same_work or mine < SLOWER * others:
             continue
@@ -76,6 +76,12 @@ def slow_gpu(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         )
         found += [finding] if finding else []
     return found
+
+
+def _kernels(case: Case) -> int:
+    """Kernels a step; of the capture where there are no steps."""
+    per_step = case.gpu.kernels.per_step
+    return case.gpu.kernels.count if per_step is None else per_step
 
 
 def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Finding]:

@@ -284,7 +284,10 @@ def _findings(measures: Measures) -> Iterator[RenderableType]:
     for finding in measures.findings:
         whose = "" if finding.gpu is None else f"{_name(finding.gpu, measures.gpus[finding.gpu])}: "
         worth = f" (at most {numbers.gain(finding.at_most_gain)})" if finding.at_most_gain is not None else ""
-        yield Padding(Text(f"• {whose}{finding.text}{worth}\n  {finding.change}"), (0, 0, 0, 2))
+        text = Text("• ")
+        text.append(finding.code, style="italic")
+        text.append(f": {whose}{finding.text}{worth}\n  → {finding.change}")
+        yield Padding(text, (0, 0, 0, 2))
 
 
 def _doubts(doubts: list[Doubt]) -> Iterator[RenderableType]:

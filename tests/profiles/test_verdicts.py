@@ -103,6 +103,10 @@ ONE_GPU: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"ledger": {"h2d": 2 * MS}, "inputs": LATER},
         {"ledger": {"h2d": 2 * MS}, "inputs": INPUTS},
     ),
+    "copies-exposed": (
+        {"ledger": {"h2d": 2 * MS}, "h2d": {"pageable_share": 0.0, "gb_per_s": 50.0}},
+        {"ledger": {"h2d": 2 * MS}, "h2d": PAGEABLE, "inputs": INPUTS},
+    ),
     "float32-input": (
         {"cell": CELL, "ledger": {"h2d": 2 * MS}, "inputs": INPUTS},
         {"cell": replace(CELL, input_dtype="uint8"), "ledger": {"h2d": 2 * MS}, "inputs": INPUTS},
@@ -161,12 +165,12 @@ def test_a_straggler_has_been_one_since_the_call_that_was_found_not_since_the_fi
 @pytest.mark.parametrize("code", ["launch-bound", "python-in-the-loop", "cpu-may-be-faster", "tiny-batch"])
 @pytest.mark.parametrize(
     ("window", "computing", "found"),
-    [("capture", 0, False), ("capture", MS // 100, False), ("capture", MS // 2, True), ("steps", MS // 100, True)],
+    [("capture", 0, False), ("capture", MS // 2, False), ("capture", 2 * MS, True), ("steps", MS // 100, True)],
 )
-def test_idle_between_collectives_alone_says_nothing_of_a_training(
+def test_idle_between_collectives_or_in_a_set_up_says_nothing_of_a_training(
     code: str, window: str, computing: int, found: bool
 ) -> None:
-    """A benchmark of NCCL waits for its launches nearly all the time: no training is launch-bound for that."""
+    """A benchmark of NCCL waits for its launches nearly all the time, and so does a program that loads its data."""
     one = gpu(
         ledger={"collective": MS // 2, "idle_launch": 9 * MS},
         busy={"compute": computing},
@@ -206,6 +210,12 @@ def test_more_launching_threads_than_cores_are_oversubscription(cores: int, foun
     assert (finding is not None) == found
 
 
+def test_a_fault_of_some_gpus_is_one_finding_that_names_them() -> None:
+    gpus = [gpu(rank=rank, ledger={"collective": ns}) for rank, ns in enumerate((MS, 0, 2 * MS))]
+    found = _find("all-reduce-exposed", *gpus)
+    assert found is not None and found.gpu == 2 and found.evidence["gpus"] == [0, 2]
+
+
 def test_a_fault_of_every_gpu_is_one_finding_with_the_worst_gpus_numbers() -> None:
     found = _find("launch-bound", *(gpu(rank=r, ledger={"idle_launch": (r + 1) * MS}) for r in (0, 1)))
     assert found is not None and found.gpu is None and found.evidence["gpu"] == 1
@@ -226,6 +236,89 @@ def test_a_gain_never_makes_a_step_shorter_than_its_busiest_resource() -> None:
     )
     found = _find("copies-exposed-although-prefetched", copying)
     assert found is not None and found.at_most_gain == pytest.approx(10 / 9 - 1)
+
+
+STARVED = {"ledger": {"idle_feed": 3 * MS, "h2d": 2 * MS}}
+
+
+@pytest.mark.parametrize(
+    ("feed", "marked", "found"),
+    [("host", 0, True), ("pinned", 10, False), ("prefetch", 0, False), (None, 10, False), (None, 0, True)],
+)
+def test_a_feed_that_prefetches_and_starves_is_not_told_to_prefetch(feed: str | None, marked: int, found: bool) -> None:
+    cell = None if feed is None else replace(CELL, feed=feed)
+    starving = gpu(**STARVED, inputs={**INPUTS, "marked": marked})
+    assert (_find("no-prefetch", starving, cell=cell) is not None) == found
+    assert _find("input-pipeline-slow", starving, cell=cell) is not None
+
+
+@pytest.mark.parametrize(
+    ("call_ns", "held_up_ns"),
+    [(None, 0), (20 * MS, 0), (25 * MS, 5 * MS), (90 * MS, 10 * MS)],
+)
+def test_pageable_copies_hold_launches_up_for_no_longer_than_their_calls_last(
+    call_ns: int | None, held_up_ns: int
+) -> None:
+    one = gpu(ledger={"h2d": 2 * MS, "idle_launch": MS}, h2d=PAGEABLE, inputs={**INPUTS, "call_ns": call_ns})
+    one.batch_gap_ledger_ns = {"idle_launch": 10 * MS}
+    found = _find("copies-pageable", one)
+    assert found is not None and found.evidence["idle_launch_held_up_ns"] == held_up_ns
+    assert found.cost_ns_per_step == 2 * MS + held_up_ns // 10
+
+
+def test_no_two_findings_are_paid_for_the_launch_idle_after_a_small_copy() -> None:
+    one = gpu(ledger={"h2d": 2 * MS, "idle_launch": MS}, h2d=PAGEABLE, inputs={**INPUTS, "call_ns": 90 * MS})
+    one.batch_gap_ledger_ns = {"idle_launch": 10 * MS}
+    one.held_launches = {"gaps": 10, "count": 10, "idle_launch_ns": 8 * MS, "bytes": 1024}
+    found = {finding.code: finding.cost_ns_per_step for finding in find(measures([one]))}
+    assert found["small-copy-before-step"] == 8 * MS // 10
+    assert found["copies-pageable"] == 2 * MS + 2 * MS // 10
+    assert found["launch-bound"] == 2 * MS // 10
+
+
+@pytest.mark.parametrize(
+    ("groups", "said", "unsaid"),
+    [
+        ({"elementwise": (9, MS)}, "--step compiled", "already"),
+        ({"fused": (9, MS)}, "compiled already", "--step compiled"),
+        ({"rnn_cell": (9, MS)}, "cannot be compiled", "--step compiled"),
+    ],
+)
+@pytest.mark.parametrize("code", ["launch-bound", "short-kernels"])
+def test_what_is_compiled_or_cannot_be_is_not_told_to_compile(
+    code: str, groups: dict[str, tuple[int, int]], said: str, unsaid: str
+) -> None:
+    found = _find(code, gpu(ledger={"idle_launch": MS, "idle_turnaround": MS}, groups=groups))
+    assert found is not None and said in found.change and unsaid not in found.change
+    assert "HOROVOD" not in found.change  # there is no all-reduce
+
+
+@pytest.mark.parametrize(
+    ("kernel", "found"),
+    [
+        ("cutlass_80_tensorop_s1688gemm_128x256_16x3_nt_align4", False),  # TF32: 4 numbers are 16 bytes
+        ("cutlass_80_tensorop_s1688gemm_128x256_16x3_nt_align2", True),
+        ("cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nt_align4", True),
+        ("cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nt_align8", False),
+        ("cutlass_75_tensorop_f16_s1688gemm_f16_128x64_nt_align4", True),
+        ("cutlass_80_simt_sgemm_128x32_8x5_nn_align1", True),
+    ],
+)
+def test_alignment_is_judged_by_the_width_of_the_numbers(kernel: str, found: bool) -> None:
+    assert (_find("off-tensor-cores", gpu(top=[(kernel, 100, 20 * MS)])) is not None) == found
+
+
+def test_gpus_with_other_work_are_not_compared_by_their_compute() -> None:
+    usual, other = (gpu(rank=r, ledger={"compute": ns, "collective": MS}) for r, ns in ((0, 7 * MS), (1, 9 * MS)))
+    for one, count in ((usual, 1000), (other, 1400)):
+        one.kernels.per_step, one.kernels.count = None, count  # captures without steps
+    assert _find("slow-gpu", usual, other) is None
+
+
+def test_copies_to_the_host_are_a_steps_only_where_there_are_steps() -> None:
+    one = gpu(d2h_per_step=2, ledger={"idle_sync": MS})
+    one.window = "capture"
+    assert _find("loss-fetched-every-step", one) is None
 
 
 def test_the_machines_own_pinned_rate_prices_pageable_copies() -> None:
