@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.errors import RingscopeError
+from profiles.readers.nsys_rep import run_export
 
 from . import machine
 
@@ -132,8 +132,7 @@ def collect(profiler: Profiler, folder: Path) -> list[Path]:
 def _export(profiler: Profiler, report: Path) -> None:
     """Written beside and renamed, so that a killed export is not taken for a recording."""
     partial = report.with_name(f".{report.stem}.partial.sqlite")  # nsys may add the suffix where it lacks
-    argv = [str(profiler.path), "export", "-t", "sqlite", "--force-overwrite=true", "-o", str(partial), str(report)]
-    done = subprocess.run(argv, capture_output=True, text=True)
+    done = run_export(str(profiler.path), report, partial)
     if done.returncode or not partial.is_file():
         partial.unlink(missing_ok=True)
         words = (done.stderr or done.stdout).strip().splitlines()

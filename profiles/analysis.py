@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from . import collectives, copies, doubts, intervals, kernels, ledger, verdicts, whatif
+from . import collectives, copies, doubts, exchanges, intervals, kernels, ledger, ranks, verdicts, whatif
 from .account import Account, account, exposed_inputs
 from .align import align
 from .collectives import Calls
 from .errors import RingscopeError
+from .exchanges import Moved
 from .gpus import gather
 from .held_launches import held_launches
 from .host import calling_threads, host_while_idle
@@ -22,6 +23,7 @@ from .intervals import Intervals
 from .measures import (
     OWNERS,
     Analysis,
+    Collectives,
     Gaps,
     GpuAnalysis,
     GpuMeasures,
@@ -76,7 +78,9 @@ def analyse(
     if consume:
         timelines[:] = [replace(one, kernels=one.kernels.iloc[:0].copy()) for one in timelines]  # type: ignore[index]
         release_unused()
-    calls = collectives.match(gpus, shift_ns, clock.residual_ns)
+    moved = [exchanges.moved(timelines, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
+    seen, size = ranks.seen_of(timelines)
+    calls = collectives.match(gpus, shift_ns, clock.residual_ns, moved, max(size - seen, 0))
     straggler = collectives.straggler(gpus, calls)
     found = same_steps(list(each(partial(find, timelines=timelines, shift_ns=shift_ns), gpus)))
     measured: list[GpuMeasures] = []
@@ -85,7 +89,7 @@ def analyse(
     raised += [*doubts.of_clock(clock, calls), *doubts.of_ranks(timelines, calls)]
     paths = [Path(timelines[gpu.places[0][0]].recording.path) for gpu in gpus]
     # A GPU's millions of operations go as soon as it is measured: nothing here may hold them.
-    each_gpu = ((number, gpus.pop(0), found[number], calls[number]) for number in range(len(found)))
+    each_gpu = ((number, gpus.pop(0), found[number], calls[number], moved[number]) for number in range(len(found)))
     done = each(partial(_measured, timelines, shift_ns, window), each_gpu)
     for path, (gpu_measures, gpu_analysis, gpu_doubts) in zip(paths, done, strict=True):
         measured.append(gpu_measures)
@@ -110,13 +114,14 @@ def _measured(
     timelines: Sequence[Timeline],
     shift_ns: Sequence[int],
     window: str | None,
-    of: tuple[int, Gpu, FoundSteps, Calls],
+    of: tuple[int, Gpu, FoundSteps, Calls, Moved],
 ) -> tuple[GpuMeasures, GpuAnalysis, list[Doubt]]:
-    """All of one GPU: its number, what it did, its steps and its collectives."""
-    number, gpu, steps, calls = of
+    """All of one GPU: its number, what it did, its steps, its collectives and what these moved."""
+    number, gpu, steps, calls, moved = of
     kind = "steps" if steps.count and window != "capture" else "capture"
     books = account(timelines, shift_ns, gpu, steps, _span(gpu, steps, kind))
-    measured = _gpu_measures(timelines, shift_ns, gpu, steps, books, calls, kind)
+    exchanged = collectives.measure(gpu, steps, books, calls, moved)
+    measured = _gpu_measures(timelines, shift_ns, gpu, steps, books, exchanged, kind)
     raised = list(_doubts(timelines, gpu, steps, books, measured, f"/gpus/{number}"))
     return measured, GpuAnalysis(number, books.ownership, steps.start_ns, steps.end_ns), raised
 
@@ -133,7 +138,7 @@ def _gpu_measures(
     gpu: Gpu,
     steps: FoundSteps,
     books: Account,
-    calls: Calls,
+    exchanged: Collectives,
     kind: str,
 ) -> GpuMeasures:
     window = books.window
@@ -156,7 +161,7 @@ def _gpu_measures(
         busy_ns=books.busy_ns,
         kernels=kernels.measure(gpu, steps, window),
         copies=copies.measure(timelines, gpu, gpu.operations, books.busy, books.ledger_ns, window),
-        collectives=collectives.measure(gpu, steps, books, calls),
+        collectives=exchanged,
         steps=_steps(steps, rows),
         feed_gaps=_gaps([row.feed_gap_ns for row in rows]) if feed_known else None,
         batch_gaps=_gaps([row.batch_gap_ns for row in rows]),

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .align import nearest
+from .exchanges import UNKNOWN, Moved
+from .intervals import one_after_another
 from .kernels import nearest_rank, per_step
 from .measures import CLASSES, Collectives, Straggler
-from .operations import COLLECTIVE, Gpu
+from .operations import COLLECTIVE, Gpu, Operations
 from .steps import FoundSteps
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ class Calls:
     """Collectives of one GPU that were matched with another GPU's, in order of end; int64[n] ns on the GPU's own clock.
 
     skew_ns: latest start over its ranks minus own start. waiting_ns + transfer_ns is the call's duration. is_last: it
-    arrived later than all others, by more than the clocks' residual. ranks: how many GPUs took part, as far as seen.
+    arrived later than all others, by more than the clocks' residual. ranks: how many took part, those included whose
+    recordings are missing. bytes: UNKNOWN (-1) where not told.
     """
 
     start_ns: Int64s
@@ -44,6 +47,8 @@ class Calls:
     transfer_ns: Int64s
     is_last: NDArray[np.bool_]
     ranks: Int64s
+    bytes: Int64s
+    all_reduce: NDArray[np.bool_]
 
     def starting_in(self, window: tuple[int, int]) -> Calls:
         """The calls that start in [window[0], window[1])."""
@@ -51,24 +56,49 @@ class Calls:
         return Calls(*(getattr(self, name)[inside] for name in self.__slots__))
 
 
-def match(gpus: Sequence[Gpu], shift_ns: Sequence[int], residual_ns: int | None) -> list[Calls]:
+def of(gpu: Gpu) -> Operations:
+    """The GPU's collectives, in order of start."""
+    return gpu.operations.chosen(gpu.operations.kind == COLLECTIVE)
+
+
+def match(
+    gpus: Sequence[Gpu],
+    shift_ns: Sequence[int],
+    residual_ns: int | None,
+    moved: Sequence[Moved],
+    missing_ranks: int = 0,
+) -> list[Calls]:
     """Per GPU its collectives that another GPU took part in, on one clock that is good to `residual_ns`.
+
+    `moved`: of each GPU's collectives in their order. `missing_ranks`: took part, but there is no recording of them.
 
     Two calls are one collective where they overlap, each is the other's nearest in its end, and their ends are no
     further apart than half the shorter of them, or the residual: other ranks' calls overlap as well. shift_ns: per
     recording; a GPU's clock is that of the first recording it lies in.
     """
     shifts = [shift_ns[gpu.places[0][0]] for gpu in gpus]
-    found = [gpu.operations.chosen(gpu.operations.kind == COLLECTIVE) for gpu in gpus]
-    starts, ends = [], []
-    for operations, shift in zip(found, shifts, strict=True):
+    found = [of(gpu) for gpu in gpus]
+    starts, ends, sizes = [], [], []
+    for operations, shift, size in zip(found, shifts, moved, strict=True):
         order = np.argsort(operations.end_ns, kind="stable")
         starts.append(operations.start_ns[order] + shift)
         ends.append(operations.end_ns[order] + shift)
-    return [_calls(number, starts, ends, shift, residual_ns or 0) for number, shift in enumerate(shifts)]
+        sizes.append(size.at(order))
+    return [
+        _calls(number, starts, ends, shift, residual_ns or 0, size, missing_ranks)
+        for number, (shift, size) in enumerate(zip(shifts, sizes, strict=True))
+    ]
 
 
-def _calls(number: int, starts: Sequence[Int64s], ends: Sequence[Int64s], shift: int, residual_ns: int) -> Calls:
+def _calls(
+    number: int,
+    starts: Sequence[Int64s],
+    ends: Sequence[Int64s],
+    shift: int,
+    residual_ns: int,
+    size: Moved,
+    missing_ranks: int,
+) -> Calls:
     start, end = starts[number], ends[number]
     never = np.iinfo(np.int64).min
     latest_other = np.full(len(start), never)
@@ -89,14 +119,21 @@ def _calls(number: int, starts: Sequence[Int64s], ends: Sequence[Int64s], shift:
     skew = np.maximum(latest_other - start, 0)
     waiting = np.minimum(skew, end - start)
     is_last = start - latest_other > residual_ns
-    return Calls(start - shift, end - shift, skew, waiting, end - start - waiting, is_last, ranks[shared])
+    size = size.at(np.flatnonzero(shared))
+    ranks = ranks[shared] + missing_ranks
+    transfer = end - start - waiting
+    return Calls(start - shift, end - shift, skew, waiting, transfer, is_last, ranks, size.bytes, size.all_reduce)
 
 
-def bus_bytes_per_s(size: int, transfer_ns: int, ranks: int) -> float | None:
-    """Bus bandwidth of an all-reduce: bytes / transfer x 2(n - 1)/n, as nccl-tests has it (doc/PERFORMANCE.md)."""
-    if not transfer_ns or ranks < 2:
+def bus_gb_per_s(calls: Calls) -> float | None:
+    """Bus bandwidth of all-reduces: bytes / transfer x 2(n - 1)/n, as nccl-tests has it (doc/PERFORMANCE.md).
+
+    Over all of them: None where one does not tell its bytes. Other collectives are left aside.
+    """
+    size, ranks, transfer = (values[calls.all_reduce] for values in (calls.bytes, calls.ranks, calls.transfer_ns))
+    if (calls.bytes == UNKNOWN).any() or not transfer.sum():
         return None
-    return size / (transfer_ns / 1e9) * 2 * (ranks - 1) / ranks
+    return float((size * 2 * (ranks - 1) / ranks).sum() / transfer.sum())  # bytes a ns are GB a s
 
 
 def straggler(gpus: Sequence[Gpu], calls: Sequence[Calls]) -> Straggler | None:
@@ -119,12 +156,12 @@ def straggler(gpus: Sequence[Gpu], calls: Sequence[Calls]) -> Straggler | None:
     return best
 
 
-def measure(gpu: Gpu, steps: FoundSteps, books: Account, calls: Calls) -> Collectives:
+def measure(gpu: Gpu, steps: FoundSteps, books: Account, calls: Calls, moved: Moved) -> Collectives:
     """Collectives of one GPU in its window; what takes other ranks is None where none of theirs were matched.
 
-    Bytes are None: no format that is read today says how much a collective moved.
+    Bytes are None where the recording does not tell those of each that starts in a measured step.
     """
-    operations = gpu.operations.chosen(gpu.operations.kind == COLLECTIVE)
+    operations = of(gpu)
     exposed, covered = books.ledger_ns[CLASSES[COLLECTIVE]], books.busy_ns[CLASSES[COLLECTIVE]]
     shared = calls.starting_in(books.window)
     known = len(shared.start_ns) > 0
@@ -134,10 +171,22 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, calls: Calls) -> Collec
         busy_ns=covered or 0,
         exposed_ns=exposed or 0,
         overlap=1 - exposed / covered if covered and exposed is not None else None,
-        bytes_per_step=None,
-        bus_gb_per_s=None,
+        bytes_per_step=_bytes_per_step(operations, steps, moved),
+        bus_gb_per_s=bus_gb_per_s(shared),
         skew_ns={"p50": nearest_rank(shared.skew_ns, 50), "max": int(shared.skew_ns.max())} if known else None,
         waiting_ns=int(shared.waiting_ns.sum()) if known else None,
         transfer_ns=int(shared.transfer_ns.sum()) if known else None,
         arrived_last_share=float(shared.is_last.mean()) if known else None,
     )
+
+
+def _bytes_per_step(operations: Operations, steps: FoundSteps, moved: Moved) -> int | None:
+    """Median over the measured steps; None where one holds a collective whose bytes are not told, or none has any."""
+    first, after = (np.searchsorted(operations.start_ns, edge) for edge in (steps.start_ns, steps.end_ns))
+    which, place = one_after_another(after - first)
+    inside = first[which] + place
+    if not len(inside) or (moved.bytes[inside] == UNKNOWN).any():
+        return None
+    total = np.zeros(steps.count, np.int64)
+    np.add.at(total, which, moved.bytes[inside])
+    return nearest_rank(total, 50)

@@ -44,15 +44,13 @@ def of_clock(clock: Clock, calls: Sequence[Calls]) -> Iterator[Doubt]:
 
 def of_ranks(timelines: Sequence[Timeline], calls: Sequence[Calls]) -> Iterator[Doubt]:
     """Recordings of some of a run's ranks only, as the harness's marks tell."""
-    told = {rank for timeline in timelines for rank in ranks.marked(timeline).values()}
-    size = max((rank.size for rank in told), default=0)
-    seen = len({rank.number for rank in told})
+    seen, size = ranks.seen_of(timelines)
     shared = [gpu for gpu, own in enumerate(calls) if len(own.start_ns)]
     if seen < size and shared:
         yield Doubt(
             "ranks-missing",
             f"recordings of {seen} of {size} ranks: collectives also waited for the others, so waiting is at least "
-            "what is given, transfer at most, and another rank may be the last",
+            "what is given, transfer at most, the bus bandwidth at least, and another rank may be the last",
             "give the recordings of all ranks",
             tuple(f"/gpus/{gpu}/collectives" for gpu in shared),
         )
@@ -71,8 +69,8 @@ def steps_by_period(where: str) -> Doubt:
 def collective_bytes_unknown(where: str) -> Doubt:
     return Doubt(
         "collective-bytes-unknown",
-        "the recording does not say how many bytes the collectives moved: no bus bandwidth",
-        "measure it with ringscope doctor",
+        "the recording does not say how many bytes each collective of the steps moved: no bus bandwidth",
+        "Horovod's NVTX ranges say it (nsys --trace=cuda,nvtx), and NCCL's in nsys export --include-blobs=true",
         (f"{where}/collectives/bytes_per_step", f"{where}/collectives/bus_gb_per_s"),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .timeline import Timeline
@@ -28,3 +29,9 @@ def marked(timeline: Timeline) -> dict[int, Rank]:
     for pid, code in zip(timeline.marks["pid"][chosen].tolist(), codes[chosen].tolist(), strict=True):
         told.setdefault(pid, set()).add(Rank(int(by_code[code][1]), int(by_code[code][2])))
     return {pid: ranks.pop() for pid, ranks in told.items() if len(ranks) == 1}
+
+
+def seen_of(timelines: Sequence[Timeline]) -> tuple[int, int]:
+    """(ranks that are recorded here, ranks of the run), as far as marks tell; (0, 0) where they do not."""
+    told = {rank for timeline in timelines for rank in marked(timeline).values()}
+    return len({rank.number for rank in told}), max((rank.size for rank in told), default=0)

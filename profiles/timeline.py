@@ -71,6 +71,18 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "domain": TEXT,
             "name": TEXT,
         },
+        # ranges in which a library was asked to exchange so many bytes among ranks, where the recording says: library
+        # NCCL, a row a call, around the launch; Horovod, a row a tensor or group of them, from enqueueing to completion
+        "exchanges": {
+            "start_ns": "int64",
+            "end_ns": "int64",
+            "open": "bool",
+            "pid": "int64",
+            "tid": "int64",
+            "bytes": "int64",
+            "library": TEXT,
+            "name": TEXT,
+        },
         # synchronisations as CUPTI sees them (event, stream, context), stream -1 where it has none
         "syncs": {**_OPERATION, "name": TEXT},
         # time the profiler itself took
@@ -129,6 +141,7 @@ class Timeline:
     memsets: pd.DataFrame
     api: pd.DataFrame
     marks: pd.DataFrame
+    exchanges: pd.DataFrame
     syncs: pd.DataFrame
     overheads: pd.DataFrame
     phases: pd.DataFrame

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..timeline import Doubt, Recording, Timeline
-from . import cupti, sqlite
+from . import cupti, nsys_exchanges, sqlite
 from .gathering import NO_TIME, Gathered, constant, require_gpu_work
 from .sqlite import Column, Database
 from .strings import Strings, categorical, either
@@ -177,7 +177,11 @@ def _mark_columns(database: Database) -> dict[str, Column]:
     if columns:
         database.require(NVTX, "eventType", "text")
         columns |= {"type": Column("eventType", -1), "row": Column("rowid")}
-        optional = {"text": Column("textId", -1), "domain": Column("domainId", -1)}
+        optional = {
+            "text": Column("textId", -1),
+            "domain_id": Column("domainId", -1),
+            "payload": Column("int64Value", -1),
+        }
         columns |= {key: column for key, column in optional.items() if database.has(NVTX, column.name)}
     return columns
 
@@ -281,16 +285,19 @@ def _add_marks(gathered: Gathered, marks: Columns, strings: Strings, database: D
         "domain": _domains(marks["pid"], marks, names),
         "name": names,
     }
+    exchanges = nsys_exchanges.rows(database, marks | columns, ranges)
+    if len(exchanges["bytes"]):
+        gathered.add("exchanges", exchanges)
     gathered.add("marks", {key: values[wanted] for key, values in columns.items()})
 
 
 def _domains(pid: NDArray[np.int64], marks: Columns, names: pd.Categorical) -> pd.Categorical:
     """The name of each mark's domain: those of type 75 name the domains of their process."""
-    if "domain" not in marks:
+    if "domain_id" not in marks:
         return categorical(np.zeros(len(pid), dtype=np.int8), [""])
-    keys, codes = np.unique(np.stack([pid, marks["domain"]]), axis=1, return_inverse=True)
+    keys, codes = np.unique(np.stack([pid, marks["domain_id"]]), axis=1, return_inverse=True)
     named = np.flatnonzero(marks["type"] == _DOMAIN)
-    known = {(int(pid[row]), int(marks["domain"][row])): str(names[row]) for row in named}
+    known = {(int(pid[row]), int(marks["domain_id"][row])): str(names[row]) for row in named}
     texts = [known.get((int(process), int(domain)), "") for process, domain in keys.T]
     return categorical(codes.reshape(-1), texts)
 

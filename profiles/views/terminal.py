@@ -240,6 +240,10 @@ def _collective_rows() -> list[tuple[str, Cell]]:
         share = gpu.collectives.arrived_last_share
         return numbers.share(share) if share is not None else ""
 
+    def moved(gpu: GpuMeasures) -> str:
+        size = gpu.collectives.bytes_per_step
+        return numbers.size(size) if size is not None else ""
+
     def bandwidth(gpu: GpuMeasures) -> str:
         rate = gpu.collectives.bus_gb_per_s
         return numbers.gb_per_s(rate) if rate is not None else ""
@@ -248,6 +252,7 @@ def _collective_rows() -> list[tuple[str, Cell]]:
         ("count", lambda gpu: numbers.count(gpu.collectives.count)),
         ("skew p50 / max", skew),
         ("waiting / transfer", apart),
+        ("bytes a step", moved),
         ("bus bandwidth", bandwidth),
         ("arrived last", last),
     ]

@@ -87,7 +87,7 @@ def test_the_profiler_is_one_that_can_record_these_gpus(
 def test_an_export_that_fails_leaves_nothing_that_looks_like_a_recording(tmp_path: Path) -> None:
     (tmp_path / "rank0.nsys-rep").write_bytes(b"report")
     program = tmp_path / "nsys"
-    writes = '#!/bin/sh\nfor word; do if [ "$last" = -o ]; then echo half > "$word"; fi; last=$word; done\n'
+    writes = '#!/bin/sh\nfor word; do if [ "$last" = --output ]; then echo half > "$word"; fi; last=$word; done\n'
     program.write_text(writes + "echo full disk >&2; exit 1\n")
     program.chmod(0o755)
     with pytest.raises(RingscopeError, match="full disk"):

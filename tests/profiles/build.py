@@ -57,11 +57,17 @@ class Build:
         row |= {"pid": self.defaults["pid"] if pid is None else pid, "tid": tid, "domain": domain, "name": name}
         self.rows["marks"].append(row)
 
+    def exchange(self, name: str, start: int, end: int | None, size: int, *, library: str = "Horovod", tid: int = 1):
+        """A range in which a library was asked to exchange so many bytes."""
+        row = {"start_ns": start, "end_ns": start if end is None else end, "open": end is None, "bytes": size}
+        row |= {"pid": self.defaults["pid"], "tid": tid, "library": library, "name": name}
+        self.rows["exchanges"].append(row)
+
     def device(self, device: int, uuid: str = "", bus_id: str = "", name: str = "") -> None:
         self.rows["devices"].append({"device": device, "uuid": uuid, "bus_id": bus_id, "name": name})
 
     def timeline(self, *, known: frozenset[str] = RECORDED) -> Timeline:
-        tables = {name: frame(name, self.rows[name]) for name in known}
+        tables = {name: frame(name, self.rows[name]) for name in known | {"exchanges"}}
         return contract.make(self.recording, tables, known=known)
 
     def _operation(self, table: str, start: int, end: int, more: dict[str, Any], launched_by: str) -> None:

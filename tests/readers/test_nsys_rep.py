@@ -57,10 +57,10 @@ def test_without_nsys_the_error_says_how_to_export(report: Path, monkeypatch: py
 def test_an_export_is_kept_by_content_and_used_again(
     report: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stand-in for nsys, which hands out a built export: `nsys export --type sqlite --output TARGET REPORT`."""
+    """A stand-in for nsys, which hands out a built export. Its sixth word is the target, its eighth the report."""
     export = tmp_path / "export.sqlite"
     WRITERS["nsys"](Shape(steps=3, kernels=20, gpus=2, processes=1), export, None)
-    calls = stand_in(tmp_path, monkeypatch, f'cp {export} "$5"; touch "$6.log"')
+    calls = stand_in(tmp_path, monkeypatch, f'cp {export} "$6"; touch "$8.log"')
     before = fingerprint(report.parent)
     read = readers.read(report)
     assert read.kernels.equals(readers.read(export).kernels) and read.recording.path == str(report)
@@ -80,7 +80,7 @@ def test_the_cache_is_capped_and_what_was_used_last_stays(
 ) -> None:
     export = tmp_path / "export.sqlite"
     WRITERS["nsys"](Shape(steps=3, kernels=20, gpus=2, processes=1), export, None)
-    stand_in(tmp_path, monkeypatch, f'cp {export} "$5"')
+    stand_in(tmp_path, monkeypatch, f'cp {export} "$6"')
     monkeypatch.setattr(nsys_rep, "CACHE_BYTES", 2 * export.stat().st_size)
     for number in range(4):
         path = tmp_path / f"{number}.nsys-rep"
@@ -101,12 +101,23 @@ def test_an_export_that_fails_says_what_nsys_said_and_keeps_nothing(
     assert caught.value.path == str(report) and not list(cache.iterdir())
 
 
+def test_an_nsys_that_cannot_export_blobs_exports_the_rest(
+    report: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export = tmp_path / "export.sqlite"
+    WRITERS["nsys"](Shape(steps=3, kernels=20, gpus=2, processes=1), export, None)
+    refuses = """case "$7" in --include*) echo "unrecognised option '$7'" >&2; exit 1;; esac"""
+    calls = stand_in(tmp_path, monkeypatch, f'{refuses}; cp {export} "$6"')
+    assert len(readers.read(report).kernels)
+    assert len(calls.read_text().splitlines()) == 2
+
+
 def test_a_cache_that_cannot_be_made_is_done_without(
     report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export = tmp_path / "export.sqlite"
     WRITERS["nsys"](Shape(steps=3, kernels=20, gpus=2, processes=1), export, None)
-    stand_in(tmp_path, monkeypatch, f'cp {export} "$5"')
+    stand_in(tmp_path, monkeypatch, f'cp {export} "$6"')
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert len(readers.read(report).kernels)

@@ -1,0 +1,113 @@
+"""How many bytes each collective of a GPU moved, as the library that was asked for it says (docs/measures.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .operations import Gpu, Operations, distinct
+from .timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Int64s = NDArray[np.int64]
+
+UNKNOWN = -1
+_ALL_REDUCE = "allreduce"
+_FOREVER = np.iinfo(np.int64).max
+_NO_THREAD = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Per collective its bytes, UNKNOWN (-1) where not told, and whether it is an all-reduce; n each."""
+
+    bytes: Int64s
+    all_reduce: NDArray[np.bool_]
+
+    def at(self, rows: NDArray[np.signedinteger]) -> Moved:
+        return Moved(self.bytes[rows], self.all_reduce[rows])
+
+
+def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, collectives: Operations) -> Moved:
+    """What is told of these operations of the GPU.
+
+    NCCL's ranges lie around the call that launched the kernel; where they tell of no fewer kernels than Horovod's
+    they count: they are of what was really sent. Horovod's last from a tensor's enqueueing to its completion, so that
+    a kernel in which several tensors travel lies in the ranges of all. One that holds the launches of several is given
+    to the last of these: then the bytes of a step are right, those of each kernel in it may not be.
+    """
+    found = Moved(np.full(len(collectives), UNKNOWN), np.zeros(len(collectives), bool))
+    origin = shift_ns[gpu.places[0][0]]
+    for process, (recording, pid) in enumerate(gpu.processes):
+        told = timelines[recording].exchanges
+        told = told[(told["pid"] == pid).to_numpy()]
+        rows = np.flatnonzero((collectives.process == process) & collectives.launched)
+        if not len(told) or not len(rows):
+            continue
+        mine = collectives.at(rows)
+        called = mine.call_start_ns - (shift_ns[recording] - origin)
+        called_by = timelines[recording].api["tid"].to_numpy()[mine.call_row]
+        by_call = _around(told[(told["library"] == "NCCL").to_numpy()], called, called_by)
+        by_tensor = _until_done(told[(told["library"] == "Horovod").to_numpy()], called)
+        exact = (by_call.bytes >= 0).sum() >= (by_tensor.bytes >= 0).sum()
+        best = by_call if exact else by_tensor
+        found.bytes[rows], found.all_reduce[rows] = best.bytes, best.all_reduce
+    return found
+
+
+def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
+    """By the last range that began before the launch call did on its thread, and lasts until then."""
+    found = Moved(np.full(len(called), UNKNOWN), np.zeros(len(called), bool))
+    for thread in distinct(called_by).tolist():
+        mine = np.flatnonzero(called_by == thread)
+        ranges = told if thread == _NO_THREAD else told[told["tid"].isin((thread, _NO_THREAD)).to_numpy()]
+        ranges = ranges.sort_values("start_ns", kind="stable")
+        start, end = _spans(ranges)
+        last = np.searchsorted(start, called[mine], side="right") - 1
+        inside = np.flatnonzero(last >= 0)
+        inside = inside[called[mine][inside] < end[last[inside]]]
+        found.bytes[mine[inside]] = ranges["bytes"].to_numpy()[last[inside]]
+        found.all_reduce[mine[inside]] = _reduces(ranges)[last[inside]]
+    return found
+
+
+def _until_done(told: pd.DataFrame, called: Int64s) -> Moved:
+    """By the ranges that hold the launch call; in one without an end the recording does not say whose bytes it has."""
+    order = np.argsort(called, kind="stable")
+    launch = called[order]
+    start, end = _spans(told)
+    first, after = np.searchsorted(launch, start, side="left"), np.searchsorted(launch, end, side="left")
+    holds = after > first
+    total = np.zeros(len(launch), np.int64)
+    closed = holds & (end != _FOREVER)
+    np.add.at(total, after[closed] - 1, told["bytes"].to_numpy()[closed])
+    known = _covered(first[closed], after[closed], len(launch))
+    known &= ~_covered(first[holds & ~closed], after[holds & ~closed], len(launch))
+    other = holds & ~_reduces(told)
+    found = Moved(np.empty(len(called), np.int64), np.empty(len(called), bool))
+    found.bytes[order] = np.where(known, total, UNKNOWN)
+    found.all_reduce[order] = known & ~_covered(first[other], after[other], len(launch))
+    return found
+
+
+def _spans(told: pd.DataFrame) -> tuple[Int64s, Int64s]:
+    return told["start_ns"].to_numpy(), np.where(told["open"], _FOREVER, told["end_ns"])
+
+
+def _reduces(told: pd.DataFrame) -> NDArray[np.bool_]:
+    return np.asarray(told["name"].astype(str).str.lower().str.contains(_ALL_REDUCE), dtype=bool)
+
+
+def _covered(first: NDArray[np.intp], after: NDArray[np.intp], count: int) -> NDArray[np.bool_]:
+    """Which places lie in one of [first[i], after[i])."""
+    change = np.zeros(count + 1, np.int64)
+    np.add.at(change, first, 1)
+    np.add.at(change, after, -1)
+    covered: NDArray[np.bool_] = np.cumsum(change[:-1]) > 0
+    return covered

@@ -1,0 +1,93 @@
+"""How many bytes collectives were asked to move, as far as the NVTX ranges of an nsys export say.
+
+Horovod gives each range of its domain the bytes of the tensor, or of the group of them, as its integer payload
+(horovod/common/operations.cc). NCCL attaches a binary payload with the size of the message, which is
+exported with `nsys export --include-blobs=true` only; which field it is, is said by the schema that NCCL registers
+(nccl: src/include/nvtx_payload_schemas.h).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .sqlite import Database
+from .strings import categorical
+
+_EVENTS, _ENTRIES = "NVTX_EVENTS", "NVTX_PAYLOAD_SCHEMA_ENTRIES"
+_SIZE: Final = "Message size [bytes]"
+# Types of 8 bytes: NVTX_PAYLOAD_ENTRY_TYPE_INT64, _UINT64 and _SIZE (nvtx3/nvToolsExtPayload.h).
+_WIDE: Final = (17, 18, 22)
+# A blob: how many payloads, then of each its schema, its length and where it begins; then the payloads.
+_COUNT, _HEADER, _VALUE = struct.Struct("<Q"), struct.Struct("<QQQ"), struct.Struct("<q")
+_AT_ONCE: Final = 500
+
+Columns = dict[str, Any]
+
+
+def rows(database: Database, marks: Columns, wanted: NDArray[np.bool_]) -> Columns:
+    """The table `exchanges` of a Timeline, from the columns of its marks: of those that are `wanted`, the ranges that
+    tell of bytes. `payload`, if a column, is -1 where a range has none."""
+    domains, names = marks["domain"], marks["name"]
+    moved = np.full(len(wanted), -1, np.int64)
+    horovod = wanted & _among(names, "Horovod") & (domains == "HorovodOps")
+    if "payload" in marks:
+        moved[horovod] = marks["payload"][horovod]
+    if database.has(_EVENTS, "binaryData", "domainId") and database.has(
+        _ENTRIES, "domainId", "schemaId", "name", "type", "offset"
+    ):
+        nccl = np.flatnonzero(wanted & _among(names, "nccl") & (domains == "NCCL"))
+        moved[nccl] = _messages(database, marks["row"][nccl], marks["domain_id"][nccl])
+    told = np.flatnonzero(moved >= 0)
+    return {
+        **{column: marks[column][told] for column in ("start_ns", "end_ns", "open", "pid", "tid")},
+        "bytes": moved[told],
+        "library": categorical(horovod[told].astype(np.int8), ["NCCL", "Horovod"]),
+        "name": names[told],
+    }
+
+
+def _among(names: pd.Categorical, prefix: str) -> NDArray[np.bool_]:
+    fits = np.append(np.asarray(names.categories.str.startswith(prefix), dtype=bool), False)
+    found: NDArray[np.bool_] = fits[names.codes]
+    return found
+
+
+def _messages(database: Database, row: NDArray[np.int64], domain: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bytes of each of these events; -1: it does not say."""
+    sql = f"SELECT domainId, schemaId, COALESCE(offset, 0) FROM {_ENTRIES} WHERE name = ? AND type IN {_WIDE}"
+    where = {(number, schema): offset for number, schema, offset in database.query(sql, (_SIZE,))}
+    moved = np.full(len(row), -1, np.int64)
+    if not where:
+        return moved
+    place = {number: at for at, number in enumerate(row.tolist())}
+    for first in range(0, len(row), _AT_ONCE):
+        some: Sequence[int] = row[first : first + _AT_ONCE].tolist()
+        marks = ", ".join("?" * len(some))
+        sql = f"SELECT rowid, binaryData FROM {_EVENTS} WHERE binaryData IS NOT NULL AND rowid IN ({marks})"
+        for number, blob in database.query(sql, some):
+            at = place[number]
+            moved[at] = _size(blob, int(domain[at]), where)
+    return moved
+
+
+def _size(blob: object, domain: int, where: dict[tuple[int, int], int]) -> int:
+    """The size of the message in one event's payloads; -1: none of them has it."""
+    if not isinstance(blob, bytes):
+        return -1
+    try:
+        (count,) = _COUNT.unpack_from(blob)
+        for at in range(min(count, len(blob) // _HEADER.size)):
+            schema, length, begin = _HEADER.unpack_from(blob, _COUNT.size + at * _HEADER.size)
+            offset = where.get((domain, schema))
+            if offset is not None and 0 <= offset <= length - _VALUE.size:
+                (size,) = _VALUE.unpack_from(blob, begin + offset)
+                return int(size)
+    except (struct.error, OverflowError):  # cut short, or of a layout that is not known
+        pass
+    return -1
