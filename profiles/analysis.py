@@ -37,6 +37,7 @@ from .steps import FoundSteps, find, same_steps
 from .threads import each, release_unused
 from .timeline import Doubt, Timeline
 from .verdicts import Context
+from .verdicts.case import shows_training
 
 Int64s = NDArray[np.int64]
 
@@ -295,6 +296,8 @@ def _doubts(
 def _step_doubts(steps: FoundSteps, books: Account, measured: GpuMeasures, where: str) -> Iterator[Doubt]:
     if steps.refused is not None:
         yield doubts.steps_refused(steps.refused, where)
+    if not shows_training(measured):
+        yield doubts.mostly_no_training((measured.busy_ns["compute"] or 0) / measured.span_ns, where)
     if steps.source == "period":
         yield doubts.steps_by_period(where)
     if measured.window == "capture" and steps.warm_up + steps.partial:

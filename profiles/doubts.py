@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from . import ranks
+from . import numbers, ranks
 from .align import AGREE_NS, Clock
 from .collectives import Calls
 from .measures import CLASSES
@@ -136,6 +136,16 @@ def steps_refused(reason: str, where: str) -> Doubt:
         f"no steps: {reason}; the window is the capture, warm-up included, and input copies cannot be told from others",
         "mark steps with NVTX ranges named `step N`, as ringscope record does",
         (f"{where}/steps", f"{where}/window", f"{where}/ledger_ns/idle_feed"),
+    )
+
+
+def mostly_no_training(computing: float, where: str) -> Doubt:
+    return Doubt(
+        "mostly-no-training",
+        f"no steps were found, and the GPU computed for {numbers.share(computing)} of the capture: its idle may be "
+        "the program's start as well as the training's, so nothing is concluded from it",
+        "record less, from the steady part of the training, or cut it out with --slice",
+        (f"{where}/ledger_ns", f"{where}/window"),
     )
 
 

@@ -25,8 +25,6 @@ class Context:
 
     cell: Cell | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
-    # GB/s from pinned memory to a GPU, as `ringscope doctor` measures it
-    pinned_gb_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +52,8 @@ class Case:
         return self.ns(*owners) / self.gpu.span_ns if self.gpu.span_ns else 0.0
 
     @property
-    def computes(self) -> bool:
-        """Does the window show a training? Without steps it may hold a set-up or a benchmark of NCCL: their idle says
-        nothing."""
-        compute, collective = (self.gpu.busy_ns[name] or 0 for name in ("compute", "collective"))
-        return self.gpu.window == "steps" or compute > LEAST_COMPUTE * max(collective, self.gpu.span_ns)
+    def trains(self) -> bool:
+        return shows_training(self.gpu)
 
     @property
     def compiled(self) -> bool:
@@ -134,6 +129,12 @@ class Case:
             return {}
         worst = max(self.gpu.steps.rows, key=lambda row: sum(row.ledger_ns.get(owner) or 0 for owner in saved_ns))
         return {"worst_step": worst.step, "worst_step_start_ns": worst.start_ns}
+
+
+def shows_training(gpu: GpuMeasures) -> bool:
+    """Is the window a training's? Without steps it may hold a set-up or a benchmark of NCCL: idle tells nothing."""
+    compute, collective = (gpu.busy_ns[name] or 0 for name in ("compute", "collective"))
+    return gpu.window == "steps" or compute > LEAST_COMPUTE * max(collective, gpu.span_ns)
 
 
 def degree(share: float, ladder: tuple[float, float]) -> str:

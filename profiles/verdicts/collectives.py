@@ -13,6 +13,8 @@ SMALL_STEP_NS = 5_000_000
 
 def all_reduce_exposed(case: Case) -> Finding | None:
     """Time in which the all-reduce runs and nothing computes."""
+    if not case.trains:
+        return None
     exposed = case.ns("collective")
     found = case.gpu.collectives
     share = case.share("collective")

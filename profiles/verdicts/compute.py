@@ -101,7 +101,7 @@ def generic_rnn_cell(case: Case) -> Finding | None:
 
 def launch_bound(case: Case) -> Finding | None:
     """The GPU waits for the host's next launch."""
-    if not case.computes:
+    if not case.trains:
         return None
     waiting = case.ns("idle_launch") - case.held_launch_ns  # what small-copy-before-step explains is its own
     share = waiting / case.gpu.span_ns
@@ -154,7 +154,7 @@ def loss_fetched(case: Case) -> Finding | None:
 def tiny_batch(case: Case) -> Finding | None:
     """Kernels too short to fill the GPU: more samples a step cost little."""
     short = case.gpu.kernels.share_under_5us or 0.0
-    if not case.computes or short < SHORT_SHARE or case.share("compute") > FILLED_SHARE:
+    if not case.trains or short < SHORT_SHARE or case.share("compute") > FILLED_SHARE:
         return None
     saved = {"idle_launch": case.ns("idle_launch"), "idle_turnaround": case.ns("idle_turnaround")}
     batch = f" (now {case.cell.per_rank_batch} a rank)" if case.cell else ""
@@ -200,7 +200,7 @@ def off_tensor_cores(case: Case) -> Finding | None:
 
 def python_in_the_loop(case: Case) -> Finding | None:
     """Idle that a launch ended, while the host was in no CUDA call: it computed something else."""
-    if not case.computes:
+    if not case.trains:
         return None
     idle = case.ns("idle_launch", "idle_feed", "idle_sync", "idle_wait")
     calling = max((e["ns"] for e in case.gpu.host_while_idle if e["kind"] == "api"), default=0)
@@ -222,7 +222,7 @@ def gpu_mostly_idle(case: Case) -> Finding | None:
     """A model so small that a CPU may train it faster: the GPU computes for a small part of the time."""
     computing = case.share("compute", "collective")
     waiting = case.ns("idle_launch", "idle_sync", "idle_turnaround", "idle_wait")
-    if not case.computes or computing > 0.15 or waiting < 0.5 * case.gpu.span_ns:
+    if not case.trains or computing > 0.15 or waiting < 0.5 * case.gpu.span_ns:
         return None
     return case.unpriced(
         "cpu-may-be-faster",

@@ -192,6 +192,14 @@ def test_feed_without_input_ranges_is_doubted_and_with_them_not():
     assert "feed-or-host" not in codes(made)
 
 
+@pytest.mark.parametrize("computing, doubted", [(99, True), (101, False)])
+def test_a_capture_that_hardly_computes_is_doubted(computing, doubted):
+    made = Build()
+    made.kernel(0, computing, call=(-10, -5))
+    made.memset(999, 1000, call=(900, 990))
+    assert ("mostly-no-training" in codes(made)) == doubted
+
+
 def test_a_doubt_of_several_gpus_stands_once_with_all_places():
     first, second = Build(rank=0), Build(rank=1)
     for made in (first, second):

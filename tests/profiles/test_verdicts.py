@@ -232,10 +232,13 @@ def test_a_gain_never_makes_a_step_shorter_than_its_busiest_resource() -> None:
     copying = gpu(
         ledger={"compute": 6 * MS, "h2d": 4 * MS},
         busy={"h2d": 9 * MS},
-        inputs=LATER | {"exposed_later_step_ns": 40 * MS},
+        inputs=INPUTS | {"exposed_ns": 40 * MS},
     )
-    found = _find("copies-exposed-although-prefetched", copying)
+    found = _find("no-prefetch", copying, cell=replace(CELL, feed="host"))
     assert found is not None and found.at_most_gain == pytest.approx(10 / 9 - 1)
+    copying.copies["h2d"].pageable_share, copying.copies["h2d"].gb_per_s = 1.0, 8.0
+    found = _find("no-prefetch", copying, cell=replace(CELL, feed="host"))
+    assert found is not None and found.at_most_gain == pytest.approx(10 / 6 - 1)  # pinned memory is faster, too
 
 
 STARVED = {"ledger": {"idle_feed": 3 * MS, "h2d": 2 * MS}}
@@ -319,9 +322,3 @@ def test_copies_to_the_host_are_a_steps_only_where_there_are_steps() -> None:
     one = gpu(d2h_per_step=2, ledger={"idle_sync": MS})
     one.window = "capture"
     assert _find("loss-fetched-every-step", one) is None
-
-
-def test_the_machines_own_pinned_rate_prices_pageable_copies() -> None:
-    one = gpu(ledger={"h2d": 2 * MS}, h2d=PAGEABLE, inputs=INPUTS)
-    found = _find("copies-pageable", one, pinned_gb_per_s=16.0)
-    assert found is not None and found.cost_ns_per_step == MS  # 8 of 16 GB/s: half of the exposed 2 ms
