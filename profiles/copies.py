@@ -18,6 +18,10 @@ from .timeline import Timeline
 DIRECTIONS = (H2D, D2H, P2P, D2D)
 SMALL_BYTES = 64 * 1024
 SCALAR_BYTES = 4 * 1024
+# So many tensors of one size a batch may have; constants and gradients that return to the GPU come oftener.
+_MOST_ALIKE = 8
+# Of a batch's tensors of one size, the share of batches that a step's start may part.
+_APART = 0.1
 # A later step this many times longer than the median holds something else (evaluation, a checkpoint).
 _BREAK = 3
 _BLOCKING = r"^(?!.*Async)"
@@ -42,11 +46,12 @@ def input_copies(
     """The host-to-device copies that bring the batches; None where there are no steps.
 
     Where copies were launched in `batch N` ranges and steps have the numbers of their marks, it is those, of whatever
-    size: `batch` is the N of each operation, -1 in none. Else those whose size (from 4 KiB up) comes once a step.
+    size: `batch` is the N of each operation, -1 in none. Else those whose size (from 4 KiB up) comes k times a step.
     With `iterator_ranges` (TensorFlow's `_IteratorGetNext#`, written with host feeds only) a copy is for the step
-    about to start or already started. Else copies of a size feed the steps first in, first out, copy i step i, which
-    is certain where they outnumber the steps, so that the recording saw the first of them, none comes after its step,
-    and after the first step each is as many steps ahead as the others, within 1.
+    about to start or already started. Else copies of a size feed the steps first in, first out, copy i step i // k,
+    which is certain where they outnumber those of the steps, so that the recording saw the first of them, none comes
+    after its step, those of a step come together, and after the first step each is as many steps ahead as the
+    others, within 1.
     """
     if batch is not None and len(steps.all_number):
         return _marked(operations, steps, batch)
@@ -59,13 +64,14 @@ def input_copies(
     moved = operations.chosen(operations.kind == H2D).bytes
     for size in np.unique(moved[moved >= SCALAR_BYTES]).tolist():
         rows = candidates[moved == size]
-        if not _once_a_step(operations.start_ns[rows], steps.all_start_ns):
+        each = _each_step(operations.start_ns[rows], steps.all_start_ns)
+        if not each:
             continue
         is_input[rows] = True
         if iterator_ranges:
             this_step[rows] = True
-        elif _in_order(operations.start_ns[rows], operations.end_ns[rows], steps):
-            this_step[rows] = _for_this_step(operations.start_ns[rows], np.arange(len(rows)), steps)
+        elif _in_order(operations.start_ns[rows], operations.end_ns[rows], steps, each):
+            this_step[rows] = _for_this_step(operations.start_ns[rows], np.arange(len(rows)) // each, steps)
         else:
             certain = False
     return InputCopies(is_input, this_step & certain, certain)
@@ -91,28 +97,37 @@ def _marked(operations: Operations, steps: FoundSteps, batch: NDArray[np.int64])
     return InputCopies(is_input, this_step, certain=True)
 
 
-def _once_a_step(start: NDArray[np.int64], step_start: NDArray[np.int64]) -> bool:
-    """Do these copies come once between one step's start and the next's? In 10 % (at least one) they may not.
+def _each_step(start: NDArray[np.int64], step_start: NDArray[np.int64]) -> int:
+    """How many of these copies come between one step's start and the next's; 0: not as many each time.
 
-    Left aside are breaks, and the first step, in which a prefetching feed fills up.
+    In 10 % of the steps (at least one) it may be another number, or they may come so much early or late. Left aside
+    are breaks, and the first step, in which a prefetching feed fills up.
     """
     length = np.diff(step_start)[1:]
     usual = length <= _BREAK * np.median(length)
     per_step = np.diff(np.searchsorted(start, step_start))[1:][usual]
-    return bool(np.median(per_step) == 1 and abs(int(per_step.sum()) - len(per_step)) <= max(1, len(per_step) // 10))
+    each = int(np.median(per_step))
+    if not 1 <= each <= _MOST_ALIKE or each != np.median(per_step):
+        return 0
+    others = max(1, len(per_step) // 10)
+    in_all = abs(int(per_step.sum()) - each * len(per_step))
+    return each if in_all <= each * others or int((per_step != each).sum()) <= others else 0
 
 
-def _in_order(start: NDArray[np.int64], end: NDArray[np.int64], steps: FoundSteps) -> bool:
+def _in_order(start: NDArray[np.int64], end: NDArray[np.int64], steps: FoundSteps, each: int) -> bool:
     step_start = steps.all_start_ns
     count = len(step_start)
-    if len(start) <= count:
+    if len(start) <= each * count:
         return False
-    following = step_start[1:]
-    if (end[: len(following)] > following).any():  # copy i had to be there before step i was over
+    following = np.repeat(step_start[1:], each)
+    if (end[: len(following)] > following).any():  # copy i had to be there before step i // each was over
         return False
     running = np.searchsorted(step_start, start, side="right") - 1
+    whole = running[: len(start) // each * each].reshape(-1, each)
+    if (whole[:, 0] != whole[:, -1]).mean() > _APART:
+        return False
     inside = (running >= 1) & (running < count - 1)
-    ahead = np.arange(len(start))[inside] - running[inside]
+    ahead = (np.arange(len(start)) // each - running)[inside]
     return len(ahead) > 0 and int(ahead.max() - ahead.min()) <= 1
 
 

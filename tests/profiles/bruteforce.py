@@ -187,26 +187,33 @@ def feeding(ops, steps, iterator_ranges, batches=None):
         ordered = sorted(counts)
         half = len(ordered) // 2
         middle = ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-        if middle != 1 or abs(sum(counts) - len(counts)) > max(1, len(counts) // 10):
+        some = max(1, len(counts) // 10)
+        if middle not in range(1, 9):
+            continue
+        each = int(middle)
+        if abs(sum(counts) - each * len(counts)) > each * some and sum(n != each for n in counts) > some:
             continue
         inputs |= {id(op) for op in copies}
         if iterator_ranges:
             this_step |= {id(op) for op in copies}
             continue
-        ahead = set()
+        ahead, batches_of = set(), defaultdict(list)
         for i, op in enumerate(copies):
             running = sum(t <= op.start for t in starts) - 1
+            batches_of[i // each].append(running)
             if 1 <= running < len(starts) - 1:
-                ahead.add(i - running)
-        too_late = any(op.end > starts[i + 1] for i, op in enumerate(copies) if i + 1 < len(starts))
-        if len(copies) <= len(starts) or too_late or not ahead or max(ahead) - min(ahead) > 1:
+                ahead.add(i // each - running)
+        parted = [seen[0] != seen[-1] for seen in batches_of.values() if len(seen) == each]
+        too_late = any(op.end > starts[i // each + 1] for i, op in enumerate(copies) if i // each + 1 < len(starts))
+        too_few = len(copies) <= each * len(starts)
+        if too_few or too_late or sum(parted) > 0.1 * len(parted) or not ahead or max(ahead) - min(ahead) > 1:
             certain = False
             continue
         for i, op in enumerate(copies):
             running = sum(t <= op.start for t in starts) - 1
-            if i == running:
+            if i // each == running:
                 this_step.add(id(op))
-            elif i == running + 1:
+            elif i // each == running + 1:
                 gaps_known = len(steps.all_last_kernel_end_ns) > 0
                 if running < 0 or (gaps_known and op.start >= steps.all_last_kernel_end_ns[running]):
                     this_step.add(id(op))

@@ -88,10 +88,10 @@ def found_steps(draw, made: Build):
 
 @st.composite
 def regular_builds(draw):
-    """A training with one input copy a step, some steps ahead: what the rules of feeding are about."""
+    """A training with one or several input copies of a size a step, some steps ahead: what feeding is about."""
     unit = draw(st.sampled_from((1, 777)))
     steps, ahead = draw(st.integers(3, 6)), draw(st.integers(0, 2))
-    made = Build()
+    made, tensors = Build(), draw(st.sampled_from((1, 1, 2, 3)))
     marked, feeds = draw(st.booleans()), draw(st.integers(-1, 1))
     for step in range(-ahead, steps + draw(st.integers(0, 1))):
         at = step * 40
@@ -99,7 +99,9 @@ def regular_builds(draw):
         call = start - draw(st.integers(0, 12))
         end = start + draw(st.integers(1, 12))
         thread = draw(st.sampled_from((1, 1, 2, -1)))
-        made.copy("h2d", start * unit, end * unit, 4096, stream=2, call=(call * unit, end * unit), tid=thread)
+        for tensor in range(tensors if draw(st.integers(0, 11)) else 1):
+            begun, over = (start + tensor) * unit, (end + tensor) * unit
+            made.copy("h2d", begun, over, 4096, stream=2, call=(call * unit, over), tid=thread)
         if marked and draw(st.booleans()):  # the labels
             called = call + draw(st.integers(0, 3))
             made.copy("h2d", end * unit, (end + 1) * unit, 64, stream=2, call=(called * unit, end * unit), tid=thread)
