@@ -54,7 +54,7 @@ def command(
             click.echo(text)
         else:
             write_whole(as_json, text)
-    else:
+    if str(as_json) != "-":
         from profiles.views import sweep
 
         sweep.show(scaling, str(path), Console())

@@ -19,6 +19,8 @@ from .tables import Document, gpu_title
 
 Spec = dict[str, Any]
 Row = Mapping[str, Any]
+# What curves of a sweep are drawn over, the first in which its cells differ.
+ALONG: Final = {"ranks": "ranks", "per_rank_batch": "samples a rank and step"}
 MOST_BARS = 240  # steps drawn one by one; more become the mean of neighbours
 # Lines in charts that do not tell of owners; apart under colour blindness like the owners' own colours.
 SERIES: Final = ("#2574e1", "#cf7a14", "#2e6f59", "#7a3fb0", "#c9261a", "#44b4e6", "#7a2420", "#8a8090")
@@ -63,7 +65,7 @@ def of_recordings(document: Document) -> list[Chart]:
     charts = [ledger_by_gpu(document)]
     if any(gpu["steps"].get("rows") for gpu in document.json["gpus"]):
         charts.append(ledger_by_step(document))
-        if any(row["feed_gap_ns"] is not None for gpu in document.json["gpus"] for row in gpu["steps"]["rows"]):
+        if any(row["feed_gap_ns"] for gpu in document.json["gpus"] for row in gpu["steps"]["rows"]):
             charts.append(feed_gaps(document))
     return charts
 
@@ -71,11 +73,14 @@ def of_recordings(document: Document) -> list[Chart]:
 def of_sweep(cells: Sequence[Row]) -> list[Chart]:
     """Throughput over ranks, a chart a model, and efficiency, of the cells that were measured (rows of summary.csv).
 
-    One count of ranks makes no curve: then there is none.
+    One count of ranks makes no curve: then throughput is drawn over the batch, where there are several.
     """
     measured = [cell for cell in cells if cell["samples_per_s_global"] is not None]
     by_model = [[cell for cell in measured if cell["model"] == model] for model in _distinct(measured, "model")]
-    charts = [throughput(mine) for mine in by_model if len(_distinct(mine, "ranks")) > 1]
+    charts = []
+    for mine in by_model:
+        along = next((key for key in ALONG if len(_distinct(mine, key)) > 1), None)
+        charts += [throughput(mine, along)] if along else []
     related = [cell for cell in measured if cell["efficiency"] is not None]
     return charts + ([efficiency(related)] if len(_distinct(related, "ranks")) > 1 else [])
 
@@ -201,31 +206,33 @@ def feed_gaps(document: Document) -> Chart:
     return Chart("feed-gaps", "Feed gaps", "A histogram of the time that steps waited for their batch.", spec)
 
 
-def throughput(cells: Sequence[Row]) -> Chart:
-    """Samples a second of one model over ranks with the interval over launches, and the ideal line from one rank."""
+def throughput(cells: Sequence[Row], along: str) -> Chart:
+    """Samples a second of one model over ranks (or the batch) with the interval over launches; over ranks the ideal
+    line from one rank."""
     rows = [
         {
-            "ranks": cell["ranks"],
-            "cell": _series(cell, cells),
+            along: cell[along],
+            "cell": _series(cell, cells, along),
             "rate": cell["samples_per_s_global"],
             "low": cell["samples_per_s_low"],
             "high": cell["samples_per_s_high"],
         }
         for cell in cells
     ]
-    most = max(row["ranks"] for row in rows)
+    most = max(row[along] for row in rows)
     ideal = [
         {"cell": row["cell"], "ranks": ranks, "rate": row["rate"] * ranks}
         for row in rows
-        if row["ranks"] == 1
+        if row.get("ranks") == 1
         for ranks in {1, most}
     ]
+    dashes = ", dashes the ideal line from one rank" if ideal else ""
     model = cells[0]["model"]
     return Chart(
         f"throughput-{model}",
         f"Throughput, {model}",
-        "Samples a second over ranks; bars are the interval over launches, dashes the ideal line from one rank.",
-        _curve(rows, ideal, _axis("rate", "samples/s, all ranks"), "low", "high"),
+        f"Samples a second over {ALONG[along]}; bars are the interval over launches{dashes}.",
+        _curve(rows, ideal, along, _axis("rate", "samples/s, all ranks")),
     )
 
 
@@ -234,7 +241,7 @@ def efficiency(cells: Sequence[Row]) -> Chart:
     rows = [
         {
             "ranks": cell["ranks"],
-            "cell": _series(cell, cells),
+            "cell": _series(cell, cells, "ranks"),
             "efficiency": cell["efficiency"],
             "low": cell["efficiency_low"],
             "high": cell["efficiency_high"],
@@ -247,19 +254,24 @@ def efficiency(cells: Sequence[Row]) -> Chart:
         "efficiency",
         "Efficiency",
         "Throughput of N ranks by N times that of one; bars are its interval, the dashes are the ideal, 100 %.",
-        _curve(rows, ideal, _axis("efficiency", "efficiency", format="%"), "low", "high"),
+        _curve(rows, ideal, "ranks", _axis("efficiency", "efficiency", format="%")),
     )
 
 
-def _curve(rows: list[Spec], ideal: list[Spec], y: Spec, low: str, high: str) -> Spec:
+def _curve(rows: list[Spec], ideal: list[Spec], along: str, y: Spec) -> Spec:
+    """`low` and `high` of a row are its interval."""
     names = list(dict.fromkeys(row["cell"] for row in rows))
-    ticks = sorted({row["ranks"] for row in rows})
+    ticks = sorted({row[along] for row in rows})
+    low, high = "low", "high"
+    scale: Spec = {"domain": [min(ticks) - 0.2, max(ticks) + 0.2], "nice": False}
+    if along != "ranks":  # batches double
+        scale = {"type": "log", "base": 2, "domain": [min(ticks) * 0.9, max(ticks) * 1.1], "nice": False}
     x = {
-        "field": "ranks",
+        "field": along,
         "type": "quantitative",
-        "title": "ranks",
+        "title": ALONG[along],
         "axis": {"values": ticks, "format": "d"},
-        "scale": {"domain": [min(ticks) - 0.2, max(ticks) + 0.2], "nice": False},
+        "scale": scale,
     }
     colour = {
         "field": "cell",
@@ -286,10 +298,10 @@ def _curve(rows: list[Spec], ideal: list[Spec], y: Spec, low: str, high: str) ->
     return {"width": 460, "height": 260, "layer": [dashes, bars, line]}
 
 
-def _series(cell: Row, cells: Sequence[Row]) -> str:
+def _series(cell: Row, cells: Sequence[Row], along: str) -> str:
     """The model, and of the cell's other settings those in which the cells of the sweep differ."""
     told = [
-        key for key in SETTINGS if key not in ("model", "ranks") and len({str(other.get(key)) for other in cells}) > 1
+        key for key in SETTINGS if key not in ("model", along) and len({str(other.get(key)) for other in cells}) > 1
     ]
     return ", ".join([str(cell["model"]), *(SETTINGS[key].format(cell[key]) for key in told)])
 

@@ -336,7 +336,7 @@ class Picture {
 
   write(text, x, y, end, owner) {
     const { c } = this, room = Math.floor((end - x - 8) / 6.4);
-    if (room < 5) return;
+    if (room < Math.min(text.length, 9)) return;
     const [r, g, b] = [1, 3, 5].map((at) => parseInt(owner.colour.slice(at, at + 2), 16));
     this.filled = undefined;
     c.fillStyle = r * .3 + g * .59 + b * .11 > 140 ? '#10151c' : '#fff';

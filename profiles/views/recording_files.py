@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -72,9 +73,14 @@ def write(
 
 
 def _title(paths: Sequence[str]) -> str:
-    """What the recordings' names share, without their ranks; else the first and how many more."""
-    names = [Path(path).name for path in paths]
-    stems = {name.split(".rank")[0] if ".rank" in name else Path(name).stem for name in names}
+    """What the recordings share without their ranks, of a launch its cell; else the first one and how many more."""
+    stems = {_stem(Path(path)) for path in paths}
     if len(stems) == 1:
         return stems.pop()
-    return f"{names[0]} and {len(names) - 1} more"
+    return f"{Path(paths[0]).name} and {len(paths) - 1} more"
+
+
+def _stem(path: Path) -> str:
+    if re.fullmatch(r"rank\d+\..*", path.name):  # <cell>/<launch>/rank0.sqlite
+        return next((part for part in reversed(path.parts[:-1]) if not part.isdigit()), path.stem)
+    return path.name.split(".rank")[0] if ".rank" in path.name else path.stem

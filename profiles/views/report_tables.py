@@ -88,10 +88,10 @@ def cells(rows: Sequence[Json]) -> Table:
             (
                 *(words(row[key]) if isinstance(row[key], str) else Cell(str(row[key]), row[key]) for key in differs),
                 Cell(numbers.per_s(row["samples_per_s_global"]), row["samples_per_s_global"]),
-                Cell(_interval(row["samples_per_s_low"], row["samples_per_s_high"], numbers.per_s)),
+                Cell(_interval(row, "samples_per_s", numbers.per_s)),
                 Cell(numbers.factor(row["speedup"]), row["speedup"]),
                 Cell(numbers.share(row["efficiency"]), row["efficiency"]),
-                Cell(_interval(row["efficiency_low"], row["efficiency_high"], numbers.share)),
+                Cell(_interval(row, "efficiency", numbers.share)),
                 Cell(_milliseconds(row["step_ms_p50"]), row["step_ms_p50"]),
                 Cell(numbers.share(row["input_wait_share"]), row["input_wait_share"]),
                 words(row["status"] if not row["reason"] else f"{row['status']}: {row['reason']}"),
@@ -135,10 +135,13 @@ def _same(gpus: Sequence[Json], like: Json) -> int:
     return sum(gpu.get("name") == like.get("name") for gpu in gpus)
 
 
-def _interval(low: float | None, high: float | None, form: Format) -> str:
+def _interval(row: Json, name: str, form: Format) -> str:
     """From low to high, with the unit once."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
     if low is None or high is None:
         return numbers.UNKNOWN
+    if row.get("ok") == 1:
+        return numbers.unknown("one launch")
     (first, unit), last = form(low).split(" ", 1), form(high)
     return f"{first} to {last}" if last.endswith(unit) else f"{form(low)} to {last}"
 

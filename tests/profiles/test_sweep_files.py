@@ -96,3 +96,32 @@ def test_the_curves_are_of_the_models_that_were_measured(written: Path) -> None:
         for rate in re.findall(r"rank[^\"]*: ([\d.,]+)", drawn)
     )
     assert "prefetch" in drawn and "device" in drawn
+
+
+def test_cells_that_differ_in_the_batch_alone_are_drawn_over_it(tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    cells = [Cell("gru", 1, batch) for batch in (64, 128, 512)]
+    folder.mkdir()
+    (folder / "sweep.json").write_text(json.dumps(SweepRecord(cells, 1, "single", created_utc_ns=1).to_json()))
+    for cell in cells:
+        place = folder / cell.id / "0"
+        place.mkdir(parents=True)
+        run = RunRecord(cell, 0, "ok", "", 0, 10**9, ["x"], "single", MACHINE)
+        (place / "record.json").write_text(json.dumps(run.to_json()))
+        steps = [10_000_000] * 40
+        write_rank(
+            place / "rank0.jsonl",
+            RankRecord(0, 1, 0, "node1", None, 0, sum(steps), 40 * cell.per_rank_batch, steps, [0] * 40),
+        )
+    options = ["--markdown", str(tmp_path / "report.md"), "--charts", str(tmp_path / "charts")]
+    result = CliRunner().invoke(command, [str(folder), *options, "--json", str(tmp_path / "report.json")])
+    assert result.exit_code == 0 and "Scaling of" in result.output  # a file of JSON beside it hides nothing
+    assert [path.name for path in sorted((tmp_path / "charts").iterdir())] == [
+        "throughput-gru.png",
+        "throughput-gru.svg",
+    ]
+    svg = (tmp_path / "charts" / "throughput-gru.svg").read_text()
+    assert "samples a rank and step" in svg
+    for batch in (64, 128, 512):
+        assert f">{batch}</text>" in svg
+    assert "n/a (one launch)" in (tmp_path / "report.md").read_text()  # one launch is no interval
