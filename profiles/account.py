@@ -24,7 +24,6 @@ class Account:
 
     operations: Operations
     window: tuple[int, int]
-    busy: tuple[Intervals, ...]
     ownership: Ownership
     inputs: InputCopies | None
     batch: NDArray[np.int64] | None  # of each operation the N of its `batch N` range, see batches.numbers
@@ -47,23 +46,26 @@ def account(
     ranges = any(gaps.has_iterator_ranges(timelines[index], pid) for index, pid in gpu.processes)
     batch = batches.numbers(timelines, shift_ns, gpu, operations)
     inputs = copies.input_copies(operations, steps, iterator_ranges=ranges, batch=batch)
-    busy = ledger.busy(operations)
     unrecorded = _unrecorded(timelines, gpu)
-    edges, owners = ledger.parted(busy, *_reach(operations, window))
-    causes_known = bool(operations.launched.any()) and not unrecorded
-    idle, feed = np.flatnonzero(owners == ledger.IDLE), intervals.EMPTY
-    owners[idle] = OWNERS.index("idle_unknown")
-    if causes_known:
-        dry = Intervals(edges[idle], edges[idle + 1])
-        why, feed = gaps.causes(operations, dry, steps=steps, inputs=inputs, hosts=hosts)
-        owners[idle] = why + np.int8(len(CLASSES))
-    found = ledger.ownership(edges, owners, feed, window)
     unknown = _unknown_classes(unrecorded)
-    ledger_ns: dict[str, int | None] = {**ledger.totals(found)}
-    busy_ns: dict[str, int | None] = {}
-    for kind, name in enumerate(CLASSES):
-        busy_ns[name] = None if name in unknown else intervals.clip(busy[kind], *window).total
-        ledger_ns[name] = None if name in unknown else ledger_ns[name]
+    causes_known = bool(operations.launched.any()) and not unrecorded
+    busy = ledger.busy(operations)
+    busy_ns: dict[str, int | None] = {
+        name: None if name in unknown else intervals.clip(busy[kind], *window).total
+        for kind, name in enumerate(CLASSES)
+    }
+    edges, owners = ledger.parted(busy, *_reach(operations, window))
+    del busy  # as large as all starts and ends
+    feed = intervals.EMPTY
+    if causes_known:
+        feed = gaps.causes(operations, edges, owners, steps=steps, inputs=inputs, hosts=hosts)
+    else:
+        owners[owners == ledger.IDLE] = OWNERS.index("idle_unknown")
+    found = ledger.ownership(edges, owners, feed, window)
+    del edges, owners
+    ledger_ns: dict[str, int | None] = {
+        name: None if name in unknown else ns for name, ns in ledger.totals(found).items()
+    }
     for cause in CAUSES[:-1]:
         if not causes_known or (cause == "feed" and (inputs is None or not inputs.certain)):
             ledger_ns[f"idle_{cause}"] = None
@@ -72,7 +74,6 @@ def account(
     return Account(
         operations=operations,
         window=window,
-        busy=busy,
         ownership=found,
         inputs=inputs,
         batch=batch,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -71,19 +70,17 @@ def analyse(
         raise RingscopeError("no recording given: name at least one")
     clock = align(timelines)
     shift_ns = clock.shift_ns
-    gpus = gather(timelines, shift_ns)
+    gpus = gather(timelines, shift_ns, consume=consume)
     if not gpus:
         raise RingscopeError(
             f"{timelines[0].recording.path}: no GPU did anything in it; record while the training runs"
         )
-    if consume:
-        timelines[:] = [replace(one, kernels=one.kernels.iloc[:0].copy()) for one in timelines]  # type: ignore[index]
-        release_unused()
     moved = [exchanges.moved(timelines, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
     seen, size = ranks.seen_of(timelines)
     calls = collectives.match(gpus, shift_ns, clock.residual_ns, moved, max(size - seen, 0))
     straggler = collectives.straggler(gpus, calls)
     found = same_steps(list(each(partial(find, timelines=timelines, shift_ns=shift_ns), gpus)))
+    release_unused()
     measured: list[GpuMeasures] = []
     analysed: list[GpuAnalysis] = []
     raised = [doubt for timeline in timelines for doubt in timeline.doubts]
@@ -161,7 +158,7 @@ def _gpu_measures(
         ledger_ns=books.ledger_ns,
         busy_ns=books.busy_ns,
         kernels=kernels.measure(gpu, steps, window),
-        copies=copies.measure(timelines, gpu, gpu.operations, books.busy, books.ledger_ns, window),
+        copies=copies.measure(timelines, gpu, books.busy_ns, books.ledger_ns, window),
         collectives=exchanged,
         steps=_steps(steps, rows),
         feed_gaps=_gaps([row.feed_gap_ns for row in rows]) if feed_known else None,

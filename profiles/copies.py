@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import intervals
-from .intervals import Intervals
 from .measures import CLASSES, Copies
 from .operations import D2D, D2H, H2D, P2P, TABLES, Gpu, Operations
 from .steps import FoundSteps
@@ -154,25 +152,23 @@ def _for_this_step(
 def measure(
     timelines: Sequence[Timeline],
     gpu: Gpu,
-    operations: Operations,
-    busy: tuple[Intervals, ...],
-    ledger_ns: dict[str, int | None],
+    busy_ns: Mapping[str, int | None],
+    ledger_ns: Mapping[str, int | None],
     window: tuple[int, int],
 ) -> dict[str, Copies]:
     """Per direction, the copies that start in the window; busy and exposed time is what lies in it.
 
     Rate: bytes over the copies' own durations. Pageable: share by bytes of copies whose host end is pageable.
     """
-    inside = operations.starting_in(window)
+    inside = gpu.operations.starting_in(window)
     inside = inside.chosen(inside.table == TABLES.index("copies"))
     found = {}
     for kind in DIRECTIONS:
         chosen = inside.chosen(inside.kind == kind)
         moved = int(chosen.bytes.sum())
         lasted = int((chosen.end_ns - chosen.start_ns).sum())
-        covered = intervals.clip(busy[kind], *window).total
-        exposed = ledger_ns[CLASSES[kind]]
-        if exposed is None:
+        exposed, covered = ledger_ns[CLASSES[kind]], busy_ns[CLASSES[kind]]
+        if exposed is None or covered is None:
             found[CLASSES[kind]] = Copies(None, None, None, None, None, None, None, None, None)
             continue
         found[CLASSES[kind]] = Copies(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,7 @@ class KernelSequence:
     reach_ns: Int64s
     name: NDArray[np.int32]
     reduces: Flags
-    process: NDArray[np.int32]
+    process: NDArray[np.signedinteger[Any]]
     launched: Flags
     call_start_ns: Int64s
 
@@ -58,7 +59,7 @@ def kernel_sequence(gpu: Gpu) -> KernelSequence:
         start_ns=operations.start_ns[chosen],
         end_ns=end,
         reach_ns=np.maximum.accumulate(end),
-        name=operations.name[chosen],
+        name=operations.name[chosen].astype(np.int32),
         reduces=np.isin(operations.name[chosen], np.flatnonzero(reduction)),
         process=operations.process[chosen],
         launched=operations.launched[chosen],

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from . import intervals
 from .copies import InputCopies
 from .intervals import Intervals
-from .measures import CAUSES
-from .operations import D2D, D2H, H2D, P2P, Operations
+from .ledger import IDLE
+from .measures import CAUSES, CLASSES
+from .operations import D2D, D2H, H2D, P2P, Operations, distinct
 from .steps import FoundSteps
 from .timeline import Timeline
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 FEED, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))
 # A hand-over on one stream takes the GPU 1 to 3 us; what waits longer than this waits for something.
 TURNAROUND_NS = 20_000
-_BLOCK = 1 << 16  # idle spans looked at together: what a cache holds
+_BLOCK = 1 << 17  # pieces looked at together: what a cache holds
 # Calls in which the host waits for the GPU. Not cuEventQuery, which asks and goes on.
 _SYNCHRONISING = r"^cu(?:da)?(?:(?:Ctx|Device|Stream|Event)Synchronize|Memcpy(?!.*Async))"
 # Ranges in which the host waits for its next batch: the harness's, and TensorFlow's op. Not `..._IteratorGetNext#`,
@@ -70,37 +71,38 @@ def _named(table: pd.DataFrame, pattern: str, pid: int, shift_ns: int = 0) -> tu
 
 def causes(
     operations: Operations,
-    dry: Intervals,
+    edges: NDArray[np.int64],
+    owner: NDArray[np.int8],
     *,
     steps: FoundSteps,
     inputs: InputCopies | None,
     hosts: Sequence[HostCalls],
-) -> tuple[NDArray[np.int8], Intervals]:
-    """The first cause that holds of each idle span of `dry`, but for the time in the intervals, which is `feed`.
+) -> Intervals:
+    """Writes the first cause that holds of each idle span into `owner`; the time in the intervals returned is `feed`.
 
-    `operations` those with a length; `inputs` None where input copies cannot be told (then nothing is `feed`);
-    `hosts` by process number.
+    `edges` and `owner` as ledger.parted gives them: its IDLE pieces are the idle spans. `operations` those with a
+    length; `inputs` None where input copies cannot be told (then nothing is `feed`); `hosts` by process number.
     """
     prior = _end_on_stream(operations)
     gaps = _batch_gaps(operations, steps)
-    cause = np.empty(len(dry), np.int8)
     feed = [intervals.EMPTY]
-    # Some spans at a time: a GPU has as many as kernels, and there are a dozen arrays of them.
-    for first in range(0, len(dry), _BLOCK):
-        block = slice(first, first + _BLOCK)
-        some = Intervals(dry.start[block], dry.end[block])
-        ender = np.searchsorted(operations.start_ns, some.start, side="right")
+    # Some pieces at a time: a GPU has as many as kernels, and there are a dozen arrays of them.
+    for first in range(0, len(owner), _BLOCK):
+        idle = first + np.flatnonzero(owner[first : first + _BLOCK] == IDLE)
+        dry = Intervals(edges[idle], edges[idle + 1])
+        ender = np.searchsorted(operations.start_ns, dry.start, side="right")
         ended = ender < len(operations)
         ender[~ended] = 0
         enders = operations.at(ender)
         known = ended & enders.launched
         # Clocks of host and GPU may be some us apart: a launch never begins after its operation.
-        call_start = np.minimum(enders.call_start_ns, some.end)
-        cause[block] = _without_feed(some, enders, prior[ender], call_start, known, gaps, hosts)
+        call_start = np.minimum(enders.call_start_ns, dry.end)
+        cause = _without_feed(dry, enders, prior[ender], call_start, known, gaps, hosts)
         if inputs is not None:
-            fed = known & inputs.this_step[ender] & (call_start > some.start)
-            feed.append(_marked_feed(some, cause[block], fed, call_start, enders.process, hosts))
-    return cause, intervals.merge(*feed)
+            fed = known & inputs.this_step[ender] & (call_start > dry.start)
+            feed.append(_marked_feed(dry, cause, fed, call_start, enders.process, hosts))
+        owner[idle] = cause + np.int8(len(CLASSES))
+    return intervals.merge(*feed)
 
 
 def _without_feed(
@@ -132,10 +134,14 @@ def _without_feed(
 
 def _end_on_stream(operations: Operations) -> NDArray[np.int64]:
     """Per operation, the latest end of those before it on its stream; far in the past where it is the first."""
-    prior = np.full(len(operations), np.iinfo(np.int64).min // 2, np.int64)
-    for stream in range(int(operations.stream.max()) + 1 if len(operations) else 0):
-        rows = np.flatnonzero(operations.stream == stream)
-        prior[rows[1:]] = np.maximum.accumulate(operations.end_ns[rows])[:-1]
+    prior = np.empty(len(operations), np.int64)
+    latest = np.full(int(operations.stream.max(initial=-1)) + 1, np.iinfo(np.int64).min // 2, np.int64)
+    for first in range(0, len(operations), _BLOCK):
+        stream, end = operations.stream[first : first + _BLOCK], operations.end_ns[first : first + _BLOCK]
+        for one in distinct(stream).tolist():
+            rows = np.flatnonzero(stream == one)
+            reach = np.maximum.accumulate(np.append(latest[one], end[rows]))
+            prior[first + rows], latest[one] = reach[:-1], reach[-1]
     return prior
 
 

@@ -28,20 +28,22 @@ def held_launches(books: Account, steps: FoundSteps) -> dict[str, int] | None:
         return None
     before, start = before[inside], start[inside]
     operations = books.operations
-    is_small = (operations.kind == H2D) & (operations.bytes < SMALL_BYTES)
+    rows = np.flatnonzero(operations.kind == H2D)
     if books.batch is not None:
-        is_small &= books.batch < 0
-    dry = np.append(operations.start_ns[:1], np.maximum.accumulate(operations.end_ns)[:-1])
-    is_small &= operations.start_ns - dry <= AT_ONCE_NS
-    small = operations.chosen(is_small)
-    kernels = operations.chosen(operations.is_kernel)
+        rows = rows[books.batch[rows] < 0]
+    dry = np.maximum.accumulate(operations.end_ns)[np.maximum(rows - 1, 0)]
+    rows = rows[(operations.start_ns[rows] - dry <= AT_ONCE_NS) | (rows == 0)]
+    small = operations.at(rows)
+    small = small.chosen(small.bytes < SMALL_BYTES)
+    kernels = np.flatnonzero(operations.is_kernel)
     if not len(small):
         return {"gaps": len(start), "count": 0, "idle_launch_ns": 0, "bytes": 0}
     copy = np.searchsorted(small.start_ns, before, side="left")
-    first = np.minimum(np.searchsorted(kernels.start_ns, start, side="left"), len(kernels) - 1)
+    first = np.searchsorted(operations.start_ns[kernels], start, side="left")
+    launch = operations.at(kernels[np.minimum(first, len(kernels) - 1)])
     held = copy < len(small)
     copy = np.minimum(copy, len(small) - 1)
-    held &= kernels.launched[first] & (small.end_ns[copy] <= np.minimum(kernels.call_start_ns[first], start - 1))
+    held &= launch.launched & (small.end_ns[copy] <= np.minimum(launch.call_start_ns, start - 1))
     last = np.searchsorted(books.ownership.start_ns, start - 1, side="right") - 1
     held &= books.ownership.owner[last] == OWNERS.index("idle_launch")
     copy, start = copy[held], start[held]

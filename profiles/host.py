@@ -53,11 +53,13 @@ def calling_threads(timelines: Sequence[Timeline], gpu: Gpu) -> int | None:
     """Threads of the GPU's processes that made CUDA calls; None where the recordings have no calls."""
     if not any(len(timelines[index].api) for index, _ in gpu.processes):
         return None
-    found = 0
+    found: set[tuple[int, int, int]] = set()
     for index, pid in gpu.processes:
-        api = timelines[index].api
-        found += len(distinct(api["tid"].to_numpy()[api["pid"].to_numpy() == pid]))
-    return found
+        pids, tids = (timelines[index].api[column].to_numpy() for column in ("pid", "tid"))
+        for first in range(0, len(pids), _BLOCK):
+            block = slice(first, first + _BLOCK)
+            found.update((index, pid, tid) for tid in distinct(tids[block][pids[block] == pid]).tolist())
+    return len(found)
 
 
 def _under_way(timeline: Timeline, pid: int, shift: int, idle: Intervals) -> Iterator[tuple[str, str, Intervals]]:

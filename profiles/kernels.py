@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 SHORT_NS = 5_000
 TOP = 10
 KERNELS, GRAPHS = TABLES.index("kernels"), TABLES.index("graphs")
+_BLOCK = 1 << 17  # kernels looked at together: what a cache holds
 # The first that matches names the group. From the kernel names of TensorFlow, XLA, cuDNN, cuBLAS and PyTorch.
 GROUPS = {
     "collective": COLLECTIVE_NAME,
@@ -39,22 +40,24 @@ GROUPS = {
 def measure(gpu: Gpu, steps: FoundSteps, window: tuple[int, int]) -> Kernels:
     """The kernels that start in the window; percentiles are observed values (nearest rank)."""
     inside = gpu.operations.starting_in(window)
-    kernels = inside.chosen(inside.table == KERNELS)
-    lasted = kernels.end_ns - kernels.start_ns
-    names, code = gpu.names, kernels.name
-    group = _groups(names)
+    # Columns one by one: a GPU's operations are mostly kernels, and a second copy of all of them is large.
+    rows = np.flatnonzero(inside.table == KERNELS)
+    code = inside.name[rows]
+    lasted = inside.end_ns[rows] - inside.start_ns[rows]
+    count, total = np.bincount(code, minlength=len(gpu.names)), _sums(code, lasted, len(gpu.names))
+    group = _groups(gpu.names)
     return Kernels(
-        count=len(kernels),
+        count=len(rows),
         graph_launches=int((inside.table == GRAPHS).sum()),
-        graph_nodes=kernels.graph_nodes(),
-        per_step=_per_step(kernels, steps),
-        distinct=int((np.bincount(code) > 0).sum()),
-        median_ns=nearest_rank(lasted, 50) if len(kernels) else None,
-        share_under_5us=float((lasted < SHORT_NS).mean()) if len(kernels) else None,
-        launch_latency_ns=_launch_latency(kernels),
-        top=_top(names, code, lasted),
-        groups=_by_group(group[code], lasted),
-        short_elementwise_runs=_short_runs(kernels, group[code], lasted),
+        graph_nodes=inside.graph_nodes(),
+        per_step=_per_step(inside.start_ns[rows], steps),
+        distinct=int((count > 0).sum()),
+        median_ns=nearest_rank(lasted, 50) if len(rows) else None,
+        share_under_5us=float((lasted < SHORT_NS).mean()) if len(rows) else None,
+        launch_latency_ns=_launch_latency(inside, rows),
+        top=_top(gpu.names, count, total),
+        groups=_by_group(group, count, total),
+        short_elementwise_runs=_short_runs(inside.stream[rows], group[code], lasted),
     )
 
 
@@ -70,19 +73,20 @@ def nearest_ranks(values: NDArray[np.int64], *percents: int) -> list[int]:
     return found
 
 
-def _groups(names: pd.Index) -> NDArray[np.int64]:
-    group = np.full(len(names), -1, np.int64)
+def _groups(names: pd.Index) -> NDArray[np.int8]:
+    """The place in GROUPS of each name."""
+    group = np.full(len(names), -1, np.int8)
     for number, pattern in enumerate(GROUPS.values()):
         matches = np.asarray(names.str.contains(pattern, regex=True), dtype=bool)
         group[(group < 0) & matches] = number
     return group
 
 
-def _per_step(kernels: Operations, steps: FoundSteps) -> int | None:
+def _per_step(start_ns: NDArray[np.int64], steps: FoundSteps) -> int | None:
     """Median count over the measured steps."""
     if not steps.count:
         return None
-    return nearest_rank(per_step(kernels.start_ns, steps), 50)
+    return nearest_rank(per_step(start_ns, steps), 50)
 
 
 def per_step(start_ns: NDArray[np.int64], steps: FoundSteps) -> NDArray[np.int64]:
@@ -90,19 +94,21 @@ def per_step(start_ns: NDArray[np.int64], steps: FoundSteps) -> NDArray[np.int64
     return np.searchsorted(start_ns, steps.end_ns) - np.searchsorted(start_ns, steps.start_ns)
 
 
-def _launch_latency(kernels: Operations) -> dict[str, int] | None:
+def _launch_latency(operations: Operations, rows: NDArray[np.int64]) -> dict[str, int] | None:
     """From the launch call's end to the kernel's start, of the kernels that started after it; None: no calls known."""
-    waited = (kernels.start_ns - kernels.call_end_ns)[kernels.launched]
-    waited = waited[waited > 0]
-    if not len(waited):
+    waited = [np.empty(0, np.int64)]
+    for first in range(0, len(rows), _BLOCK):
+        kernels = operations.at(rows[first : first + _BLOCK])
+        since = (kernels.start_ns - kernels.call_end_ns)[kernels.launched]
+        waited.append(since[since > 0])
+    all_waited = np.concatenate(waited)
+    if not len(all_waited):
         return None
-    p50, p95 = nearest_ranks(waited, 50, 95)
+    p50, p95 = nearest_ranks(all_waited, 50, 95)
     return {"p50": p50, "p95": p95}
 
 
-def _top(names: pd.Index, code: NDArray[np.int32], lasted: NDArray[np.int64]) -> list[NamedKernel]:
-    count = np.bincount(code, minlength=len(names))
-    total = _sums(code, lasted, len(names))
+def _top(names: pd.Index, count: NDArray[np.int64], total: NDArray[np.int64]) -> list[NamedKernel]:
     order = np.argsort(-total, kind="stable")[:TOP]
     return [NamedKernel(str(names[at]), int(count[at]), int(total[at])) for at in order if count[at]]
 
@@ -112,20 +118,22 @@ def _sums(code: NDArray[np.signedinteger[Any]], values: NDArray[np.int64], lengt
     return np.bincount(code, weights=values, minlength=length).astype(np.int64)
 
 
-def _by_group(group: NDArray[np.int64], lasted: NDArray[np.int64]) -> dict[str, dict[str, int]]:
-    count = np.bincount(group, minlength=len(GROUPS))
-    total = _sums(group, lasted, len(GROUPS))
-    return {name: {"count": int(count[at]), "total_ns": int(total[at])} for at, name in enumerate(GROUPS)}
+def _by_group(group: NDArray[np.int8], count: NDArray[np.int64], total: NDArray[np.int64]) -> dict[str, dict[str, int]]:
+    counts, totals = _sums(group, count, len(GROUPS)), _sums(group, total, len(GROUPS))
+    return {name: {"count": int(counts[at]), "total_ns": int(totals[at])} for at, name in enumerate(GROUPS)}
 
 
-def _short_runs(kernels: Operations, group: NDArray[np.int64], lasted: NDArray[np.int64]) -> dict[str, int]:
+def _short_runs(
+    stream: NDArray[np.signedinteger[Any]], group: NDArray[np.int8], lasted: NDArray[np.int64]
+) -> dict[str, int]:
     """Fusion candidates: two or more element-wise kernels under 5 us in a row on one stream."""
-    order = np.argsort(kernels.stream, kind="stable")
+    order = np.argsort(stream, kind="stable")
     short = ((group == list(GROUPS).index("elementwise")) & (lasted < SHORT_NS))[order]
-    same = short[1:] & short[:-1] & (kernels.stream[order][1:] == kernels.stream[order][:-1])
-    in_run = np.append(same, False) | np.append(False, same)[: len(short)]
+    stream = stream[order]
+    same = short[1:] & short[:-1] & (stream[1:] == stream[:-1])
+    in_run = (np.append(same, False) | np.append(False, same))[: len(short)]
     return {
         "runs": int(same.sum() and (np.diff(np.concatenate(([False], same)).astype(np.int8)) == 1).sum()),
-        "kernels": int(in_run[: len(short)].sum()),
-        "total_ns": int(lasted[order][in_run[: len(short)]].sum()),
+        "kernels": int(in_run.sum()),
+        "total_ns": int(lasted[order[in_run]].sum()),
     }

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .operations import distinct
 from .timeline import Timeline
+
+_BLOCK: Final = 1 << 17  # rows looked at together: what a cache holds
 
 
 class LaunchCalls:
@@ -21,41 +27,76 @@ class LaunchCalls:
         self.end_ns = api["end_ns"].to_numpy()
         self._correlation = api["correlation"].to_numpy()
         self._pid = api["pid"].to_numpy()
-        self._by_pid: dict[int, tuple[int, NDArray[np.int32]] | tuple[NDArray[np.int64], NDArray[np.int32]]] = {}
+        self._by_pid: dict[int, _Table | _Sorted] = {}
         self._pids = set(distinct(self._pid).tolist())
 
-    def rows(self, pid: int, correlation: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Row of `api` per correlation of this process; -1: none."""
-        none = np.full(len(correlation), -1, np.int32)
-        if pid not in self._pids:
-            return none
-        if pid not in self._by_pid:
-            self._by_pid[pid] = self._index(pid)
-        first, row_of = self._by_pid[pid]
-        if isinstance(first, int):  # a table by correlation
-            place = correlation - first
-            inside = (place >= 0) & (place < len(row_of)) & (correlation >= 0)
-            if inside.all():
-                return row_of[place]
-            none[inside] = row_of[place[inside]]
-            return none
-        if not len(first):
-            return none
-        place = np.minimum(np.searchsorted(first, correlation), len(first) - 1)
-        return np.where(first[place] == correlation, row_of[place], np.int32(-1))
+    def rows(self, pid: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Row of `api` per operation, of which process and correlation are given; -1: none."""
+        found = np.full(len(correlation), -1, np.int32)
+        for one in distinct(pid).tolist():
+            if one not in self._pids:
+                continue
+            if one not in self._by_pid:
+                self._by_pid[one] = self._index(one)
+            index = self._by_pid[one]
+            for first in range(0, len(found), _BLOCK):
+                block = slice(first, first + _BLOCK)
+                mine = np.flatnonzero((pid[block] == one) & (correlation[block] >= 0))
+                found[first + mine] = index.rows(correlation[block][mine])
+        return found
 
-    def _index(self, pid: int) -> tuple[int, NDArray[np.int32]] | tuple[NDArray[np.int64], NDArray[np.int32]]:
-        rows = np.flatnonzero((self._pid == pid) & (self._correlation >= 0)).astype(np.int32)
-        correlation = self._correlation[rows]
-        first, last = (int(correlation.min()), int(correlation.max())) if len(rows) else (0, 0)
-        if len(rows) and last - first < 8 * len(rows) + 1000:
-            correlation -= first
-            row_of = np.full(last - first + 1, -1, np.int32)
-            row_of[correlation] = rows
-            if (row_of[correlation] != rows).any():
-                order = np.argsort(self.start_ns[rows], kind="stable")[::-1]
-                row_of[correlation[order]] = rows[order]  # the last written is the one that began first
-            return first, row_of
-        order = np.argsort(self.start_ns[rows], kind="stable")
-        found, place = np.unique(correlation[order], return_index=True)
-        return found, rows[order[place]]
+    def _index(self, pid: int) -> _Table | _Sorted:
+        count, low, high = 0, 0, -1
+        for _, correlation in self._blocks(pid):
+            low = min(low, int(correlation.min())) if count else int(correlation.min())
+            high = max(high, int(correlation.max()))
+            count += len(correlation)
+        if high - low >= 8 * count + 1000:
+            rows = np.concatenate([rows for rows, _ in self._blocks(pid)])
+            order = np.argsort(self.start_ns[rows], kind="stable")
+            found, place = np.unique(self._correlation[rows[order]], return_index=True)
+            return _Sorted(found, rows[order[place]].astype(np.int32))
+        row_of = np.full(high - low + 1, -1, np.int32)
+        for rows, correlation in self._blocks(pid):
+            row_of[correlation - low] = rows
+        if (row_of >= 0).sum() < count:
+            rows = np.concatenate([rows for rows, _ in self._blocks(pid)])
+            order = np.argsort(self.start_ns[rows], kind="stable")[::-1]
+            row_of[self._correlation[rows[order]] - low] = rows[order]  # the last written is the one that began first
+        return _Table(low, row_of)
+
+    def _blocks(self, pid: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Rows of the process's calls that have a correlation, and that; none of them empty."""
+        for first in range(0, len(self._pid), _BLOCK):
+            correlation = self._correlation[first : first + _BLOCK]
+            mine = np.flatnonzero((self._pid[first : first + _BLOCK] == pid) & (correlation >= 0))
+            if len(mine):
+                yield first + mine, correlation[mine]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Rows by correlation, from the lowest on; -1: none."""
+
+    low: int
+    row_of: NDArray[np.int32]
+
+    def rows(self, correlation: NDArray[np.int64]) -> NDArray[np.int32]:
+        place = correlation - self.low
+        inside = (place >= 0) & (place < len(self.row_of))
+        found = np.full(len(place), -1, np.int32)
+        found[inside] = self.row_of[place[inside]]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    """Where correlations lie far apart: those there are, ascending, and the row of each."""
+
+    correlation: NDArray[np.int64]
+    row: NDArray[np.int32]
+
+    def rows(self, correlation: NDArray[np.int64]) -> NDArray[np.int32]:
+        place = np.minimum(np.searchsorted(self.correlation, correlation), len(self.correlation) - 1)
+        found: NDArray[np.int32] = np.where(self.correlation[place] == correlation, self.row[place], np.int32(-1))
+        return found

@@ -82,8 +82,10 @@ def owners(sequence: KernelSequence, marks: Marks) -> Int64s | None:
     mine = sequence.launched & (sequence.process == marks.process)
     if not mine.any():
         return None
-    owner = np.searchsorted(marks.start_ns, sequence.call_start_ns, side="left") - 1
-    return np.where(mine, owner, -1)
+    owner = np.searchsorted(marks.start_ns, sequence.call_start_ns, side="left")
+    owner -= 1
+    owner[~mine] = -1
+    return owner
 
 
 def places(sequence: KernelSequence, marks: Marks) -> Int64s:

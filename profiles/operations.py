@@ -18,6 +18,8 @@ COMPUTE, COLLECTIVE, H2D, D2H, P2P, D2D, MEMSET = range(len(CLASSES))
 COLLECTIVE_NAME = r"^(?:void )?(?:_ZN?K?\d+)?(?:nccl|rccl)"
 TABLES = ("kernels", "graphs", "copies", "memsets")
 
+Ints = NDArray[np.signedinteger[Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -27,12 +29,14 @@ class Source:
     call_end_ns: NDArray[np.int64]
     shift_ns: int  # brings them on the GPU's clock
     bytes_of: tuple[NDArray[np.int64] | None, ...]  # per table
-    node_of: NDArray[np.int64]  # of kernels: which node of a CUDA graph, 0: none
+    is_node: NDArray[np.bool_]  # which kernels were nodes of CUDA graphs
 
 
 @dataclass(frozen=True, slots=True)
 class Operations:
     """Operations of one GPU, int64[n] ns, sorted by start, then by class, then by place in their table.
+
+    Numbers are in the smallest integers that hold them: widen them before any arithmetic.
 
     `process` numbers the (recording, pid) pairs of the GPU, `stream` its (process, context, stream) triples.
     `call_row` is the row of `api` of the call that launched it, -1 where none is known: then call_start_ns and
@@ -42,11 +46,11 @@ class Operations:
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     kind: NDArray[np.int8]  # index into CLASSES
-    stream: NDArray[np.int32]
-    process: NDArray[np.int32]
+    stream: Ints
+    process: Ints
     call_row: NDArray[np.int32]
     # of a kernel the place of its name in Gpu.names; of a graph launch negative, by graph; of others 0
-    name: NDArray[np.int32]
+    name: Ints
     # where its row lies: index into Gpu.places, index into TABLES, row of that table
     place: NDArray[np.int8]
     table: NDArray[np.int8]
@@ -90,7 +94,7 @@ class Operations:
         nodes = 0
         for place, source in enumerate(self.sources):
             mine = (self.place == place) & (self.table == TABLES.index("kernels"))
-            nodes += int((source.node_of[self.row[mine]] != 0).sum())
+            nodes += int(source.is_node[self.row[mine]].sum())
         return nodes
 
     @property

@@ -8,6 +8,7 @@ from profiles import analyse, measure
 from profiles.errors import RingscopeError
 from profiles.measures import OWNERS
 from profiles.timeline import Doubt
+from profiles.views import json
 from tests.profiles.bruteforce import BruteForce
 from tests.profiles.build import RECORDED, Build
 from tests.profiles.random_timelines import MARKS
@@ -266,3 +267,28 @@ def test_every_doubt_points_to_a_place_that_is_there(known, window):
         place = data
         for key in pointer.split("/")[1:]:
             place = place[int(key)] if isinstance(place, list) else place[key]
+
+
+def test_recordings_given_up_while_they_are_measured_measure_the_same():
+    made = [training(rank=rank, pid=rank + 1, path=f"rank{rank}.sqlite") for rank in (0, 1)]
+    for rank, one in enumerate(made):
+        one.graph(200 * MS, 201 * MS, graph=7)
+        one.memset(202 * MS, 203 * MS)
+        one.device(0, uuid=f"gpu {rank}")
+    timelines = [one.timeline() for one in made]
+    given = list(timelines)
+    kept = analyse(timelines)
+    taken = analyse(given, consume=True)
+    assert json.dumps(taken.measures, per_step=True) == json.dumps(kept.measures, per_step=True)
+    assert [len(one.kernels) for one in given] == [0, 0]
+    for one, before, after in zip(made, timelines, given, strict=True):
+        assert after.api.drop(columns="correlation").equals(before.api.drop(columns="correlation"))
+        assert before.kernels.equals(one.timeline().kernels), "the caller's own tables stay whole"
+        assert before.api.equals(one.timeline().api)
+
+
+def test_a_gpu_on_which_only_the_host_copied_to_itself_did_nothing():
+    made = training()
+    made.copy("h2h", 5 * MS, 6 * MS, device=1)
+    measures = measure([made.timeline()])
+    assert [gpu.device for gpu in measures.gpus] == [0]

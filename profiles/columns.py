@@ -1,0 +1,257 @@
+"""The operations of GPUs out of the tables of recordings, column after column.
+
+Recordings hold tens of millions of operations: nothing here makes a second copy of more than one column, and a column
+of the tables is let go once every GPU has its part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .launches import LaunchCalls
+from .operations import (
+    COLLECTIVE,
+    COMPUTE,
+    D2D,
+    D2H,
+    H2D,
+    MEMSET,
+    P2P,
+    TABLES,
+    Operations,
+    Source,
+    distinct,
+    is_collective,
+)
+from .threads import each
+from .timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[Any]
+Places = Sequence[tuple[int, int]]  # (recording, device number in it)
+
+# Copies of a kind the tool could not name keep the GPU busy all the same; host-to-host copies do not.
+_COPY_CLASS: Final = {"h2d": H2D, "d2h": D2H, "p2p": P2P, "d2d": D2D, "other": D2D, "h2h": -1}
+_BLOCK: Final = 1 << 17  # operations taken together: what a cache holds
+
+
+class Tables:
+    """What operations are made of in one recording: columns by table, and names.
+
+    Columns are those of the tables, but: `kind` index into CLASSES, -1 for none; `process` index into `pids`;
+    `call_row` the row of `api` of the launch call, -1 for none; `name` that of a kernel in `names`, of a graph
+    negative, of others 0.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        launches = LaunchCalls(timeline)
+        self.names: pd.Index = timeline.kernels["name"].cat.categories
+        self.pids = sorted({one for table in TABLES for one in distinct(_column(timeline, table, "pid")).tolist()})
+        self.columns: dict[str, dict[str, Array]] = {}
+        for table in TABLES:
+            column = partial(_column, timeline, table)
+            taken = {name: column(name) for name in ("start_ns", "end_ns", "device", "context", "stream")}
+            taken["process"] = _places_in(self.pids, column("pid"))
+            taken["call_row"] = launches.rows(column("pid"), column("correlation"))
+            taken["kind"], taken["name"] = self._told(timeline, table)
+            self.columns[table] = taken
+        is_node = _column(timeline, "kernels", "graph_node") != 0
+        sizes = [_column(timeline, table, "bytes") if table in ("copies", "memsets") else None for table in TABLES]
+        self._source = partial(
+            Source,
+            call_start_ns=launches.start_ns,
+            call_end_ns=launches.end_ns,
+            bytes_of=tuple(sizes),
+            is_node=is_node if is_node.any() else np.broadcast_to(np.False_, len(is_node)),
+        )
+
+    def source(self, shift_ns: int) -> Source:
+        return self._source(shift_ns=shift_ns)
+
+    def _told(self, timeline: Timeline, table: str) -> tuple[Array, Array]:
+        """Kind and name of each row."""
+        rows = len(getattr(timeline, table))
+        no_name = np.broadcast_to(np.int8(0), rows)
+        if table == "kernels":
+            of_name = np.append(np.where(is_collective(self.names), COLLECTIVE, COMPUTE), COMPUTE).astype(np.int8)
+            code = timeline.kernels["name"].cat.codes.to_numpy()
+            return of_name[code], code
+        if table == "copies":
+            kinds = timeline.copies["kind"].cat
+            of_kind = np.array([_COPY_CLASS.get(str(one), D2D) for one in kinds.categories], np.int8)
+            return of_kind[kinds.codes.to_numpy()], no_name
+        if table == "graphs":
+            graph = np.unique(timeline.graphs["graph"].to_numpy(), return_inverse=True)[1]
+            return np.broadcast_to(np.int8(COMPUTE), rows), -1 - graph
+        return np.broadcast_to(np.int8(MEMSET), rows), no_name
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """All that one GPU did, in order, and who did it: names and processes as in Gpu."""
+
+    operations: Operations
+    names: pd.Index
+    processes: tuple[tuple[int, int], ...]
+
+
+def gather(tables: Sequence[Tables], shifts: Sequence[int], gpus: Sequence[Places]) -> list[Gathered]:
+    """The operations of each GPU, of which `gpus` tells the places. The columns of `tables` are used up.
+
+    `shifts`: per recording, what brings its times on the common clock; a GPU's are those of its first place.
+    """
+    making = list(each(partial(_Gpu, tables, shifts), gpus))
+    for take, used in (
+        (_Gpu.order, ("start_ns", "kind", "device")),
+        (_Gpu.end, ("end_ns",)),
+        (_Gpu.calls, ("call_row",)),
+        (_Gpu.streams, ("process", "context", "stream")),
+        (_Gpu.name, ("name",)),
+    ):
+        list(each(take, making))
+        for columns in (columns for one in tables for columns in one.columns.values()):
+            for column in used:
+                del columns[column]
+    return [one.gathered() for one in making]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One table of one place of a GPU: which of its rows are the GPU's, and which process of the GPU is which there."""
+
+    place: int
+    table: str
+    columns: dict[str, Array]
+    shift_ns: int
+    rows: Array
+    processes: Array
+
+
+class _Gpu:
+    """A GPU in the making: `part` and `row` of each operation tell where its row lies."""
+
+    def __init__(self, tables: Sequence[Tables], shifts: Sequence[int], places: Places) -> None:
+        self._sources = tuple(tables[index].source(shifts[index] - shifts[places[0][0]]) for index, _ in places)
+        self._names = [tables[index].names for index, _ in places]
+        self._processes: list[tuple[int, int]] = []
+        self._parts: list[_Part] = []
+        for place, (index, device) in enumerate(places):
+            for table, columns in tables[index].columns.items():
+                rows = np.flatnonzero(columns["device"] == device).astype(np.int32)
+                if len(rows):
+                    numbers = self._numbers(index, tables[index].pids, columns["process"][rows])
+                    shift = self._sources[place].shift_ns
+                    self._parts.append(_Part(place, table, columns, shift, rows, numbers))
+        self._columns: dict[str, Array] = {}
+
+    def _numbers(self, index: int, pids: Sequence[int], process: Array) -> Array:
+        """The GPU's number of each process of a recording that these rows are of."""
+        found = np.zeros(len(pids), np.int32)
+        for one in distinct(process).tolist():
+            if (index, pids[one]) not in self._processes:
+                self._processes.append((index, pids[one]))
+            found[one] = self._processes.index((index, pids[one]))
+        return found
+
+    def order(self) -> None:
+        """Operations that have a class, by start, then class, then place in their table."""
+        start = np.concatenate([part.columns["start_ns"][part.rows] + part.shift_ns for part in self._parts])
+        kind = np.concatenate([part.columns["kind"][part.rows] for part in self._parts])
+        order = _order(start, kind)
+        self._columns = {"start_ns": start[order], "kind": kind[order]}
+        rows = [part.rows for part in self._parts]
+        self._part = _narrow(np.repeat(np.arange(len(rows), dtype=np.int32), [len(one) for one in rows])[order])
+        self._row = np.concatenate(rows)[order]
+        self._parts = [replace(part, rows=part.rows[:0]) for part in self._parts]
+
+    def end(self) -> None:
+        self._columns["end_ns"] = self._ordered("end_ns", lambda part, values: values + part.shift_ns)
+
+    def calls(self) -> None:
+        self._columns["call_row"] = self._ordered("call_row")
+
+    def streams(self) -> None:
+        """Processes and streams by number."""
+        process = self._ordered("process", lambda part, values: part.processes[values])
+        stream = _numbered(process, self._ordered("context"), self._ordered("stream"))
+        self._columns |= {"process": _narrow(process), "stream": _narrow(stream)}
+
+    def name(self) -> None:
+        names = self._names[0]
+        for more in self._names[1:]:
+            names = names.union(more, sort=False)
+        place_of = [names.get_indexer(one).astype(np.int32) for one in self._names]
+
+        def named(part: _Part, values: Array) -> Array:
+            return place_of[part.place][values] if part.table == "kernels" else values
+
+        self._columns["name"] = _narrow(self._ordered("name", named))
+        self._names = [names]
+
+    def gathered(self) -> Gathered:
+        place = np.array([part.place for part in self._parts], np.int8)
+        table = np.array([TABLES.index(part.table) for part in self._parts], np.int8)
+        operations = Operations(
+            **self._columns, place=place[self._part], table=table[self._part], row=self._row, sources=self._sources
+        )
+        return Gathered(operations, self._names[0], tuple(self._processes))
+
+    def _ordered(self, column: str, changed: Callable[[_Part, Array], Array] = lambda _, values: values) -> Array:
+        """A column of the tables in the order of the operations; `changed` of each part of it."""
+        found = np.empty(len(self._row), np.result_type(*(changed(p, p.columns[column][:0]) for p in self._parts)))
+        for first in range(0, len(found), _BLOCK):
+            block = slice(first, first + _BLOCK)
+            numbers, rows = self._part[block], self._row[block]
+            for number in np.flatnonzero(np.bincount(numbers)):
+                mine = np.flatnonzero(numbers == number)
+                part = self._parts[number]
+                found[first + mine] = changed(part, part.columns[column][rows[mine]])
+        return found
+
+
+def _column(timeline: Timeline, table: str, name: str) -> Array:
+    column: Array = getattr(timeline, table)[name].to_numpy()
+    return column
+
+
+def _places_in(values: Sequence[int], column: Array) -> Array:
+    """The place of each of the column in `values`, which are sorted."""
+    if len(values) == 1:
+        return np.broadcast_to(np.int32(0), len(column))
+    return np.searchsorted(values, column).astype(np.int32)
+
+
+def _narrow(numbers: Array) -> Array:
+    """In the smallest type that holds them."""
+    low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    return numbers.astype(np.result_type(np.min_scalar_type(min(low, -1)), np.min_scalar_type(-1 - high)))
+
+
+def _order(start: NDArray[np.int64], kind: NDArray[np.int8]) -> NDArray[np.int64]:
+    """Those with a class, by start, then class. Tables are mostly in order already, and equal starts are rare: a
+    stable sort of runs is far the quickest."""
+    order = np.argsort(start, kind="stable")
+    start, kind = start[order], kind[order]
+    if ((start[1:] == start[:-1]) & (kind[1:] < kind[:-1])).any():
+        by_class = np.lexsort((kind, start))
+        order, kind = order[by_class], kind[by_class]
+    return order if kind.min() >= 0 else order[kind >= 0]
+
+
+def _numbered(*keys: Array) -> Array:
+    """A small number for each distinct tuple of keys."""
+    import pandas as pd
+
+    varying = [pd.factorize(key) for key in keys if (key != key[0]).any()]
+    number = varying.pop(0)[0] if varying else np.zeros(len(keys[0]), np.int64)
+    for code, values in varying:
+        number = pd.factorize(number * len(values) + code)[0]
+    return number
