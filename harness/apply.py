@@ -84,6 +84,8 @@ CHANGES: dict[str, tuple[Change, ...]] = {
 # Why a finding is no setting of a cell.
 BY_HAND = {
     "loss-fetched-every-step": "a cell fetches nothing every step",
+    "host-synchronises": "a cell waits for the GPU only where its feed does",
+    "launched-work-waits": "it lies between the streams",
     "small-copy-before-step": "every cell has int64 labels; one that was recorded with others: record it again",
     "collectives-not-fused": "every cell reduces its gradients in as few groups as --step allows",
     "threads-oversubscribed": "every cell divides the host's cores by its ranks",

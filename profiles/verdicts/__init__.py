@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..measures import Finding, Measures
-from . import collectives, compute, feed, ranks
+from . import collectives, compute, feed, host, ranks
 from .case import Case, Context
 
 __all__ = ["Context", "find"]
 
-PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (*compute.RULES, *feed.RULES, *collectives.RULES)
+PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (*compute.RULES, *host.RULES, *feed.RULES, *collectives.RULES)
 ACROSS_GPUS: tuple[Callable[[Sequence[Case], Measures], list[Finding]], ...] = ranks.RULES
 
 

@@ -132,25 +132,6 @@ def short_kernels(case: Case) -> Finding | None:
     )
 
 
-def loss_fetched(case: Case) -> Finding | None:
-    """The host waits for the GPU every step, mostly because it fetches a loss or a metric."""
-    d2h = case.gpu.copies.get("d2h")
-    fetches = d2h.count / case.steps if d2h and d2h.count else 0.0
-    if case.gpu.window != "steps" or fetches < 1:
-        return None
-    share = case.share("idle_sync")
-    return case.finding(
-        "loss-fetched-every-step",
-        {"idle_sync": case.ns("idle_sync")},
-        text=f"{numbers.count(round(fetches))} copies to the host every step, and {percent(share)} of the time the GPU "
-        "is idle after the host waited for it",
-        change="give per-batch callbacks `async_safe = True` (keras's `_supports_tf_logs`) or on_epoch_end; no "
-        ".numpy(), float(loss) or print in the loop; fetch the loss every hundredth step",
-        evidence={"d2h_copies_per_step": round(fetches, 1), "idle_sync_ns": case.ns("idle_sync")},
-        refuted_by="the same run without callbacks and with as much idle_sync",
-    )
-
-
 def tiny_batch(case: Case) -> Finding | None:
     """Kernels too short to fill the GPU: more samples a step cost little."""
     short = case.gpu.kernels.share_under_5us or 0.0
@@ -198,26 +179,6 @@ def off_tensor_cores(case: Case) -> Finding | None:
     )
 
 
-def python_in_the_loop(case: Case) -> Finding | None:
-    """Idle that a launch ended, while the host was in no CUDA call: it computed something else."""
-    if not case.trains:
-        return None
-    idle = case.ns("idle_launch", "idle_feed", "idle_sync", "idle_wait")
-    calling = max((e["ns"] for e in case.gpu.host_while_idle if e["kind"] == "api"), default=0)
-    outside = max(0, min(case.ns("idle_launch"), idle - calling) - case.held_launch_ns)
-    if not case.gpu.host_while_idle or outside < OTHER_LADDER[1] * case.gpu.span_ns:
-        return None
-    return case.finding(
-        "python-in-the-loop",
-        {"idle_launch": outside},
-        text=f"{percent(outside / case.gpu.span_ns)} of the time the GPU waits for a launch while the host is in no "
-        "CUDA call: Python or TensorFlow's executor is at work between the steps",
-        change="steps_per_execution=8, tf.function around the whole step, no Python callbacks per batch",
-        evidence={"idle_outside_calls_ns": outside, "host_while_idle": case.gpu.host_while_idle[:3]},
-        refuted_by="the same idle with steps_per_execution raised",
-    )
-
-
 def gpu_mostly_idle(case: Case) -> Finding | None:
     """A model so small that a CPU may train it faster: the GPU computes for a small part of the time."""
     computing = case.share("compute", "collective")
@@ -253,9 +214,7 @@ RULES = (
     generic_rnn_cell,
     launch_bound,
     short_kernels,
-    loss_fetched,
     tiny_batch,
     off_tensor_cores,
-    python_in_the_loop,
     gpu_mostly_idle,
 )

@@ -34,6 +34,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "launch-bound": ({"late_ns": MS}, {}),
     "short-kernels": ({"kernels": FUSED, "hand_over_ns": 2 * US}, {"kernels": FUSED}),
     "loss-fetched-every-step": ({"fetch_ns": 500 * US, "late_ns": 20 * US}, {"late_ns": 20 * US}),
+    "host-synchronises": ({"synced_ns": MS}, {"fetch_ns": MS}),
+    "launched-work-waits": ({"stalled_ns": MS}, {"late_ns": MS}),
     "tiny-batch": ({"kernels": ((CONV, 3 * US),) * 40, "late_ns": MS}, {"kernels": ((CONV, 3 * US),) * 40}),
     "off-tensor-cores": ({"kernels": UNEVEN}, {}),
     "python-in-the-loop": ({"late_ns": MS, "in_call": False}, {"late_ns": MS}),

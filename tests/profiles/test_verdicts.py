@@ -60,6 +60,8 @@ ONE_GPU: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"d2h_per_step": 2, "ledger": {"idle_sync": MS}},
         {"d2h_per_step": 0, "ledger": {"idle_sync": MS}},
     ),
+    "host-synchronises": ({"ledger": {"idle_sync": MS}}, {"d2h_per_step": 2, "ledger": {"idle_sync": MS}}),
+    "launched-work-waits": ({"ledger": {"idle_wait": MS}}, {"ledger": {"idle_wait": MS // 10}}),
     "tiny-batch": (
         {"kernels": {"share_under_5us": 0.8}, "ledger": {"idle_launch": 5 * MS}},
         {"kernels": {"share_under_5us": 0.8}, "ledger": {"idle_launch": MS}},

@@ -20,6 +20,8 @@ def training(
     late_ns: int = 0,
     in_call: bool = True,
     small_copy: int = 0,
+    synced_ns: int = 0,
+    stalled_ns: int = 0,
     copy: dict[str, Any] | None = None,
     fetch_ns: int = 0,
     all_reduces: int = 0,
@@ -32,6 +34,7 @@ def training(
 
     kernels: (name, ns), one after the other, `hand_over_ns` apart.
     late_ns: the first is launched so long after the GPU ran dry; `in_call`: its launch call is under way meanwhile.
+    synced_ns: the same after the host has waited for the GPU. stalled_ns: launched ahead, it starts so much later.
     small_copy: bytes that are copied to the GPU as soon as it is dry.
     copy: {"ns", "bytes", "memory", "when" ("due", or "ahead": for the step after next), "wait_ns" (the `wait input`
         before it), "api", "exposed_ns" (of a copy ahead)}.
@@ -59,8 +62,13 @@ def training(
             made.api("cudaEventQuery", dry + US, dry + 2 * US)
             call = (dry + 10 * US, now + late_ns) if in_call else (now + late_ns - 2 * US, now + late_ns)
             now += late_ns
+        elif synced_ns:
+            made.api("cudaStreamSynchronize", dry - 50 * US, dry + US)
+            now += synced_ns
+            call = (now - 2 * US, now)
         else:
             call = (now - LEAD_NS, now - LEAD_NS + US)
+            now += stalled_ns
         for number, (name, ns) in enumerate(kernels):
             made.kernel(now, now + ns, name, call=call)
             if copy and copy["when"] == "ahead" and number == 0:

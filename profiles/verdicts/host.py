@@ -1,0 +1,91 @@
+"""Verdicts on the host between the launches: what it waits for, and what the GPU waits for."""
+
+from __future__ import annotations
+
+from .. import numbers
+from ..measures import Finding
+from ..numbers import share as percent
+from .case import OTHER_LADDER, Case, degree
+
+
+def _fetches(case: Case) -> float:
+    """Copies to the host a step; 0 where there are no steps."""
+    d2h = case.gpu.copies.get("d2h")
+    return d2h.count / case.steps if d2h and d2h.count and case.gpu.window == "steps" else 0.0
+
+
+def loss_fetched(case: Case) -> Finding | None:
+    """The host waits for the GPU every step, mostly because it fetches a loss or a metric."""
+    fetches = _fetches(case)
+    if fetches < 1:
+        return None
+    share = case.share("idle_sync")
+    return case.finding(
+        "loss-fetched-every-step",
+        {"idle_sync": case.ns("idle_sync")},
+        text=f"{numbers.count(round(fetches))} copies to the host every step, and {percent(share)} of the time the GPU "
+        "is idle after the host waited for it",
+        change="give per-batch callbacks `async_safe = True` (keras's `_supports_tf_logs`) or on_epoch_end; no "
+        ".numpy(), float(loss) or print in the loop; fetch the loss every hundredth step",
+        evidence={"d2h_copies_per_step": round(fetches, 1), "idle_sync_ns": case.ns("idle_sync")},
+        refuted_by="the same run without callbacks and with as much idle_sync",
+    )
+
+
+def host_synchronises(case: Case) -> Finding | None:
+    """The host waits for the GPU, and goes on launching only then; nothing that it fetched says why."""
+    share = case.share("idle_sync")
+    told = _fetches(case) >= 1 or (case.gpu.copies["h2d"].synchronous or 0) > 0
+    if told or not case.trains or share < OTHER_LADDER[1]:
+        return None
+    calls = [entry["name"] for entry in case.gpu.host_while_idle if "Synchronize" in entry["name"]]
+    return case.finding(
+        "host-synchronises",
+        {"idle_sync": case.ns("idle_sync")},
+        text=f"{degree(share, OTHER_LADDER)} bound by a host that waits: {percent(share)} of the time the GPU is idle "
+        f"after the host waited for it{f' ({calls[0]})' if calls else ''}",
+        change="launch the next step before the last one is done: no sync_devices, .numpy() or blocking wait a step; "
+        "where a feed waits for free buffers, more of them, or batches made faster",
+        evidence={"idle_sync_ns": case.ns("idle_sync"), "calls": calls},
+        refuted_by="as much idle_sync without the waiting call",
+    )
+
+
+def python_in_the_loop(case: Case) -> Finding | None:
+    """Idle that a launch ended, while the host was in no CUDA call: it computed something else."""
+    if not case.trains:
+        return None
+    idle = case.ns("idle_launch", "idle_feed", "idle_sync", "idle_wait")
+    calling = max((e["ns"] for e in case.gpu.host_while_idle if e["kind"] == "api"), default=0)
+    outside = max(0, min(case.ns("idle_launch"), idle - calling) - case.held_launch_ns)
+    if not case.gpu.host_while_idle or outside < OTHER_LADDER[1] * case.gpu.span_ns:
+        return None
+    return case.finding(
+        "python-in-the-loop",
+        {"idle_launch": outside},
+        text=f"{percent(outside / case.gpu.span_ns)} of the time the GPU waits for a launch while the host is in no "
+        "CUDA call: Python or TensorFlow's executor is at work between the steps",
+        change="steps_per_execution=8, tf.function around the whole step, no Python callbacks per batch",
+        evidence={"idle_outside_calls_ns": outside, "host_while_idle": case.gpu.host_while_idle[:3]},
+        refuted_by="the same idle with steps_per_execution raised",
+    )
+
+
+def work_waits(case: Case) -> Finding | None:
+    """Work that was launched in time does not start: it waits on the GPU."""
+    share = case.share("idle_wait")
+    if not case.trains or share < OTHER_LADDER[1]:
+        return None
+    return case.finding(
+        "launched-work-waits",
+        {"idle_wait": case.ns("idle_wait")},
+        text=f"{percent(share)} of the time the GPU idles although work was launched: it waits for an event, another "
+        "stream, a peer, or the profiler",
+        change="see in the timeline (--html, --perfetto) what ends when a wait does: a copy or a collective on "
+        "another stream, another process's work. nvprof makes such waits itself; compare with nsys",
+        evidence={"idle_wait_ns": case.ns("idle_wait"), "launch_latency_ns": case.gpu.kernels.launch_latency_ns or {}},
+        refuted_by="as much idle_wait with one stream",
+    )
+
+
+RULES = (loss_fetched, host_synchronises, python_in_the_loop, work_waits)
