@@ -10,7 +10,18 @@ import numpy as np
 
 from profiles.errors import RingscopeError
 
-__all__ = ["COMPRESSIONS", "average_gradients", "average_logs", "average_statistics", "broadcast", "hvd", "tf"]
+__all__ = [
+    "COMPRESSIONS",
+    "average_gradients",
+    "average_logs",
+    "average_statistics",
+    "began_alike",
+    "broadcast",
+    "has_weights",
+    "hvd",
+    "optimizers_of",
+    "tf",
+]
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -75,19 +86,44 @@ def _average_as_bfloat16(values: list[Any]) -> list[Any]:
     return [tf.cast(tf.reshape(part, tf.shape(value)), value.dtype) for part, value in zip(parts, values, strict=True)]
 
 
+def optimizers_of(model: Any) -> list[Any]:
+    """The optimizers among a model's attributes (models with a train step of their own may have several)."""
+    from keras.optimizers import Optimizer
+
+    found: dict[int, Any] = {}
+    for value in vars(model).values():
+        several = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
+        found |= {id(each): each for each in several if isinstance(each, Optimizer)}
+    return list(found.values())
+
+
+def has_weights(model: Any) -> bool:
+    """Whether its weights exist yet. A model that is never called, such as a GAN of two others, is never `built`."""
+    return model.built or (bool(model.layers) and all(layer.built for layer in model.layers))
+
+
+def began_alike(model: Any) -> bool:
+    """Whether all weights that it has were there when `broadcast` made them equal."""
+    return getattr(model, "weights_by_ring", None) == len(model.weights)
+
+
 def broadcast(model: Any) -> None:
-    """Give every rank rank 0's weights and optimizer state; the model and its optimizer must be built.
+    """Give every rank rank 0's weights and optimizer state; the model must be built.
 
     Before the first step: Horovod's own callback does it after the first batch, which trains something else.
     Random generators (dropout) are set apart by rank, else all ranks would drop the same units.
     """
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
-    variables = {id(v): v for v in (*model.variables, *model.optimizer.variables)}.values()
+    optimizers = optimizers_of(model)
+    # Rank 0's may have come with a model it has loaded.
+    if len(optimizers) == 1 and not optimizers[0].built:
+        optimizers[0].build(model.trainable_variables)
+    state = [variable for optimizer in optimizers for variable in optimizer.variables]
+    variables = {id(v): v for v in (*model.variables, *state)}.values()
     hvd.broadcast_variables([v.value for v in variables], root_rank=0)
     for variable in model.variables:
         if variable.path.endswith("seed_generator_state"):
             variable.assign(variable.value + tf.constant([hvd.rank(), 0], variable.value.dtype))
+    model.weights_by_ring = len(model.weights)
 
 
 def average_statistics(model: Any) -> None:
@@ -106,7 +142,7 @@ def average_statistics(model: Any) -> None:
 
 def average_logs(logs: dict[str, Any]) -> None:
     """Replace each number in `logs` by its mean over ranks, in place; what is no number stays."""
-    names = sorted(name for name, value in logs.items() if np.ndim(value) == 0)
+    names = sorted(name for name, value in logs.items() if np.ndim(value) == 0 and not isinstance(value, (str, bytes)))
     if not names or hvd.size() == 1:
         return
     values = tf.constant([float(logs[name]) for name in names], tf.float64)

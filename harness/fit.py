@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
+import warnings
 from typing import Any
 
 import keras
@@ -13,7 +15,10 @@ import tensorflow as tf
 from profiles.errors import RingscopeError
 
 from . import ring
+from .exchange import has_weights, hvd
 
+UNKNOWN = -1
+UNSEEDED = (0, 0)
 # They write files: from every rank they would write over each other.
 WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
 
@@ -40,6 +45,25 @@ class Agree(keras.callbacks.Callback):
         ring.average_statistics(self.model)
 
 
+class StopTogether(keras.callbacks.Callback):
+    """The last to be asked after an epoch: where one rank's callbacks stop, say at an hour of its clock, all stop."""
+
+    async_safe = True
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        stops = tf.constant(float(self.model.stop_training))
+        self.model.stop_training = bool(hvd.allreduce(stops, op=hvd.Max, name="stop") > 0)
+
+
+class TerminateOnNaN(keras.callbacks.TerminateOnNaN):
+    """Keras's, asked on all ranks together: the rank with the NaN would else leave the others waiting for it."""
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        logs = {"loss": logs["loss"]} if logs and "loss" in logs else {}
+        ring.average_logs(logs)  # of a NaN and anything else it is NaN
+        super().on_batch_end(batch, logs)
+
+
 def distribute_fit(model: Any) -> None:
     """Shadow `model.fit`: each rank trains on its share, of equal length on all, so that no rank waits for a step that
     another does not take. `fit(..., shard=False)` says that the data is this rank's share already."""
@@ -56,23 +80,36 @@ def distribute_fit(model: Any) -> None:
         options = bound.pop("kwargs", {}) | bound
         if shard and ring.size() > 1:
             _take_share(options)
-        _build(model, options)
+        _agree_on_steps(options)
+        if not has_weights(model):
+            _build(model, options.get("x"))
         if ring.rank() != 0:
             options["verbose"] = 0
-        given = options.get("callbacks") or []
-        given = list(given) if isinstance(given, (list, tuple)) else [given]
-        if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in given):
-            raise RingscopeError(
-                "BackupAndRestore would restore each rank's epoch by itself; save with ModelCheckpoint, and load the"
-                " weights before fit: rank 0's are sent to all"
-            )
-        if ring.rank() != 0:
-            given = [callback for callback in given if not isinstance(callback, WRITERS)]
-        # First, so that the callbacks after it (early stopping, checkpoints) see the averages and decide alike.
-        options["callbacks"] = [Agree(), *given]
+        options["callbacks"] = _together(options.get("callbacks"))
+        if model.jit_compile:  # compiled again, with the same optimizer
+            model.jit_compile, model.train_function = False, None
         return fit(**options)
 
+    distributed.by_ring = True  # type: ignore[attr-defined]
     model.fit = distributed
+
+
+def _together(given: Any) -> list[Any]:
+    """The user's callbacks as this rank calls them, between those that make the ranks agree."""
+    given = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
+    if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in given):
+        raise RingscopeError(
+            "BackupAndRestore would restore each rank's epoch by itself; save with ModelCheckpoint, and load the"
+            " weights before fit: rank 0's are sent to all"
+        )
+    if ring.rank() != 0:
+        given = [callback for callback in given if not isinstance(callback, WRITERS)]
+    for i, callback in enumerate(given):
+        if type(callback) is keras.callbacks.TerminateOnNaN:
+            given[i] = TerminateOnNaN()
+            vars(given[i]).update(vars(callback))
+    # First, so that the callbacks after it (early stopping, checkpoints) see the averages and decide alike.
+    return [Agree(), *given, StopTogether()]
 
 
 def _take_share(options: dict[str, Any]) -> None:
@@ -108,14 +145,64 @@ def _share_of_dataset(dataset: Any, *, bounded: bool) -> Any:
             "the data set does not know its length, so ranks might get unequal numbers of batches and wait for ever;"
             " give steps_per_epoch, or tf.data.experimental.assert_cardinality"
         )
+    seeds = hvd.allgather_object(_shuffle_seeds(dataset), name="seeds")
+    if ring.rank() == 0 and (UNSEEDED in seeds[0] or any(others != seeds[0] for others in seeds)):
+        warnings.warn(
+            "each rank shuffles the data set by an order of its own, so that the ranks' shares overlap; give shuffle a"
+            " seed, the same on all ranks",
+            stacklevel=4,
+        )
     share = dataset.shard(ring.size(), ring.rank())
     return share.take(batches // ring.size()) if batches > 0 else share
 
 
-def _build(model: Any, options: dict[str, Any]) -> None:
-    """Create the weights now, so that there is something to broadcast before the first step."""
-    if model.built:
+def _shuffle_seeds(dataset: Any) -> list[tuple[int, int]]:
+    """The seeds of every shuffle that the data set comes through."""
+    # TensorFlow has no public way to ask; where its private one changes, nobody is warned.
+    own = type(dataset).__name__ == "_ShuffleDataset" and hasattr(dataset, "_seed2")
+    found = [(int(dataset._seed), int(dataset._seed2))] if own else []
+    return found + [pair for source in getattr(dataset, "_inputs", list)() for pair in _shuffle_seeds(source)]
+
+
+def _agree_on_steps(options: dict[str, Any]) -> None:
+    """Raise RingscopeError where ranks know that they would take unequal numbers of steps: some would wait for ever."""
+    everyone = hvd.allgather(tf.constant([_steps(options)], tf.int64), name="steps").numpy().tolist()
+    known = [(rank, steps) for rank, steps in enumerate(everyone) if steps != UNKNOWN]
+    if not known:
         return
+    (least, fewest), (most, steps) = (choose(known, key=lambda pair: pair[1]) for choose in (min, max))
+    if fewest != steps:
+        raise RingscopeError(
+            f"rank {least} has {fewest} steps an epoch and rank {most} {steps}: rank {most} would wait for ever; give"
+            f" all ranks data of one length, or steps_per_epoch={fewest}"
+        )
+
+
+def _steps(options: dict[str, Any]) -> int:
+    """This rank's steps an epoch, UNKNOWN where only the data's end will tell."""
     x = options.get("x")
-    sample = next(iter(x))[0] if isinstance(x, tf.data.Dataset) else keras.tree.map_structure(lambda a: a[:1], x)
-    model(sample)
+    if options.get("steps_per_epoch"):
+        return int(options["steps_per_epoch"])
+    if isinstance(x, tf.data.Dataset):
+        return max(UNKNOWN, int(x.cardinality()))
+    if isinstance(x, keras.utils.PyDataset):
+        batches = x.num_batches
+        return UNKNOWN if batches is None else int(batches)
+    first = next((leaf for leaf in keras.tree.flatten(x) if hasattr(leaf, "shape")), None)
+    if first is None:
+        return UNKNOWN
+    trained = math.floor(len(first) * (1 - (options.get("validation_split") or 0)))
+    return math.ceil(trained / (options.get("batch_size") or 32))
+
+
+def _build(model: Any, x: Any) -> None:
+    """Create the weights now, so that there is something to broadcast before the first step."""
+    if isinstance(x, tf.data.Dataset):
+        batch = next(iter(x))
+    elif isinstance(x, keras.utils.PyDataset):
+        batch = x[0]
+    elif inspect.isgenerator(x):
+        raise RingscopeError("the model has no weights yet; call it on a batch before fit, or model.build(input_shape)")
+    else:
+        batch = (keras.tree.map_structure(lambda a: a[:1], x),)
+    model(keras.utils.unpack_x_y_sample_weight(batch)[0])

@@ -12,13 +12,23 @@ compiled, between two XLA programs, because XLA has no kernel for Horovod's oper
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from profiles.errors import RingscopeError
 
-from .exchange import COMPRESSIONS, average_gradients, average_logs, average_statistics, broadcast, hvd, tf
+from .exchange import (
+    COMPRESSIONS,
+    average_gradients,
+    average_logs,
+    average_statistics,
+    broadcast,
+    has_weights,
+    hvd,
+    optimizers_of,
+    tf,
+)
 
 __all__ = [
     "COMPRESSIONS",
@@ -109,6 +119,9 @@ def distribute(
 ) -> Any:
     """Make a compiled Keras model train with its copies on the other ranks; returns the model.
 
+    Every optimizer among its attributes averages from now on, in `fit`, `train_on_batch` and loops of your own alike.
+    A model that is built gets rank 0's weights now, any model when `fit` begins.
+
     step: `fit` averages gradients inside the optimizer's `apply`; `compiled` compiles forward + backward and the update
         by XLA and averages between them (faster on GPUs; no cuDNN RNN cells).
     compression: what the gradients travel as: `none`, `fp16`, `bf16` (summed in float32).
@@ -118,158 +131,64 @@ def distribute(
         (Goyal et al. 2017, arXiv:1706.02677).
     reduce: False trains every rank alone: the upper bound without communication.
     """
-    from . import fit
+    from . import fit, update
 
-    _check(model, step, compression)
     init()
+    optimizers = optimizers_of(model)
+    _check(optimizers, step, compression, groups)
     # A model that was compiled anew starts anew: what an earlier call laid over its methods goes.
     for name in ("train_step", "fit"):
-        model.__dict__.pop(name, None)
-    if scale_learning_rate:
-        _scale_learning_rate(model.optimizer, warmup_steps)
+        if getattr(model.__dict__.get(name), "by_ring", False):
+            del model.__dict__[name]
     # Narrowed inside the compiled programs, XLA fuses the casts; outside they are a kernel for each gradient, which
     # cost a ResNet-50 step on H200s more than half the bytes gave. A sum of several steps stays as exact as it is.
     narrow = tf.float16 if step == "compiled" and compression == "fp16" and aggregate == 1 else None
-    exchange: Callable[[Sequence[Any]], list[Any]] = (
+    exchange: update.Exchange = (
         partial(average_gradients, compression="none" if narrow else compression, groups=groups) if reduce else list
     )
     # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
     model.jit_compile = False
-    if step == "compiled":
-        _compile_halves(model, exchange, aggregate, narrow, pack=reduce and size() > 1)
-    else:
-        _reduce_in_apply(model.optimizer, exchange, aggregate)
+    for optimizer in optimizers:
+        if scale_learning_rate:
+            _scale_learning_rate(optimizer, warmup_steps)
+        apply = update.reduce_in_apply(model, optimizer, exchange, aggregate)
+        if step == "compiled":
+            update.compile_halves(model, optimizer, apply, exchange, aggregate, narrow, pack=reduce and size() > 1)
+        optimizer.distributed_by_ring = True
     model.train_function = None
-    model.optimizer.distributed_by_ring = True
     if reduce:
         fit.distribute_fit(model)
+    if has_weights(model):
+        broadcast(model)
     return model
 
 
 def is_distributed(model: Any) -> bool:
-    """Whether its optimizer is one that `distribute` has seen; `model.compile` brings one that it has not."""
-    return getattr(model.optimizer, "distributed_by_ring", False) is True
+    """Whether its optimizers are ones that `distribute` has seen; `model.compile` brings one that it has not."""
+    return all(map(_is_seen, optimizers_of(model)))
 
 
-def _check(model: Any, step: str, compression: str) -> None:
-    if getattr(model, "optimizer", None) is None:
-        raise RingscopeError("ring.distribute(model) wants a compiled model; call model.compile(...) first")
-    if is_distributed(model):
+def _is_seen(optimizer: Any) -> bool:
+    return getattr(optimizer, "distributed_by_ring", False) is True
+
+
+def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int) -> None:
+    if not optimizers:
+        raise RingscopeError(
+            "ring.distribute(model) wants a compiled model; call model.compile(...) first (for a loop of your own"
+            " model.compile(optimizer) is enough)"
+        )
+    if any(map(_is_seen, optimizers)):
         raise RingscopeError("this model is distributed already; call ring.distribute(model) once a compile()")
     for value, known in ((step, STEPS), (compression, COMPRESSIONS)):
         if value not in known:
             raise RingscopeError(f"{value!r} is none of {', '.join(known)}")
-
-
-#
-# The two kinds of step
-#
-
-
-def _reduce_in_apply(optimizer: Any, exchange: Callable[[Sequence[Any]], list[Any]], aggregate: int) -> None:
-    """Shadow the optimizer's `apply`. With float16 that is the loss-scaling optimizer's: an overflow on one rank is
-    then an overflow on all, and all of them skip the step and halve the scale together."""
-    apply = optimizer.apply
-
-    def update(gradients: Sequence[Any], variables: Any) -> None:
-        apply(exchange(gradients), variables)
-
-    wrapped = _aggregated(update, aggregate) if aggregate > 1 else update
-    optimizer.apply = lambda grads, trainable_variables=None: wrapped(list(grads), trainable_variables)
-
-
-def _compile_halves(
-    model: Any, exchange: Callable[[Sequence[Any]], list[Any]], aggregate: int, narrow: Any | None, *, pack: bool
-) -> None:
-    """Replace `train_step` by two XLA programs with the exchange between them.
-
-    The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
-    `narrow`: the type that float32 gradients travel as. `pack`: they travel as one vector.
-    """
-    optimizer, train_step, apply = model.optimizer, model.train_step, model.optimizer.apply
-    caught: list[tuple[list[Any], list[Any]]] = []
-    packing = _Packing()
-
-    def catch(grads: Any, trainable_variables: Any = None) -> None:
-        caught.append((list(grads), list(trainable_variables or model.trainable_variables)))
-
-    @tf.function(jit_compile=True, reduce_retracing=True)
-    def forward_backward(data: Any) -> tuple[Any, list[Any]]:
-        caught.clear()
-        optimizer.apply = catch
-        try:
-            logs = train_step(data)
-        finally:
-            optimizer.apply = apply
-        if len(caught) != 1:
-            raise RingscopeError(f"the train step applies gradients {len(caught)} times; `compiled` wants exactly once")
-        gradients = [tf.cast(g, narrow) if narrow and g is not None else g for g in caught[0][0]]
-        return logs, packing.pack(gradients) if pack else gradients
-
-    def update(gradients: Sequence[Any], variables: Any) -> None:
-        def unpacked(packed: Sequence[Any]) -> None:
-            grads = packing.unpack(packed)
-            wide = [g if g is None else tf.cast(g, v.dtype) for g, v in zip(grads, variables, strict=True)]
-            apply(wide if narrow else grads, variables)
-
-        tf.function(unpacked, jit_compile=True)(exchange(gradients))
-
-    wrapped = _aggregated(update, aggregate) if aggregate > 1 else update
-
-    def step(data: Any) -> Any:
-        logs, gradients = forward_backward(data)
-        wrapped(gradients, caught[0][1])
-        return logs
-
-    model.train_step = step
-
-
-class _Packing:
-    """Dense gradients as one vector: one tensor for the ranks to agree on, and none of Horovod's copies into and out of
-    a buffer of its own."""
-
-    def __init__(self) -> None:
-        self._shapes: list[Any] = []
-
-    def pack(self, gradients: list[Any]) -> list[Any]:
-        """One vector, or the gradients as they are where some are missing, sparse, of unlike types or open shapes."""
-        dense = all(isinstance(g, tf.Tensor) and g.shape.is_fully_defined() for g in gradients)
-        if not dense or len({g.dtype for g in gradients}) != 1:
-            self._shapes = []
-            return gradients
-        self._shapes = [g.shape for g in gradients]
-        return [tf.concat([tf.reshape(g, [-1]) for g in gradients], axis=0)]
-
-    def unpack(self, gradients: Sequence[Any]) -> list[Any]:
-        if not self._shapes:
-            return list(gradients)
-        parts = tf.split(gradients[0], [shape.num_elements() for shape in self._shapes])
-        return [tf.reshape(part, shape) for part, shape in zip(parts, self._shapes, strict=True)]
-
-
-def _aggregated(update: Callable[[Sequence[Any], Any], None], every: int) -> Callable[[Sequence[Any], Any], None]:
-    """`update` with the mean of the last `every` calls' gradients, once in so many calls; sparse ones become dense."""
-    state: dict[str, Any] = {}
-
-    def add(gradients: Sequence[Any], variables: Any) -> None:
-        if not state:
-            with tf.init_scope():
-                state["calls"] = tf.Variable(0, dtype=tf.int64, trainable=False)
-                state["sums"] = [None if g is None else tf.Variable(tf.zeros(g.shape, g.dtype)) for g in gradients]
-        for total, gradient in zip(state["sums"], gradients, strict=True):
-            if total is not None:
-                total.assign_add(tf.convert_to_tensor(gradient))
-
-        def flush() -> None:
-            update([None if total is None else total / every for total in state["sums"]], variables)
-            for total in state["sums"]:
-                if total is not None:
-                    total.assign(tf.zeros_like(total))
-
-        # Every rank counts the same calls, so all take the same branch and the exchange inside it matches.
-        tf.cond(state["calls"].assign_add(1) % every == 0, flush, lambda: None)
-
-    return add
+    if step == "compiled" and len(optimizers) > 1:
+        raise RingscopeError(f"the model has {len(optimizers)} optimizers, and `compiled` wants one; take step='fit'")
+    if step == "compiled" and groups > 1:
+        raise RingscopeError(
+            "groups are exchanged while the backward pass runs, which `compiled` ends first; leave it out"
+        )
 
 
 def _scale_learning_rate(optimizer: Any, warmup_steps: int) -> None:

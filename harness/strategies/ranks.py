@@ -31,7 +31,6 @@ def ranks(cell: Cell, device: str) -> Trainer:
         warmup_steps=int(options.get("warmup_steps", 0)),
         reduce=cell.strategy == "horovod",
     )
-    ring.broadcast(model)
     source = make_source(cell, cell.per_rank_batch, rank=ring.rank(), size=ring.size(), threads=ring.threads())
     step = tf.function(model.train_step, reduce_retracing=True)
     return Trainer(model, step, FEEDS[cell.feed](source, device), cell.per_rank_batch)

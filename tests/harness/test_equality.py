@@ -85,15 +85,26 @@ def test_the_check_fails_where_gradients_are_not_reduced(tmp_path: Path, script:
     assert not found.holds
 
 
-def test_a_script_with_the_two_lines_trains_to_the_weights_of_one_rank(tmp_path: Path) -> None:
-    found = trained_by_script(tmp_path, "two_lines.py")
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("script", ["two_lines.py", "functional_fit.py", "custom_train_step.py", "own_loop.py"])
+def test_a_script_with_the_two_lines_trains_to_the_weights_of_one_rank(
+    tmp_path: Path, script: str, launcher: str
+) -> None:
+    found = trained_by_script(tmp_path, script, launcher=launcher)
     assert found.holds, found
 
 
-def trained_by_script(directory: Path, script: str) -> equality.Equality:
-    """Run tests/harness/scripts/<script> DIR with two ranks of batch 16 and with one of batch 32."""
+@pytest.mark.parametrize("script", ["functional_fit.py", "custom_train_step.py", "own_loop.py"])
+def test_scripts_with_a_compiled_step_train_to_the_weights_of_one_rank(tmp_path: Path, script: str) -> None:
+    """In a loop of the user's own nothing is compiled, but gradients must be averaged all the same."""
+    found = trained_by_script(tmp_path, script, "compiled")
+    assert found.holds, found
+
+
+def trained_by_script(directory: Path, script: str, *words: str, launcher: str = "gloo") -> equality.Equality:
+    """Run tests/harness/scripts/<script> DIR BATCH with two ranks of batch 16 and with one of batch 32."""
     path = ROOT / "tests" / "harness" / "scripts" / script
-    for prefix, batch, out in ((LAUNCHERS["gloo"], 16, "together"), ([], 32, "alone")):
-        done = run_python(str(path), str(directory / out), str(batch), prefix=prefix)
+    for prefix, batch, out in ((LAUNCHERS[launcher], 16, "together"), ([], 32, "alone")):
+        done = run_python(str(path), str(directory / out), str(batch), *words, prefix=prefix)
         assert done.returncode == 0, done.stdout + done.stderr
     return equality.compare(MLP, directory / "together", directory / "alone")

@@ -98,3 +98,46 @@ def test_a_model_compiled_again_trains_once_it_is_distributed_again(facts: list[
 @pytest.mark.parametrize("step", ["fit", "compiled"])
 def test_sparse_gradients_train_all_ranks_alike(facts: list[dict[str, Any]], step: str) -> None:
     assert facts[0][f"embedding {step}"] == facts[1][f"embedding {step}"]
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    out = tmp_path_factory.mktemp("odd")
+    script = ROOT / "tests" / "harness" / "scripts" / "odd_facts.py"
+    done = run_python(str(script), str(out), prefix=LAUNCHERS["gloo"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("what", ["two optimizers", "train_on_batch", "the same optimizer again"])
+def test_every_way_to_train_leaves_the_ranks_bit_equal(odd: list[dict[str, Any]], what: str) -> None:
+    assert odd[0][what] == odd[1][what]
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("two optimizers, compiled", "take step='fit'"),
+        ("groups, compiled", "leave it out"),
+        ("train_on_batch, no weights", "build the model before ring.distribute(model)"),
+        ("unequal steps", "rank 1 has 3 steps an epoch and rank 0 4: rank 0 would wait for ever"),
+    ],
+)
+def test_what_would_train_ranks_apart_or_wait_for_ever_is_refused(
+    odd: list[dict[str, Any]], what: str, says: str
+) -> None:
+    assert all(says in facts[what] for facts in odd)
+
+
+def test_all_ranks_end_with_the_one_that_meets_a_nan(odd: list[dict[str, Any]]) -> None:
+    assert [facts["steps to a NaN"] for facts in odd] == [1, 1]
+
+
+def test_all_ranks_stop_after_the_epoch_where_one_would(odd: list[dict[str, Any]]) -> None:
+    assert [facts["epochs"] for facts in odd] == [2, 2]
+
+
+def test_rank_0_warns_of_shuffles_that_differ_between_ranks(odd: list[dict[str, Any]]) -> None:
+    # No seed; another global one on each rank, alone and beside the shuffle's own; one for all.
+    assert odd[0]["warned"] == [True, True, True, False]
+    assert not any(odd[1]["warned"])

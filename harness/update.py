@@ -1,0 +1,148 @@
+"""The two kinds of step: gradients averaged in the optimizer's `apply`, or between two programs compiled by XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+from .exchange import began_alike, tf
+
+Exchange = Callable[[Sequence[Any]], list[Any]]
+"""Gradients of this rank -> what all ranks apply."""
+Update = Callable[[Sequence[Any], Any], None]
+"""(gradients, variables) -> the variables are updated."""
+
+
+def reduce_in_apply(model: Any, optimizer: Any, exchange: Exchange, aggregate: int) -> Update:
+    """Shadow the optimizer's `apply`; returns what it was.
+
+    With float16 that is the loss-scaling optimizer's: an overflow on one rank is then an overflow on all, and all of
+    them skip the step and halve the scale together.
+    """
+    apply: Update = optimizer.apply
+
+    def update(gradients: Sequence[Any], variables: Any) -> None:
+        apply(exchange(gradients), variables)
+
+    wrapped = _aggregated(update, aggregate) if aggregate > 1 else update
+
+    def reduced(grads: Sequence[Any], trainable_variables: Any = None) -> None:
+        _check_start(model)
+        wrapped(list(grads), trainable_variables)
+
+    optimizer.apply = reduced
+    return apply
+
+
+def _check_start(model: Any) -> None:
+    if not began_alike(model):
+        raise RingscopeError(
+            "the ranks began with weights of their own; build the model before ring.distribute(model), or call"
+            " ring.broadcast(model) before the first step"
+        )
+
+
+def compile_halves(
+    model: Any,
+    optimizer: Any,
+    apply: Update,
+    exchange: Exchange,
+    aggregate: int,
+    narrow: Any | None,
+    *,
+    pack: bool,
+) -> None:
+    """Replace `train_step` by two XLA programs with the exchange between them.
+
+    The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
+    `apply`: the optimizer's own; the one that stands in its place serves steps other than the model's train step.
+    `narrow`: the type that float32 gradients travel as. `pack`: they travel as one vector.
+    """
+    train_step, reduced = model.train_step, optimizer.apply
+    caught: list[tuple[list[Any], list[Any]]] = []
+    packing = _Packing()
+
+    def catch(grads: Any, trainable_variables: Any = None) -> None:
+        _check_start(model)
+        caught.append((list(grads), list(trainable_variables or model.trainable_variables)))
+
+    @tf.function(jit_compile=True, reduce_retracing=True)
+    def forward_backward(data: Any) -> tuple[Any, list[Any]]:
+        caught.clear()
+        optimizer.apply = catch
+        try:
+            logs = train_step(data)
+        finally:
+            optimizer.apply = reduced
+        if len(caught) != 1:
+            raise RingscopeError(f"the train step applies gradients {len(caught)} times; `compiled` wants exactly once")
+        gradients = [tf.cast(g, narrow) if narrow and g is not None else g for g in caught[0][0]]
+        return logs, packing.pack(gradients) if pack else gradients
+
+    def update(gradients: Sequence[Any], variables: Any) -> None:
+        def unpacked(packed: Sequence[Any]) -> None:
+            grads = packing.unpack(packed)
+            wide = [g if g is None else tf.cast(g, v.dtype) for g, v in zip(grads, variables, strict=True)]
+            apply(wide if narrow else grads, variables)
+
+        tf.function(unpacked, jit_compile=True)(exchange(gradients))
+
+    wrapped = _aggregated(update, aggregate) if aggregate > 1 else update
+
+    def step(data: Any) -> Any:
+        logs, gradients = forward_backward(data)
+        wrapped(gradients, caught[0][1])
+        return logs
+
+    step.by_ring = True  # type: ignore[attr-defined]
+    model.train_step = step
+
+
+class _Packing:
+    """Dense gradients as one vector: one tensor for the ranks to agree on, and none of Horovod's copies into and out of
+    a buffer of its own."""
+
+    def __init__(self) -> None:
+        self._shapes: list[Any] = []
+
+    def pack(self, gradients: list[Any]) -> list[Any]:
+        """One vector, or the gradients as they are where some are missing, sparse, of unlike types or open shapes."""
+        dense = all(isinstance(g, tf.Tensor) and g.shape.is_fully_defined() for g in gradients)
+        if not dense or len({g.dtype for g in gradients}) != 1:
+            self._shapes = []
+            return gradients
+        self._shapes = [g.shape for g in gradients]
+        return [tf.concat([tf.reshape(g, [-1]) for g in gradients], axis=0)]
+
+    def unpack(self, gradients: Sequence[Any]) -> list[Any]:
+        if not self._shapes:
+            return list(gradients)
+        parts = tf.split(gradients[0], [shape.num_elements() for shape in self._shapes])
+        return [tf.reshape(part, shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+
+def _aggregated(update: Update, every: int) -> Update:
+    """`update` with the mean of the last `every` calls' gradients, once in so many calls; sparse ones become dense."""
+    state: dict[str, Any] = {}
+
+    def add(gradients: Sequence[Any], variables: Any) -> None:
+        if not state:
+            with tf.init_scope():
+                state["calls"] = tf.Variable(0, dtype=tf.int64, trainable=False)
+                state["sums"] = [None if g is None else tf.Variable(tf.zeros(g.shape, g.dtype)) for g in gradients]
+        for total, gradient in zip(state["sums"], gradients, strict=True):
+            if total is not None:
+                total.assign_add(tf.convert_to_tensor(gradient))
+
+        def flush() -> None:
+            update([None if total is None else total / every for total in state["sums"]], variables)
+            for total in state["sums"]:
+                if total is not None:
+                    total.assign(tf.zeros_like(total))
+
+        # Every rank counts the same calls, so all take the same branch and the exchange inside it matches.
+        tf.cond(state["calls"].assign_add(1) % every == 0, flush, lambda: None)
+
+    return add

@@ -1,0 +1,116 @@
+"""What becomes of scripts that are out of the ordinary, found out by two ranks. usage: odd_facts.py OUT"""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from harness import ring
+from profiles.errors import RingscopeError
+
+ring.init()
+out, rank = Path(sys.argv[1]), ring.rank()
+facts: dict[str, object] = {}
+random = np.random.default_rng(0)
+x, y = random.normal(size=(64, 4)).astype("float32"), random.integers(0, 3, 64)
+loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def compiled(*, built: bool = True, **options: object) -> keras.Model:
+    keras.utils.set_random_seed(rank)
+    model = keras.Sequential([*([keras.Input((4,))] if built else []), keras.layers.Dense(3)])
+    model.compile(keras.optimizers.SGD(0.1), loss_of)
+    return ring.distribute(model, **options)
+
+
+def weights(model: keras.Model) -> list[object]:
+    return [weight.numpy().tolist() for weight in model.trainable_weights]
+
+
+def refused(work: object) -> str:
+    try:
+        work()
+    except RingscopeError as error:
+        return str(error)
+    return "no error"
+
+
+class Pair(keras.Model):
+    """Two models, each with an optimizer of its own: what a GAN is, never called itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = (keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]) for _ in range(2))
+
+    def compile(self) -> None:
+        super().compile()
+        self.one_optimizer, self.other_optimizer = keras.optimizers.SGD(0.1), keras.optimizers.Adam(0.01)
+
+    def train_step(self, data: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        for part, optimizer in ((self.one, self.one_optimizer), (self.other, self.other_optimizer)):
+            with tf.GradientTape() as tape:
+                loss = loss_of(data[1], part(data[0]))
+            optimizer.apply(tape.gradient(loss, part.trainable_variables), part.trainable_variables)
+        return {"loss": loss}
+
+
+keras.utils.set_random_seed(rank)
+pair = Pair()
+pair.compile()
+facts["two optimizers, compiled"] = refused(lambda: ring.distribute(pair, step="compiled"))
+ring.distribute(pair)
+pair.fit(x, y, batch_size=8, epochs=2, verbose=0)
+facts["two optimizers"] = weights(pair)
+
+# One batch at a time, each rank its own.
+model = compiled()
+for i in range(3):
+    model.train_on_batch(x[rank :: i + 2], y[rank :: i + 2])
+facts["train_on_batch"] = weights(model)
+facts["train_on_batch, no weights"] = refused(lambda: compiled(built=False).train_on_batch(x, y))
+facts["groups, compiled"] = refused(lambda: compiled(step="compiled", groups=2))
+
+# Ranks that would wait for each other.
+mine = tf.data.Dataset.from_tensor_slices((x[: 32 - 8 * rank], y[: 32 - 8 * rank])).batch(8)
+facts["unequal steps"] = refused(lambda: model.fit(mine, shard=False, verbose=0))
+model.fit(mine, shard=False, steps_per_epoch=3, verbose=0)
+
+bad = x.copy()
+bad[0] = np.nan  # the first sample of rank 0's first batch
+
+
+class Epochs(keras.callbacks.Callback):
+    """How many there were; rank 1 alone would stop after the second."""
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        facts["epochs"] = epoch + 1
+        if rank == 1 and epoch == 1:
+            self.model.stop_training = True
+
+
+steps = int(model.optimizer.iterations)
+model.fit(bad, y, batch_size=8, epochs=3, shuffle=False, verbose=0, callbacks=[keras.callbacks.TerminateOnNaN()])
+facts["steps to a NaN"] = int(model.optimizer.iterations) - steps
+compiled().fit(x, y, batch_size=8, epochs=5, verbose=0, callbacks=[Epochs()])
+
+# A shuffle that each rank draws for itself: by no seed, by one that differs, by the same.
+facts["warned"] = []
+for everybodys, own in ((None, None), (rank, None), (rank, 1), (1, None)):
+    model = compiled()
+    tf.random.set_seed(everybodys)
+    batches = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(64, seed=own).batch(8).prefetch(1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(batches, verbose=0)
+    facts["warned"].append(any("overlap" in str(warning.message) for warning in caught))
+
+model = compiled()
+model.compile(model.optimizer, loss_of, jit_compile=True)
+model.fit(x, y, batch_size=8, verbose=0)
+facts["the same optimizer again"] = weights(model)
+
+(out / f"rank{rank}.json").write_text(json.dumps(facts))
