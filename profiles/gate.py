@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from . import numbers
 from .errors import RingscopeError
 from .measures import CLASSES, OWNERS, GpuMeasures
+from .scaling import CellRow
 from .subjects import Subject
 
 BASELINE_SCHEMA = "ringscope.baseline/1"
@@ -46,6 +48,7 @@ class Check:
     value: float | None
     status: str
     message: str
+    where: str = ""  # where to look, of a broken one
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +85,22 @@ def metrics(subject: Subject) -> dict[str, Metric]:
     found = {name: _recorded(subject, name) for name in RECORDED}
     for name in SWEPT:
         rows = [] if subject.scaling is None else subject.scaling.cells
-        each = {row.cell: getattr(row, name) for row in rows if getattr(row, name) is not None}
+        each = {row.cell: getattr(row, name) for row in rows if getattr(row, name) is not None and _tells(name, row)}
         for cell, value in each.items():
             found[f"{name}[{cell}]"] = Metric(f"{name}[{cell}]", value, f"cell {cell}")
         if each:
             worst = min(each, key=lambda cell: each[cell])
             found[name] = Metric(name, each[worst], f"cell {worst}")
         else:
-            why = "not a sweep" if subject.scaling is None else "no cell has it (efficiency needs the 1-rank cell)"
+            none = "no cell has it (efficiency is of more ranks than one, and needs the 1-rank cell)"
+            why = "not a sweep" if subject.scaling is None else none
             found[name] = Metric(name, None, why)
     return found
+
+
+def _tells(name: str, row: CellRow) -> bool:
+    """One rank's efficiency is 1 whatever happens: it would hold every budget."""
+    return name != "efficiency" or row.ranks > 1
 
 
 def _recorded(subject: Subject, name: str) -> Metric:
@@ -120,8 +129,8 @@ def _where(gpu: GpuMeasures, name: str) -> str:
         return place
     pick = min if name in HIGHER_IS_BETTER else max
     worst = pick(gpu.steps.rows, key=lambda row: sum(row.ledger_ns[owner] or 0 for owner in owners))
-    ms = sum(worst.ledger_ns[owner] or 0 for owner in owners) / 1e6
-    return f"{place}, look at step {worst.step} ({ms:.3f} ms of it)"
+    ns = sum(worst.ledger_ns[owner] or 0 for owner in owners)
+    return f"{place}, look at step {worst.step} ({numbers.duration(ns)} of it)"
 
 
 def judge(
@@ -151,8 +160,10 @@ def _check(metric: Metric, bound: str, limit: float, what: str) -> Check:
         return Check(metric.name, bound, limit, None, UNJUDGED, text)
     holds = metric.value <= limit if bound == "max" else metric.value >= limit
     relation = "at most" if bound == "max" else "at least"
-    text = f"{metric.name} = {metric.value:.6g}, {what} {relation} {limit:.6g} ({metric.where})"
-    return Check(metric.name, bound, limit, metric.value, HOLDS if holds else BROKEN, text)
+    text = f"{metric.name} = {metric.value:.6g}, {what} {relation} {limit:.6g}"
+    if holds:
+        return Check(metric.name, bound, limit, metric.value, HOLDS, text)
+    return Check(metric.name, bound, limit, metric.value, BROKEN, f"{text} ({metric.where})", metric.where)
 
 
 def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) -> list[Check]:
@@ -160,6 +171,12 @@ def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) 
     if list(baseline.gpus) != mine:
         text = f"unlike machines: the baseline is of {_names(baseline.gpus)}, this run of {_names(mine)}"
         return [Check("baseline", "max", 0.0, None, UNJUDGED, f"{text}; write one here with --write-baseline")]
+    cell = subject.record.cell.id if subject.record else None
+    if cell and baseline.cell and _work(cell) != _work(baseline.cell):
+        text = f"unlike work: the baseline is of {_work(baseline.cell)}, this run of {_work(cell)}"
+        return [Check("baseline", "max", 0.0, None, UNJUDGED, f"{text}; write one for it with --write-baseline")]
+    if not baseline.metrics:
+        return [Check("baseline", "max", 0.0, None, UNJUDGED, "the baseline has no metrics; write it again")]
     checks = []
     for name, value in baseline.metrics.items():
         metric = known.get(name, Metric(name, None, "this run has no such metric"))
@@ -170,6 +187,11 @@ def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) 
             slack = baseline.relative * value + baseline.absolute_share
             checks.append(_check(metric, "max", value + slack, f"baseline {value:.6g},"))
     return checks
+
+
+def _work(cell: str) -> str:
+    """What a cell's id says of the work: the model, the ranks and the batch. How it is done may change."""
+    return "-".join(cell.split("-")[:3])
 
 
 def _names(gpus: Sequence[str]) -> str:
@@ -200,6 +222,9 @@ def from_json(data: Any) -> Baseline:
     if not isinstance(data, dict) or data.get("schema") != BASELINE_SCHEMA:
         raise RingscopeError(f"not a baseline of schema {BASELINE_SCHEMA}; write one with --write-baseline")
     try:
-        return Baseline(**data)
-    except TypeError as error:
+        found = Baseline(**data)
+        if not all(isinstance(v, int | float) for v in (*found.metrics.values(), found.relative, found.absolute_share)):
+            raise TypeError("a metric or a tolerance is no number")
+        return found
+    except (TypeError, AttributeError) as error:
         raise RingscopeError(f"not a whole baseline ({error}); write it again with --write-baseline") from None

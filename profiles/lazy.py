@@ -35,9 +35,17 @@ class LazyGroup(click.Group):
 
 
 def run(group: LazyGroup) -> None:
-    """Run the command line: a RingscopeError becomes its one line and its exit code."""
+    """Run the command line: a RingscopeError becomes its one line and its exit code, a file that cannot be opened too.
+
+    Neither ends with 1, which some verbs give a meaning of its own.
+    """
     try:
         group.main(standalone_mode=True)
     except RingscopeError as error:
         print(f"ringscope: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"ringscope: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)

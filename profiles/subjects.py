@@ -29,7 +29,7 @@ class Subject:
 
 def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
     """One subject from the paths given. Raises RingscopeError where there is nothing to judge."""
-    label = ", ".join(map(str, paths))
+    label = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     if len(paths) == 1 and (paths[0] / "sweep.json").is_file():
         from . import records, scaling
 

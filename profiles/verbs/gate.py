@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
@@ -11,6 +12,14 @@ from ..errors import RingscopeError
 
 @click.command(
     epilog="""\b
+Metrics of recordings, over the worst GPU, as shares (0..1) of its window:
+  feed_gap_share input_stall_share compute_share exposed_collective_share exposed_h2d_share exposed_d2h_share
+  exposed_p2p_share exposed_d2d_share exposed_memset_share idle_sync_share idle_launch_share
+  idle_turnaround_share idle_wait_share idle_unknown_share
+Metrics of sweeps, over the worst cell, or of one with [<cell id>]:
+  efficiency samples_per_s_global
+
+\b
 Examples:
   ringscope gate runs/20261120-101500-node1 --min efficiency=0.9
   ringscope gate rank0.sqlite rank1.sqlite --max feed_gap_share=0.02 --max exposed_h2d_share=0.01
@@ -45,8 +54,12 @@ def command(
     import sys
 
     from .. import gate, subjects
-    from ..records import write_whole
     from ..views import gate as view
+    from ..views.files import written_whole
+
+    def write(path: Path, text: str) -> None:
+        with written_whole(path) as beside:
+            beside.write_text(text)
 
     maxima, minima = _budgets(at_most, "--max"), _budgets(at_least, "--min")
     if not (maxima or minima or baseline or write_baseline):
@@ -54,15 +67,15 @@ def command(
     against = gate.from_json(_json(baseline)) if baseline else None
     subject = subjects.load(paths, strict=strict)
     if write_baseline:
-        write_whole(write_baseline, json.dumps(gate.to_json(gate.baseline_of(subject)), indent=1) + "\n")
+        write(write_baseline, json.dumps(gate.to_json(gate.baseline_of(subject)), indent=1) + "\n")
         click.echo(f"{write_baseline}: the baseline of {subject.label}")
         if not (maxima or minima or baseline):
             return
     judgement = gate.judge(subject, at_most=maxima, at_least=minima, baseline=against)
     if junit:
-        write_whole(junit, view.junit(judgement))
+        write(junit, view.junit(judgement))
     if markdown:
-        write_whole(markdown, view.markdown(judgement))
+        write(markdown, view.markdown(judgement))
     click.echo(view.text(judgement))
     sys.exit(judgement.exit_code)
 
@@ -74,7 +87,9 @@ def _budgets(given: tuple[str, ...], option: str) -> dict[str, float]:
         try:
             found[name.strip()] = float(value)
         except ValueError:
-            raise RingscopeError(f"{option} {text}: write it as {option} feed_gap_share=0.02") from None
+            found[name.strip()] = math.nan
+        if not math.isfinite(found[name.strip()]):
+            raise RingscopeError(f"{option} {text}: write it as {option} feed_gap_share=0.02")
     return found
 
 

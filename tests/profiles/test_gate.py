@@ -11,7 +11,21 @@ import pytest
 from click.testing import CliRunner, Result
 
 from profiles.errors import RingscopeError
-from profiles.gate import BROKEN, HOLDS, UNJUDGED, baseline_of, from_json, judge, metrics, to_json
+from profiles.gate import (
+    BASELINE_SCHEMA,
+    BROKEN,
+    HOLDS,
+    RECORDED,
+    SWEPT,
+    UNJUDGED,
+    baseline_of,
+    from_json,
+    judge,
+    metrics,
+    to_json,
+)
+from profiles.records import Cell, RunRecord
+from profiles.scaling import CellRow, Scaling
 from profiles.subjects import Subject
 from profiles.verbs.gate import command
 from profiles.views import gate as view
@@ -106,7 +120,9 @@ def test_the_command_ends_with_0_1_or_2_and_writes_its_reports(tmp_path: Path) -
     [
         ((), "nothing to hold"),
         (("--max", "feed_gap_share"), "write it as"),
+        (("--max", "feed_gap_share=nan"), "write it as"),
         (("--baseline", "nowhere.json"), "no baseline"),
+        (("--max", "compute_share=1", "--junit", "nowhere/gate.xml"), "nowhere/gate.xml: cannot be written"),
     ],
 )
 def test_wrong_usage_is_one_line_that_says_what_to_do(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
@@ -114,3 +130,38 @@ def test_wrong_usage_is_one_line_that_says_what_to_do(tmp_path: Path, arguments:
     result = _run(good, *arguments)
     assert isinstance(result.exception, RingscopeError) and result.exception.exit_code == 2
     assert words in str(result.exception) and "\n" not in str(result.exception)
+
+
+def test_the_help_names_every_metric() -> None:
+    words = CliRunner().invoke(command, ["--help"]).output.split()
+    assert set(RECORDED) | set(SWEPT) <= set(words)
+
+
+def test_one_rank_has_no_efficiency_to_hold() -> None:
+    rows = [CellRow("mlp", ranks, 64, "prefetch", "fit", "float32", "horovod", 1, 1, "ok", "") for ranks in (1, 2)]
+    for row, efficiency in zip(rows, (1.0, 0.8), strict=True):
+        row.cell, row.efficiency = f"n{row.ranks}", efficiency
+    alone, both = (
+        metrics(Subject("", None, Scaling([], cells, [], [], {})))["efficiency"] for cells in (rows[:1], rows)
+    )
+    assert alone.value is None and "more ranks than one" in alone.where
+    assert both.value == 0.8
+
+
+def test_a_baseline_of_other_work_judges_nothing() -> None:
+    def run(**cell: Any) -> Subject:
+        found = measures([gpu(ledger={"idle_launch": MS})])
+        record = RunRecord(Cell("resnet50", 1, **cell), 0, "ok", "", 0, 1, [], "single", {})
+        return Subject("", found, None, record=record)
+
+    baseline = baseline_of(run(per_rank_batch=256, feed="pinned"))
+    same = judge(run(per_rank_batch=256, feed="device"), at_most={}, at_least={}, baseline=baseline)
+    assert same.exit_code == 0  # how the work is done may change: that is what is held
+    other = judge(run(per_rank_batch=64, feed="pinned"), at_most={}, at_least={}, baseline=baseline)
+    assert other.exit_code == 2 and "resnet50-n1-b64" in other.checks[0].message
+
+
+@pytest.mark.parametrize("values", [{"feed_gap_share": "much"}, ["feed_gap_share"], None])
+def test_a_baseline_that_is_no_baseline_is_refused(values: Any) -> None:
+    with pytest.raises(RingscopeError, match="not a whole baseline"):
+        from_json({"schema": BASELINE_SCHEMA, "metrics": values, "gpus": []})
