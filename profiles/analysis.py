@@ -274,6 +274,8 @@ def _doubts(
         yield doubts.class_not_recorded(table, where)
     if measured.kernels.graph_launches:
         yield doubts.graph_level_recording(measured.kernels.graph_launches, where)
+    for direction, (moved, took_ns) in copies.impossible(gpu.operations).items():
+        yield doubts.copy_too_fast(direction, moved, took_ns, where)
     for number in gpu.off_clock:
         yield doubts.off_clock(gpu.processes[number][1], where)
     launched = int(gpu.operations.launched.sum())

@@ -22,6 +22,9 @@ _MOST_ALIKE = 8
 _APART = 0.1
 # A later step this many times longer than the median holds something else (evaluation, a checkpoint).
 _BREAK = 3
+# GB/s that no link (NVLink 5 gives 900 one way) and no memory (8,000 of a B200, read or written) has reached yet.
+_IMPOSSIBLE = {H2D: 1_000, D2H: 1_000, P2P: 1_000, D2D: 10_000}
+_LARGE_BYTES = 1 << 20
 _BLOCKING = r"^(?!.*Async)"
 
 
@@ -182,6 +185,18 @@ def measure(
             under_64kib=int((chosen.bytes < SMALL_BYTES).sum()),
             synchronous=_synchronous(timelines, gpu, chosen),
         )
+    return found
+
+
+def impossible(operations: Operations) -> dict[str, tuple[int, int]]:
+    """Directions in which a large copy is said to have been faster than any link or memory: its (bytes, ns)."""
+    found = {}
+    for kind, most in _IMPOSSIBLE.items():
+        of_kind = operations.chosen(operations.kind == kind)
+        moved, lasted = of_kind.bytes, of_kind.end_ns - of_kind.start_ns
+        wrong = np.flatnonzero((moved >= _LARGE_BYTES) & (moved > most * lasted))  # bytes a ns are GB a s
+        if len(wrong):
+            found[CLASSES[kind]] = int(moved[wrong[0]]), int(lasted[wrong[0]])
     return found
 
 

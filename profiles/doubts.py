@@ -75,6 +75,16 @@ def collective_bytes_unknown(where: str) -> Doubt:
     )
 
 
+def copy_too_fast(direction: str, moved: int, took_ns: int, where: str) -> Doubt:
+    return Doubt(
+        "copy-too-fast",
+        f"a {direction} copy of {numbers.size(moved)} is said to have taken {numbers.duration(took_ns)}, which no link "
+        "or memory can do: the times of these copies are not to be trusted",
+        "record again, with nsys rather than nvprof",
+        (f"{where}/copies/{direction}/gb_per_s", f"{where}/ledger_ns/{direction}", f"{where}/busy_ns/{direction}"),
+    )
+
+
 def graph_level_recording(launches: int, where: str) -> Doubt:
     return Doubt(
         "graph-level-recording",
@@ -191,7 +201,7 @@ def copy_order_unknown(where: str) -> Doubt:
     return Doubt(
         "copy-order-unknown",
         "which step an input copy feeds cannot be told: idle_feed is not given, the next cause that holds is",
-        "record from the start of the training, or with ringscope record",
+        "record from the start of the training, or with the feed `pinned` of ringscope record: it marks its batches",
         (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps", f"{where}/input_copies"),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 UNKNOWN = "n/a"
 _TIME = (("ns", 1), ("µs", 10**3), ("ms", 10**6), ("s", 10**9))
+_RATE = (("B/s", 1), ("kB/s", 10**3), ("MB/s", 10**6), ("GB/s", 10**9))
 _SIZE = (("B", 1), ("kB", 10**3), ("MB", 10**6), ("GB", 10**9), ("TB", 10**12))
 
 
@@ -58,8 +59,10 @@ def per_s(rate: float | None, what: str = "samples", why: str = "") -> str:
 
 
 def gb_per_s(rate: float | None, why: str = "") -> str:
-    """Bandwidth to three digits: `9.87 GB/s`."""
-    return unknown(why) if rate is None else f"{_significant(rate, 3)} GB/s"
+    """Bandwidth, given in GB/s, to three digits: `9.87 GB/s`, `1,521 GB/s`, `3.10 MB/s`."""
+    if rate is None:
+        return unknown(why)
+    return f"{rate:,.0f} GB/s" if rate >= 1000 else _scaled(rate * 1e9, _RATE, digits=3)
 
 
 def factor(ratio: float | None, why: str = "") -> str:

@@ -17,6 +17,9 @@ from .palette import OWNERS as LOOKS
 
 Cell = Callable[[GpuMeasures], str]
 COLUMN_WIDTH, NAMES_WIDTH = 24, 30
+# Of the table of steps, whose widest cells are like `79.33 µs`.
+STEP_COLUMN_WIDTH = 11
+_STEP_TITLES = ("step", "period", "kernels", "batch\ngap")
 # Idle owners are drawn lighter than busy ones, so that the bar can be read without colour.
 _BUSY, _IDLE = "█", "░"
 _COPIES = {"h2d": "host to device", "d2h": "device to host", "p2p": "peer to peer", "d2d": "on the device"}
@@ -45,7 +48,7 @@ def page(measures: Measures, *, width: int = 100, per_step: bool = False) -> Gro
         if gpu.host_while_idle:
             parts.append(_host(number, gpu))
         if per_step and gpu.steps.rows:
-            parts.append(_steps(number, gpu))
+            parts.append(_steps(number, gpu, width))
     parts += list(_findings(measures)) + list(_doubts(measures.doubts))
     return Group(*parts)
 
@@ -267,14 +270,20 @@ def _host(number: int, gpu: GpuMeasures) -> Group:
     return Group(Text(), Text(title, style="bold"), table)
 
 
-def _steps(number: int, gpu: GpuMeasures) -> Group:
+def _steps(number: int, gpu: GpuMeasures, width: int) -> Group:
+    """A row a step; owners that do not fit beside each other follow in a table below, with the steps again."""
     owners = [owner for owner in OWNERS if any(row.ledger_ns[owner] for row in gpu.steps.rows)]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("step", "period", "kernels", "batch gap", *(LOOKS[owner].label for owner in owners)):
-        table.add_column(title, justify="right")
-    for row in gpu.steps.rows:
-        table.add_row(*_step_cells(row), *(numbers.duration(row.ledger_ns[owner]) for owner in owners))
-    return Group(Text(), Text(f"{_name(number, gpu)}: each step", style="bold"), table)
+    at_once = max(1, width // STEP_COLUMN_WIDTH - len(_STEP_TITLES))
+    parts: list[RenderableType] = [Text(), Text(f"{_name(number, gpu)}: each step", style="bold")]
+    for first in range(0, len(owners), at_once):
+        some = owners[first : first + at_once]
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for title in (*_STEP_TITLES, *(LOOKS[owner].label.replace(" ", "\n", 1) for owner in some)):
+            table.add_column(title, justify="right", no_wrap=True, vertical="bottom")
+        for row in gpu.steps.rows:
+            table.add_row(*_step_cells(row), *(numbers.duration(row.ledger_ns[owner]) for owner in some))
+        parts.append(table)
+    return Group(*parts)
 
 
 def _step_cells(row: StepRow) -> tuple[str, str, str, str]:

@@ -193,6 +193,24 @@ def test_feed_without_input_ranges_is_doubted_and_with_them_not():
     assert "feed-or-host" not in codes(made)
 
 
+@pytest.mark.parametrize(
+    "kind, size, took, doubted",
+    [
+        ("h2d", 1 << 20, 1048, True),
+        ("h2d", 1 << 20, 1049, False),
+        ("d2d", 1 << 24, 1677, True),
+        ("d2d", 1 << 24, 1678, False),
+        ("d2h", 1 << 19, 1, False),  # small: the clock's resolution, perhaps
+        ("p2p", 1 << 30, 1, True),
+        ("p2p", 1 << 30, 0, True),
+    ],
+)
+def test_a_copy_faster_than_any_link_or_memory_is_doubted(kind, size, took, doubted):
+    made = training()
+    made.copy(kind, 900_000, 900_000 + took, size, call=(899_000, 899_500), stream=5)
+    assert ("copy-too-fast" in codes(made)) == doubted
+
+
 @pytest.mark.parametrize("computing, doubted", [(99, True), (101, False)])
 def test_a_capture_that_hardly_computes_is_doubted(computing, doubted):
     made = Build()

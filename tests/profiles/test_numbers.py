@@ -72,4 +72,7 @@ def test_gains_rates_and_counts() -> None:
     ]
     assert numbers.count(45_678) == "45,678"
     assert numbers.gb_per_s(9.8765) == "9.88 GB/s"
+    assert numbers.gb_per_s(0.0009876) == "988 kB/s"
+    assert numbers.gb_per_s(1946.1) == "1,946 GB/s"
+    assert numbers.gb_per_s(0) == "0 B/s"
     assert numbers.factor(3.714) == "3.71 x"

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from profiles import numbers
-from profiles.measures import Measures
+from profiles.measures import Measures, StepRow
 from profiles.views import terminal
 from profiles.views.palette import OWNERS as LOOKS
 from tests.profiles.sample import sample
@@ -61,3 +61,21 @@ def test_each_step_is_a_row_on_request():
     for row in rows:
         assert re.search(rf"^ *{row.step} +{re.escape(numbers.duration(row.end_ns - row.start_ns))} ", text, re.M)
     assert "each step" not in shown(measures)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_the_times_of_a_step_are_whole_at_any_width(width: int):
+    """Owners that do not fit beside each other come below, with the steps again."""
+    measures = sample(steps=5, gpus=1, kernels_per_step=20)[0].measures
+    (gpu,) = measures.gpus
+    lines = shown(measures, width, per_step=True).split("each step")[1].splitlines()
+    assert max(map(len, lines)) <= width
+    for row in gpu.steps.rows:
+        mine = " ".join(line for line in lines if re.match(rf" *{row.step}  +{re.escape(period_of(row))} ", line))
+        for owner in LOOKS:
+            if any(other.ledger_ns[owner] for other in gpu.steps.rows):
+                assert f" {numbers.duration(row.ledger_ns[owner])}" in mine
+
+
+def period_of(row: StepRow) -> str:
+    return numbers.duration(row.end_ns - row.start_ns)
