@@ -1,8 +1,9 @@
 """A smaller SQLite recording out of a larger one: a span of time, less weight, nothing private. Always a new file.
 
 The new file has the schema of the old, so nsys, nvprof's tools and we can open it. Kept are the operations of a GPU
-that touch the span or were launched in it, the calls that touch it or launched what is kept, and the marks that lie in
-it whole: a step that is marked has all its operations, and one that was cut through has no mark.
+that touch the span or were launched in it, the calls that touch it or launched what is kept, and the marks that touch
+it, as they are. But a mark `step N` says that the step is there: one that began before the span is left out, and one
+that goes on after it has no end, so that a step which was cut through is never taken for a whole one.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ _MARKER_DATA: Final = "CUPTI_ACTIVITY_KIND_MARKER_DATA"
 _TOUCHES: Final = '(start < :high AND (COALESCE("end", start) > :low OR start >= :low))'
 
 # Marks kept wherever they lie: they say whose recording it is.
-_LASTING: Final = "rank % of %"
+_LASTING: Final = "GLOB 'rank [0-9]* of [0-9]*'"
+_STEP: Final = "GLOB 'step [0-9]*'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class _Cut:
         run("ATTACH ? AS source", (sqlite.uri(self._database.path),))
         run("CREATE TEMP TABLE launched (pid, correlation, PRIMARY KEY (pid, correlation)) WITHOUT ROWID")
         run("CREATE TEMP TABLE called (pid, correlation, PRIMARY KEY (pid, correlation)) WITHOUT ROWID")
-        run("CREATE TEMP TABLE marked (id PRIMARY KEY) WITHOUT ROWID")
+        run("CREATE TEMP TABLE marked (id PRIMARY KEY, goes_on) WITHOUT ROWID")
         run("BEGIN")
         if not self._whole:
             self._find_calls(connection)
@@ -193,9 +195,11 @@ class _Cut:
         if self._keeps_rows(table):
             condition = self._condition(connection, table)
             connection.execute(
-                f"INSERT INTO main.{quoted} SELECT * FROM source.{quoted} WHERE {condition}",
-                {"low": self._low, "high": self._high} if ":high" in condition else {},
+                f"INSERT INTO main.{quoted} SELECT * FROM source.{quoted} WHERE {condition}", self._times(condition)
             )
+            if table == nsys_sqlite.NVTX and not self._whole:
+                goes_on = f'"end" > :high AND {self._named_as(_STEP)}'
+                connection.execute(f'UPDATE main.{quoted} SET "end" = NULL WHERE {goes_on}', self._times(goes_on))
         ((after,),) = connection.execute(f"SELECT COUNT(*) FROM main.{quoted}")
         if table in self.operations and self._database.has(table, "correlationId"):
             connection.execute(
@@ -221,7 +225,8 @@ class _Cut:
             return self._mark_condition()
         if table in (nvprof_sqlite.MARKER, _MARKER_DATA):
             self._find_marks(connection)
-            return "id IN marked"
+            whole = "id NOT IN (SELECT id FROM marked WHERE goes_on) OR timestamp < :high"
+            return "id IN (SELECT id FROM marked)" + (f" AND ({whole})" if table == nvprof_sqlite.MARKER else "")
         if {"start", "end"} <= columns:
             return _TOUCHES
         for time in ("timestamp", "start"):
@@ -249,21 +254,34 @@ class _Cut:
                     {"low": self._low, "high": self._high},
                 )
 
-    def _mark_condition(self) -> str:
-        """nsys's marks that lie in the span whole, and what names domains, threads and ranks."""
-        kinds = ", ".join(map(str, (*nsys_sqlite.INSTANTS, *nsys_sqlite.RANGES)))
-        lasting = f"text LIKE '{_LASTING}'"
+    def _times(self, sql: str) -> dict[str, int]:
+        return {name: value for name, value in (("low", self._low), ("high", self._high)) if f":{name}" in sql}
+
+    def _named_as(self, pattern: str) -> str:
+        """Which of nsys's marks have such a name, as SQL."""
+        named = f"text {pattern}"
         if self._database.has(nsys_sqlite.NVTX, "textId"):
-            lasting += f" OR textId IN (SELECT id FROM source.StringIds WHERE value LIKE '{_LASTING}')"
-        whole = 'start >= :low AND COALESCE("end", start) < :high'
-        return f"({whole}) OR eventType NOT IN ({kinds}) OR {lasting}"
+            named += f" OR textId IN (SELECT id FROM source.StringIds WHERE value {pattern})"
+        return f"COALESCE({named}, FALSE)"
+
+    def _mark_condition(self) -> str:
+        """nsys's marks that touch the span, and what names domains, threads and ranks."""
+        instants, ranges = (", ".join(map(str, types)) for types in (nsys_sqlite.INSTANTS, nsys_sqlite.RANGES))
+        # A range without an end lasts until the recording ends.
+        goes_on = f'"end" IS NULL AND eventType IN ({ranges})'
+        touches = f"({_TOUCHES} OR (start < :high AND {goes_on})) AND (start >= :low OR NOT {self._named_as(_STEP)})"
+        return f"({touches}) OR eventType NOT IN ({instants}, {ranges}) OR {self._named_as(_LASTING)}"
 
     def _find_marks(self, connection: sqlite3.Connection) -> None:
-        """The same of nvprof, whose ranges are two rows of one id: both stay, or neither."""
-        lasting = f"name IN (SELECT _id_ FROM source.StringTable WHERE value LIKE '{_LASTING}')"
+        """The same of nvprof, whose ranges are two rows of one id, or one where they have no end."""
+        lasting, step = (
+            f"MAX(name IN (SELECT _id_ FROM source.StringTable WHERE value {pattern}))" for pattern in (_LASTING, _STEP)
+        )
         connection.execute(
-            f"INSERT OR IGNORE INTO marked SELECT id FROM source.{nvprof_sqlite.MARKER} GROUP BY id"
-            f" HAVING MIN(timestamp) >= :low AND MAX(timestamp) < :high OR MAX({lasting})",
+            f"INSERT OR IGNORE INTO marked SELECT id, {step} AND MAX(timestamp) > :high"
+            f" FROM source.{nvprof_sqlite.MARKER} GROUP BY id"
+            f" HAVING MIN(timestamp) < :high AND (MIN(timestamp) >= :low OR NOT {step} AND"
+            f" (MAX(timestamp) > :low OR COUNT(*) = 1 AND MAX(flags) & {nvprof_sqlite.START})) OR {lasting}",
             {"low": self._low, "high": self._high},
         )
 

@@ -28,7 +28,7 @@ MARKER, SYNC, OVERHEAD = _CUPTI + "MARKER", _CUPTI + "SYNCHRONIZATION", _CUPTI +
 _COPIES: Final = (MEMCPY, PEER)
 
 # CUpti_ActivityFlag of markers
-_INSTANT, _START, _END = 1, 2, 4
+_INSTANT, START, _END = 1, 2, 4
 # CUpti_ActivityOverheadKind
 _OVERHEADS: Final = {
     1: "driver compiler",
@@ -287,10 +287,10 @@ def _marks(rows: Columns, strings: Strings, database: Database) -> Columns:
     order = np.lexsort((rows["row"], rows["start_ns"], rows["id"]))
     flags, numbers, times = rows["flags"][order], rows["id"][order], rows["start_ns"][order]
     ended = np.zeros(len(order), dtype=bool)
-    ended[:-1] = (flags[:-1] & _START != 0) & (flags[1:] & _END != 0) & (numbers[:-1] == numbers[1:])
+    ended[:-1] = (flags[:-1] & START != 0) & (flags[1:] & _END != 0) & (numbers[:-1] == numbers[1:])
     end = times.copy()
     end[:-1][ended[:-1]] = times[1:][ended[:-1]]
-    begun = np.flatnonzero(flags & (_START | _INSTANT))
+    begun = np.flatnonzero(flags & (START | _INSTANT))
     begun = begun[np.argsort(order[begun])]  # in the order of the rows again
     row = order[begun]
     pid, tid = _objects(database, rows["row"][row])

@@ -12,9 +12,10 @@ import pytest
 
 from benchmarks.generate import Shape
 from benchmarks.write import WRITERS
-from profiles import readers, slice
+from profiles import measure, readers, slice
 from profiles.errors import RingscopeError, UnreadableRecording
 from profiles.slice import Span, span
+from profiles.timeline import Timeline
 
 from .real import OURS, SHARED, fingerprint, needs_shared, rows, tables
 
@@ -28,6 +29,16 @@ def columns(table: pd.DataFrame) -> list[tuple[object, ...]]:
 
 def joined_by(table: pd.DataFrame) -> pd.Series:
     return pd.Series(list(zip(table["pid"], table["correlation"], strict=True)), index=table.index, dtype=object)
+
+
+def is_step(marks: pd.DataFrame) -> pd.Series:
+    return marks["name"].astype(str).str.startswith("step")
+
+
+def steps_of(timeline: Timeline) -> dict[str, bool]:
+    """The names of the marks of steps, and which have no end."""
+    marks = timeline.marks[is_step(timeline.marks)]
+    return dict(zip(marks["name"].astype(str), marks["open"].tolist(), strict=True))
 
 
 def touching(table: pd.DataFrame, low: int, high: int) -> pd.Series:
@@ -52,8 +63,10 @@ def test_a_slice_holds_what_touches_the_span_and_what_was_launched_in_it(path: P
     stays = touching(api, low, high) | joined_by(api).isin(kept)
     assert columns(part.api) == columns(api[stays])
     marks = whole.marks
-    assert columns(part.marks) == columns(marks[(marks["start_ns"] >= low) & (marks["end_ns"] < high)])
-    assert [str(name) for name in part.marks["name"] if "step" in str(name)] == ["step 4", "step 5"]
+    stays = (marks["start_ns"] < high) & ((marks["end_ns"] > low) | (marks["start_ns"] >= low))
+    step = is_step(marks)
+    assert columns(part.marks[~is_step(part.marks)]) == columns(marks[stays & ~step])
+    assert steps_of(part) == {"step 4": False, "step 5": False, "step 6": True}
     assert part.recording.origin_utc_ns == whole.recording.origin_utc_ns
     assert part.devices.equals(whole.devices)
 
@@ -69,12 +82,14 @@ def test_the_recordings_in_tests_are_slices_of_the_whole_ones(tmp_path: Path) ->
     assert len(shared) == 4
     for path in shared:
         target = tmp_path / path.stem
-        slice.write(
-            SHARED / "h200" / path.name, target, within=spans[path.name.split(".")[0]], shrink=True, strip_private=True
-        )
+        within = spans[path.name.split(".")[0]]
+        slice.write(SHARED / "h200" / path.name, target, within=within, shrink=True, strip_private=True)
         made, kept = readers.read(target), readers.read(path)
-        for name in ("kernels", "copies", "memsets", "api", "marks", "syncs"):
+        for name in ("kernels", "copies", "memsets", "api", "syncs"):
             assert columns(getattr(made, name)) == columns(getattr(kept, name))
+        # They were cut when a mark that the span cuts through was left out.
+        inside = made.marks[(made.marks["start_ns"] >= within.start_ns) & (made.marks["end_ns"] < within.end_ns)]
+        assert columns(inside[~inside["open"]]) == columns(kept.marks[kept.marks["start_ns"] >= within.start_ns])
         assert path.stat().st_size < 1_000_000
 
 
@@ -84,12 +99,12 @@ def test_a_slice_keeps_schema_rank_and_whole_steps(kind: str, tmp_path: Path) ->
     source, target = tmp_path / "whole", tmp_path / "part"
     WRITERS[kind](shape, source, range(1, 2))
     whole = readers.read(source)
-    steps = whole.marks[whole.marks["name"].astype(str).str.startswith("step")]
-    low, high = int(steps["start_ns"].iloc[2]), int(steps["end_ns"].iloc[5]) + 1
+    steps = whole.marks[is_step(whole.marks)]
+    low, high = int(steps["start_ns"].iloc[2]), int(steps["end_ns"].iloc[5])
     slice.write(source, target, within=Span(low, high))
     part = readers.read(target)
     assert part.recording.rank == 1 and part.recording.rank_source == "marks"
-    assert [str(name) for name in part.marks["name"] if "step" in str(name)] == [f"step {n}" for n in (2, 3, 4, 5)]
+    assert steps_of(part) == dict.fromkeys((f"step {n}" for n in (2, 3, 4, 5)), False)
     assert tables(source) == tables(target)
     version = "SELECT * FROM META_DATA_EXPORT" if kind == "nsys" else "SELECT * FROM Version"
     assert rows(source, version) == rows(target, version)
@@ -99,6 +114,58 @@ def test_a_slice_keeps_schema_rank_and_whole_steps(kind: str, tmp_path: Path) ->
     within = launched[(launched["start_ns_call"] + shift >= low) & (launched["start_ns_call"] + shift < high)]
     before = whole.kernels.merge(whole.api, on=["pid", "correlation"], suffixes=("", "_call"))
     assert len(within) == ((before["start_ns_call"] >= low) & (before["start_ns_call"] < high)).sum() > 0
+
+
+def measured(timeline: Timeline) -> dict[tuple[int, int], tuple[int, int, int]]:
+    """By GPU and step: its start, end and kernels."""
+    origin = timeline.recording.origin_ns
+    return {
+        (gpu.device, row.step): (row.start_ns + origin, row.end_ns + origin, row.kernels)
+        for gpu in measure(timeline).gpus
+        if gpu.steps.source == "marks"
+        for row in gpu.steps.rows
+    }
+
+
+@pytest.mark.parametrize("kind", ["nsys", "nvprof", "real"])
+def test_a_step_that_the_span_cuts_through_is_never_measured_as_a_whole_one(kind: str, tmp_path: Path) -> None:
+    source = tmp_path / "whole"
+    if kind == "real":
+        source = OURS[0]
+    else:
+        WRITERS[kind](Shape(steps=8, kernels=20, gpus=2, processes=2), source, range(1, 2))
+    whole = readers.read(source)
+    of_whole = measured(whole)
+    first, last = int(whole.kernels["start_ns"].min()), int(whole.kernels["end_ns"].max())
+    found = 0
+    for number in range(5):
+        low, high = first + (last - first) * number // 17, last - (last - first) * (number * 3 % 5) // 17
+        target = tmp_path / f"part {number}"
+        slice.write(source, target, within=Span(low, high))
+        part = measured(readers.read(target))
+        assert {step: part[step] for step in part if step in of_whole} == {
+            step: of_whole[step] for step in part if step in of_whole
+        }
+        found += len(part)
+    assert found
+
+
+@pytest.mark.parametrize("kind", ["nsys", "nvprof"])
+def test_a_range_that_the_span_cuts_through_stays_and_the_step_around_the_end_has_no_end(
+    kind: str, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "whole", tmp_path / "part"
+    WRITERS[kind](Shape(steps=8, kernels=20, gpus=2, processes=2), source, range(1, 2))
+    whole = readers.read(source)
+    waits = whole.marks[(whole.marks["name"] == "wait input").to_numpy()]
+    low, high = (int(waits[["start_ns", "end_ns"]].iloc[at].mean()) for at in (2, 5))
+    slice.write(source, target, within=Span(low, high))
+    part = readers.read(target)
+    shift = part.recording.origin_ns - whole.recording.origin_ns
+    kept = part.marks[(part.marks["name"] == "wait input").to_numpy()]
+    assert (kept["start_ns"] + shift).tolist() == waits["start_ns"].iloc[2:6].tolist()
+    assert (kept["end_ns"] + shift).tolist() == waits["end_ns"].iloc[2:6].tolist()
+    assert steps_of(part) == {"step 3": False, "step 4": False, "step 5": True}
 
 
 @needs_shared
