@@ -34,11 +34,18 @@ def _likeness(likeness: Likeness) -> Text:
     if not likeness.comparable:
         text.append("  not the same work on the same machine: read the difference with care", style="bold red")
     for name, (before, after) in likeness.unlike.items():
-        text.append(f"\n  {name}: {before} -> {after}")
+        text.append(f"\n  {name}: {_fact(before)} -> {_fact(after)}")
     return text.append("\n")
 
 
-def _ledger(comparison: Comparison) -> Table:
+def _fact(value: object) -> str:
+    """`2 x NVIDIA H200` for a list of two."""
+    if not isinstance(value, list):
+        return str(value)
+    return ", ".join(f"{value.count(one)} x {one}" for one in dict.fromkeys(value)) or "none"
+
+
+def _ledger(comparison: Comparison) -> Group:
     ledger = comparison.ledger
     assert ledger is not None
     before, after = float(ledger.step_before_ns), float(ledger.step_after_ns)
@@ -50,10 +57,13 @@ def _ledger(comparison: Comparison) -> Table:
         if change.change_ns:
             sign = "+" if change.change_ns > 0 else "-"
             ns = numbers.duration(abs(float(change.change_ns)))
-            table.add_row(LOOKS[change.owner].label, f"{sign}{ns}", numbers.gain(change.share_of_step))
+            table.add_row(LOOKS[change.owner].label, f"{sign}{ns}", _gain(change.share_of_step))
     floor = numbers.share(comparison.noise_floor)
-    table.caption = f"one recording a side: differences up to {floor} of the step count as none"
-    return table
+    return Group(table, Text(f"one recording a side: differences up to {floor} of the step count as none", style="dim"))
+
+
+def _gain(share: float | None) -> str:
+    return numbers.share(share) if share is not None and abs(share) < 0.0005 else numbers.gain(share)
 
 
 def _cells(comparison: Comparison) -> Table:

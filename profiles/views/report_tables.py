@@ -172,7 +172,9 @@ def straggler(document: Document) -> str:
 
 def evidence(finding: Json) -> Sequence[tuple[str, str]]:
     """A finding's evidence as words and numbers, formatted by the unit that its key names."""
-    return [(key.replace("_", " "), _evidence(key, value)) for key, value in finding["evidence"].items()]
+    return [
+        (key.replace("_ns", "").replace("_", " "), _evidence(key, value)) for key, value in finding["evidence"].items()
+    ]
 
 
 def _evidence(key: str, value: Any) -> str:
