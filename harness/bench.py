@@ -71,6 +71,7 @@ def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
         return _dry_run(chosen, launches, how, console)
     if how.launcher == "slurm" and not in_allocation():
         return _submit(open_directory(options, given, chosen, launches, how), how, gpus, console)
+    sweep.check_training()
     sweep.check_launcher(how)
     directory = open_directory(options, given, chosen, launches, how)
     tasks = sweep.missing(directory, retry_failed=options["retry_failed"])

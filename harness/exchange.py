@@ -19,6 +19,8 @@ __all__ = [
     "broadcast",
     "has_weights",
     "hvd",
+    "is_distributed",
+    "is_seen",
     "optimizers_of",
     "tf",
 ]
@@ -95,6 +97,15 @@ def optimizers_of(model: Any) -> list[Any]:
         several = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
         found |= {id(each): each for each in several if isinstance(each, Optimizer)}
     return list(found.values())
+
+
+def is_distributed(model: Any) -> bool:
+    """Whether its optimizers are ones that `ring.distribute` has seen; `model.compile` brings one that it has not."""
+    return all(map(is_seen, optimizers_of(model)))
+
+
+def is_seen(optimizer: Any) -> bool:
+    return getattr(optimizer, "distributed_by_ring", False) is True
 
 
 def has_weights(model: Any) -> bool:

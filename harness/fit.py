@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from profiles.errors import RingscopeError
 
-from . import ring
-from .exchange import has_weights, hvd
+from .exchange import average_logs, average_statistics, broadcast, has_weights, hvd, is_distributed
 
 UNKNOWN = -1
 UNSEEDED = (0, 0)
@@ -32,17 +31,17 @@ class Agree(keras.callbacks.Callback):
     async_safe = True
 
     def on_train_begin(self, logs: Any = None) -> None:
-        ring.broadcast(self.model)
+        broadcast(self.model)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        ring.average_statistics(self.model)
+        average_statistics(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        ring.average_statistics(self.model)
-        ring.average_logs(logs if logs is not None else {})
+        average_statistics(self.model)
+        average_logs(logs if logs is not None else {})
 
     def on_train_end(self, logs: Any = None) -> None:
-        ring.average_statistics(self.model)
+        average_statistics(self.model)
 
 
 class StopTogether(keras.callbacks.Callback):
@@ -60,7 +59,7 @@ class TerminateOnNaN(keras.callbacks.TerminateOnNaN):
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
         logs = {"loss": logs["loss"]} if logs and "loss" in logs else {}
-        ring.average_logs(logs)  # of a NaN and anything else it is NaN
+        average_logs(logs)  # of a NaN and anything else it is NaN
         super().on_batch_end(batch, logs)
 
 
@@ -72,18 +71,18 @@ def distribute_fit(model: Any) -> None:
 
     @functools.wraps(fit)
     def distributed(*args: Any, shard: bool = True, **kwargs: Any) -> Any:
-        if not ring.is_distributed(model):
+        if not is_distributed(model):
             raise RingscopeError(
                 "the model was compiled again, with another optimizer; call ring.distribute(model) again"
             )
         bound = signature.bind(*args, **kwargs).arguments
         options = bound.pop("kwargs", {}) | bound
-        if shard and ring.size() > 1:
+        if shard and hvd.size() > 1:
             _take_share(options)
         _agree_on_steps(options)
         if not has_weights(model):
             _build(model, options.get("x"))
-        if ring.rank() != 0:
+        if hvd.rank() != 0:
             options["verbose"] = 0
         options["callbacks"] = _together(options.get("callbacks"))
         if model.jit_compile:  # compiled again, with the same optimizer
@@ -102,7 +101,7 @@ def _together(given: Any) -> list[Any]:
             "BackupAndRestore would restore each rank's epoch by itself; save with ModelCheckpoint, and load the"
             " weights before fit: rank 0's are sent to all"
         )
-    if ring.rank() != 0:
+    if hvd.rank() != 0:
         given = [callback for callback in given if not isinstance(callback, WRITERS)]
     for i, callback in enumerate(given):
         if type(callback) is keras.callbacks.TerminateOnNaN:
@@ -114,7 +113,7 @@ def _together(given: Any) -> list[Any]:
 
 def _take_share(options: dict[str, Any]) -> None:
     """Cut x, y and sample_weight (or the data set) to rank, rank + size, ...; a given steps_per_epoch is divided."""
-    rank, size = ring.rank(), ring.size()
+    rank, size = hvd.rank(), hvd.size()
     x = options.get("x")
     if isinstance(x, tf.data.Dataset):
         options["x"] = _share_of_dataset(x, bounded="steps_per_epoch" in options)
@@ -146,14 +145,14 @@ def _share_of_dataset(dataset: Any, *, bounded: bool) -> Any:
             " give steps_per_epoch, or tf.data.experimental.assert_cardinality"
         )
     seeds = hvd.allgather_object(_shuffle_seeds(dataset), name="seeds")
-    if ring.rank() == 0 and (UNSEEDED in seeds[0] or any(others != seeds[0] for others in seeds)):
+    if hvd.rank() == 0 and (UNSEEDED in seeds[0] or any(others != seeds[0] for others in seeds)):
         warnings.warn(
             "each rank shuffles the data set by an order of its own, so that the ranks' shares overlap; give shuffle a"
             " seed, the same on all ranks",
             stacklevel=4,
         )
-    share = dataset.shard(ring.size(), ring.rank())
-    return share.take(batches // ring.size()) if batches > 0 else share
+    share = dataset.shard(hvd.size(), hvd.rank())
+    return share.take(batches // hvd.size()) if batches > 0 else share
 
 
 def _shuffle_seeds(dataset: Any) -> list[tuple[int, int]]:

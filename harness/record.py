@@ -33,6 +33,8 @@ def main(options: dict[str, Any]) -> int:
     console = terminal.console()
     profiler = profilers.choose(options["profiler"])
     how = replace(bench.how_to_launch(options), profiler=profiler)
+    if not argv:
+        sweep.check_training()
     sweep.check_launcher(how)
     folder = _command(argv, options, how, console) if argv else _cell(options, how, console)
     if folder is None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
+from . import update
 from .exchange import (
     COMPRESSIONS,
     average_gradients,
@@ -26,6 +27,8 @@ from .exchange import (
     broadcast,
     has_weights,
     hvd,
+    is_distributed,
+    is_seen,
     optimizers_of,
     tf,
 )
@@ -131,7 +134,7 @@ def distribute(
         (Goyal et al. 2017, arXiv:1706.02677).
     reduce: False trains every rank alone: the upper bound without communication.
     """
-    from . import fit, update
+    from . import fit
 
     init()
     optimizers = optimizers_of(model)
@@ -163,22 +166,13 @@ def distribute(
     return model
 
 
-def is_distributed(model: Any) -> bool:
-    """Whether its optimizers are ones that `distribute` has seen; `model.compile` brings one that it has not."""
-    return all(map(_is_seen, optimizers_of(model)))
-
-
-def _is_seen(optimizer: Any) -> bool:
-    return getattr(optimizer, "distributed_by_ring", False) is True
-
-
 def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int) -> None:
     if not optimizers:
         raise RingscopeError(
             "ring.distribute(model) wants a compiled model; call model.compile(...) first (for a loop of your own"
             " model.compile(optimizer) is enough)"
         )
-    if any(map(_is_seen, optimizers)):
+    if any(map(is_seen, optimizers)):
         raise RingscopeError("this model is distributed already; call ring.distribute(model) once a compile()")
     for value, known in ((step, STEPS), (compression, COMPRESSIONS)):
         if value not in known:

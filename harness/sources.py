@@ -89,7 +89,8 @@ def _random_rows(seed: int, first: int, count: int, row_bytes: int) -> Any:
 
 class TFRecords:
     """tf.train.Examples: `image/encoded` (JPEG, PNG) or `image/raw` (uint8 of the model's shape), and
-    `image/class/label`. Examples are dealt to ranks in turn and repeated without end."""
+    `image/class/label`. Files are dealt to ranks in turn where each gets as many, else examples are, each rank reading
+    all of them; either way without end."""
 
     def __init__(
         self,
@@ -115,9 +116,12 @@ class TFRecords:
             )
 
     def dataset(self) -> Any:
-        examples = tf.data.TFRecordDataset(self._files, num_parallel_reads=4)
+        by_file = len(self._files) % self._size == 0
+        files = self._files[self._rank :: self._size] if by_file else self._files
         # In file order, so that every rank deals the same cards.
-        examples = examples.with_options(_options(self._threads)).repeat().shard(self._size, self._rank)
+        examples = tf.data.TFRecordDataset(files, num_parallel_reads=4).with_options(_options(self._threads)).repeat()
+        if not by_file:
+            examples = examples.shard(self._size, self._rank)
         samples = examples.map(self._parse, num_parallel_calls=self._threads, deterministic=True)
         return samples.batch(self.batch, drop_remainder=True)
 

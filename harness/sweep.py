@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import shutil
@@ -169,6 +170,15 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
         lacks = needed.removesuffix("_built")
         return Outcome("unsupported", f"this Horovod is built without {lacks}, which --launcher {how.launcher} needs")
     return None
+
+
+def check_training() -> None:
+    """Raise RingscopeError where nothing can be trained, for want of TensorFlow: then no cell could be tried."""
+    if importlib.util.find_spec("tensorflow") is None:
+        raise RingscopeError(
+            f"TensorFlow is not installed in {sys.prefix}; `make setup` in ringscope's repository makes an environment"
+            " that trains, or there: pip install '.[train]' && python scripts/build_horovod.py"
+        )
 
 
 def check_launcher(how: How) -> None:

@@ -267,3 +267,12 @@ def test_half_a_record_is_a_failure(tmp_path: Path) -> None:
     whole = (tmp_path / "rank1.jsonl").read_text()
     (tmp_path / "rank1.jsonl").write_text(whole[: len(whole) // 2])
     assert outcome(tmp_path, code=0).status == "failed"
+
+
+def test_without_tensorflow_a_sweep_ends_in_a_line_that_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RingscopeError, match="TensorFlow is not installed in .*; `make setup`"):
+        verb_bench.command.main(["--models", "mlp", "--out", str(tmp_path / "out")], standalone_mode=False)
+    assert not (tmp_path / "out").exists()

@@ -92,6 +92,21 @@ def test_raw_tfrecords_are_dealt_to_ranks_in_turn_and_repeat(tmp_path: Path) -> 
     assert x.shape == (2, 5, 3) and np.all(x[0] == 1) and np.all(x[1] == 3)
 
 
+def test_ranks_share_the_files_where_each_gets_as_many(tmp_path: Path) -> None:
+    for i in range(4):
+        write_records(tmp_path / f"{i}.tfrecord", [bytes([i] * 15)] * 2, "image/raw", [i] * 2)
+
+    def labels(rank: int, size: int) -> list[int]:
+        return [
+            int(label) for _, y in taken(TFRecords(tmp_path, SPEC, 2, rank=rank, size=size).arrays(), 2) for label in y
+        ]
+
+    assert [sorted(labels(rank, 2)) for rank in range(2)] == [[0, 0, 2, 2], [1, 1, 3, 3]]
+    # Three ranks cannot: 8 examples go round them one by one, and begin again.
+    dealt = [labels(rank, 3) for rank in range(3)]
+    assert sorted(sum(dealt, [])) == sorted([0, 0, 1, 1, 2, 2, 3, 3] + labels(0, 1)[:4])
+
+
 def test_encoded_tfrecords_are_decoded_and_resized_to_the_model(tmp_path: Path) -> None:
     image = np.full((20, 30, 3), 200, np.uint8)
     encoded = bytes(tf.io.encode_png(image).numpy())
