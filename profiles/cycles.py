@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .operations import COLLECTIVE_NAME, Gpu
+from . import intervals
+from .intervals import Intervals
+from .operations import COLLECTIVE_NAME, D2D, MEMSET, Gpu
 
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -33,7 +35,8 @@ class KernelSequence:
     """Kernels and CUDA graph launches of one GPU, int64[n] ns, in order of start.
 
     `name`: int32[n], equal where the names are; negative: a launch of a whole graph. `reach_ns`: the latest end so
-    far. `reduces`: a collective that sums, as gradients are. `call_start_ns` counts where `launched`.
+    far. `reduces`: a collective that sums, as gradients are. `call_start_ns` counts where `launched`. `own_work`: when
+    the GPU filled or copied its own memory, which is no pause though no kernel runs.
     """
 
     start_ns: Int64s
@@ -44,6 +47,7 @@ class KernelSequence:
     process: NDArray[np.signedinteger[Any]]
     launched: Flags
     call_start_ns: Int64s
+    own_work: Intervals
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -55,6 +59,7 @@ def kernel_sequence(gpu: Gpu) -> KernelSequence:
     chosen = operations.is_kernel
     reduction = np.asarray(gpu.names.str.contains(COLLECTIVE_NAME) & gpu.names.str.contains(_REDUCTION), dtype=bool)
     end = operations.end_ns[chosen]
+    own = np.isin(operations.kind, (D2D, MEMSET))
     return KernelSequence(
         start_ns=operations.start_ns[chosen],
         end_ns=end,
@@ -64,6 +69,7 @@ def kernel_sequence(gpu: Gpu) -> KernelSequence:
         process=operations.process[chosen],
         launched=operations.launched[chosen],
         call_start_ns=operations.call_start_ns[chosen],
+        own_work=intervals.union(operations.start_ns[own], operations.end_ns[own]),
     )
 
 
@@ -132,6 +138,8 @@ class Boundaries:
 def boundaries(sequence: KernelSequence, edges: Int64s) -> Boundaries:
     """The end of the longest kernel-free span of each cycle [edges[i], edges[i + 1]), held steady.
 
+    What memsets and copies within the GPU take of a span is left aside.
+
     Steady: as many kernels since the anchor as in most cycles. The anchor is the kernel name, once in a cycle, from
     which the most cycles agree on that number, the nearest of several; or the cycles' own edges. A cycle without a
     pause there is a changed one: then as many kernels before the next anchor as in most cycles, or its longest pause.
@@ -139,8 +147,9 @@ def boundaries(sequence: KernelSequence, edges: Int64s) -> Boundaries:
     Where less than half of the cycles agree, or the pause is the GPU's own hand-over, there is no quiet span: the
     edges are returned.
     """
-    pause = np.maximum(sequence.start_ns[1:] - sequence.reach_ns[:-1], 0)
-    pause = np.concatenate(([0], pause))
+    pause = np.maximum(sequence.start_ns - np.append(sequence.start_ns[:1], sequence.reach_ns[:-1]), 0)
+    long = np.flatnonzero(pause > QUIET_NS)
+    pause[long] -= intervals.total_in(sequence.own_work, sequence.start_ns[long] - pause[long], sequence.start_ns[long])
     longest = _longest(pause, edges)
     anchors, offset, share = _steadiest_anchor(sequence.name, edges, longest)
     if share <= 0.5:

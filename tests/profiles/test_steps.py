@@ -234,6 +234,34 @@ def test_launching_far_ahead_leaves_a_period_and_no_batch_gaps():
     assert not len(found.all_last_kernel_end_ns)
 
 
+@pytest.mark.parametrize("work", ["memset", "d2d"])
+def test_a_pause_of_the_kernels_in_which_the_gpu_fills_its_memory_is_no_batch_gap(work: str):
+    """The middle of each step: 100 µs without a kernel, of which a memset or a copy within the GPU takes `busy`."""
+
+    def trained(busy: int, gap: int) -> Training:
+        training = Training()
+        for _ in range(20):
+            training.step([name for name in STEP[:30] if "nccl" not in name], gap=gap)
+            begun = training.now + 2_000
+            if work == "memset":
+                training.made.memset(begun, begun + busy, 1 << 28)
+            else:
+                training.made.copy("d2d", begun, begun + busy, 1 << 28)
+            training.now += 100_000
+            training.phase(UPDATE)
+            training.last_end[-1] = training.now
+        return training
+
+    found = trained(busy=95_000, gap=4_000).found()
+    assert found.source == "period" and not len(found.all_last_kernel_end_ns)
+    training = trained(busy=60_000, gap=70_000)
+    assert agrees(training.found(), training, 0, 18)
+    training = trained(busy=10_000, gap=70_000)  # the longer pause is the one in the middle
+    middle = [end - 10 * (1_000 + 10_000) + 1_000 for end in training.last_end]
+    assert training.found().start_ns.tolist() == middle[: training.found().count]
+    assert training.found().count >= 18
+
+
 def test_several_collectives_a_step_are_counted_by_the_kernels_between_them():
     training = Training()
     bucket = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"

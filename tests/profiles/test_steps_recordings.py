@@ -6,6 +6,7 @@ import dataclasses
 import lzma
 import re
 import sqlite3
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,8 @@ import pytest
 from profiles import readers
 from profiles.align import align
 from profiles.analysis import measure
-from profiles.collectives import match
+from profiles.collectives import Calls, match, of
+from profiles.exchanges import moved
 from profiles.gpus import gather
 from profiles.losses import losses
 from profiles.operations import Gpu
@@ -58,6 +60,11 @@ def unpacked(tmp_path_factory):
 def steps_of(one: Timeline) -> tuple[Gpu, FoundSteps]:
     (gpu,) = gather([one])
     return gpu, find(gpu, [one])
+
+
+def calls_of(timelines: Sequence[Timeline], shift_ns: Sequence[int], residual_ns: int | None) -> list[Calls]:
+    gpus = gather(timelines, shift_ns)
+    return match(gpus, shift_ns, residual_ns, [moved(timelines, shift_ns, gpu, of(gpu)) for gpu in gpus])
 
 
 def without_marks(one: Timeline, pattern: str) -> Timeline:
@@ -168,7 +175,7 @@ def test_the_two_ranks_leave_their_collectives_together_and_wait_for_each_other(
     assert clock.method == "utc"
     assert clock.residual_ns == sorted(apart)[-(-95 * len(apart) // 100) - 1]
     assert clock.residual_ns < 5_000
-    calls = match(gather(both, clock.shift_ns), clock.shift_ns, clock.residual_ns)
+    calls = calls_of(both, clock.shift_ns, clock.residual_ns)
     for rank, own in enumerate(calls):
         pairs = list(zip(rows[rank], rows[1 - rank], strict=True))
         assert own.skew_ns.tolist() == [max(other[0] - mine[0], 0) for mine, other in pairs]
@@ -213,11 +220,24 @@ def test_collectives_of_several_groups_of_gpus_are_told_apart():
         else:
             groups.append([call])
     assert [len(group) for group in groups] == [2, 3, 3, 4, 2, 3, 3, 4]
-    for gpu, own in zip(gather([one]), match(gather([one]), [0], None), strict=True):
+    for gpu, own in zip(gather([one]), calls_of([one], [0], None), strict=True):
         mine = [(call, group) for group in groups for call in group if call[0] == gpu.device]
         assert own.ranks.tolist() == [len(group) for _, group in mine]
         latest = [max(start for _, start, _ in group) for _, group in mine]
         assert own.skew_ns.tolist() == [last - call[1] for (call, _), last in zip(mine, latest, strict=True)]
+
+
+@pytest.mark.parametrize("pattern", [r"^step \d", "."])
+def test_steps_launched_far_ahead_have_a_period_and_no_batch_gaps(pattern: str):
+    """Real: 9 µs between steps, and in the middle of each 50 µs without a kernel, which a memset of 205 MB takes."""
+    one = readers.read(Path(__file__).parents[1] / "data" / "resnet50-4gpu-pinned.rank0.sqlite.xz")
+    _, marked = steps_of(one)
+    gaps = marked.all_start_ns[1:] - marked.all_last_kernel_end_ns[:-1]
+    _, found = steps_of(without_marks(one, pattern))
+    assert gaps.max() < 20_000 and marked.source == "marks" != found.source
+    assert not len(found.all_last_kernel_end_ns)
+    period = median((found.end_ns - found.start_ns).tolist())
+    assert abs(period / median((marked.end_ns - marked.start_ns).tolist()) - 1) < 0.005
 
 
 @needs_public
