@@ -58,6 +58,7 @@ def measure(gpu: Gpu, steps: FoundSteps, window: tuple[int, int]) -> Kernels:
         top=_top(gpu.names, count, total),
         groups=_by_group(group, count, total),
         short_elementwise_runs=_short_runs(inside.stream[rows], group[code], lasted),
+        under_5us_ns=int(lasted[lasted < SHORT_NS].sum()) if len(rows) else None,
     )
 
 

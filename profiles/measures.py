@@ -49,6 +49,7 @@ class Kernels:
     top: list[NamedKernel]
     groups: dict[str, dict[str, int]]  # group -> count, total_ns
     short_elementwise_runs: dict[str, int]  # fusion candidates: runs, kernels, total_ns
+    under_5us_ns: int | None = None  # the time of kernels under 5 us
 
 
 @dataclass(slots=True)

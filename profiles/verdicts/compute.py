@@ -133,19 +133,21 @@ def short_kernels(case: Case) -> Finding | None:
 
 
 def tiny_batch(case: Case) -> Finding | None:
-    """Kernels too short to fill the GPU: more samples a step cost little."""
+    """Kernels too short to fill the GPU: more samples a step cost little, in these kernels nothing at best."""
     short = case.gpu.kernels.share_under_5us or 0.0
     if not case.trains or short < SHORT_SHARE or case.share("compute") > FILLED_SHARE:
         return None
-    saved = {"idle_launch": case.ns("idle_launch"), "idle_turnaround": case.ns("idle_turnaround")}
+    short_ns = case.gpu.kernels.under_5us_ns or 0
+    idle = {"idle_launch": case.ns("idle_launch"), "idle_turnaround": case.ns("idle_turnaround")}
     batch = f" (now {case.cell.per_rank_batch} a rank)" if case.cell else ""
     return case.finding(
         "tiny-batch",
-        saved,
+        {**idle, "compute": short_ns},
+        busy_saved_ns={"compute": short_ns},
         text=f"{percent(short)} of the kernels take less than 5 µs: the batch{batch} does not fill the GPU",
         change="raise --per-rank-batch until images/s stops growing, and the learning rate with it "
         "(ring.distribute(..., scale_learning_rate=True))",
-        evidence={"share_under_5us": short, "median_ns": case.gpu.kernels.median_ns},
+        evidence={"share_under_5us": short, "under_5us_ns": short_ns, "median_ns": case.gpu.kernels.median_ns},
         refuted_by="twice the batch takes twice the time a step",
     )
 

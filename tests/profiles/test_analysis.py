@@ -124,6 +124,7 @@ def test_kernels_are_counted_timed_and_grouped():
     kernels = measure([made.timeline()]).gpus[0].kernels
     assert (kernels.count, kernels.distinct, kernels.median_ns) == (6, 4, 500)
     assert kernels.share_under_5us == pytest.approx(5 / 6)
+    assert kernels.under_5us_ns == 1000 + 2000 + 500 + 200 + 100
     assert kernels.launch_latency_ns == {"p50": 200, "p95": 200}
     assert [(one.name[:3], one.count, one.total_ns) for one in kernels.top[:2]] == [("Mul", 3, 7100), ("Add", 1, 2000)]
     assert kernels.groups["elementwise"] == {"count": 4, "total_ns": 9100}

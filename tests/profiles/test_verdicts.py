@@ -243,6 +243,12 @@ def test_a_gain_never_makes_a_step_shorter_than_its_busiest_resource() -> None:
     assert found is not None and found.at_most_gain == pytest.approx(10 / 6 - 1)  # pinned memory is faster, too
 
 
+def test_kernels_that_do_not_fill_the_gpu_take_more_samples_for_nothing_at_best() -> None:
+    few = gpu(kernels={"share_under_5us": 0.8, "under_5us_ns": 20 * MS}, ledger={"idle_launch": 5 * MS})
+    found = _find("tiny-batch", few)
+    assert found is not None and found.at_most_gain == pytest.approx(10 / (10 - 5 - 2) - 1)
+
+
 STARVED = {"ledger": {"idle_feed": 3 * MS, "h2d": 2 * MS}}
 
 
