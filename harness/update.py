@@ -7,6 +7,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
+from . import xla
 from .exchange import began_alike, tf
 
 Exchange = Callable[[Sequence[Any]], list[Any]]
@@ -73,7 +74,8 @@ def compile_halves(
         caught.clear()
         optimizer.apply = catch
         try:
-            logs = train_step(data)
+            with xla.forms(model):
+                logs = train_step(data)
         finally:
             optimizer.apply = reduced
         if len(caught) != 1:
