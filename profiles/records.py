@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -13,6 +14,11 @@ from .errors import RingscopeError
 RUN_SCHEMA = "ringscope.run/1"
 RANK_SCHEMA = "ringscope.rank/1"
 SWEEP_SCHEMA = "ringscope.sweep/1"
+# The files of a run directory that are no recordings.
+_OF_A_RUN = re.compile(
+    r"(?:sweep|cell|record|measures|applied)\.json|rank\d+\.(?:jsonl|log|progress|(?:end|error)\.json)"
+    r"|launcher\.log|(?:results|summary)\.csv|job\.(?:sbatch|log)|\.lock"
+)
 T = TypeVar("T")
 STATUSES = (
     "ok",
@@ -181,6 +187,11 @@ def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, A
         raise RingscopeError(f"{path}: {error.strerror}; {remedy}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RingscopeError(f"{path}: not JSON of ringscope's ({error}); {remedy}") from error
+
+
+def of_a_run(path: Path) -> bool:
+    """Does a run directory have such a file beside its recordings?"""
+    return bool(_OF_A_RUN.fullmatch(path.name))
 
 
 def _known(kind: type, data: dict[str, Any]) -> dict[str, Any]:

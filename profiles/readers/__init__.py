@@ -24,6 +24,7 @@ from pathlib import Path
 
 from .. import ranks
 from ..errors import UnreadableRecording
+from ..records import of_a_run
 from ..timeline import Doubt, Timeline
 from . import nsys_rep, opening, refused
 from .progress import heard_by
@@ -61,7 +62,8 @@ def read_all(
 ) -> tuple[list[Timeline], list[Doubt]]:
     """Every recording at `paths` (files, directories, globs) in order, and a doubt for each that cannot be read.
 
-    In a directory files that are no recordings are skipped, and counted in a doubt `skipped-files`. progress is called
+    In a directory files that are no recordings are skipped, and, less those of a run, counted in a doubt
+    `skipped-files`. progress is called
     with (files done, parts of one included, files in all, path). Raises UnreadableRecording if none can be read, or
     with `strict` at the first that cannot.
     """
@@ -88,7 +90,7 @@ def read_all(
             continue
         if timeline is not None:
             timelines.append(timeline)
-        elif folder is not None:
+        elif folder is not None and not of_a_run(path):
             skipped[folder] = skipped.get(folder, 0) + 1
     for folder, count in skipped.items():
         text = f"{count} other file{'s' if count > 1 else ''} in {folder} {'are' if count > 1 else 'is'} no recording"
