@@ -84,7 +84,7 @@ def analyse(
     measured: list[GpuMeasures] = []
     analysed: list[GpuAnalysis] = []
     raised = [doubt for timeline in timelines for doubt in timeline.doubts]
-    raised += [*doubts.of_clock(clock, calls), *doubts.of_ranks(timelines, calls)]
+    raised += [*doubts.of_clock(clock, calls), *doubts.of_ranks(timelines, calls, [len(one.bytes) for one in moved])]
     paths = [Path(timelines[gpu.places[0][0]].recording.path) for gpu in gpus]
     # A GPU's millions of operations go as soon as it is measured: nothing here may hold them.
     each_gpu = ((number, gpus.pop(0), found[number], calls[number], moved[number]) for number in range(len(found)))

@@ -11,6 +11,9 @@ from .collectives import Calls
 from .measures import CLASSES
 from .timeline import Doubt, Timeline
 
+# What of the collectives takes the recordings of several ranks.
+_ACROSS_RANKS = ("skew_ns", "waiting_ns", "transfer_ns", "bus_gb_per_s", "arrived_last_share")
+
 
 def merged(doubts: Iterable[Doubt]) -> list[Doubt]:
     """Each doubt once, with all the places it touches, in order of appearance."""
@@ -42,17 +45,29 @@ def of_clock(clock: Clock, calls: Sequence[Calls]) -> Iterator[Doubt]:
     yield Doubt("clock-residual", text, "record the ranks at the same time, with nsys, on hosts with one clock", where)
 
 
-def of_ranks(timelines: Sequence[Timeline], calls: Sequence[Calls]) -> Iterator[Doubt]:
-    """Recordings of some of a run's ranks only, as the harness's marks tell."""
+def of_ranks(timelines: Sequence[Timeline], calls: Sequence[Calls], counts: Sequence[int]) -> Iterator[Doubt]:
+    """Recordings of some of a run's ranks only, as the harness's marks tell, or as collectives without partners do.
+
+    `counts`: of each GPU its collectives, those that were matched with another's or not.
+    """
     seen, size = ranks.seen_of(timelines)
     shared = [gpu for gpu, own in enumerate(calls) if len(own.start_ns)]
+    alone = [gpu for gpu, count in enumerate(counts) if count and gpu not in shared]
+    those = f"recordings of {seen} of {size} ranks" if seen < size else "no recording of another rank"
     if seen < size and shared:
         yield Doubt(
             "ranks-missing",
-            f"recordings of {seen} of {size} ranks: collectives also waited for the others, so waiting is at least "
-            "what is given, transfer at most, the bus bandwidth at least, and another rank may be the last",
+            f"{those}: collectives also waited for the others, so waiting is at least what is given, transfer at most, "
+            "the bus bandwidth at least, and another rank may be the last",
             "give the recordings of all ranks",
             tuple(f"/gpus/{gpu}/collectives" for gpu in shared),
+        )
+    if alone:
+        yield Doubt(
+            "ranks-missing",
+            f"{those}: how long collectives waited for others, and how long they moved data, cannot be told",
+            "give the recordings of all ranks",
+            tuple(f"/gpus/{gpu}/collectives/{name}" for gpu in alone for name in _ACROSS_RANKS),
         )
 
 
@@ -162,7 +177,7 @@ def mostly_no_training(computing: float, where: str) -> Doubt:
 def warm_up_inside(steps: int, where: str) -> Doubt:
     return Doubt(
         "warm-up-inside-window",
-        f"the window is the capture: it holds {steps} steps of warm-up or cut short at its ends",
+        f"the window is the capture, with warm-up and what is cut short at its ends (steps: {steps})",
         "measure with --window steps",
         (f"{where}/window_ns", f"{where}/ledger_ns"),
     )

@@ -103,6 +103,19 @@ def test_ranks_whose_recordings_are_missing_are_doubted(given):
     assert all(f"{given} of 4" in doubt.text for doubt in doubted)
 
 
+@pytest.mark.parametrize("told", [None, 2, 4])
+def test_a_rank_alone_is_told_that_others_are_missing(told):
+    builds, _ = made(2, 12)
+    if told:
+        builds[0].mark(f"rank 0 of {told}", 0, 10)
+    measures = measure([builds[0].timeline()])
+    (doubt,) = (doubt for doubt in measures.doubts if doubt.code == "ranks-missing")
+    assert ("1 of" in doubt.text) == bool(told)
+    assert "/gpus/0/collectives/waiting_ns" in doubt.where
+    assert measures.gpus[0].collectives.waiting_ns is None
+    assert "ranks-missing" not in {doubt.code for doubt in measure([one.timeline() for one in made(2, 12)[0]]).doubts}
+
+
 @pytest.mark.parametrize(("apart", "doubted"), [(0, False), (40_000, False), (150_000, True)])
 def test_ranks_on_clocks_that_do_not_agree_are_doubted(apart, doubted):
     builds, _ = made(2, 12)
