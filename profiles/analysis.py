@@ -72,9 +72,10 @@ def analyse(
     shift_ns = clock.shift_ns
     gpus = gather(timelines, shift_ns, consume=consume)
     if not gpus:
-        raise RingscopeError(
-            f"{timelines[0].recording.path}: no GPU did anything in it; record while the training runs"
-        )
+        why = "no GPU did anything in it; record while the training runs"
+        if len(timelines[0].phases):
+            why = "only phases of collectives, no GPU operations; `--info` shows them, `ringscope record` records GPUs"
+        raise RingscopeError(f"{timelines[0].recording.path}: {why}")
     moved = [exchanges.moved(timelines, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
     seen, size = ranks.seen_of(timelines)
     calls = collectives.match(gpus, shift_ns, clock.residual_ns, moved, max(size - seen, 0))

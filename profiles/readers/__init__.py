@@ -169,8 +169,13 @@ def _globbed(given: str) -> list[str]:
 
 
 def _within(folder: Path) -> Iterator[Path]:
-    """The regular files under a directory, but a .nsys-rep whose export lies beside it: one stem is one recording."""
-    for path in sorted(folder.rglob("*")):
+    """The regular files under a directory, but a .nsys-rep whose export lies beside it: one stem is one recording.
+
+    And folders that cannot be looked into, which are not passed over in silence.
+    """
+    closed: list[OSError] = []
+    files = [Path(parent, name) for parent, _, names in os.walk(folder, onerror=closed.append) for name in names]
+    for path in sorted([*files, *(Path(error.filename) for error in closed)]):
         exported = path.suffix in (".nsys-rep", ".qdrep") and path.with_suffix(".sqlite").is_file()
-        if path.is_file() and not exported:
+        if (path.is_file() and not exported) or path.is_dir():
             yield path

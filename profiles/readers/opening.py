@@ -9,6 +9,7 @@ import errno
 import gzip
 import io
 import lzma
+import os
 import stat
 import tempfile
 import zlib
@@ -41,6 +42,8 @@ def check(path: Path) -> None:
     except ValueError:  # a NUL byte in the name
         raise UnreadableRecording(repr(str(path)), "not a possible file name", "check the path") from None
     if stat.S_ISDIR(status.st_mode):
+        if not os.access(path, os.R_OK | os.X_OK):
+            raise _unopened(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
         raise UnreadableRecording(path, "a directory, not a recording", "name the recordings in it")
     if not stat.S_ISREG(status.st_mode):
         raise UnreadableRecording(path, "not a regular file", "copy its content into a file first")

@@ -140,13 +140,6 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     refused(path, "not a regular file")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may open every file")
-def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
-    path = recording(tmp_path / "a")
-    path.chmod(0)
-    refused(path, "cannot be opened.*permissions")
-
-
 def test_an_unfinished_recording_says_how_to_finish_it(tmp_path: Path) -> None:
     path = recording(tmp_path / "a.sqlite")
     with closing(sqlite3.connect(path)) as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,9 +19,9 @@ from .real import OURS, fingerprint
 ROOT = Path(__file__).parents[2]
 
 
-def ringscope(*arguments: str | Path, code: int = 0) -> str:
-    """What it printed, errors too; it must end with `code`."""
-    command = [sys.executable, "-m", "profiles", "timeline", *map(str, arguments)]
+def ringscope(*arguments: str | Path, code: int = 0, through: tuple[str, ...] = ()) -> str:
+    """What it printed, errors too; it must end with `code`. `through`: a program that starts it."""
+    command = [*through, sys.executable, "-m", "profiles", "timeline", *map(str, arguments)]
     environment = {**os.environ, "COLUMNS": "200"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == code, done.stderr
@@ -86,3 +87,32 @@ def test_one_bad_recording_is_a_doubt_and_with_strict_the_end(recording: Path, t
     assert "bad.sqlite: cut short" in ringscope(recording, tmp_path / "bad.sqlite", "--info")
     said = ringscope(recording, tmp_path / "bad.sqlite", "--info", "--strict", code=2)
     assert said.startswith("ringscope: ") and said.count("\n") == 1 and "cut short" in said
+
+
+def test_what_may_not_be_read_is_said_wherever_it_lies(recording: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "closed").mkdir(parents=True)
+    (folder / "open.sqlite").write_bytes(recording.read_bytes())
+    (folder / "secret.sqlite").write_bytes(recording.read_bytes())
+    through: tuple[str, ...] = ()
+    if os.geteuid() == 0:  # root may read everything, unless it gives that up
+        through = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
+        if not shutil.which("setpriv"):
+            pytest.skip("root may open every file, and there is no setpriv to become less")
+    for path in (folder / "closed", folder / "secret.sqlite"):
+        path.chmod(0)
+    try:
+        for path in (folder / "closed", folder / "secret.sqlite"):
+            said = ringscope(path, code=2, through=through)
+            assert f"{path}: cannot be opened (Permission denied); check its permissions" in " ".join(said.split())
+        said = " ".join(ringscope(folder, "--info", through=through).split())
+    finally:
+        (folder / "closed").chmod(0o700)
+    assert "open.sqlite recorded by Nsight Systems" in said
+    for name in ("closed", "secret.sqlite"):
+        assert f"{folder / name}: cannot be opened (Permission denied); it is left out" in said
+
+
+def test_a_recording_without_gpus_says_what_it_holds_instead() -> None:
+    said = ringscope(ROOT / "tests" / "data" / "horovod" / "mpi-2-ranks.json", code=2)
+    assert "only phases of collectives, no GPU operations" in said and "--info" in said
