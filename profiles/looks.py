@@ -124,6 +124,7 @@ def first_looks(
         )
     ranked = [
         *_better(sweep.cells, spreads),
+        *_larger_batch(sweep.cells, spreads),
         *([] if shared else _losses(cells)),
         *_waits(cells, by_id, with_gpu=bool(sweep.machine.get("gpus"))),
     ]
@@ -149,6 +150,32 @@ def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
             gain.value - 1,
         )
     return list(best.values())
+
+
+def _larger_batch(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
+    """The cell whose throughput still grew with its batch, to the largest one that was measured; at most ranks."""
+    most = _most_ranks(cells, spreads)
+    grown: list[Look] = []
+    alike: dict[Cell, list[Cell]] = {}
+    for cell in cells:
+        if cell.id in spreads and cell.global_batch is None and most[cell.model] == cell.ranks:
+            alike.setdefault(replace(cell, per_rank_batch=0), []).append(cell)
+    for group in (group for group in alike.values() if len(group) > 1):
+        smaller, largest = sorted(group, key=lambda cell: cell.per_rank_batch)[-2:]
+        gain = ratio(spreads[largest.id], spreads[smaller.id])
+        if gain.low > 1 + WORTH_A_LOOK:
+            batch = largest.per_rank_batch
+            grown.append(
+                Look(
+                    "larger-batch",
+                    f"{largest.model} on {ranks(largest.ranks)}: throughput still grows at the largest batch, {batch} "
+                    f"a rank: {gain.value:.2f} x that of {smaller.per_rank_batch}",
+                    f"measure --per-rank-batch {batch},{2 * batch},{4 * batch}; a larger batch wants another learning "
+                    "rate",
+                    gain.value - 1,
+                )
+            )
+    return sorted(grown, key=lambda look: -look.worth)[:1]
 
 
 def _most_ranks(cells: Sequence[Cell], spreads: dict[str, Spread]) -> dict[str, int]:
