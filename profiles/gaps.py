@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FEED, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))
 # A hand-over on one stream takes the GPU 1 to 3 us; what waits longer than this waits for something.
 TURNAROUND_NS = 20_000
+_COPIES = (H2D, D2H, P2P, D2D)  # numbers that follow each other
 _BLOCK = 1 << 17  # pieces looked at together: what a cache holds
 # Calls in which the host waits for the GPU. Not cuEventQuery, which asks and goes on.
 _SYNCHRONISING = r"^cu(?:da)?(?:(?:Ctx|Device|Stream|Event)Synchronize|Memcpy(?!.*Async))"
@@ -69,6 +70,18 @@ def _named(table: pd.DataFrame, pattern: str, pid: int, shift_ns: int = 0) -> tu
     return tuple(table[column].to_numpy()[rows] + shift_ns for column in ("start_ns", "end_ns"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Enders:
+    """The operations that end idle spans: prior_ns as _end_on_stream gives it; known: their launch calls are."""
+
+    kind: NDArray[np.int8]
+    process: NDArray[np.signedinteger[Any]]
+    prior_ns: NDArray[np.int64]
+    known: NDArray[np.bool_]
+    call_start_ns: NDArray[np.int64]
+    call_end_ns: NDArray[np.int64]
+
+
 def causes(
     operations: Operations,
     edges: NDArray[np.int64],
@@ -93,32 +106,32 @@ def causes(
         ender = np.searchsorted(operations.start_ns, dry.start, side="right")
         ended = ender < len(operations)
         ender[~ended] = 0
-        enders = operations.at(ender)
-        known = ended & enders.launched
+        launched, call_start, call_end = operations.calls(ender)
         # Clocks of host and GPU may be some us apart: a launch never begins after its operation.
-        call_start = np.minimum(enders.call_start_ns, dry.end)
-        cause = _without_feed(dry, enders, prior[ender], call_start, known, gaps, hosts)
+        call_start = np.minimum(call_start, dry.end)
+        enders = _Enders(
+            kind=operations.kind[ender],
+            process=operations.process[ender],
+            prior_ns=prior[ender],
+            known=ended & launched,
+            call_start_ns=call_start,
+            call_end_ns=call_end,
+        )
+        cause = _without_feed(dry, enders, gaps, hosts)
         if inputs is not None:
-            fed = known & inputs.this_step[ender] & (call_start > dry.start)
-            feed.append(_marked_feed(dry, cause, fed, call_start, enders.process, hosts))
+            fed = enders.known & inputs.this_step[ender] & (call_start > dry.start)
+            feed.append(_marked_feed(dry, cause, fed, enders, hosts))
         owner[idle] = cause + np.int8(len(CLASSES))
     return intervals.merge(*feed)
 
 
-def _without_feed(
-    dry: Intervals,
-    enders: Operations,
-    prior_ns: NDArray[np.int64],
-    call_start: NDArray[np.int64],
-    known: NDArray[np.bool_],
-    gaps: _BatchGaps,
-    hosts: Sequence[HostCalls],
-) -> NDArray[np.int8]:
-    """The first cause after `feed` that holds of each span; `known`: the launch call of what ends it is."""
-    is_copy = np.isin(enders.kind, (H2D, D2H, P2P, D2D))
+def _without_feed(dry: Intervals, enders: _Enders, gaps: _BatchGaps, hosts: Sequence[HostCalls]) -> NDArray[np.int8]:
+    """The first cause after `feed` that holds of each span."""
+    known, call_start = enders.known, enders.call_start_ns
+    is_copy = (enders.kind >= min(_COPIES)) & (enders.kind <= max(_COPIES))
     late = np.where(is_copy, call_start, enders.call_end_ns) > dry.start
     cause = np.full(len(dry), WAIT, np.int8)
-    cause[dry.end - prior_ns <= TURNAROUND_NS] = TURNAROUND
+    cause[dry.end - enders.prior_ns <= TURNAROUND_NS] = TURNAROUND
     cause[late] = LAUNCH
     upcoming = np.searchsorted(gaps.end_ns, dry.end, side="left")
     in_gap = dry.start >= gaps.start_ns[upcoming]
@@ -191,8 +204,7 @@ def _marked_feed(
     dry: Intervals,
     cause: NDArray[np.int8],
     fed: NDArray[np.bool_],
-    call_start: NDArray[np.int64],
-    process: NDArray[np.int32],
+    enders: _Enders,
     hosts: Sequence[HostCalls],
 ) -> Intervals:
     """What of the fed spans is `feed`: where the host's input ranges are known, what lies in them or after the copy's
@@ -202,10 +214,10 @@ def _marked_feed(
     for number, host in enumerate(hosts):
         if host.input_marks is None:
             continue
-        mine = fed & (process == number)
+        mine = fed & (enders.process == number)
         whole &= ~mine
         spans = Intervals(dry.start[mine], dry.end[mine])
-        called = intervals.union(call_start[mine], dry.end[mine])
+        called = intervals.union(enders.call_start_ns[mine], dry.end[mine])
         parts.append(intervals.merge(intervals.intersect(spans, host.input_marks), called))
     cause[whole] = FEED
     return intervals.merge(*parts)

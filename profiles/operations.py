@@ -18,6 +18,7 @@ COMPUTE, COLLECTIVE, H2D, D2H, P2P, D2D, MEMSET = range(len(CLASSES))
 COLLECTIVE_NAME = r"^(?:void )?(?:_ZN?K?\d+)?(?:nccl|rccl)"
 TABLES = ("kernels", "graphs", "copies", "memsets")
 
+_ALL = slice(None)
 Ints = NDArray[np.signedinteger[Any]]
 
 
@@ -75,12 +76,17 @@ class Operations:
         """When each operation's launch call returned."""
         return self._called("call_end_ns")
 
-    def _called(self, column: str) -> NDArray[np.int64]:
-        found = np.zeros(len(self), np.int64)
+    def calls(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+        """Of these rows `launched`, `call_start_ns` and `call_end_ns`."""
+        return self.call_row[rows] >= 0, self._called("call_start_ns", rows), self._called("call_end_ns", rows)
+
+    def _called(self, column: str, rows: slice | NDArray[np.int64] = _ALL) -> NDArray[np.int64]:
+        call_row = self.call_row[rows]
+        found = np.zeros(len(call_row), np.int64)
         for place, source in enumerate(self.sources):
             if len(source.call_start_ns):
-                mine = slice(None) if len(self.sources) == 1 else self.place == place
-                found[mine] = getattr(source, column)[self.call_row[mine]]
+                mine = _ALL if len(self.sources) == 1 else self.place[rows] == place
+                found[mine] = getattr(source, column)[call_row[mine]]
                 found[mine] += source.shift_ns
         return found
 
