@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import schemas
-from .generate import CALLS, CBIDS, DOMAINS, EPOCH_NS, GET_NEXT, MANGLED, NAMES, Shape, Tables, chunks, devices
+from .training import CALLS, CBIDS, DOMAINS, EPOCH_NS, GET_NEXT, MANGLED, NAMES, Shape, Tables, chunks, devices
 
 COPY_KIND = {"h2d": 1, "d2h": 2, "d2d": 8, "p2p": 10}
 

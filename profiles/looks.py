@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
+from .cells import CellRow, same_but_ranks, window_ns
 from .records import Cell, Run, SweepRecord
-from .scaling import OFFSET_SHARE, CellRow, Look, same_but_ranks, window_ns
 from .stats import Spread, ratio
 from .timeline import Doubt
 
@@ -17,6 +17,8 @@ INPUT_MODERATE, INPUT_HIGH = 0.05, 0.20
 # Below this a scaling loss is not worth a look of its own.
 WORTH_A_LOOK = 0.03
 FEW_LAUNCHES = 3
+# A clock offset above this share of the window is not a detail of the throughput any more.
+OFFSET_SHARE = 0.001
 # What can be exchanged without changing what is learnt, in the order in which it is cheap to try.
 AXES = {
     "feed": "feeds",
@@ -25,6 +27,16 @@ AXES = {
     "precision": "precision",
     "compression": "compression",
 }
+
+
+@dataclass(slots=True)
+class Look:
+    """What to look at first: the observation, what to do, and what it may be worth (throughput ratio minus 1)."""
+
+    code: str
+    text: str
+    next: str
+    worth: float = 0.0
 
 
 def doubts(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from .cells import CellRow, LaunchRow
 from .errors import RingscopeError
 from .records import read_runs, read_sweep, write_whole
-from .scaling import CellRow, LaunchRow, Scaling, measure
+from .scaling import Scaling, measure
 
 ROOT = Path("runs")
 

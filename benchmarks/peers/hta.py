@@ -18,7 +18,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-from ..generate import Shape, answers
+from ..training import Shape, answers
 from ..write import write_kineto
 
 # HTA's newest release on PyPI when this was written does not import with pandas 3.

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
-from ..scaling import CellRow, LaunchRow, Scaling
+from ..cells import CellRow, LaunchRow
+from ..scaling import Scaling
 
 # ranks, samples/s, its interval, step, waits: then the bar takes what is left, with the efficiency behind it.
 COLUMNS = (("ranks", 6), ("samples/s", 12), ("", 8), ("step", 10), ("waits", 8))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.generate import Shape
 from benchmarks.measure import PARTS, together
+from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 
 

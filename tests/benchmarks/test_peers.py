@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.generate import Shape
 from benchmarks.peers import hta
+from benchmarks.training import Shape
 from benchmarks.write import write_kineto
 
 

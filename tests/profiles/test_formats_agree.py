@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.generate import EPOCH_NS, Shape, timeline
+from benchmarks.training import EPOCH_NS, Shape, timeline
 from benchmarks.write import WRITERS
 from profiles import readers
 from profiles.timeline import Timeline
@@ -83,7 +83,7 @@ def test_every_format_names_the_gpus(kind: str, tmp_path: Path) -> None:
 
 
 def test_chunks_of_any_size_make_the_same_run() -> None:
-    from benchmarks.generate import chunks
+    from benchmarks.training import chunks
 
     parts = list(chunks(FOUR_RANKS, rows=1))
     assert len(parts) == FOUR_RANKS.steps

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
+from profiles.cells import CellRow
 from profiles.errors import RingscopeError
 from profiles.gate import (
     BASELINE_SCHEMA,
@@ -25,7 +26,7 @@ from profiles.gate import (
     to_json,
 )
 from profiles.records import Cell, RunRecord
-from profiles.scaling import CellRow, Scaling
+from profiles.scaling import Scaling
 from profiles.subjects import Subject
 from profiles.verbs.gate import command
 from profiles.views import gate as view

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import profiles
-from benchmarks.generate import Shape, answers
+from benchmarks.training import Shape, answers
 from benchmarks.write import WRITERS
 
 SHAPE = Shape(steps=12, kernels=60, gpus=2, processes=1)

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from profiles.cells import CellRow, LaunchRow, samples_per_s
 from profiles.records import Cell, RankRecord, Run, RunRecord, SweepRecord
-from profiles.scaling import CellRow, LaunchRow, Scaling, measure, samples_per_s
+from profiles.scaling import Scaling, measure
 from profiles.views import sweep as view
 
 MS = 1_000_000

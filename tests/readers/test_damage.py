@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.generate import Shape
+from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import readers, slice
 from profiles.errors import RingscopeError, UnreadableRecording

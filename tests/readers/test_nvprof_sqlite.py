@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.generate import EPOCH_NS, Shape
+from benchmarks.training import EPOCH_NS, Shape
 from benchmarks.write import WRITERS
 from profiles import readers
 from profiles.errors import UnreadableRecording

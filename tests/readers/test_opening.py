@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from benchmarks.generate import Shape
+from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import readers
 from profiles.errors import UnreadableRecording

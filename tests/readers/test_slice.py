@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks.generate import Shape
+from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import measure, readers, slice
 from profiles.errors import RingscopeError, UnreadableRecording

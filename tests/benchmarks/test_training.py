@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.generate import COLLECTIVE, Shape, answers, timeline
+from benchmarks.training import COLLECTIVE, Shape, answers, timeline
 
 SHAPE = Shape(steps=3, kernels=20, gpus=2, processes=2, feed_ns=150_000)
 

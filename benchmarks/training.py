@@ -1,0 +1,287 @@
+"""A training run of any size, with answers known by construction.
+
+Each step of each GPU: idle until the batch is there (feed), a pageable host-to-device copy with nothing beside it,
+kernels one after the other with a short turnaround between them, and an all-reduce of which the first part runs beside
+the last kernels. A device-to-host, a device-to-device, a peer copy and a memset lie inside kernels and cost nothing.
+All times follow from the shape without any interval arithmetic, so the answers are independent of what they test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profiles.timeline import Recording, Timeline, make
+
+EPOCH_NS = 1_700_000_000_123_456_789  # when the session began, UTC
+COMPUTE_STREAM, COLLECTIVE_STREAM, H2D_STREAM, OTHER_STREAM = 13, 20, 14, 15
+COLLECTIVE = "ncclKernel_AllReduce_RING_LL_Sum_float"
+MANGLED = [*(f"_Z9kernel_{k:02d}Pfi" for k in range(40)), COLLECTIVE]
+NAMES = [*(f"kernel_{k:02d}(float*, int)" for k in range(40)), COLLECTIVE]
+LAUNCH, COPY, SET = CALLS = ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync"]
+GET_NEXT = "#edge_name=edge_3_IteratorGetNext#"
+DOMAINS = ["ringscope", "TSL"]
+CBIDS = {LAUNCH: 211, COPY: 41, SET: 51}
+H2D_BYTES, D2D_BYTES, P2P_BYTES, MEMSET_BYTES, D2H_BYTES = 32 * 224 * 224 * 3 * 4, 65536, 1 << 20, 4096, 8
+COPIES = [  # kind, bytes, source and destination memory, and beside which kernel of the step (as a share)
+    ("d2d", D2D_BYTES, "device", "device", 0.25),
+    ("d2h", D2H_BYTES, "device", "pageable", 0.4),
+    ("p2p", P2P_BYTES, "device", "device", 0.5),
+]
+
+HIDDEN_NS = 5_000  # a copy or memset inside a kernel, 2 us after its start
+CALL_NS = 10_000  # the input copy's call begins before it
+AHEAD_NS = 60_000  # the host begins a step before the GPU has ended the one before
+
+Tables = dict[str, pd.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How large, and how long each part is."""
+
+    steps: int = 20
+    kernels: int = 50  # a step and GPU, beside the all-reduce
+    gpus: int = 4
+    processes: int = 4
+    feed_ns: int = 2_000_000  # varies by step between this and 101 us more
+    h2d_ns: int = 600_000
+    turnaround_ns: int = 1_000
+    kernel_ns: int = 18_000  # varies by kernel between this and 4 us more
+    collective_ns: int = 500_000
+    hidden_ns: int = 300_000  # of the all-reduce on GPU 0, at most
+    skew_ns: int = 10_000  # later start of the all-reduce from one GPU to the next; all end together
+
+    def __post_init__(self) -> None:
+        if self.gpus % self.processes:
+            raise ValueError("as many GPUs in each process: gpus must be a multiple of processes")
+        if self.kernels < 8 or self.hidden_ns > min(self.kernels * self.kernel_ns, self.collective_ns):
+            raise ValueError("the hidden part of the all-reduce must fit beside the kernels, of which 8 are the fewest")
+        if self.collective_ns - self.hidden_ns < 2 * AHEAD_NS or self.feed_ns < 2 * CALL_NS:
+            raise ValueError("the exposed part of the all-reduce must last 120 us, the feed 20 us")
+        if self.skew_ns * (self.gpus - 1) >= self.hidden_ns or self.kernel_ns < 10_000 or self.h2d_ns < 50_000:
+            raise ValueError("too short: the skews must fit into hidden_ns, 10 us a kernel, 50 us a copy")
+
+    def pid(self, gpu: int) -> int:
+        return 4000 + gpu * self.processes // self.gpus
+
+    def feeds_ns(self) -> np.ndarray:
+        """Idle before the copy of each step."""
+        return self.feed_ns + (np.arange(self.steps, dtype=np.int64) * 104_729 % 1_009) * 100
+
+    def durations_ns(self) -> np.ndarray:
+        """Of the kernels of a step; every step has the same."""
+        return self.kernel_ns + np.arange(self.kernels, dtype=np.int64) * 7_919 % 4_001
+
+    def kernel_starts_ns(self) -> np.ndarray:
+        """From the end of the copy."""
+        before = np.concatenate(([0], np.cumsum(self.durations_ns())[:-1]))
+        return before + np.arange(self.kernels, dtype=np.int64) * self.turnaround_ns
+
+    def body_ns(self) -> int:
+        """From the end of the copy to the end of the last kernel."""
+        return int(self.kernel_starts_ns()[-1] + self.durations_ns()[-1])
+
+    def step_starts_ns(self) -> np.ndarray:
+        """When the step before has ended, and one more for the end of the last."""
+        rest = self.h2d_ns + self.body_ns() - self.hidden_ns + self.collective_ns
+        return np.concatenate(([0], np.cumsum(self.feeds_ns() + rest)))
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What is true of one GPU, from its first operation's start to its last one's end."""
+
+    span_ns: int
+    ledger_ns: Mapping[str, int]
+    busy_ns: Mapping[str, int]
+    count: Mapping[str, int]
+    feed_gaps: tuple[int, int]  # count, total ns
+    period_ns: np.ndarray  # from each step's first kernel to the next one's
+
+
+def answers(shape: Shape, gpu: int) -> Answers:
+    """Sums over one step times the number of steps: kernels never overlap, all else hides in them or stands alone."""
+    steps, hidden = shape.steps, shape.hidden_ns - gpu * shape.skew_ns
+    starts, durations = shape.kernel_starts_ns(), shape.durations_ns()
+    from_ns = shape.body_ns() - hidden
+    beside = int(np.maximum(starts + durations - np.maximum(starts, from_ns), 0).sum())
+    collective = shape.collective_ns - gpu * shape.skew_ns
+    waits = int(np.maximum(np.minimum(starts[1:], from_ns) - (starts + durations)[:-1], 0).sum())
+    feeds = shape.feeds_ns()
+    others = {"d2h": 1, "d2d": 1, "p2p": int(shape.gpus > 1), "memset": 1}
+    ledger = {
+        "compute": steps * int(durations.sum()),
+        "collective": steps * (collective - beside),
+        "h2d": steps * shape.h2d_ns,
+        **dict.fromkeys(others, 0),
+        "idle_feed": int(feeds[1:].sum()),
+        "idle_turnaround": steps * waits,
+    }
+    starts_ns = shape.step_starts_ns()
+    span = int(starts_ns[-1] - feeds[0])
+    if sum(ledger.values()) != span:
+        raise AssertionError("the construction does not add up")
+    return Answers(
+        span_ns=span,
+        ledger_ns=ledger,
+        busy_ns={
+            "compute": ledger["compute"],
+            "collective": steps * collective,
+            "h2d": ledger["h2d"],
+            **{kind: steps * HIDDEN_NS * count for kind, count in others.items()},
+        },
+        count={
+            "kernels": steps * (shape.kernels + 1),
+            "h2d": steps,
+            **{kind: steps * count for kind, count in others.items()},
+        },
+        feed_gaps=(steps - 1, ledger["idle_feed"]),
+        period_ns=np.diff(starts_ns[:-1] + feeds),
+    )
+
+
+def chunks(shape: Shape, gpus: range | None = None, rows: int = 1 << 19) -> Iterator[Tables]:
+    """The run as tables in the Timeline's columns, some steps of all `gpus` at a time, about `rows` kernels each."""
+    gpus = range(shape.gpus) if gpus is None else gpus
+    per_chunk = max(1, rows // ((shape.kernels + 1) * len(gpus)))
+    for first in range(0, shape.steps, per_chunk):
+        parts = [_steps_of(shape, gpu, np.arange(first, min(first + per_chunk, shape.steps))) for gpu in gpus]
+        yield {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in parts[0]}
+
+
+def timeline(shape: Shape, gpus: range | None = None) -> Timeline:
+    """The whole run as what a perfect reader would make of its recording."""
+    parts = list(chunks(shape, gpus))
+    tables = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in parts[0]}
+    seen = range(shape.gpus) if gpus is None else gpus
+    rank = {"rank": seen[0] * shape.processes // shape.gpus, "rank_source": "marks"} if len(seen) == 1 else {}
+    recording = Recording("generated", "nsys-sqlite", "generated", origin_utc_ns=EPOCH_NS, **rank)  # type: ignore[arg-type]
+    return make(recording, {**tables, "devices": devices(seen)})
+
+
+def devices(gpus: range) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "device": np.array(gpus, dtype=np.int32),
+            "uuid": [f"GPU-{gpu:08x}-0000-0000-0000-000000000000" for gpu in gpus],
+            "bus_id": [f"0000:{gpu:02x}:00.0" for gpu in gpus],
+            "name": "NVIDIA Generated",
+        }
+    )
+
+
+def _steps_of(shape: Shape, gpu: int, steps: np.ndarray) -> Tables:
+    """The tables of some steps of one GPU. Launch calls come from three threads, so that none overlap on one."""
+    starts_ns = shape.step_starts_ns()
+    copy_start = starts_ns[steps] + shape.feeds_ns()[steps]
+    copy_end = copy_start + shape.h2d_ns
+    kernel_start = copy_end[:, None] + shape.kernel_starts_ns()
+    kernel_end = kernel_start + shape.durations_ns()
+    hidden = shape.hidden_ns - gpu * shape.skew_ns
+    collective_start = kernel_end[:, -1] - hidden
+    collective_end = collective_start + shape.collective_ns - gpu * shape.skew_ns
+    pid, calls_per_step = shape.pid(gpu), shape.kernels + 8
+    local = gpu % (shape.gpus // shape.processes)
+    first_id = (steps * (shape.gpus // shape.processes) + local) * calls_per_step + 1
+    ids = first_id[:, None] + np.arange(shape.kernels)
+    after = first_id + shape.kernels
+
+    def operation(start: np.ndarray, end: np.ndarray, stream: int, correlation: np.ndarray) -> pd.DataFrame:
+        where = {"device": gpu, "context": 1, "stream": stream}
+        times = {"start_ns": start.ravel(), "end_ns": end.ravel(), "correlation": correlation.ravel()}
+        return pd.DataFrame(times).assign(**{k: np.int32(v) for k, v in where.items()}, pid=np.int64(pid))
+
+    kernels = operation(kernel_start, kernel_end, COMPUTE_STREAM, ids)
+    kernels = kernels.assign(name=_text(np.tile(np.arange(shape.kernels) % 40, len(steps)), NAMES))
+    reduces = operation(collective_start, collective_end, COLLECTIVE_STREAM, after)
+    reduces = reduces.assign(name=_text(np.full(len(steps), 40), NAMES))
+    copies = [_copy(operation(copy_start, copy_end, H2D_STREAM, after + 1), "h2d", H2D_BYTES, "pageable", "device")]
+    for index, (kind, size, source, target, place) in enumerate(COPIES):
+        if kind == "p2p" and shape.gpus == 1:
+            continue
+        start = kernel_start[:, int(place * shape.kernels)] + 2_000
+        rows = operation(start, start + HIDDEN_NS, OTHER_STREAM, after + 2 + index)
+        peer = (gpu, (gpu + 1) % shape.gpus) if kind == "p2p" else (-1, -1)
+        copies.append(_copy(rows, kind, size, source, target, *peer))
+    start = kernel_start[:, 1] + 2_000
+    memsets = operation(start, start + HIDDEN_NS, OTHER_STREAM, after + 6)
+    others = [*copies[1:], memsets]
+    api = [
+        _calls(kernels, LAUNCH, pid, -shape.turnaround_ns - 15_000, 5_000),
+        _calls(copies[0], COPY, pid, -CALL_NS, shape.h2d_ns - CALL_NS),
+        _calls(reduces, LAUNCH, pid + 1000, -30_000, 4_000),
+        *(_calls(rows, COPY if "kind" in rows else SET, pid + 2000, -9_000, 3_000) for rows in others),
+    ]
+    return {
+        "kernels": pd.concat([kernels, reduces], ignore_index=True).assign(graph_node=np.int64(0)),
+        "copies": pd.concat(copies, ignore_index=True).assign(graph_node=np.int64(0)),
+        "memsets": memsets.assign(bytes=np.int64(MEMSET_BYTES), graph_node=np.int64(0)),
+        "api": pd.concat(api, ignore_index=True),
+        "marks": _marks(shape, gpu, steps),
+    }
+
+
+def _text(codes: np.ndarray, texts: list[str]) -> pd.Categorical:
+    return pd.Categorical.from_codes(codes.astype(np.int32), categories=texts)
+
+
+def _copy(
+    rows: pd.DataFrame, kind: str, size: int, source: str, target: str, src_device: int = -1, dst_device: int = -1
+) -> pd.DataFrame:
+    return rows.assign(
+        kind=pd.Categorical([kind] * len(rows), categories=["h2d", "d2h", "p2p", "d2d"]),
+        bytes=np.int64(size),
+        src_kind=pd.Categorical([source] * len(rows), categories=["pageable", "device"]),
+        dst_kind=pd.Categorical([target] * len(rows), categories=["pageable", "device"]),
+        src_device=np.int32(src_device),
+        dst_device=np.int32(dst_device),
+    )
+
+
+def _calls(rows: pd.DataFrame, name: str, tid: int, offset_ns: int, duration_ns: int) -> pd.DataFrame:
+    """A launch call for each operation, `offset_ns` from its start."""
+    start = rows["start_ns"].to_numpy() + offset_ns
+    return pd.DataFrame(
+        {
+            "start_ns": start,
+            "end_ns": start + duration_ns,
+            "pid": rows["pid"].to_numpy(),
+            "tid": np.int64(tid),
+            "correlation": rows["correlation"].to_numpy(),
+            "name": _text(np.full(len(rows), CALLS.index(name)), CALLS),
+        }
+    )
+
+
+def _marks(shape: Shape, gpu: int, steps: np.ndarray) -> pd.DataFrame:
+    """By the first GPU of each process: `rank k of n` first, where every process is a rank, and each step's ranges.
+
+    `step N` begins when all of the step before is launched, and `wait input` within it ends when the copy is called;
+    TensorFlow's range of a host feed lies in that.
+    """
+    starts_ns = shape.step_starts_ns()
+    per_process = shape.gpus // shape.processes
+    frames: list[tuple[Any, Any, Any]] = []
+    if gpu % per_process == 0:
+        begin, end = starts_ns[steps] - AHEAD_NS, starts_ns[steps + 1] - AHEAD_NS
+        end = np.where(steps == shape.steps - 1, starts_ns[-1], end)
+        wait = starts_ns[steps] + shape.feeds_ns()[steps] - CALL_NS
+        if steps[0] == 0:
+            frames = [(f"rank {gpu // per_process} of {shape.processes}", [-AHEAD_NS], [-AHEAD_NS])]
+        names = [f"step {step}" for step in steps.tolist()]
+        frames += [(names, begin, end), ("wait input", begin + 1_000, wait), (GET_NEXT, begin + 2_000, wait - 1_000)]
+    found = [pd.DataFrame({"name": name, "start_ns": start, "end_ns": end}) for name, start, end in frames]
+    nothing = pd.DataFrame({"name": [], "start_ns": np.empty(0, np.int64), "end_ns": np.empty(0, np.int64)})
+    marks = pd.concat(found, ignore_index=True) if found else nothing
+    return marks.assign(
+        name=marks["name"].astype("str"),
+        open=False,
+        pid=np.int64(shape.pid(gpu)),
+        tid=np.int64(shape.pid(gpu)),
+        domain=pd.Categorical(np.where(marks["name"] == GET_NEXT, "TSL", "ringscope"), categories=DOMAINS),
+    )

@@ -1,0 +1,174 @@
+"""The rows of a sweep: what each launch and each cell gave, with speed-up and efficiency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from .records import Cell, RankRecord, Run, SweepRecord
+from .stats import Ratio, Spread, nearest_rank, ratio, spread
+
+
+@dataclass(slots=True)
+class LaunchRow:
+    """One launch: a row of results.csv, whose columns are these names."""
+
+    model: str
+    ranks: int
+    per_rank_batch: int
+    feed: str
+    step: str
+    precision: str
+    strategy: str
+    launch: int
+    status: str
+    reason: str
+    samples_per_s_global: float | None
+    step_ms_p50: float | None
+    input_wait_share: float | None
+    step_ms_p95: float | None
+    window_ms: float | None
+    clock_offset_ms_max: float | None
+    input_dtype: str
+    compression: str
+    aggregate: int
+    global_batch: int | None
+    steps: int
+    warmup: int
+    launcher: str
+    profiled: str | None
+    started_utc_ns: int
+    seconds: float
+    host: str
+    cell: str
+
+
+@dataclass(slots=True)
+class CellRow:
+    """One cell over its launches: a row of summary.csv, whose columns are these names.
+
+    The launches' quantities are medians; `_low` and `_high` the interval that `interval` names, holding the true median
+    with probability `coverage`. speed-up: X(N) / X(1); efficiency: that over N (the same for weak and strong scaling,
+    X being samples per second over all ranks); null without the 1-rank cell.
+    """
+
+    model: str
+    ranks: int
+    per_rank_batch: int
+    feed: str
+    step: str
+    precision: str
+    strategy: str
+    launches: int
+    ok: int
+    status: str
+    reason: str
+    samples_per_s_global: float | None = None
+    samples_per_s_low: float | None = None
+    samples_per_s_high: float | None = None
+    interval: str | None = None
+    coverage: float | None = None
+    samples_per_s_sigma: float | None = None
+    step_ms_p50: float | None = None
+    input_wait_share: float | None = None
+    speedup: float | None = None
+    speedup_error: float | None = None
+    efficiency: float | None = None
+    efficiency_error: float | None = None
+    efficiency_low: float | None = None
+    efficiency_high: float | None = None
+    efficiency_coverage: float | None = None
+    input_dtype: str = "float32"
+    compression: str = "none"
+    aggregate: int = 1
+    global_batch: int | None = None
+    steps: int = 0
+    warmup: int = 0
+    cell: str = ""
+
+
+def samples_per_s(ranks: Sequence[RankRecord]) -> float:
+    """Global samples in the window / (latest end - earliest start over ranks), every rank's times on rank 0's clock."""
+    start = min(rank.window_start_ns - rank.clock_offset_ns for rank in ranks)
+    end = max(rank.window_end_ns - rank.clock_offset_ns for rank in ranks)
+    return sum(rank.samples for rank in ranks) * 1e9 / (end - start)
+
+
+def window_ns(ranks: Sequence[RankRecord]) -> int:
+    """Latest end minus earliest start over ranks, on rank 0's clock."""
+    start = min(rank.window_start_ns - rank.clock_offset_ns for rank in ranks)
+    return max(rank.window_end_ns - rank.clock_offset_ns for rank in ranks) - start
+
+
+def launch_row(run: Run) -> LaunchRow:
+    """A launch's numbers; null where it is not ok. Percentiles are over all steps of all ranks."""
+    record, ranks = run.record, run.ranks
+    steps = [step for rank in ranks for step in rank.step_ns]
+    waits = sum(wait for rank in ranks for wait in rank.input_wait_ns)
+    return LaunchRow(
+        **_of_cell(record.cell, LaunchRow),
+        launch=record.launch,
+        status=record.status,
+        reason=record.reason,
+        samples_per_s_global=samples_per_s(ranks) if ranks else None,
+        step_ms_p50=nearest_rank(steps, 50) / 1e6 if steps else None,
+        step_ms_p95=nearest_rank(steps, 95) / 1e6 if steps else None,
+        input_wait_share=waits / sum(steps) if steps else None,
+        window_ms=window_ns(ranks) / 1e6 if ranks else None,
+        clock_offset_ms_max=max(abs(rank.clock_offset_ns) for rank in ranks) / 1e6 if ranks else None,
+        launcher=record.launcher,
+        profiled=record.profiled,
+        started_utc_ns=record.started_utc_ns,
+        seconds=max(0, record.finished_utc_ns - record.started_utc_ns) / 1e9,
+        host=str(record.machine.get("host", "")),
+        cell=record.cell.id,
+    )
+
+
+def cell_row(cell: Cell, rows: Sequence[LaunchRow], sweep: SweepRecord, spreads: dict[str, Spread]) -> CellRow:
+    """A cell's numbers over its launches."""
+    good = [row for row in rows if row.status == "ok"]
+    bad = next((row for row in rows if row.status != "ok"), None)
+    row = CellRow(
+        **_of_cell(cell, CellRow),
+        launches=sweep.launches,
+        ok=len(good),
+        status=bad.status if bad else "ok" if rows else "missing",
+        reason=bad.reason if bad else "" if rows else "not launched yet",
+        cell=cell.id,
+    )
+    if own := spreads.get(cell.id):
+        row.samples_per_s_global, row.samples_per_s_low, row.samples_per_s_high = own.median, own.low, own.high
+        row.interval, row.coverage, row.samples_per_s_sigma = own.interval, own.coverage, own.sigma
+        row.step_ms_p50 = spread([r.step_ms_p50 for r in good if r.step_ms_p50 is not None]).median
+        row.input_wait_share = spread([r.input_wait_share for r in good if r.input_wait_share is not None]).median
+    if efficiency := efficiency_of(cell, sweep.cells, spreads):
+        row.speedup = efficiency.value * cell.ranks
+        row.efficiency, row.efficiency_error = efficiency.value, efficiency.error
+        row.speedup_error = None if efficiency.error is None else efficiency.error * cell.ranks
+        row.efficiency_low, row.efficiency_high = efficiency.low, efficiency.high
+        row.efficiency_coverage = efficiency.coverage
+    return row
+
+
+def efficiency_of(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> Ratio | None:
+    """X(N) / (N X(1)) against the same cell on one rank: None without it or its numbers; exactly 1 for that cell."""
+    one = next((other for other in cells if other.ranks == 1 and same_but_ranks(cell, other)), None)
+    if one is None or cell.id not in spreads or one.id not in spreads:
+        return None
+    if cell.id == one.id:
+        return Ratio(1.0, 0.0, 1.0, 1.0, 1.0)
+    return ratio(spreads[cell.id], spreads[one.id], scale=1 / cell.ranks)
+
+
+def same_but_ranks(cell: Cell, other: Cell) -> bool:
+    """Whether two cells differ in nothing but their ranks (and with a batch held over all ranks, each rank's share)."""
+    batch = other.per_rank_batch if cell.global_batch is not None else cell.per_rank_batch
+    return replace(cell, ranks=other.ranks, per_rank_batch=batch) == other
+
+
+def _of_cell(cell: Cell, row: type) -> dict[str, Any]:
+    """Those of the cell's fields that a row has too."""
+    shared = {f.name for f in fields(row)} & {f.name for f in fields(Cell)}
+    return {name: getattr(cell, name) for name in shared}
