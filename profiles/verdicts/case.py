@@ -15,6 +15,7 @@ REPORT_SHARE = 0.01
 # XProf's ladder: input-bound highly, moderately; launch, collectives and all else are worth a warning earlier.
 INPUT_LADDER = (0.20, 0.05)
 OTHER_LADDER = (0.15, 0.03)
+COMPILE = 'ring.distribute(model, step="compiled"), --step compiled; without Horovod model.compile(jit_compile=True)'
 # A window without steps whose compute takes less than this part of it, or of its collectives' time, is no training.
 LEAST_COMPUTE = 0.1
 
@@ -73,11 +74,9 @@ class Case:
         larger = "a larger batch (--per-rank-batch)"
         if self.recurrent:
             return f"{larger}; cuDNN's recurrent cells cannot be compiled by XLA"
-        return (
-            f"{larger}; the step is compiled already"
-            if self.compiled
-            else f"compile the step (--step compiled); {larger}"
-        )
+        if self.compiled:
+            return f"{larger}; the step is compiled already"
+        return f"compile the step ({COMPILE}); {larger}"
 
     @property
     def held_launch_ns(self) -> int:

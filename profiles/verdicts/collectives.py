@@ -26,11 +26,26 @@ def all_reduce_exposed(case: Case) -> Finding | None:
         {"collective": exposed},
         text=f"{degree(share, OTHER_LADDER)} communication-bound: compute hides none of {percent(share)} of the time, "
         f"the exposed all-reduce{waiting}",
-        change="--compression fp16; a larger batch, or --aggregate 2; in step `fit` gradients leave early with "
-        "ring.distribute(model, groups=4)",
+        change=_less_exposed(case),
         evidence={"exposed_ns": exposed, "overlap": found.overlap, "waiting_ns": found.waiting_ns},
         refuted_by="--strategy none (no all-reduce at all) with the same step time",
     )
+
+
+def _less_exposed(case: Case) -> str:
+    """What the cell does not do yet; all of it where no cell is known."""
+    found, cell = case.gpu.collectives, case.cell
+    parts = []
+    if 2 * (found.waiting_ns or 0) > case.ns("collective"):
+        parts.append(
+            "most of it is waiting: make the ranks arrive together, with as much work and as steady a host each"
+        )
+    if cell is None or cell.compression == "none":
+        parts.append("gradients of half the bytes (--compression fp16)")
+    parts.append("fewer all-reduces a sample: a larger batch, or --aggregate 2")
+    if not case.compiled:
+        parts.append("gradients that leave while others are computed (step `fit`: ring.distribute(model, groups=4))")
+    return "; ".join(parts)
 
 
 def many_small_collectives(case: Case) -> Finding | None:

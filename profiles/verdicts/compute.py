@@ -7,7 +7,7 @@ import re
 from .. import numbers
 from ..measures import Finding
 from ..numbers import share as percent
-from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
+from .case import COMPILE, OTHER_LADDER, REPORT_SHARE, Case, degree
 
 # Beyond this many kernels a step nobody compiled them: a compiled ResNet-50 step has some 700, an eager one 3 800.
 STORM_KERNELS = 1_000
@@ -45,8 +45,7 @@ def not_compiled(case: Case) -> Finding | None:
         f"{percent(case.share('idle_launch', 'idle_turnaround'))}",
         change="model.compile(steps_per_execution=8); cuDNN's recurrent cells cannot be compiled by XLA"
         if case.recurrent
-        else 'ring.distribute(model, step="compiled") (ringscope bench --step compiled); without Horovod '
-        "model.compile(jit_compile=True)",
+        else COMPILE,
         evidence={
             "kernels_per_step": kernels.per_step,
             "unfused_kernels": count,

@@ -185,14 +185,17 @@ def copies_exposed(case: Case) -> Finding | None:
     later = int((case.gpu.input_copies or {}).get("exposed_later_step_ns") or 0)
     if told or share < INPUT_LADDER[1] or 2 * later > case.ns("h2d"):
         return None
+    ahead = "copy ahead of the steps, on a stream of its own (ringscope bench --feeds pinned)"
+    parts = [FEWER_BYTES, "keep on the GPU what every step needs again"]
+    if case.cell is None or case.cell.feed != "pinned":
+        parts.insert(0, ahead)
     return case.finding(
         "copies-exposed",
         {"h2d": case.ns("h2d")},
         busy_saved_ns=_shorter_copies(case, UINT8_SAVES),
         text=f"{degree(share, INPUT_LADDER)} bound by copies to the GPU: {percent(share)} of the time goes into them "
         f"while nothing computes, at {numbers.gb_per_s(h2d.gb_per_s)}",
-        change=f"copy ahead of the steps, on a stream of its own (ringscope bench --feeds pinned); {FEWER_BYTES}; "
-        "keep on the GPU what every step needs again",
+        change="; ".join(parts),
         evidence={"exposed_ns": case.ns("h2d"), "bytes": h2d.bytes, "gb_per_s": h2d.gb_per_s, "overlap": h2d.overlap},
         refuted_by="feed `resident` (no copies) with the same step time",
     )

@@ -249,6 +249,23 @@ def test_kernels_that_do_not_fill_the_gpu_take_more_samples_for_nothing_at_best(
     assert found is not None and found.at_most_gain == pytest.approx(10 / (10 - 5 - 2) - 1)
 
 
+@pytest.mark.parametrize(
+    ("cell", "waiting", "groups", "said", "unsaid"),
+    [
+        (None, 0, {}, ("--compression fp16", "groups=4"), ("arrive together",)),
+        (replace(CELL, compression="fp16"), 0, {"fused": (9, MS)}, ("--aggregate 2",), ("--compression", "groups=4")),
+        (CELL, 2 * MS, {}, ("arrive together", "--compression fp16"), ()),
+    ],
+)
+def test_what_makes_the_all_reduce_less_exposed_is_what_the_cell_does_not_do_yet(
+    cell: Cell | None, waiting: int, groups: dict[str, tuple[int, int]], said: Any, unsaid: Any
+) -> None:
+    one = gpu(ledger={"collective": 3 * MS}, waiting=waiting, groups=groups)
+    found = _find("all-reduce-exposed", one, cell=cell)
+    assert found is not None and all(words in found.change for words in said)
+    assert not any(words in found.change for words in unsaid)
+
+
 STARVED = {"ledger": {"idle_feed": 3 * MS, "h2d": 2 * MS}}
 
 
