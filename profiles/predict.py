@@ -15,10 +15,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
+from .compare import likeness
 from .errors import RingscopeError
+from .gate import gpu_names
 from .measures import GpuMeasures, Measures
+from .subjects import Subject
 
 SIGMAS = 2  # of the mean step times' standard errors, about 95 %
+# Settings in which recordings of 1 and of 2 ranks have to be the same.
+_ALIKE = ("model", "per_rank_batch", "feed", "input_dtype", "step", "precision", "strategy", "compression", "aggregate")
 MAD_TO_SIGMA = 1.4826
 
 
@@ -36,6 +41,14 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """A step on `ranks` GPUs, the mean over steps and GPUs: what the prediction is of."""
+
+    ranks: int
+    step_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Means:
     """ns a step, averaged over the GPUs of a run."""
 
@@ -44,6 +57,25 @@ class _Means:
     exposed: float
     transfer: float | None
     waiting: float | None
+
+
+def check_alike(one: Subject, two: Subject) -> None:
+    """Raises RingscopeError where two recordings are known to be of unlike work or unlike GPUs."""
+    unlike = likeness(one, two).unlike
+    apart = [f"{name} {unlike[name][0]} and {unlike[name][1]}" for name in _ALIKE if name in unlike]
+    names = [set(gpu_names(subject)) for subject in (one, two)]
+    if names[0] != names[1]:
+        apart.append(f"GPUs {', '.join(sorted(names[0]))} and {', '.join(sorted(names[1]))}")
+    if apart:
+        raise RingscopeError(
+            f"{one.label} and {two.label} are of unlike runs ({'; '.join(apart)}), and tell nothing of more ranks; "
+            "record one cell on 1 and on 2 ranks"
+        )
+
+
+def measured(measures: Measures) -> Measured:
+    """What a step took on as many ranks as were recorded. Raises RingscopeError where there are no steps."""
+    return Measured(len(measures.gpus), round(_means(measures).step))
 
 
 def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> list[Prediction]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import RingscopeError
+
+if TYPE_CHECKING:
+    from ..subjects import Subject
 
 
 @click.command(
@@ -16,13 +21,15 @@ Examples:
   ringscope compare before.sqlite after.sqlite
   ringscope compare prefetch/ device/ --json -
   ringscope compare one/ two/ --predict 4,8       recordings of 1 and of 2 ranks
+  ringscope compare one/ two/ --predict 8 --measured four/
 """
 )
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write it as JSON; - prints.")
 @click.option("--predict", metavar="N,N", help="From recordings of 1 and of 2 ranks: a step on N.")
-def command(before: Path, after: Path, as_json: Path | None, predict: str | None) -> None:
+@click.option("--measured", "larger", type=click.Path(path_type=Path), help="Hold the prediction against this run.")
+def command(before: Path, after: Path, as_json: Path | None, predict: str | None, larger: Path | None) -> None:
     """Compare two run directories, or two sets of recordings (files or directories of them).
 
     Which machine, model, batch and versions they are of comes first. Of recordings: every class and cause of a step's
@@ -37,36 +44,64 @@ def command(before: Path, after: Path, as_json: Path | None, predict: str | None
     from ..views import compare as view
 
     one, other = subjects.load([before]), subjects.load([after])
+    if larger and not predict:
+        raise RingscopeError("--measured is what --predict is held against: give both")
+    document: Mapping[str, Any]
     if predict:
-        _predict(one, other, predict)
-        return
-    found = compare.compare(one, other)
-    if as_json is None:
-        view.show(found, Console())
-        return
-    text = json.dumps(compare.to_json(found), indent=1) + "\n"
+        words, document = _predict(one, other, predict, larger)
+        if as_json is None:
+            click.echo(words)
+            return
+    else:
+        found = compare.compare(one, other)
+        if as_json is None:
+            view.show(found, Console())
+            return
+        document = compare.to_json(found)
+    text = json.dumps(document, indent=1) + "\n"
     if str(as_json) == "-":
         click.echo(text, nl=False)
     else:
         write_whole(as_json, text)
 
 
-def _predict(one: object, two: object, wanted: str) -> None:
-    from .. import numbers
-    from ..predict import predict
-    from ..subjects import Subject
+def _predict(one: Subject, two: Subject, wanted: str, larger: Path | None) -> tuple[str, dict[str, Any]]:
+    """The predictions in words and as JSON, held against the step of a larger run where one is given."""
+    from dataclasses import asdict
 
-    assert isinstance(one, Subject) and isinstance(two, Subject)
+    from .. import numbers, predict, subjects
+
     try:
         ranks = [int(part) for part in wanted.split(",")]
     except ValueError:
         raise RingscopeError(f"--predict {wanted}: write it as --predict 4,8") from None
     if one.measures is None or two.measures is None:
         raise RingscopeError("prediction wants recordings; record the cell with ringscope record, on 1 rank and on 2")
-    for found in predict(one.measures, two.measures, ranks):
-        click.echo(
-            f"{found.ranks} ranks: {numbers.duration(found.step_ns)} a step "
-            f"({numbers.duration(found.low_ns)} to {numbers.duration(found.high_ns)}), efficiency "
-            f"{numbers.share(found.efficiency)} ({numbers.share(found.efficiency_low)} to "
-            f"{numbers.share(found.efficiency_high)})"
+    predict.check_alike(one, two)
+    against = None
+    if larger:
+        run = subjects.load([larger])
+        predict.check_alike(two, run)
+        if run.measures is None:
+            raise RingscopeError(f"{larger}: no recordings there to hold the prediction against")
+        against = predict.measured(run.measures)
+        ranks = sorted({*ranks, against.ranks})
+    found = predict.predict(one.measures, two.measures, ranks)
+    lines = []
+    for each in found:
+        line = (
+            f"{each.ranks} ranks: {numbers.duration(each.step_ns)} a step "
+            f"({numbers.duration(each.low_ns)} to {numbers.duration(each.high_ns)}), efficiency "
+            f"{numbers.share(each.efficiency)} ({numbers.share(each.efficiency_low)} to "
+            f"{numbers.share(each.efficiency_high)})"
         )
+        if against and against.ranks == each.ranks:
+            inside = each.low_ns <= against.step_ns <= each.high_ns
+            line += f"; measured {numbers.duration(against.step_ns)}, {'inside' if inside else 'outside'} the interval"
+        lines.append(line)
+    document = {
+        "schema": "ringscope.prediction/1",
+        "predictions": [asdict(each) for each in found],
+        "measured": asdict(against) if against else None,
+    }
+    return "\n".join(lines), document

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from profiles.errors import RingscopeError
-from profiles.predict import expected_largest, predict
+from profiles.predict import check_alike, expected_largest, measured, predict
+from profiles.records import Cell, RunRecord
+from profiles.subjects import Subject
+from profiles.verbs.compare import command
+from profiles.views import json as measures_json
 from tests.profiles.hand import gpu, measures
 
 ONE_NS, OTHER_NS, STEPS = 10_000_000, 300_000, 20
@@ -53,3 +61,32 @@ def test_anything_but_one_and_two_gpus_is_refused() -> None:
     one, _ = _run(1, alpha=0, per_byte=0, sigma=0)
     with pytest.raises(RingscopeError, match="1 GPU and of 2"):
         predict(one, one, [4])
+
+
+def test_a_larger_run_says_whether_the_interval_held(tmp_path: Path) -> None:
+    for ranks, alpha in ((1, 0), (2, 0), (4, 0), (8, 900_000)):
+        made, step = _run(ranks, alpha=alpha, per_byte=200_000, sigma=0)
+        (tmp_path / f"{ranks}.json").write_text(measures_json.dumps(made))
+        assert measured(made).step_ns == step
+    one, two, four, eight = (str(tmp_path / f"{ranks}.json") for ranks in (1, 2, 4, 8))
+    held = CliRunner().invoke(command, [one, two, "--predict", "8", "--measured", four])
+    assert held.exit_code == 0 and held.output.count(" ranks: ") == 2 and "inside the interval" in held.output
+    late = CliRunner().invoke(command, [one, two, "--predict", "8", "--measured", eight])
+    assert "outside the interval" in late.output
+    found = json.loads(CliRunner().invoke(command, [one, two, "--predict", "4", "--json", "-"]).output)
+    assert [each["ranks"] for each in found["predictions"]] == [4] and found["measured"] is None
+
+
+def test_recordings_of_unlike_work_predict_nothing() -> None:
+    def subject(ranks: int, **cell: int | str) -> Subject:
+        record = RunRecord(Cell("resnet50", ranks, 64, **cell), 0, "ok", "", 0, 1, [], "x", {})  # type: ignore[arg-type]
+        return Subject(f"{ranks}", measures([gpu()] * ranks), None, record=record)
+
+    check_alike(subject(1), subject(2))
+    with pytest.raises(RingscopeError, match="feed prefetch and pinned"):
+        check_alike(subject(1), subject(2, feed="pinned"))
+    other = subject(2)
+    assert other.measures is not None
+    other.measures.gpus[0].name = "Tesla V100"
+    with pytest.raises(RingscopeError, match="Tesla V100"):
+        check_alike(subject(1), other)
