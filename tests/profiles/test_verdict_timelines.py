@@ -99,6 +99,20 @@ def test_the_rank_that_arrives_last_is_the_straggler() -> None:
     assert "straggler" not in _findings(*({**late, "rank": rank} for rank in (0, 1)))
 
 
+def test_gradients_in_float32_are_found_where_the_cell_says_so() -> None:
+    ranks = [{"rank": rank, "all_reduces": 1, "all_reduce_ns": MS} for rank in (0, 1)]
+    for compression, found in (("none", True), ("fp16", False)):
+        cell = Cell(model="resnet50", ranks=2, per_rank_batch=64, compression=compression)
+        assert ("gradients-not-compressed" in _findings(*({**rank, "cell": cell} for rank in ranks))) == found
+
+
+def test_ranks_that_launch_from_more_threads_than_there_are_cores_are_told_so() -> None:
+    made = [training(rank=rank, late_ns=MS) for rank in (0, 1)]
+    for cores, found in ((1, True), (2, False)):
+        findings = profiles.analyse(made, context=Context(machine={"cpu": {"usable": cores}})).measures.findings
+        assert ("threads-oversubscribed" in {finding.code for finding in findings}) == found
+
+
 def test_the_gpu_that_computes_more_slowly_is_named() -> None:
     usual, slow = ({"rank": r, "kernels": ((CONV, ns),)} for r, ns in ((0, 9 * MS), (1, 10 * MS)))
     assert _findings(usual, slow)["slow-gpu"].gpu == 1
