@@ -67,6 +67,7 @@ def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
     chosen = [tried.before, tried.after] if tried else cells(options, gpus=gpus)
     launches = options["launches"] or (GPU_LAUNCHES if gpus else CPU_LAUNCHES)
     how = how_to_launch(options)
+    check_data(chosen, how)
     if options["dry_run"]:
         return _dry_run(chosen, launches, how, console)
     if how.launcher == "slurm" and not in_allocation():
@@ -156,9 +157,21 @@ def choices(options: dict[str, Any]) -> Choices:
         steps=options["steps"],
         warmup=options["warmup"],
         scaling=options["scaling"],
-        data=options["data"],
+        data=data_of(options["data"]),
         seed=options["seed"],
     )
+
+
+def data_of(text: str) -> str:
+    """`synthetic`, or the directory whole: ranks on other hosts may start elsewhere."""
+    return text if text == "synthetic" else str(Path(text).resolve())
+
+
+def check_data(cells: Sequence[Cell], how: sweep.How) -> None:
+    """Raise RingscopeError where a cell's data is not here, and its ranks would run here."""
+    for data in {cell.data for cell in cells} - {"synthetic"}:
+        if not how.hosts and not Path(data).is_dir():
+            raise RingscopeError(f"--data {data}: no such directory; name one of TFRecords, or synthetic")
 
 
 def how_to_launch(options: dict[str, Any]) -> sweep.How:
@@ -210,7 +223,7 @@ def open_directory(
         hosts=[str(host) for host in how.hosts],
         created_utc_ns=time.time_ns(),
         options={name: options[name] for name in REMEMBERED if name != "hosts"}
-        | {"hosts": ",".join(map(str, how.hosts)) or None},
+        | {"hosts": ",".join(map(str, how.hosts)) or None, "profiler": how.profiler.name if how.profiler else None},
     )
     return RunDirectory.create(options["out"] or new_path(), record)
 

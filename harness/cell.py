@@ -144,4 +144,6 @@ def names(text: str, option: str, known: Sequence[str]) -> tuple[str, ...]:
     for name in found:
         if name not in known:
             raise RingscopeError(f"{option}: there is no {name!r}; take some of {', '.join(known)}")
+    if not found:
+        raise RingscopeError(f"{option}: {text!r} names none; take some of {', '.join(known)}")
     return found

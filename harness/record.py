@@ -56,6 +56,7 @@ def _cell(options: dict[str, Any], how: sweep.How, console: Console) -> Path | N
     """Train one cell with its timed steps recorded; its launch's folder, None where it failed."""
     options = bench.one_cell(options)
     (cell,) = bench.cells(options, gpus=how.gpus)
+    bench.check_data([cell], how)
     directory = bench.open_directory(options, set(), [cell], 1, how)
     check_space(directory.path, cell.ranks * profilers.BYTES_A_RANK)
     with console.status("looking at this machine"):

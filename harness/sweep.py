@@ -25,6 +25,9 @@ from .profilers import Profiler
 from .runs import RunDirectory, processes
 from .supervise import Limits, Progress, supervise
 
+# TensorFlow and Horovod loaded, and nothing trained yet.
+LEAST_BYTES_A_RANK = 350_000_000
+
 Task = tuple[Cell, int]  # a cell and the number of its launch
 
 
@@ -158,6 +161,8 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
         return Outcome("unsupported", str(error))
     if how.gpus and not how.hosts and cell.ranks > how.gpus:
         return Outcome("unsupported", f"{cell.ranks} ranks want a GPU each, here are {how.gpus}")
+    if reason := _too_many(cell, how):
+        return Outcome("unsupported", reason)
     libraries = machine.get("libraries") or {}
     horovod = libraries.get("horovod")
     if libraries and not horovod and cell.strategy != "mirrored":
@@ -170,6 +175,16 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
         lacks = needed.removesuffix("_built")
         return Outcome("unsupported", f"this Horovod is built without {lacks}, which --launcher {how.launcher} needs")
     return None
+
+
+def _too_many(cell: Cell, how: How) -> str | None:
+    """Why this host's memory cannot hold the cell's processes before the first sample; None where it may."""
+    import psutil
+
+    free = psutil.virtual_memory().available
+    if how.hosts or processes(cell) == 1 or processes(cell) * LEAST_BYTES_A_RANK <= free:
+        return None
+    return f"{cell.ranks} ranks want {LEAST_BYTES_A_RANK / 1e9:.1f} GB each or more, here are {free / 1e9:.1f} GB free"
 
 
 def check_training() -> None:

@@ -38,8 +38,10 @@ def machine(directory: Path) -> dict[str, Any]:
 
 
 def newest(root: Path = ROOT) -> Path:
-    """The sweep begun last under `runs/`. Raises RingscopeError where there is none."""
-    found = [path.parent for path in root.glob("*/sweep.json")]
+    """The sweep begun last under `runs/`; what `ringscope record` wrote there is none. Raises RingscopeError where there
+    is no other."""
+    sweeps = {path.parent: read_sweep(path.parent) for path in root.glob("*/sweep.json")}
+    found = [path for path, sweep in sweeps.items() if not sweep.options.get("profiler")]
     if not found:
         raise RingscopeError(f"{root}: no sweep there; name its directory, or begin one with: ringscope bench")
-    return max(found, key=lambda path: (read_sweep(path).created_utc_ns, path.name))
+    return max(found, key=lambda path: (sweeps[path].created_utc_ns, path.name))

@@ -35,7 +35,11 @@ def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
     spreads = {
         cell: spread(values) for cell, pairs in by_cell.items() if (values := _throughputs(row for _, row in pairs))
     }
+    recorded = {row.cell: row.profiled for row in rows if row.profiled}
     cells = [cell_row(cell, [row for _, row in by_cell[cell.id]], sweep, spreads) for cell in sweep.cells]
+    for cell in cells:
+        if cell.status == "missing" and cell.cell in recorded:
+            cell.reason = f"recorded by {recorded[cell.cell]}, whose timings are no measurement"
     doubted = doubts(sweep, plain, cells, spreads)
     return Scaling(rows, cells, first_looks(sweep, cells, spreads, doubted), doubted, spreads)
 

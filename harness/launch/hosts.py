@@ -24,7 +24,10 @@ class Host:
 
 def parse(text: str) -> tuple[Host, ...]:
     """`a:4,b:4`; a name alone takes one rank."""
-    return tuple(_host(*part.strip().partition(":")[::2], whole=text) for part in text.split(",") if part.strip())
+    hosts = tuple(_host(*part.strip().partition(":")[::2], whole=text) for part in text.split(",") if part.strip())
+    if not hosts:
+        raise RingscopeError(f"hosts: {text!r} names none; write name:slots, as in a:4,b:4")
+    return hosts
 
 
 def read(path: Path) -> tuple[Host, ...]:

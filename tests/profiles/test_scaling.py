@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import json
 import math
 import shlex
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from profiles import reports
 from profiles.cells import CellRow, LaunchRow, samples_per_s
 from profiles.records import Cell, RankRecord, Run, RunRecord, SweepRecord
 from profiles.scaling import Scaling, measure
@@ -142,6 +144,21 @@ def test_launches_under_a_profiler_are_kept_apart() -> None:
     scaling = measure(SweepRecord([ONE], 1, "x"), runs)
     assert len(scaling.launches) == 2
     assert row(scaling, ONE).samples_per_s_global == pytest.approx(640)
+
+
+def test_a_cell_that_was_only_recorded_says_so() -> None:
+    scaling = measure(SweepRecord([ONE], 1, "x"), [run(ONE, 0, [rank(0, end_ms=5000)], profiled="nsys")])
+    assert row(scaling, ONE).samples_per_s_global is None
+    assert row(scaling, ONE).reason == "recorded by nsys, whose timings are no measurement"
+
+
+def test_the_newest_sweep_is_none_that_record_wrote(tmp_path: Path) -> None:
+    for i, options in enumerate(({}, {"profiler": None}, {"profiler": "nsys"})):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        written = SweepRecord([ONE], 1, "x", created_utc_ns=i, options=options)
+        (folder / "sweep.json").write_text(json.dumps(written.to_json()))
+    assert reports.newest(tmp_path) == tmp_path / "1"
 
 
 def test_more_than_100_percent_is_a_doubt() -> None:
