@@ -143,7 +143,7 @@ def check_space(path: Path, need_bytes: int = LEAST_FREE_BYTES) -> None:
     free = shutil.disk_usage(path).free
     if free < need_bytes:
         raise RingscopeError(
-            f"{path}: {free / 1e9:.1f} GB free on its disk, {need_bytes / 1e9:.1f} GB needed; "
+            f"{path}: {free / 1e6:,.0f} MB free on its disk, {need_bytes / 1e6:,.0f} MB needed; "
             "make room and go on with --resume"
         )
 

@@ -38,8 +38,10 @@ def machine(directory: Path) -> dict[str, Any]:
 
 
 def newest(root: Path = ROOT) -> Path:
-    """The sweep begun last under `runs/`; what `ringscope record` wrote there is none. Raises RingscopeError where there
-    is no other."""
+    """The sweep begun last under `runs/`, what `ringscope record` wrote there aside.
+
+    Raises RingscopeError where there is none.
+    """
     sweeps = {path.parent: read_sweep(path.parent) for path in root.glob("*/sweep.json")}
     found = [path for path, sweep in sweeps.items() if not sweep.options.get("profiler")]
     if not found:
