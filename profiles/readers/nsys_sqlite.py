@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..timeline import Doubt, Recording, Timeline
-from . import cupti, nsys_exchanges, sqlite
+from ..timeline import Recording, Timeline
+from . import cupti, nsys_exchanges, nsys_losses, sqlite
 from .gathering import NO_TIME, Gathered, constant, require_gpu_work
 from .sqlite import Column, Database
 from .strings import Strings, categorical, either
@@ -67,7 +67,7 @@ def read(path: Path) -> Timeline:
     _add_operations(gathered, found, strings, devices)
     _add_host(gathered, found, strings, database)
     gathered.tables["devices"] = devices.table(gathered.tables)
-    gathered.doubts += _dropped(database)
+    gathered.doubts += nsys_losses.doubts(database, gathered.tables)
     return require_gpu_work(gathered.timeline(_recording(database), _known(found)), path, _RECORD)
 
 
@@ -369,15 +369,3 @@ def _recording(database: Database) -> Recording:
         schema_version=told.get("EXPORT_SCHEMA_VERSION"),
         origin_utc_ns=utc,
     )
-
-
-def _dropped(database: Database) -> list[Doubt]:
-    """nsys's own word that it could not keep up."""
-    if not database.has("DIAGNOSTIC_EVENT", "text"):
-        return []
-    like = " OR ".join(f"text LIKE '%{word}%'" for word in ("dropped", "lost", "not all", "incomplete"))
-    rows = database.query(f"SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE {like} LIMIT 3")
-    return [
-        Doubt("dropped-events", f"nsys said: {text}", "record less at once: fewer traces, or a shorter capture range")
-        for (text,) in rows
-    ]

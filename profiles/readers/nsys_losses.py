@@ -1,0 +1,95 @@
+"""Whether nsys lost events, as it says it may have.
+
+A session that is stopped while the program runs on, as every capture range is, ends with the words that not all events
+*might* have been collected: what a thread had last, lay in buffers. That is looked into: a launch call whose operation
+is missing tells that some were not, and so does a number that is missing among the ranges `step N`; of other ranges
+nothing tells. Other words stand as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..timeline import Doubt
+from .sqlite import Database
+
+_SAYS: Final = ("dropped", "lost", "not all", "incomplete", "missing")
+_MIGHT: Final = {"Not all CUDA events might": "cuda", "CUPTI events might": "cuda", "Not all NVTX events might": "nvtx"}
+# Calls that make the GPU do something (a memset may be of nothing, and then is no operation), and those between which a
+# thread's calls only go into a graph.
+_LAUNCHES: Final = r"^cu(?:da)?(?:Launch(?:Cooperative)?Kernel|GraphLaunch|Memcpy.*Async)"
+_STEP: Final = r"^step \d{1,18}$"
+_BEGIN, _END = r"^cu(?:da)?StreamBeginCapture", r"^cu(?:da)?StreamEndCapture"
+_OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
+
+
+def doubts(database: Database, tables: Mapping[str, pd.DataFrame]) -> list[Doubt]:
+    """nsys's own words, but for those that the recording shows to be unfounded."""
+    if not database.has("DIAGNOSTIC_EVENT", "text"):
+        return []
+    like = " OR ".join(f"text LIKE '%{word}%'" for word in _SAYS)
+    said = [str(text) for (text,) in database.query(f"SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE {like} LIMIT 5")]
+    found = {"cuda": _operations_missing, "nvtx": _ranges_missing}
+    of = {text: next((kind for words, kind in _MIGHT.items() if words in text), None) for text in said}
+    return [
+        Doubt("dropped-events", f"nsys said: {text}", "record less at once: fewer traces, or a shorter capture range")
+        for text, kind in of.items()
+        if kind is None or found[kind](tables)
+    ]
+
+
+def _operations_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
+    """Has a call that launched something no operation? Not where it went into a graph."""
+    api = tables.get("api")
+    if api is None or not len(api):
+        return True
+    launches = api[_named(api, _LAUNCHES) & ~_captured(api)]
+    there = [_keys(tables[name]) for name in _OPERATIONS if name in tables]
+    return not np.isin(_keys(launches), np.concatenate(there)).all()
+
+
+def _captured(api: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which calls a thread made while it captured a stream into a graph."""
+    change = _named(api, _BEGIN).astype(np.int64) - _named(api, _END)
+    captured = np.zeros(len(api), bool)
+    if not change.any():
+        return captured
+    order = np.lexsort((api["start_ns"], api["tid"], api["pid"]))
+    depth = np.cumsum(change[order])
+    thread = _threads(api)[order]
+    first = np.flatnonzero(np.append(True, thread[1:] != thread[:-1]))
+    before = np.append(0, depth)[first]
+    captured[order] = depth - np.repeat(before, np.diff(np.append(first, len(api)))) > 0
+    return captured
+
+
+def _ranges_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
+    """Are there no ranges `step N`, or not one for each number in turn?"""
+    marks = tables.get("marks")
+    if marks is None:
+        return True
+    steps = marks[_named(marks, _STEP)]
+    number = steps["name"].astype(str).str.removeprefix("step ").astype("int64")
+    ahead = number.groupby(steps["pid"].to_numpy()).apply(lambda found: bool((np.diff(np.sort(found)) == 1).all()))
+    return not len(steps) or not ahead.all()
+
+
+def _named(table: pd.DataFrame, pattern: str) -> NDArray[np.bool_]:
+    fits = np.append(np.asarray(table["name"].cat.categories.str.contains(pattern, regex=True), dtype=bool), False)
+    named: NDArray[np.bool_] = fits[table["name"].cat.codes]
+    return named
+
+
+def _threads(table: pd.DataFrame) -> NDArray[np.int64]:
+    thread: NDArray[np.int64] = (table["pid"].to_numpy() << 24) | table["tid"].to_numpy()
+    return thread
+
+
+def _keys(table: pd.DataFrame) -> NDArray[np.int64]:
+    key: NDArray[np.int64] = (table["pid"].to_numpy() << 40) | table["correlation"].to_numpy()
+    return key
