@@ -7,6 +7,7 @@ CUpti_ActivitySynchronizationType. nsys adds copy kinds 11 to 13 (unified memory
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..timeline import COPY_KINDS, MEMORY_KINDS
+from .gathering import constant
 
 # 0 unknown, 1 HtoD, 2 DtoH, 3 HtoA, 4 AtoH, 5 AtoA, 6 AtoD, 7 DtoA, 8 DtoD, 9 HtoH, 10 PtoP;
 # nsys: 11 unified HtoD, 12 unified DtoH, 13 unified DtoD (a page that moves from one GPU to another)
@@ -26,16 +28,25 @@ SYNCS = {1: "event", 2: "stream wait", 3: "stream", 4: "context"}
 Ints = NDArray[np.int64]
 
 
-def copy_kinds(kinds: Ints, src_device: NDArray[Any], dst_device: NDArray[Any]) -> pd.Categorical:
-    """One of COPY_KINDS each. Device to device between two GPUs is a peer copy, whatever its number says."""
-    codes = _coded(kinds, _COPIES, COPY_KINDS, "other")
-    between = (src_device >= 0) & (dst_device >= 0) & (src_device != dst_device)
-    codes[(kinds == 8) & between] = COPY_KINDS.index("p2p")
-    return pd.Categorical.from_codes(codes, categories=pd.Index(COPY_KINDS, dtype="str"))
+def copies(columns: Mapping[str, Any], memory: tuple[str, ...]) -> dict[str, Any]:
+    """The columns of the table `copies` of a Timeline. memory: NVPROF_MEMORY or NSYS_MEMORY, who number it differently.
+
+    Device to device between two GPUs is a peer copy, whatever its number says.
+    """
+    count = len(columns["start_ns"])
+    source, target = (columns.get(name, constant(-1, count, "int32")) for name in ("src_device", "dst_device"))
+    kind = _coded(columns["kind"], _COPIES, COPY_KINDS, "other")
+    kind[(columns["kind"] == 8) & (source >= 0) & (target >= 0) & (source != target)] = COPY_KINDS.index("p2p")
+    return {
+        **columns,
+        "kind": pd.Categorical.from_codes(kind, categories=pd.Index(COPY_KINDS, dtype="str")),
+        **{name: _memory(columns.get(name, constant(-1, count)), memory) for name in ("src_kind", "dst_kind")},
+        "src_device": source,
+        "dst_device": target,
+    }
 
 
-def memory_kinds(kinds: Ints, meaning: tuple[str, ...]) -> pd.Categorical:
-    """One of MEMORY_KINDS each. meaning: NVPROF_MEMORY or NSYS_MEMORY, which number them differently."""
+def _memory(kinds: Ints, meaning: tuple[str, ...]) -> pd.Categorical:
     codes = _coded(kinds, meaning, MEMORY_KINDS, "unknown")
     return pd.Categorical.from_codes(codes, categories=pd.Index(MEMORY_KINDS, dtype="str"))
 

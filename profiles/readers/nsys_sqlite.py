@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from ..timeline import Recording, Timeline
 from . import cupti, nsys_exchanges, nsys_losses, sqlite
 from .gathering import NO_TIME, Gathered, constant, require_gpu_work
-from .sqlite import Column, Database
+from .nsys_devices import Devices
+from .scan import Column, scan
+from .sqlite import Database
 from .strings import Strings, categorical, either
 
 _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
@@ -58,12 +60,12 @@ def read(path: Path) -> Timeline:
         )
         if table in database.tables
     }
-    scanned = database.scan(wanted)
+    scanned = scan(database, wanted)
     gathered = Gathered()
     for table, rows in scanned.items():
         gathered.meet("mixed-types", table, rows.left_out)
     found = {table: rows.columns for table, rows in scanned.items()}
-    devices = _Devices(database)
+    devices = Devices(database)
     _add_operations(gathered, found, strings, devices)
     _add_host(gathered, found, strings, database)
     gathered.tables["devices"] = devices.table(gathered.tables)
@@ -210,7 +212,7 @@ def _stream(stream: NDArray[np.int64]) -> NDArray[np.int32]:
 # ---- from columns to tables
 
 
-def _add_operations(gathered: Gathered, found: dict[str, Columns], strings: Strings, devices: _Devices) -> None:
+def _add_operations(gathered: Gathered, found: dict[str, Columns], strings: Strings, devices: Devices) -> None:
     for table, columns in found.items():
         if table in (KERNEL, GRAPH, MEMCPY, MEMSET, SYNC):
             count = len(columns["start_ns"])
@@ -226,7 +228,8 @@ def _add_operations(gathered: Gathered, found: dict[str, Columns], strings: Stri
     if graphs := found.get(GRAPH):
         gathered.add("graphs", {"graph": constant(-1, len(graphs["start_ns"])), **graphs})
     if copies := found.get(MEMCPY):
-        gathered.add("copies", _copies(copies))
+        nodes = _nodes(copies, len(copies["start_ns"]))
+        gathered.add("copies", {**cupti.copies(copies, cupti.NSYS_MEMORY), "graph_node": nodes})
     if memsets := found.get(MEMSET):
         count = len(memsets["start_ns"])
         gathered.add("memsets", {"bytes": constant(0, count), **memsets, "graph_node": _nodes(memsets, count)})
@@ -239,22 +242,6 @@ def _nodes(columns: Columns, count: int) -> NDArray[np.int64]:
     """Which node of a graph each was: few recordings have any, the others pay no memory for it."""
     nodes = columns.get("graph_node")
     return nodes if nodes is not None and nodes.any() else constant(0, count)
-
-
-def _copies(columns: Columns) -> Columns:
-    count = len(columns["start_ns"])
-    source = columns.get("src_device", constant(-1, count, "int32"))
-    target = columns.get("dst_device", constant(-1, count, "int32"))
-    unknown = constant(-1, count)
-    return {
-        **columns,
-        "kind": cupti.copy_kinds(columns["kind"], source, target),
-        "src_kind": cupti.memory_kinds(columns.get("src_kind", unknown), cupti.NSYS_MEMORY),
-        "dst_kind": cupti.memory_kinds(columns.get("dst_kind", unknown), cupti.NSYS_MEMORY),
-        "src_device": source,
-        "dst_device": target,
-        "graph_node": _nodes(columns, count),
-    }
 
 
 def _add_host(gathered: Gathered, found: dict[str, Columns], strings: Strings, database: Database) -> None:
@@ -300,56 +287,6 @@ def _domains(pid: NDArray[np.int64], marks: Columns, names: pd.Categorical) -> p
     known = {(int(pid[row]), int(marks["domain_id"][row])): str(names[row]) for row in named}
     texts = [known.get((int(process), int(domain)), "") for process, domain in keys.T]
     return categorical(codes.reshape(-1), texts)
-
-
-class _Devices:
-    """The GPUs of a recording. `deviceId` is the CUDA device of its process; TARGET_INFO_CUDA_DEVICE says which GPU.
-
-    Only where two processes give one number to two GPUs (CUDA_VISIBLE_DEVICES) are devices renumbered, to the host's.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self._gpus = _gpus(database)
-        known = database.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
-        rows = database.query("SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE") if known else []
-        self._of_process = {(pid, cuda): gpu for pid, cuda, gpu in rows}
-        by_number: dict[int, set[int]] = {}
-        for (_, cuda), gpu in self._of_process.items():
-            by_number.setdefault(cuda, set()).add(gpu)
-        self._clash = any(len(gpus) > 1 for gpus in by_number.values())
-        self._by_number = {cuda: min(gpus) for cuda, gpus in by_number.items()}
-
-    def renumbered(self, pid: NDArray[np.int64], device: NDArray[np.int32]) -> NDArray[np.int32]:
-        if not self._clash:
-            return device
-        result: NDArray[np.int32] = device.copy()
-        for (process, cuda), gpu in self._of_process.items():
-            result[(pid == process) & (device == cuda)] = gpu
-        return result
-
-    def table(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-        if self._clash or not self._by_number:
-            listed = dict(self._gpus)
-        else:
-            listed = {cuda: self._gpus.get(gpu, ("", "", "")) for cuda, gpu in self._by_number.items()}
-        for name in ("kernels", "graphs", "copies", "memsets"):
-            for device in pd.unique(tables[name]["device"]) if name in tables else ():
-                listed.setdefault(int(device), ("", "", ""))
-        rows = [(device, *listed[device]) for device in sorted(listed)]
-        return pd.DataFrame(rows, columns=["device", "uuid", "bus_id", "name"])
-
-
-def _gpus(database: Database) -> dict[int, tuple[str, str, str]]:
-    """id -> (uuid, bus id, name)."""
-    table = "TARGET_INFO_GPU"
-    if not database.has(table, "id"):
-        return {}
-    names = [c if database.has(table, c) else "''" for c in ("uuid", "busLocation", "name")]
-    rows = database.query(f"SELECT id, {', '.join(names)} FROM {table} WHERE typeof(id) = 'integer'")
-    return {
-        number: (str(uuid or "") if str(uuid or "").strip("0-") else "", str(bus or ""), str(name or ""))
-        for number, uuid, bus, name in rows
-    }
 
 
 def _recording(database: Database) -> Recording:

@@ -12,23 +12,22 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ..timeline import Doubt, Recording, Timeline
-from . import cbids, cupti, sqlite
+from . import cbids, cupti, nvprof_marks, sqlite
 from .gathering import NO_TIME, Gathered, constant, require_gpu_work
-from .sqlite import Column, Database
+from .nvprof_marks import MARKER
+from .scan import Column, scan
+from .sqlite import Database
 from .strings import Strings, categorical
 
 _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
 KERNELS: Final = (_CUPTI + "CONCURRENT_KERNEL", _CUPTI + "KERNEL")
 MEMCPY, PEER, MEMSET = _CUPTI + "MEMCPY", _CUPTI + "MEMCPY2", _CUPTI + "MEMSET"
 RUNTIME, DRIVER = _CUPTI + "RUNTIME", _CUPTI + "DRIVER"
-MARKER, SYNC, OVERHEAD = _CUPTI + "MARKER", _CUPTI + "SYNCHRONIZATION", _CUPTI + "OVERHEAD"
+SYNC, OVERHEAD = _CUPTI + "SYNCHRONIZATION", _CUPTI + "OVERHEAD"
 _COPIES: Final = (MEMCPY, PEER)
 
-# CUpti_ActivityFlag of markers
-_INSTANT, START, _END = 1, 2, 4
 # CUpti_ActivityOverheadKind
 _OVERHEADS: Final = {
     1: "driver compiler",
@@ -56,12 +55,13 @@ def read(path: Path) -> Timeline:
     database = Database(path)
     database.require("StringTable", "_id_", "value")
     strings = Strings(*sqlite.texts(database, "StringTable", "_id_", "value"))
-    scanned = database.scan(
+    scanned = scan(
+        database,
         {
             table: columns(database, strings, table)
             for table, columns in _TABLES.items()
             if table in database.tables and database.query(f"SELECT 1 FROM {table} LIMIT 1")
-        }
+        },
     )
     gathered = Gathered()
     for table, rows in scanned.items():
@@ -150,18 +150,6 @@ def _call_columns(database: Database, strings: Strings, table: str) -> dict[str,
     }
 
 
-def _marker_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
-    database.require(table, "_id_", "flags", "timestamp", "id", "name", "objectId")
-    columns = {
-        "row": Column("_id_"),
-        "flags": Column("flags"),
-        "start_ns": Column("timestamp", NO_TIME),
-        "id": Column("id", -1),
-        "name": Column("name", -1, strings.dtype, strings.codes),
-    }
-    return columns | _optional(database, table, {"domain": Column("domain", -1, strings.dtype, strings.codes)})
-
-
 def _sync_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
     database.require(table, "type", "start", "end", "correlationId", "contextId", "streamId")
     return {
@@ -189,7 +177,7 @@ _TABLES: Final[dict[str, Callable[[Database, Strings, str], dict[str, Column]]]]
     MEMSET: _memset_columns,
     RUNTIME: _call_columns,
     DRIVER: _call_columns,
-    MARKER: _marker_columns,
+    MARKER: nvprof_marks.columns,
     SYNC: _sync_columns,
     OVERHEAD: _overhead_columns,
 }
@@ -229,24 +217,9 @@ def _add_operations(gathered: Gathered, found: Mapping[str, Columns], strings: S
             gathered.add("kernels", {**kernels, "name": strings.categorical(codes, demangled)})
     for table in _COPIES:
         if copies := found.get(table):
-            gathered.add("copies", _copies(copies))
+            gathered.add("copies", cupti.copies(copies, cupti.NVPROF_MEMORY))
     if memsets := found.get(MEMSET):
         gathered.add("memsets", {"bytes": constant(0, len(memsets["start_ns"])), **memsets})
-
-
-def _copies(columns: Columns) -> Columns:
-    count = len(columns["start_ns"])
-    source = columns.get("src_device", constant(-1, count, "int32"))
-    target = columns.get("dst_device", constant(-1, count, "int32"))
-    unknown = constant(0, count)
-    return {
-        **columns,
-        "kind": cupti.copy_kinds(columns["kind"], source, target),
-        "src_kind": cupti.memory_kinds(columns.get("src_kind", unknown), cupti.NVPROF_MEMORY),
-        "dst_kind": cupti.memory_kinds(columns.get("dst_kind", unknown), cupti.NVPROF_MEMORY),
-        "src_device": source,
-        "dst_device": target,
-    }
 
 
 def demangled(name: str) -> str:
@@ -268,7 +241,7 @@ def _add_host(gathered: Gathered, found: Mapping[str, Columns], strings: Strings
             texts = [names.get(int(number), f"{kind} call {number}") for number in numbers]
             gathered.add("api", {**calls, "name": categorical(codes, texts)})
     if marks := found.get(MARKER):
-        gathered.add("marks", _marks(marks, strings, database))
+        gathered.add("marks", nvprof_marks.rows(marks, strings, database))
     if syncs := found.get(SYNC):
         of_context = _context_devices(database)
         contexts, places = np.unique(syncs["context"], return_inverse=True)
@@ -280,44 +253,6 @@ def _add_host(gathered: Gathered, found: Mapping[str, Columns], strings: Strings
         kinds, codes = np.unique(overheads.pop("kind"), return_inverse=True)
         texts = [_OVERHEADS.get(int(kind), f"overhead {kind}") for kind in kinds]
         gathered.add("overheads", {**overheads, "pid": constant(pid, len(codes)), "name": categorical(codes, texts)})
-
-
-def _marks(rows: Columns, strings: Strings, database: Database) -> Columns:
-    """Ranges and instants. A range is two rows of one id: where it starts (with its name) and where it ends."""
-    order = np.lexsort((rows["row"], rows["start_ns"], rows["id"]))
-    flags, numbers, times = rows["flags"][order], rows["id"][order], rows["start_ns"][order]
-    ended = np.zeros(len(order), dtype=bool)
-    ended[:-1] = (flags[:-1] & START != 0) & (flags[1:] & _END != 0) & (numbers[:-1] == numbers[1:])
-    end = times.copy()
-    end[:-1][ended[:-1]] = times[1:][ended[:-1]]
-    begun = np.flatnonzero(flags & (START | _INSTANT))
-    begun = begun[np.argsort(order[begun])]  # in the order of the rows again
-    row = order[begun]
-    pid, tid = _objects(database, rows["row"][row])
-    domain = rows["domain"][row] if "domain" in rows else np.full(len(row), -1, dtype=np.int32)
-    # String 0 is nvprof's null: the domain of marks without one.
-    domains = strings.categorical(domain, lambda text: "" if text == "-- null --" else text)
-    return {
-        "start_ns": times[begun],
-        "end_ns": end[begun],
-        "open": ~ended[begun] & (flags[begun] & _INSTANT == 0),
-        "pid": pid,
-        "tid": tid,
-        "domain": domains.rename_categories({"(unknown)": ""}) if "" not in domains.categories else domains,
-        "name": strings.categorical(rows["name"][row]),
-    }
-
-
-def _objects(database: Database, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(pid, tid) of marks: objectId holds them little-endian, 4 bytes each, the thread signed as in the API rows."""
-    hexes = Strings(*sqlite.texts(database, MARKER, '"_id_"', 'hex("objectId")'))
-    names = hexes.categorical(hexes.codes(rows))
-    parts = []
-    for text in names.categories:
-        raw = bytes.fromhex(text)[:8].ljust(8, b"\0") if not text.startswith("(") else bytes(8)
-        parts.append([int.from_bytes(raw[:4], "little"), int.from_bytes(raw[4:], "little", signed=True)])
-    known = np.array(parts, dtype=np.int64).reshape(-1, 2)[names.codes]
-    return known[:, 0], known[:, 1]
 
 
 def _context_devices(database: Database) -> dict[int, int]:

@@ -1,0 +1,61 @@
+"""The GPUs of an export of Nsight Systems: which of them each process used under which number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .sqlite import Database
+
+
+class Devices:
+    """The GPUs of a recording. `deviceId` is the CUDA device of its process; TARGET_INFO_CUDA_DEVICE says which GPU.
+
+    Only where two processes give one number to two GPUs (CUDA_VISIBLE_DEVICES) are devices renumbered, to the host's.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._gpus = _gpus(database)
+        known = database.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
+        rows = database.query("SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE") if known else []
+        self._of_process = {(pid, cuda): gpu for pid, cuda, gpu in rows}
+        by_number: dict[int, set[int]] = {}
+        for (_, cuda), gpu in self._of_process.items():
+            by_number.setdefault(cuda, set()).add(gpu)
+        self._clash = any(len(gpus) > 1 for gpus in by_number.values())
+        self._by_number = {cuda: min(gpus) for cuda, gpus in by_number.items()}
+
+    def renumbered(self, pid: NDArray[np.int64], device: NDArray[np.int32]) -> NDArray[np.int32]:
+        if not self._clash:
+            return device
+        result: NDArray[np.int32] = device.copy()
+        for (process, cuda), gpu in self._of_process.items():
+            result[(pid == process) & (device == cuda)] = gpu
+        return result
+
+    def table(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        if self._clash or not self._by_number:
+            listed = dict(self._gpus)
+        else:
+            listed = {cuda: self._gpus.get(gpu, ("", "", "")) for cuda, gpu in self._by_number.items()}
+        for name in ("kernels", "graphs", "copies", "memsets"):
+            for device in pd.unique(tables[name]["device"]) if name in tables else ():
+                listed.setdefault(int(device), ("", "", ""))
+        rows = [(device, *listed[device]) for device in sorted(listed)]
+        return pd.DataFrame(rows, columns=["device", "uuid", "bus_id", "name"])
+
+
+def _gpus(database: Database) -> dict[int, tuple[str, str, str]]:
+    """id -> (uuid, bus id, name)."""
+    table = "TARGET_INFO_GPU"
+    if not database.has(table, "id"):
+        return {}
+    names = [c if database.has(table, c) else "''" for c in ("uuid", "busLocation", "name")]
+    rows = database.query(f"SELECT id, {', '.join(names)} FROM {table} WHERE typeof(id) = 'integer'")
+    return {
+        number: (str(uuid or "") if str(uuid or "").strip("0-") else "", str(bus or ""), str(name or ""))
+        for number, uuid, bus, name in rows
+    }

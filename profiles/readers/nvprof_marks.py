@@ -1,0 +1,71 @@
+"""Ranges and instants of nvprof's files, whose markers are rows of their own for the start and the end of a range."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import sqlite
+from .gathering import NO_TIME
+from .scan import Column
+from .sqlite import Database
+from .strings import Strings
+
+MARKER: Final = "CUPTI_ACTIVITY_KIND_MARKER"
+# CUpti_ActivityFlag of markers
+_INSTANT, START, _END = 1, 2, 4
+
+
+def columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
+    database.require(table, "_id_", "flags", "timestamp", "id", "name", "objectId")
+    """What to read of the table of markers."""
+    wanted = {
+        "row": Column("_id_"),
+        "flags": Column("flags"),
+        "start_ns": Column("timestamp", NO_TIME),
+        "id": Column("id", -1),
+        "name": Column("name", -1, strings.dtype, strings.codes),
+    }
+    if database.has(table, "domain"):
+        wanted["domain"] = Column("domain", -1, strings.dtype, strings.codes)
+    return wanted
+
+
+def rows(markers: dict[str, Any], strings: Strings, database: Database) -> dict[str, Any]:
+    """The table `marks` of a Timeline. A range is two rows of one id: its start (with its name) and its end."""
+    order = np.lexsort((markers["row"], markers["start_ns"], markers["id"]))
+    flags, numbers, times = markers["flags"][order], markers["id"][order], markers["start_ns"][order]
+    ended = np.zeros(len(order), dtype=bool)
+    ended[:-1] = (flags[:-1] & START != 0) & (flags[1:] & _END != 0) & (numbers[:-1] == numbers[1:])
+    end = times.copy()
+    end[:-1][ended[:-1]] = times[1:][ended[:-1]]
+    begun = np.flatnonzero(flags & (START | _INSTANT))
+    begun = begun[np.argsort(order[begun])]  # in the order of the rows again
+    row = order[begun]
+    pid, tid = _objects(database, markers["row"][row])
+    domain = markers["domain"][row] if "domain" in markers else np.full(len(row), -1, dtype=np.int32)
+    # String 0 is nvprof's null: the domain of marks without one.
+    domains = strings.categorical(domain, lambda text: "" if text == "-- null --" else text)
+    return {
+        "start_ns": times[begun],
+        "end_ns": end[begun],
+        "open": ~ended[begun] & (flags[begun] & _INSTANT == 0),
+        "pid": pid,
+        "tid": tid,
+        "domain": domains.rename_categories({"(unknown)": ""}) if "" not in domains.categories else domains,
+        "name": strings.categorical(markers["name"][row]),
+    }
+
+
+def _objects(database: Database, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(pid, tid) of marks: objectId holds them little-endian, 4 bytes each, the thread signed as in the API rows."""
+    hexes = Strings(*sqlite.texts(database, MARKER, '"_id_"', 'hex("objectId")'))
+    names = hexes.categorical(hexes.codes(rows))
+    parts = []
+    for text in names.categories:
+        raw = bytes.fromhex(text)[:8].ljust(8, b"\0") if not text.startswith("(") else bytes(8)
+        parts.append([int.from_bytes(raw[:4], "little"), int.from_bytes(raw[4:], "little", signed=True)])
+    known = np.array(parts, dtype=np.int64).reshape(-1, 2)[names.codes]
+    return known[:, 0], known[:, 1]
