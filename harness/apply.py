@@ -10,7 +10,7 @@ from pathlib import Path
 from profiles import numbers
 from profiles.errors import RingscopeError
 from profiles.measures import Finding
-from profiles.records import Cell, RunRecord, read_runs, write_whole
+from profiles.records import Cell, RunRecord, write_whole
 from profiles.scaling import Scaling
 from profiles.stats import Ratio, ratio
 from profiles.subjects import Subject, load, near
@@ -18,6 +18,7 @@ from profiles.verdicts.feed import HOST_FED
 
 from .models import MODELS
 
+RECORDINGS = (".sqlite", ".nvvp", ".xplane.pb")
 LARGER = 2  # times the batch, times the local steps between all-reduces
 
 Change = Callable[[Cell, int], Cell]  # of the cell on a host with so many GPUs; the same cell where it has it already
@@ -140,22 +141,27 @@ def trial(code: str, path: Path, *, gpus: int, steps: int | None = None, warmup:
 
 
 def _launch(path: Path) -> tuple[Subject | None, RunRecord]:
-    """What was measured of the launch, None where it left nothing to measure, and its record."""
-    if (path / "sweep.json").is_file() and not list(path.glob("*/*/measures.json")):
-        runs = read_runs(path)
-        if runs:
-            return None, runs[-1].record
-    elif (path / "record.json").is_file() and not (path / "measures.json").is_file():
-        record = near(path / "record.json")
-        if record is not None:
-            return None, record
-    else:
-        subject = load([path])
-        if subject.measures is not None and subject.record is not None:
-            return subject, subject.record
-    raise RingscopeError(
-        f"{path}: no launch of a cell; name the directory that ringscope record wrote (with record.json)"
-    )
+    """What is measured of the launch, None where it left nothing to measure, and its record.
+
+    `path`: the launch, a file of it, or its run directory, of which the last measured launch is taken, else the last.
+    """
+    folder = path.parent if path.is_file() else path
+    if not (folder / "record.json").is_file():
+        launches = sorted(
+            folder.glob("*/*/record.json"), key=lambda one: (one.with_name("measures.json").exists(), one)
+        )
+        folder = launches[-1].parent if launches else folder
+    record = near(folder / "record.json")
+    if record is None:
+        raise RingscopeError(
+            f"{path}: no launch of a cell; name the directory that ringscope record --model wrote (with record.json). "
+            "In a command of yours make the change by hand, record it again, and ringscope compare the two"
+        )
+    if not (folder / "measures.json").is_file():
+        return None, record
+    # Recordings anew: `ringscope timeline` may say more of them than the version that wrote the measures did.
+    recordings = (sorted(folder.glob(f"rank*{suffix}")) for suffix in RECORDINGS)
+    return load(next(filter(None, recordings), [folder])), record
 
 
 def _found(code: str, subject: Subject | None, path: Path) -> Finding | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import lzma
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from harness.apply import BY_HAND, CHANGES, outcome, report, trial
 from harness.models import MODELS
+from harness.verbs.bench import command
 from harness.worker import check
 from profiles import verdicts
 from profiles.errors import RingscopeError
@@ -22,6 +25,7 @@ from profiles.views import json as view
 from tests.profiles.hand import gpu, measures
 
 MS = 1_000_000
+DATA = Path(__file__).parents[1] / "data"
 CELL = Cell(model="resnet50", ranks=1, per_rank_batch=64)
 
 
@@ -136,6 +140,22 @@ def test_a_launch_without_measures_is_tried_without_a_prediction(tmp_path: Path)
     words = report(tried, Scaling([], [], [], [], spreads), tmp_path)
     assert "without a price, measured +1.0 %" in words and words.endswith("no more than launches differ by")
     assert json.loads((tmp_path / "applied.json").read_text())["finding"] is None
+
+
+def test_the_command_says_what_it_would_run_and_runs_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "0"
+    folder.mkdir()
+    arguments = ["--apply", "float32-input", "--of", str(_unmeasured(folder, CELL)), "--steps", "7", "--dry-run"]
+    shown = CliRunner().invoke(command, arguments)
+    assert shown.exit_code == 0 and shown.output.startswith("float32-input: input_dtype float32 -> uint8")
+    assert "2 cells x 3 launches" in shown.output and list(tmp_path.iterdir()) == [folder]
+
+
+def test_recordings_are_measured_anew(launch: Path) -> None:
+    with lzma.open(DATA / "resnet50-2gpu-device.rank0.sqlite.xz") as packed:
+        (launch / "rank0.sqlite").write_bytes(packed.read())
+    tried = trial("not-compiled", launch, gpus=1)  # measures.json, of before, has no such finding
+    assert tried.finding is not None and (tried.finding.at_most_gain or 0) > 1
 
 
 def test_more_than_the_bound_is_said(launch: Path, tmp_path: Path) -> None:
