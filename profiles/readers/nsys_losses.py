@@ -50,7 +50,7 @@ def _operations_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
         return True
     launches = api[_named(api, _LAUNCHES) & ~_captured(api)]
     there = [_keys(tables[name]) for name in _OPERATIONS if name in tables]
-    return not np.isin(_keys(launches), np.concatenate(there)).all()
+    return not np.isin(_keys(launches), np.concatenate([np.empty(0, np.int64), *there])).all()
 
 
 def _captured(api: pd.DataFrame) -> NDArray[np.bool_]:

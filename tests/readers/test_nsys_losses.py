@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from profiles import readers
+from profiles.errors import UnreadableRecording
 
 from .real import DATA
 
@@ -47,10 +48,10 @@ def test_a_launch_without_its_kernel_says_that_events_are_missing(tmp_path: Path
 def test_a_launch_into_a_graph_has_no_kernel_and_misses_none(tmp_path: Path):
     """Two calls around it on its thread: from where the stream is captured, to where that ends."""
     calls = "(990001, 'cudaStreamBeginCapture_v10000'), (990002, 'cudaStreamEndCapture_v10000')"
-    columns = "start, end, eventClass, globalTid, correlationId, nameId"
+    columns = "start, end, eventClass, returnValue, globalTid, correlationId, nameId"
     around = [
-        f"INSERT INTO {CALL} ({columns}) SELECT {time}, {time}, eventClass, globalTid, {number}, {number} FROM {CALL} "
-        f"WHERE correlationId = {ONE_CALL}"
+        f"INSERT INTO {CALL} ({columns}) SELECT {time}, {time}, eventClass, 0, globalTid, {number}, {number}"
+        f" FROM {CALL} WHERE correlationId = {ONE_CALL}"
         for number, time in ((990001, "start - 1"), (990002, "end + 1"))
     ]
     gone = f"DELETE FROM {KERNEL} WHERE correlationId = {ONE_CALL}"
@@ -68,3 +69,9 @@ def test_without_ranges_of_steps_nothing_tells(tmp_path: Path):
 @pytest.mark.parametrize("words", ["3 events were dropped", "Number of incomplete CUPTI events dropped: 6."])
 def test_what_nsys_knows_to_be_lost_stands(tmp_path: Path, words: str):
     assert said(tmp_path, [words]) == [words]
+
+
+def test_a_recording_of_calls_alone_is_refused_as_one_without_gpu_work(tmp_path: Path):
+    operations = [f"DELETE FROM CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET")]
+    with pytest.raises(UnreadableRecording, match="without GPU work"):
+        said(tmp_path, [CUDA], *operations)
