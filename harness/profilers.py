@@ -12,7 +12,7 @@ from typing import Any
 from profiles.errors import RingscopeError
 from profiles.readers.nsys_rep import run_export
 
-from . import machine
+from . import machine, nvml
 
 SUFFIXES = (".sqlite", ".nsys-rep", ".nvvp", ".xplane.pb")
 # What a rank's recording and its export may take; 12 steps of ResNet-50 take some 30 MB.
@@ -91,7 +91,7 @@ def choose(wanted: str | None = None) -> Profiler:
         )
     if wanted:
         return Profiler(wanted, found.get(wanted))
-    gpus, _ = machine.gpu_list()
+    gpus, _ = nvml.gpu_list()
     if gpus and found["nsys"]:
         return Profiler("nsys", found["nsys"])
     if gpus and found["nvprof"] and all(_nvprof_records(gpu) for gpu in gpus):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine
+from harness import machine, nvml
 from harness.profilers import Profiler, Span, choose, collect
 from profiles.errors import RingscopeError
 from profiles.records import read_runs
@@ -76,7 +76,7 @@ def test_the_profiler_is_one_that_can_record_these_gpus(
     here: set[str], capabilities: list[str | None], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpus = [{"compute_capability": capability} for capability in capabilities]
-    monkeypatch.setattr(machine, "gpu_list", lambda: (gpus, None))
+    monkeypatch.setattr(nvml, "gpu_list", lambda: (gpus, None))
     for one in ("nsys", "nvprof"):
         monkeypatch.setattr(machine, f"find_{one}", lambda one=one: f"/usr/bin/{one}" if one in here else None)
     assert choose().name == name
