@@ -116,7 +116,9 @@ def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:
     try:
         measures = load(list(recordings)).measures
     except RingscopeError as error:
-        print(f"recorded, not measured: {error}", file=sys.stderr)
+        here = bench.visible_gpus()
+        why = error if here else "this host has no GPU, and GPUs are what is measured"
+        print(f"recorded, not measured: {why}", file=sys.stderr)
         return None
     assert measures is not None  # recordings were given
     write_whole(recordings[0].with_name("measures.json"), json.dumps(measures))
