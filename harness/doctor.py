@@ -140,7 +140,7 @@ def _tensorflow(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
     if tensorflow is None:
         reasons = libraries["reasons"]
         why = reasons.get("tensorflow") or reasons.get("probe") or "it does not import"
-        return Check("tensorflow", FAILURE, why, "`make setup` here, or pip install 'ringscope[train]'")
+        return Check("tensorflow", FAILURE, why, "`make setup` here, or there: pip install '.[train]'")
     built = f"built for CUDA {tensorflow['built_for_cuda']}" if tensorflow["cuda_build"] else "built for the CPU"
     text = f"{tensorflow['version']}, {built}, sees {tensorflow['gpus']} GPUs"
     here = visible(len(machine["gpus"]))

@@ -20,7 +20,7 @@ from profiles.views import terminal
 from . import bench, launch, machine, profilers, sweep, unshared
 from .launch import hosts, ssh
 from .lifeline import Lifeline
-from .runs import check_space, new_path
+from .runs import check_space, new_path, writing
 
 
 def main(options: dict[str, Any]) -> int:
@@ -76,19 +76,22 @@ def _command(argv: list[str], options: dict[str, Any], how: sweep.How, console: 
     folder = ((options["out"] or new_path()) / "command" / "0").resolve()
     if folder.exists():
         raise RingscopeError(f"{folder}: something is there already; name another --out")
-    folder.mkdir(parents=True)
-    check_space(folder, options["ranks"] * profilers.BYTES_A_RANK)
     span = profilers.Span(options["delay"], options["duration"])
+    argv = profiler.of_command(argv, folder, span)
+    places = hosts.take(how.hosts, options["ranks"])
+    with writing(folder):
+        folder.mkdir(parents=True)
+    check_space(folder, options["ranks"] * profilers.BYTES_A_RANK)
     console.print(
         f"recording with {profiler.name} from {span.delay_s:g} s on for {span.duration_s:g} s", highlight=False
     )
     words = ssh.words(how.launcher, how.launcher_args)
     with (
-        unshared.copied(folder, hosts.take(how.hosts, options["ranks"]), words) as lost,
+        unshared.copied(folder, places, words) as lost,
         Lifeline(how.hosts) as lifeline,
     ):
         job = launch.command(
-            profiler.of_command(argv, folder, span),
+            argv,
             ranks=options["ranks"],
             launcher=how.launcher,
             environ=os.environ,

@@ -98,7 +98,7 @@ def test_a_healthy_machine_has_nothing_to_remedy():
     [
         ({"libraries__tensorflow__cuda_build": False}, "tensorflow", "failure", "tensorflow[and-cuda]"),
         ({"libraries__tensorflow__gpus": 0}, "tensorflow", "failure", "train on the CPU"),
-        ({"libraries__tensorflow": None}, "tensorflow", "failure", "ringscope[train]"),
+        ({"libraries__tensorflow": None}, "tensorflow", "failure", "pip install '.[train]'"),
         ({"libraries__horovod": None}, "horovod", "failure", "scripts/build_horovod.py"),
         ({"libraries__horovod__nccl_built": False}, "horovod", "failure", "pass through the host"),
         ({"libraries__horovod__gloo_built": False}, "horovod", "warning", "--launcher mpirun"),

@@ -85,19 +85,23 @@ def test_the_check_fails_where_gradients_are_not_reduced(tmp_path: Path, script:
     assert not found.holds
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize("script", ["two_lines.py", "functional_fit.py", "custom_train_step.py", "own_loop.py"])
+@pytest.mark.parametrize(
+    ("script", "step", "launcher"),
+    [
+        ("two_lines.py", "fit", "gloo"),
+        ("functional_fit.py", "fit", "mpirun"),
+        ("functional_fit.py", "compiled", "gloo"),
+        ("custom_train_step.py", "fit", "mpirun"),
+        ("custom_train_step.py", "compiled", "gloo"),
+        ("own_loop.py", "fit", "mpirun"),
+        # Nothing of a user's own loop is compiled, but gradients must be averaged all the same.
+        ("own_loop.py", "compiled", "gloo"),
+    ],
+)
 def test_a_script_with_the_two_lines_trains_to_the_weights_of_one_rank(
-    tmp_path: Path, script: str, launcher: str
+    tmp_path: Path, script: str, step: str, launcher: str
 ) -> None:
-    found = trained_by_script(tmp_path, script, launcher=launcher)
-    assert found.holds, found
-
-
-@pytest.mark.parametrize("script", ["functional_fit.py", "custom_train_step.py", "own_loop.py"])
-def test_scripts_with_a_compiled_step_train_to_the_weights_of_one_rank(tmp_path: Path, script: str) -> None:
-    """In a loop of the user's own nothing is compiled, but gradients must be averaged all the same."""
-    found = trained_by_script(tmp_path, script, "compiled")
+    found = trained_by_script(tmp_path, script, step, launcher=launcher)
     assert found.holds, found
 
 

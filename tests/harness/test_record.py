@@ -11,6 +11,7 @@ import pytest
 
 from harness import machine, nvml
 from harness.profilers import Profiler, Span, choose, collect
+from harness.verbs import record
 from profiles.errors import RingscopeError
 from profiles.records import read_runs
 
@@ -141,3 +142,38 @@ def test_a_script_of_the_users_is_recorded_and_trains_to_its_end(tmp_path: Path)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count("trained to its end") == 2
     assert {path.name for path in (tmp_path / "out").rglob("*.pb")} == {"rank0.xplane.pb", "rank1.xplane.pb"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--profiler", "tensorflow", "--", "echo", "hi"], "Python scripts and modules only, not 'echo hi'"),
+        (
+            ["--profiler", "tensorflow", "-np", "2", "--hosts", "a:1", "--", "python", "x.py"],
+            "2 ranks, but the hosts have 1",
+        ),
+    ],
+)
+def test_a_command_that_cannot_be_recorded_is_refused_and_nothing_is_written(
+    tmp_path: Path, words: list[str], says: str
+) -> None:
+    with pytest.raises(RingscopeError, match=says):
+        record.command.main(["--launcher", "mpirun", "--out", str(tmp_path / "out"), *words], standalone_mode=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    words = [
+        "--launcher",
+        "single",
+        "--profiler",
+        "tensorflow",
+        "--out",
+        str(tmp_path / "file"),
+        "--",
+        "python",
+        "x.py",
+    ]
+    with pytest.raises(RingscopeError, match="Not a directory; mend that"):
+        record.command.main(words, standalone_mode=False)
