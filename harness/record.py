@@ -17,7 +17,7 @@ from profiles.measures import Measures
 from profiles.records import write_whole
 from profiles.views import terminal
 
-from . import bench, launch, machine, profilers, sweep, unshared
+from . import bench, launch, machine, nvml, profilers, sweep, unshared
 from .launch import hosts, ssh
 from .lifeline import Lifeline
 from .runs import check_space, new_path, writing
@@ -119,7 +119,7 @@ def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:
     try:
         measures = load(list(recordings)).measures
     except RingscopeError as error:
-        here = bench.visible_gpus()
+        here = nvml.visible_gpus()
         why = error if here else "this host has no GPU, and GPUs are what is measured"
         print(f"recorded, not measured: {why}", file=sys.stderr)
         return None
