@@ -55,7 +55,7 @@ began, cpu = time.perf_counter(), time.process_time()
 {body}
 took = time.perf_counter() - began
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({{"rows": rows, "wall_s": took, "cpu_s": time.process_time() - cpu, "peak_mb": peak / 1024}}))
+print(json.dumps({{"rows": rows, "wall_s": took, "cpu_s": time.process_time() - cpu, "peak_mb": peak * 1024 / 1e6}}))
 """
 
 
@@ -86,7 +86,7 @@ def whole_command(path: Path) -> Run:
     _, status, used = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{' '.join(command)} failed")
-    return Run(0, time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+    return Run(0, time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6)
 
 
 def cases(kind: str, path: Path, repeat: int, *, large: bool = False) -> dict[str, Run]:
