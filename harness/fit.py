@@ -79,7 +79,7 @@ def distribute_fit(model: Any) -> None:
         options = bound.pop("kwargs", {}) | bound
         if shard and hvd.size() > 1:
             _take_share(options)
-        _agree_on_steps(options)
+        _agree_on_plan(options)
         if not has_weights(model):
             _build(model, options.get("x"))
         if hvd.rank() != 0:
@@ -163,17 +163,22 @@ def _shuffle_seeds(dataset: Any) -> list[tuple[int, int]]:
     return found + [pair for source in getattr(dataset, "_inputs", list)() for pair in _shuffle_seeds(source)]
 
 
-def _agree_on_steps(options: dict[str, Any]) -> None:
-    """Raise RingscopeError where ranks know that they would take unequal numbers of steps: some would wait for ever."""
-    everyone = hvd.allgather(tf.constant([_steps(options)], tf.int64), name="steps").numpy().tolist()
-    known = [(rank, steps) for rank, steps in enumerate(everyone) if steps != UNKNOWN]
-    if not known:
-        return
-    (least, fewest), (most, steps) = (choose(known, key=lambda pair: pair[1]) for choose in (min, max))
-    if fewest != steps:
+def _agree_on_plan(options: dict[str, Any]) -> None:
+    """Raise RingscopeError where the ranks know that some would wait for others for ever."""
+    validates = options.get("validation_data") is not None or bool(options.get("validation_split"))
+    mine = tf.constant([[_steps(options), int(options.get("epochs", 1)), int(validates)]], tf.int64)
+    steps, epochs, validations = hvd.allgather(mine, name="plan").numpy().T.tolist()
+    _check_alike(steps, "steps an epoch", "give all ranks data of one length, or one steps_per_epoch")
+    _check_alike(epochs, "epochs", "give all ranks as many")
+    _check_alike(validations, "validations an epoch", "give validation_data to all ranks, or to none")
+
+
+def _check_alike(counts: list[int], what: str, remedy: str) -> None:
+    known = [(rank, count) for rank, count in enumerate(counts) if count != UNKNOWN]
+    if len({count for _, count in known}) > 1:
+        (least, fewest), (most, largest) = (choose(known, key=lambda pair: pair[1]) for choose in (min, max))
         raise RingscopeError(
-            f"rank {least} has {fewest} steps an epoch and rank {most} {steps}: rank {most} would wait for ever; give"
-            f" all ranks data of one length, or steps_per_epoch={fewest}"
+            f"rank {least} has {fewest} {what} and rank {most} {largest}: rank {most} would wait for ever; {remedy}"
         )
 
 

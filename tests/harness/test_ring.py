@@ -121,6 +121,8 @@ def test_every_way_to_train_leaves_the_ranks_bit_equal(odd: list[dict[str, Any]]
         ("groups, compiled", "leave it out"),
         ("train_on_batch, no weights", "build the model before ring.distribute(model)"),
         ("unequal steps", "rank 1 has 3 steps an epoch and rank 0 4: rank 0 would wait for ever"),
+        ("unequal epochs", "rank 0 has 1 epochs and rank 1 2: rank 1 would wait for ever"),
+        ("one validates", "give validation_data to all ranks, or to none"),
     ],
 )
 def test_what_would_train_ranks_apart_or_wait_for_ever_is_refused(

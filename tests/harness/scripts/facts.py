@@ -7,9 +7,9 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from asked import refused
 
 from harness import ring
-from profiles.errors import RingscopeError
 
 ring.init()
 out, rank = Path(sys.argv[1]), ring.rank()
@@ -75,14 +75,6 @@ checkpoint = keras.callbacks.ModelCheckpoint(str(out / f"from-rank{rank}.keras")
 stopped = model.fit(batches, epochs=9, callbacks=[stop, checkpoint], verbose=0)
 facts["steps"] = int(model.optimizer.iterations)
 facts["epochs"] = len(stopped.history["loss"])
-
-
-def refused(work: object) -> str:
-    try:
-        work()
-    except RingscopeError as error:
-        return str(error)
-    return "no error"
 
 
 facts["generator"] = refused(lambda: model.fit(((x, y) for _ in range(2)), verbose=0))

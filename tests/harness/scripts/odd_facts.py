@@ -8,9 +8,9 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from asked import refused
 
 from harness import ring
-from profiles.errors import RingscopeError
 
 ring.init()
 out, rank = Path(sys.argv[1]), ring.rank()
@@ -29,14 +29,6 @@ def compiled(*, built: bool = True, **options: object) -> keras.Model:
 
 def weights(model: keras.Model) -> list[object]:
     return [weight.numpy().tolist() for weight in model.trainable_weights]
-
-
-def refused(work: object) -> str:
-    try:
-        work()
-    except RingscopeError as error:
-        return str(error)
-    return "no error"
 
 
 class Pair(keras.Model):
@@ -78,6 +70,8 @@ facts["groups, compiled"] = refused(lambda: compiled(step="compiled", groups=2))
 mine = tf.data.Dataset.from_tensor_slices((x[: 32 - 8 * rank], y[: 32 - 8 * rank])).batch(8)
 facts["unequal steps"] = refused(lambda: model.fit(mine, shard=False, verbose=0))
 model.fit(mine, shard=False, steps_per_epoch=3, verbose=0)
+facts["unequal epochs"] = refused(lambda: model.fit(x, y, epochs=1 + rank, verbose=0))
+facts["one validates"] = refused(lambda: model.fit(x, y, validation_data=(x, y) if rank == 0 else None, verbose=0))
 
 bad = x.copy()
 bad[0] = np.nan  # the first sample of rank 0's first batch
