@@ -26,7 +26,7 @@ GROUPS = {
     # XLA's own: what compiling has fused
     "fused": r"fusion",
     "rnn_cell": r"(?i)lstm|\bgru|rnn",
-    "convolution_matmul": r"(?i)gemm|gemv|conv|[wd]grad|fprop|cutlass|xmma|nvjet|winograd|cublas|im2col"
+    "convolution_matmul": r"(?i)gemm|gemv|conv(?!ersion)|[wd]grad|fprop|cutlass|xmma|nvjet|winograd|cublas|im2col"
     r"|flash_(?:fwd|bwd)|fft|dot_kernel|splitK",
     "reduction": r"(?i)reduc|softmax|BiasGrad|CleanupSegments|argm(?:ax|in)|layer_?norm|\bcub::|norm",
     # of a recurrent cell that is not cuDNN's
