@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from ..doctor import Check
 
+NAME_WIDTH = 14  # of the longest check, `shared memory`
 MARKS = {"ok": "green", "warning": "yellow", "failure": "red", "n/a": "dim"}
 
 
@@ -42,46 +45,58 @@ def command(ranks: int | None, launcher: str, quick: bool, json_to: str | None) 
     from .. import doctor
 
     console = Console(stderr=json_to == "-", highlight=False)
-    checks, machine = _examine(console, ranks=ranks, launcher=launcher, quick=quick)
+    checks, machine = _examine(console, ranks=ranks, launcher=launcher, quick=quick, tell=json_to != "-")
     found = doctor.to_json(checks, machine)
     if json_to == "-":
         print(json.dumps(found, indent=1))
     else:
-        _print(console, checks)
+        counts = {status: sum(check.status == status for check in checks) for status in MARKS}
+        console.print("; ".join(f"{number} {status}" for status, number in counts.items() if number))
         if json_to:
             write_whole(Path(json_to), json.dumps(found, indent=1) + "\n")
     sys.exit(1 if found["status"] == doctor.FAILURE else 0)
 
 
-def _examine(console: Console, *, ranks: int | None, launcher: str, quick: bool) -> tuple[list[Check], dict[str, Any]]:
+def _examine(
+    console: Console, *, ranks: int | None, launcher: str, quick: bool, tell: bool
+) -> tuple[list[Check], dict[str, Any]]:
+    """All checks, each printed as soon as it is known: a trial that takes long hides nothing before it."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from .. import doctor, machine, trials
+
+    checks: list[Check] = []
+
+    def known(more: Iterable[Check]) -> None:
+        for check in more:
+            checks.append(check)
+            if tell:
+                console.print(_line(check))
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         looking_s = 6
         task = progress.add_task("versions and devices", total=looking_s)
         found = machine.describe()
-        checks = list(doctor.judge(found))
+        known(doctor.judge(found))
         planned = [] if quick else trials.plan(found, ranks=ranks, launcher=launcher)
         progress.update(task, advance=looking_s, total=looking_s + sum(trial.expected_s for trial in planned))
         for trial in planned:
             progress.update(task, description=trial.name)
-            checks += trial.run()
+            known(trial.run())
             progress.advance(task, trial.expected_s)
     return checks, found
 
 
-def _print(console: Console, checks: list[Check]) -> None:
+def _line(check: Check) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table.grid(padding=(0, 2))
-    for check in checks:
-        table.add_row(f"[{MARKS[check.status]}]{check.status}[/]", check.name, escape(check.text))
-        if check.remedy:
-            table.add_row("", "", f"[{MARKS[check.status]}]-> {escape(check.remedy)}[/]")
-    console.print(table)
-    counts = {status: sum(check.status == status for check in checks) for status in MARKS}
-    console.print("; ".join(f"{number} {status}" for status, number in counts.items() if number))
+    line = Table.grid(padding=(0, 2))
+    line.add_column(width=max(map(len, MARKS)))
+    line.add_column(width=NAME_WIDTH)
+    line.add_column()
+    line.add_row(f"[{MARKS[check.status]}]{check.status}[/]", check.name, escape(check.text))
+    if check.remedy:
+        line.add_row("", "", f"[{MARKS[check.status]}]-> {escape(check.remedy)}[/]")
+    return line
