@@ -23,7 +23,7 @@ def forms(model: Any) -> Iterator[None]:
         yield
     finally:
         for layer, name, _ in changed:
-            del layer.__dict__[name]
+            layer.__dict__.pop(name, None)
 
 
 def _form(layer: Any) -> tuple[str, Callable[..., Any]] | None:
@@ -76,7 +76,7 @@ def folded_convolution(layer: Any, otherwise: Callable[..., Any], inputs: Any, k
     become channels, those of the kernel likewise (zeros where it does not fill its last block).
 
     A ResNet's first convolution, 7x7 of stride 2 over 3 channels, takes cuDNN 1.7 ms of a 37 ms step on an H200, and
-    0.3 ms so.
+    0.6 ms so.
     """
     height, width, channels = inputs.shape[1:]
     if None in (height, width):
@@ -112,7 +112,8 @@ def _block_rows(size: int, kernel: int, stride: int, padding: str) -> tuple[int,
 
 def max_pooling(layer: Any, otherwise: Callable[..., Any], inputs: Any) -> Any:
     """Max pooling that keeps which pixel of each window was the largest (the first of equals, as TensorFlow does) and
-    sends its gradient there by shifts: XLA's own way back is a scatter, 2.1 ms of a ResNet-50's step on an H200.
+    sends its gradient there by shifts: XLA's own way back ends in a scatter, 2.1 ms of a ResNet-50's step on an H200;
+    this is 1.1 ms.
     """
     if None in inputs.shape[1:]:
         return otherwise(inputs)

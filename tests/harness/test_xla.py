@@ -132,6 +132,13 @@ def test_the_model_is_itself_again_afterwards() -> None:
     assert [set(layer.__dict__) for layer in model.layers] == [set(kept) for kept in before]
 
 
+def test_forms_within_forms_leave_the_model_as_it_was() -> None:
+    model = _model((16, 16, 3), keras.layers.MaxPooling2D(2))
+    with xla.forms(model), xla.forms(model):
+        pass
+    assert "call" not in model.layers[0].__dict__
+
+
 def test_a_picture_of_unknown_size_and_a_mask_take_the_plain_way() -> None:
     model = _model((None, None, 3), keras.layers.Conv2D(4, 3, strides=2), keras.layers.MaxPooling2D(3))
     _assert_same(model, np.random.default_rng(0).normal(size=(2, 17, 18, 3)).astype("float32"))
