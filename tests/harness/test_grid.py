@@ -63,9 +63,9 @@ def options_of(verb: click.Command, *words: str) -> dict[str, Any]:
 
 
 def test_of_what_fits_the_machine_train_takes_one_cell_and_bench_all() -> None:
-    single = bench.cells(bench.one_cell(options_of(train.command, "--model", "cnn_cifar")), gpus=0)
+    single = bench.cells(bench.one_cell(options_of(train.command, "--model", "mlp")), gpus=0)
     assert len(single) == 1
-    many = bench.cells(options_of(verb_bench.command, "--models", "cnn_cifar", "--ranks", "1"), gpus=0)
+    many = bench.cells(options_of(verb_bench.command, "--models", "mlp", "--ranks", "1"), gpus=0)
     assert len(many) > 1
     assert single[0] == many[0]
 
