@@ -95,12 +95,15 @@ def our_totals(path: Path) -> dict[str, int]:
     from profiles import readers
 
     timeline = readers.read(path)
-    kernels, memory = [timeline.kernels], [timeline.copies, timeline.memsets]
+    kernels, copies, memsets = (
+        (len(table), int((table["end_ns"] - table["start_ns"]).sum()))
+        for table in (timeline.kernels, timeline.copies, timeline.memsets)
+    )
     return {
-        "kernels": sum(map(len, kernels)),
-        "their time, ns": sum(int((table["end_ns"] - table["start_ns"]).sum()) for table in kernels),
-        "copies and memsets": sum(map(len, memory)),
-        "their time on the GPU, ns": sum(int((table["end_ns"] - table["start_ns"]).sum()) for table in memory),
+        "kernels": kernels[0],
+        "their time, ns": kernels[1],
+        "copies and memsets": copies[0] + memsets[0],
+        "their time on the GPU, ns": copies[1] + memsets[1],
     }
 
 

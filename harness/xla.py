@@ -84,12 +84,11 @@ def folded_convolution(layer: Any, otherwise: Callable[..., Any], inputs: Any, k
     stride, padding = layer.strides[0], layer.padding
     kernel = tf.convert_to_tensor(kernel)
     rows, columns, _, filters = kernel.shape
-    top, tall = _block_rows(height, rows, stride, padding)
-    left, wide = _block_rows(width, columns, stride, padding)
-    inputs = tf.pad(inputs, [[0, 0], [top, max(tall - top - height, 0)], [left, max(wide - left - width, 0)], [0, 0]])
-    blocks = tf.nn.space_to_depth(inputs[:, :tall, :wide], stride)
+    below, right = -rows % stride, -columns % stride  # what the kernel's last blocks lack
+    (top, tall), (left, wide) = _reach(height, rows, stride, padding), _reach(width, columns, stride, padding)
+    blocks = tf.nn.space_to_depth(_fitted(inputs, (top, tall + below), (left, wide + right), 0), stride)
 
-    kernel = tf.pad(kernel, [[0, -rows % stride], [0, -columns % stride], [0, 0], [0, 0]])
+    kernel = tf.pad(kernel, [[0, below], [0, right], [0, 0], [0, 0]])
     deep, broad = kernel.shape[0] // stride, kernel.shape[1] // stride
     kernel = tf.transpose(tf.reshape(kernel, [deep, stride, broad, stride, channels, filters]), [0, 2, 1, 3, 4, 5])
     kernel = tf.reshape(kernel, [deep, broad, stride * stride * channels, filters])
@@ -99,15 +98,21 @@ def folded_convolution(layer: Any, otherwise: Callable[..., Any], inputs: Any, k
     return tf.nn.conv2d(blocks, tf.pad(kernel, [[0, 0], [0, 0], [0, missing], [0, 0]]), 1, "VALID")
 
 
-def _block_rows(size: int, kernel: int, stride: int, padding: str) -> tuple[int, int]:
-    """(zeros before, rows in all) of the input that the folded kernel slides over, as TensorFlow pads it:
+def _reach(size: int, window: int, stride: int, padding: str) -> tuple[int, int]:
+    """(pixels added before, pixels that the windows reach over in all) of one dimension, as TensorFlow pads it:
     https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2"""
-    if padding == "same":
-        outputs = -(-size // stride)
-        before = max((outputs - 1) * stride + kernel - size, 0) // 2
-    else:
-        outputs, before = (size - kernel) // stride + 1, 0
-    return before, (outputs - 1 + -(-kernel // stride)) * stride
+    if padding == "valid":
+        return 0, (size - window) // stride * stride + window
+    reach = (-(-size // stride) - 1) * stride + window
+    return max(reach - size, 0) // 2, reach
+
+
+def _fitted(inputs: Any, rows: tuple[int, int], columns: tuple[int, int], value: Any) -> Any:
+    """The inputs with `value` around them, or cropped at the end: (pixels before, pixels in all) of each dimension."""
+    height, width = inputs.shape[1:3]
+    (top, tall), (left, wide) = rows, columns
+    around = [[0, 0], [top, max(tall - top - height, 0)], [left, max(wide - left - width, 0)], [0, 0]]
+    return tf.pad(inputs, around, constant_values=value)[:, :tall, :wide]
 
 
 def max_pooling(layer: Any, otherwise: Callable[..., Any], inputs: Any) -> Any:
@@ -118,20 +123,10 @@ def max_pooling(layer: Any, otherwise: Callable[..., Any], inputs: Any) -> Any:
     if None in inputs.shape[1:]:
         return otherwise(inputs)
     pools, strides = tuple(layer.pool_size), tuple(layer.strides)
-    sizes = tuple(inputs.shape[1:3])
-    befores, reached = zip(
-        *(_reach(*dimension, layer.padding) for dimension in zip(sizes, pools, strides, strict=True)), strict=True
+    rows, columns = (
+        _reach(*dimension, layer.padding) for dimension in zip(inputs.shape[1:3], pools, strides, strict=True)
     )
-    afters = [max(reach - before - size, 0) for reach, before, size in zip(reached, befores, sizes, strict=True)]
-    lowest = inputs.dtype.min
-    padded = tf.pad(inputs, [[0, 0], *zip(befores, afters, strict=True), [0, 0]], constant_values=lowest)
-    return _largest(pools, strides)(padded[:, : reached[0], : reached[1]])
-
-
-def _reach(size: int, pool: int, stride: int, padding: str) -> tuple[int, int]:
-    """(pixels added before, pixels that the windows reach over in all)."""
-    before, in_blocks = _block_rows(size, pool, stride, padding)
-    return before, in_blocks - (-(-pool // stride) * stride - pool)
+    return _largest(pools, strides)(_fitted(inputs, rows, columns, inputs.dtype.min))
 
 
 def _windows(inputs: Any, pools: tuple[int, int], strides: tuple[int, int]) -> list[Any]:
