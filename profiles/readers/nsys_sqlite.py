@@ -282,11 +282,13 @@ def _domains(pid: NDArray[np.int64], marks: Columns, names: pd.Categorical) -> p
     """The name of each mark's domain: those of type 75 name the domains of their process."""
     if "domain_id" not in marks:
         return categorical(np.zeros(len(pid), dtype=np.int8), [""])
-    keys, codes = np.unique(np.stack([pid, marks["domain_id"]]), axis=1, return_inverse=True)
+    process, pids = pd.factorize(pid)
+    number, ids = pd.factorize(marks["domain_id"])
+    codes, pairs = pd.factorize(process * len(ids) + number)
     named = np.flatnonzero(marks["type"] == _DOMAIN)
     known = {(int(pid[row]), int(marks["domain_id"][row])): str(names[row]) for row in named}
-    texts = [known.get((int(process), int(domain)), "") for process, domain in keys.T]
-    return categorical(codes.reshape(-1), texts)
+    texts = [known.get((int(pids[pair // len(ids)]), int(ids[pair % len(ids)])), "") for pair in pairs]
+    return categorical(codes, texts)
 
 
 def _recording(database: Database) -> Recording:
