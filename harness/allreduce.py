@@ -26,10 +26,12 @@ def bus_gb_per_s(size_bytes: int, time_ns: float, ranks: int) -> float:
 
 
 def measure(size_bytes: int) -> dict[str, Any]:
-    """Median over REPEATS all-reduces of one float32 tensor; each ends when the sum lies on the device."""
+    """Median over REPEATS all-reduces of one float32 tensor; each ends when the sum lies on the device.
+
+    `device` is where the sum came to lie.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import horovod.tensorflow as hvd
-    import tensorflow as tf
+    from .exchange import hvd, on_device_of, tf
 
     hvd.init()
     gpus = tf.config.list_physical_devices("GPU")
@@ -41,7 +43,8 @@ def measure(size_bytes: int) -> dict[str, Any]:
     for _ in range(WARM_UP + REPEATS):
         hvd.allreduce(tf.zeros(()), name="together")  # Horovod's TensorFlow half has no barrier
         start_ns = time.perf_counter_ns()
-        total = hvd.allreduce(mine, op=hvd.Sum, name="ringscope")
+        with on_device_of(mine):
+            total = hvd.allreduce(mine, op=hvd.Sum, name="ringscope")
         tf.test.experimental.sync_devices()
         times_ns.append(time.perf_counter_ns() - start_ns)
     time_ns = statistics.median(times_ns[WARM_UP:])
@@ -49,7 +52,7 @@ def measure(size_bytes: int) -> dict[str, Any]:
     return {
         "rank": hvd.rank(),
         "ranks": hvd.size(),
-        "device": "gpu" if gpus else "cpu",
+        "device": "gpu" if "GPU" in total.device else "cpu",
         "bytes": size_bytes,
         "time_ns": int(time_ns),
         "bus_gb_per_s": bus_gb_per_s(size_bytes, time_ns, hvd.size()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ __all__ = [
     "hvd",
     "is_distributed",
     "is_seen",
+    "on_device_of",
     "optimizers_of",
     "tf",
 ]
@@ -44,26 +46,34 @@ except ImportError as error:
 COMPRESSIONS = ("none", "fp16", "bf16")
 
 
+def on_device_of(tensor: Any) -> AbstractContextManager[Any]:
+    """Where Horovod's calls on `tensor` are to be made. Called eagerly they enter `tf.device("")`, which names the CPU
+    where nothing encloses it: what lies on a GPU would be summed in host memory, a hundred times slower."""
+    return tf.device(tensor.device) if tf.executing_eagerly() else nullcontext()
+
+
 def average_gradients(gradients: Sequence[Any], *, compression: str = "none", groups: int = 1) -> list[Any]:
     """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse (rows are gathered)."""
     averaged = list(gradients)
-    if hvd.size() == 1:
+    given = [i for i, gradient in enumerate(averaged) if gradient is not None]
+    if hvd.size() == 1 or not given:
         return averaged
-    dense = [i for i, g in enumerate(averaged) if g is not None and not isinstance(g, tf.IndexedSlices)]
-    for part in _consecutive_groups(dense, groups):
-        values = [averaged[i] for i in part]
-        if compression == "bf16":
-            results = _average_as_bfloat16(values)
-        else:
-            codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
-            results = hvd.grouped_allreduce(values, op=hvd.Average, compression=codec)
-        for i, value in zip(part, results, strict=True):
-            averaged[i] = value
-    for i, gradient in enumerate(gradients):
+    dense = [i for i in given if not isinstance(averaged[i], tf.IndexedSlices)]
+    with on_device_of(averaged[given[0]]):
+        for part in _consecutive_groups(dense, groups):
+            for i, value in zip(part, _average([averaged[i] for i in part], compression), strict=True):
+                averaged[i] = value
         # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
-        if isinstance(gradient, tf.IndexedSlices):
-            averaged[i] = hvd.allreduce(gradient, op=hvd.Average)
+        for i in sorted(set(given) - set(dense)):
+            averaged[i] = hvd.allreduce(averaged[i], op=hvd.Average)
     return averaged
+
+
+def _average(values: list[Any], compression: str) -> list[Any]:
+    if compression == "bf16":
+        return _average_as_bfloat16(values)
+    codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
+    return list(hvd.grouped_allreduce(values, op=hvd.Average, compression=codec))
 
 
 def _consecutive_groups(items: list[int], groups: int) -> list[list[int]]:
@@ -143,10 +153,11 @@ def average_statistics(model: Any) -> None:
     variables = [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
     if not values or hvd.size() == 1:
         return
-    lowest, highest, mean = (
-        hvd.grouped_allreduce([tf.convert_to_tensor(v) for v in values], op=op, name=f"statistics_{name}")
-        for name, op in (("min", hvd.Min), ("max", hvd.Max), ("mean", hvd.Average))
-    )
+    with on_device_of(values[0]):
+        lowest, highest, mean = (
+            hvd.grouped_allreduce([tf.convert_to_tensor(v) for v in values], op=op, name=f"statistics_{name}")
+            for name, op in (("min", hvd.Min), ("max", hvd.Max), ("mean", hvd.Average))
+        )
     for variable, low, high, average in zip(variables, lowest, highest, mean, strict=True):
         variable.assign(tf.where(low == high, low, average))
 

@@ -23,6 +23,8 @@ from .lifeline import Lifeline
 RUN_LIMIT_S = 240
 # Below this share of what pinned memory gives, pageable memory is what holds the input back.
 PAGEABLE_SHARE = 0.5
+# One way through one link of the first NVLink (NVIDIA Tesla P100 white paper); since then 25 and more.
+NVLINK_GB_PER_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,11 @@ def allreduce(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
         if isinstance(done, str):
             return Check("all-reduce", FAILURE, done, _by_hand(rank_argv[1:3], ranks, launcher))
         found = json.loads(out.read_text())
-    return judge_allreduce(found, launcher)
+    return judge_allreduce(found, launcher, machine)
 
 
-def judge_allreduce(found: dict[str, Any], launcher: str) -> Check:
+def judge_allreduce(found: dict[str, Any], launcher: str, machine: dict[str, Any]) -> Check:
+    """machine: as `machine.describe` tells it; what its GPUs and the links between them lead to expect."""
     text = (
         f"{found['bus_gb_per_s']:.2f} GB/s bus bandwidth, {found['ranks']} ranks on {found['device']}, "
         f"{found['bytes'] >> 20} MiB in {found['time_ns'] / 1e6:.1f} ms, {launcher}"
@@ -92,6 +95,14 @@ def judge_allreduce(found: dict[str, Any], launcher: str) -> Check:
     if not found["right"]:
         remedy = "the sum over ranks is wrong: rebuild Horovod (scripts/build_horovod.py), then the driver and NCCL"
         return Check("all-reduce", FAILURE, text, remedy, found)
+    if found["device"] == "cpu" and machine["gpus"]:
+        remedy = "the sum was made in host memory: build Horovod with NCCL (scripts/build_horovod.py, nvcc on the PATH)"
+        return Check("all-reduce", WARNING, text, remedy, found)
+    joins = {join for row in machine["topology"] or [] for join in row if join != "X"}
+    linked = joins and all(join.startswith("NV") for join in joins)
+    if found["device"] == "gpu" and linked and found["bus_gb_per_s"] < NVLINK_GB_PER_S:
+        remedy = "slower than one NVLink: NCCL_DEBUG=INFO tells the way it takes; unset NCCL_P2P_DISABLE, raise /dev/shm"
+        return Check("all-reduce", WARNING, text, remedy, found)
     return Check("all-reduce", OK, text, None, found)
 
 

@@ -43,6 +43,11 @@ def test_gradients_of_every_kind_are_averaged_in_their_order(facts: list[dict[st
         assert fact[f"gradients {compression}"] == [[2.0] * 3, None, rows, [[2.0] * 7] * 2, True]
 
 
+def test_gradients_averaged_eagerly_stay_on_their_device(facts: list[dict[str, Any]]) -> None:
+    for fact in facts:
+        assert fact["devices"] == {compression: ["CPU:1"] * 2 for compression in ("none", "fp16", "bf16")}
+
+
 def test_logs_are_averaged_so_that_all_ranks_decide_alike(facts: list[dict[str, Any]]) -> None:
     assert facts[0]["logs"] == {"accuracy": 0.5, "loss": 0.5} == facts[1]["logs"]
     assert facts[0]["history"] == facts[1]["history"]

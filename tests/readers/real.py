@@ -19,7 +19,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "recordings"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/recordings: real recordings are not here")
 
 # The pairs without XLA first: tests that need one recording of known facts take it from the front.
-OURS = sorted(DATA.glob("*.sqlite.xz"), key=lambda path: ("2gpu" not in path.name, path.name))
+OURS = sorted(DATA.glob("*.sqlite.xz"), key=lambda path: (not path.name.startswith("resnet50-2gpu"), path.name))
 # By pattern, so that collecting the tests needs no folder.
 NSYS = sorted(SHARED.glob("h200/*.sqlite.xz")) + sorted(SHARED.glob("public/nsys-sqlite/*"))
 NVPROF = [

@@ -12,6 +12,9 @@ from asked import refused
 from harness import ring
 
 ring.init()
+# Two devices, so that it shows on which of them ranks meet; all but that happens on the first.
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 out, rank = Path(sys.argv[1]), ring.rank()
 facts: dict[str, object] = {"size": ring.size(), "threads": ring.threads()}
 
@@ -41,6 +44,13 @@ for compression in ring.COMPRESSIONS:
         other.numpy().tolist(),
         isinstance(rows, tf.IndexedSlices),
     ]
+
+with tf.device("CPU:1"):
+    there = [tf.fill([3], value), tf.fill([2], value)]
+facts["devices"] = {
+    compression: [each.device[-5:] for each in ring.average_gradients(there, compression=compression)]
+    for compression in ring.COMPRESSIONS
+}
 
 # Logs and moving statistics.
 logs = {"loss": float(rank), "accuracy": 0.5}
