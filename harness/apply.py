@@ -91,6 +91,7 @@ BY_HAND = {
     "collectives-not-fused": "every cell reduces its gradients in as few groups as --step allows",
     "threads-oversubscribed": "every cell divides the host's cores by its ranks",
     "straggler": "it lies in the machine, not in the cell",
+    "gradients-wait-for-ranks": "it lies in what the other ranks wait for: prove their findings",
     "slow-gpu": "it lies in the machine, not in the cell",
     "cpu-may-be-faster": "it is another machine",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from .measures import (
     StepRow,
     Steps,
 )
+from .negotiation import negotiation_ns
 from .operations import Gpu
 from .steps import FoundSteps, find, same_steps
 from .threads import each, release_unused
@@ -119,7 +121,10 @@ def _measured(
     number, gpu, steps, calls, moved = of
     kind = "steps" if steps.count and window != "capture" else "capture"
     books = account(timelines, shift_ns, gpu, steps, _span(gpu, steps, kind))
-    exchanged = collectives.measure(gpu, steps, books, calls, moved)
+    exchanged = replace(
+        collectives.measure(gpu, steps, books, calls, moved),
+        negotiation_ns=negotiation_ns(timelines, shift_ns, gpu, books),
+    )
     measured = _gpu_measures(timelines, shift_ns, gpu, steps, books, exchanged, kind)
     raised = list(_doubts(timelines, gpu, steps, books, measured, f"/gpus/{number}"))
     return measured, GpuAnalysis(number, books.ownership, steps.start_ns, steps.end_ns), raised

@@ -68,7 +68,7 @@ def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
         mine = np.flatnonzero(called_by == thread)
         ranges = told if thread == _NO_THREAD else told[told["tid"].isin((thread, _NO_THREAD)).to_numpy()]
         ranges = ranges.sort_values("start_ns", kind="stable")
-        start, end = _spans(ranges)
+        start, end = spans(ranges)
         last = np.searchsorted(start, called[mine], side="right") - 1
         inside = np.flatnonzero(last >= 0)
         inside = inside[called[mine][inside] < end[last[inside]]]
@@ -81,7 +81,7 @@ def _until_done(told: pd.DataFrame, called: Int64s) -> Moved:
     """By the ranges that hold the launch call; in one without an end the recording does not say whose bytes it has."""
     order = np.argsort(called, kind="stable")
     launch = called[order]
-    start, end = _spans(told)
+    start, end = spans(told)
     first, after = np.searchsorted(launch, start, side="left"), np.searchsorted(launch, end, side="left")
     holds = after > first
     total = np.zeros(len(launch), np.int64)
@@ -96,7 +96,8 @@ def _until_done(told: pd.DataFrame, called: Int64s) -> Moved:
     return found
 
 
-def _spans(told: pd.DataFrame) -> tuple[Int64s, Int64s]:
+def spans(told: pd.DataFrame) -> tuple[Int64s, Int64s]:
+    """Start and end of each range; one that the recording saw no end of lasts for ever."""
     return told["start_ns"].to_numpy(), np.where(told["open"], _FOREVER, told["end_ns"])
 
 

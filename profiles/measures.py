@@ -80,6 +80,8 @@ class Collectives:
     waiting_ns: int | None
     transfer_ns: int | None
     arrived_last_share: float | None
+    # launch idle in which Horovod had this rank's tensors and waited for the other ranks'
+    negotiation_ns: int | None = None
 
 
 @dataclass(slots=True)

@@ -86,6 +86,12 @@ class Case:
         once_a_step = held.get("count", 0) >= max(3, 0.9 * held.get("gaps", 0))
         return held["idle_launch_ns"] if once_a_step else 0
 
+    @property
+    def late_launch_ns(self) -> int:
+        """Launch idle that neither a small copy before the step nor another rank's gradients explain."""
+        explained = self.held_launch_ns + (self.gpu.collectives.negotiation_ns or 0)
+        return max(0, self.ns("idle_launch") - explained)
+
     def group(self, *names: str) -> tuple[int, int]:
         """(kernels, ns) of these kernel groups in the window."""
         groups = [self.gpu.kernels.groups.get(name, {}) for name in names]

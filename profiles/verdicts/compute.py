@@ -102,7 +102,7 @@ def launch_bound(case: Case) -> Finding | None:
     """The GPU waits for the host's next launch."""
     if not case.trains:
         return None
-    waiting = case.ns("idle_launch") - case.held_launch_ns  # what small-copy-before-step explains is its own
+    waiting = case.late_launch_ns
     share = waiting / case.gpu.span_ns
     latency = case.gpu.kernels.launch_latency_ns or {}
     return case.finding(
@@ -137,7 +137,7 @@ def tiny_batch(case: Case) -> Finding | None:
     if not case.trains or short < SHORT_SHARE or case.share("compute") > FILLED_SHARE:
         return None
     short_ns = case.gpu.kernels.under_5us_ns or 0
-    idle = {"idle_launch": case.ns("idle_launch"), "idle_turnaround": case.ns("idle_turnaround")}
+    idle = {"idle_launch": case.late_launch_ns, "idle_turnaround": case.ns("idle_turnaround")}
     batch = f" (now {case.cell.per_rank_batch} a rank)" if case.cell else ""
     return case.finding(
         "tiny-batch",

@@ -57,7 +57,8 @@ def python_in_the_loop(case: Case) -> Finding | None:
         return None
     idle = case.ns("idle_launch", "idle_feed", "idle_sync", "idle_wait")
     calling = max((e["ns"] for e in case.gpu.host_while_idle if e["kind"] == "api"), default=0)
-    outside = max(0, min(case.ns("idle_launch"), idle - calling) - case.held_launch_ns)
+    explained = case.ns("idle_launch") - case.late_launch_ns
+    outside = max(0, min(case.ns("idle_launch"), idle - calling) - explained)
     if not case.gpu.host_while_idle or outside < OTHER_LADDER[1] * case.gpu.span_ns:
         return None
     return case.finding(

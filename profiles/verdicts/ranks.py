@@ -8,7 +8,7 @@ from statistics import median
 from .. import numbers
 from ..measures import Finding, Measures
 from ..numbers import share as percent
-from .case import OTHER_LADDER, Case
+from .case import OTHER_LADDER, Case, degree
 
 SLOWER = 1.05  # one GPU's compute a step against the others' median
 ARRIVES_LAST = 0.5
@@ -26,7 +26,7 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     share = last.gpu.collectives.arrived_last_share or 0.0
     if share < ARRIVES_LAST or share < 1.5 / len(known) or lost < OTHER_LADDER[1] * waiting.gpu.span_ns:
         return []
-    name = f"rank {last.gpu.rank}" if last.gpu.rank is not None else f"GPU {last.gpu.device}"
+    name = _name(last)
     told = measures.straggler if measures.straggler and measures.straggler.gpu == last.index else None
     since = f", from {numbers.duration(told.since_ns)} on" if told else ""
     finding = waiting.finding(
@@ -44,6 +44,41 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         return []
     finding.gpu = last.index
     return [finding]
+
+
+def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
+    """Gradients lie ready on one rank, and their all-reduce is launched only when another one's are."""
+    known = [c for c in cases if c.gpu.collectives.negotiation_ns is not None]
+    if not known:
+        return []
+    waiting = max(known, key=lambda c: c.gpu.collectives.negotiation_ns or 0)
+    lost = waiting.gpu.collectives.negotiation_ns or 0
+    share = lost / waiting.gpu.span_ns
+    if share < OTHER_LADDER[1]:
+        return []
+    least = min(known, key=lambda c: c.gpu.collectives.negotiation_ns or 0)
+    latest = least if 2 * (least.gpu.collectives.negotiation_ns or 0) < lost else None
+    if latest:
+        change = f"find what keeps {_name(latest)} (its own findings): the others can go no faster"
+    elif len(known) < len(cases) or len(cases) == 1:
+        change = "record all ranks and see which of them waits least: the others wait for it"
+    else:
+        change = "all ranks wait alike: fewer all-reduces a sample (a larger batch, --aggregate 2), HOROVOD_CYCLE_TIME=0.1"
+    finding = waiting.finding(
+        "gradients-wait-for-ranks",
+        {"idle_launch": lost},
+        text=f"{degree(share, OTHER_LADDER)} bound by the ranks' meeting: {percent(share)} of the time the gradients are "
+        "handed to Horovod and their all-reduce is not launched"
+        + (f", as those of {_name(latest)} are not there yet" if latest else ""),
+        change=change,
+        evidence={"negotiation_ns": [c.gpu.collectives.negotiation_ns for c in cases]},
+        refuted_by="as much of it with the ranks' inputs equally fast (--feeds resident)",
+    )
+    return [finding] if finding else []
+
+
+def _name(case: Case) -> str:
+    return f"rank {case.gpu.rank}" if case.gpu.rank is not None else f"GPU {case.gpu.device}"
 
 
 def _step_at(case: Case, time_ns: int) -> int | None:
@@ -108,4 +143,4 @@ def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Fi
     return [finding]
 
 
-RULES = (straggler, slow_gpu, threads_oversubscribed)
+RULES = (straggler, negotiation, slow_gpu, threads_oversubscribed)

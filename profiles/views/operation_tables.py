@@ -61,6 +61,7 @@ def collectives(document: Document) -> Table:
                 document.number(f"{at}/skew_ns/p50", numbers.duration),
                 document.number(f"{at}/skew_ns/max", numbers.duration),
                 document.number(f"{at}/arrived_last_share", numbers.share),
+                document.number(f"{at}/negotiation_ns", numbers.duration),
                 document.number(f"{at}/bus_gb_per_s", numbers.gb_per_s),
             )
         )
@@ -69,8 +70,9 @@ def collectives(document: Document) -> Table:
         "collectives",
         "Collectives",
         "Waiting lasts until the last rank has arrived, transfer from then on; a rank that arrives last often is the "
-        "straggler that the others wait for.",
-        (*columns, "arrived last", "bus bandwidth"),
+        "straggler that the others wait for. Negotiation: the GPU idles, the gradients are handed to Horovod and their "
+        "all-reduce is not launched before the other ranks' are.",
+        (*columns, "arrived last", "negotiation", "bus bandwidth"),
         tuple(rows),
     )
 

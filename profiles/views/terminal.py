@@ -251,10 +251,15 @@ def _collective_rows() -> list[tuple[str, Cell]]:
         rate = gpu.collectives.bus_gb_per_s
         return numbers.gb_per_s(rate) if rate is not None else ""
 
+    def negotiation(gpu: GpuMeasures) -> str:
+        held_ns = gpu.collectives.negotiation_ns
+        return numbers.duration(held_ns) if held_ns is not None else ""
+
     return [
         ("count", lambda gpu: numbers.count(gpu.collectives.count)),
         ("skew p50 / max", skew),
         ("waiting / transfer", apart),
+        ("negotiation, GPU idle", negotiation),
         ("bytes a step", moved),
         ("bus bandwidth", bandwidth),
         ("arrived last", last),

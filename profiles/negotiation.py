@@ -1,0 +1,59 @@
+"""Launch idle while Horovod negotiates: a rank's tensors are handed in and their all-reduce is not launched yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import ledger
+from .account import Account
+from .exchanges import spans
+from .operations import COLLECTIVE, Gpu
+from .timeline import Timeline
+
+Int64s = NDArray[np.int64]
+_NEVER = np.iinfo(np.int64).max
+
+
+def negotiation_ns(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, books: Account) -> int | None:
+    """ns of `idle_launch` between a collective's handing in and its launch (docs/measures.md, "Collectives").
+
+    Horovod launches a collective once every rank has handed its tensors in; until then the host of one that has waits
+    outside of any CUDA call. None where Horovod's ranges hold no launch of the window, or launch idle is not known.
+    """
+    if books.ledger_ns["idle_launch"] is None:
+        return None
+    operations = books.operations
+    inside = (operations.start_ns >= books.window[0]) & (operations.start_ns < books.window[1])
+    rows = np.flatnonzero((operations.kind == COLLECTIVE) & operations.launched & inside)
+    mine = operations.at(rows)
+    origin = shift_ns[gpu.places[0][0]]
+    handed_in = np.full(len(rows), _NEVER)
+    for process, (recording, pid) in enumerate(gpu.processes):
+        told = timelines[recording].exchanges
+        told = told[(told["pid"] == pid).to_numpy() & (told["library"] == "Horovod").to_numpy()]
+        of_process = np.flatnonzero(mine.process == process)
+        start, end = spans(told)
+        shift = shift_ns[recording] - origin
+        handed_in[of_process] = _last_open(start + shift, end, mine.call_start_ns[of_process], shift)
+    known = handed_in != _NEVER
+    if not known.any():
+        return None
+    # Idle counts from when the GPU ran dry, and only before the collective itself: other launches wait for nobody.
+    dry = np.maximum.accumulate(operations.end_ns)[np.maximum(rows - 1, 0)]
+    first = np.maximum(np.maximum(dry, handed_in), books.window[0])
+    waited = known & (rows > 0) & (first < mine.start_ns)
+    return int(ledger.per_bin(books.ownership, first[waited], mine.start_ns[waited])["idle_launch"].sum())
+
+
+def _last_open(start: Int64s, end: Int64s, called: Int64s, shift: int) -> Int64s:
+    """For each call the start of the last range that began before it and lasts until then; _NEVER where none does."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    last = np.searchsorted(start, called, side="right") - 1
+    if not len(start):
+        return np.full(len(called), _NEVER)
+    lasts = (last >= 0) & (called - shift < end[np.maximum(last, 0)])
+    return np.where(lasts, start[np.maximum(last, 0)], _NEVER)
