@@ -101,9 +101,7 @@ def judge_allreduce(found: dict[str, Any], launcher: str, machine: dict[str, Any
     joins = {join for row in machine["topology"] or [] for join in row if join != "X"}
     linked = joins and all(join.startswith("NV") for join in joins)
     if found["device"] == "gpu" and linked and found["bus_gb_per_s"] < NVLINK_GB_PER_S:
-        remedy = (
-            "slower than one NVLink: NCCL_DEBUG=INFO tells its way; unset NCCL_P2P_DISABLE, raise /dev/shm"
-        )
+        remedy = "slower than one NVLink: NCCL_DEBUG=INFO tells its way; unset NCCL_P2P_DISABLE, raise /dev/shm"
         return Check("all-reduce", WARNING, text, remedy, found)
     return Check("all-reduce", OK, text, None, found)
 

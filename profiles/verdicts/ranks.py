@@ -63,12 +63,12 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     elif len(known) < len(cases) or len(cases) == 1:
         change = "record all ranks and see which of them waits least: the others wait for it"
     else:
-        change = "all ranks wait alike: fewer all-reduces a sample (a larger batch, --aggregate 2), HOROVOD_CYCLE_TIME=0.1"
+        change = "all wait alike: fewer all-reduces a sample (a larger batch, --aggregate 2), HOROVOD_CYCLE_TIME=0.1"
     finding = waiting.finding(
         "gradients-wait-for-ranks",
         {"idle_launch": lost},
-        text=f"{degree(share, OTHER_LADDER)} bound by the ranks' meeting: {percent(share)} of the time the gradients are "
-        "handed to Horovod and their all-reduce is not launched"
+        text=f"{degree(share, OTHER_LADDER)} bound by the ranks' meeting: {percent(share)} of the time the gradients "
+        "are handed to Horovod and their all-reduce is not launched"
         + (f", as those of {_name(latest)} are not there yet" if latest else ""),
         change=change,
         evidence={"negotiation_ns": [c.gpu.collectives.negotiation_ns for c in cases]},

@@ -21,8 +21,8 @@ MS = 1_000_000
 STEPS, STEP_MS = 12, 100
 
 
-def run(*, ready_ms: tuple[int, ...] = (20, 60), all_reduce_ms: int = 62, told: bool = True, extra: bool = False) -> Any:
-    """Steps in which rank k hands its gradients in at ready_ms[k]; all launch their all-reduce at all_reduce_ms.
+def run(*, ready_ms: tuple[int, ...] = (20, 60), told: bool = True, extra: bool = False) -> Any:
+    """Steps in which rank k hands its gradients in at ready_ms[k]; all launch their all-reduce at 62 ms.
 
     `extra`: another kernel is launched late, inside of the range, before the all-reduce.
     """
@@ -33,7 +33,7 @@ def run(*, ready_ms: tuple[int, ...] = (20, 60), all_reduce_ms: int = 62, told: 
             at = (10 + step * STEP_MS) * MS
             made.mark(f"step {step}", at - MS, at + (STEP_MS - 1) * MS)
             made.kernel(at, at + ready * MS, "backward", call=(at - MS + 9, at - MS + 99))
-            called = at + all_reduce_ms * MS
+            called = at + 62 * MS
             if told:
                 made.exchange("HorovodAllreduce", at + (ready - 1) * MS, called + 9 * MS, 10**6)
             if extra:
