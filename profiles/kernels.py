@@ -23,8 +23,8 @@ GROUPS = {
     "collective": COLLECTIVE_NAME,
     "batch_norm": r"(?i)batch_?norm|\bbn_(?:fw|bw)|bnorm",
     "optimiser": r"(?i)optimi[sz]er|Apply(?:Adam|Momentum|Rms|Gradient|Ada|Lamb|Ftrl)|_?adam|multi_tensor_apply",
-    # XLA's own: what compiling has fused
-    "fused": r"fusion",
+    # what compiling has fused: XLA's own, and torch.compile's
+    "fused": r"fusion|triton_(?:poi|red|per)_fused",
     "rnn_cell": r"(?i)lstm|\bgru|rnn",
     "convolution_matmul": r"(?i)gemm|gemv|conv(?!ersion)|[wd]grad|fprop|cutlass|xmma|nvjet|winograd|cublas|im2col"
     r"|flash_(?:fwd|bwd)|fft|dot_kernel|splitK",

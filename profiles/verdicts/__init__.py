@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..measures import Finding, Measures
-from . import collectives, compute, feed, host, ranks
+from . import collectives, compute, feed, host, ranks, torch
 from .case import Case, Context
 
 __all__ = ["Context", "find"]
@@ -19,7 +19,8 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     """All findings, the one that would give back most first; those without a price last.
 
     A verdict that holds for every GPU is one finding (gpu None) with the numbers of the GPU that loses most; one that
-    holds for some is that GPU's, and its evidence names the others.
+    holds for some is that GPU's, and its evidence names the others. The change is said in Keras's words, in
+    PyTorch's where its kernels ran.
     """
     cases = [Case(index, gpu, context or Context()) for index, gpu in enumerate(measures.gpus) if gpu.span_ns]
     found: list[Finding] = []
@@ -34,6 +35,8 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
         found += each
     for across in ACROSS_GPUS:
         found += across(cases, measures)
+    if any(torch.made_kernels(case.gpu) for case in cases):
+        found = [torch.reworded(finding) for finding in found]
     return sorted(found, key=_worth, reverse=True)
 
 

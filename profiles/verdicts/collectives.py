@@ -9,6 +9,7 @@ from .case import OTHER_LADDER, Case, degree
 
 MANY = 10  # collectives a step; a fused one needs one or two
 SMALL_STEP_NS = 5_000_000
+MOSTLY_WAITING = "most of it is waiting: make the ranks arrive together, with as much work and as steady a host each"
 
 
 def all_reduce_exposed(case: Case) -> Finding | None:
@@ -28,7 +29,7 @@ def all_reduce_exposed(case: Case) -> Finding | None:
         f"the exposed all-reduce{waiting}",
         change=_less_exposed(case),
         evidence={"exposed_ns": exposed, "overlap": found.overlap, "waiting_ns": found.waiting_ns},
-        refuted_by="--strategy none (no all-reduce at all) with the same step time",
+        refuted_by="no all-reduce at all (--strategy none) with the same step time",
     )
 
 
@@ -37,9 +38,7 @@ def _less_exposed(case: Case) -> str:
     found, cell = case.gpu.collectives, case.cell
     parts = []
     if 2 * (found.waiting_ns or 0) > case.ns("collective"):
-        parts.append(
-            "most of it is waiting: make the ranks arrive together, with as much work and as steady a host each"
-        )
+        parts.append(MOSTLY_WAITING)
     if cell is None or cell.compression == "none":
         parts.append("gradients of half the bytes (--compression fp16)")
     parts.append("fewer all-reduces a sample: a larger batch, or --aggregate 2")

@@ -59,7 +59,7 @@ def input_pipeline_slow(case: Case) -> Finding | None:
         change="dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE), .cache() after decoding, .batch before .map "
         "where it vectorises, smaller images in the files, more cores a rank",
         evidence={"idle_feed_ns": case.ns("idle_feed")},
-        refuted_by="feed `resident` (no pipeline at all) with the same step time",
+        refuted_by="one batch again and again (feed `resident`) with the same step time",
     )
 
 
@@ -197,7 +197,7 @@ def copies_exposed(case: Case) -> Finding | None:
         f"while nothing computes, at {numbers.gb_per_s(h2d.gb_per_s)}",
         change="; ".join(parts),
         evidence={"exposed_ns": case.ns("h2d"), "bytes": h2d.bytes, "gb_per_s": h2d.gb_per_s, "overlap": h2d.overlap},
-        refuted_by="feed `resident` (no copies) with the same step time",
+        refuted_by="one batch kept on the GPU (feed `resident`) with the same step time",
     )
 
 
@@ -234,10 +234,9 @@ def small_copy_before_step(case: Case) -> Finding | None:
         "small-copy-before-step",
         {"idle_launch": ns},
         text=f"each step begins with a copy of {numbers.size(held['bytes'])} that waits for the step before, and its "
-        f"first launch for that copy: {percent(ns / case.gpu.span_ns)} of the time. TensorFlow keeps int32 tensors, "
-        "such as labels, on the host",
-        change="labels as int64: dataset.map(lambda x, y: (x, tf.cast(y, tf.int64))); other small tensors into the "
-        "batch that is copied ahead",
+        f"first launch for that copy: {percent(ns / case.gpu.span_ns)} of the time",
+        change="TensorFlow keeps int32 tensors on the host. Labels as int64: dataset.map(lambda x, y: (x, tf.cast(y, "
+        "tf.int64))); other small tensors into the batch that is copied ahead",
         evidence={
             "batch_gaps": held["gaps"],
             "with_a_small_copy": held["count"],

@@ -65,7 +65,7 @@ def python_in_the_loop(case: Case) -> Finding | None:
         "python-in-the-loop",
         {"idle_launch": outside},
         text=f"{percent(outside / case.gpu.span_ns)} of the time the GPU waits for a launch while the host is in no "
-        "CUDA call: Python or TensorFlow's executor is at work between the steps",
+        "CUDA call: Python or the framework's executor is at work between the steps",
         change="steps_per_execution=8, tf.function around the whole step, no Python callbacks per batch",
         evidence={"idle_outside_calls_ns": outside, "host_while_idle": case.gpu.host_while_idle[:3]},
         refuted_by="the same idle with steps_per_execution raised",

@@ -17,6 +17,8 @@ NAMES = {
     "void cutlass__5x_cudnn::conv::kernel::ImplicitGemmConvolution<int>(T1::Params)": "convolution_matmul",
     "cudnn::cnn::conv2d_grouped_direct_kernel": "convolution_matmul",
     "input_convert_reduce_fusion_40": "fused",
+    "triton_red_fused__native_batch_norm_legit_functional_3": "batch_norm",
+    "triton_poi_fused_add_relu_7": "fused",
     "void tensorflow::functor::ColumnReduceKernel<float *, float *>": "reduction",
     "ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevKernelArgsStorage<4096>)": "collective",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import profiles
 from profiles.measures import Finding
 from profiles.records import Cell
 from profiles.verdicts import Context
+from profiles.verdicts.torch import CHANGES
 from tests.profiles.training import CONV, MS, US, training
 
 DATA = Path(__file__).parents[1] / "data"
@@ -69,6 +71,24 @@ def test_the_timeline_with_the_fault_gets_the_verdict_and_the_one_without_does_n
     faulty, healthy = CASES[code]
     assert code in _findings({**faulty})
     assert code not in _findings({**healthy})
+
+
+ATEN = ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >", 6 * US)
+
+
+@pytest.mark.parametrize("code", [code for code in CASES if code in CHANGES])
+def test_where_pytorchs_kernels_run_the_change_is_in_pytorchs_words(code: str) -> None:
+    faulty = CASES[code][0]
+    kernels = (*faulty["kernels"], ATEN) if "kernels" in faulty else ((ATEN[0], 9 * MS),)
+    found = _findings({**faulty, "kernels": kernels})[code]
+    assert found.change.endswith(CHANGES[code])
+    assert not re.search(r"tf\.|dataset|ring\.|hvd\.|ringscope|--[a-z]", found.change)
+
+
+def test_what_torch_compile_fused_is_no_uncompiled_step() -> None:
+    inductor = (("triton_poi_fused_add_mul_0", 3 * US), (CONV, 3 * US), ATEN) * 600
+    assert "not-compiled" not in _findings({"kernels": inductor})
+    assert "torch.compile" in _findings({"kernels": (*EAGER, ATEN)})["not-compiled"].change
 
 
 def test_a_price_is_the_time_that_was_put_in() -> None:
