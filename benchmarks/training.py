@@ -285,3 +285,9 @@ def _marks(shape: Shape, gpu: int, steps: np.ndarray) -> pd.DataFrame:
         tid=np.int64(shape.pid(gpu)),
         domain=pd.Categorical(np.where(marks["name"] == GET_NEXT, "TSL", "ringscope"), categories=DOMAINS),
     )
+
+
+def one_process(shape: Shape, gpus: range) -> None:
+    """Raises ValueError where these GPUs are those of several processes, for formats whose files hold one."""
+    if len({shape.pid(gpu) for gpu in gpus}) > 1:
+        raise ValueError("a file of this format holds one process: say which, or make the run with processes=1")

@@ -19,7 +19,7 @@ import venv
 from pathlib import Path
 
 from ..training import Shape, answers
-from ..write import write_kineto
+from ..write_text import write_kineto
 
 # HTA's newest release on PyPI when this was written does not import with pandas 3.
 REQUIRED = ("HolisticTraceAnalysis==0.5.0", "pandas<3", "numpy<2.3")

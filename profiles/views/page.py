@@ -17,7 +17,8 @@ from typing import Any
 from .. import numbers
 from ..measures import OWNERS, Analysis
 from ..timeline import Timeline
-from . import charts, picture, report_tables, tables
+from . import picture, recording_charts, report_tables, sweep_charts, tables
+from .chart import PAGE, Chart
 from .files import written_whole
 from .palette import OWNERS as LOOKS
 from .tables import Cell, Document, Table
@@ -106,7 +107,9 @@ def _recorded(analysis: Analysis, timelines: Sequence[Timeline]) -> dict[str, An
         "findings": _findings(document),
         "bars": list(_bars(document)),
         "legend": [name for name in OWNERS if any(gpu["ledger_ns"][name] for gpu in document.json["gpus"])],
-        "step_charts": [_drawn(chart) for chart in charts.of_recordings(document) if chart.id != "ledger-by-gpu"],
+        "step_charts": [
+            _drawn(chart) for chart in recording_charts.of_recordings(document) if chart.id != "ledger-by-gpu"
+        ],
         "clock": report_tables.clock(document),
         "straggler": report_tables.straggler(document),
         "json": _script(document.json),
@@ -136,7 +139,7 @@ def _swept(sweep: Sweep, recorded: dict[str, Table]) -> dict[str, Any]:
         )
     return {
         "tables": merged,
-        "scaling_charts": [_drawn(chart) for chart in charts.of_sweep(sweep.cells)],
+        "scaling_charts": [_drawn(chart) for chart in sweep_charts.of_sweep(sweep.cells)],
         "looks_first": list(sweep.looks),
     }
 
@@ -254,9 +257,9 @@ def _machine(document: Document | None) -> list[tuple[str, str]]:
     ]
 
 
-def _drawn(chart: charts.Chart) -> dict[str, Any]:
+def _drawn(chart: Chart) -> dict[str, Any]:
     """A chart as SVG that fills its place, with a name for screen readers."""
-    svg = chart.svg(charts.PAGE, legend=not chart.id.startswith("ledger"))
+    svg = chart.svg(PAGE, legend=not chart.id.startswith("ledger"))
     size = re.compile(r'width="(\d+)" height="\d+"')
     width = int(size.search(svg).group(1))  # type: ignore[union-attr]
     # On a phone the drawing is moved sideways rather than shrunk until its words cannot be read.

@@ -48,7 +48,7 @@ def write(
     asked = [one.name for one in fields(files) if getattr(files, one.name)]
     if not asked:
         return []
-    from . import charts, markdown, page, parquet, perfetto, tables
+    from . import chart, markdown, page, parquet, perfetto, recording_charts, tables
 
     title = _title([timeline.recording.path for timeline in timelines])
     written = []
@@ -67,7 +67,7 @@ def write(
         elif kind == "parquet":
             parquet.write(analysis.measures, path)
         elif kind == "charts":
-            charts.write(charts.of_recordings(tables.document_of(analysis.measures)), path)
+            chart.write(recording_charts.of_recordings(tables.document_of(analysis.measures)), path)
         written.append(path)
     return written
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..scaling import Scaling
-from . import charts as drawing
+from . import chart as drawing
 from . import markdown as text
-from . import page, report_tables
+from . import page, report_tables, sweep_charts
 
 
 def write(
@@ -41,4 +41,4 @@ def write(
         again = shlex.join([*command, "--markdown", str(markdown)])
         text.write(markdown, text.of_sweep(cells, title=title, command=again, looks=looks, doubts=doubts))
     if charts:
-        drawing.write(drawing.of_sweep(cells), charts)
+        drawing.write(sweep_charts.of_sweep(cells), charts)

@@ -6,7 +6,7 @@ import sys
 
 from benchmarks.peers import hta
 from benchmarks.training import Shape
-from benchmarks.write import write_kineto
+from benchmarks.write_text import write_kineto
 
 
 def test_our_numbers_of_the_trace_the_peers_get_are_exact(tmp_path):

@@ -1,0 +1,107 @@
+"""A chart: a Vega-Lite specification that becomes SVG or PNG without a browser.
+
+The page shows charts in its own colours of text and lines (`PAGE`), files stand on white (`PAPER`). All data are those
+of the JSON: charts scale to ms and percent, they compute nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from .files import written_whole
+
+Spec = dict[str, Any]
+Row = Mapping[str, Any]
+# Lines in charts that do not tell of owners; apart under colour blindness like the owners' own colours.
+SERIES: Final = ("#2574e1", "#cf7a14", "#2e6f59", "#7a3fb0", "#c9261a", "#44b4e6", "#7a2420", "#8a8090")
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    ink: str
+    faint: str
+    background: str | None
+    font: str
+
+
+PAPER: Final = Theme("#1c2430", "#d9dee5", "#ffffff", "Liberation Sans, Arial, sans-serif")
+PAGE: Final = Theme("currentColor", "var(--line)", None, "inherit")
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    id: str
+    title: str
+    text: str  # what it shows, for who cannot see it
+    spec: Spec
+
+    def svg(self, theme: Theme = PAPER, *, legend: bool = True) -> str:
+        import vl_convert
+
+        spec = _themed(self.spec, theme)
+        spec["config"]["legend"]["disable"] = not legend
+        svg: str = vl_convert.vegalite_to_svg(spec)
+        return svg
+
+    def png(self) -> bytes:
+        import vl_convert
+
+        png: bytes = vl_convert.vegalite_to_png(_themed(self.spec, PAPER), scale=2)
+        return png
+
+
+def write(charts: Sequence[Chart], folder: Path) -> list[Path]:
+    """Write each chart to the folder as `<id>.svg` and `<id>.png`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for chart in charts:
+        for path, content in (
+            (folder / f"{chart.id}.svg", chart.svg().encode()),
+            (folder / f"{chart.id}.png", chart.png()),
+        ):
+            with written_whole(path) as beside:
+                beside.write_bytes(content)
+            written.append(path)
+    return written
+
+
+def axis(
+    name: str | None, title: str, *, aggregate: str | None = None, format: str = "", scale: Spec | None = None
+) -> Spec:
+    """An axis of numbers: a field, or an aggregate without one, and its title."""
+    encoding: Spec = {"type": "quantitative", "title": title, "scale": scale or {}}
+    if name:
+        encoding["field"] = name
+    if aggregate:
+        encoding["aggregate"] = aggregate
+    encoding["axis"] = {"format": format, "tickCount": 5} if format else {"tickCount": 5}
+    return encoding
+
+
+def series_colour(names: Sequence[str]) -> Spec:
+    """A colour for each of these names, in their order, starting again where they run out."""
+    return {"domain": list(names), "range": [SERIES[i % len(SERIES)] for i in range(len(names))]}
+
+
+def _themed(spec: Spec, theme: Theme) -> Spec:
+    text = {"labelColor": theme.ink, "titleColor": theme.ink, "labelFont": theme.font, "titleFont": theme.font}
+    sizes = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
+    return {
+        **spec,
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "background": theme.background,
+        "padding": 6,
+        "config": {
+            "font": theme.font,
+            "view": {"stroke": None},
+            "axis": {**text, **sizes, "gridColor": theme.faint, "domainColor": theme.faint, "tickColor": theme.faint},
+            "axisX": {"grid": False},
+            "legend": {**text, "labelFontSize": 12, "orient": "top", "columns": 7, "symbolSize": 120},
+            "header": {**text, "labelFontSize": 12, "labelFontWeight": "bold"},
+            "line": {"color": theme.ink, "strokeWidth": 2},
+            "text": {"color": theme.ink, "font": theme.font},
+        },
+    }
