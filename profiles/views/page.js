@@ -237,8 +237,9 @@ class Picture {
     const { c } = this, [start, end] = gpu.steps;
     c.fillStyle = this.ink;
     c.font = `600 12.5px ${getComputedStyle(this.canvas).fontFamily}`;
-    c.fillText(gpu.title + (gpu.left_out ? `  (${gpu.left_out} more streams)` : ''), 0, gpu.y + Picture.TITLE / 2);
-    const titled = c.measureText(gpu.title).width + 12;
+    const more = gpu.left_out ? `  (${gpu.left_out} more stream${gpu.left_out > 1 ? 's' : ''})` : '';
+    c.fillText(gpu.title + more, 0, gpu.y + Picture.TITLE / 2);
+    const titled = c.measureText(gpu.title + more).width + 12;
     c.font = `11px ${getComputedStyle(this.canvas).fontFamily}`;
     c.fillStyle = this.soft;
     c.strokeStyle = this.soft;
