@@ -67,7 +67,7 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     finding = waiting.finding(
         "gradients-wait-for-ranks",
         {"idle_launch": lost},
-        text=f"{degree(share, OTHER_LADDER)} bound by the ranks' meeting: {percent(share)} of the time the gradients "
+        text=f"{degree(share, OTHER_LADDER)} bound by the exchange's start: {percent(share)} of the time the gradients "
         "are handed to Horovod and their all-reduce is not launched"
         + (f", as those of {_name(latest)} are not there yet" if latest else ""),
         change=change,
