@@ -55,25 +55,27 @@ def on_device_of(tensor: Any) -> AbstractContextManager[Any]:
 def average_gradients(gradients: Sequence[Any], *, compression: str = "none", groups: int = 1) -> list[Any]:
     """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse (rows are gathered)."""
     averaged = list(gradients)
-    given = [i for i, gradient in enumerate(averaged) if gradient is not None]
-    if hvd.size() == 1 or not given:
+    if hvd.size() == 1:
         return averaged
-    dense = [i for i in given if not isinstance(averaged[i], tf.IndexedSlices)]
-    with on_device_of(averaged[given[0]]):
-        for part in _consecutive_groups(dense, groups):
-            for i, value in zip(part, _average([averaged[i] for i in part], compression), strict=True):
-                averaged[i] = value
+    given = [i for i, gradient in enumerate(averaged) if gradient is not None]
+    sparse = [i for i in given if isinstance(averaged[i], tf.IndexedSlices)]
+    dense = [i for i in given if i not in sparse]
+    for part in _consecutive_groups(dense, groups):
+        for i, value in zip(part, _average([averaged[i] for i in part], compression), strict=True):
+            averaged[i] = value
+    for i in sparse:
         # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
-        for i in sorted(set(given) - set(dense)):
+        with on_device_of(averaged[i]):
             averaged[i] = hvd.allreduce(averaged[i], op=hvd.Average)
     return averaged
 
 
 def _average(values: list[Any], compression: str) -> list[Any]:
-    if compression == "bf16":
-        return _average_as_bfloat16(values)
-    codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
-    return list(hvd.grouped_allreduce(values, op=hvd.Average, compression=codec))
+    with on_device_of(values[0]):
+        if compression == "bf16":
+            return _average_as_bfloat16(values)
+        codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
+        return list(hvd.grouped_allreduce(values, op=hvd.Average, compression=codec))
 
 
 def _consecutive_groups(items: list[int], groups: int) -> list[list[int]]:
