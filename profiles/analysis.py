@@ -17,6 +17,7 @@ from .collectives import Calls
 from .errors import RingscopeError
 from .exchanges import Moved
 from .gpus import gather
+from .hand_over import hand_over_ns
 from .held_launches import held_launches
 from .host import calling_threads, host_while_idle
 from .intervals import Intervals
@@ -176,6 +177,7 @@ def _gpu_measures(
         else None,
         host_while_idle=host_while_idle(timelines, shift_ns, gpu, books.ownership),
         held_launches=held_launches(books, steps),
+        hand_over_ns=hand_over_ns(books),
         calling_threads=calling_threads(timelines, gpu),
     )
 

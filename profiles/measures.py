@@ -155,6 +155,8 @@ class GpuMeasures:
     host_while_idle: list[dict[str, Any]] = field(default_factory=list)
     # gaps, count, idle_launch_ns, bytes: batch gaps, and those in which the first launch came after a small copy
     held_launches: dict[str, int] | None = None
+    # in_graphs, launched: count and p50_ns of the turnaround before kernels that are nodes of CUDA graphs or are not
+    hand_over_ns: dict[str, dict[str, int]] | None = None
     # threads of its processes that made CUDA calls; None where the recording has no calls
     calling_threads: int | None = None
     what_if: list[WhatIf] = field(default_factory=list)

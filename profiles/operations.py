@@ -97,11 +97,16 @@ class Operations:
 
     def graph_nodes(self) -> int:
         """How many of these kernels were nodes of CUDA graphs."""
-        nodes = 0
+        return int(self.are_nodes(_ALL).sum())
+
+    def are_nodes(self, rows: slice | NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these rows are kernels that were nodes of CUDA graphs."""
+        table, placed, row = self.table[rows], self.place[rows], self.row[rows]
+        found = np.zeros(len(table), np.bool_)
         for place, source in enumerate(self.sources):
-            mine = (self.place == place) & (self.table == TABLES.index("kernels"))
-            nodes += int(source.is_node[self.row[mine]].sum())
-        return nodes
+            mine = (placed == place) & (table == TABLES.index("kernels"))
+            found[mine] = source.is_node[row[mine]]
+        return found
 
     @property
     def bytes(self) -> NDArray[np.int64]:

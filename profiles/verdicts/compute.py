@@ -126,7 +126,11 @@ def short_kernels(case: Case) -> Finding | None:
         {"idle_turnaround": case.ns("idle_turnaround")},
         text=f"{percent(share)} of the time goes into handing over from one short kernel to the next",
         change=case.longer_kernels,
-        evidence={"idle_turnaround_ns": case.ns("idle_turnaround"), "median_ns": case.gpu.kernels.median_ns},
+        evidence={
+            "idle_turnaround_ns": case.ns("idle_turnaround"),
+            "median_ns": case.gpu.kernels.median_ns,
+            **{f"hand_over_{kind}_ns": found["p50_ns"] for kind, found in (case.gpu.hand_over_ns or {}).items()},
+        },
         refuted_by="fewer or longer kernels with as much turnaround",
     )
 

@@ -208,6 +208,11 @@ def _kernel_rows() -> list[tuple[str, Cell]]:
     def graphs(gpu: GpuMeasures) -> str:
         return numbers.count(gpu.kernels.graph_launches) if gpu.kernels.graph_launches else ""
 
+    def hand_over(gpu: GpuMeasures) -> str:
+        found = gpu.hand_over_ns or {}
+        told = (("in_graphs", "in graphs"), ("launched", "launched"))
+        return ", ".join(f"{numbers.duration(found[kind]['p50_ns'])} {word}" for kind, word in told if kind in found)
+
     def runs(gpu: GpuMeasures) -> str:
         found = gpu.kernels.short_elementwise_runs
         kernels = found.get("kernels")
@@ -219,6 +224,7 @@ def _kernel_rows() -> list[tuple[str, Cell]]:
         ("CUDA graph launches", graphs),
         ("median, share under 5 µs", _kernel_times),
         ("launch latency p50 / p95", latency),
+        ("hand-over p50", hand_over),
         ("most time in", groups),
         ("short element-wise ones", runs),
     ]

@@ -1,0 +1,41 @@
+"""How long a GPU takes to hand over to the next kernel, in CUDA graphs and outside (docs/measures.md, "Kernels")."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .account import Account
+from .gaps import TURNAROUND_NS
+from .kernels import KERNELS
+from .measures import OWNERS
+
+_BLOCK = 1 << 17  # pieces of the ledger looked at together: what a cache holds
+
+
+def hand_over_ns(books: Account) -> dict[str, dict[str, int]] | None:
+    """`count` and `p50_ns` of the gaps of cause turnaround that a kernel ends: `in_graphs`, where it is a node of a
+    CUDA graph, and `launched`, where it is not. None where there are no such gaps."""
+    owned, operations = books.ownership, books.operations
+    kinds = ("launched", "in_graphs")
+    # How many gaps have each length: exact, and small whatever their number.
+    seen = np.zeros((len(kinds), TURNAROUND_NS + 1), np.int64)
+    turnaround = OWNERS.index("idle_turnaround")
+    for first in range(0, len(owned.owner), _BLOCK):
+        piece = first + np.flatnonzero(owned.owner[first : first + _BLOCK] == turnaround)
+        end = owned.end_ns[piece]
+        row = np.minimum(np.searchsorted(operations.start_ns, end), len(operations) - 1)
+        ended = (operations.start_ns[row] == end) & (operations.table[row] == KERNELS)
+        row, lasted = row[ended], (end - owned.start_ns[piece])[ended]
+        np.add.at(seen, (operations.are_nodes(row).astype(np.int8), lasted), 1)
+    found = {
+        kind: {"count": int(lengths.sum()), "p50_ns": _median(lengths)}
+        for kind, lengths in zip(kinds, seen, strict=True)
+        if lengths.any()
+    }
+    return found or None
+
+
+def _median(lengths: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
+    """The smallest length that half of the gaps do not exceed."""
+    upto = np.cumsum(lengths)
+    return int(np.searchsorted(upto, (upto[-1] + 1) // 2))
