@@ -40,7 +40,7 @@ try:
 except ImportError as error:
     raise RingscopeError(
         f"Horovod is not installed or does not load ({error}); `python scripts/build_horovod.py` builds it: the release"
-        " on PyPI needs three edits before today's TensorFlow takes it"
+        " on PyPI needs edits before today's TensorFlow takes it"
     ) from error
 
 COMPRESSIONS = ("none", "fp16", "bf16")

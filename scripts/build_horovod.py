@@ -2,7 +2,7 @@
 
     .venv/bin/python scripts/build_horovod.py [--nccl yes|no|auto] [--rebuild]
 
-Horovod's last release needs three edits to its source (EDITS). The built wheel is kept in ~/.cache/ringscope
+Horovod's last release needs some edits to its source (EDITS). The built wheel is kept in ~/.cache/ringscope
 (XDG_CACHE_HOME is heeded), in a folder named after everything it depends on, and is installed from there next time.
 Wants g++, make, binutils; for NCCL also nvcc and NCCL's header, which TensorFlow's GPU packages bring.
 """
@@ -56,6 +56,15 @@ EDITS = (
         "horovod/runner/mpi_run.py",
         "['-bind-to none', '-map-by slot']",
         "['--bind-to none', '--map-by slot']",
+    ),
+    # What horovodrun starts on each host to find the way between them waits without a limit for an answer: cut off from
+    # a launcher that has died it would stay. Nothing there is to last longer than the launcher waits for it.
+    (
+        "horovod/runner/task_fn.py",
+        "    _task_fn(index, num_hosts, driver_addresses, settings)\n",
+        "    import signal\n"
+        "    signal.alarm(max(1, int(settings.start_timeout._timeout)))\n"
+        "    _task_fn(index, num_hosts, driver_addresses, settings)\n",
     ),
 )
 # Compilers from g++ 13 on no longer pull these in by way of others.
