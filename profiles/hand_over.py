@@ -17,8 +17,9 @@ def hand_over_ns(books: Account) -> dict[str, dict[str, int]] | None:
     CUDA graph, and `launched`, where it is not. None where there are no such gaps."""
     owned, operations = books.ownership, books.operations
     kinds = ("launched", "in_graphs")
-    # How many gaps have each length: exact, and small whatever their number.
-    seen = np.zeros((len(kinds), TURNAROUND_NS + 1), np.int64)
+    # How many gaps have each length, kind after kind: exact, and small whatever their number.
+    lengths_each = TURNAROUND_NS + 1
+    seen = np.zeros(len(kinds) * lengths_each, np.int64)
     turnaround = OWNERS.index("idle_turnaround")
     for first in range(0, len(owned.owner), _BLOCK):
         piece = first + np.flatnonzero(owned.owner[first : first + _BLOCK] == turnaround)
@@ -26,10 +27,10 @@ def hand_over_ns(books: Account) -> dict[str, dict[str, int]] | None:
         row = np.minimum(np.searchsorted(operations.start_ns, end), len(operations) - 1)
         ended = (operations.start_ns[row] == end) & (operations.table[row] == KERNELS)
         row, lasted = row[ended], (end - owned.start_ns[piece])[ended]
-        np.add.at(seen, (operations.are_nodes(row).astype(np.int8), lasted), 1)
+        seen += np.bincount(operations.are_nodes(row) * lengths_each + lasted, minlength=len(seen))
     found = {
         kind: {"count": int(lengths.sum()), "p50_ns": _median(lengths)}
-        for kind, lengths in zip(kinds, seen, strict=True)
+        for kind, lengths in zip(kinds, seen.reshape(len(kinds), lengths_each), strict=True)
         if lengths.any()
     }
     return found or None
