@@ -68,10 +68,8 @@ def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
         mine = np.flatnonzero(called_by == thread)
         ranges = told if thread == _NO_THREAD else told[told["tid"].isin((thread, _NO_THREAD)).to_numpy()]
         ranges = ranges.sort_values("start_ns", kind="stable")
-        start, end = spans(ranges)
-        last = np.searchsorted(start, called[mine], side="right") - 1
+        last = last_open(ranges, called[mine])
         inside = np.flatnonzero(last >= 0)
-        inside = inside[called[mine][inside] < end[last[inside]]]
         found.bytes[mine[inside]] = ranges["bytes"].to_numpy()[last[inside]]
         found.all_reduce[mine[inside]] = _reduces(ranges)[last[inside]]
     return found
@@ -81,7 +79,7 @@ def _until_done(told: pd.DataFrame, called: Int64s) -> Moved:
     """By the ranges that hold the launch call; in one without an end the recording does not say whose bytes it has."""
     order = np.argsort(called, kind="stable")
     launch = called[order]
-    start, end = spans(told)
+    start, end = _spans(told)
     first, after = np.searchsorted(launch, start, side="left"), np.searchsorted(launch, end, side="left")
     holds = after > first
     total = np.zeros(len(launch), np.int64)
@@ -96,7 +94,16 @@ def _until_done(told: pd.DataFrame, called: Int64s) -> Moved:
     return found
 
 
-def spans(told: pd.DataFrame) -> tuple[Int64s, Int64s]:
+def last_open(told: pd.DataFrame, called: Int64s) -> NDArray[np.intp]:
+    """Of these ranges, in order of start, the place of the last that began before each call, if it lasts until then;
+    else -1."""
+    start, end = _spans(told)
+    last = np.searchsorted(start, called, side="right") - 1
+    # With none begun the place is the last one's, which does not count.
+    return np.where((last >= 0) & (called < np.append(end, 0)[last]), last, -1)
+
+
+def _spans(told: pd.DataFrame) -> tuple[Int64s, Int64s]:
     """Start and end of each range; one that the recording saw no end of lasts for ever."""
     return told["start_ns"].to_numpy(), np.where(told["open"], _FOREVER, told["end_ns"])
 

@@ -18,13 +18,14 @@ SHORT_NS = 5_000
 TOP = 10
 KERNELS, GRAPHS = TABLES.index("kernels"), TABLES.index("graphs")
 _BLOCK = 1 << 17  # kernels looked at together: what a cache holds
+TORCH_COMPILED = r"triton_(?:poi|red|per)_fused"
 # The first that matches names the group. From the kernel names of TensorFlow, XLA, cuDNN, cuBLAS and PyTorch.
 GROUPS = {
     "collective": COLLECTIVE_NAME,
     "batch_norm": r"(?i)batch_?norm|\bbn_(?:fw|bw)|bnorm",
     "optimiser": r"(?i)optimi[sz]er|Apply(?:Adam|Momentum|Rms|Gradient|Ada|Lamb|Ftrl)|_?adam|multi_tensor_apply",
     # what compiling has fused: XLA's own, and torch.compile's
-    "fused": r"fusion|triton_(?:poi|red|per)_fused",
+    "fused": rf"fusion|{TORCH_COMPILED}",
     "rnn_cell": r"(?i)lstm|\bgru|rnn",
     "convolution_matmul": r"(?i)gemm|gemv|conv(?!ersion)|[wd]grad|fprop|cutlass|xmma|nvjet|winograd|cublas|im2col"
     r"|flash_(?:fwd|bwd)|fft|dot_kernel|splitK",

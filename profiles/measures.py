@@ -161,6 +161,11 @@ class GpuMeasures:
     calling_threads: int | None = None
     what_if: list[WhatIf] = field(default_factory=list)
 
+    @property
+    def who(self) -> str:
+        """The rank, where it is known, else the GPU."""
+        return f"rank {self.rank}" if self.rank is not None else f"GPU {self.device}"
+
 
 @dataclass(slots=True)
 class Finding:

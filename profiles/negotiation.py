@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import ledger
 from .account import Account
-from .exchanges import spans
+from .exchanges import last_open
 from .operations import COLLECTIVE, Gpu
 from .timeline import Timeline
 
-Int64s = NDArray[np.int64]
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -34,10 +32,12 @@ def negotiation_ns(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: 
     for process, (recording, pid) in enumerate(gpu.processes):
         told = timelines[recording].exchanges
         told = told[(told["pid"] == pid).to_numpy() & (told["library"] == "Horovod").to_numpy()]
+        told = told.sort_values("start_ns", kind="stable")
         of_process = np.flatnonzero(mine.process == process)
-        start, end = spans(told)
         shift = shift_ns[recording] - origin
-        handed_in[of_process] = _last_open(start + shift, end, mine.call_start_ns[of_process], shift)
+        last = last_open(told, mine.call_start_ns[of_process] - shift)
+        held = last >= 0
+        handed_in[of_process[held]] = told["start_ns"].to_numpy()[last[held]] + shift
     known = handed_in != _NEVER
     if not known.any():
         return None
@@ -46,14 +46,3 @@ def negotiation_ns(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: 
     first = np.maximum(np.maximum(dry, handed_in), books.window[0])
     waited = known & (rows > 0) & (first < mine.start_ns)
     return int(ledger.per_bin(books.ownership, first[waited], mine.start_ns[waited])["idle_launch"].sum())
-
-
-def _last_open(start: Int64s, end: Int64s, called: Int64s, shift: int) -> Int64s:
-    """For each call the start of the last range that began before it and lasts until then; _NEVER where none does."""
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
-    last = np.searchsorted(start, called, side="right") - 1
-    if not len(start):
-        return np.full(len(called), _NEVER)
-    lasts = (last >= 0) & (called - shift < end[np.maximum(last, 0)])
-    return np.where(lasts, start[np.maximum(last, 0)], _NEVER)

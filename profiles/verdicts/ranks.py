@@ -26,7 +26,7 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     share = last.gpu.collectives.arrived_last_share or 0.0
     if share < ARRIVES_LAST or share < 1.5 / len(known) or lost < OTHER_LADDER[1] * waiting.gpu.span_ns:
         return []
-    name = _name(last)
+    name = last.gpu.who
     told = measures.straggler if measures.straggler and measures.straggler.gpu == last.index else None
     since = f", from {numbers.duration(told.since_ns)} on" if told else ""
     finding = waiting.finding(
@@ -59,7 +59,7 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     least = min(known, key=lambda c: c.gpu.collectives.negotiation_ns or 0)
     latest = least if 2 * (least.gpu.collectives.negotiation_ns or 0) < lost else None
     if latest:
-        change = f"find what keeps {_name(latest)} (its own findings): the others can go no faster"
+        change = f"find what keeps {latest.gpu.who} (its own findings): the others can go no faster"
     elif len(known) < len(cases) or len(cases) == 1:
         change = "record all ranks and see which of them waits least: the others wait for it"
     else:
@@ -69,16 +69,12 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         {"idle_launch": lost},
         text=f"{degree(share, OTHER_LADDER)} bound by the exchange's start: {percent(share)} of the time the gradients "
         "are handed to Horovod and their all-reduce is not launched"
-        + (f", as those of {_name(latest)} are not there yet" if latest else ""),
+        + (f", as those of {latest.gpu.who} are not there yet" if latest else ""),
         change=change,
         evidence={"negotiation_ns": [c.gpu.collectives.negotiation_ns for c in cases]},
         refuted_by="as much of it with the ranks' inputs equally fast (--feeds resident)",
     )
     return [finding] if finding else []
-
-
-def _name(case: Case) -> str:
-    return f"rank {case.gpu.rank}" if case.gpu.rank is not None else f"GPU {case.gpu.device}"
 
 
 def _step_at(case: Case, time_ns: int) -> int | None:

@@ -6,12 +6,14 @@ DistributedDataParallel and its communication hooks (docs.pytorch.org).
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+from ..kernels import TORCH_COMPILED
 from ..measures import Finding, GpuMeasures
 from .collectives import MOSTLY_WAITING
 
-MARKS = ("at::native", "triton_poi_fused", "triton_red_fused", "triton_per_fused")
+TORCH_KERNEL = re.compile(rf"at::native|{TORCH_COMPILED}")
 AHEAD = (
     "DataLoader(pin_memory=True), then batch.to(device, non_blocking=True) for the next batch on a torch.cuda.Stream "
     "of its own while this one computes"
@@ -50,7 +52,7 @@ CHANGES = {
 
 def made_kernels(gpu: GpuMeasures) -> bool:
     """Do the kernels that take most of the time bear names of PyTorch or of its compiler?"""
-    return any(mark in kernel.name for kernel in gpu.kernels.top for mark in MARKS)
+    return any(TORCH_KERNEL.search(kernel.name) for kernel in gpu.kernels.top)
 
 
 def reworded(finding: Finding) -> Finding:
