@@ -44,6 +44,9 @@ except ImportError as error:
     ) from error
 
 COMPRESSIONS = ("none", "fp16", "bf16")
+# In an operation's name: the Horovod of scripts/build_horovod.py runs it on TensorFlow's own stream of the GPU. That of
+# Horovod would be one more with kernels on it, which slows the hand-over between all kernels of the process.
+IN_STREAM = "in_stream"
 
 
 def on_device_of(tensor: Any) -> AbstractContextManager[Any]:
@@ -52,8 +55,13 @@ def on_device_of(tensor: Any) -> AbstractContextManager[Any]:
     return tf.device(tensor.device) if tf.executing_eagerly() else nullcontext()
 
 
-def average_gradients(gradients: Sequence[Any], *, compression: str = "none", groups: int = 1) -> list[Any]:
-    """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse (rows are gathered)."""
+def average_gradients(
+    gradients: Sequence[Any], *, compression: str = "none", groups: int = 1, in_stream: bool = False
+) -> list[Any]:
+    """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse (rows are gathered).
+
+    in_stream: nothing is computed meanwhile, so a single vector may be summed on TensorFlow's own stream of the GPU.
+    """
     averaged = list(gradients)
     if hvd.size() == 1:
         return averaged
@@ -61,7 +69,7 @@ def average_gradients(gradients: Sequence[Any], *, compression: str = "none", gr
     sparse = [i for i in given if isinstance(averaged[i], tf.IndexedSlices)]
     dense = [i for i in given if i not in sparse]
     for part in _consecutive_groups(dense, groups):
-        for i, value in zip(part, _average([averaged[i] for i in part], compression), strict=True):
+        for i, value in zip(part, _average([averaged[i] for i in part], compression, in_stream), strict=True):
             averaged[i] = value
     for i in sparse:
         # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
@@ -70,12 +78,13 @@ def average_gradients(gradients: Sequence[Any], *, compression: str = "none", gr
     return averaged
 
 
-def _average(values: list[Any], compression: str) -> list[Any]:
+def _average(values: list[Any], compression: str, in_stream: bool) -> list[Any]:
     with on_device_of(values[0]):
         if compression == "bf16":
             return _average_as_bfloat16(values)
         codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
-        return list(hvd.grouped_allreduce(values, op=hvd.Average, compression=codec))
+        name = IN_STREAM if in_stream else None
+        return list(hvd.grouped_allreduce(values, op=hvd.Average, compression=codec, name=name))
 
 
 def _consecutive_groups(items: list[int], groups: int) -> list[list[int]]:
@@ -142,26 +151,37 @@ def broadcast(model: Any) -> None:
         optimizers[0].build(model.trainable_variables)
     state = [variable for optimizer in optimizers for variable in optimizer.variables]
     variables = {id(v): v for v in (*model.variables, *state)}.values()
-    hvd.broadcast_variables([v.value for v in variables], root_rank=0)
+    _from_rank_0([v.value for v in variables])
     for variable in model.variables:
         if variable.path.endswith("seed_generator_state"):
             variable.assign(variable.value + tf.constant([hvd.rank(), 0], variable.value.dtype))
     model.weights_by_ring = len(model.weights)
 
 
+@tf.function
+def _from_rank_0(variables: Sequence[Any]) -> None:
+    for i, variable in enumerate(variables):
+        variable.assign(hvd.broadcast(variable, root_rank=0, name=f"{IN_STREAM}_{i}"))
+
+
 def average_statistics(model: Any) -> None:
     """Average moving statistics (batch normalisation's) over ranks; weights that agree everywhere keep their bits."""
-    values = [v.value for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
-    variables = [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
-    if not values or hvd.size() == 1:
-        return
-    with on_device_of(values[0]):
-        lowest, highest, mean = (
-            hvd.grouped_allreduce([tf.convert_to_tensor(v) for v in values], op=op, name=f"statistics_{name}")
-            for name, op in (("min", hvd.Min), ("max", hvd.Max), ("mean", hvd.Average))
-        )
-    for variable, low, high, average in zip(variables, lowest, highest, mean, strict=True):
-        variable.assign(tf.where(low == high, low, average))
+    variables = [v.value for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
+    if variables and hvd.size() > 1:
+        _average_where_unlike(variables)
+
+
+@tf.function
+def _average_where_unlike(variables: Sequence[Any]) -> None:
+    widest = tf.float64 if any(v.dtype == tf.float64 for v in variables) else tf.float32
+    flat = tf.concat([tf.reshape(tf.cast(v, widest), [-1]) for v in variables], axis=0)
+    lowest, highest, mean = (
+        hvd.allreduce(flat, op=op, name=f"{IN_STREAM}_{name}")
+        for name, op in (("min", hvd.Min), ("max", hvd.Max), ("mean", hvd.Average))
+    )
+    agreed = tf.split(tf.where(lowest == highest, flat, mean), [v.shape.num_elements() for v in variables])
+    for variable, values in zip(variables, agreed, strict=True):
+        variable.assign(tf.cast(tf.reshape(values, variable.shape), variable.dtype))
 
 
 def average_logs(logs: dict[str, Any]) -> None:

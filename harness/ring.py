@@ -147,7 +147,14 @@ def distribute(
     # cost a ResNet-50 step on H200s more than half the bytes gave. A sum of several steps stays as exact as it is.
     narrow = tf.float16 if step == "compiled" and compression == "fp16" and aggregate == 1 else None
     exchange: update.Exchange = (
-        partial(average_gradients, compression="none" if narrow else compression, groups=groups) if reduce else list
+        partial(
+            average_gradients,
+            compression="none" if narrow else compression,
+            groups=groups,
+            in_stream=step == "compiled",
+        )
+        if reduce
+        else list
     )
     # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
     model.jit_compile = False

