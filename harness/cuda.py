@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
 
 from . import dlpack
 from .marks import NvtxMarks
+from .pinned import write
 
 PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for every context of the process
 TURN_BYTES_PER_S = 40e9  # somewhat less than one GPU's copies reach alone (PCIe 5 x16: 54 GB/s)
@@ -84,8 +86,8 @@ class GpuSlot:
     """A harness.pinned.Slot: pinned arrays and device buffers of the same shapes and types, which are not int32:
     TensorFlow keeps those in host memory and would copy them back to it."""
 
-    def __init__(self, gpu: Gpu, like: tuple[np.ndarray[Any, Any], ...]) -> None:
-        self._gpu = gpu
+    def __init__(self, gpu: Gpu, like: tuple[np.ndarray[Any, Any], ...], writers: Executor) -> None:
+        self._gpu, self._writers = gpu, writers
         self._host = [gpu.pinned(array.shape, array.dtype) for array in like]
         self._addresses = [gpu.allocate(array.nbytes) for array in self._host]
         self._views = [
@@ -98,8 +100,7 @@ class GpuSlot:
         self._turn_s = gpu.ordinal * sum(array.nbytes for array in self._host) / TURN_BYTES_PER_S
 
     def fill(self, arrays: tuple[np.ndarray[Any, Any], ...]) -> None:
-        for mine, array in zip(self._host, arrays, strict=True):
-            np.copyto(mine, array)
+        write(self._host, arrays, self._writers)
 
     def bring(self, number: int) -> None:
         driver, stream = self._gpu.driver, self._gpu.stream

@@ -61,7 +61,7 @@ def staging(source: Source, device: str) -> Iterator[Batch]:
 def pinned(source: Source, device: str) -> Iterator[Batch]:
     """tf.data into pinned buffers, copied ahead on a stream of their own: the fastest way to a GPU."""
     from .cuda import Gpu, GpuSlot
-    from .pinned import SLOTS, Staged
+    from .pinned import SLOTS, WRITERS, Staged
 
     # TensorFlow numbers the GPUs it may use from 0; the driver numbers those the process sees.
     tensorflow_id = int(device.rsplit(":", 1)[1])
@@ -71,7 +71,8 @@ def pinned(source: Source, device: str) -> Iterator[Batch]:
     batches = (
         (np.asarray(memoryview(x)), np.asarray(memoryview(y))) for x, y in source.dataset().prefetch(tf.data.AUTOTUNE)
     )
-    return Staged(batches, [GpuSlot(gpu, (x, y)) for x, y in [next(source.arrays())] * SLOTS])
+    writers = ThreadPoolExecutor(WRITERS, "pinned-write")
+    return Staged(batches, [GpuSlot(gpu, (x, y), writers) for x, y in [next(source.arrays())] * SLOTS])
 
 
 def resident(source: Source, device: str) -> Iterator[Batch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness import dlpack
-from harness.pinned import SLOTS, Staged
+from harness.pinned import SLOTS, WRITERS, Staged, write
 
 
 def _batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -72,6 +73,16 @@ def test_the_device_is_waited_for_when_it_is_more_than_two_steps_behind() -> Non
         feed.wait_for_room()
         assert len(device.read) >= number - 2
         device.steps.append(next(feed))
+
+
+def test_a_batch_is_written_whole_however_many_threads_share_it() -> None:
+    rng = np.random.default_rng(3)
+    arrays = (rng.random((1001, 7), np.float32), rng.integers(0, 9, 1001, np.int64), rng.random((2, 3, 5)))
+    into = tuple(np.full_like(array, -1) for array in arrays)
+    with ThreadPoolExecutor(WRITERS) as writers:
+        write(into, arrays, writers)
+    for mine, theirs in zip(into, arrays, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 def test_the_feed_ends_with_its_source() -> None:
