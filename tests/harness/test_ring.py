@@ -60,6 +60,16 @@ def test_moving_statistics_agree_and_frozen_weights_keep_their_bits(facts: list[
     mean, variance = facts[0]["statistics"]
     assert np.any(np.array(mean) != 0) and np.any(np.array(variance) != 1)
     assert all(fact["frozen weights keep their bits"] for fact in facts)
+    assert all(fact["averaged statistics"] == [[2.0] * 4] * 2 for fact in facts)
+
+
+def test_between_two_compiled_programs_one_vector_is_summed_where_they_run(facts: list[dict[str, Any]]) -> None:
+    from harness.exchange import IN_STREAM
+
+    for fact in facts:
+        (name,) = fact["exchanges"]["compiled"]
+        assert IN_STREAM in name
+        assert fact["exchanges"]["fit"] and not any(IN_STREAM in name for name in fact["exchanges"]["fit"])
 
 
 def test_ranks_drop_different_units(facts: list[dict[str, Any]]) -> None:

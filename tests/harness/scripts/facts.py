@@ -68,6 +68,21 @@ ring.average_statistics(frozen)
 after = [weight.numpy() for weight in frozen.non_trainable_weights]
 facts["frozen weights keep their bits"] = all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
+for weight in normal.non_trainable_weights[:2]:
+    weight.assign(tf.fill(weight.shape, value))
+ring.average_statistics(normal)
+facts["averaged statistics"] = [weight.numpy().tolist() for weight in normal.non_trainable_weights[:2]]
+
+
+def exchanges(step: str) -> list[str]:
+    """The names of Horovod's operations in a step."""
+    model = classifier(step=step)
+    graph = tf.function(model.train_step).get_concrete_function((tf.constant(x[:8]), tf.constant(y[:8]))).graph
+    return [operation.name for operation in graph.get_operations() if operation.type.startswith("Horovod")]
+
+
+facts["exchanges"] = {step: exchanges(step) for step in ring.STEPS}
+
 # The rate: scaled at once, and by warming up.
 facts["rate"] = float(classifier(scale_learning_rate=True).optimizer.learning_rate)
 warm = classifier(scale_learning_rate=True, warmup_steps=4)
