@@ -10,6 +10,7 @@ expected largest of N independent normal step times. other: what else 2 ranks co
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,7 +25,6 @@ from .subjects import Subject
 SIGMAS = 2  # of the mean step times' standard errors, about 95 %
 # Settings in which recordings of 1 and of 2 ranks have to be the same.
 _ALIKE = ("model", "per_rank_batch", "feed", "input_dtype", "step", "precision", "strategy", "compression", "aggregate")
-MAD_TO_SIGMA = 1.4826
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,8 @@ def _predicted(ranks: int, one: float, other: float, unhidden: float, waiting: f
     base = one + other + grown
     bandwidth = base + unhidden * 2 * (ranks - 1) / ranks
     latency = base + unhidden * (ranks - 1)
-    low, high = max(bandwidth - noise, one - noise, 1.0), latency + noise
+    # More ranks are no faster than one; where the recordings say so, the lower end is the estimate.
+    low, high = min(max(max(bandwidth, one) - noise, 1.0), bandwidth), latency + noise
     return Prediction(
         ranks=ranks,
         step_ns=round(bandwidth),
@@ -151,10 +152,7 @@ def _mean_known(totals: Sequence[int | None], gpus: Sequence[GpuMeasures]) -> fl
 
 
 def _sigma_of_mean(gpu: GpuMeasures) -> float:
-    """Of the step times, robust (1.4826 x MAD), over the square root of their count."""
-    lengths = sorted(row.end_ns - row.start_ns for row in gpu.steps.rows)
-    if not lengths:
-        return 0.0
-    middle = lengths[len(lengths) // 2]
-    deviations = sorted(abs(length - middle) for length in lengths)
-    return float(MAD_TO_SIGMA * deviations[len(deviations) // 2] / len(lengths) ** 0.5)
+    """The standard error of the mean step time: of the steps' deviation, one late step among them included, since the
+    mean that is predicted has it too. 0 where there are fewer than 2 steps."""
+    lengths = [row.end_ns - row.start_ns for row in gpu.steps.rows]
+    return statistics.stdev(lengths) / len(lengths) ** 0.5 if len(lengths) > 1 else 0.0

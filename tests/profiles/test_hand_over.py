@@ -44,7 +44,10 @@ def test_without_such_gaps_it_is_unknown() -> None:
     assert measure([made.timeline()]).gpus[0].hand_over_ns is None
 
 
-@pytest.mark.parametrize("name", ["vgg16-2gpu-pinned.rank0", "resnet50-2gpu-pinned.rank1", "gru-1gpu.rank0"])
+@pytest.mark.parametrize(
+    "name",
+    ["vgg16-2gpu-pinned.rank0", "resnet50-2gpu-pinned.rank1", "resnet50-2gpu-in-stream.rank1", "gru-1gpu.rank0"],
+)
 def test_of_real_recordings_it_is_that_of_plain_loops(name: str) -> None:
     timeline = read(DATA / f"{name}.sqlite.xz")
     (gpu,) = gather([timeline])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,21 @@ def test_the_interval_holds_the_truth_whatever_part_is_latency(alpha: int) -> No
     for found in predict(one, two, [2, 4, 8]):
         truth = _run(found.ranks, alpha=alpha, per_byte=200_000, sigma=0)[1]
         assert found.low_ns - 1 <= truth <= found.high_ns + 1
+
+
+def test_one_late_step_widens_the_interval_as_it_moves_the_mean() -> None:
+    late_ns = 9_000_000
+    one, two = (_run(n, alpha=0, per_byte=200_000, sigma=0)[0] for n in (1, 2))
+    for late in (one, two):
+        (made, *_) = late.gpus
+        made.steps.rows[3] = replace(made.steps.rows[3], end_ns=made.steps.rows[3].end_ns + late_ns)
+        made.span_ns += late_ns
+        (found,) = predict(one, two, [4])
+        lengths = np.array([row.end_ns - row.start_ns for row in made.steps.rows], float)
+        assert found.low_ns <= found.step_ns <= found.high_ns
+        if late is one:  # estimated to be faster on more ranks: only upwards is it known how far
+            half = 2 * lengths.std(ddof=1) / np.sqrt(len(lengths))
+            assert found.high_ns - found.step_ns == pytest.approx(half + 200_000 * 3 - 200_000 * 1.5, rel=1e-3)
 
 
 @pytest.mark.parametrize("count", [2, 4, 8])
