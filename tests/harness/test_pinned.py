@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,24 @@ def test_a_batch_is_written_whole_however_many_threads_share_it() -> None:
         write(into, arrays, writers)
     for mine, theirs in zip(into, arrays, strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_batch_is_written_while_the_one_before_is_brought() -> None:
+    second_written = Event()
+
+    class Watched(LateSlot):
+        def fill(self, arrays: tuple[Any, ...]) -> None:
+            super().fill(arrays)
+            if arrays is batches[1]:
+                second_written.set()
+
+        def bring(self, number: int) -> None:
+            assert second_written.wait(60)
+            super().bring(number)
+
+    batches, device = _batches(4), LateDevice()
+    first = next(Staged(iter(batches), [Watched(device) for _ in range(SLOTS)]))
+    np.testing.assert_array_equal(first.memory[0], batches[0][0])
 
 
 def test_the_feed_ends_with_its_source() -> None:
