@@ -18,7 +18,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SUPPORTED = ("3.12", "3.11", "3.10")
-MADE_FROM = ("setup.cfg", "pyproject.toml", "scripts/environment.py", "scripts/build_horovod.py")
+MADE_FROM = (
+    "setup.cfg",
+    "pyproject.toml",
+    "scripts/environment.py",
+    "scripts/build_horovod.py",
+    "scripts/horovod_edits.py",
+)
 CHECK = "import horovod.tensorflow as hvd; assert hvd.gloo_built() and hvd.mpi_built()"
 
 

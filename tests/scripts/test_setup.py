@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +16,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def script(name: str) -> ModuleType:
-    sys.path.insert(0, str(ROOT / "scripts"))  # as Python does for the script that it runs
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "scripts"))  # as Python does for the script that it runs
+        spec.loader.exec_module(module)
     return module
 
 
@@ -47,6 +49,19 @@ def test_a_ready_environment_is_left_alone_and_a_changed_one_is_not(tmp_path: Pa
     done = run("scripts/environment.py", "--venv", str(tmp_path / "venv"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert environment.fingerprint(True) != environment.fingerprint(False)
+
+
+@pytest.mark.parametrize("name", ["setup.cfg", "scripts/environment.py", "scripts/horovod_edits.py"])
+def test_an_environment_is_made_anew_when_what_it_is_made_from_changes(tmp_path: Path, name: str) -> None:
+    environment = script("environment")
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    for beside in ("setup.cfg", "pyproject.toml"):
+        shutil.copy(ROOT / beside, tmp_path)
+    environment.ROOT = tmp_path
+    before = environment.fingerprint(False)
+    with (tmp_path / name).open("a") as changed:
+        changed.write("\n# changed\n")
+    assert environment.fingerprint(False) != before
 
 
 def test_a_missing_compiler_is_named_with_the_package_that_brings_it(tmp_path: Path) -> None:
