@@ -22,7 +22,6 @@ __all__ = [
     "hvd",
     "is_distributed",
     "is_seen",
-    "on_device_of",
     "optimizers_of",
     "tf",
 ]
@@ -49,7 +48,7 @@ COMPRESSIONS = ("none", "fp16", "bf16")
 IN_STREAM = "in_stream"
 
 
-def on_device_of(tensor: Any) -> AbstractContextManager[Any]:
+def _on_device_of(tensor: Any) -> AbstractContextManager[Any]:
     """Where Horovod's calls on `tensor` are to be made. Called eagerly they enter `tf.device("")`, which names the CPU
     where nothing encloses it: what lies on a GPU would be summed in host memory, a hundred times slower."""
     return tf.device(tensor.device) if tf.executing_eagerly() else nullcontext()
@@ -73,13 +72,13 @@ def average_gradients(
             averaged[i] = value
     for i in sparse:
         # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
-        with on_device_of(averaged[i]):
+        with _on_device_of(averaged[i]):
             averaged[i] = hvd.allreduce(averaged[i], op=hvd.Average)
     return averaged
 
 
 def _average(values: list[Any], compression: str, in_stream: bool) -> list[Any]:
-    with on_device_of(values[0]):
+    with _on_device_of(values[0]):
         if compression == "bf16":
             return _average_as_bfloat16(values)
         codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none

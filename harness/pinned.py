@@ -42,17 +42,12 @@ class Slot(Protocol):
 def write(into: Sequence[Any], arrays: Sequence[Any], writers: Executor) -> None:
     """Copy each array into the one of its shape, by runs of rows that the writers' threads share."""
     copies = [
-        writers.submit(np.copyto, mine[rows], theirs[rows])
-        for mine, theirs in zip(into, arrays, strict=True)
-        for rows in _runs(len(theirs), WRITERS)
+        writers.submit(np.copyto, *rows)
+        for both in zip(into, arrays, strict=True)
+        for rows in zip(*(np.array_split(array, WRITERS) for array in both), strict=True)
     ]
     for copy in copies:
         copy.result()
-
-
-def _runs(rows: int, parts: int) -> list[slice]:
-    bounds = [rows * i // parts for i in range(parts + 1)]
-    return [slice(a, b) for a, b in zip(bounds, bounds[1:], strict=False) if b > a]
 
 
 class Staged:

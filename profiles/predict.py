@@ -104,7 +104,7 @@ def _predicted(ranks: int, one: float, other: float, unhidden: float, waiting: f
     bandwidth = base + unhidden * 2 * (ranks - 1) / ranks
     latency = base + unhidden * (ranks - 1)
     # More ranks are no faster than one; where the recordings say so, the lower end is the estimate.
-    low, high = min(max(max(bandwidth, one) - noise, 1.0), bandwidth), latency + noise
+    low, high = min(max(bandwidth - noise, one - noise, 1.0), bandwidth), latency + noise
     return Prediction(
         ranks=ranks,
         step_ns=round(bandwidth),
