@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from . import batches, copies, gaps, intervals, ledger
 from .copies import InputCopies
+from .gpus.operations import COLLECTIVE, COMPUTE, MEMSET, Gpu, Operations
 from .intervals import Intervals
 from .measures import CAUSES, CLASSES, OWNERS, Ownership
-from .operations import COLLECTIVE, COMPUTE, MEMSET, Gpu, Operations
 from .steps import FoundSteps
 from .timeline import Timeline
 

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from . import collectives, copies, doubts, exchanges, intervals, kernels, ledger, ranks, verdicts, whatif
 from .account import Account, account, exposed_inputs
-from .align import align
 from .collectives import Calls
 from .errors import RingscopeError
 from .exchanges import Moved
-from .gpus import gather
+from .gpus.clock import align
+from .gpus.gather import gather
+from .gpus.operations import Gpu
 from .hand_over import hand_over_ns
 from .held_launches import held_launches
 from .host import calling_threads, host_while_idle
@@ -34,7 +35,6 @@ from .measures import (
     Steps,
 )
 from .negotiation import negotiation_ns
-from .operations import Gpu
 from .steps import FoundSteps, find, same_steps
 from .threads import each, release_unused
 from .timeline import Doubt, Timeline

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .operations import H2D, Gpu, Operations, distinct
+from .gpus.operations import H2D, Gpu, Operations, distinct
 from .timeline import Timeline
 
 if TYPE_CHECKING:

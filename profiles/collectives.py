@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .align import nearest
 from .exchanges import UNKNOWN, Moved
+from .gpus.clock import nearest
+from .gpus.operations import COLLECTIVE, Gpu, Operations
 from .intervals import one_after_another
 from .kernels import nearest_rank, per_step
 from .measures import CLASSES, Collectives, Straggler
-from .operations import COLLECTIVE, Gpu, Operations
 from .steps import FoundSteps
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .gpus.operations import D2D, D2H, H2D, P2P, TABLES, Gpu, Operations
 from .measures import CLASSES, Copies
-from .operations import D2D, D2H, H2D, P2P, TABLES, Gpu, Operations
 from .steps import FoundSteps
 from .timeline import Timeline
 

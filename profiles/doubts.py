@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from . import numbers, ranks
-from .align import AGREE_NS, Clock
 from .collectives import Calls
+from .gpus.clock import AGREE_NS, Clock
 from .measures import CLASSES
 from .timeline import Doubt, Timeline
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from . import intervals
 from .copies import InputCopies
+from .gpus.operations import D2D, D2H, H2D, P2P, Operations, distinct
 from .intervals import Intervals
 from .ledger import IDLE
 from .measures import CAUSES, CLASSES
-from .operations import D2D, D2H, H2D, P2P, Operations, distinct
 from .steps import FoundSteps
 from .timeline import Timeline
 

@@ -7,8 +7,8 @@ import numpy as np
 from . import ledger
 from .account import Account
 from .copies import SMALL_BYTES
+from .gpus.operations import H2D
 from .measures import OWNERS
-from .operations import H2D
 from .steps import FoundSteps
 
 # So soon after the GPU ran dry the copy was waiting for it, on the compute stream.

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from . import intervals, ledger
 from .gaps import TURNAROUND
+from .gpus.operations import Gpu, distinct
 from .intervals import Intervals
 from .measures import CAUSES, CLASSES, Ownership
-from .operations import Gpu, distinct
 from .timeline import Timeline
 
 if TYPE_CHECKING:

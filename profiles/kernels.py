@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .gpus.operations import COLLECTIVE_NAME, TABLES, Gpu, Operations
 from .measures import Kernels, NamedKernel
-from .operations import COLLECTIVE_NAME, TABLES, Gpu, Operations
 from .steps import FoundSteps
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import intervals
+from .gpus.operations import Operations
 from .intervals import Intervals
 from .measures import CLASSES, OWNERS, Ownership
-from .operations import Operations
 
 Int64s = NDArray[np.int64]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .cycles import Int64s, KernelSequence
-from .operations import Gpu
+from .gpus.operations import Gpu
 from .timeline import Timeline
 
 if TYPE_CHECKING:

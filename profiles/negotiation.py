@@ -9,7 +9,7 @@ import numpy as np
 from . import ledger
 from .account import Account
 from .exchanges import last_open
-from .operations import COLLECTIVE, Gpu
+from .gpus.operations import COLLECTIVE, Gpu
 from .timeline import Timeline
 
 _NEVER = np.iinfo(np.int64).max

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from . import marks as mark
 from . import period
 from .cycles import KernelSequence, agreement, boundaries, kernel_sequence, trains
+from .gpus.operations import Gpu
 from .layers import repeat_layers
-from .operations import Gpu
 from .timeline import Timeline
 
 # A whole step at the head is warm-up above median + max(WARM_UP_MADS x MAD scaled to a standard deviation, 10 %).

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus import gather
+from ..gpus.gather import gather
+from ..gpus.operations import TABLES, Gpu
 from ..measures import CLASSES, OWNERS, Analysis, GpuMeasures, Ownership
-from ..operations import TABLES, Gpu
 from ..timeline import Timeline
 from .palette import OWNERS as LOOKS
 

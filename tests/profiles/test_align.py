@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.align import align, nearest
+from profiles.gpus.clock import align, nearest
 from profiles.timeline import Timeline
 from tests.profiles.build import Build
 

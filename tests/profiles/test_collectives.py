@@ -9,7 +9,7 @@ import pytest
 
 from profiles import collectives, exchanges
 from profiles.analysis import measure
-from profiles.gpus import gather
+from profiles.gpus.gather import gather
 from profiles.timeline import Timeline
 from tests.profiles.build import Build
 

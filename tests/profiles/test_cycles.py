@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from profiles import marks, period
 from profiles.cycles import agreement, boundaries, kernel_sequence
-from profiles.gpus import gather
+from profiles.gpus.gather import gather
 from profiles.layers import repeat_layers
 from tests.profiles.build import Build
 

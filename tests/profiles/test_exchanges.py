@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from profiles import collectives, exchanges, measure, read
-from profiles.gpus import gather
+from profiles.gpus.gather import gather
 from profiles.measures import Measures
 from tests.profiles.build import Build
 from tests.readers.real import DATA, rows

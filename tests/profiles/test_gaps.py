@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiles.account import account
-from profiles.gpus import gather
+from profiles.gpus.gather import gather
 from profiles.steps import FoundSteps
 from tests.profiles.bruteforce import BruteForce
 from tests.profiles.build import Build

@@ -9,7 +9,7 @@ import pytest
 
 from profiles import measure, read
 from profiles.account import account
-from profiles.gpus import gather
+from profiles.gpus.gather import gather
 from profiles.hand_over import hand_over_ns
 from profiles.steps import find
 from tests.profiles.bruteforce import BruteForce

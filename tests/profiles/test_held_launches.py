@@ -11,7 +11,7 @@ import pytest
 import profiles
 from profiles import read
 from profiles.account import account
-from profiles.gpus import gather
+from profiles.gpus.gather import gather
 from profiles.held_launches import held_launches
 from profiles.steps import find
 from profiles.timeline import COLUMNS

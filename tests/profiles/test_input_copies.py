@@ -9,7 +9,7 @@ import pytest
 
 from profiles import measure, read
 from profiles.account import account
-from profiles.gpus import gather
+from profiles.gpus.gather import gather
 from profiles.steps import FoundSteps
 from tests.profiles.bruteforce import BruteForce, feeding
 from tests.profiles.build import Build

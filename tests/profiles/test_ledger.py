@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from profiles import ledger
 from profiles.account import Account, account, exposed_inputs
-from profiles.gpus import gather
+from profiles.gpus.gather import gather
 from profiles.measures import OWNERS
 from profiles.steps import FoundSteps
 from tests.profiles.bruteforce import CLASS_NAMES, BruteForce

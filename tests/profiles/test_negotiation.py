@@ -9,7 +9,7 @@ import pytest
 import profiles
 from profiles import read
 from profiles.account import account
-from profiles.gpus import gather
+from profiles.gpus.gather import gather
 from profiles.negotiation import negotiation_ns
 from profiles.steps import find
 from tests.profiles.bruteforce import BruteForce

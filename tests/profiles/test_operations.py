@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from profiles import gpus, operations
-from profiles.operations import COLLECTIVE, COMPUTE, H2D, MEMSET
+from profiles.gpus import gather, operations
+from profiles.gpus.operations import COLLECTIVE, COMPUTE, H2D, MEMSET
 from tests.profiles.build import Build
 
 
@@ -16,7 +16,7 @@ def test_operations_stand_in_order_of_start_then_class_then_row():
     made.copy("h2d", 5, 8)
     made.kernel(5, 7)
     made.kernel(1, 2, "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
-    (gpu,) = gpus.gather([made.timeline()])
+    (gpu,) = gather.gather([made.timeline()])
     assert gpu.operations.kind.tolist() == [COLLECTIVE, COMPUTE, H2D, MEMSET]
     assert gpu.operations.start_ns.tolist() == [1, 5, 5, 5]
 
@@ -28,7 +28,7 @@ def test_a_launch_call_is_found_by_process_and_correlation():
     made.rows["kernels"][1]["correlation"] = made.rows["kernels"][0]["correlation"]
     made.rows["api"][1]["correlation"] = made.rows["api"][0]["correlation"]
     made.kernel(300, 310)
-    (gpu,) = gpus.gather([made.timeline()])
+    (gpu,) = gather.gather([made.timeline()])
     assert gpu.operations.call_start_ns[:2].tolist() == [10, 30]
     assert gpu.operations.launched.tolist() == [True, True, False]
 
@@ -39,7 +39,7 @@ def test_of_a_runtime_call_and_the_driver_call_inside_it_the_outer_launched():
         made.kernel(100, 110, call=(12, 18), api="cuLaunchKernel")
         made.api("cudaLaunchKernel_v7000", 10, 20, correlation=1)
         made.api("cudaFree_v3020", 0, 1, correlation=scattered)
-        (gpu,) = gpus.gather([made.timeline()])
+        (gpu,) = gather.gather([made.timeline()])
         assert (gpu.operations.call_start_ns[0], gpu.operations.call_end_ns[0]) == (10, 20)
 
 
@@ -49,7 +49,7 @@ def test_one_gpu_in_two_recordings_is_one_gpu_on_the_clock_of_the_first():
     second.kernel(105, 120, "b", call=(80, 85))
     first.device(0, uuid="same")
     second.device(1, uuid="same")
-    (gpu,) = gpus.gather([first.timeline(), second.timeline()], [1000, 1010])
+    (gpu,) = gather.gather([first.timeline(), second.timeline()], [1000, 1010])
     assert gpu.places == ((0, 0), (1, 1)) and gpu.rank is None
     assert gpu.operations.start_ns.tolist() == [100, 115]
     assert gpu.operations.call_start_ns.tolist() == [90, 90]
@@ -60,7 +60,7 @@ def test_gpus_without_an_identity_are_told_apart_by_rank():
     first, second = Build(rank=0), Build(rank=1)
     first.kernel(0, 1)
     second.kernel(0, 1)
-    assert [gpu.rank for gpu in gpus.gather([second.timeline(), first.timeline()])] == [0, 1]
+    assert [gpu.rank for gpu in gather.gather([second.timeline(), first.timeline()])] == [0, 1]
 
 
 def test_gpus_of_one_recording_have_the_ranks_of_their_own_processes():
@@ -71,7 +71,7 @@ def test_gpus_of_one_recording_have_the_ranks_of_their_own_processes():
     made.kernel(10, 20, pid=30, device=2)
     for pid in (10, 20):
         made.copy("h2d", 10, 20, pid=pid, device=3)
-    found = gpus.gather([made.timeline()])
+    found = gather.gather([made.timeline()])
     assert [(gpu.rank, gpu.device) for gpu in found] == [(0, 1), (1, 0), (None, 2), (None, 3)]
 
 
@@ -80,7 +80,7 @@ def test_a_process_that_calls_itself_several_ranks_is_none():
     made.kernel(10, 20)
     for rank in (0, 1):
         made.mark(f"rank {rank} of 2", 0, 0)
-    (gpu,) = gpus.gather([made.timeline()])
+    (gpu,) = gather.gather([made.timeline()])
     assert gpu.rank is None
 
 

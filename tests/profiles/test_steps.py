@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from profiles import gpus, steps
+from profiles import steps
+from profiles.gpus import gather
 from profiles.steps import FoundSteps
 from tests.profiles.build import Build
 from tests.profiles.random_timelines import builds
@@ -45,7 +46,7 @@ class Training:
 
     def found(self) -> FoundSteps:
         timeline = self.made.timeline()
-        (gpu,) = gpus.gather([timeline])
+        (gpu,) = gather.gather([timeline])
         return steps.find(gpu, [timeline])
 
 
@@ -409,7 +410,7 @@ def test_a_marked_step_without_kernels_is_a_step_all_the_same():
 @given(builds(), builds())
 def test_whatever_a_recording_holds_measured_steps_are_in_order_and_do_not_overlap(one, other):
     timelines = [one.timeline(), other.timeline()]
-    for gpu in gpus.gather(timelines):
+    for gpu in gather.gather(timelines):
         found = steps.find(gpu, timelines)
         lengths = {len(getattr(found, name)) for name in ARRAYS}
         assert lengths == {found.count}

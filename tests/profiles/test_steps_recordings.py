@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from profiles import readers
-from profiles.align import align
 from profiles.analysis import measure
 from profiles.collectives import Calls, match, of
 from profiles.exchanges import moved
-from profiles.gpus import gather
+from profiles.gpus.clock import align
+from profiles.gpus.gather import gather
+from profiles.gpus.operations import Gpu
 from profiles.losses import losses
-from profiles.operations import Gpu
 from profiles.steps import FoundSteps, find
 from profiles.timeline import Timeline
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import columns, ranks
+from .. import ranks
+from ..threads import release_unused
+from ..timeline import Timeline
+from . import assembly
 from .operations import TABLES, Gpu, Operations, distinct
-from .threads import release_unused
-from .timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,12 +29,12 @@ def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None,
     """
     shifts = [0] * len(timelines) if shift_ns is None else list(shift_ns)
     places = _places(timelines)
-    tables = [columns.Tables(timeline) for timeline in timelines]
+    tables = [assembly.Tables(timeline) for timeline in timelines]
     if consume:
         timelines[:] = [_without_kernels(one) for one in timelines]  # type: ignore[index]
         release_unused()
     marked = [ranks.marked(timeline) for timeline in timelines]
-    done = zip(places, columns.gather(tables, shifts, places), strict=True)
+    done = zip(places, assembly.gather(tables, shifts, places), strict=True)
     found = [_gpu(timelines, marked, where, did) for where, did in done]
     release_unused()
     return sorted(found, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, gpu.places))
@@ -80,7 +81,7 @@ def _gpu(
     timelines: Sequence[Timeline],
     marked: Sequence[Mapping[int, ranks.Rank]],
     places: list[tuple[int, int]],
-    did: columns.Gathered,
+    did: assembly.Gathered,
 ) -> Gpu:
     index, device = places[0]
     listed = timelines[index].devices.set_index("device")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .measures import CLASSES
+from ..measures import CLASSES
 
 if TYPE_CHECKING:
     import pandas as pd

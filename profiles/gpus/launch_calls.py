@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..timeline import Timeline
 from .operations import distinct
-from .timeline import Timeline
 
 _BLOCK: Final = 1 << 17  # rows looked at together: what a cache holds
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..timeline import Timeline
 from .operations import is_collective
-from .timeline import Timeline
 
 Int64s = NDArray[np.int64]
 

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .launches import LaunchCalls
+from ..threads import each
+from ..timeline import Timeline
+from .launch_calls import LaunchCalls
 from .operations import (
     COLLECTIVE,
     COMPUTE,
@@ -29,8 +31,6 @@ from .operations import (
     distinct,
     is_collective,
 )
-from .threads import each
-from .timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
