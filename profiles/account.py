@@ -13,7 +13,7 @@ from .copies import InputCopies
 from .gpus.operations import COLLECTIVE, COMPUTE, MEMSET, Gpu, Operations
 from .intervals import Intervals
 from .measures import CAUSES, CLASSES, OWNERS, Ownership
-from .steps import FoundSteps
+from .steps.find import FoundSteps
 from .timeline import Timeline
 
 

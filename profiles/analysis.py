@@ -35,7 +35,7 @@ from .measures import (
     Steps,
 )
 from .negotiation import negotiation_ns
-from .steps import FoundSteps, find, same_steps
+from .steps.find import FoundSteps, find, same_steps
 from .threads import each, release_unused
 from .timeline import Doubt, Timeline
 from .verdicts import Context

@@ -19,7 +19,7 @@ from .gpus.operations import COLLECTIVE, Gpu, Operations
 from .intervals import one_after_another
 from .kernels import nearest_rank, per_step
 from .measures import CLASSES, Collectives, Straggler
-from .steps import FoundSteps
+from .steps.find import FoundSteps
 
 if TYPE_CHECKING:
     from .account import Account

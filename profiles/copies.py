@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .gpus.operations import D2D, D2H, H2D, P2P, TABLES, Gpu, Operations
 from .measures import CLASSES, Copies
-from .steps import FoundSteps
+from .steps.find import FoundSteps
 from .timeline import Timeline
 
 DIRECTIONS = (H2D, D2H, P2P, D2D)

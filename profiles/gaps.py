@@ -20,7 +20,7 @@ from .gpus.operations import D2D, D2H, H2D, P2P, Operations, distinct
 from .intervals import Intervals
 from .ledger import IDLE
 from .measures import CAUSES, CLASSES
-from .steps import FoundSteps
+from .steps.find import FoundSteps
 from .timeline import Timeline
 
 if TYPE_CHECKING:

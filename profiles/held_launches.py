@@ -9,7 +9,7 @@ from .account import Account
 from .copies import SMALL_BYTES
 from .gpus.operations import H2D
 from .measures import OWNERS
-from .steps import FoundSteps
+from .steps.find import FoundSteps
 
 # So soon after the GPU ran dry the copy was waiting for it, on the compute stream.
 AT_ONCE_NS = 50_000

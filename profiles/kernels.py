@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .gpus.operations import COLLECTIVE_NAME, TABLES, Gpu, Operations
 from .measures import Kernels, NamedKernel
-from .steps import FoundSteps
+from .steps.find import FoundSteps
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from profiles.steps import FoundSteps
+from profiles.steps.find import FoundSteps
 from tests.profiles.build import Build
 
 TOP = 70

@@ -59,7 +59,7 @@ def test_a_graph_recorded_as_a_whole_is_compute_as_long_as_its_nodes_together():
 
 
 def _no_steps():
-    from profiles.steps import FoundSteps
+    from profiles.steps.find import FoundSteps
 
     return FoundSteps()
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles import marks, period
-from profiles.cycles import agreement, boundaries, kernel_sequence
 from profiles.gpus.gather import gather
-from profiles.layers import repeat_layers
+from profiles.steps import marks, period
+from profiles.steps.cycles import agreement, boundaries, kernel_sequence
+from profiles.steps.layers import repeat_layers
 from tests.profiles.build import Build
 
 names = st.lists(st.integers(-2, 6), min_size=12, max_size=200)

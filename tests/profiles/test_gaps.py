@@ -9,7 +9,7 @@ import pytest
 
 from profiles.account import account
 from profiles.gpus.gather import gather
-from profiles.steps import FoundSteps
+from profiles.steps.find import FoundSteps
 from tests.profiles.bruteforce import BruteForce
 from tests.profiles.build import Build
 

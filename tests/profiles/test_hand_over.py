@@ -11,7 +11,7 @@ from profiles import measure, read
 from profiles.account import account
 from profiles.gpus.gather import gather
 from profiles.hand_over import hand_over_ns
-from profiles.steps import find
+from profiles.steps.find import find
 from tests.profiles.bruteforce import BruteForce
 from tests.profiles.build import Build
 

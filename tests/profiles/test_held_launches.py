@@ -13,7 +13,7 @@ from profiles import read
 from profiles.account import account
 from profiles.gpus.gather import gather
 from profiles.held_launches import held_launches
-from profiles.steps import find
+from profiles.steps.find import find
 from profiles.timeline import COLUMNS
 from tests.profiles.bruteforce import BruteForce
 from tests.profiles.training import MS, training

@@ -10,7 +10,7 @@ import pytest
 from profiles import measure, read
 from profiles.account import account
 from profiles.gpus.gather import gather
-from profiles.steps import FoundSteps
+from profiles.steps.find import FoundSteps
 from tests.profiles.bruteforce import BruteForce, feeding
 from tests.profiles.build import Build
 from tests.readers.real import DATA

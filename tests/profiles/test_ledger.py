@@ -9,7 +9,7 @@ from profiles import ledger
 from profiles.account import Account, account, exposed_inputs
 from profiles.gpus.gather import gather
 from profiles.measures import OWNERS
-from profiles.steps import FoundSteps
+from profiles.steps.find import FoundSteps
 from tests.profiles.bruteforce import CLASS_NAMES, BruteForce
 from tests.profiles.build import Build
 from tests.profiles.random_timelines import builds, found_steps, regular_builds, regular_steps

@@ -13,7 +13,7 @@ from profiles import read
 from profiles.account import account, exposed_inputs
 from profiles.errors import UnreadableRecording
 from profiles.gpus.gather import gather
-from profiles.steps import find
+from profiles.steps.find import find
 from profiles.timeline import COLUMNS
 from tests.profiles.bruteforce import CLASS_NAMES, BruteForce
 

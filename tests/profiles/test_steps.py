@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from profiles import steps
 from profiles.gpus import gather
-from profiles.steps import FoundSteps
+from profiles.steps import find
+from profiles.steps.find import FoundSteps
 from tests.profiles.build import Build
 from tests.profiles.random_timelines import builds
 
@@ -47,7 +47,7 @@ class Training:
     def found(self) -> FoundSteps:
         timeline = self.made.timeline()
         (gpu,) = gather.gather([timeline])
-        return steps.find(gpu, [timeline])
+        return find.find(gpu, [timeline])
 
 
 def whole(training: Training, first: int, last: int) -> tuple[list[int], list[int]]:
@@ -411,7 +411,7 @@ def test_a_marked_step_without_kernels_is_a_step_all_the_same():
 def test_whatever_a_recording_holds_measured_steps_are_in_order_and_do_not_overlap(one, other):
     timelines = [one.timeline(), other.timeline()]
     for gpu in gather.gather(timelines):
-        found = steps.find(gpu, timelines)
+        found = find.find(gpu, timelines)
         lengths = {len(getattr(found, name)) for name in ARRAYS}
         assert lengths == {found.count}
         assert (found.source is None) == (found.refused is not None)
@@ -428,7 +428,7 @@ def test_warm_up_is_the_longest_of_the_runs_gpus_on_all_of_them():
         for number in range(15):
             training.step(plain(), lasts=50_000 if number < slow else 10_000)
         found.append(training.found())
-    alike = steps.same_steps(found)
+    alike = find.same_steps(found)
     assert [one.warm_up for one in found] == [1, 3]
     assert [one.warm_up for one in alike] == [3, 3]
     assert alike[0].step_number.tolist() == alike[1].step_number.tolist()

@@ -23,7 +23,7 @@ from profiles.gpus.clock import align
 from profiles.gpus.gather import gather
 from profiles.gpus.operations import Gpu
 from profiles.losses import losses
-from profiles.steps import FoundSteps, find
+from profiles.steps.find import FoundSteps, find
 from profiles.timeline import Timeline
 
 SHARED = Path(__file__).parents[3] / "shared" / "recordings"

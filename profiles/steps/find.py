@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..gpus.operations import Gpu
+from ..timeline import Timeline
 from . import marks as mark
 from . import period
 from .cycles import KernelSequence, agreement, boundaries, kernel_sequence, trains
-from .gpus.operations import Gpu
 from .layers import repeat_layers
-from .timeline import Timeline
 
 # A whole step at the head is warm-up above median + max(WARM_UP_MADS x MAD scaled to a standard deviation, 10 %).
 _WARM_UP_MADS = 5 * 1.4826

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..gpus.operations import Gpu
+from ..timeline import Timeline
 from .cycles import Int64s, KernelSequence
-from .gpus.operations import Gpu
-from .timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import intervals
-from .gpus.operations import COLLECTIVE_NAME, D2D, MEMSET, Gpu
-from .intervals import Intervals
+from .. import intervals
+from ..gpus.operations import COLLECTIVE_NAME, D2D, MEMSET, Gpu
+from ..intervals import Intervals
 
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
