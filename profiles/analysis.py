@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from . import collectives, copies, doubts, exchanges, intervals, kernels, ledger, ranks, verdicts, whatif
-from .account import Account, account, exposed_inputs
+from . import collectives, copies, doubts, exchanges, intervals, kernels, ranks, verdicts, whatif
 from .collectives import Calls
 from .errors import RingscopeError
 from .exchanges import Moved
@@ -22,6 +21,8 @@ from .hand_over import hand_over_ns
 from .held_launches import held_launches
 from .host import calling_threads, host_while_idle
 from .intervals import Intervals
+from .ledger import ownership
+from .ledger.account import Account, account, exposed_inputs
 from .measures import (
     OWNERS,
     Analysis,
@@ -208,7 +209,7 @@ def _batch_gap_edges(steps: FoundSteps) -> tuple[Int64s, Int64s, NDArray[np.bool
 
 
 def _step_rows(gpu: Gpu, steps: FoundSteps, books: Account) -> list[StepRow]:
-    split = ledger.per_bin(books.ownership, steps.start_ns, steps.end_ns)
+    split = ownership.per_bin(books.ownership, steps.start_ns, steps.end_ns)
     gap_start, gap_end, gap_known = _batch_gap_edges(steps)
     count = kernels.per_step(gpu.operations.start_ns[gpu.operations.table == kernels.KERNELS], steps)
     per_step = {name: values.tolist() for name, values in split.items()}
@@ -247,7 +248,7 @@ def _batch_gap_ledger(steps: FoundSteps, books: Account) -> dict[str, int] | Non
     if not known.any():
         return None
     inside = intervals.clip(intervals.union(start, end), *books.window)
-    split = ledger.per_bin(books.ownership, inside.start, inside.end)
+    split = ownership.per_bin(books.ownership, inside.start, inside.end)
     return {name: int(values.sum()) for name, values in split.items() if books.ledger_ns[name] is not None}
 
 

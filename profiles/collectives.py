@@ -22,7 +22,7 @@ from .measures import CLASSES, Collectives, Straggler
 from .steps.find import FoundSteps
 
 if TYPE_CHECKING:
-    from .account import Account
+    from .ledger.account import Account
 
 Int64s = NDArray[np.int64]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .account import Account
-from .gaps import TURNAROUND_NS
 from .kernels import KERNELS
+from .ledger.account import Account
+from .ledger.causes import TURNAROUND_NS
 from .measures import OWNERS
 
 _BLOCK = 1 << 17  # pieces of the ledger looked at together: what a cache holds

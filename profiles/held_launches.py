@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import ledger
-from .account import Account
 from .copies import SMALL_BYTES
 from .gpus.operations import H2D
+from .ledger import ownership
+from .ledger.account import Account
 from .measures import OWNERS
 from .steps.find import FoundSteps
 
@@ -47,7 +47,7 @@ def held_launches(books: Account, steps: FoundSteps) -> dict[str, int] | None:
     last = np.searchsorted(books.ownership.start_ns, start - 1, side="right") - 1
     held &= books.ownership.owner[last] == OWNERS.index("idle_launch")
     copy, start = copy[held], start[held]
-    split = ledger.per_bin(books.ownership, small.end_ns[copy], start)
+    split = ownership.per_bin(books.ownership, small.end_ns[copy], start)
     return {
         "gaps": len(before),
         "count": len(start),

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from . import ledger
-from .account import Account
 from .exchanges import last_open
 from .gpus.operations import COLLECTIVE, Gpu
+from .ledger import ownership
+from .ledger.account import Account
 from .timeline import Timeline
 
 _NEVER = np.iinfo(np.int64).max
@@ -45,4 +45,4 @@ def negotiation_ns(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: 
     dry = np.maximum.accumulate(operations.end_ns)[np.maximum(rows - 1, 0)]
     first = np.maximum(np.maximum(dry, handed_in), books.window[0])
     waited = known & (rows > 0) & (first < mine.start_ns)
-    return int(ledger.per_bin(books.ownership, first[waited], mine.start_ns[waited])["idle_launch"].sum())
+    return int(ownership.per_bin(books.ownership, first[waited], mine.start_ns[waited])["idle_launch"].sum())

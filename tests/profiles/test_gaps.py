@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiles.account import account
 from profiles.gpus.gather import gather
+from profiles.ledger.account import account
 from profiles.steps.find import FoundSteps
 from tests.profiles.bruteforce import BruteForce
 from tests.profiles.build import Build

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from profiles import measure, read
-from profiles.account import account
 from profiles.gpus.gather import gather
 from profiles.hand_over import hand_over_ns
+from profiles.ledger.account import account
 from profiles.steps.find import find
 from tests.profiles.bruteforce import BruteForce
 from tests.profiles.build import Build

@@ -10,9 +10,9 @@ import pytest
 
 import profiles
 from profiles import read
-from profiles.account import account
 from profiles.gpus.gather import gather
 from profiles.held_launches import held_launches
+from profiles.ledger.account import account
 from profiles.steps.find import find
 from profiles.timeline import COLUMNS
 from tests.profiles.bruteforce import BruteForce

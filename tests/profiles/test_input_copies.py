@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from profiles import measure, read
-from profiles.account import account
 from profiles.gpus.gather import gather
+from profiles.ledger.account import account
 from profiles.steps.find import FoundSteps
 from tests.profiles.bruteforce import BruteForce, feeding
 from tests.profiles.build import Build

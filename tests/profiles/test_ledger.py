@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles import ledger
-from profiles.account import Account, account, exposed_inputs
 from profiles.gpus.gather import gather
+from profiles.ledger import ownership
+from profiles.ledger.account import Account, account, exposed_inputs
 from profiles.measures import OWNERS
 from profiles.steps.find import FoundSteps
 from tests.profiles.bruteforce import CLASS_NAMES, BruteForce
@@ -71,7 +71,7 @@ def test_the_ledger_of_a_random_timeline_is_that_of_plain_loops(data):
     books = books_of([timeline], steps, window)
     brute = BruteForce([timeline], [(0, 0)], steps, window)
     assert_same(books, brute, known=bool(gpu.operations.lasting().launched.any()))
-    split = ledger.per_bin(books.ownership, steps.start_ns, steps.end_ns)
+    split = ownership.per_bin(books.ownership, steps.start_ns, steps.end_ns)
     for at in range(steps.count):
         bin_of = (int(steps.start_ns[at]), int(steps.end_ns[at]))
         if books.ledger_ns["idle_launch"] is not None:

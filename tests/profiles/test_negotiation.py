@@ -8,8 +8,8 @@ import pytest
 
 import profiles
 from profiles import read
-from profiles.account import account
 from profiles.gpus.gather import gather
+from profiles.ledger.account import account
 from profiles.negotiation import negotiation_ns
 from profiles.steps.find import find
 from tests.profiles.bruteforce import BruteForce

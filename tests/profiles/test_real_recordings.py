@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from profiles import read
-from profiles.account import account, exposed_inputs
 from profiles.errors import UnreadableRecording
 from profiles.gpus.gather import gather
+from profiles.ledger.account import account, exposed_inputs
 from profiles.steps.find import find
 from profiles.timeline import COLUMNS
 from tests.profiles.bruteforce import CLASS_NAMES, BruteForce

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import intervals
-from .copies import InputCopies
-from .gpus.operations import D2D, D2H, H2D, P2P, Operations, distinct
-from .intervals import Intervals
-from .ledger import IDLE
-from .measures import CAUSES, CLASSES
-from .steps.find import FoundSteps
-from .timeline import Timeline
+from .. import intervals
+from ..copies import InputCopies
+from ..gpus.operations import D2D, D2H, H2D, P2P, Operations, distinct
+from ..intervals import Intervals
+from ..measures import CAUSES, CLASSES
+from ..steps.find import FoundSteps
+from ..timeline import Timeline
+from .ownership import IDLE
 
 if TYPE_CHECKING:
     import pandas as pd

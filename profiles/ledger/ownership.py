@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from . import intervals
-from .gpus.operations import Operations
-from .intervals import Intervals
-from .measures import CLASSES, OWNERS, Ownership
+from .. import intervals
+from ..gpus.operations import Operations
+from ..intervals import Intervals
+from ..measures import CLASSES, OWNERS, Ownership
 
 Int64s = NDArray[np.int64]
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from . import batches, copies, gaps, intervals, ledger
-from .copies import InputCopies
-from .gpus.operations import COLLECTIVE, COMPUTE, MEMSET, Gpu, Operations
-from .intervals import Intervals
-from .measures import CAUSES, CLASSES, OWNERS, Ownership
-from .steps.find import FoundSteps
-from .timeline import Timeline
+from .. import copies, intervals
+from ..copies import InputCopies
+from ..gpus.operations import COLLECTIVE, COMPUTE, MEMSET, Gpu, Operations
+from ..intervals import Intervals
+from ..measures import CAUSES, CLASSES, OWNERS, Ownership
+from ..steps.find import FoundSteps
+from ..timeline import Timeline
+from . import batch_ranges, causes
+from . import ownership as ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ def account(
     """Part the window among the owners."""
     operations = gpu.operations.lasting()
     hosts = _hosts(timelines, shift_ns, gpu)
-    ranges = any(gaps.has_iterator_ranges(timelines[index], pid) for index, pid in gpu.processes)
-    batch = batches.numbers(timelines, shift_ns, gpu, operations)
+    ranges = any(causes.has_iterator_ranges(timelines[index], pid) for index, pid in gpu.processes)
+    batch = batch_ranges.numbers(timelines, shift_ns, gpu, operations)
     inputs = copies.input_copies(operations, steps, iterator_ranges=ranges, batch=batch)
     unrecorded = _unrecorded(timelines, gpu)
     unknown = _unknown_classes(unrecorded)
@@ -58,7 +60,7 @@ def account(
     del busy  # as large as all starts and ends
     feed = intervals.EMPTY
     if causes_known:
-        feed = gaps.causes(operations, edges, owners, steps=steps, inputs=inputs, hosts=hosts)
+        feed = causes.causes(operations, edges, owners, steps=steps, inputs=inputs, hosts=hosts)
     else:
         owners[owners == ledger.IDLE] = OWNERS.index("idle_unknown")
     found = ledger.ownership(edges, owners, feed, window)
@@ -96,9 +98,9 @@ def exposed_inputs(books: Account) -> tuple[Intervals, Intervals]:
     return intervals.intersect(owned, this), intervals.intersect(owned, intervals.subtract(all_inputs, this))
 
 
-def _hosts(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> list[gaps.HostCalls]:
+def _hosts(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> list[causes.HostCalls]:
     origin = shift_ns[gpu.places[0][0]]
-    return [gaps.host_calls(timelines[index], pid, shift_ns[index] - origin) for index, pid in gpu.processes]
+    return [causes.host_calls(timelines[index], pid, shift_ns[index] - origin) for index, pid in gpu.processes]
 
 
 def _reach(operations: Operations, window: tuple[int, int]) -> tuple[int, int]:

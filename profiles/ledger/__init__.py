@@ -1,0 +1,1 @@
+"""Who owns each nanosecond of a GPU, and why it was idle when nobody did."""
