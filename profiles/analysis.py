@@ -10,16 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from . import collectives, copies, doubts, exchanges, intervals, kernels, ranks, verdicts, whatif
-from .collectives import Calls
+from . import intervals, ranks, verdicts, whatif
 from .errors import RingscopeError
-from .exchanges import Moved
 from .gpus.clock import align
 from .gpus.gather import gather
 from .gpus.operations import Gpu
-from .hand_over import hand_over_ns
-from .held_launches import held_launches
-from .host import calling_threads, host_while_idle
 from .intervals import Intervals
 from .ledger import ownership
 from .ledger.account import Account, account, exposed_inputs
@@ -35,7 +30,13 @@ from .measures import (
     StepRow,
     Steps,
 )
-from .negotiation import negotiation_ns
+from .metrics import collectives, copies, doubts, kernels, message_sizes
+from .metrics.collectives import Calls
+from .metrics.hand_over import hand_over_ns
+from .metrics.held_launches import held_launches
+from .metrics.host import calling_threads, host_while_idle
+from .metrics.message_sizes import Moved
+from .metrics.negotiation import negotiation_ns
 from .steps.find import FoundSteps, find, same_steps
 from .threads import each, release_unused
 from .timeline import Doubt, Timeline
@@ -80,7 +81,7 @@ def analyse(
         if len(timelines[0].phases):
             why = "only phases of collectives, no GPU operations; `--info` shows them, `ringscope record` records GPUs"
         raise RingscopeError(f"{timelines[0].recording.path}: {why}")
-    moved = [exchanges.moved(timelines, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
+    moved = [message_sizes.moved(timelines, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
     seen, size = ranks.seen_of(timelines)
     calls = collectives.match(gpus, shift_ns, clock.residual_ns, moved, max(size - seen, 0))
     straggler = collectives.straggler(gpus, calls)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import copies, intervals
-from ..copies import InputCopies
+from .. import intervals
 from ..gpus.operations import COLLECTIVE, COMPUTE, MEMSET, Gpu, Operations
 from ..intervals import Intervals
 from ..measures import CAUSES, CLASSES, OWNERS, Ownership
+from ..metrics import copies
+from ..metrics.copies import InputCopies
 from ..steps.find import FoundSteps
 from ..timeline import Timeline
 from . import batch_ranges, causes

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import intervals
-from ..copies import InputCopies
 from ..gpus.operations import D2D, D2H, H2D, P2P, Operations, distinct
 from ..intervals import Intervals
 from ..measures import CAUSES, CLASSES
+from ..metrics.copies import InputCopies
 from ..steps.find import FoundSteps
 from ..timeline import Timeline
 from .ownership import IDLE

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ..kernels import TORCH_COMPILED
 from ..measures import Finding, GpuMeasures
+from ..metrics.kernels import TORCH_COMPILED
 from .collectives import MOSTLY_WAITING
 
 TORCH_KERNEL = re.compile(rf"at::native|{TORCH_COMPILED}")

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from profiles import collectives, exchanges
 from profiles.analysis import measure
 from profiles.gpus.gather import gather
+from profiles.metrics import collectives, message_sizes
 from profiles.timeline import Timeline
 from tests.profiles.build import Build
 
@@ -47,7 +47,7 @@ def run(ranks: int, calls: int, **more):
 def matched(timelines: list[Timeline], residual_ns: int = 0):
     shifts = [0] * len(timelines)
     gpus = gather(timelines, shifts)
-    moved = [exchanges.moved(timelines, shifts, gpu, collectives.of(gpu)) for gpu in gpus]
+    moved = [message_sizes.moved(timelines, shifts, gpu, collectives.of(gpu)) for gpu in gpus]
     return gpus, collectives.match(gpus, shifts, residual_ns, moved)
 
 

@@ -8,9 +8,10 @@ from functools import cache
 
 import pytest
 
-from profiles import collectives, exchanges, measure, read
+from profiles import measure, read
 from profiles.gpus.gather import gather
 from profiles.measures import Measures
+from profiles.metrics import collectives, message_sizes
 from tests.profiles.build import Build
 from tests.readers.real import DATA, rows
 
@@ -21,7 +22,7 @@ MS = 1_000_000
 def moved(made: Build) -> list[tuple[int, bool]]:
     timeline = made.timeline()
     (gpu,) = gather([timeline])
-    found = exchanges.moved([timeline], [0], gpu, collectives.of(gpu))
+    found = message_sizes.moved([timeline], [0], gpu, collectives.of(gpu))
     return list(zip(found.bytes.tolist(), found.all_reduce.tolist(), strict=True))
 
 
@@ -177,7 +178,7 @@ def test_both_libraries_tell_of_the_same_bytes_in_a_real_run():
     found = {}
     for library in ("NCCL", "Horovod"):
         only = timeline.exchanges[timeline.exchanges["library"] == library]
-        one = exchanges.moved([replace(timeline, exchanges=only)], [0], gpu, collectives.of(gpu))
+        one = message_sizes.moved([replace(timeline, exchanges=only)], [0], gpu, collectives.of(gpu))
         found[library] = one.bytes.tolist(), one.all_reduce.tolist()
     # The slice cut through the ranges of the first two.
     assert found["NCCL"] == found["Horovod"] == ([-1] * 2 + [25_583_592 * 2] * 7, [False] * 2 + [True] * 7)

@@ -9,8 +9,8 @@ import pytest
 
 from profiles import measure, read
 from profiles.gpus.gather import gather
-from profiles.hand_over import hand_over_ns
 from profiles.ledger.account import account
+from profiles.metrics.hand_over import hand_over_ns
 from profiles.steps.find import find
 from tests.profiles.bruteforce import BruteForce
 from tests.profiles.build import Build

@@ -11,8 +11,8 @@ import pytest
 import profiles
 from profiles import read
 from profiles.gpus.gather import gather
-from profiles.held_launches import held_launches
 from profiles.ledger.account import account
+from profiles.metrics.held_launches import held_launches
 from profiles.steps.find import find
 from profiles.timeline import COLUMNS
 from tests.profiles.bruteforce import BruteForce

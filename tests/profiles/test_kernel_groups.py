@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from profiles.kernels import GROUPS
+from profiles.metrics.kernels import GROUPS
 
 EIGEN = "void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<const Eigen::TensorAssignOp<Eigen::TensorMap<"
 NAMES = {

@@ -10,7 +10,7 @@ import profiles
 from profiles import read
 from profiles.gpus.gather import gather
 from profiles.ledger.account import account
-from profiles.negotiation import negotiation_ns
+from profiles.metrics.negotiation import negotiation_ns
 from profiles.steps.find import find
 from tests.profiles.bruteforce import BruteForce
 from tests.profiles.build import Build

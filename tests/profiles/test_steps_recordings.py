@@ -17,12 +17,12 @@ import pytest
 
 from profiles import readers
 from profiles.analysis import measure
-from profiles.collectives import Calls, match, of
-from profiles.exchanges import moved
 from profiles.gpus.clock import align
 from profiles.gpus.gather import gather
 from profiles.gpus.operations import Gpu
 from profiles.losses import losses
+from profiles.metrics.collectives import Calls, match, of
+from profiles.metrics.message_sizes import moved
 from profiles.steps.find import FoundSteps, find
 from profiles.timeline import Timeline
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from . import numbers, ranks
+from .. import numbers, ranks
+from ..gpus.clock import AGREE_NS, Clock
+from ..measures import CLASSES
+from ..timeline import Doubt, Timeline
 from .collectives import Calls
-from .gpus.clock import AGREE_NS, Clock
-from .measures import CLASSES
-from .timeline import Doubt, Timeline
 
 # What of the collectives takes the recordings of several ranks.
 _ACROSS_RANKS = ("skew_ns", "waiting_ns", "transfer_ns", "bus_gb_per_s", "arrived_last_share")

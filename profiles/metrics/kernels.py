@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .gpus.operations import COLLECTIVE_NAME, TABLES, Gpu, Operations
-from .measures import Kernels, NamedKernel
-from .steps.find import FoundSteps
+from ..gpus.operations import COLLECTIVE_NAME, TABLES, Gpu, Operations
+from ..measures import Kernels, NamedKernel
+from ..steps.find import FoundSteps
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..ledger.account import Account
+from ..ledger.causes import TURNAROUND_NS
+from ..measures import OWNERS
 from .kernels import KERNELS
-from .ledger.account import Account
-from .ledger.causes import TURNAROUND_NS
-from .measures import OWNERS
 
 _BLOCK = 1 << 17  # pieces of the ledger looked at together: what a cache holds
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import intervals
-from .gpus.operations import Gpu, distinct
-from .intervals import Intervals
-from .ledger import ownership as ledger
-from .ledger.causes import TURNAROUND
-from .measures import CAUSES, CLASSES, Ownership
-from .timeline import Timeline
+from .. import intervals
+from ..gpus.operations import Gpu, distinct
+from ..intervals import Intervals
+from ..ledger import ownership as ledger
+from ..ledger.causes import TURNAROUND
+from ..measures import CAUSES, CLASSES, Ownership
+from ..timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..gpus.operations import H2D
+from ..ledger import ownership
+from ..ledger.account import Account
+from ..measures import OWNERS
+from ..steps.find import FoundSteps
 from .copies import SMALL_BYTES
-from .gpus.operations import H2D
-from .ledger import ownership
-from .ledger.account import Account
-from .measures import OWNERS
-from .steps.find import FoundSteps
 
 # So soon after the GPU ran dry the copy was waiting for it, on the compute stream.
 AT_ONCE_NS = 50_000

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .gpus.operations import D2D, D2H, H2D, P2P, TABLES, Gpu, Operations
-from .measures import CLASSES, Copies
-from .steps.find import FoundSteps
-from .timeline import Timeline
+from ..gpus.operations import D2D, D2H, H2D, P2P, TABLES, Gpu, Operations
+from ..measures import CLASSES, Copies
+from ..steps.find import FoundSteps
+from ..timeline import Timeline
 
 DIRECTIONS = (H2D, D2H, P2P, D2D)
 SMALL_BYTES = 64 * 1024

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .exchanges import last_open
-from .gpus.operations import COLLECTIVE, Gpu
-from .ledger import ownership
-from .ledger.account import Account
-from .timeline import Timeline
+from ..gpus.operations import COLLECTIVE, Gpu
+from ..ledger import ownership
+from ..ledger.account import Account
+from ..timeline import Timeline
+from .message_sizes import last_open
 
 _NEVER = np.iinfo(np.int64).max
 

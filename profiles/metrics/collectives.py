@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .exchanges import UNKNOWN, Moved
-from .gpus.clock import nearest
-from .gpus.operations import COLLECTIVE, Gpu, Operations
-from .intervals import one_after_another
+from ..gpus.clock import nearest
+from ..gpus.operations import COLLECTIVE, Gpu, Operations
+from ..intervals import one_after_another
+from ..measures import CLASSES, Collectives, Straggler
+from ..steps.find import FoundSteps
 from .kernels import nearest_rank, per_step
-from .measures import CLASSES, Collectives, Straggler
-from .steps.find import FoundSteps
+from .message_sizes import UNKNOWN, Moved
 
 if TYPE_CHECKING:
-    from .ledger.account import Account
+    from ..ledger.account import Account
 
 Int64s = NDArray[np.int64]
 

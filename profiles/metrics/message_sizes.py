@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .gpus.operations import Gpu, Operations, distinct
-from .timeline import Timeline
+from ..gpus.operations import Gpu, Operations, distinct
+from ..timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
