@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from . import intervals, ranks, verdicts, whatif
+from . import intervals, ranks, verdicts
 from .errors import RingscopeError
 from .gpus.clock import align
 from .gpus.gather import gather
@@ -40,7 +40,7 @@ from .metrics.negotiation import negotiation_ns
 from .steps.find import FoundSteps, find, same_steps
 from .threads import each, release_unused
 from .timeline import Doubt, Timeline
-from .verdicts import Context
+from .verdicts import Context, whatif
 from .verdicts.case import shows_training
 
 Int64s = NDArray[np.int64]

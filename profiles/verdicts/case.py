@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import whatif
 from ..measures import Finding, GpuMeasures
 from ..records import Cell
+from . import whatif
 
 # What costs less than this share of the window is not worth a sentence.
 REPORT_SHARE = 0.01

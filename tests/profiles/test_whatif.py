@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiles.whatif import each, span_without
+from profiles.verdicts.whatif import each, span_without
 from tests.profiles.hand import gpu
 
 MS = 1_000_000
