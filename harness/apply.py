@@ -11,7 +11,7 @@ from profiles import numbers
 from profiles.errors import RingscopeError
 from profiles.measures import Finding
 from profiles.records import Cell, RunRecord, write_whole
-from profiles.scaling import Scaling
+from profiles.scaling.measure import Scaling
 from profiles.stats import Ratio, ratio
 from profiles.subjects import Subject, load, near
 from profiles.verdicts.feed import HOST_FED

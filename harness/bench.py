@@ -14,10 +14,10 @@ from typing import Any
 
 from rich.console import Console
 
-from profiles import reports
 from profiles.errors import RingscopeError
 from profiles.records import Cell, SweepRecord, read_sweep, write_whole
-from profiles.scaling import Scaling
+from profiles.scaling import run_directory
+from profiles.scaling.measure import Scaling
 from profiles.views import sweep as view
 
 from . import apply, machine, nvml, sweep
@@ -54,7 +54,7 @@ def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
         console.print("\n".join(MODELS), highlight=False)
         return 0
     if options["resume"]:
-        options["out"] = options["out"] or reports.newest()
+        options["out"] = options["out"] or run_directory.newest()
         remembered = read_sweep(options["out"]).options
         options |= {name: remembered[name] for name in REMEMBERED if name in remembered and name not in given}
     here = nvml.visible_gpus()
@@ -86,7 +86,7 @@ def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
         cells_now = counted(len(directory.sweep.cells), "cell")
         console.print(f"{cells_now}, {counted(len(tasks), 'launch')} to do, into {directory.path}", highlight=False)
         stopped = run_tasks(directory, tasks, how, found, console)
-    scaling = reports.write(directory.path)
+    scaling = run_directory.write(directory.path)
     view.show(scaling, str(directory.path), console)
     if tried:
         console.print(

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RunRecord, SweepRecord, read_rank, read_run, read_sweep, write_whole
-from profiles.reports import ROOT
+from profiles.scaling.run_directory import ROOT
 
 # Records and logs of a launch are some 100 KB; below this a full disk would soon cost a launch.
 LEAST_FREE_BYTES = 200_000_000

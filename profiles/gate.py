@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import numbers
-from .cells import CellRow
 from .errors import RingscopeError
 from .measures import CLASSES, OWNERS, GpuMeasures
+from .scaling.rows import CellRow
 from .subjects import Subject
 
 BASELINE_SCHEMA = "ringscope.baseline/1"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .measures import Measures
 from .records import RunRecord
-from .scaling import Scaling
+from .scaling.measure import Scaling
 
 if TYPE_CHECKING:
     from .verdicts import Context
@@ -31,7 +31,8 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
     """One subject from the paths given. Raises RingscopeError where there is nothing to judge."""
     label = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     if len(paths) == 1 and (paths[0] / "sweep.json").is_file():
-        from . import records, scaling
+        from . import records
+        from .scaling import measure as scaling
 
         runs = records.read_runs(paths[0])
         scaled = scaling.measure(records.read_sweep(paths[0]), runs)

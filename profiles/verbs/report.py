@@ -36,7 +36,7 @@ def command(
     from rich.console import Console
 
     from profiles.records import write_whole
-    from profiles.reports import machine, newest, read, write
+    from profiles.scaling.run_directory import machine, newest, read, write
 
     path = directory or newest()
     try:

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
-from ..cells import CellRow, LaunchRow
-from ..scaling import Scaling
+from ..scaling.measure import Scaling
+from ..scaling.rows import CellRow, LaunchRow
 
 # ranks, samples/s, its interval, step, waits: then the bar takes what is left, with the efficiency behind it.
 COLUMNS = (("ranks", 6), ("samples/s", 12), ("", 8), ("step", 10), ("waits", 8))

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..scaling import Scaling
+from ..scaling.measure import Scaling
 from . import chart as drawing
 from . import markdown as text
 from . import page, report_tables, sweep_charts

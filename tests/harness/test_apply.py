@@ -18,7 +18,7 @@ from harness.worker import check
 from profiles import verdicts
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RunRecord, SweepRecord
-from profiles.scaling import Scaling
+from profiles.scaling.measure import Scaling
 from profiles.stats import spread
 from profiles.verdicts import Context, find
 from profiles.views import json as view

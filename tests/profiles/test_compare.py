@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from profiles.compare import compare, to_json
 from profiles.errors import RingscopeError
-from profiles.scaling import Scaling
+from profiles.scaling.measure import Scaling
 from profiles.subjects import Subject
 from profiles.verbs.compare import command
 from profiles.views import json as measures_json

@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from profiles.cells import CellRow
 from profiles.errors import RingscopeError
 from profiles.gate import (
     BASELINE_SCHEMA,
@@ -26,7 +25,8 @@ from profiles.gate import (
     to_json,
 )
 from profiles.records import Cell, RunRecord
-from profiles.scaling import Scaling
+from profiles.scaling.measure import Scaling
+from profiles.scaling.rows import CellRow
 from profiles.subjects import Subject
 from profiles.verbs.gate import command
 from profiles.views import gate as view

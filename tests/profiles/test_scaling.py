@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from profiles import reports
-from profiles.cells import CellRow, LaunchRow, samples_per_s
 from profiles.records import Cell, RankRecord, Run, RunRecord, SweepRecord
-from profiles.scaling import Scaling, measure
+from profiles.scaling import run_directory
+from profiles.scaling.measure import Scaling, measure
+from profiles.scaling.rows import CellRow, LaunchRow, samples_per_s
 from profiles.views import sweep as view
 
 MS = 1_000_000
@@ -158,7 +158,7 @@ def test_the_newest_sweep_is_none_that_record_wrote(tmp_path: Path) -> None:
         folder.mkdir()
         written = SweepRecord([ONE], 1, "x", created_utc_ns=i, options=options)
         (folder / "sweep.json").write_text(json.dumps(written.to_json()))
-    assert reports.newest(tmp_path) == tmp_path / "1"
+    assert run_directory.newest(tmp_path) == tmp_path / "1"
 
 
 def test_more_than_100_percent_is_a_doubt() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .cells import CellRow, LaunchRow
-from .errors import RingscopeError
-from .records import read_runs, read_sweep, write_whole
-from .scaling import Scaling, measure
+from ..errors import RingscopeError
+from ..records import read_runs, read_sweep, write_whole
+from .measure import Scaling, measure
+from .rows import CellRow, LaunchRow
 
 ROOT = Path("runs")
 
@@ -23,7 +23,7 @@ def write(directory: Path) -> Scaling:
 
     Raises RingscopeError where it holds no sweep.
     """
-    from .views.sweep import csv_text
+    from ..views.sweep import csv_text
 
     scaling = read(directory)
     write_whole(directory / "results.csv", csv_text(scaling.launches, LaunchRow))

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from .cells import CellRow, same_but_ranks, window_ns
-from .records import Cell, Run, SweepRecord
-from .stats import Spread, ratio
-from .timeline import Doubt
+from ..records import Cell, Run, SweepRecord
+from ..stats import Spread, ratio
+from ..timeline import Doubt
+from .rows import CellRow, same_but_ranks, window_ns
 
 # XProf's words for waiting for input, as shares of the step time.
 INPUT_MODERATE, INPUT_HIGH = 0.05, 0.20

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from .records import Cell, RankRecord, Run, SweepRecord
-from .stats import Ratio, Spread, nearest_rank, ratio, spread
+from ..records import Cell, RankRecord, Run, SweepRecord
+from ..stats import Ratio, Spread, nearest_rank, ratio, spread
 
 
 @dataclass(slots=True)

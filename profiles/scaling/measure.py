@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .cells import CellRow, LaunchRow, cell_row, launch_row
-from .looks import Look, doubts, first_looks
-from .records import Run, SweepRecord
-from .stats import Spread, spread
-from .timeline import Doubt
+from ..records import Run, SweepRecord
+from ..stats import Spread, spread
+from ..timeline import Doubt
+from .advice import Look, doubts, first_looks
+from .rows import CellRow, LaunchRow, cell_row, launch_row
 
 
 @dataclass(slots=True)

@@ -1,0 +1,1 @@
+"""A sweep's run records become throughput and efficiency with their errors."""
