@@ -9,11 +9,11 @@ from pathlib import Path
 
 from profiles import numbers
 from profiles.errors import RingscopeError
+from profiles.judging.subject import Subject, load, near
 from profiles.measures import Finding
 from profiles.records import Cell, RunRecord, write_whole
 from profiles.scaling.measure import Scaling
 from profiles.stats import Ratio, ratio
-from profiles.subjects import Subject, load, near
 from profiles.verdicts.feed import HOST_FED
 
 from .models import MODELS

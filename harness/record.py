@@ -113,7 +113,7 @@ def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:
 
     None where they hold no GPU work (a training on the CPU): they stay, and the reason is printed.
     """
-    from profiles.subjects import load
+    from profiles.judging.subject import load
     from profiles.views import json
 
     try:

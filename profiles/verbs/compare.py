@@ -11,7 +11,7 @@ import click
 from ..errors import RingscopeError
 
 if TYPE_CHECKING:
-    from ..subjects import Subject
+    from ..judging.subject import Subject
 
 
 @click.command(
@@ -39,11 +39,11 @@ def command(before: Path, after: Path, as_json: Path | None, predict: str | None
 
     from rich.console import Console
 
-    from .. import compare, subjects
+    from ..judging import compare, subject
     from ..records import write_whole
     from ..views import compare as view
 
-    one, other = subjects.load([before]), subjects.load([after])
+    one, other = subject.load([before]), subject.load([after])
     if larger and not predict:
         raise RingscopeError("--measured is what --predict is held against: give both")
     document: Mapping[str, Any]
@@ -69,7 +69,8 @@ def _predict(one: Subject, two: Subject, wanted: str, larger: Path | None) -> tu
     """The predictions in words and as JSON, held against the step of a larger run where one is given."""
     from dataclasses import asdict
 
-    from .. import numbers, predict, subjects
+    from .. import numbers
+    from ..judging import predict, subject
 
     try:
         ranks = [int(part) for part in wanted.split(",")]
@@ -80,7 +81,7 @@ def _predict(one: Subject, two: Subject, wanted: str, larger: Path | None) -> tu
     predict.check_alike(one, two)
     against = None
     if larger:
-        run = subjects.load([larger])
+        run = subject.load([larger])
         predict.check_alike(two, run)
         if run.measures is None:
             raise RingscopeError(f"{larger}: no recordings there to hold the prediction against")

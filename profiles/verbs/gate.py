@@ -53,7 +53,8 @@ def command(
     import json
     import sys
 
-    from .. import gate, subjects
+    from ..judging import gate
+    from ..judging import subject as subjects
     from ..views import gate as view
     from ..views.files import written_whole
 

@@ -100,7 +100,7 @@ def _measure(
 ) -> None:
     """Measure, write the files asked for, and show the numbers unless the JSON goes where they would."""
     from ..analysis import analyse
-    from ..subjects import context, near
+    from ..judging.subject import context, near
     from ..views import json, recording_files, terminal, waiting
     from ..views.files import written_whole
 

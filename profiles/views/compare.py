@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
-from ..compare import CellChange, Comparison, Likeness
+from ..judging.compare import CellChange, Comparison, Likeness
 from .palette import OWNERS as LOOKS
 
 

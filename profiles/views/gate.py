@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from ..gate import BROKEN, HOLDS, Check, Judgement
+from ..judging.gate import BROKEN, HOLDS, Check, Judgement
 
 _MARKS = {HOLDS: "✓", BROKEN: "✗"}
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from profiles.compare import compare, to_json
 from profiles.errors import RingscopeError
+from profiles.judging.compare import compare, to_json
+from profiles.judging.subject import Subject
 from profiles.scaling.measure import Scaling
-from profiles.subjects import Subject
 from profiles.verbs.compare import command
 from profiles.views import json as measures_json
 from tests.profiles.hand import gpu, measures
@@ -90,6 +90,6 @@ def test_the_command_prints_the_changes_and_writes_json(tmp_path: Path) -> None:
 
 
 def _load(path: Path) -> Subject:
-    from profiles.subjects import load
+    from profiles.judging.subject import load
 
     return load([path])

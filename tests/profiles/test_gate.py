@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from profiles.errors import RingscopeError
-from profiles.gate import (
+from profiles.judging.gate import (
     BASELINE_SCHEMA,
     BROKEN,
     HOLDS,
@@ -24,10 +24,10 @@ from profiles.gate import (
     metrics,
     to_json,
 )
+from profiles.judging.subject import Subject
 from profiles.records import Cell, RunRecord
 from profiles.scaling.measure import Scaling
 from profiles.scaling.rows import CellRow
-from profiles.subjects import Subject
 from profiles.verbs.gate import command
 from profiles.views import gate as view
 from profiles.views import json as measures_json

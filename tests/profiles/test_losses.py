@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.errors import RingscopeError
-from profiles.losses import losses
+from profiles.judging.loss_ledger import losses
 from profiles.measures import OWNERS, Measures
 from tests.profiles.sample import sample
 

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from profiles.errors import RingscopeError
-from profiles.predict import check_alike, expected_largest, measured, predict
+from profiles.judging.predict import check_alike, expected_largest, measured, predict
+from profiles.judging.subject import Subject
 from profiles.records import Cell, RunRecord
-from profiles.subjects import Subject
 from profiles.verbs.compare import command
 from profiles.views import json as measures_json
 from tests.profiles.hand import gpu, measures

@@ -20,7 +20,7 @@ from profiles.analysis import measure
 from profiles.gpus.clock import align
 from profiles.gpus.gather import gather
 from profiles.gpus.operations import Gpu
-from profiles.losses import losses
+from profiles.judging.loss_ledger import losses
 from profiles.metrics.collectives import Calls, match, of
 from profiles.metrics.message_sizes import moved
 from profiles.steps.find import FoundSteps, find

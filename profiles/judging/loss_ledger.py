@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .errors import RingscopeError
-from .measures import OWNERS, GpuMeasures, Measures
+from ..errors import RingscopeError
+from ..measures import OWNERS, GpuMeasures, Measures
 
 _REST = "idle_unknown"
 

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from .errors import RingscopeError
+from ..errors import RingscopeError
+from ..measures import OWNERS
+from ..records import Cell
+from ..stats import Difference, difference
 from .gate import gpu_names
-from .losses import LossLedger, losses
-from .measures import OWNERS
-from .records import Cell
-from .stats import Difference, difference
-from .subjects import Subject
+from .loss_ledger import LossLedger, losses
+from .subject import Subject
 
 # One recording or one launch a side tells nothing of its own noise; steps of one run agree to some 2 %.
 NOISE_FLOOR = 0.02

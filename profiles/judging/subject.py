@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .measures import Measures
-from .records import RunRecord
-from .scaling.measure import Scaling
+from ..measures import Measures
+from ..records import RunRecord
+from ..scaling.measure import Scaling
 
 if TYPE_CHECKING:
-    from .verdicts import Context
+    from ..verdicts import Context
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
     """One subject from the paths given. Raises RingscopeError where there is nothing to judge."""
     label = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     if len(paths) == 1 and (paths[0] / "sweep.json").is_file():
-        from . import records
-        from .scaling import measure as scaling
+        from .. import records
+        from ..scaling import measure as scaling
 
         runs = records.read_runs(paths[0])
         scaled = scaling.measure(records.read_sweep(paths[0]), runs)
@@ -45,8 +45,8 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
         return Subject(label, found, None, record.machine if record else {}, record)
     if len(paths) == 1 and (paths[0] / "measures.json").is_file():
         return load([paths[0] / "measures.json"], strict=strict)
-    from .analysis import measure
-    from .readers import read_all
+    from ..analysis import measure
+    from ..readers import read_all
 
     timelines, doubts = read_all(paths, strict=strict)
     record = near(Path(timelines[0].recording.path))
@@ -57,7 +57,7 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
 
 def context(record: RunRecord | None) -> Context | None:
     """What a launch's record tells the verdicts."""
-    from .verdicts import Context
+    from ..verdicts import Context
 
     return Context(cell=record.cell, machine=record.machine) if record else None
 
@@ -75,8 +75,8 @@ def near(path: Path) -> RunRecord | None:
 
 def _written(path: Path) -> Measures | None:
     """Measures from a JSON file; None where it holds something else, such as a Kineto recording."""
-    from .measures import SCHEMA
-    from .views import json as view
+    from ..measures import SCHEMA
+    from ..views import json as view
 
     with path.open("rb") as file:
         if SCHEMA.encode() not in file.read(4096):

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
+from ..errors import RingscopeError
+from ..measures import GpuMeasures, Measures
 from .compare import likeness
-from .errors import RingscopeError
 from .gate import gpu_names
-from .measures import GpuMeasures, Measures
-from .subjects import Subject
+from .subject import Subject
 
 SIGMAS = 2  # of the mean step times' standard errors, about 95 %
 # Settings in which recordings of 1 and of 2 ranks have to be the same.

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from . import numbers
-from .errors import RingscopeError
-from .measures import CLASSES, OWNERS, GpuMeasures
-from .scaling.rows import CellRow
-from .subjects import Subject
+from .. import numbers
+from ..errors import RingscopeError
+from ..measures import CLASSES, OWNERS, GpuMeasures
+from ..scaling.rows import CellRow
+from .subject import Subject
 
 BASELINE_SCHEMA = "ringscope.baseline/1"
 HOLDS, BROKEN, UNJUDGED = "holds", "broken", "cannot be judged"
