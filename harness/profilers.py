@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.errors import RingscopeError
-from profiles.readers.nsys_rep import run_export
+from profiles.readers.nsys.report import run_export
 
 from . import machine, nvml
 

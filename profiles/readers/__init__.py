@@ -26,16 +26,28 @@ from .. import ranks
 from ..errors import UnreadableRecording
 from ..records import of_a_run
 from ..timeline import Doubt, Timeline
-from . import nsys_rep, opening, refused
+from . import opening, refused
+from .nsys import report
 from .progress import heard_by
 
 Detects = Callable[[bytes, Path], bool]
 Read = Callable[[Path], Timeline]
 
 
+_FORMATS = (
+    "nsys.sqlite",
+    "nvprof.sqlite",
+    "nvprof.csv",
+    "nsys.stats_csv",
+    "chrome.kineto",
+    "chrome.horovod",
+    "xplane",
+)
+
+
 def formats() -> Iterator[tuple[Detects, Read]]:
     """The readers in the order they are asked; each is imported only when it is its turn."""
-    for name in ("nsys_sqlite", "nvprof_sqlite", "nvprof_csv", "nsys_stats_csv", "kineto", "horovod", "xplane"):
+    for name in _FORMATS:
         module = importlib.import_module(f".{name}", __name__)
         yield module.detects, module.read
 
@@ -131,7 +143,7 @@ def opened(path: Path, *, max_bytes: int | None = None, cache: bool = True) -> I
 
     An UnreadableRecording from within about that file is raised about `path`.
     """
-    with opening.plain(path, max_bytes) as unfolded, nsys_rep.exported(unfolded, cache=cache) as file:
+    with opening.plain(path, max_bytes) as unfolded, report.exported(unfolded, cache=cache) as file:
         try:
             yield file
         except UnreadableRecording as error:

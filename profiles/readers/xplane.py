@@ -19,7 +19,8 @@ import pandas as pd
 
 from ..errors import UnreadableRecording
 from ..timeline import Doubt, Recording, Timeline, make
-from . import chrome, printed
+from .chrome import events as chrome
+from .tables import printed
 
 Array = np.ndarray
 

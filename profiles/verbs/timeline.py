@@ -141,14 +141,14 @@ def _write(
         raise click.UsageError("--slice, --shrink and --strip-private take one recording")
     if output is None:
         raise click.UsageError("name the new file with -o NEW; a recording is never changed")
-    from .. import slice
+    from ..readers import cut
     from ..views import recordings, waiting
 
     with waiting.progress("writing") as progress:
-        rows = slice.write(
+        rows = cut.write(
             Path(paths[0]),
             output,
-            within=slice.span(within) if within else None,
+            within=cut.span(within) if within else None,
             shrink=shrink,
             strip_private=strip_private,
             max_bytes=max_size,

@@ -13,10 +13,10 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["profiles"]):
-    import profiles.readers.horovod
-    import profiles.readers.kineto
-    import profiles.readers.nsys_stats_csv
-    import profiles.readers.nvprof_csv
+    import profiles.readers.chrome.horovod
+    import profiles.readers.chrome.kineto
+    import profiles.readers.nsys.stats_csv
+    import profiles.readers.nvprof.csv
     import profiles.readers.xplane  # noqa: F401
 
 from . import target

@@ -8,7 +8,7 @@ from pathlib import Path
 from profiles.errors import UnreadableRecording
 from profiles.timeline import COLUMNS, Timeline
 
-READERS = ("nvprof_csv", "nsys_stats_csv", "kineto", "horovod", "xplane")
+READERS = ("nvprof.csv", "nsys.stats_csv", "chrome.kineto", "chrome.horovod", "xplane")
 CORPUS = Path(__file__).parent / "corpus"
 
 

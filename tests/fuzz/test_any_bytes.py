@@ -89,21 +89,21 @@ def written(tmp_path: Path, data: str | bytes) -> Path:
 @many
 @given(tables())
 def test_any_table_is_read_or_refused(tmp_path: Path, text: str) -> None:
-    for reader in ("nvprof_csv", "nsys_stats_csv"):
+    for reader in ("nvprof.csv", "nsys.stats_csv"):
         check(reader, written(tmp_path, text))
 
 
 @many
 @given(st.lists(st.lists(names | numbers | devices, max_size=14).map("  ".join), max_size=4))
 def test_any_text_under_nvprofs_header_is_read_or_refused(tmp_path: Path, lines: list[str]) -> None:
-    check("nvprof_csv", written(tmp_path, "\n".join([*TEXT[:3], *lines])))
+    check("nvprof.csv", written(tmp_path, "\n".join([*TEXT[:3], *lines])))
 
 
 @many
 @given(st.lists(events, max_size=6), extras)
 def test_any_events_are_read_or_refused(tmp_path: Path, found: list[object], more: dict[str, object]) -> None:
-    check("kineto", written(tmp_path, json.dumps({"traceEvents": found, **more})))
-    check("horovod", written(tmp_path, json.dumps(found)))
+    check("chrome.kineto", written(tmp_path, json.dumps({"traceEvents": found, **more})))
+    check("chrome.horovod", written(tmp_path, json.dumps(found)))
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from profiles import readers
 from profiles.errors import UnreadableRecording
-from profiles.readers import horovod
+from profiles.readers.chrome import horovod
 
 DATA = Path(__file__).parents[1] / "data" / "horovod"
 REAL = ["gloo-2-ranks.json", "mpi-2-ranks.json"]

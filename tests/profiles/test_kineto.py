@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from profiles import readers
 from profiles.errors import UnreadableRecording
-from profiles.readers import chrome
+from profiles.readers.chrome import events as chrome
 from profiles.timeline import Timeline
 
 PUBLIC = Path(__file__).parents[2].parent / "shared" / "recordings" / "public" / "kineto"

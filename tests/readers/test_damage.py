@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
-from profiles import readers, slice
+from profiles import readers
 from profiles.errors import RingscopeError, UnreadableRecording
+from profiles.readers import cut
 
 from .real import OURS, rows
 
@@ -131,5 +132,5 @@ def test_a_page_of_noise_in_a_real_recording_is_an_error(tmp_path: Path) -> None
     with pytest.raises(UnreadableRecording, match="SQLite cannot read it.*sqlite3 FILE .recover"):
         readers.read(path)
     with pytest.raises(UnreadableRecording, match="SQLite cannot read it"):
-        slice.write(path, tmp_path / "new", shrink=True)
+        cut.write(path, tmp_path / "new", shrink=True)
     assert not (tmp_path / "new").exists()

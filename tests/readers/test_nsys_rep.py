@@ -14,7 +14,7 @@ from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import readers
 from profiles.errors import UnreadableRecording
-from profiles.readers import nsys_rep
+from profiles.readers.nsys import report as nsys_rep
 
 from .real import fingerprint
 

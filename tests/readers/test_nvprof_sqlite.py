@@ -13,7 +13,7 @@ from benchmarks.training import EPOCH_NS, Shape
 from benchmarks.write import WRITERS
 from profiles import readers
 from profiles.errors import UnreadableRecording
-from profiles.readers.nvprof_sqlite import demangled
+from profiles.readers.nvprof.sqlite import demangled
 
 from .real import NVPROF, SHARED, needs_shared, rows, tables
 

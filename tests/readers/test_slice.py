@@ -12,9 +12,10 @@ import pytest
 
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
-from profiles import measure, readers, slice
+from profiles import measure, readers
 from profiles.errors import RingscopeError, UnreadableRecording
-from profiles.slice import Span, span
+from profiles.readers import cut
+from profiles.readers.cut import Span, span
 from profiles.timeline import Timeline
 
 from .real import OURS, SHARED, fingerprint, needs_shared, rows, tables
@@ -49,7 +50,7 @@ def touching(table: pd.DataFrame, low: int, high: int) -> pd.Series:
 def test_a_slice_holds_what_touches_the_span_and_what_was_launched_in_it(path: Path, tmp_path: Path) -> None:
     low, high = 837 * MS, 1209 * MS
     target = tmp_path / "new.sqlite"
-    slice.write(path, target, within=Span(low, high))
+    cut.write(path, target, within=Span(low, high))
     whole, part = readers.read(path), readers.read(target)
     calls = whole.api[(whole.api["start_ns"] >= low) & (whole.api["start_ns"] < high)]
     launched = set(joined_by(calls))
@@ -83,7 +84,7 @@ def test_the_recordings_in_tests_are_slices_of_the_whole_ones(tmp_path: Path) ->
     for path in shared:
         target = tmp_path / path.stem
         within = spans[path.name.split(".")[0]]
-        slice.write(SHARED / "h200" / path.name, target, within=within, shrink=True, strip_private=True)
+        cut.write(SHARED / "h200" / path.name, target, within=within, shrink=True, strip_private=True)
         made, kept = readers.read(target), readers.read(path)
         for name in ("kernels", "copies", "memsets", "api", "syncs"):
             assert columns(getattr(made, name)) == columns(getattr(kept, name))
@@ -101,7 +102,7 @@ def test_a_slice_keeps_schema_rank_and_whole_steps(kind: str, tmp_path: Path) ->
     whole = readers.read(source)
     steps = whole.marks[is_step(whole.marks)]
     low, high = int(steps["start_ns"].iloc[2]), int(steps["end_ns"].iloc[5])
-    slice.write(source, target, within=Span(low, high))
+    cut.write(source, target, within=Span(low, high))
     part = readers.read(target)
     assert part.recording.rank == 1 and part.recording.rank_source == "marks"
     assert steps_of(part) == dict.fromkeys((f"step {n}" for n in (2, 3, 4, 5)), False)
@@ -141,7 +142,7 @@ def test_a_step_that_the_span_cuts_through_is_never_measured_as_a_whole_one(kind
     for number in range(5):
         low, high = first + (last - first) * number // 17, last - (last - first) * (number * 3 % 5) // 17
         target = tmp_path / f"part {number}"
-        slice.write(source, target, within=Span(low, high))
+        cut.write(source, target, within=Span(low, high))
         part = measured(readers.read(target))
         assert {step: part[step] for step in part if step in of_whole} == {
             step: of_whole[step] for step in part if step in of_whole
@@ -159,7 +160,7 @@ def test_a_range_that_the_span_cuts_through_stays_and_the_step_around_the_end_ha
     whole = readers.read(source)
     waits = whole.marks[(whole.marks["name"] == "wait input").to_numpy()]
     low, high = (int(waits[["start_ns", "end_ns"]].iloc[at].mean()) for at in (2, 5))
-    slice.write(source, target, within=Span(low, high))
+    cut.write(source, target, within=Span(low, high))
     part = readers.read(target)
     shift = part.recording.origin_ns - whole.recording.origin_ns
     kept = part.marks[(part.marks["name"] == "wait input").to_numpy()]
@@ -173,7 +174,7 @@ def test_a_real_nvprof_recording_keeps_its_tables_indexes_and_numbers(tmp_path: 
     source = SHARED / "public" / "nvprof-sqlite" / "ort-training.nvvp"
     whole = readers.read(source)
     middle = int(whole.kernels["start_ns"].median())
-    kept = slice.write(source, tmp_path / "new.nvvp", within=Span(middle - 50 * MS, middle + 50 * MS))
+    kept = cut.write(source, tmp_path / "new.nvvp", within=Span(middle - 50 * MS, middle + 50 * MS))
     schema = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY 1, 2"
     assert rows(source, schema) == rows(tmp_path / "new.nvvp", schema)
     assert rows(source, "SELECT * FROM sqlite_sequence ORDER BY 1") == rows(
@@ -197,7 +198,7 @@ def test_shrinking_changes_no_table_of_the_timeline(kind: str, tmp_path: Path) -
     with closing(sqlite3.connect(source)) as connection, connection:
         connection.execute("CREATE TABLE OSRT_API (start, end, nameId)")
         connection.executemany("INSERT INTO OSRT_API VALUES (?, ?, 0)", [(n, n + 1) for n in range(100_000)])
-    slice.write(source, tmp_path / "small", shrink=True)
+    cut.write(source, tmp_path / "small", shrink=True)
     assert (tmp_path / "small").stat().st_size < source.stat().st_size / 2
     whole, small = readers.read(source), readers.read(tmp_path / "small")
     for name in ("kernels", "copies", "memsets", "api", "marks", "syncs", "overheads", "devices"):
@@ -226,7 +227,7 @@ def test_nothing_private_is_left_in_a_stripped_file(kind: str, tmp_path: Path) -
         if kind == "nsys":
             told = [("EXPORT_HOST", SECRET), ("EXPORT_USER", SECRET), ("EXPORT_PARAM_INPUT_PATH_ABS", SECRET)]
             connection.executemany("INSERT INTO META_DATA_EXPORT VALUES (?, ?)", told)
-    slice.write(source, target, strip_private=True)
+    cut.write(source, target, strip_private=True)
     assert SECRET.encode() in source.read_bytes() and SECRET.encode() not in target.read_bytes()
     whole, stripped = readers.read(source), readers.read(target)
     assert stripped.recording.schema_version == whole.recording.schema_version
@@ -241,11 +242,11 @@ def test_the_old_file_is_never_touched_and_nothing_is_left_behind(tmp_path: Path
     for target in (source, tmp_path / "other"):
         (tmp_path / "other").write_text("precious")
         with pytest.raises(RingscopeError, match="exists already"):
-            slice.write(source, target, shrink=True)
+            cut.write(source, target, shrink=True)
     with pytest.raises(RingscopeError, match="no GPU work in that span"):
-        slice.write(source, tmp_path / "new", within=Span(10**18, 10**18 + 5))
+        cut.write(source, tmp_path / "new", within=Span(10**18, 10**18 + 5))
     with pytest.raises(RingscopeError, match="no such directory"):
-        slice.write(source, tmp_path / "none" / "new", shrink=True)
+        cut.write(source, tmp_path / "none" / "new", shrink=True)
     assert fingerprint(tmp_path)[source.name] == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "whole.sqlite"]
     assert (tmp_path / "other").read_text() == "precious"
@@ -255,11 +256,11 @@ def test_a_compressed_recording_can_be_cut_and_others_cannot(tmp_path: Path) -> 
     plain = tmp_path / "plain"
     WRITERS["nsys"](Shape(steps=4, kernels=20, gpus=2, processes=1), plain, None)
     (tmp_path / "a.xz").write_bytes(lzma.compress(plain.read_bytes()))
-    slice.write(tmp_path / "a.xz", tmp_path / "new", shrink=True)
+    cut.write(tmp_path / "a.xz", tmp_path / "new", shrink=True)
     assert len(readers.read(tmp_path / "new").kernels) == len(readers.read(plain).kernels)
     WRITERS["nvprof-csv"](Shape(steps=4, kernels=20, gpus=2, processes=1), tmp_path / "csv", None)
     with pytest.raises(UnreadableRecording, match="only SQLite recordings"):
-        slice.write(tmp_path / "csv", tmp_path / "cut", shrink=True)
+        cut.write(tmp_path / "csv", tmp_path / "cut", shrink=True)
 
 
 def test_spans_are_exact_and_bad_ones_are_refused() -> None:

@@ -13,8 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import UnreadableRecording
-from . import printed
+from ...errors import UnreadableRecording
+from ..tables import printed
 
 Array = np.ndarray
 

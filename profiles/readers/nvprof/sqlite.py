@@ -13,13 +13,15 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from ..timeline import Doubt, Recording, Timeline
-from . import cbids, cupti, nvprof_marks, sqlite
-from .gathering import NO_TIME, Gathered, constant, require_gpu_work
-from .nvprof_marks import MARKER
-from .scan import Column, scan
-from .sqlite import Database
-from .strings import Strings, categorical
+from ...timeline import Doubt, Recording, Timeline
+from ..tables import cupti, sqlite
+from ..tables.gathering import NO_TIME, Gathered, constant, require_gpu_work
+from ..tables.scan import Column, scan
+from ..tables.sqlite import Database
+from ..tables.strings import Strings, categorical
+from . import api_names
+from . import marks as nvprof_marks
+from .marks import MARKER
 
 _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
 KERNELS: Final = (_CUPTI + "CONCURRENT_KERNEL", _CUPTI + "KERNEL")
@@ -235,7 +237,7 @@ def demangled(name: str) -> str:
 
 
 def _add_host(gathered: Gathered, found: Mapping[str, Columns], strings: Strings, database: Database, pid: int) -> None:
-    for table, names, kind in ((RUNTIME, cbids.RUNTIME, "runtime"), (DRIVER, cbids.DRIVER, "driver")):
+    for table, names, kind in ((RUNTIME, api_names.RUNTIME, "runtime"), (DRIVER, api_names.DRIVER, "driver")):
         if calls := found.get(table):
             numbers, codes = np.unique(calls.pop("cbid"), return_inverse=True)
             texts = [names.get(int(number), f"{kind} call {number}") for number in numbers]

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ..errors import UnreadableRecording
-from ..timeline import Doubt, Recording, Timeline, make
-from . import printed
+from ...errors import UnreadableRecording
+from ...timeline import Doubt, Recording, Timeline, make
+from ..tables import printed
 
 Array = np.ndarray
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .sqlite import Database
+from ..tables.sqlite import Database
 
 
 class Devices:

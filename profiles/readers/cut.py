@@ -19,8 +19,12 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Final
 
-from .errors import RingscopeError, UnreadableRecording
-from .readers import nsys_sqlite, nvprof_marks, nvprof_sqlite, opened, read, sqlite
+from ..errors import RingscopeError, UnreadableRecording
+from . import opened, read
+from .nsys import sqlite as nsys_sqlite
+from .nvprof import marks
+from .nvprof import sqlite as nvprof_sqlite
+from .tables import sqlite
 
 _UNITS: Final = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
 _TIME: Final = re.compile(r"\s*(-?[0-9.]+)\s*(ns|us|µs|ms|s|)\s*")
@@ -223,10 +227,10 @@ class _Cut:
             return f"{_TOUCHES} OR ({self._pid(table)}, correlationId) IN launched"
         if table == nsys_sqlite.NVTX:
             return self._mark_condition()
-        if table in (nvprof_marks.MARKER, _MARKER_DATA):
+        if table in (marks.MARKER, _MARKER_DATA):
             self._find_marks(connection)
             whole = "id NOT IN (SELECT id FROM marked WHERE goes_on) OR timestamp < :high"
-            return "id IN (SELECT id FROM marked)" + (f" AND ({whole})" if table == nvprof_marks.MARKER else "")
+            return "id IN (SELECT id FROM marked)" + (f" AND ({whole})" if table == marks.MARKER else "")
         if {"start", "end"} <= columns:
             return _TOUCHES
         for time in ("timestamp", "start"):
@@ -279,9 +283,9 @@ class _Cut:
         )
         connection.execute(
             f"INSERT OR IGNORE INTO marked SELECT id, {step} AND MAX(timestamp) > :high"
-            f" FROM source.{nvprof_marks.MARKER} GROUP BY id"
+            f" FROM source.{marks.MARKER} GROUP BY id"
             f" HAVING MIN(timestamp) < :high AND (MIN(timestamp) >= :low OR NOT {step} AND"
-            f" (MAX(timestamp) > :low OR COUNT(*) = 1 AND MAX(flags) & {nvprof_marks.START})) OR {lasting}",
+            f" (MAX(timestamp) > :low OR COUNT(*) = 1 AND MAX(flags) & {marks.START})) OR {lasting}",
             {"low": self._low, "high": self._high},
         )
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import UnreadableRecording
+from ...errors import UnreadableRecording
 
 Array = np.ndarray
 

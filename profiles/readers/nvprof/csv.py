@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from ..errors import UnreadableRecording
-from ..timeline import Doubt, Recording, Timeline, make
-from . import printed
-from .nvprof_rows import RECORD, Block, Printed
+from ...errors import UnreadableRecording
+from ...timeline import Doubt, Recording, Timeline, make
+from ..tables import printed
+from .printed_rows import RECORD, Block, Printed
 
 Array = np.ndarray
 

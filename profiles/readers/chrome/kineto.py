@@ -17,10 +17,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ..errors import UnreadableRecording
-from ..timeline import Doubt, Recording, Timeline, make
-from . import chrome, printed
-from .chrome import Event
+from ...errors import UnreadableRecording
+from ...timeline import Doubt, Recording, Timeline, make
+from ..tables import printed
+from . import events as chrome
+from .events import Event
 
 Array = np.ndarray
 

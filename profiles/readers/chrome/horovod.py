@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from ..errors import UnreadableRecording
-from ..timeline import Doubt, Recording, Timeline, make
-from . import chrome, printed
+from ...errors import UnreadableRecording
+from ...timeline import Doubt, Recording, Timeline, make
+from ..tables import printed
+from . import events as chrome
 
 Array = np.ndarray
 

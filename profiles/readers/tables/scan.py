@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UnreadableRecording
-from .progress import tell
+from ...errors import UnreadableRecording
+from ..progress import tell
 from .sqlite import Database, connected, quoted
 
 # Rows a task reads: small enough to share tables out evenly, large enough that opening a connection costs nothing.

@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from . import sqlite
-from .gathering import NO_TIME
-from .scan import Column
-from .sqlite import Database
-from .strings import Strings
+from ..tables import sqlite
+from ..tables.gathering import NO_TIME
+from ..tables.scan import Column
+from ..tables.sqlite import Database
+from ..tables.strings import Strings
 
 MARKER: Final = "CUPTI_ACTIVITY_KIND_MARKER"
 # CUpti_ActivityFlag of markers

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .sqlite import Database
-from .strings import categorical
+from ..tables.sqlite import Database
+from ..tables.strings import categorical
 
 _EVENTS, _ENTRIES = "NVTX_EVENTS", "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 _SIZE: Final = "Message size [bytes]"

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..timeline import Doubt
-from .sqlite import Database
+from ...timeline import Doubt
+from ..tables.sqlite import Database
 
 _SAYS: Final = ("dropped", "lost", "not all", "incomplete", "missing")
 _MIGHT: Final = {"Not all CUDA events might": "cuda", "CUPTI events might": "cuda", "Not all NVTX events might": "nvtx"}

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import UnreadableRecording
-from ..timeline import Doubt, Recording, Timeline, make
+from ...errors import UnreadableRecording
+from ...timeline import Doubt, Recording, Timeline, make
 
 # What NULL becomes where a time is read.
 NO_TIME: Final = -(1 << 63)

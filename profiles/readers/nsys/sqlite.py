@@ -14,13 +14,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..timeline import Recording, Timeline
-from . import cupti, nsys_exchanges, nsys_losses, sqlite
-from .gathering import NO_TIME, Gathered, constant, require_gpu_work
-from .nsys_devices import Devices
-from .scan import Column, scan
-from .sqlite import Database
-from .strings import Strings, categorical, either
+from ...timeline import Recording, Timeline
+from ..tables import cupti, sqlite
+from ..tables.gathering import NO_TIME, Gathered, constant, require_gpu_work
+from ..tables.scan import Column, scan
+from ..tables.sqlite import Database
+from ..tables.strings import Strings, categorical, either
+from . import dropped, message_sizes
+from .devices import Devices
 
 _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
 KERNEL, GRAPH, MEMCPY, MEMSET = (_CUPTI + name for name in ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET"))
@@ -69,7 +70,7 @@ def read(path: Path) -> Timeline:
     _add_operations(gathered, found, strings, devices)
     _add_host(gathered, found, strings, database)
     gathered.tables["devices"] = devices.table(gathered.tables)
-    gathered.doubts += nsys_losses.doubts(database, gathered.tables)
+    gathered.doubts += dropped.doubts(database, gathered.tables)
     return require_gpu_work(gathered.timeline(_recording(database), _known(found)), path, _RECORD)
 
 
@@ -272,7 +273,7 @@ def _add_marks(gathered: Gathered, marks: Columns, strings: Strings, database: D
         "domain": _domains(marks["pid"], marks, names),
         "name": names,
     }
-    exchanges = nsys_exchanges.rows(database, marks | columns, ranges)
+    exchanges = message_sizes.rows(database, marks | columns, ranges)
     if len(exchanges["bytes"]):
         gathered.add("exchanges", exchanges)
     gathered.add("marks", {key: values[wanted] for key, values in columns.items()})

@@ -1,0 +1,1 @@
+"""Chrome traces: PyTorch's Kineto and Horovod's timeline."""

@@ -1,0 +1,1 @@
+"""Nsight Systems: SQLite exports, .nsys-rep, and the CSV tables of `nsys stats`."""

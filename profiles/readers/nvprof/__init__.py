@@ -1,0 +1,1 @@
+"""nvprof: SQLite files and printed CSV traces."""
