@@ -113,8 +113,8 @@ def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:
 
     None where they hold no GPU work (a training on the CPU): they stay, and the reason is printed.
     """
+    from profiles import measures_json
     from profiles.judging.subject import load
-    from profiles.views import json
 
     try:
         measures = load(list(recordings)).measures
@@ -124,7 +124,7 @@ def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:
         print(f"recorded, not measured: {why}", file=sys.stderr)
         return None
     assert measures is not None  # recordings were given
-    write_whole(recordings[0].with_name("measures.json"), json.dumps(measures))
+    write_whole(recordings[0].with_name("measures.json"), measures_json.dumps(measures))
     if keep == "measures":
         for path in recordings[0].parent.glob("rank*"):
             if path.name.endswith(profilers.SUFFIXES):

@@ -75,8 +75,8 @@ def near(path: Path) -> RunRecord | None:
 
 def _written(path: Path) -> Measures | None:
     """Measures from a JSON file; None where it holds something else, such as a Kineto recording."""
+    from .. import measures_json as view
     from ..measures import SCHEMA
-    from ..views import json as view
 
     with path.open("rb") as file:
         if SCHEMA.encode() not in file.read(4096):

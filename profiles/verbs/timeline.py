@@ -99,9 +99,10 @@ def _measure(
     per_step: bool,
 ) -> None:
     """Measure, write the files asked for, and show the numbers unless the JSON goes where they would."""
+    from .. import measures_json
     from ..analysis import analyse
     from ..judging.subject import context, near
-    from ..views import json, recording_files, terminal, waiting
+    from ..views import recording_files, terminal, waiting
     from ..views.files import written_whole
 
     recording_files.refuse_inputs(timelines, files, Path(json_to) if json_to else None)
@@ -116,11 +117,11 @@ def _measure(
     for path in written:
         click.echo(f"wrote {path}", err=True)
     if json_to == "-":
-        click.echo(json.dumps(measures, per_step=per_step), nl=False)
+        click.echo(measures_json.dumps(measures, per_step=per_step), nl=False)
         return
     if json_to is not None:
         with written_whole(Path(json_to)) as path:
-            path.write_text(json.dumps(measures, per_step=per_step), encoding="utf-8")
+            path.write_text(measures_json.dumps(measures, per_step=per_step), encoding="utf-8")
     terminal.show(measures, terminal.console(), per_step=per_step)
     if known is not None and measures.findings:
         launch = Path(timelines[0].recording.path).parent

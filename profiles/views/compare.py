@@ -8,7 +8,7 @@ from rich.text import Text
 
 from .. import numbers
 from ..judging.compare import CellChange, Comparison, Likeness
-from .palette import OWNERS as LOOKS
+from .charts.palette import OWNERS as LOOKS
 
 
 def show(comparison: Comparison, console: Console) -> None:

@@ -12,7 +12,7 @@ from ..gpus.gather import gather
 from ..gpus.operations import TABLES, Gpu
 from ..measures import CLASSES, OWNERS, Analysis, GpuMeasures, Ownership
 from ..timeline import Timeline
-from .palette import OWNERS as LOOKS
+from .charts.palette import OWNERS as LOOKS
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .. import numbers
-from . import report_tables, tables
 from .files import written_whole
-from .tables import Cell, Document, Json, Table
+from .tables import report
+from .tables import table as tables
+from .tables.table import Cell, Document, Json, Table
 
 MOST_KERNELS = 20
 LONGEST_NAME = 90
@@ -28,7 +29,7 @@ def of_recordings(document: Document, *, title: str, command: str) -> str:
             f"# {_plain(title)}",
             "",
             *_findings(document),
-            *_tables(report_tables.of_recordings(document)),
+            *_tables(report.of_recordings(document)),
             *_again(command),
         ]
     )
@@ -39,11 +40,7 @@ def of_sweep(
 ) -> str:
     """The report of a sweep: rows of summary.csv, what to look at first (`text`, `next`), doubts."""
     first = [f"- {_plain(look['text'])} **Next:** {_plain(look['next'])}" for look in looks]
-    shown = [
-        table
-        for table in (report_tables.cells(cells), report_tables.doubts(Document({"doubts": list(doubts)})))
-        if table.rows
-    ]
+    shown = [table for table in (report.cells(cells), report.doubts(Document({"doubts": list(doubts)}))) if table.rows]
     return "\n".join([f"# {_plain(title)}", "", *first, *([""] if first else []), *_tables(shown), *_again(command)])
 
 
@@ -79,7 +76,7 @@ def _findings(document: Document) -> Iterator[str]:
         cost = document.number(f"{at}/cost_ns_per_step", numbers.duration).text
         gpu = finding["gpu"]
         where = "" if gpu is None else f" ({tables.gpu_title(document.json['gpus'][gpu])})"
-        evidence = "; ".join(f"{key} {value}" for key, value in report_tables.evidence(finding))
+        evidence = "; ".join(f"{key} {value}" for key, value in report.evidence(finding))
         yield f"{place + 1}. **{_plain(finding['code'])}**{where}: {_plain(finding['text'])}"
         yield f"   - gives back at most {gain}, {cost} a step"
         yield f"   - change: {_plain(finding['change'])}"

@@ -48,7 +48,9 @@ def write(
     asked = [one.name for one in fields(files) if getattr(files, one.name)]
     if not asked:
         return []
-    from . import chart, markdown, page, parquet, perfetto, recording_charts, tables
+    from . import markdown, page, parquet, perfetto
+    from .charts import chart, recording
+    from .tables import table
 
     title = _title([timeline.recording.path for timeline in timelines])
     written = []
@@ -62,12 +64,12 @@ def write(
         elif kind == "perfetto":
             perfetto.write(analysis, timelines, path, progress=progress)
         elif kind == "markdown":
-            document = tables.document_of(analysis.measures)
+            document = table.document_of(analysis.measures)
             markdown.write(path, markdown.of_recordings(document, title=title, command=again))
         elif kind == "parquet":
             parquet.write(analysis.measures, path)
         elif kind == "charts":
-            chart.write(recording_charts.of_recordings(tables.document_of(analysis.measures)), path)
+            chart.write(recording.of_recordings(table.document_of(analysis.measures)), path)
         written.append(path)
     return written
 

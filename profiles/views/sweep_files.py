@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ..scaling.measure import Scaling
-from . import chart as drawing
 from . import markdown as text
-from . import page, report_tables, sweep_charts
+from . import page
+from .charts import chart as drawing
+from .charts import sweep as sweep_charts
+from .tables import report
 
 
 def write(
@@ -36,7 +38,7 @@ def write(
     if html:
         again = shlex.join([*command, "--html", str(html)])
         sweep = page.Sweep(cells, looks, doubts)
-        page.write(html, title=title, command=again, sweep=sweep, machine=report_tables.machine(machine or {}))
+        page.write(html, title=title, command=again, sweep=sweep, machine=report.machine(machine or {}))
     if markdown:
         again = shlex.join([*command, "--markdown", str(markdown)])
         text.write(markdown, text.of_sweep(cells, title=title, command=again, looks=looks, doubts=doubts))

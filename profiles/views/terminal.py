@@ -13,7 +13,7 @@ from rich.text import Text
 from .. import numbers
 from ..measures import CLASSES, OWNERS, Gaps, GpuMeasures, Measures, StepRow
 from ..timeline import Doubt
-from .palette import OWNERS as LOOKS
+from .charts.palette import OWNERS as LOOKS
 
 Cell = Callable[[GpuMeasures], str]
 COLUMN_WIDTH, NAMES_WIDTH = 24, 30

@@ -15,13 +15,13 @@ from harness.apply import BY_HAND, CHANGES, outcome, report, trial
 from harness.models import MODELS
 from harness.verbs.bench import command
 from harness.worker import check
+from profiles import measures_json as view
 from profiles import verdicts
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RunRecord, SweepRecord
 from profiles.scaling.measure import Scaling
 from profiles.stats import spread
 from profiles.verdicts import Context, find
-from profiles.views import json as view
 from tests.profiles.hand import gpu, measures
 
 MS = 1_000_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from profiles.views import json as view
+from profiles import measures_json as view
 from tests.profiles.hand import gpu, measures
 
 ROOT = Path(__file__).parents[2]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from profiles import analyse, measure
+from profiles import analyse, measure, measures_json
 from profiles.errors import RingscopeError
 from profiles.measures import OWNERS
 from profiles.timeline import Doubt
-from profiles.views import json
 from tests.profiles.bruteforce import BruteForce
 from tests.profiles.build import RECORDED, Build
 from tests.profiles.random_timelines import MARKS
@@ -273,7 +272,7 @@ def test_the_host_meanwhile_is_what_was_under_way_in_the_idle_time():
     [(RECORDED, None), (RECORDED, "capture"), (RECORDED - {"api"}, None), (RECORDED - {"copies", "marks"}, "capture")],
 )
 def test_every_doubt_points_to_a_place_that_is_there(known, window):
-    from profiles.views.json import to_json
+    from profiles.measures_json import to_json
 
     made = training(long=(0, 3))
     made.graph(1, 5, call=(-9, -8))
@@ -298,7 +297,7 @@ def test_recordings_given_up_while_they_are_measured_measure_the_same():
     given = list(timelines)
     kept = analyse(timelines)
     taken = analyse(given, consume=True)
-    assert json.dumps(taken.measures, per_step=True) == json.dumps(kept.measures, per_step=True)
+    assert measures_json.dumps(taken.measures, per_step=True) == measures_json.dumps(kept.measures, per_step=True)
     assert [len(one.kernels) for one in given] == [0, 0]
     for one, before, after in zip(made, timelines, given, strict=True):
         assert after.api.drop(columns="correlation").equals(before.api.drop(columns="correlation"))

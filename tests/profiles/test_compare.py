@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from profiles import measures_json
 from profiles.errors import RingscopeError
 from profiles.judging.compare import compare, to_json
 from profiles.judging.subject import Subject
 from profiles.scaling.measure import Scaling
 from profiles.verbs.compare import command
-from profiles.views import json as measures_json
 from tests.profiles.hand import gpu, measures
 
 MS = 1_000_000

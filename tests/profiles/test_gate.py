@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
+from profiles import measures_json
 from profiles.errors import RingscopeError
 from profiles.judging.gate import (
     BASELINE_SCHEMA,
@@ -30,7 +31,6 @@ from profiles.scaling.measure import Scaling
 from profiles.scaling.rows import CellRow
 from profiles.verbs.gate import command
 from profiles.views import gate as view
-from profiles.views import json as measures_json
 from tests.profiles.hand import gpu, measures
 
 MS = 1_000_000

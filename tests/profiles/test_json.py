@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from profiles import measure
+from profiles import measures_json as views_json
 from profiles.errors import RingscopeError
-from profiles.views import json as views_json
 from tests.profiles.build import Build
 from tests.profiles.sample import sample
 

@@ -13,7 +13,8 @@ import pytest
 from profiles import numbers
 from profiles.measures import Analysis
 from profiles.timeline import Timeline
-from profiles.views import markdown, page, tables
+from profiles.views import markdown, page
+from profiles.views.tables import table
 from tests.profiles.pointer import at_pointer
 from tests.profiles.sample import sample
 
@@ -112,7 +113,7 @@ def test_every_part_of_the_page_is_there_and_the_verdicts_come_first(opened: Ope
 def test_every_number_on_the_page_is_the_one_in_the_json(
     opened: Opened, made: tuple[Path, Analysis, list[Timeline]]
 ) -> None:
-    document = json.loads(json.dumps(tables.document_of(made[1].measures).json))
+    document = json.loads(json.dumps(table.document_of(made[1].measures).json))
     shown = opened.page.eval_on_selector_all(
         "data[data-at]", "all => all.map(e => [e.dataset.at, e.dataset.of ?? '', e.value, e.textContent])"
     )
@@ -130,7 +131,7 @@ def test_every_number_on_the_page_is_the_one_in_the_json(
 
 
 def test_the_markdown_has_the_digits_of_the_page(opened: Opened, made: tuple[Path, Analysis, list[Timeline]]) -> None:
-    document = tables.document_of(made[1].measures)
+    document = table.document_of(made[1].measures)
     text = markdown.of_recordings(document, title="sample", command=COMMAND)
     sections = dict(re.findall(r"^## (.+?)\n\n((?:\|.*\n)+)", text, re.MULTILINE))
     compared = 0

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from profiles import measures_json
 from profiles.errors import RingscopeError
 from profiles.judging.predict import check_alike, expected_largest, measured, predict
 from profiles.judging.subject import Subject
 from profiles.records import Cell, RunRecord
 from profiles.verbs.compare import command
-from profiles.views import json as measures_json
 from tests.profiles.hand import gpu, measures
 
 ONE_NS, OTHER_NS, STEPS = 10_000_000, 300_000, 20

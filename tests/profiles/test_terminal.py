@@ -10,7 +10,7 @@ from rich.console import Console
 from profiles import numbers
 from profiles.measures import Measures, StepRow
 from profiles.views import terminal
-from profiles.views.palette import OWNERS as LOOKS
+from profiles.views.charts.palette import OWNERS as LOOKS
 from tests.profiles.sample import sample
 
 

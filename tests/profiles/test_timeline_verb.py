@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from profiles.measures_json import from_json
 from profiles.verbs.timeline import command
-from profiles.views.json import from_json
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDING = str(DATA / "resnet50-2gpu-device.rank0.sqlite.xz")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ..tables.report import SETTINGS
 from .chart import Chart, Row, Spec, axis, series_colour
-from .report_tables import SETTINGS
 
 # What curves are drawn over, the first in which the cells differ.
 ALONG: Final = {"ranks": "ranks", "per_rank_batch": "samples a rank and step"}

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..measures import OWNERS, Analysis
-from ..timeline import Timeline
-from .lanes import GpuLanes, Lane, ledger_lane, of_gpus
+from ...measures import OWNERS, Analysis
+from ...timeline import Timeline
+from ..lanes import GpuLanes, Lane, ledger_lane, of_gpus
 
 BINS = 2000
 MOST_OPERATIONS = 400_000  # over all lanes of the steps drawn in full: some 2 MB of page

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .. import numbers
-from ..measures import OWNERS
-from .palette import OWNERS as LOOKS
-from .tables import Cell, Document, Table, each_gpu, words
+from ... import numbers
+from ...measures import OWNERS
+from ..charts.palette import OWNERS as LOOKS
+from .table import Cell, Document, Table, each_gpu, words
 
 GAPS = {
     "count": numbers.count,

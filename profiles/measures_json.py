@@ -8,8 +8,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from ..errors import RingscopeError
-from ..measures import SCHEMA, Measures
+from .errors import RingscopeError
+from .measures import SCHEMA, Measures
 
 # Nanoseconds of an epoch exceed 2**53, which many JSON readers take for the largest integer: written as text.
 _AS_TEXT = ("origin_ns", "origin_utc_ns")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..measures import OWNERS
+from ...measures import OWNERS
+from ..tables.table import Document, gpu_title
 from .chart import Chart, Row, Spec, axis, series_colour
 from .palette import OWNERS as LOOKS
-from .tables import Document, gpu_title
 
 MOST_BARS: Final = 240  # steps drawn one by one; more become the mean of neighbours
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import numbers
-from ..measures import Measures
-from .json import to_json
+from ... import numbers
+from ...measures import Measures
+from ...measures_json import to_json
 
 Json = Mapping[str, Any]
 Format = Callable[[Any], str]

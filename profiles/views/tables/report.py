@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import numbers
-from . import operation_tables, time_tables
-from .tables import Cell, Document, Format, Json, Table, gpu_title, words
+from ... import numbers
+from . import operations, time
+from .table import Cell, Document, Format, Json, Table, gpu_title, words
 
 PERCENTILES = ("p50", "p95", "max")
 KEYS = ("model", "ranks", "per_rank_batch")  # always columns of their own
@@ -26,18 +26,18 @@ SETTINGS = {
     "aggregate": "all-reduce every {}",
 }
 MAKERS = (
-    time_tables.summary,
-    time_tables.ledger,
-    time_tables.what_if,
-    time_tables.steps,
-    time_tables.feed,
-    time_tables.inputs,
-    time_tables.batch_gaps,
-    time_tables.host,
-    operation_tables.copies,
-    operation_tables.collectives,
-    operation_tables.kernels,
-    operation_tables.groups,
+    time.summary,
+    time.ledger,
+    time.what_if,
+    time.steps,
+    time.feed,
+    time.inputs,
+    time.batch_gaps,
+    time.host,
+    operations.copies,
+    operations.collectives,
+    operations.kernels,
+    operations.groups,
 )
 
 

@@ -14,14 +14,18 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from .. import numbers
-from ..measures import OWNERS, Analysis
-from ..timeline import Timeline
-from . import picture, recording_charts, report_tables, sweep_charts, tables
-from .chart import PAGE, Chart
-from .files import written_whole
-from .palette import OWNERS as LOOKS
-from .tables import Cell, Document, Table
+from ... import numbers
+from ...measures import OWNERS, Analysis
+from ...timeline import Timeline
+from ..charts import recording
+from ..charts import sweep as sweep_charts
+from ..charts.chart import PAGE, Chart
+from ..charts.palette import OWNERS as LOOKS
+from ..files import written_whole
+from ..tables import report
+from ..tables import table as tables
+from ..tables.table import Cell, Document, Table
+from . import picture
 
 Json = Mapping[str, Any]
 
@@ -102,16 +106,14 @@ def _recorded(analysis: Analysis, timelines: Sequence[Timeline]) -> dict[str, An
     return {
         "recorded": True,
         "document": document,
-        "tables": {table.id: table for table in report_tables.of_recordings(document)},
+        "tables": {table.id: table for table in report.of_recordings(document)},
         "tiles": list(_tiles(document)),
         "findings": _findings(document),
         "bars": list(_bars(document)),
         "legend": [name for name in OWNERS if any(gpu["ledger_ns"][name] for gpu in document.json["gpus"])],
-        "step_charts": [
-            _drawn(chart) for chart in recording_charts.of_recordings(document) if chart.id != "ledger-by-gpu"
-        ],
-        "clock": report_tables.clock(document),
-        "straggler": report_tables.straggler(document),
+        "step_charts": [_drawn(chart) for chart in recording.of_recordings(document) if chart.id != "ledger-by-gpu"],
+        "clock": report.clock(document),
+        "straggler": report.straggler(document),
         "json": _script(document.json),
         "picture": picture.pack(analysis, timelines) if analysis.gpus else "",
     }
@@ -131,7 +133,7 @@ def _nothing_recorded() -> dict[str, Any]:
 
 
 def _swept(sweep: Sweep, recorded: dict[str, Table]) -> dict[str, Any]:
-    own = [report_tables.cells(sweep.cells), report_tables.doubts(Document({"doubts": list(sweep.doubts)}))]
+    own = [report.cells(sweep.cells), report.doubts(Document({"doubts": list(sweep.doubts)}))]
     merged = recorded | {table.id: table for table in own if table.rows}
     if "doubts" in recorded and own[1].rows:
         merged["doubts"] = Table(
@@ -207,7 +209,7 @@ def _findings(document: Document) -> list[dict[str, Any]]:
                 "gpu": None
                 if gpu is None or len(document.json["gpus"]) == 1
                 else tables.gpu_title(document.json["gpus"][gpu]),
-                "evidence": report_tables.evidence(finding),
+                "evidence": report.evidence(finding),
             }
         )
     return found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import numbers
-from .palette import OWNERS as LOOKS
-from .tables import Cell, Document, Format, Table, each_gpu, words
+from ... import numbers
+from ..charts.palette import OWNERS as LOOKS
+from .table import Cell, Document, Format, Table, each_gpu, words
 
 
 def copies(document: Document) -> Table:

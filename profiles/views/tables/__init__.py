@@ -1,0 +1,1 @@
+"""Tables as data: what the page, Markdown and the notebook print."""
