@@ -34,7 +34,7 @@ def measure(size_bytes: int) -> dict[str, Any]:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from . import ring
-    from .exchange import hvd, tf
+    from .ring.exchange import hvd, tf
 
     ring.init()
     with tf.device("GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"):

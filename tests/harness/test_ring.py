@@ -64,7 +64,7 @@ def test_moving_statistics_agree_and_frozen_weights_keep_their_bits(facts: list[
 
 
 def test_between_two_compiled_programs_one_vector_is_summed_where_they_run(facts: list[dict[str, Any]]) -> None:
-    from harness.exchange import IN_STREAM
+    from harness.ring.exchange import IN_STREAM
 
     for fact in facts:
         (name,) = fact["exchanges"]["compiled"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness import xla
+from harness.ring import xla
 
 
 def _trained(model: Any, x: np.ndarray, *, forms: bool) -> list[np.ndarray]:
