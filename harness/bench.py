@@ -20,11 +20,13 @@ from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling
 from profiles.views import sweep as view
 
-from . import apply, machine, nvml, sweep
+from . import apply, sweep
 from .cell import CPU_LAUNCHES, GPU_LAUNCHES, Choices, grid, names, numbers
 from .launch import hosts as host_lists
 from .launch import slurm
 from .launch.hosts import Host
+from .machine import describe as machine
+from .machine import nvml
 from .runs import RunDirectory, new_path
 from .supervise import Limits
 from .watch import Watch, describe

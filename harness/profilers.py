@@ -12,7 +12,7 @@ from typing import Any
 from profiles.errors import RingscopeError
 from profiles.readers.nsys.report import run_export
 
-from . import machine, nvml
+from .machine import describe, nvml
 
 SUFFIXES = (".sqlite", ".nsys-rep", ".nvvp", ".xplane.pb")
 # What a rank's recording and its export may take; 12 steps of ResNet-50 take some 30 MB.
@@ -84,7 +84,7 @@ def choose(wanted: str | None = None) -> Profiler:
 
     Raises RingscopeError where the one asked for is not here.
     """
-    found = {"nsys": machine.find_nsys(), "nvprof": machine.find_nvprof()}
+    found = {"nsys": describe.find_nsys(), "nvprof": describe.find_nvprof()}
     if wanted in found and not found[wanted]:
         raise RingscopeError(
             f"{wanted} is not on the PATH nor in its usual places; install it, or leave --profiler out"

@@ -17,9 +17,10 @@ from profiles.measures import Measures
 from profiles.records import write_whole
 from profiles.views import terminal
 
-from . import bench, launch, machine, nvml, profilers, sweep, unshared
+from . import bench, launch, profilers, sweep, unshared
 from .launch import hosts, ssh
 from .lifeline import Lifeline
+from .machine import describe, nvml
 from .runs import check_space, new_path, writing
 
 
@@ -60,7 +61,7 @@ def _cell(options: dict[str, Any], how: sweep.How, console: Console) -> Path | N
     directory = bench.open_directory(options, set(), [cell], 1, how)
     check_space(directory.path, cell.ranks * profilers.BYTES_A_RANK)
     with console.status("looking at this machine"):
-        found = machine.describe()
+        found = describe.describe()
     stopped = bench.run_tasks(directory, [(cell, 0)], how, found, console)
     folder = directory.launch_dir(cell, 0)
     if stopped or not (folder / "rank0.jsonl").exists():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from profiles.errors import RingscopeError
 
-from .. import machine
+from ..machine import describe
 from . import ssh
 from .hosts import Host
 
@@ -65,9 +65,9 @@ def installed_major() -> int:
 
     Where there is no mpirun at all a command can still be shown, as the newest would have it.
     """
-    if machine.which("mpirun") is None:
+    if describe.which("mpirun") is None:
         return NEWEST
-    return major(machine.mpi_version())
+    return major(describe.mpi_version())
 
 
 def major(said: str | None) -> int:

@@ -63,7 +63,8 @@ def _examine(
     """All checks, each printed as soon as it is known: a trial that takes long hides nothing before it."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from .. import doctor, machine, trials
+    from .. import doctor, trials
+    from ..machine import describe
 
     checks: list[Check] = []
 
@@ -77,7 +78,7 @@ def _examine(
     with Progress(*columns, console=console, transient=True) as progress:
         looking_s = 6
         task = progress.add_task("versions and devices", total=looking_s)
-        found = machine.describe()
+        found = describe.describe()
         known(doctor.judge(found))
         planned = [] if quick else trials.plan(found, ranks=ranks, launcher=launcher)
         progress.update(task, advance=looking_s, total=looking_s + sum(trial.expected_s for trial in planned))

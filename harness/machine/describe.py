@@ -1,7 +1,7 @@
 """What ran this: GPUs and their topology, driver, CUDA, cuDNN, NCCL, TensorFlow, Keras, Horovod, MPI, CPU, profilers.
 
 Everything here is told by the system, never guessed: what cannot be known is None, with the reason beside it.
-TensorFlow and Horovod are asked in a process of their own (`harness.probe`), so that the caller stays light.
+TensorFlow and Horovod are asked in a process of their own (`harness.machine.probe`), so that the caller stays light.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def probe_libraries() -> dict[str, Any]:
 
     {"tensorflow": {...} | None, "horovod": {...} | None, "cuda_runtime", "cudnn", "nccl", "reasons": {name: why None}}
     """
-    command = [sys.executable, "-m", "harness.probe"]
+    command = [sys.executable, "-m", "harness.machine.probe"]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    house = str(Path(__file__).resolve().parent.parent)
+    house = str(Path(__file__).resolve().parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (house, environment.get("PYTHONPATH"))))
     empty = dict.fromkeys(("tensorflow", "horovod", "cuda_runtime", "cudnn", "nccl"))
     try:

@@ -1,4 +1,4 @@
-"""`python -m harness.probe`: what TensorFlow, Horovod, cuDNN and NCCL say of themselves, as one line of JSON.
+"""`python -m harness.machine.probe`: what TensorFlow, Horovod, cuDNN and NCCL say of themselves, as one line of JSON.
 
 A process of its own, so that nobody else has to import TensorFlow or load CUDA. It allocates nothing on a GPU.
 """
