@@ -17,8 +17,8 @@ from profiles.measures import Measures
 from profiles.records import write_whole
 from profiles.views import terminal
 
-from . import bench, launch, profilers, sweep, unshared
-from .launch import hosts, ssh
+from . import bench, launch, sweep, unshared
+from .launch import hosts, profilers, ssh
 from .lifeline import Lifeline
 from .machine import describe, nvml
 from .runs import check_space, new_path, writing

@@ -20,8 +20,8 @@ from . import launch
 from .cell import indivisible
 from .launch import mpirun, ssh
 from .launch.hosts import Host, take
+from .launch.profilers import Profiler
 from .outcome import Outcome
-from .profilers import Profiler
 from .runs import RunDirectory, processes
 from .supervise import Limits, Progress, supervise
 

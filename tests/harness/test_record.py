@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.launch.profilers import Profiler, Span, choose, collect
 from harness.machine import describe, nvml
-from harness.profilers import Profiler, Span, choose, collect
 from harness.verbs import record
 from profiles.errors import RingscopeError
 from profiles.records import read_runs
@@ -52,9 +52,18 @@ def test_nvprof_waits_for_a_cells_range_and_records_a_command_whole() -> None:
 
 def test_tensorflows_profiler_wraps_a_python_script_and_nothing_else() -> None:
     wrapped = Profiler("tensorflow").of_command(["python", "my.py", "--epochs", "3"], OUT, Span(1, 2))
-    assert wrapped[:3] == ["python", "-m", "harness.tfprofile"] and wrapped[-3:] == ["my.py", "--epochs", "3"]
+    assert wrapped[:3] == ["python", "-m", "harness.launch.tensorflow_profiler"] and wrapped[-3:] == [
+        "my.py",
+        "--epochs",
+        "3",
+    ]
     module = Profiler("tensorflow").of_command(["python3", "-u", "-m", "pkg", "-x"], OUT, Span(1, 2))
-    assert module[:4] == ["python3", "-u", "-m", "harness.tfprofile"] and module[-4:] == ["--", "-m", "pkg", "-x"]
+    assert module[:4] == ["python3", "-u", "-m", "harness.launch.tensorflow_profiler"] and module[-4:] == [
+        "--",
+        "-m",
+        "pkg",
+        "-x",
+    ]
     for other in (["./a.out"], ["python"], ["python", "-m"], ["python", "-c", "1"], ["bash", "my.py"]):
         with pytest.raises(RingscopeError, match="install Nsight Systems"):
             Profiler("tensorflow").of_command(other, OUT, Span())
@@ -103,7 +112,7 @@ def test_a_module_runs_under_tensorflows_profiler_as_python_runs_it(tmp_path: Pa
     (tmp_path / "told.py").write_text("import sys; print(__name__, sys.argv[1:], sys.path[0])")
     argv = ["--out", str(tmp_path), "--delay", "99", "--duration", "1", "--", "-m", "told", "-a"]
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-    argv = [sys.executable, "-m", "harness.tfprofile", *argv]
+    argv = [sys.executable, "-m", "harness.launch.tensorflow_profiler", *argv]
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == f"__main__ ['-a'] {tmp_path}", done.stderr
 

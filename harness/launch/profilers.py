@@ -12,7 +12,7 @@ from typing import Any
 from profiles.errors import RingscopeError
 from profiles.readers.nsys.report import run_export
 
-from .machine import describe, nvml
+from ..machine import describe, nvml
 
 SUFFIXES = (".sqlite", ".nsys-rep", ".nvvp", ".xplane.pb")
 # What a rank's recording and its export may take; 12 steps of ResNet-50 take some 30 MB.
@@ -62,7 +62,7 @@ class Profiler:
                 f"modules only, not {' '.join(argv)!r}; install Nsight Systems, or give: python SCRIPT or "
                 "python -m MODULE"
             )
-        wrapped = ["-m", "harness.tfprofile", "--out", str(folder)]
+        wrapped = ["-m", "harness.launch.tensorflow_profiler", "--out", str(folder)]
         wrapped += ["--delay", f"{span.delay_s:g}", "--duration", f"{span.duration_s:g}", "--"]
         return [argv[0], *options, *wrapped, *program]
 

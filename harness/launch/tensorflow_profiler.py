@@ -1,4 +1,4 @@
-"""`python -m harness.tfprofile --out DIR --delay S --duration S -- SCRIPT|-m MODULE ...`: under TensorFlow's profiler.
+"""`python -m harness.launch.tensorflow_profiler --out DIR --delay S --duration S -- SCRIPT|-m MODULE ...`: under TensorFlow's profiler.
 
 What `ringscope record` falls back to for a command of the user's where neither nsys nor nvprof is.
 """
@@ -15,7 +15,9 @@ from pathlib import Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="harness.tfprofile", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="harness.launch.tensorflow_profiler", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--out", type=Path, required=True, help="where rank<k>.xplane goes")
     parser.add_argument("--delay", type=float, required=True, help="seconds from the start")
     parser.add_argument("--duration", type=float, required=True, help="seconds recorded")
