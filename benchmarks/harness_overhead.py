@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from harness.launch.environment import allowed
-from harness.models import INPUT_DTYPES
+from harness.training.models import INPUT_DTYPES
 from profiles.records import Cell, write_whole
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,8 +114,8 @@ def rank(options: argparse.Namespace) -> None:
 
 def through_the_harness(cell: Cell) -> tuple[Any, Window]:
     """The model, and its windows as the worker takes them."""
-    from harness import marks, windows, worker
-    from harness.strategies.ranks import ranks
+    from harness.training import marks, windows, worker
+    from harness.training.strategies.ranks import ranks
 
     trainer = ranks(cell, device())
     progress = worker.Progress(Path(tempfile.mkdtemp()) / "progress")
@@ -145,9 +145,9 @@ def hand_written(cell: Cell) -> tuple[Any, Window]:
     import keras
     import tensorflow as tf
 
-    from harness.feeds import FEEDS
-    from harness.models import MODELS, build, loss_for
-    from harness.sources import Synthetic
+    from harness.training.feeds import FEEDS
+    from harness.training.feeds.sources import Synthetic
+    from harness.training.models import MODELS, build, loss_for
 
     spec = MODELS[cell.model].spec
     model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision)

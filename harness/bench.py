@@ -51,7 +51,7 @@ def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
     """Run the sweep that the command line asks for; `given`: the options it names. Returns the exit code."""
     console = Console()
     if options["models"] == "help":
-        from .models import MODELS
+        from .training.models import MODELS
 
         console.print("\n".join(MODELS), highlight=False)
         return 0
@@ -137,7 +137,7 @@ def cells(options: dict[str, Any], *, gpus: int) -> list[Cell]:
 
 def choices(options: dict[str, Any]) -> Choices:
     """The grid's lists, checked. Raises RingscopeError."""
-    from .models import INPUT_DTYPES, MODELS, PRECISIONS
+    from .training.models import INPUT_DTYPES, MODELS, PRECISIONS
 
     def many(option: str, known: Sequence[str]) -> tuple[str, ...]:
         return names(options[option], f"--{option.replace('_', '-')}", known) if options[option] else ()

@@ -120,7 +120,7 @@ def main(argv: list[str] | None = None) -> None:
     import tensorflow as tf
 
     from . import ring
-    from .strategies.ranks import ranks
+    from .training.strategies.ranks import ranks
 
     ring.init()
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"

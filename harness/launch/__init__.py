@@ -36,7 +36,7 @@ class Job:
 
 def worker(cell_path: Path | str, out_dir: Path | str) -> list[str]:
     """What each rank of a cell executes."""
-    return [sys.executable, "-m", "harness.worker", "--cell", str(cell_path), "--out", str(out_dir)]
+    return [sys.executable, "-m", "harness.training.worker", "--cell", str(cell_path), "--out", str(out_dir)]
 
 
 def command(

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness.worker import Progress, what_became
+from harness.training.worker import Progress, what_became
 from profiles.records import Cell, RankRecord, write_rank, write_whole
 
 STEP_S = 0.01

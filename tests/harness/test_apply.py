@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from harness.apply import BY_HAND, CHANGES, outcome, report, trial
-from harness.models import MODELS
+from harness.training.models import MODELS
+from harness.training.worker import check
 from harness.verbs.bench import command
-from harness.worker import check
 from profiles import measures_json as view
 from profiles import verdicts
 from profiles.errors import RingscopeError

@@ -43,7 +43,7 @@ def rank_1_in_training(out: Path, mark: str) -> psutil.Process:
     (worker,) = [
         process
         for process in carrying(mark)
-        if "harness.worker" in process.cmdline()
+        if "harness.training.worker" in process.cmdline()
         and "harness.keeper" not in process.cmdline()
         and process.environ().get("HOROVOD_RANK") == "1"
     ]

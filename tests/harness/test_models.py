@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from harness.models import MODELS, build
+from harness.training.models import MODELS, build
 
 pytestmark = pytest.mark.train
 # The paper's or keras.applications' own counts, with 1000 classes.

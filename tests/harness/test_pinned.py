@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import dlpack
-from harness.pinned import SLOTS, WRITERS, Staged, write
+from harness.training.feeds import dlpack
+from harness.training.feeds.pinned import SLOTS, WRITERS, Staged, write
 
 
 def _batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -34,7 +34,7 @@ class LateDevice:
 
 
 class LateSlot:
-    """A harness.pinned.Slot."""
+    """A harness.training.feeds.pinned.Slot."""
 
     def __init__(self, device: LateDevice) -> None:
         self.device, self.memory, self.host, self.launched_steps = device, (), (), 0
@@ -139,9 +139,9 @@ def test_on_a_gpu_the_feed_delivers_what_the_source_made() -> None:
     tf = pytest.importorskip("tensorflow")
     if not tf.config.list_physical_devices("GPU"):
         pytest.skip("no GPU here")
-    from harness.feeds import pinned
-    from harness.models import MODELS
-    from harness.sources import Synthetic
+    from harness.training.feeds import pinned
+    from harness.training.feeds.sources import Synthetic
+    from harness.training.models import MODELS
 
     source = Synthetic(MODELS["cnn_cifar"].spec, 64, dtype="uint8")
     for (x, y), (want_x, want_y) in zip(islice(pinned(source, "/GPU:0"), 12), source.arrays(), strict=False):

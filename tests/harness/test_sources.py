@@ -11,9 +11,9 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from harness.feeds import FEEDS  # noqa: E402
-from harness.models import MODELS, Spec  # noqa: E402
-from harness.sources import Synthetic, TFRecords, _random_rows  # noqa: E402
+from harness.training.feeds import FEEDS  # noqa: E402
+from harness.training.feeds.sources import Synthetic, TFRecords, _random_rows  # noqa: E402
+from harness.training.models import MODELS, Spec  # noqa: E402
 from profiles.errors import RingscopeError  # noqa: E402
 
 pytestmark = pytest.mark.train

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 
-from harness import windows
+from harness.training import windows
 
 
 class Clock:

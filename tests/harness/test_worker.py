@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from processes import LAUNCHERS, environment, run_python
 
-from harness import equality, worker
+from harness import equality
+from harness.training import worker
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, read_rank
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.train
 def train(directory: Path, cell: Cell, *words: str, prefix: tuple[str, ...] = ()) -> Any:
     (directory / "cell.json").write_text(json.dumps(cell.to_json()))
     files = ("--cell", str(directory / "cell.json"), "--out", str(directory))
-    return run_python("-m", "harness.worker", *files, *words, prefix=prefix)
+    return run_python("-m", "harness.training.worker", *files, *words, prefix=prefix)
 
 
 def trained(directory: Path, cell: Cell, *words: str, prefix: tuple[str, ...] = ()) -> list[RankRecord]:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from harness import equality, ring
-from harness.strategies.ranks import ranks
+from harness.training.strategies.ranks import ranks
 from profiles.records import Cell
 
 ring.init()

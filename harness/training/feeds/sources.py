@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from profiles.errors import RingscopeError
 
-from .models import Spec
+from ..models import Spec
 
 POOL_BYTES = 128 * 1024**2
 

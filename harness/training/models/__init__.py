@@ -16,7 +16,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a model is built: `harness.models.<module>.<function>(spec) -> (input tensor -> logits)`."""
+    """Where a model is built: `harness.training.models.<module>.<function>(spec) -> (input tensor -> logits)`."""
 
     module: str
     function: str
@@ -54,7 +54,7 @@ def build(name: str, *, input_dtype: str = "float32", precision: str = "float32"
     keras.mixed_precision.set_dtype_policy(precision)
     inputs = keras.Input(entry.spec.input_shape, dtype=input_dtype)
     scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0)(inputs) if input_dtype == "uint8" else inputs
-    body = getattr(importlib.import_module(f"harness.models.{entry.module}"), entry.function)
+    body = getattr(importlib.import_module(f"harness.training.models.{entry.module}"), entry.function)
     features = body(scaled, entry.spec)
     logits = keras.layers.Dense(entry.spec.classes, dtype="float32", name="logits")(features)
     return keras.Model(inputs, logits, name=name)

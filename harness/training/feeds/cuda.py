@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..marks import NvtxMarks
 from . import dlpack
-from .marks import NvtxMarks
 from .pinned import write
 
 PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for every context of the process
@@ -83,7 +83,7 @@ class Gpu:
 
 
 class GpuSlot:
-    """A harness.pinned.Slot: pinned arrays and device buffers of the same shapes and types, which are not int32:
+    """A harness.training.feeds.pinned.Slot: pinned arrays and device buffers of the same shapes and types, which are not int32:
     TensorFlow keeps those in host memory and would copy them back to it."""
 
     def __init__(self, gpu: Gpu, like: tuple[np.ndarray[Any, Any], ...], writers: Executor) -> None:

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from profiles.records import Cell
 
-from .. import ring
+from ... import ring
 from ..feeds import FEEDS
+from ..feeds.sources import Source, Synthetic, TFRecords
 from ..models import MODELS, build, compile_model
-from ..sources import Source, Synthetic, TFRecords
 from . import Trainer
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from profiles.errors import RingscopeError
 from profiles.records import Cell
 
-from .. import ring
+from ... import ring
 from ..models import MODELS, build, compile_model
 from . import Trainer
 from .ranks import make_source, optimizer

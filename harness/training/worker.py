@@ -1,4 +1,4 @@
-"""What each rank executes: `python -m harness.worker --cell CELL.json --out DIR [--record [cuda|tensorflow]]`.
+"""What each rank executes: `python -m harness.training.worker --cell CELL.json --out DIR [--record [cuda|tensorflow]]`.
 
 It writes, each whole: `DIR/rank<k>.jsonl` (profiles.records.RankRecord) when it has trained, else
 `DIR/rank<k>.error.json` ({"status", "reason"}); and keeps `DIR/rank<k>.progress` up to date, one JSON line with
@@ -60,7 +60,9 @@ class Progress:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m harness.worker", description="Train one cell as one rank.")
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.training.worker", description="Train one cell as one rank."
+    )
     parser.add_argument("--cell", type=Path, required=True, help="a Cell as JSON")
     parser.add_argument("--out", type=Path, required=True, help="directory for this rank's files")
     parser.add_argument(
@@ -130,8 +132,8 @@ def first_cause(text: str) -> str:
 
 def check(cell: Cell, *, gpus: int) -> None:
     """Raise Unsupported, with the reason, for a cell that cannot be run on a host with so many GPUs."""
+    from ..ring import COMPRESSIONS, STEPS
     from .feeds import FEEDS
-    from .ring import COMPRESSIONS, STEPS
     from .strategies import mirrored
 
     for name, known in (
@@ -158,7 +160,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     progress.phase("import")
     import tensorflow as tf
 
-    from . import ring
+    from .. import ring
     from .strategies.mirrored import mirrored
     from .strategies.ranks import ranks
 
@@ -243,7 +245,8 @@ def clock_offset_ns() -> int:
 @contextmanager
 def recording(profiler: str | None, out: Path) -> Iterator[windows.Marks]:
     """Profile what is inside, if asked to, and give the marks that go into the recording."""
-    from . import marks, ring
+    from .. import ring
+    from . import marks
 
     nvtx_marks = marks.NvtxMarks()
     capture: AbstractContextManager[Any] = nullcontext()

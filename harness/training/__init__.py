@@ -1,0 +1,1 @@
+"""What each rank executes: models, feeds, strategies and the timed window."""
