@@ -27,8 +27,8 @@ from .launch import slurm
 from .launch.hosts import Host
 from .machine import describe as machine
 from .machine import nvml
+from .processes.supervise import Limits
 from .runs import RunDirectory, new_path
-from .supervise import Limits
 from .watch import Watch, describe
 
 INTERRUPTED = 130

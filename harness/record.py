@@ -17,10 +17,11 @@ from profiles.measures import Measures
 from profiles.records import write_whole
 from profiles.views import terminal
 
-from . import bench, launch, sweep, unshared
+from . import bench, launch, sweep
 from .launch import hosts, profilers, ssh
-from .lifeline import Lifeline
 from .machine import describe, nvml
+from .processes import remote_files
+from .processes.lifeline import Lifeline
 from .runs import check_space, new_path, writing
 
 
@@ -88,7 +89,7 @@ def _command(argv: list[str], options: dict[str, Any], how: sweep.How, console: 
     )
     words = ssh.words(how.launcher, how.launcher_args)
     with (
-        unshared.copied(folder, places, words) as lost,
+        remote_files.copied(folder, places, words) as lost,
         Lifeline(how.hosts) as lifeline,
     ):
         job = launch.command(

@@ -21,9 +21,9 @@ from .cell import indivisible
 from .launch import mpirun, ssh
 from .launch.hosts import Host, take
 from .launch.profilers import Profiler
-from .outcome import Outcome
+from .processes.outcome import Outcome
+from .processes.supervise import Limits, Progress, supervise
 from .runs import RunDirectory, processes
-from .supervise import Limits, Progress, supervise
 
 # TensorFlow and Horovod loaded, and nothing trained yet.
 LEAST_BYTES_A_RANK = 350_000_000

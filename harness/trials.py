@@ -18,7 +18,7 @@ from profiles.records import Cell
 from . import equality, launch
 from .doctor import FAILURE, OK, UNKNOWN, WARNING, Check, visible
 from .equality import TOLERANCE, Equality
-from .lifeline import Lifeline
+from .processes.lifeline import Lifeline
 
 RUN_LIMIT_S = 240
 # Below this share of what pinned memory gives, pageable memory is what holds the input back.

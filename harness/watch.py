@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from profiles.records import Cell, RunRecord
 
-from .supervise import Progress as RankProgress
+from .processes.supervise import Progress as RankProgress
 from .sweep import Task
 
 

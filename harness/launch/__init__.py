@@ -75,7 +75,7 @@ def keeper(
     rank: bool = False,
 ) -> list[str]:
     """`argv` under a keeper; `rank` where it is a rank's command and not a launcher's."""
-    kept = [sys.executable, "-m", "harness.keeper"]
+    kept = [sys.executable, "-m", "harness.processes.keeper"]
     if rank:
         kept += ["--rank"]
     if lifeline:

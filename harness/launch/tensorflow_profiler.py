@@ -1,4 +1,6 @@
-"""`python -m harness.launch.tensorflow_profiler --out DIR --delay S --duration S -- SCRIPT|-m MODULE ...`: under TensorFlow's profiler.
+"""Runs a script under TensorFlow's profiler.
+
+    python -m harness.launch.tensorflow_profiler --out DIR --delay S --duration S -- SCRIPT|-m MODULE ...
 
 What `ringscope record` falls back to for a command of the user's where neither nsys nor nvprof is.
 """

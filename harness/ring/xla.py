@@ -142,7 +142,7 @@ def _windows(inputs: Any, pools: tuple[int, int], strides: tuple[int, int]) -> l
 def _largest(pools: tuple[int, int], strides: tuple[int, int]) -> Callable[[Any], Any]:
     """Of (batch, rows, columns, channels), whose last window ends at its last pixel, the largest of each window."""
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    @tf.custom_gradient
     def largest(inputs: Any) -> tuple[Any, Callable[[Any], Any]]:
         windows = _windows(inputs, pools, strides)
         most = reduce(tf.maximum, windows)

@@ -44,7 +44,7 @@ def rank_1_in_training(out: Path, mark: str) -> psutil.Process:
         process
         for process in carrying(mark)
         if "harness.training.worker" in process.cmdline()
-        and "harness.keeper" not in process.cmdline()
+        and "harness.processes.keeper" not in process.cmdline()
         and process.environ().get("HOROVOD_RANK") == "1"
     ]
     return worker

@@ -16,9 +16,9 @@ import pytest
 from harness import bench, sweep
 from harness.bench import COMPRESSIONS, FEEDS, STEPS
 from harness.cell import Choices, grid, indivisible, numbers
-from harness.outcome import Outcome, judge
+from harness.processes.outcome import Outcome, judge
+from harness.processes.supervise import Limits
 from harness.runs import RunDirectory, check_space
-from harness.supervise import Limits
 from harness.verbs import bench as verb_bench
 from harness.verbs import train
 from profiles.errors import RingscopeError
@@ -235,7 +235,16 @@ def test_a_connection_refused_between_local_ranks_is_no_unreachable_host(tmp_pat
 
 
 def test_a_directory_that_a_host_does_not_see_is_said(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "harness.keeper", "--rank", "--log-dir", str(tmp_path / "elsewhere"), "--", "true"]
+    argv = [
+        sys.executable,
+        "-m",
+        "harness.processes.keeper",
+        "--rank",
+        "--log-dir",
+        str(tmp_path / "elsewhere"),
+        "--",
+        "true",
+    ]
     said = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert said.returncode == 127
     (tmp_path / "launcher.log").write_text(f"[1]<stderr>:{said.stderr}Process 1 exit with status code 127.\n")

@@ -20,7 +20,7 @@ PATIENCE_S = 60
 
 def start(*words: str, **environ: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "harness.keeper", *words],
+        [sys.executable, "-m", "harness.processes.keeper", *words],
         cwd=ROOT,
         env=os.environ | environ,
         stdout=subprocess.PIPE,

@@ -26,7 +26,7 @@ def after(argv: list[str], name: str) -> str:
 
 
 def rank_part(argv: list[str]) -> list[str]:
-    return argv[argv.index("--", argv.index("harness.keeper")) + 1 :]
+    return argv[argv.index("--", argv.index("harness.processes.keeper")) + 1 :]
 
 
 def test_horovodrun_starts_every_rank_here_when_no_host_is_named() -> None:
@@ -140,7 +140,7 @@ def test_slurm_and_a_single_process_go_by_no_ssh() -> None:
 
 def test_a_single_process_has_no_launcher() -> None:
     job = launch.command(RANK, ranks=1, launcher="single", environ={})
-    assert job.argv[:3] == [sys.executable, "-m", "harness.keeper"]
+    assert job.argv[:3] == [sys.executable, "-m", "harness.processes.keeper"]
 
 
 def test_a_profiler_stands_between_the_keeper_and_the_rank() -> None:

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from harness.supervise import Progress
+from harness.processes.supervise import Progress
 from harness.watch import Clock, Watch, describe, duration
 from profiles.records import Cell, RunRecord
 

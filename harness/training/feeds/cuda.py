@@ -83,8 +83,8 @@ class Gpu:
 
 
 class GpuSlot:
-    """A harness.training.feeds.pinned.Slot: pinned arrays and device buffers of the same shapes and types, which are not int32:
-    TensorFlow keeps those in host memory and would copy them back to it."""
+    """A pinned.Slot: pinned arrays and device buffers of the same shapes and types, which are not int32: TensorFlow
+    keeps those in host memory and would copy them back to it."""
 
     def __init__(self, gpu: Gpu, like: tuple[np.ndarray[Any, Any], ...], writers: Executor) -> None:
         self._gpu, self._writers = gpu, writers

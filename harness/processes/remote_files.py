@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from . import launch
-from .launch.environment import allowed
-from .launch.hosts import Host, is_local
+from .. import launch
+from ..launch.environment import allowed
+from ..launch.hosts import Host, is_local
 from .lifeline import Lifeline
 
 SEES_IT = 3  # exit code of a host that does see the sweep's disk

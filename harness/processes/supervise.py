@@ -14,8 +14,9 @@ from pathlib import Path
 
 from profiles.errors import RingscopeError
 
-from . import launch, unshared
-from .launch.hosts import Host
+from .. import launch
+from ..launch.hosts import Host
+from . import remote_files
 from .lifeline import Lifeline
 from .outcome import Outcome, judge
 
@@ -71,7 +72,7 @@ def supervise(
     `on_progress` is told how far the slowest rank is whose progress is seen here. `ssh` leads to hosts that do not see
     `directory`. Nothing of the job lives on when this returns or raises, KeyboardInterrupt included.
     """
-    with unshared.copied(directory.resolve(), hosts, ssh) as lost, Lifeline(hosts) as lifeline:
+    with remote_files.copied(directory.resolve(), hosts, ssh) as lost, Lifeline(hosts) as lifeline:
         job = make_job(lifeline.address)
         keeper = _start(job, lifeline.address, directory)
         try:

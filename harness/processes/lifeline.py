@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Sequence
 
-from .launch.hosts import Host, is_local
+from ..launch.hosts import Host, is_local
 
 
 class Lifeline:

@@ -1,4 +1,4 @@
-"""`python -m harness.keeper -- COMMAND`: runs a command and lets nothing of it outlive the sweep.
+"""`python -m harness.processes.keeper -- COMMAND`: runs a command and lets nothing of it outlive the sweep.
 
 A keeper stands above the launcher and one above every rank, here and on other hosts. It holds a connection to the
 sweep, the lifeline. Whatever ends the sweep, kill -9 included, ends the connection: the kernel says so at once to
@@ -35,7 +35,7 @@ CANNOT_START = 127
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="harness.keeper", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="harness.processes.keeper", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--lifeline", help="host:port of the sweep")
     parser.add_argument("--log-dir", type=Path, help="where rank<k>.log and rank<k>.end.json go")
     parser.add_argument("--rank", action="store_true", help="this command is a rank's")
