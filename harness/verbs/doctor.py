@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ..doctor import Check
+    from ..doctor.checks import Check
 
 NAME_WIDTH = 14  # of the longest check, `shared memory`
 MARKS = {"ok": "green", "warning": "yellow", "failure": "red", "n/a": "dim"}
@@ -42,7 +42,7 @@ def command(ranks: int | None, launcher: str, quick: bool, json_to: str | None) 
 
     from profiles.records import write_whole
 
-    from .. import doctor
+    from ..doctor import checks as doctor
 
     console = Console(stderr=json_to == "-", highlight=False)
     checks, machine = _examine(console, ranks=ranks, launcher=launcher, quick=quick, tell=json_to != "-")
@@ -63,7 +63,8 @@ def _examine(
     """All checks, each printed as soon as it is known: a trial that takes long hides nothing before it."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from .. import doctor, trials
+    from ..doctor import checks as doctor
+    from ..doctor import trials
     from ..machine import describe
 
     checks: list[Check] = []

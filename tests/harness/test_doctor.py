@@ -10,9 +10,10 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from harness import doctor, trials
-from harness.allreduce import bus_gb_per_s
-from harness.equality import Equality
+from harness.doctor import checks as doctor
+from harness.doctor import trials
+from harness.doctor.allreduce import bus_gb_per_s
+from harness.doctor.equality import Equality
 from harness.verbs.doctor import command
 from profiles.records import Cell
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from processes import LAUNCHERS, ROOT, environment, run_python
 
-from harness import equality
+from harness.doctor import equality
 from profiles.records import Cell
 
 pytest.importorskip("tensorflow")

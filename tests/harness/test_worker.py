@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from processes import LAUNCHERS, environment, run_python
 
-from harness import equality
+from harness.doctor import equality
 from harness.training import worker
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, read_rank

@@ -7,7 +7,7 @@ import horovod.keras as hvd
 import keras
 import numpy as np
 
-from harness import equality
+from harness.doctor import equality
 
 hvd.init()
 out, batch = Path(sys.argv[1]), int(sys.argv[2])

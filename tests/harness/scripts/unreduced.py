@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from harness import equality, ring
+from harness import ring
+from harness.doctor import equality
 from harness.training.strategies.ranks import ranks
 from profiles.records import Cell
 

@@ -1,6 +1,6 @@
 """Do N ranks train to the same weights as one rank on their joined batches?
 
-`check` launches both and compares; each rank executes `python -m harness.equality --cells CELLS.json --out DIR`, which
+`check` launches both and compares; each rank executes `python -m harness.doctor.equality --cells CELLS.json --out DIR`, which
 trains every cell for its steps and keeps the weights in `DIR/<cell id>/rank<k>.npz`.
 """
 
@@ -69,7 +69,16 @@ def run(
     ranks = cells[0].ranks
     listed, log = directory / f"cells-{ranks}.json", directory / f"log-{ranks}.txt"
     listed.write_text(json.dumps([cell.to_json() for cell in cells]))
-    command = [*prefix, sys.executable, "-m", "harness.equality", "--cells", str(listed), "--out", str(directory)]
+    command = [
+        *prefix,
+        sys.executable,
+        "-m",
+        "harness.doctor.equality",
+        "--cells",
+        str(listed),
+        "--out",
+        str(directory),
+    ]
     with log.open("w") as output:
         try:
             subprocess.run(command, env=env, stdout=output, stderr=output, timeout=timeout_s, check=True)
@@ -112,15 +121,15 @@ def save_weights(model: Any, path: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m harness.equality", description="Train cells as one rank.")
+    parser = argparse.ArgumentParser(prog="python -m harness.doctor.equality", description="Train cells as one rank.")
     parser.add_argument("--cells", type=Path, required=True, help="a list of Cells as JSON")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(argv)
 
     import tensorflow as tf
 
-    from . import ring
-    from .training.strategies.ranks import ranks
+    from .. import ring
+    from ..training.strategies.ranks import ranks
 
     ring.init()
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"

@@ -14,7 +14,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from .launch import mpirun
+from ..launch import mpirun
 
 SCHEMA = "ringscope.doctor/1"
 OK, WARNING, FAILURE, UNKNOWN = "ok", "warning", "failure", "n/a"

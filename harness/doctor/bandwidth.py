@@ -1,6 +1,6 @@
 """Host-device copy bandwidth of each GPU, from pageable and from pinned memory, in GB/s (1e9 bytes).
 
-`python -m harness.bandwidth` prints one line of JSON and takes its CUDA contexts with it when it ends.
+`python -m harness.doctor.bandwidth` prints one line of JSON and takes its CUDA contexts with it when it ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .training.feeds.cuda import Driver
+from ..training.feeds.cuda import Driver
 
 COPY_BYTES = 256 << 20  # large against every fixed cost: 5 ms at 55 GB/s
 REPEATS = 8

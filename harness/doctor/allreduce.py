@@ -1,4 +1,4 @@
-"""What each rank executes to measure the all-reduce: `horovodrun -np 2 python -m harness.allreduce --out FILE`.
+"""What each rank executes to measure the all-reduce: `horovodrun -np 2 python -m harness.doctor.allreduce --out FILE`.
 
 Bus bandwidth = bytes / time x 2 (n - 1) / n: what each link carries in a ring, so that it can be held against the
 hardware whatever n is (nccl-tests, doc/PERFORMANCE.md). The time is what one more in a row takes: the ranks agree on
@@ -33,8 +33,8 @@ def measure(size_bytes: int) -> dict[str, Any]:
     `device` is where the averages came to lie.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from . import ring
-    from .ring.exchange import hvd, tf
+    from .. import ring
+    from ..ring.exchange import hvd, tf
 
     ring.init()
     with tf.device("GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"):

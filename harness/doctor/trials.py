@@ -15,10 +15,11 @@ from typing import Any
 from profiles.errors import RingscopeError
 from profiles.records import Cell
 
-from . import equality, launch
-from .doctor import FAILURE, OK, UNKNOWN, WARNING, Check, visible
+from .. import launch
+from ..processes.lifeline import Lifeline
+from . import equality
+from .checks import FAILURE, OK, UNKNOWN, WARNING, Check, visible
 from .equality import TOLERANCE, Equality
-from .processes.lifeline import Lifeline
 
 RUN_LIMIT_S = 240
 # Below this share of what pinned memory gives, pageable memory is what holds the input back.
@@ -51,7 +52,7 @@ def copies(machine: dict[str, Any]) -> list[Check]:
     """Host-device copy bandwidth of each GPU, pageable against pinned."""
     if not machine["gpus"]:
         return [Check("copies", UNKNOWN, "no GPU")]
-    done = _run([sys.executable, "-m", "harness.bandwidth"], dict(os.environ))
+    done = _run([sys.executable, "-m", "harness.doctor.bandwidth"], dict(os.environ))
     if isinstance(done, str):
         return [Check("copies", FAILURE, done, "a GPU that cannot copy cannot train: look at nvidia-smi and dmesg")]
     return [judge_copies(found) for found in json.loads(done.stdout.splitlines()[-1])]
@@ -78,7 +79,7 @@ def allreduce(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
     size = (512 if machine["gpus"] else 16) << 20
     with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as folder:
         out = Path(folder) / "allreduce.json"
-        rank_argv = [sys.executable, "-m", "harness.allreduce", "--bytes", str(size), "--out", str(out)]
+        rank_argv = [sys.executable, "-m", "harness.doctor.allreduce", "--bytes", str(size), "--out", str(out)]
         done = _launch(rank_argv, ranks=ranks, launcher=launcher)
         if isinstance(done, str):
             return Check("all-reduce", FAILURE, done, _by_hand(rank_argv[1:3], ranks, launcher))

@@ -1,0 +1,1 @@
+"""What is here, does it work, and do the ranks really train together."""
