@@ -52,7 +52,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
 
     Exit code 0: all cells ok; 1: some are not; 2: bad input; 130: interrupted, go on with --resume.
     """
-    from harness import bench
+    from harness.jobs import bench
 
     given = {name for name in chosen if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
     context.exit(bench.main(chosen, given))

@@ -39,6 +39,6 @@ def command(context: click.Context, /, **chosen: Any) -> None:
 
     Exit code 0: recorded; 1: the training failed; 2: bad input, or nothing was recorded.
     """
-    from harness import record
+    from harness.jobs import record
 
     context.exit(record.main(chosen))

@@ -28,6 +28,6 @@ def command(context: click.Context, /, **chosen: Any) -> None:
 
     Exit code 0: trained; 1: not, with the reason; 2: bad input.
     """
-    from harness import bench
+    from harness.jobs import bench
 
     context.exit(bench.main(bench.one_cell(chosen)))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.apply import BY_HAND, CHANGES, outcome, report, trial
+from harness.jobs.prove import BY_HAND, CHANGES, outcome, report, trial
 from harness.training.models import MODELS
 from harness.training.worker import check
 from harness.verbs.bench import command

@@ -13,12 +13,12 @@ from typing import Any
 import click
 import pytest
 
-from harness import bench, sweep
-from harness.bench import COMPRESSIONS, FEEDS, STEPS
-from harness.cell import Choices, grid, indivisible, numbers
+from harness.jobs import bench, sweep
+from harness.jobs.bench import COMPRESSIONS, FEEDS, STEPS
+from harness.jobs.grid import Choices, grid, indivisible, numbers
+from harness.jobs.run_directory import RunDirectory, check_space
 from harness.processes.outcome import Outcome, judge
 from harness.processes.supervise import Limits
-from harness.runs import RunDirectory, check_space
 from harness.verbs import bench as verb_bench
 from harness.verbs import train
 from profiles.errors import RingscopeError

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from harness import bench, launch, sweep
+from harness import launch
+from harness.jobs import bench, sweep
 from harness.launch import hosts, mpirun, slurm, ssh
 from harness.launch.environment import allowed
 from harness.launch.hosts import Host

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
+from harness.jobs.progress import Clock, Watch, describe, duration
 from harness.processes.supervise import Progress
-from harness.watch import Clock, Watch, describe, duration
 from profiles.records import Cell, RunRecord
 
 QUICK, SLOW = Cell("mlp", 1, 8), Cell("resnet50", 2, 8)

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from profiles.records import Cell, RunRecord
 
-from .processes.supervise import Progress as RankProgress
+from ..processes.supervise import Progress as RankProgress
 from .sweep import Task
 
 
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Watch:
-    """A sweep's watcher (harness.sweep.Watcher); use it as a context."""
+    """A sweep's watcher (harness.jobs.sweep.Watcher); use it as a context."""
 
     def __init__(self, tasks: Sequence[Task], console: Console) -> None:
         self._clock = Clock(tasks)

@@ -20,16 +20,16 @@ from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling
 from profiles.views import sweep as view
 
-from . import apply, sweep
-from .cell import CPU_LAUNCHES, GPU_LAUNCHES, Choices, grid, names, numbers
-from .launch import hosts as host_lists
-from .launch import slurm
-from .launch.hosts import Host
-from .machine import describe as machine
-from .machine import nvml
-from .processes.supervise import Limits
-from .runs import RunDirectory, new_path
-from .watch import Watch, describe
+from ..launch import hosts as host_lists
+from ..launch import slurm
+from ..launch.hosts import Host
+from ..machine import describe as machine
+from ..machine import nvml
+from ..processes.supervise import Limits
+from . import prove, sweep
+from .grid import CPU_LAUNCHES, GPU_LAUNCHES, Choices, grid, names, numbers
+from .progress import Watch, describe
+from .run_directory import RunDirectory, new_path
 
 INTERRUPTED = 130
 # Names whose registries import TensorFlow; a test holds them equal.
@@ -51,7 +51,7 @@ def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
     """Run the sweep that the command line asks for; `given`: the options it names. Returns the exit code."""
     console = Console()
     if options["models"] == "help":
-        from .training.models import MODELS
+        from ..training.models import MODELS
 
         console.print("\n".join(MODELS), highlight=False)
         return 0
@@ -92,7 +92,7 @@ def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
     view.show(scaling, str(directory.path), console)
     if tried:
         console.print(
-            f"\n{apply.report(tried, scaling, directory.path)}", markup=False, highlight=False, soft_wrap=True
+            f"\n{prove.report(tried, scaling, directory.path)}", markup=False, highlight=False, soft_wrap=True
         )
     if stopped:
         console.print(f"\ninterrupted; go on with: ringscope bench --resume --out {directory.path}", markup=False)
@@ -100,12 +100,12 @@ def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
     return exit_code(scaling)
 
 
-def _trial(options: dict[str, Any], gpus: int) -> apply.Trial | None:
+def _trial(options: dict[str, Any], gpus: int) -> prove.Trial | None:
     if bool(options.get("apply")) != bool(options.get("of")):
         raise RingscopeError("--apply FINDING --of LAUNCH: give both, the finding and the launch it was found in")
     if not options.get("apply"):
         return None
-    return apply.trial(options["apply"], options["of"], gpus=gpus, steps=options["steps"], warmup=options["warmup"])
+    return prove.trial(options["apply"], options["of"], gpus=gpus, steps=options["steps"], warmup=options["warmup"])
 
 
 def counted(count: int, noun: str) -> str:
@@ -137,7 +137,7 @@ def cells(options: dict[str, Any], *, gpus: int) -> list[Cell]:
 
 def choices(options: dict[str, Any]) -> Choices:
     """The grid's lists, checked. Raises RingscopeError."""
-    from .training.models import INPUT_DTYPES, MODELS, PRECISIONS
+    from ..training.models import INPUT_DTYPES, MODELS, PRECISIONS
 
     def many(option: str, known: Sequence[str]) -> tuple[str, ...]:
         return names(options[option], f"--{option.replace('_', '-')}", known) if options[option] else ()

@@ -16,7 +16,7 @@ from profiles.scaling.measure import Scaling
 from profiles.stats import Ratio, ratio
 from profiles.verdicts.feed import HOST_FED
 
-from .training.models import MODELS
+from ..training.models import MODELS
 
 RECORDINGS = (".sqlite", ".nvvp", ".xplane.pb")
 LARGER = 2  # times the batch, times the local steps between all-reduces

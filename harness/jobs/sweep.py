@@ -16,14 +16,14 @@ from typing import Any, Protocol
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RunRecord
 
-from . import launch
-from .cell import indivisible
-from .launch import mpirun, ssh
-from .launch.hosts import Host, take
-from .launch.profilers import Profiler
-from .processes.outcome import Outcome
-from .processes.supervise import Limits, Progress, supervise
-from .runs import RunDirectory, processes
+from .. import launch
+from ..launch import mpirun, ssh
+from ..launch.hosts import Host, take
+from ..launch.profilers import Profiler
+from ..processes.outcome import Outcome
+from ..processes.supervise import Limits, Progress, supervise
+from .grid import indivisible
+from .run_directory import RunDirectory, processes
 
 # TensorFlow and Horovod loaded, and nothing trained yet.
 LEAST_BYTES_A_RANK = 350_000_000

@@ -17,12 +17,13 @@ from profiles.measures import Measures
 from profiles.records import write_whole
 from profiles.views import terminal
 
-from . import bench, launch, sweep
-from .launch import hosts, profilers, ssh
-from .machine import describe, nvml
-from .processes import remote_files
-from .processes.lifeline import Lifeline
-from .runs import check_space, new_path, writing
+from .. import launch
+from ..launch import hosts, profilers, ssh
+from ..machine import describe, nvml
+from ..processes import remote_files
+from ..processes.lifeline import Lifeline
+from . import bench, sweep
+from .run_directory import check_space, new_path, writing
 
 
 def main(options: dict[str, Any]) -> int:

@@ -1,0 +1,1 @@
+"""Whole jobs: a sweep, a recording, the proof of a finding."""
