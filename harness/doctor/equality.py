@@ -1,7 +1,10 @@
 """Do N ranks train to the same weights as one rank on their joined batches?
 
-`check` launches both and compares; each rank executes `python -m harness.doctor.equality --cells CELLS.json --out DIR`, which
-trains every cell for its steps and keeps the weights in `DIR/<cell id>/rank<k>.npz`.
+`check` launches both and compares. Each rank executes
+
+    python -m harness.doctor.equality --cells CELLS.json --out DIR
+
+which trains every cell for its steps and keeps the weights in `DIR/<cell id>/rank<k>.npz`.
 """
 
 from __future__ import annotations
