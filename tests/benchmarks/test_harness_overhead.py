@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness_overhead import interval, verdict
-
-ROOT = Path(__file__).parents[2]
+from tests.recordings import ROOT
 
 
 @pytest.mark.train

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks import nsys
 from profiles import readers
+from tests.recordings import ROOT
 
-ROOT = Path(__file__).parents[2]
 H200 = ROOT.parent / "shared" / "recordings" / "h200"
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ..profiles.test_nsys_stats_csv import COLUMNS
-from ..profiles.test_nvprof_csv import MANAGED, NEW, OLD, TEXT
+from ..readers.test_nsys_stats_csv import COLUMNS
+from ..readers.test_nvprof_csv import MANAGED, NEW, OLD, TEXT
 from .target import CORPUS, READERS, check
 
 many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -22,7 +22,7 @@ from profiles.records import Cell, RunRecord, SweepRecord
 from profiles.scaling.measure import Scaling
 from profiles.stats import spread
 from profiles.verdicts import Context, find
-from tests.profiles.hand import gpu, measures
+from tests.made.hand import gpu, measures
 
 MS = 1_000_000
 DATA = Path(__file__).parents[1] / "data"

@@ -8,9 +8,9 @@ from profiles import analyse, measure, measures_json
 from profiles.errors import RingscopeError
 from profiles.measures import OWNERS
 from profiles.timeline import Doubt
-from tests.profiles.bruteforce import BruteForce
-from tests.profiles.build import RECORDED, Build
-from tests.profiles.random_timelines import MARKS
+from tests.made.bruteforce import BruteForce
+from tests.made.build import RECORDED, Build
+from tests.made.random_timelines import MARKS
 
 MS = 1_000_000
 

@@ -13,7 +13,7 @@ import pytest
 
 from profiles import measure, read
 from profiles.measures import CLASSES
-from tests.readers.real import DATA, rows
+from tests.recordings import DATA, rows
 
 KINDS = ("graph", "node")
 COPY_KIND = {1: "h2d", 2: "d2h", 8: "d2d", 10: "p2p"}

@@ -11,8 +11,8 @@ import pytest
 from profiles import measure
 from profiles import measures_json as views_json
 from profiles.errors import RingscopeError
-from tests.profiles.build import Build
-from tests.profiles.sample import sample
+from tests.made.build import Build
+from tests.made.sample import sample
 
 
 def test_measures_come_back_from_their_json_as_they_were():

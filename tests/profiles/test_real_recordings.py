@@ -15,9 +15,9 @@ from profiles.gpus.gather import gather
 from profiles.ledger.account import account, exposed_inputs
 from profiles.steps.find import find
 from profiles.timeline import COLUMNS
-from tests.profiles.bruteforce import CLASS_NAMES, BruteForce
+from tests.made.bruteforce import CLASS_NAMES, BruteForce
+from tests.recordings import ROOT
 
-ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "recordings"
 OURS = sorted((ROOT / "tests" / "data").glob("*.sqlite.xz"))
 THEIRS = sorted(path for path in SHARED.glob("*/**/*") if path.is_file() and path.suffix != ".md")

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from profiles import measure, read
+from tests.recordings import SHARED
 
-H200 = Path(__file__).parents[3] / "shared" / "recordings" / "h200"
+H200 = SHARED / "h200"
 pytestmark = pytest.mark.skipif(not H200.exists(), reason=f"{H200} is absent")
 FEEDS, RANKS = ("prefetch", "device"), (0, 1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.profiles.sample import sample
+from tests.made.sample import sample
 
 
 def test_the_samples_ledger_adds_up_to_its_window_in_every_step() -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from profiles.measures_json import from_json
 from profiles.verbs.timeline import command
+from tests.recordings import DATA
 
-DATA = Path(__file__).parents[1] / "data"
 RECORDING = str(DATA / "resnet50-2gpu-device.rank0.sqlite.xz")
 
 

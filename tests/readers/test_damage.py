@@ -15,7 +15,7 @@ from profiles import readers
 from profiles.errors import RingscopeError, UnreadableRecording
 from profiles.readers import cut
 
-from .real import OURS, rows
+from ..recordings import OURS, rows
 
 SHAPE = Shape(steps=3, kernels=20, gpus=2, processes=1)
 PAGE = 4096

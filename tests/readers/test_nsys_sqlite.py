@@ -18,7 +18,7 @@ from profiles.analysis import measure
 from profiles.errors import UnreadableRecording
 from profiles.views import recordings
 
-from .real import NSYS, OURS, SHARED, needs_shared, rows, tables
+from ..recordings import NSYS, OURS, SHARED, needs_shared, rows, tables
 
 CUPTI = "CUPTI_ACTIVITY_KIND_"
 SOURCES = {

@@ -15,7 +15,7 @@ from profiles import readers
 from profiles.errors import UnreadableRecording
 from profiles.readers.nvprof.sqlite import demangled
 
-from .real import NVPROF, SHARED, needs_shared, rows, tables
+from ..recordings import NVPROF, SHARED, needs_shared, rows, tables
 
 CUPTI = "CUPTI_ACTIVITY_KIND_"
 

@@ -20,7 +20,7 @@ from profiles import readers
 from profiles.errors import UnreadableRecording
 from profiles.readers import opening
 
-from .real import DATA, OURS, SHARED, fingerprint, needs_shared
+from ..recordings import DATA, OURS, SHARED, fingerprint, needs_shared
 
 SMALL = Shape(steps=3, kernels=20, gpus=2, processes=1)
 

@@ -13,10 +13,9 @@ import pytest
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import readers
+from tests.recordings import ROOT
 
-from .real import OURS, fingerprint
-
-ROOT = Path(__file__).parents[2]
+from ..recordings import OURS, fingerprint
 
 
 def ringscope(*arguments: str | Path, code: int = 0, through: tuple[str, ...] = ()) -> str:

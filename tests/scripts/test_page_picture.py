@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.browser import CHROMIUM
+from tests.recordings import ROOT
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "page_picture.py"
+SCRIPT = ROOT / "scripts" / "page_picture.py"
 
 
 @pytest.mark.browser

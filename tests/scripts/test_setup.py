@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.recordings import ROOT
 
 
 def script(name: str) -> ModuleType:

@@ -1,0 +1,125 @@
+"""Ranks on one clock, on recordings whose clocks the test set apart by a known amount."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from profiles.gpus.clock import align, nearest
+from profiles.timeline import Timeline
+from tests.made.build import Build
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+UTC = 1_700_000_000_000_000_000
+
+
+def ends_of(count: int, seed: int = 0) -> list[int]:
+    """When collectives end: steps of some 190 ms, never twice the same."""
+    chance = random.Random(seed)
+    now, found = 5_000_000_000, []
+    for _ in range(count):
+        now += chance.randint(185_000_000, 195_000_000)
+        found.append(now)
+    return found
+
+
+def rank(number: int, ends: list[int], *, starts_at: int, utc_error: int | None = 0, noise: int = 0) -> Timeline:
+    """A recording whose own clock starts at `starts_at` of the true one; utc_error None: it does not know UTC."""
+    chance = random.Random(100 + number)
+    utc = None if utc_error is None else UTC + starts_at + utc_error
+    made = Build(pid=10 + number, device=number, rank=number, path=f"rank{number}.sqlite", origin_utc_ns=utc)
+    for end in ends:
+        own = end - starts_at + chance.randint(-noise, noise)
+        made.kernel(own - chance.randint(300_000, 5_000_000), own, ALL_REDUCE)
+        made.kernel(own + 10, own + 20)
+    return made.timeline()
+
+
+def test_starts_in_utc_put_ranks_on_one_clock():
+    ends = ends_of(12)
+    clock = align([rank(0, ends, starts_at=0), rank(1, ends, starts_at=-7_980_288, noise=2_000)])
+    assert clock.shift_ns == (0, -7_980_288)
+    assert clock.method == "utc"
+    assert 0 < clock.residual_ns <= 2_000
+
+
+def test_a_wrong_utc_is_found_out_by_the_collectives_and_replaced():
+    ends = ends_of(12)
+    clock = align([rank(0, ends, starts_at=0), rank(1, ends, starts_at=3_000_000, utc_error=5_325_680_000)])
+    assert clock.shift_ns == (0, 3_000_000)
+    assert clock.methods == ("reference", "collectives")
+    assert clock.residual_ns == 0
+
+
+@pytest.mark.parametrize("error", [99_000, 101_000])
+def test_utc_holds_up_to_a_hundred_microseconds(error):
+    ends = ends_of(12)
+    clock = align([rank(0, ends, starts_at=0), rank(1, ends, starts_at=0, utc_error=error)])
+    assert clock.method == ("utc" if error <= 100_000 else "collectives")
+    assert clock.shift_ns[1] == (error if error <= 100_000 else 0)
+    assert clock.residual_ns == (error if error <= 100_000 else 0)
+
+
+@pytest.mark.parametrize("missed", [0, 1, 5])
+def test_without_utc_a_rank_that_began_steps_later_still_finds_its_collectives(missed):
+    ends = ends_of(30)
+    clock = align([rank(0, ends, starts_at=0), rank(1, ends[missed:], starts_at=44, utc_error=None, noise=3_000)])
+    assert clock.method == "collectives"
+    assert abs(clock.shift_ns[1] - 44) <= 3_000
+    assert clock.residual_ns <= 6_000
+
+
+def test_without_utc_and_collectives_there_is_no_common_clock():
+    clock = align([rank(0, [], starts_at=0), rank(1, [], starts_at=9, utc_error=None)])
+    assert clock.method == "none"
+    assert clock.residual_ns is None
+
+
+def test_utc_that_nothing_checks_is_kept_with_its_residual_unknown():
+    clock = align([rank(0, [], starts_at=0), rank(1, [], starts_at=9)])
+    assert clock.shift_ns == (0, 9)
+    assert clock.method == "utc"
+    assert clock.residual_ns is None
+
+
+def test_the_worst_of_many_ranks_gives_the_residual():
+    ends = ends_of(40)
+    alone = [rank(0, ends, starts_at=0), rank(1, ends, starts_at=7, noise=500)]
+    worse = [*alone, rank(2, ends, starts_at=5, noise=20_000)]
+    assert align(worse).residual_ns > align(alone).residual_ns > 0
+    assert align(worse).residual_ns <= 20_000
+
+
+def test_one_recording_is_its_own_clock():
+    clock = align([rank(0, ends_of(3), starts_at=0)])
+    assert clock.shift_ns == (0,)
+    assert clock.method == "reference"
+
+
+def test_different_collectives_are_not_taken_for_common_ones():
+    ends = ends_of(12)
+    other = rank(1, ends_of(12, seed=9), starts_at=0, utc_error=None)
+    other = replace(other, kernels=other.kernels.assign(name=other.kernels["name"].cat.rename_categories(_broadcast)))
+    assert align([rank(0, ends, starts_at=0), other]).method == "none"
+
+
+def _broadcast(name: str) -> str:
+    return name.replace("AllReduce", "Broadcast")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nearest_pairs_are_those_of_a_plain_search(seed):
+    import numpy as np
+
+    chance = random.Random(seed)
+    a = sorted(chance.sample(range(300), chance.randint(1, 30)))
+    b = sorted(chance.sample(range(300), chance.randint(1, 30)))
+    mine, theirs = nearest(np.array(a), np.array(b))
+
+    def closest(value: int, among: list[int]) -> int:
+        return min(range(len(among)), key=lambda place: (abs(among[place] - value), place))
+
+    expected = [(i, closest(value, b)) for i, value in enumerate(a) if closest(b[closest(value, b)], a) == i]
+    assert list(zip(mine.tolist(), theirs.tolist(), strict=True)) == expected

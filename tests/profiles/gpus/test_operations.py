@@ -1,0 +1,96 @@
+"""The operations of a GPU: which GPU, which launch call, in which order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from profiles.gpus import gather, operations
+from profiles.gpus.operations import COLLECTIVE, COMPUTE, H2D, MEMSET
+from tests.made.build import Build
+
+
+def test_operations_stand_in_order_of_start_then_class_then_row():
+    made = Build()
+    made.memset(5, 9)
+    made.copy("h2d", 5, 8)
+    made.kernel(5, 7)
+    made.kernel(1, 2, "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+    (gpu,) = gather.gather([made.timeline()])
+    assert gpu.operations.kind.tolist() == [COLLECTIVE, COMPUTE, H2D, MEMSET]
+    assert gpu.operations.start_ns.tolist() == [1, 5, 5, 5]
+
+
+def test_a_launch_call_is_found_by_process_and_correlation():
+    made = Build()
+    made.kernel(100, 110, call=(10, 20), pid=1)
+    made.kernel(200, 210, call=(30, 40), pid=2)
+    made.rows["kernels"][1]["correlation"] = made.rows["kernels"][0]["correlation"]
+    made.rows["api"][1]["correlation"] = made.rows["api"][0]["correlation"]
+    made.kernel(300, 310)
+    (gpu,) = gather.gather([made.timeline()])
+    assert gpu.operations.call_start_ns[:2].tolist() == [10, 30]
+    assert gpu.operations.launched.tolist() == [True, True, False]
+
+
+def test_of_a_runtime_call_and_the_driver_call_inside_it_the_outer_launched():
+    for scattered in (2, 10**12):
+        made = Build()
+        made.kernel(100, 110, call=(12, 18), api="cuLaunchKernel")
+        made.api("cudaLaunchKernel_v7000", 10, 20, correlation=1)
+        made.api("cudaFree_v3020", 0, 1, correlation=scattered)
+        (gpu,) = gather.gather([made.timeline()])
+        assert (gpu.operations.call_start_ns[0], gpu.operations.call_end_ns[0]) == (10, 20)
+
+
+def test_one_gpu_in_two_recordings_is_one_gpu_on_the_clock_of_the_first():
+    first, second = Build(pid=1, rank=0), Build(pid=2, device=1, rank=1)
+    first.kernel(100, 110, "a", call=(90, 95))
+    second.kernel(105, 120, "b", call=(80, 85))
+    first.device(0, uuid="same")
+    second.device(1, uuid="same")
+    (gpu,) = gather.gather([first.timeline(), second.timeline()], [1000, 1010])
+    assert gpu.places == ((0, 0), (1, 1)) and gpu.rank is None
+    assert gpu.operations.start_ns.tolist() == [100, 115]
+    assert gpu.operations.call_start_ns.tolist() == [90, 90]
+    assert gpu.names[gpu.operations.name].tolist() == ["a", "b"]
+
+
+def test_gpus_without_an_identity_are_told_apart_by_rank():
+    first, second = Build(rank=0), Build(rank=1)
+    first.kernel(0, 1)
+    second.kernel(0, 1)
+    assert [gpu.rank for gpu in gather.gather([second.timeline(), first.timeline()])] == [0, 1]
+
+
+def test_gpus_of_one_recording_have_the_ranks_of_their_own_processes():
+    made = Build(rank=None, rank_source="marks")
+    for pid, device, rank in ((20, 0, 1), (10, 1, 0)):
+        made.mark(f"rank {rank} of 2", 0, 0, pid=pid)
+        made.kernel(10, 20, pid=pid, device=device)
+    made.kernel(10, 20, pid=30, device=2)
+    for pid in (10, 20):
+        made.copy("h2d", 10, 20, pid=pid, device=3)
+    found = gather.gather([made.timeline()])
+    assert [(gpu.rank, gpu.device) for gpu in found] == [(0, 1), (1, 0), (None, 2), (None, 3)]
+
+
+def test_a_process_that_calls_itself_several_ranks_is_none():
+    made = Build()
+    made.kernel(10, 20)
+    for rank in (0, 1):
+        made.mark(f"rank {rank} of 2", 0, 0)
+    (gpu,) = gather.gather([made.timeline()])
+    assert gpu.rank is None
+
+
+def test_collectives_go_by_name():
+    names = {
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096>)": True,
+        "ncclKernel_AllReduce_RING_LL_Sum_float": True,
+        "void ncclAllReduceRingLLKernel<float>()": True,
+        "_Z33ncclAllReduceTreeLLKernel_sum_i328ncclColl": True,
+        "my_nccl_like_kernel": False,
+        "reduce_kernel": False,
+    }
+    assert np.array_equal(operations.is_collective(pd.Index(list(names))), list(names.values()))

@@ -1,0 +1,168 @@
+"""The gate on measures with known shares, on a real recording made worse, and on what cannot be judged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from profiles import measures_json
+from profiles.errors import RingscopeError
+from profiles.judging.gate import (
+    BASELINE_SCHEMA,
+    BROKEN,
+    HOLDS,
+    RECORDED,
+    SWEPT,
+    UNJUDGED,
+    baseline_of,
+    from_json,
+    judge,
+    metrics,
+    to_json,
+)
+from profiles.judging.subject import Subject
+from profiles.records import Cell, RunRecord
+from profiles.scaling.measure import Scaling
+from profiles.scaling.rows import CellRow
+from profiles.verbs.gate import command
+from profiles.views import gate as view
+from tests.made.hand import gpu, measures
+
+MS = 1_000_000
+
+
+def _subject(*gpus: Any) -> Subject:
+    return Subject("run", measures(gpus), None)
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(command, list(arguments))
+
+
+def _write(path: Path, *gpus: Any) -> str:
+    path.write_text(measures_json.dumps(measures(gpus)))
+    return str(path)
+
+
+def test_a_metric_is_the_worst_gpus_and_says_which_and_where_to_look() -> None:
+    subject = _subject(gpu(rank=0, ledger={"idle_feed": MS}), gpu(rank=1, ledger={"idle_feed": 2 * MS}))
+    found = metrics(subject)["feed_gap_share"]
+    assert found.value == pytest.approx(0.2)
+    assert found.where.startswith("rank 1, look at step 0 (2.000 ms")
+
+
+@pytest.mark.parametrize(("limit", "status"), [(0.05, BROKEN), (0.1, HOLDS), (0.2, HOLDS)])
+def test_a_budget_holds_up_to_its_value(limit: float, status: str) -> None:
+    judgement = judge(_subject(gpu(ledger={"h2d": MS})), at_most={"exposed_h2d_share": limit}, at_least={})
+    assert judgement.status == status
+
+
+def test_an_unknown_value_cannot_be_judged_and_a_broken_one_comes_first() -> None:
+    subject = _subject(gpu(ledger={"idle_feed": None, "h2d": MS}))
+    unknown = judge(subject, at_most={"feed_gap_share": 0.5}, at_least={})
+    assert (unknown.status, unknown.exit_code) == (UNJUDGED, 2)
+    both = judge(subject, at_most={"feed_gap_share": 0.5, "exposed_h2d_share": 0.01}, at_least={})
+    assert (both.status, both.exit_code) == (BROKEN, 1)
+    assert judge(subject, at_most={}, at_least={"efficiency": 0.9}).status == UNJUDGED
+
+
+def test_a_metric_that_does_not_exist_is_wrong_usage() -> None:
+    with pytest.raises(RingscopeError, match="no metric 'feed_gaps'"):
+        judge(_subject(gpu()), at_most={"feed_gaps": 1}, at_least={})
+
+
+def test_a_run_holds_against_its_own_baseline_and_a_worse_one_does_not() -> None:
+    good, worse = _subject(gpu(ledger={"idle_feed": MS})), _subject(gpu(ledger={"idle_feed": 2 * MS}))
+    baseline = from_json(json.loads(json.dumps(to_json(baseline_of(good)))))
+    assert judge(good, at_most={}, at_least={}, baseline=baseline).status == HOLDS
+    judgement = judge(worse, at_most={}, at_least={}, baseline=baseline)
+    broken = {check.metric for check in judgement.checks if check.status == BROKEN}
+    assert broken == {"feed_gap_share", "input_stall_share", "compute_share"}
+
+
+def test_unlike_machines_cannot_be_judged() -> None:
+    other = gpu()
+    other.name = "Tesla V100"
+    judgement = judge(_subject(other), at_most={}, at_least={}, baseline=baseline_of(_subject(gpu())))
+    assert judgement.exit_code == 2 and "Tesla V100" in judgement.checks[0].message
+
+
+def test_junit_counts_what_is_broken_and_what_cannot_be_judged() -> None:
+    subject = _subject(gpu(ledger={"idle_feed": None, "h2d": MS, "idle_sync": 0}))
+    budgets = {"feed_gap_share": 0.5, "exposed_h2d_share": 0.01, "idle_sync_share": 0.1}
+    suite = ElementTree.fromstring(view.junit(judge(subject, at_most=budgets, at_least={})))
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
+    assert [case.find("failure") is not None for case in suite] == [False, True, False]
+
+
+def test_the_command_ends_with_0_1_or_2_and_writes_its_reports(tmp_path: Path) -> None:
+    good = _write(tmp_path / "good.json", gpu(ledger={"idle_feed": MS // 10}))
+    worse = _write(tmp_path / "worse.json", gpu(ledger={"idle_feed": 2 * MS}))
+    baseline = str(tmp_path / "baseline.json")
+    assert _run(good, "--write-baseline", baseline).exit_code == 0
+    assert Path(baseline).stat().st_size < 2000
+    assert _run(good, "--baseline", baseline, "--max", "feed_gap_share=0.02").exit_code == 0
+    broken = _run(
+        worse, "--baseline", baseline, "--junit", str(tmp_path / "j.xml"), "--markdown", str(tmp_path / "m.md")
+    )
+    assert broken.exit_code == 1
+    assert "feed_gap_share = 0.2" in broken.output and "look at step 0" in broken.output
+    assert "feed_gap_share" in (tmp_path / "m.md").read_text() and "failure" in (tmp_path / "j.xml").read_text()
+    assert _run(good, "--min", "efficiency=0.9").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "nothing to hold"),
+        (("--max", "feed_gap_share"), "write it as"),
+        (("--max", "feed_gap_share=nan"), "write it as"),
+        (("--baseline", "nowhere.json"), "no baseline"),
+        (("--max", "compute_share=1", "--junit", "nowhere/gate.xml"), "nowhere/gate.xml: cannot be written"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_says_what_to_do(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    good = _write(tmp_path / "good.json", gpu())
+    result = _run(good, *arguments)
+    assert isinstance(result.exception, RingscopeError) and result.exception.exit_code == 2
+    assert words in str(result.exception) and "\n" not in str(result.exception)
+
+
+def test_the_help_names_every_metric() -> None:
+    words = CliRunner().invoke(command, ["--help"]).output.split()
+    assert set(RECORDED) | set(SWEPT) <= set(words)
+
+
+def test_one_rank_has_no_efficiency_to_hold() -> None:
+    rows = [CellRow("mlp", ranks, 64, "prefetch", "fit", "float32", "horovod", 1, 1, "ok", "") for ranks in (1, 2)]
+    for row, efficiency in zip(rows, (1.0, 0.8), strict=True):
+        row.cell, row.efficiency = f"n{row.ranks}", efficiency
+    alone, both = (
+        metrics(Subject("", None, Scaling([], cells, [], [], {})))["efficiency"] for cells in (rows[:1], rows)
+    )
+    assert alone.value is None and "more ranks than one" in alone.where
+    assert both.value == 0.8
+
+
+def test_a_baseline_of_other_work_judges_nothing() -> None:
+    def run(**cell: Any) -> Subject:
+        found = measures([gpu(ledger={"idle_launch": MS})])
+        record = RunRecord(Cell("resnet50", 1, **cell), 0, "ok", "", 0, 1, [], "single", {})
+        return Subject("", found, None, record=record)
+
+    baseline = baseline_of(run(per_rank_batch=256, feed="pinned"))
+    same = judge(run(per_rank_batch=256, feed="device"), at_most={}, at_least={}, baseline=baseline)
+    assert same.exit_code == 0  # how the work is done may change: that is what is held
+    other = judge(run(per_rank_batch=64, feed="pinned"), at_most={}, at_least={}, baseline=baseline)
+    assert other.exit_code == 2 and "resnet50-n1-b64" in other.checks[0].message
+
+
+@pytest.mark.parametrize("values", [{"feed_gap_share": "much"}, ["feed_gap_share"], None])
+def test_a_baseline_that_is_no_baseline_is_refused(values: Any) -> None:
+    with pytest.raises(RingscopeError, match="not a whole baseline"):
+        from_json({"schema": BASELINE_SCHEMA, "metrics": values, "gpus": []})

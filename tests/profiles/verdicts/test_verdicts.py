@@ -1,0 +1,349 @@
+"""Every verdict on measures that have the fault and on measures that do not; prices against sums made here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from profiles.measures import Finding, Straggler
+from profiles.records import Cell
+from profiles.verdicts import Context, find
+from tests.made.hand import gpu, measures
+
+MS = 1_000_000
+CELL = Cell(model="resnet50", ranks=2, per_rank_batch=128)
+
+
+def _find(code: str, *gpus: Any, cell: Cell | None = None, **context: Any) -> Finding | None:
+    found = [f for f in find(measures(gpus), Context(cell=cell, **context)) if f.code == code]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+PAGEABLE = {"count": 10, "bytes": 10 * 77 * MS, "gb_per_s": 8.0, "pageable_share": 1.0}
+INPUTS = {
+    "count": 10,
+    "bytes": 770 * MS,
+    "busy_ns": 20 * MS,
+    "exposed_ns": 20 * MS,
+    "exposed_this_step_ns": 20 * MS,
+    "exposed_later_step_ns": 0,
+    "overlap": 0.0,
+}
+LATER = {**INPUTS, "exposed_this_step_ns": 0, "exposed_later_step_ns": 20 * MS, "overlap": 0.7}
+STORM = {
+    "kernels": {"per_step": 3800, "short_elementwise_runs": {"runs": 9, "kernels": 90, "total_ns": 1}},
+    "groups": {"elementwise": (2500, 3 * MS), "reduction": (400, 3 * MS), "convolution_matmul": (700, MS)},
+    "ledger": {"idle_launch": MS, "idle_turnaround": MS // 5},
+}
+REDUCTIONS = [("void tensorflow::functor::ColumnReduceKernel<float *>", 1000, 9 * MS)]
+
+# code: (with the fault, without it); each the arguments of `gpu` and, under `cell`, what the harness knows
+ONE_GPU: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "not-compiled": (STORM, {**STORM, "groups": {**STORM["groups"], "fused": (300, MS)}}),
+    "unfused-batch-norm": (
+        {"top": REDUCTIONS, "groups": {"reduction": (400, 3 * MS), "convolution_matmul": (700, MS)}},
+        {
+            "top": REDUCTIONS,
+            "groups": {"reduction": (400, 3 * MS), "convolution_matmul": (700, MS), "batch_norm": (106, MS)},
+        },
+    ),
+    "generic-rnn-cell": (
+        {"groups": {"rnn_gates": (900, MS), "elementwise": (2000, MS)}, "ledger": {"idle_launch": MS}},
+        {"groups": {"rnn_gates": (4, MS), "rnn_cell": (12, MS)}, "ledger": {"idle_launch": MS}},
+    ),
+    "launch-bound": ({"ledger": {"idle_launch": MS}}, {"ledger": {"idle_wait": MS}}),
+    "short-kernels": ({"ledger": {"idle_turnaround": MS}}, {"ledger": {"idle_turnaround": MS // 10}}),
+    "loss-fetched-every-step": (
+        {"d2h_per_step": 2, "ledger": {"idle_sync": MS}},
+        {"d2h_per_step": 0, "ledger": {"idle_sync": MS}},
+    ),
+    "host-synchronises": ({"ledger": {"idle_sync": MS}}, {"d2h_per_step": 2, "ledger": {"idle_sync": MS}}),
+    "launched-work-waits": ({"ledger": {"idle_wait": MS}}, {"ledger": {"idle_wait": MS // 10}}),
+    "tiny-batch": (
+        {"kernels": {"share_under_5us": 0.8}, "ledger": {"idle_launch": 5 * MS}},
+        {"kernels": {"share_under_5us": 0.8}, "ledger": {"idle_launch": MS}},
+    ),
+    "off-tensor-cores": (
+        {"top": [("cutlass_80_simt_sgemm_128x32_nn_align1", 100, 20 * MS)]},
+        {"top": [("cutlass_80_tensorop_f16_s16816gemm_align8", 100, 20 * MS)]},
+    ),
+    "python-in-the-loop": (
+        {
+            "ledger": {"idle_launch": 2 * MS},
+            "host": [{"kind": "api", "name": "cuLaunchKernel", "ns": MS, "share": 0.05}],
+        },
+        {
+            "ledger": {"idle_launch": 2 * MS},
+            "host": [{"kind": "api", "name": "cuLaunchKernel", "ns": 20 * MS, "share": 1.0}],
+        },
+    ),
+    "cpu-may-be-faster": (
+        {"ledger": {"compute": MS, "idle_launch": 9 * MS}},
+        {"ledger": {"compute": 6 * MS, "idle_launch": 4 * MS}},
+    ),
+    "input-pipeline-slow": ({"ledger": {"idle_feed": MS}}, {"ledger": {"idle_feed": MS // 10}}),
+    "no-prefetch": (
+        {"ledger": {"idle_feed": 3 * MS, "h2d": 2 * MS}, "inputs": INPUTS},
+        {"ledger": {"idle_feed": MS, "h2d": 2 * MS}, "inputs": INPUTS},
+    ),
+    "prefetch-on-host-only": (
+        {"ledger": {"idle_feed": MS // 5, "h2d": 2 * MS}, "inputs": INPUTS},
+        {"ledger": {"h2d": 2 * MS}, "inputs": LATER},
+    ),
+    "copies-pageable": (
+        {"ledger": {"h2d": 2 * MS}, "h2d": PAGEABLE, "inputs": INPUTS},
+        {"ledger": {"h2d": 2 * MS}, "h2d": {**PAGEABLE, "pageable_share": 0.0}, "inputs": INPUTS},
+    ),
+    "copies-synchronous": (
+        {"ledger": {"h2d": 2 * MS}, "h2d": {"count": 20, "under_64kib": 10, "synchronous": 20}},
+        {"ledger": {"h2d": 2 * MS}, "h2d": {"count": 20, "under_64kib": 10, "synchronous": 0}},
+    ),
+    "copies-exposed-although-prefetched": (
+        {"ledger": {"h2d": 2 * MS}, "inputs": LATER},
+        {"ledger": {"h2d": 2 * MS}, "inputs": INPUTS},
+    ),
+    "copies-exposed": (
+        {"ledger": {"h2d": 2 * MS}, "h2d": {"pageable_share": 0.0, "gb_per_s": 50.0}},
+        {"ledger": {"h2d": 2 * MS}, "h2d": PAGEABLE, "inputs": INPUTS},
+    ),
+    "float32-input": (
+        {"cell": CELL, "ledger": {"h2d": 2 * MS}, "inputs": INPUTS},
+        {"cell": replace(CELL, input_dtype="uint8"), "ledger": {"h2d": 2 * MS}, "inputs": INPUTS},
+    ),
+    "all-reduce-exposed": ({"ledger": {"collective": MS}}, {"busy": {"collective": MS}}),
+    "collectives-not-fused": (
+        {"ledger": {"collective": MS}, "per_step_collectives": 161},
+        {"ledger": {"collective": MS}, "per_step_collectives": 1},
+    ),
+    "gradients-not-compressed": (
+        {"cell": CELL, "ledger": {"collective": 2 * MS}, "transfer": 2 * MS},
+        {"cell": replace(CELL, compression="fp16"), "ledger": {"collective": 2 * MS}, "transfer": 2 * MS},
+    ),
+    "model-too-small": (
+        {"step_ns": 3 * MS, "ledger": {"collective": MS}},
+        {"step_ns": 30 * MS, "ledger": {"collective": 10 * MS}},
+    ),
+}
+
+
+@pytest.mark.parametrize("code", ONE_GPU)
+def test_a_verdict_is_given_where_the_fault_is_and_only_there(code: str) -> None:
+    faulty, healthy = ({**arguments} for arguments in ONE_GPU[code])
+    cells = [arguments.pop("cell", None) for arguments in (faulty, healthy)]
+    found = _find(code, gpu(**faulty), cell=cells[0])
+    assert found is not None and found.text and found.change and found.refuted_by
+    assert found.at_most_gain is None or found.at_most_gain >= 0.01
+    assert _find(code, gpu(**healthy), cell=cells[1]) is None
+
+
+def test_a_straggler_is_named_and_priced_by_what_the_others_wait() -> None:
+    waits = gpu(rank=0, ledger={"collective": 2 * MS}, waiting=MS, arrived_last=0.1)
+    last = gpu(rank=1, ledger={"collective": MS}, waiting=0, arrived_last=0.9)
+    found = _find("straggler", waits, last)
+    assert found is not None and found.gpu == 1 and "rank 1" in found.text
+    assert found.at_most_gain == pytest.approx(10 / 9 - 1)
+    even = [gpu(rank=r, ledger={"collective": 2 * MS}, waiting=MS, arrived_last=0.5) for r in (0, 1)]
+    assert _find("straggler", *even) is None
+
+
+def test_a_straggler_has_been_one_since_the_call_that_was_found_not_since_the_first_step() -> None:
+    waits = gpu(rank=0, ledger={"collective": 2 * MS}, waiting=MS, arrived_last=0.1)
+    last = gpu(rank=1, ledger={"collective": MS}, waiting=0, arrived_last=0.9)
+    both = measures([waits, last])
+    for told, since in (
+        (Straggler(1, 1, 35 * MS, 20, 0.95), {"since_ns": 35 * MS, "since_step": 3}),
+        (Straggler(0, 0, 35 * MS, 20, 0.95), {}),  # the other one: it says nothing of this one
+        (None, {}),
+    ):
+        both.straggler = told
+        (found,) = (f for f in find(both) if f.code == "straggler")
+        assert {key: value for key, value in found.evidence.items() if key.startswith("since")} == since
+        assert ("from 35.00 ms on" in found.text) == bool(since)
+
+
+@pytest.mark.parametrize("code", ["launch-bound", "python-in-the-loop", "cpu-may-be-faster", "tiny-batch"])
+@pytest.mark.parametrize(
+    ("window", "computing", "found"),
+    [("capture", 0, False), ("capture", MS // 2, False), ("capture", 2 * MS, True), ("steps", MS // 100, True)],
+)
+def test_idle_between_collectives_or_in_a_set_up_says_nothing_of_a_training(
+    code: str, window: str, computing: int, found: bool
+) -> None:
+    """A benchmark of NCCL waits for its launches nearly all the time, and so does a program that loads its data."""
+    one = gpu(
+        ledger={"collective": MS // 2, "idle_launch": 9 * MS},
+        busy={"compute": computing},
+        kernels={"share_under_5us": 0.8},
+        host=[{"kind": "api", "name": "cudaHostAlloc", "ns": 10 * MS, "share": 0.1}],
+    )
+    one.window = window
+    assert (_find(code, one) is not None) == found
+
+
+def test_numbers_and_kernels_in_a_sentence_are_as_the_page_writes_them() -> None:
+    found = _find("not-compiled", gpu(**STORM))
+    assert found is not None and "3,800 kernels a step" in found.text
+    reductions = {"groups": {"reduction": (400, 3 * MS), "convolution_matmul": (700, MS)}}
+    long = "void tensorflow::functor::ColumnReduceKernel<float *, Eigen::Sum<std::pair<int, int>>>(float *, int)"
+    found = _find("unfused-batch-norm", gpu(top=[(long, 1000, 9 * MS)], **reductions))
+    assert found is not None and "(tensorflow::functor::ColumnReduceKernel)" in found.text
+    cutlass = "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_128x128_32x3_nt_align4>(T1::Params)"
+    found = _find("off-tensor-cores", gpu(top=[(cutlass, 100, 20 * MS)]))
+    assert found is not None and found.text.startswith("cutlass_80_tensorop_f16_s16816gemm_128x128_32x3_nt_align4 is")
+
+
+def test_a_gpu_that_computes_the_same_kernels_more_slowly_is_named() -> None:
+    usual = [gpu(rank=r, ledger={"compute": 8 * MS, "collective": 2 * MS}) for r in (0, 1, 2)]
+    slow = gpu(rank=3, ledger={"compute": 9 * MS, "collective": MS})
+    found = _find("slow-gpu", *usual, slow)
+    assert found is not None and found.gpu == 3 and found.cost_ns_per_step == MS
+    assert _find("slow-gpu", *usual) is None
+
+
+@pytest.mark.parametrize(("cores", "found"), [(8, True), (64, False)])
+def test_more_launching_threads_than_cores_are_oversubscription(cores: int, found: bool) -> None:
+    ranks = [gpu(rank=rank, ledger={"idle_launch": MS}) for rank in (0, 1)]
+    for one in ranks:
+        one.calling_threads = 30
+    finding = _find("threads-oversubscribed", *ranks, machine={"cpu": {"usable": cores}})
+    assert (finding is not None) == found
+
+
+def test_a_fault_of_some_gpus_is_one_finding_that_names_them() -> None:
+    gpus = [gpu(rank=rank, ledger={"collective": ns}) for rank, ns in enumerate((MS, 0, 2 * MS))]
+    found = _find("all-reduce-exposed", *gpus)
+    assert found is not None and found.gpu == 2 and found.evidence["gpus"] == [0, 2]
+
+
+def test_a_fault_of_every_gpu_is_one_finding_with_the_worst_gpus_numbers() -> None:
+    found = _find("launch-bound", *(gpu(rank=r, ledger={"idle_launch": (r + 1) * MS}) for r in (0, 1)))
+    assert found is not None and found.gpu is None and found.evidence["gpu"] == 1
+    assert found.cost_ns_per_step == 2 * MS and found.at_most_gain == pytest.approx(10 / 8 - 1)
+
+
+def test_findings_stand_in_the_order_of_what_they_give_back() -> None:
+    found = find(measures([gpu(ledger={"idle_launch": MS, "collective": 3 * MS, "idle_turnaround": 2 * MS})]))
+    gains = [-1 if f.at_most_gain is None else f.at_most_gain for f in found]
+    assert len(gains) >= 3 and gains == sorted(gains, reverse=True)
+
+
+def test_a_gain_never_makes_a_step_shorter_than_its_busiest_resource() -> None:
+    copying = gpu(
+        ledger={"compute": 6 * MS, "h2d": 4 * MS},
+        busy={"h2d": 9 * MS},
+        inputs=INPUTS | {"exposed_ns": 40 * MS},
+    )
+    found = _find("no-prefetch", copying, cell=replace(CELL, feed="host"))
+    assert found is not None and found.at_most_gain == pytest.approx(10 / 9 - 1)
+    copying.copies["h2d"].pageable_share, copying.copies["h2d"].gb_per_s = 1.0, 8.0
+    found = _find("no-prefetch", copying, cell=replace(CELL, feed="host"))
+    assert found is not None and found.at_most_gain == pytest.approx(10 / 6 - 1)  # pinned memory is faster, too
+
+
+def test_kernels_that_do_not_fill_the_gpu_take_more_samples_for_nothing_at_best() -> None:
+    few = gpu(kernels={"share_under_5us": 0.8, "under_5us_ns": 20 * MS}, ledger={"idle_launch": 5 * MS})
+    found = _find("tiny-batch", few)
+    assert found is not None and found.at_most_gain == pytest.approx(10 / (10 - 5 - 2) - 1)
+
+
+@pytest.mark.parametrize(
+    ("cell", "waiting", "groups", "said", "unsaid"),
+    [
+        (None, 0, {}, ("--compression fp16", "groups=4"), ("arrive together",)),
+        (replace(CELL, compression="fp16"), 0, {"fused": (9, MS)}, ("--aggregate 2",), ("--compression", "groups=4")),
+        (CELL, 2 * MS, {}, ("arrive together", "--compression fp16"), ()),
+    ],
+)
+def test_what_makes_the_all_reduce_less_exposed_is_what_the_cell_does_not_do_yet(
+    cell: Cell | None, waiting: int, groups: dict[str, tuple[int, int]], said: Any, unsaid: Any
+) -> None:
+    one = gpu(ledger={"collective": 3 * MS}, waiting=waiting, groups=groups)
+    found = _find("all-reduce-exposed", one, cell=cell)
+    assert found is not None and all(words in found.change for words in said)
+    assert not any(words in found.change for words in unsaid)
+
+
+STARVED = {"ledger": {"idle_feed": 3 * MS, "h2d": 2 * MS}}
+
+
+@pytest.mark.parametrize(
+    ("feed", "marked", "found"),
+    [("host", 0, True), ("pinned", 10, False), ("prefetch", 0, False), (None, 10, False), (None, 0, True)],
+)
+def test_a_feed_that_prefetches_and_starves_is_not_told_to_prefetch(feed: str | None, marked: int, found: bool) -> None:
+    cell = None if feed is None else replace(CELL, feed=feed)
+    starving = gpu(**STARVED, inputs={**INPUTS, "marked": marked})
+    assert (_find("no-prefetch", starving, cell=cell) is not None) == found
+    assert _find("input-pipeline-slow", starving, cell=cell) is not None
+
+
+@pytest.mark.parametrize(
+    ("call_ns", "held_up_ns"),
+    [(None, 0), (20 * MS, 0), (25 * MS, 5 * MS), (90 * MS, 10 * MS)],
+)
+def test_pageable_copies_hold_launches_up_for_no_longer_than_their_calls_last(
+    call_ns: int | None, held_up_ns: int
+) -> None:
+    one = gpu(ledger={"h2d": 2 * MS, "idle_launch": MS}, h2d=PAGEABLE, inputs={**INPUTS, "call_ns": call_ns})
+    one.batch_gap_ledger_ns = {"idle_launch": 10 * MS}
+    found = _find("copies-pageable", one)
+    assert found is not None and found.evidence["idle_launch_held_up_ns"] == held_up_ns
+    assert found.cost_ns_per_step == 2 * MS + held_up_ns // 10
+
+
+def test_no_two_findings_are_paid_for_the_launch_idle_after_a_small_copy() -> None:
+    one = gpu(ledger={"h2d": 2 * MS, "idle_launch": MS}, h2d=PAGEABLE, inputs={**INPUTS, "call_ns": 90 * MS})
+    one.batch_gap_ledger_ns = {"idle_launch": 10 * MS}
+    one.held_launches = {"gaps": 10, "count": 10, "idle_launch_ns": 8 * MS, "bytes": 1024}
+    found = {finding.code: finding.cost_ns_per_step for finding in find(measures([one]))}
+    assert found["small-copy-before-step"] == 8 * MS // 10
+    assert found["copies-pageable"] == 2 * MS + 2 * MS // 10
+    assert found["launch-bound"] == 2 * MS // 10
+
+
+@pytest.mark.parametrize(
+    ("groups", "said", "unsaid"),
+    [
+        ({"elementwise": (9, MS)}, "--step compiled", "already"),
+        ({"fused": (9, MS)}, "compiled already", "--step compiled"),
+        ({"rnn_cell": (9, MS)}, "cannot be compiled", "--step compiled"),
+    ],
+)
+@pytest.mark.parametrize("code", ["launch-bound", "short-kernels"])
+def test_what_is_compiled_or_cannot_be_is_not_told_to_compile(
+    code: str, groups: dict[str, tuple[int, int]], said: str, unsaid: str
+) -> None:
+    found = _find(code, gpu(ledger={"idle_launch": MS, "idle_turnaround": MS}, groups=groups))
+    assert found is not None and said in found.change and unsaid not in found.change
+    assert "HOROVOD" not in found.change  # there is no all-reduce
+
+
+@pytest.mark.parametrize(
+    ("kernel", "found"),
+    [
+        ("cutlass_80_tensorop_s1688gemm_128x256_16x3_nt_align4", False),  # TF32: 4 numbers are 16 bytes
+        ("cutlass_80_tensorop_s1688gemm_128x256_16x3_nt_align2", True),
+        ("cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nt_align4", True),
+        ("cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nt_align8", False),
+        ("cutlass_75_tensorop_f16_s1688gemm_f16_128x64_nt_align4", True),
+        ("cutlass_80_simt_sgemm_128x32_8x5_nn_align1", True),
+    ],
+)
+def test_alignment_is_judged_by_the_width_of_the_numbers(kernel: str, found: bool) -> None:
+    assert (_find("off-tensor-cores", gpu(top=[(kernel, 100, 20 * MS)])) is not None) == found
+
+
+def test_gpus_with_other_work_are_not_compared_by_their_compute() -> None:
+    usual, other = (gpu(rank=r, ledger={"compute": ns, "collective": MS}) for r, ns in ((0, 7 * MS), (1, 9 * MS)))
+    for one, count in ((usual, 1000), (other, 1400)):
+        one.kernels.per_step, one.kernels.count = None, count  # captures without steps
+    assert _find("slow-gpu", usual, other) is None
+
+
+def test_copies_to_the_host_are_a_steps_only_where_there_are_steps() -> None:
+    one = gpu(d2h_per_step=2, ledger={"idle_sync": MS})
+    one.window = "capture"
+    assert _find("loss-fetched-every-step", one) is None

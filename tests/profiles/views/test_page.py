@@ -1,0 +1,313 @@
+"""The page in a real browser: what is there, that it works, and that its numbers are those of the JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiles import numbers
+from profiles.measures import Analysis
+from profiles.timeline import Timeline
+from profiles.views import markdown, page
+from profiles.views.tables import table
+from tests.made.pointer import at_pointer
+from tests.made.sample import sample
+
+pytestmark = pytest.mark.browser
+COMMAND = "ringscope timeline sample.rank*.sqlite --html page.html"
+
+
+def cell(model: str, ranks: int, rate: float, one: float) -> dict[str, Any]:
+    """A row of summary.csv."""
+    efficiency = rate / one / ranks
+    settings = {"per_rank_batch": 64, "feed": "prefetch", "step": "fit", "precision": "float32"}
+    return {
+        "model": model,
+        "ranks": ranks,
+        **settings,
+        "strategy": "horovod",
+        "input_dtype": "float32",
+        "samples_per_s_global": rate,
+        "samples_per_s_low": rate * 0.97,
+        "samples_per_s_high": rate * 1.02,
+        "speedup": rate / one,
+        "efficiency": efficiency,
+        "efficiency_low": efficiency * 0.95,
+        "efficiency_high": efficiency * 1.03,
+        "step_ms_p50": 1000 * 64 * ranks / rate,
+        "input_wait_share": 0.031,
+        "status": "ok",
+        "reason": "",
+    }
+
+
+CELLS = [cell("resnet50", 1, 801.0, 801.0), cell("resnet50", 2, 1530.0, 801.0), cell("resnet50", 4, 2790.0, 801.0)]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Analysis, list[Timeline]]:
+    analysis, timelines = sample()
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    sweep = page.Sweep(CELLS, looks=[{"text": "4 ranks lose 13 %.", "next": "record them"}])
+    page.write(path, title="sample", command=COMMAND, analysis=analysis, timelines=timelines, sweep=sweep)
+    return path, analysis, timelines
+
+
+class Opened:
+    """The page in a browser that notes every complaint and every request beyond the file itself."""
+
+    def __init__(self, browser: Any, path: Path, **context: Any) -> None:
+        self.page = browser.new_context(**context).new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda said: self.complaints.append(said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+        if self.page.query_selector("#packed"):
+            self.page.wait_for_function("globalThis.picture !== undefined")
+
+
+@pytest.fixture
+def opened(browser: Any, made: tuple[Path, Analysis, list[Timeline]]) -> Iterator[Opened]:
+    found = Opened(browser, made[0], viewport={"width": 1240, "height": 900})
+    yield found
+    assert found.complaints == []
+    assert [url for url in found.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    found.page.context.close()
+
+
+def test_twelve_steps_of_four_gpus_make_a_page_under_5_mb(made: tuple[Path, Analysis, list[Timeline]]) -> None:
+    assert made[0].stat().st_size < 5_000_000
+
+
+def test_every_part_of_the_page_is_there_and_the_verdicts_come_first(opened: Opened) -> None:
+    headings = opened.page.locator("h2").all_inner_texts()
+    assert headings == [
+        "What to change",
+        "Where the time goes",
+        "Timeline",
+        "Steps",
+        "Scaling",
+        "Feed",
+        "Kernels",
+        "Copies",
+        "Collectives",
+        "Doubts",
+        "Machine and versions",
+    ]
+    assert opened.page.locator(".finding").count() == 2
+    assert opened.page.locator(".ledger .gpu").count() == 4
+    for chart in ("ledger-by-step", "feed-gaps", "throughput-resnet50", "efficiency"):
+        assert opened.page.locator(f"#chart-{chart} svg").count() == 1
+    assert opened.page.locator("#command").inner_text() == COMMAND
+    nav = opened.page.eval_on_selector_all("nav a", "links => links.map(a => a.getAttribute('href'))")
+    assert all(opened.page.locator(link).count() == 1 for link in nav)
+
+
+def test_every_number_on_the_page_is_the_one_in_the_json(
+    opened: Opened, made: tuple[Path, Analysis, list[Timeline]]
+) -> None:
+    document = json.loads(json.dumps(table.document_of(made[1].measures).json))
+    shown = opened.page.eval_on_selector_all(
+        "data[data-at]", "all => all.map(e => [e.dataset.at, e.dataset.of ?? '', e.value, e.textContent])"
+    )
+    assert len(shown) > 500
+    assert json.loads(opened.page.locator("#measures").text_content()) == document
+    for at, of, value, _ in shown:
+        expected = at_pointer(document, at)
+        if of and expected is not None:
+            expected = expected / at_pointer(document, of)
+        assert value == ("" if expected is None else str(expected)), at
+    texts = {(at, of): text for at, of, _, text in shown}
+    span, compute = document["gpus"][2]["span_ns"], document["gpus"][2]["ledger_ns"]["compute"]
+    assert texts["/gpus/2/ledger_ns/compute", ""] == numbers.duration(compute)
+    assert texts["/gpus/2/ledger_ns/compute", "/gpus/2/span_ns"] == numbers.share(compute / span)
+
+
+def test_the_markdown_has_the_digits_of_the_page(opened: Opened, made: tuple[Path, Analysis, list[Timeline]]) -> None:
+    document = table.document_of(made[1].measures)
+    text = markdown.of_recordings(document, title="sample", command=COMMAND)
+    sections = dict(re.findall(r"^## (.+?)\n\n((?:\|.*\n)+)", text, re.MULTILINE))
+    compared = 0
+    for title, name in (("GPUs", "gpus"), ("Ledger", "ledger"), ("Steps", "steps"), ("Copies", "copies")):
+        rows = [[cell.strip() for cell in line.strip("| \n").split(" | ")] for line in sections[title].splitlines()[2:]]
+        on_page = opened.page.eval_on_selector_all(
+            f"#t-{name} tbody tr", "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"
+        )
+        assert rows == on_page
+        compared += sum(map(len, rows))
+    assert compared > 500
+
+
+def test_a_table_sorts_by_any_column_both_ways(opened: Opened) -> None:
+    times = "rows => rows.map(row => Number(row.cells[3].dataset.sort))"
+    button = opened.page.locator("#t-kernels thead th:nth-child(4) button")
+    before = opened.page.eval_on_selector_all("#t-kernels tbody tr", times)
+    button.click()
+    assert opened.page.eval_on_selector_all("#t-kernels tbody tr", times) == sorted(before, reverse=True)
+    assert opened.page.locator("#t-kernels thead th:nth-child(4)").get_attribute("aria-sort") == "descending"
+    button.focus()
+    opened.page.keyboard.press("Enter")
+    assert opened.page.eval_on_selector_all("#t-kernels tbody tr", times) == sorted(before)
+    opened.page.locator("#t-kernels thead th:nth-child(1) button").click()
+    names = opened.page.eval_on_selector_all("#t-kernels tbody tr", "rows => rows.map(row => row.cells[0].innerText)")
+    assert names == sorted(names, key=str.casefold)
+
+
+def test_a_table_is_filtered_by_what_is_typed(opened: Opened) -> None:
+    opened.page.fill("input[data-for=t-kernels]", "allreduce")
+    assert opened.page.locator("#t-kernels tbody tr:visible").count() == 4
+
+
+def view(opened: Opened) -> tuple[float, float]:
+    opened.page.wait_for_timeout(60)
+    return tuple(opened.page.evaluate("picture.view"))
+
+
+def test_the_timeline_zooms_by_button_key_wheel_and_drag(opened: Opened) -> None:
+    whole = view(opened)
+    opened.page.get_by_role("button", name="Zoom in").click()
+    half = view(opened)
+    assert half[1] - half[0] == pytest.approx((whole[1] - whole[0]) / 2)
+    canvas = opened.page.locator("#picture")
+    canvas.scroll_into_view_if_needed()
+    canvas.focus()
+    opened.page.keyboard.press("+")
+    assert view(opened)[1] - view(opened)[0] == pytest.approx((half[1] - half[0]) * 0.6)
+    opened.page.keyboard.press("ArrowRight")
+    moved = view(opened)
+    assert moved[0] > half[0]
+    box = canvas.bounding_box()
+    opened.page.mouse.move(box["x"] + 600, box["y"] + 60)
+    opened.page.keyboard.down("Control")
+    opened.page.mouse.wheel(0, -200)
+    opened.page.keyboard.up("Control")
+    closer = view(opened)
+    assert closer[1] - closer[0] < moved[1] - moved[0]
+    opened.page.mouse.down()
+    opened.page.mouse.move(box["x"] + 400, box["y"] + 60)
+    opened.page.mouse.up()
+    assert view(opened)[0] > closer[0]
+    opened.page.keyboard.press("Home")
+    assert view(opened) == whole
+
+
+def test_the_worst_step_is_offered_and_drawn_operation_by_operation(
+    opened: Opened, made: tuple[Path, Analysis, list[Timeline]]
+) -> None:
+    rows = made[1].measures.gpus[0].steps.rows
+    worst = max(rows, key=lambda row: row.end_ns - row.start_ns)
+    opened.page.get_by_role("button", name=f"worst: step {worst.step}").click()
+    start, end = view(opened)
+    rank0 = "picture.rows.find(row => row.lane.name == 'stream 17')"
+    drawn = opened.page.evaluate(f"picture.raws({rank0}).map(raw => raw.start.length)")
+    kernels = made[2][0].kernels
+    at = (kernels.stream == 17) & (kernels.start_ns < worst.end_ns) & (kernels.end_ns > worst.start_ns)
+    memsets = made[2][0].memsets
+    set_in_step = (memsets.start_ns < worst.end_ns) & (memsets.end_ns > worst.start_ns)
+    assert drawn[-1:] == [int(at.sum()) + int(set_in_step.sum())]
+    assert end - start < 2.5 * (worst.end_ns - worst.start_ns)
+    opened.page.wait_for_timeout(400)
+    assert "Showing" in opened.page.locator("#picture-says").inner_text()
+
+
+def test_what_the_picture_unpacks_is_what_was_recorded(
+    opened: Opened, made: tuple[Path, Analysis, list[Timeline]]
+) -> None:
+    """Start and length of every kernel of the worst step of one GPU, exactly."""
+    raw = opened.page.evaluate(
+        """() => { const gpu = picture.data.gpus[1], raw = gpu.raw[1];
+        const lane = raw.lanes[gpu.lanes.findIndex(lane => lane.name == 'stream 23')];
+        return {from: raw.start + picture.data.start, to: raw.end + picture.data.start,
+                start: [...lane.start].map(x => x + picture.data.start), length: [...lane.length],
+                label: [...lane.label].map(i => picture.data.labels[i])}; }"""
+    )
+    kernels = made[2][1].kernels
+    mine = kernels[(kernels.stream == 23) & (kernels.end_ns > raw["from"]) & (kernels.start_ns < raw["to"])]
+    assert raw["start"] == mine.start_ns.tolist()
+    assert raw["length"] == (mine.end_ns - mine.start_ns).tolist()
+    assert raw["label"] == mine.name.tolist()
+
+
+def test_the_timeline_says_what_is_under_the_pointer(opened: Opened) -> None:
+    row = opened.page.evaluate("(({y, height}) => ({y, height}))(picture.rows[0])")
+    opened.page.locator("#timeline").scroll_into_view_if_needed()
+    box = opened.page.locator("#picture").bounding_box()
+    opened.page.mouse.move(box["x"] + 500, box["y"] + row["y"] + row["height"] - 2)
+    said = opened.page.locator("#tip").inner_text()
+    assert "rank 0, GPU 0" in said
+    assert "compute" in said
+
+
+def test_a_phone_shows_the_page_without_moving_it_sideways(
+    browser: Any, made: tuple[Path, Analysis, list[Timeline]]
+) -> None:
+    for scheme in ("light", "dark"):
+        phone = Opened(browser, made[0], viewport={"width": 390, "height": 844}, color_scheme=scheme, has_touch=True)
+        assert phone.page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert phone.complaints == []
+        phone.page.context.close()
+
+
+# WCAG 2.2, 1.4.3: 4.5:1 for text.
+CONTRAST = """() => {
+    const channel = c => (c /= 255) <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
+    const parse = text => (text.match(/[\\d.]+/g) ?? []).map(Number);
+    const light = ([r, g, b]) => .2126 * channel(r) + .7152 * channel(g) + .0722 * channel(b);
+    const ground = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor);
+        if (c.length === 3 || c[3] === 1) return c; } return [255, 255, 255]; };
+    const low = [], TEXT = 'p, h1, h2, h3, td, th, dt, dd, summary, nav a, .what, .where, button, caption';
+    for (const e of document.querySelectorAll(TEXT)) {
+        const a = light(parse(getComputedStyle(e).color)), b = light(ground(e));
+        const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+        if (ratio < 4.5) low.push([e.tagName, e.className, e.textContent.trim().slice(0, 40), ratio]);
+    }
+    return low;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(
+    browser: Any, made: tuple[Path, Analysis, list[Timeline]], scheme: str
+) -> None:
+    opened = Opened(browser, made[0], viewport={"width": 1240, "height": 900}, color_scheme=scheme)
+    assert opened.page.evaluate(CONTRAST) == []
+    opened.page.context.close()
+
+
+def test_everything_is_named_and_reached_by_keyboard(opened: Opened) -> None:
+    unnamed = opened.page.evaluate(
+        """() => [...document.querySelectorAll('button, a, input, canvas, svg[role], [role=region], [role=img]')]
+        .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.closest('label') || e.ariaLabel
+                       || e.closest('[aria-hidden]') || e.parentElement.closest('figure')))
+        .map(e => e.outerHTML.slice(0, 80))"""
+    )
+    assert unnamed == []
+    seen = set()
+    for _ in range(120):
+        opened.page.keyboard.press("Tab")
+        seen.add(opened.page.evaluate("document.activeElement.id || document.activeElement.tagName"))
+        if {"theme", "picture"} <= seen:
+            break
+    assert {"theme", "picture", "A", "SUMMARY", "BUTTON"} <= seen
+
+
+def test_a_name_in_a_recording_runs_nothing(opened: Opened) -> None:
+    assert opened.page.locator("#t-kernels").get_by_text("<script>alert('x')</script>").count() == 4
+
+
+def test_a_page_of_a_sweep_alone_shows_how_it_scales(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.html"
+    page.write(path, title="runs", command="ringscope report runs --html sweep.html", sweep=page.Sweep(CELLS))
+    opened = Opened(browser, path, viewport={"width": 1240, "height": 900})
+    assert opened.page.locator("#chart-efficiency svg").count() == 1
+    assert opened.page.locator("#t-cells tbody tr").count() == 3
+    assert "2,790 samples/s" in opened.page.locator("#t-cells").inner_text()
+    assert opened.complaints == []
+    opened.page.context.close()

@@ -1,0 +1,81 @@
+"""The page on a terminal: every owner's share, every doubt, at any width."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rich.console import Console
+
+from profiles import numbers
+from profiles.measures import Measures, StepRow
+from profiles.views import terminal
+from profiles.views.charts.palette import OWNERS as LOOKS
+from tests.made.sample import sample
+
+
+def shown(measures: Measures, width: int = 120, *, per_step: bool = False) -> str:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"), force_terminal=False)  # noqa: SIM115
+    terminal.show(measures, console, per_step=per_step)
+    return console.export_text()
+
+
+def test_every_owner_stands_with_its_time_and_share():
+    measures = sample(steps=4, gpus=2, kernels_per_step=20)[0].measures
+    text = shown(measures)
+    for gpu in measures.gpus:
+        for owner, ns in gpu.ledger_ns.items():
+            if ns:
+                assert f"{LOOKS[owner].label} {numbers.share_of(ns, gpu.span_ns)}" in text
+                assert numbers.duration(ns) in text
+
+
+def test_the_bar_is_as_wide_as_the_page_and_parted_by_time():
+    (gpu,) = sample(steps=4, gpus=1, kernels_per_step=20)[0].measures.gpus
+    bar = terminal._bar(gpu, 200)
+    assert len(bar.plain) == 201
+    for span in bar.spans:
+        (owner,) = (name for name in LOOKS if LOOKS[name].colour == span.style)
+        assert abs((span.end - span.start) - 200 * (gpu.ledger_ns[owner] or 0) / gpu.span_ns) <= 1
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width):
+    measures = sample(steps=4, gpus=3, kernels_per_step=20)[0].measures
+    assert max(len(line) for line in shown(measures, width).splitlines()) <= width
+
+
+def test_doubts_and_findings_stand_beneath():
+    measures = sample(steps=4, gpus=2, kernels_per_step=20)[0].measures
+    text = " ".join(shown(measures).split())
+    for doubt in measures.doubts:
+        assert doubt.code in text and " ".join(doubt.next.split()) in text
+    for finding in measures.findings:
+        assert " ".join(finding.change.split()) in text
+
+
+def test_each_step_is_a_row_on_request():
+    measures = sample(steps=5, gpus=1, kernels_per_step=20)[0].measures
+    rows = measures.gpus[0].steps.rows
+    text = shown(measures, 200, per_step=True)
+    for row in rows:
+        assert re.search(rf"^ *{row.step} +{re.escape(numbers.duration(row.end_ns - row.start_ns))} ", text, re.M)
+    assert "each step" not in shown(measures)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_the_times_of_a_step_are_whole_at_any_width(width: int):
+    """Owners that do not fit beside each other come below, with the steps again."""
+    measures = sample(steps=5, gpus=1, kernels_per_step=20)[0].measures
+    (gpu,) = measures.gpus
+    lines = shown(measures, width, per_step=True).split("each step")[1].splitlines()
+    assert max(map(len, lines)) <= width
+    for row in gpu.steps.rows:
+        mine = " ".join(line for line in lines if re.match(rf" *{row.step}  +{re.escape(period_of(row))} ", line))
+        for owner in LOOKS:
+            if any(other.ledger_ns[owner] for other in gpu.steps.rows):
+                assert f" {numbers.duration(row.ledger_ns[owner])}" in mine
+
+
+def period_of(row: StepRow) -> str:
+    return numbers.duration(row.end_ns - row.start_ns)

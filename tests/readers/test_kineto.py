@@ -1,0 +1,163 @@
+"""Kineto's traces: real ones of others (skipped where absent), and built ones with times no double can hold."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiles import readers
+from profiles.errors import UnreadableRecording
+from profiles.readers.chrome import events as chrome
+from profiles.timeline import Timeline
+from tests.recordings import SHARED
+
+PUBLIC = SHARED / "public" / "kineto"
+needs_public = pytest.mark.skipif(not PUBLIC.is_dir(), reason="no recordings of others in ../shared/recordings/public")
+
+
+def read(tmp_path: Path, text: str) -> Timeline:
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    return readers.read(path)
+
+
+def trace(*events: str, more: str = "") -> str:
+    return '{"schemaVersion": 1, ' + more + '"traceEvents": [' + ",\n".join(events) + "]}"
+
+
+def event(category: str, name: str, ts: str, dur: str, pid: object = 0, tid: object = 7, **args: object) -> str:
+    head = f'{{"ph": "X", "cat": "{category}", "name": {json.dumps(name)}, "pid": {json.dumps(pid)}, '
+    return head + f'"tid": {json.dumps(tid)}, "ts": {ts}, "dur": {dur}, "args": {json.dumps(args)}}}'
+
+
+KERNEL = event("kernel", "k", "1", "2", device=0, stream=7, correlation=5)
+
+
+@needs_public
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_real_trace_has_the_counts_times_and_bytes_of_its_json(rank: int) -> None:
+    path = PUBLIC / f"rank{rank}-of-128.json.gz"
+    events = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)["traceEvents"]
+    found = readers.read(path)
+    assert (found.recording.rank, found.recording.rank_source) == (rank, "format")
+    origin = found.recording.origin_ns
+    for table, categories in (
+        (found.kernels, {"kernel"}),
+        (found.copies, {"gpu_memcpy"}),
+        (found.memsets, {"gpu_memset"}),
+        (found.api, {"cuda_runtime", "cuda_driver"}),
+        (found.marks, {"user_annotation"}),
+    ):
+        chosen = [e for e in events if e["ph"] == "X" and e.get("cat") in categories]
+        assert len(table) == len(chosen) > 0
+        starts = [int(Decimal(e["ts"]) * 1000) for e in chosen]
+        assert (table["start_ns"] + origin).tolist() == starts
+        assert (table["end_ns"] + origin).tolist() == [
+            s + int(Decimal(e["dur"]) * 1000) for s, e in zip(starts, chosen, strict=True)
+        ]
+        if "name" in table:
+            assert table["name"].astype(str).tolist() == [e["name"] for e in chosen]
+    copies = [e["args"]["bytes"] for e in events if e.get("cat") == "gpu_memcpy"]
+    assert int(found.copies["bytes"].sum()) == sum(copies)
+    # Each operation has its call, in the one process there is.
+    joined = found.kernels.merge(found.api, on=["pid", "correlation"])
+    assert len(joined) == len(found.kernels)
+    assert [doubt.code for doubt in found.doubts] == ["coarse-times"]
+
+
+def test_decimals_since_1970_come_back_to_the_nanosecond(tmp_path: Path) -> None:
+    # A double holds microseconds of the epoch to a quarter of one.
+    text = trace(
+        event("kernel", "k", "1682725898236567.123", "0.001", device=0, stream=7),
+        event("kernel", "k", "1682725898236567.124", "1.999", device=0, stream=7),
+    )
+    found = read(tmp_path, text)
+    assert found.kernels[["start_ns", "end_ns"]].values.tolist() == [[0, 1], [1, 2000]]
+    assert found.recording.origin_utc_ns == 1682725898236567123
+
+
+def test_times_that_count_from_a_base_have_their_utc(tmp_path: Path) -> None:
+    text = trace(event("kernel", "k", "5866862.123", "2", device=0, stream=7),
+                 more='"baseTimeNanoseconds": 1727743122000000000, ')  # fmt: skip
+    assert read(tmp_path, text).recording.origin_utc_ns == 1727743122000000000 + 5866862123
+
+
+@settings(deadline=None)
+@given(st.lists(st.decimals(-(10**15), 10**15, allow_nan=False, places=None), max_size=8))
+def test_any_decimal_is_scaled_as_exact_arithmetic_does(values: list[Decimal]) -> None:
+    import msgspec
+
+    texts = [f"{value:f}" for value in values]
+    scaled, good = chrome.nanoseconds([msgspec.Raw(text.encode()) for text in texts])
+    assert good.all()
+    for number, text in zip(scaled.tolist(), texts, strict=True):
+        assert abs(Decimal(text) * 1000 - number) <= Decimal("0.5")
+
+
+def test_a_peer_copy_tells_its_ends_and_the_device_it_ran_on(tmp_path: Path) -> None:
+    args = {"fromDevice": 1, "inDevice": 1, "toDevice": 3, "inContext": 2, "stream": 9, "correlation": 4, "bytes": 64}
+    copy = event("gpu_memcpy", "Memcpy PtoP (Device -> Device)", "1", "2", **args)
+    copies = read(tmp_path, trace(copy)).copies
+    columns = ["kind", "device", "context", "stream", "src_device", "dst_device", "bytes", "src_kind", "dst_kind"]
+    assert copies[columns].values.tolist() == [["p2p", 1, 2, 9, 1, 3, 64, "device", "device"]]
+
+
+def test_a_trace_of_2021_with_capital_categories_reads(tmp_path: Path) -> None:
+    text = trace(
+        event("Kernel", "k", "10", "5", device=0, stream=7, correlation=5),
+        event("Memcpy", "Memcpy HtoD (Pinned -> Device)", "1", "2", device=0, stream=7, bytes=8),
+        event("Runtime", "cudaLaunchKernel", "5", "2", pid=99, tid=100, correlation=5),
+        event("Operator", "ProfilerStep#3", "0", "20", pid=99, tid=100),
+        event("Operator", "aten::add", "4", "5", pid=99, tid=100),
+    )
+    found = read(tmp_path, text)
+    assert [len(t) for t in (found.kernels, found.copies, found.api, found.marks)] == [1, 1, 1, 1]
+    assert found.left_out == {"category Operator": 1}
+    assert found.kernels["pid"].tolist() == [99]
+    assert found.copies["src_kind"].tolist() == ["pinned"]
+
+
+def test_calls_of_several_processes_own_what_they_launched(tmp_path: Path) -> None:
+    text = trace(
+        event("kernel", "k", "10", "5", device=0, stream=7, correlation=5),
+        event("kernel", "k", "20", "5", device=1, stream=7, correlation=6),
+        event("kernel", "k", "30", "5", device=1, stream=7, correlation=7),
+        event("cuda_runtime", "cudaLaunchKernel", "5", "2", pid=1, correlation=5),
+        event("cuda_runtime", "cudaLaunchKernel", "6", "2", pid=2, correlation=6),
+    )
+    assert read(tmp_path, text).kernels["pid"].tolist() == [1, 2, -1]
+
+
+def test_events_that_are_none_are_counted_and_the_others_read(tmp_path: Path) -> None:
+    timeless = '{"ph": "X", "cat": "kernel", "name": "k", "ts": "soon", "dur": 1}'
+    backwards = event("kernel", "k", "5", "-1", device=0, stream=7)
+    text = trace(KERNEL, "3", timeless, '"text"', backwards, '{"ph": "X", "cat": "kernel", "args": [1]}')
+    found = read(tmp_path, text)
+    assert len(found.kernels) == 1
+    assert found.left_out == {"not an event": 3, "without times": 1, "ends before it starts": 1}
+
+
+def test_values_that_json_does_not_have_are_passed_over(tmp_path: Path) -> None:
+    broken = KERNEL.replace('"correlation": 5', '"correlation": 5, "memory bandwidth (GB/s)": inf, "x": NaN')
+    assert read(tmp_path, trace(broken)).kernels["correlation"].tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (trace(KERNEL)[:-5], "breaks off"),
+        (trace(event("cpu_op", "aten::add", "1", "2")), "1 events of the host and none of a GPU"),
+        (trace(), "without GPU events"),
+        ('{"schemaVersion": 1, "traceEvents": 3}', "no trace"),
+        ('{"schemaVersion": 1, "deviceProperties": []}', "no trace"),
+    ],
+)
+def test_what_is_no_trace_is_refused_with_its_own_reason(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UnreadableRecording, match=said):
+        read(tmp_path, text)

@@ -1,0 +1,140 @@
+"""Bytes that collectives moved, from NVTX payloads: beside plain struct decoding of a real file, and of built ones."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiles import readers
+from profiles.timeline import Timeline
+
+from ..recordings import DATA, SHARED, needs_shared, rows
+from .test_nsys_sqlite import CUPTI, PID, build, kernel, strings
+
+PINNED = DATA / "resnet50-4gpu-pinned.rank0.sqlite.xz"
+# ResNet-50's trainable parameters as Keras counts them; two bytes each in float16.
+GRADIENTS = 25_583_592 * 2
+
+
+def told(timeline: Timeline, library: str) -> list[tuple[int, int, int, str]]:
+    found = timeline.exchanges[timeline.exchanges["library"] == library]
+    return sorted(zip(found["start_ns"], found["end_ns"], found["bytes"], found["name"].astype(str), strict=True))
+
+
+def test_nccls_message_sizes_are_those_of_a_plain_decoding():
+    """Real: `nsys export --include-blobs=true` of one rank of four, gradients as float16."""
+    ((schema, offset),) = rows(
+        PINNED,
+        "SELECT e.schemaId, e.offset FROM NVTX_PAYLOAD_SCHEMA_ENTRIES e JOIN NVTX_PAYLOAD_SCHEMA_ENTRIES r"
+        " ON r.schemaId = e.schemaId AND r.name = 'Reduction operation' WHERE e.name = 'Message size [bytes]'",
+    )
+    expected = []
+    calls = 'SELECT start, "end", binaryData FROM NVTX_EVENTS n JOIN StringIds s ON s.id = n.textId WHERE s.value = '
+    for start, end, blob in rows(PINNED, f"{calls}'ncclAllReduce'"):
+        count, its_schema, length, begin = struct.unpack_from("<4Q", blob)
+        assert (count, its_schema, len(blob)) == (1, schema, begin + length)
+        (size,) = struct.unpack_from("<Q", blob, begin + offset)
+        expected.append((start, end, size, "ncclAllReduce"))
+    assert told(readers.read(PINNED), "NCCL") == sorted(expected)
+    assert len(expected) == 7 and {size for _, _, size, _ in expected} == {GRADIENTS}
+
+
+def test_horovods_sizes_are_its_ranges_integers():
+    expected = rows(
+        PINNED,
+        'SELECT n.start, n."end", int64Value, s.value FROM NVTX_EVENTS n JOIN StringIds s ON s.id = n.textId'
+        " WHERE s.value LIKE 'Horovod%' AND eventType = 60 ORDER BY n.start",
+    )
+    assert told(readers.read(PINNED), "Horovod") == expected
+    assert {size for _, _, size, _ in expected} == {GRADIENTS}
+
+
+@needs_shared
+@pytest.mark.parametrize("feed", ["device", "prefetch"])
+def test_an_export_without_blobs_has_horovods_sizes_only(feed: str):
+    read = readers.read(SHARED / "h200" / f"resnet50-2gpu-{feed}.rank0.sqlite.xz")
+    assert not told(read, "NCCL")
+    assert [size for _, _, size, _ in told(read, "Horovod")] == [2 * GRADIENTS] * 12  # float32
+
+
+# ---- built
+
+SCHEMA = 77
+DOMAIN = {"eventType": 75, "start": 0, "end": None}
+
+
+def event(text: str, payload: int | None = None, blob: Any = None, **more: Any) -> dict[str, Any]:
+    row = {"eventType": 59, "start": 10, "end": 20, "globalTid": PID | 50 << 24 | 51, "text": text, "domainId": 5}
+    return row | {"int64Value": payload, "binaryData": blob} | more
+
+
+def payloads(*parts: tuple[int, bytes]) -> bytes:
+    """As nsys writes them: how many, of each its schema, length and place, then their bytes."""
+    head, body = struct.pack("<Q", len(parts)), b""
+    begin = 8 + 24 * len(parts)
+    for schema, part in parts:
+        head += struct.pack("<3Q", schema, len(part), begin + len(body))
+        body += part
+    return head + body
+
+
+def made(path: Path, *events: dict[str, Any], domain: str = "NCCL", type_of: int = 22) -> Timeline:
+    entry = {"domainId": 5, "schemaId": SCHEMA, "idx": 1, "type": type_of, "name": "Message size [bytes]", "offset": 8}
+    return readers.read(
+        build(
+            path,
+            {
+                "StringIds": strings("k"),
+                CUPTI + "KERNEL": [kernel(10, 20)],
+                "NVTX_EVENTS": [event(domain, **DOMAIN), *events],
+                "NVTX_PAYLOAD_SCHEMA_ENTRIES": [entry],
+            },
+        )
+    )
+
+
+def sized(size: int) -> bytes:
+    return struct.pack("<QQ", 1234, size)
+
+
+@pytest.mark.parametrize(
+    ("blob", "size"),
+    [
+        (payloads((SCHEMA, sized(4096))), 4096),
+        (payloads((1, b"other"), (SCHEMA, sized(8))), 8),
+        (payloads((SCHEMA, sized(0))), 0),
+        (payloads((SCHEMA + 1, sized(8))), None),
+        (payloads((SCHEMA, b"short")), None),
+        (payloads((SCHEMA, sized(8)))[:-1], None),
+        (struct.pack("<4Q", 1 << 60, SCHEMA, 16, 1 << 62), None),
+        (b"", None),
+        (b"\x01", None),
+        ("text", None),
+        (7, None),
+        (None, None),
+    ],
+)
+def test_a_payload_that_tells_no_size_gives_none(tmp_path: Path, blob: Any, size: int | None):
+    read = made(tmp_path / "a", event("ncclAllReduce", blob=blob))
+    assert [found[2] for found in told(read, "NCCL")] == ([] if size is None else [size])
+
+
+def test_only_nccl_and_horovod_are_asked(tmp_path: Path):
+    blob = payloads((SCHEMA, sized(4096)))
+    other = made(tmp_path / "a", event("ncclAllReduce", payload=5, blob=blob), domain="mine")
+    assert not len(other.exchanges)
+    narrow = made(tmp_path / "b", event("ncclAllReduce", blob=blob), type_of=16)
+    assert not len(narrow.exchanges)
+    horovod = made(
+        tmp_path / "c",
+        event("HorovodAllreduce", payload=5),
+        event("HorovodAllreduce", payload=6, end=None),
+        event("HorovodAllreduce"),
+        event("TheirAllreduce", payload=5),
+        domain="HorovodOps",
+    )
+    assert told(horovod, "Horovod") == [(10, 10, 6, "HorovodAllreduce"), (10, 20, 5, "HorovodAllreduce")]
+    assert horovod.exchanges["open"].tolist() == [False, True]
