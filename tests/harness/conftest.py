@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from processes import carrying
+
+from tests.harness.running import carrying
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import ROOT, rows, wait_until
+
+from tests.harness.running import DRIVE, ROOT, rows, wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.train]
 SCRIPT = ROOT / "scripts" / "two_hosts.sh"
-DRIVE = Path(__file__).with_name("drive.py")
 CANNOT_HERE = 77
 REMOTE_LIMIT_S = 60  # what is promised: nothing on another host outlives its sweep by more
 LAUNCHERS = ["horovodrun", "mpirun"]

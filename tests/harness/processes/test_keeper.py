@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.harness.running import ROOT
+
 PATIENCE_S = 60
 
 

@@ -14,8 +14,8 @@ from harness.machine import describe, nvml
 from harness.verbs import record
 from profiles.errors import RingscopeError
 from profiles.records import read_runs
+from tests.harness.running import ROOT
 
-ROOT = Path(__file__).parents[2]
 NSYS = Profiler("nsys", "/opt/nsys")
 OUT = Path("/out")
 SCRIPT = """

@@ -1,4 +1,4 @@
-"""The collective seam, asked by two real ranks (tests/harness/scripts/facts.py)."""
+"""The collective seam, asked by two real ranks (scripts/facts.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from processes import LAUNCHERS, ROOT, run_python
+
+from tests.harness.ring import SCRIPTS
+from tests.harness.running import LAUNCHERS, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.train
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("facts")
-    script = ROOT / "tests" / "harness" / "scripts" / "facts.py"
+    script = SCRIPTS / "facts.py"
     done = run_python(str(script), str(out), prefix=LAUNCHERS["gloo"])
     assert done.returncode == 0, done.stdout + done.stderr
     return out
@@ -118,7 +120,7 @@ def test_sparse_gradients_train_all_ranks_alike(facts: list[dict[str, Any]], ste
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     out = tmp_path_factory.mktemp("odd")
-    script = ROOT / "tests" / "harness" / "scripts" / "odd_facts.py"
+    script = SCRIPTS / "odd_facts.py"
     done = run_python(str(script), str(out), prefix=LAUNCHERS["gloo"])
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]

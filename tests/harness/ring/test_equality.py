@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from processes import LAUNCHERS, ROOT, environment, run_python
 
 from harness.doctor import equality
 from profiles.records import Cell
+from tests.harness.ring import SCRIPTS
+from tests.harness.running import LAUNCHERS, environment, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -106,8 +107,8 @@ def test_a_script_with_the_two_lines_trains_to_the_weights_of_one_rank(
 
 
 def trained_by_script(directory: Path, script: str, *words: str, launcher: str = "gloo") -> equality.Equality:
-    """Run tests/harness/scripts/<script> DIR BATCH with two ranks of batch 16 and with one of batch 32."""
-    path = ROOT / "tests" / "harness" / "scripts" / script
+    """Run scripts/<script> DIR BATCH with two ranks of batch 16 and with one of batch 32."""
+    path = SCRIPTS / script
     for prefix, batch, out in ((LAUNCHERS[launcher], 16, "together"), ([], 32, "alone")):
         done = run_python(str(path), str(directory / out), str(batch), *words, prefix=prefix)
         assert done.returncode == 0, done.stdout + done.stderr

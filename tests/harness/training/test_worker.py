@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import LAUNCHERS, environment, run_python
 
 from harness.doctor import equality
 from harness.training import worker
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, read_rank
+from tests.harness.running import LAUNCHERS, environment, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")

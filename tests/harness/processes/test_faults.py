@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import carrying, rows, wait_until
 
-HERE = Path(__file__).parent
-DRIVE = HERE / "drive.py"
+from tests.harness.running import DRIVE, ROOT, carrying, rows, wait_until
+
 MPIRUN = Path(sys.executable).with_name("mpirun")
 pytestmark = pytest.mark.skipif(
     not (MPIRUN.exists() or shutil.which("mpirun")), reason="no mpirun: pip install '.[train-cpu]'"
@@ -26,7 +25,7 @@ PATIENCE_S = 60
 
 
 def start(mode: str, out: Path, mark: str, *options: str) -> subprocess.Popen[str]:
-    environ = os.environ | {"RINGSCOPE_TEST": mark, "PYTHONPATH": str(HERE.parents[1]), "COLUMNS": "100"}
+    environ = os.environ | {"RINGSCOPE_TEST": mark, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
     argv = [sys.executable, str(DRIVE), mode, "--out", str(out), *options]
     return subprocess.Popen(
         argv,

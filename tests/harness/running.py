@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).parents[2]
+DRIVE = Path(__file__).with_name("drive.py")
 LAUNCHERS = {
     "gloo": ["horovodrun", "--gloo", "-np", "2"],
     "mpirun": ["mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none"],

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import ROOT, carrying, rows, wait_until
+
+from tests.harness.running import ROOT, carrying, rows, wait_until
 
 BESIDE = Path(sys.executable).parent
 pytestmark = [

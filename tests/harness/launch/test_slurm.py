@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.running import DRIVE, ROOT
+
 pytestmark = [pytest.mark.root, pytest.mark.train]
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "one_node_slurm.sh"
-DRIVE = Path(__file__).with_name("drive.py")
 CANNOT_HERE = 77
 GRID = ["--models", "mlp", "--per-rank-batch", "8", "--feeds", "resident", "--ranks", "1,2", "--launches", "1"]
 GRID += ["--steps", "10", "--warmup", "2", "--launcher", "slurm", "--time-limit", "60"]

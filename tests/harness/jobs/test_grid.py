@@ -23,8 +23,8 @@ from harness.verbs import bench as verb_bench
 from harness.verbs import train
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
+from tests.harness.running import ROOT
 
-ROOT = Path(__file__).parents[2]
 CELL = Cell("mlp", 2, 8, steps=3)
 
 

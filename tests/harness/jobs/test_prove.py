@@ -25,7 +25,7 @@ from profiles.verdicts import Context, find
 from tests.made.hand import gpu, measures
 
 MS = 1_000_000
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 CELL = Cell(model="resnet50", ranks=1, per_rank_batch=64)
 
 
