@@ -13,6 +13,10 @@ class RingscopeError(Exception):
         self.exit_code = exit_code
 
 
+class MissingLibrary(RingscopeError, ImportError):
+    """TensorFlow or Horovod does not load; an ImportError too, so that `try: from ringscope import ring` can go on."""
+
+
 class UnreadableRecording(RingscopeError):
     """A file that is not a readable recording: which file, what is wrong with it, what to do."""
 

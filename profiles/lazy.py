@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import click
 
+from . import version
 from .errors import RingscopeError
 
 
@@ -16,6 +17,8 @@ class LazyGroup(click.Group):
 
     def __init__(self, *, verbs: Mapping[str, tuple[str, str]], **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]
+        text = "Show the versions of ringscope, Python and the platform, and exit."
+        click.version_option(version.VERSION, message=version.line(), help=text)(self)
         self.verbs = verbs
 
     def list_commands(self, ctx: click.Context) -> list[str]:

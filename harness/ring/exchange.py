@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.errors import RingscopeError
+from profiles.errors import MissingLibrary
 
 __all__ = [
     "COMPRESSIONS",
@@ -31,13 +31,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 try:
     import tensorflow as tf
 except ImportError as error:
-    raise RingscopeError(
-        f"TensorFlow does not load here ({error}); `make setup` makes an environment with it"
+    raise MissingLibrary(
+        f"TensorFlow does not load here ({error}); in a clone of ringscope `make setup` makes an environment with it, or:"
+        " pip install '.[train]' && python scripts/build_horovod.py"
     ) from error
 try:
     import horovod.tensorflow as hvd
 except ImportError as error:
-    raise RingscopeError(
+    raise MissingLibrary(
         f"Horovod is not installed or does not load ({error}); `python scripts/build_horovod.py` builds it: the release"
         " on PyPI needs edits before today's TensorFlow takes it"
     ) from error

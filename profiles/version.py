@@ -1,0 +1,12 @@
+"""The version of ringscope: the one place that says it (setup.cfg reads it from here)."""
+
+from __future__ import annotations
+
+VERSION = "0.1.0"
+
+
+def line() -> str:
+    """ringscope, Python and platform, as `--version` prints them."""
+    import platform
+
+    return f"ringscope {VERSION}, Python {platform.python_version()}, {platform.platform()}"
