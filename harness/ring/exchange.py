@@ -32,8 +32,8 @@ try:
     import tensorflow as tf
 except ImportError as error:
     raise MissingLibrary(
-        f"TensorFlow does not load here ({error}); in a clone of ringscope `make setup` makes an environment with it, or:"
-        " pip install '.[train]' && python scripts/build_horovod.py"
+        f"TensorFlow does not load here ({error}); in a clone of ringscope `make setup` makes an environment with it,"
+        " or: pip install '.[train]' && python scripts/build_horovod.py"
     ) from error
 try:
     import horovod.tensorflow as hvd
