@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 
-.PHONY: help setup bench test lint fuzz clean
+.PHONY: help setup bench test lint docs fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,10 +27,13 @@ lint: setup ## style and types
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
+docs: setup ## the site, into site/ (look at it: python3 -m http.server -d site)
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
 fuzz: setup ## the readers against made-up input, SECONDS (60) for each of them
 	@$(RUN) -m pip install -q --disable-pip-version-check -e '.[fuzz]'
 	$(RUN) -m tests.fuzz --seconds $(SECONDS)
 
 clean: ## remove the environment and caches of tools; kept Horovod wheels stay in ~/.cache/ringscope
-	rm -rf $(VENV) $(VENV).log build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV).log build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
