@@ -11,6 +11,7 @@ its owner: classes, causes of idle, input copies, and the ledgers of the steps.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import subprocess
 import sys
@@ -20,17 +21,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-# name of the part -> the functions that are called from analysis.py under that module's name, or its own
+# name of the part -> the functions it is made of, each under the name that its caller knows it by
 PARTS = {
-    "clocks": ("align",),
-    "GPUs and launch calls": ("gather",),
-    "collectives": ("exchanges.moved", "collectives.match", "collectives.measure"),
-    "steps": ("find",),
-    "the ledger": ("account", "_step_rows", "_batch_gap_ledger"),
-    "kernels": ("kernels.measure",),
-    "copies": ("copies.measure", "_input_copies", "exposed_inputs"),
-    "the host meanwhile": ("host_while_idle", "held_launches", "calling_threads"),
-    "verdicts": ("verdicts.find", "whatif.each"),
+    "clocks": ("analysis.align",),
+    "GPUs and launch calls": ("analysis.gather",),
+    "collectives": ("metrics.message_sizes.moved", "metrics.collectives.match", "metrics.collectives.measure"),
+    "steps": ("analysis.find",),
+    "the ledger": ("analysis.account", "metrics.gpu._step_rows", "metrics.gpu._batch_gap_ledger"),
+    "kernels": ("metrics.kernels.measure",),
+    "copies": ("metrics.copies.measure", "metrics.gpu._input_copies", "metrics.gpu.exposed_inputs"),
+    "the host meanwhile": (
+        "metrics.gpu.host_while_idle",
+        "metrics.gpu.held_launches",
+        "metrics.gpu.calling_threads",
+    ),
+    "verdicts": ("verdicts.find", "verdicts.whatif.each"),
 }
 # Parts that share the GPUs out among threads themselves, while nothing else runs.
 ALONE = ("clocks", "GPUs and launch calls", "verdicts")
@@ -59,7 +64,7 @@ def once(path: Path) -> dict[str, tuple[float, float]]:
     for part, calls in PARTS.items():
         for call in calls:
             module, _, name = call.rpartition(".")
-            owner = getattr(analysis, module) if module else analysis
+            owner = importlib.import_module(f"profiles.{module}")
             cpu_s = time.process_time if part in ALONE else time.thread_time
             setattr(owner, name, timed(getattr(owner, name), spans[part], cpu_s))
     began, cpu = time.perf_counter(), time.process_time()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 # Makes the median absolute deviation of a normal distribution equal to its standard deviation: 1 / Phi^-1(3/4).
 MAD_TO_SIGMA = 1.4826
@@ -134,6 +135,13 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
     )
 
 
-def nearest_rank(values: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]], percent: float) -> int:
-    """The smallest observed value that at least `percent` of the values do not exceed."""
-    return int(np.percentile(np.asarray(values, dtype=np.int64), percent, method="inverted_cdf"))
+def nearest_rank(values: Sequence[int] | NDArray[np.int64], percent: int) -> int:
+    """The smallest observed value that at least `percent` % of the values do not exceed. Needs a value."""
+    return nearest_ranks(values, percent)[0]
+
+
+def nearest_ranks(values: Sequence[int] | NDArray[np.int64], *percents: int) -> list[int]:
+    """The same for several percentages."""
+    places = [max(-(-percent * len(values) // 100), 1) - 1 for percent in percents]
+    found: list[int] = np.partition(np.asarray(values, np.int64), places)[places].tolist()
+    return found

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-DOMAIN = "ringscope"
+from profiles import marks
 
 
 class NvtxMarks:
@@ -21,22 +21,22 @@ class NvtxMarks:
     def __init__(self) -> None:
         import nvtx
 
-        self._domain = nvtx.get_domain(DOMAIN)
-        self._wait = self._domain.get_event_attributes(message="wait input")
+        self._domain = nvtx.get_domain(marks.DOMAIN)
+        self._wait = self._domain.get_event_attributes(message=marks.WAIT_INPUT)
 
     def step(self, number: int) -> AbstractContextManager[None]:
-        return self._range(self._domain.get_event_attributes(message=f"step {number}"))
+        return self._range(self._domain.get_event_attributes(message=marks.step(number)))
 
     def batch(self, number: int) -> AbstractContextManager[None]:
         """Around the calls that copy the batch of step `number`."""
-        return self._range(self._domain.get_event_attributes(message=f"batch {number}"))
+        return self._range(self._domain.get_event_attributes(message=marks.batch(number)))
 
     def wait_input(self) -> AbstractContextManager[None]:
         return self._range(self._wait)
 
     def rank(self, rank: int, size: int) -> None:
         """Tell the recording whose it is: written once the profiler has started, else it is not recorded."""
-        with self._range(self._domain.get_event_attributes(message=f"rank {rank} of {size}")):
+        with self._range(self._domain.get_event_attributes(message=str(marks.Rank(rank, size)))):
             pass
 
     @contextmanager

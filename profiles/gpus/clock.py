@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..stats import nearest_rank
 from ..timeline import Timeline
 from .operations import is_collective
 
@@ -131,9 +132,8 @@ def _order(apart: Int64s, utc: int | None) -> tuple[int, float]:
 
 
 def _residual(apart: Int64s) -> int:
-    """The nearest-rank 95th percentile of how far apart they are."""
-    far = np.sort(np.abs(apart))
-    return int(far[int(np.ceil(0.95 * len(far))) - 1])
+    """How far apart 95 of 100 of them are at most."""
+    return nearest_rank(np.abs(apart), 95)
 
 
 def nearest(a: Int64s, b: Int64s) -> tuple[Int64s, Int64s]:

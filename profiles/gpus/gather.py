@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import ranks
+from .. import marks
 from ..threads import release_unused
 from ..timeline import Timeline
 from . import assembly
@@ -33,7 +33,7 @@ def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None,
     if consume:
         timelines[:] = [_without_kernels(one) for one in timelines]  # type: ignore[index]
         release_unused()
-    marked = [ranks.marked(timeline) for timeline in timelines]
+    marked = [marks.ranks(timeline) for timeline in timelines]
     done = zip(places, assembly.gather(tables, shifts, places), strict=True)
     found = [_gpu(timelines, marked, where, did) for where, did in done]
     release_unused()
@@ -79,7 +79,7 @@ def _listed(listed: pd.DataFrame, device: int, column: str) -> str | None:
 
 def _gpu(
     timelines: Sequence[Timeline],
-    marked: Sequence[Mapping[int, ranks.Rank]],
+    marked: Sequence[Mapping[int, marks.Rank]],
     places: list[tuple[int, int]],
     did: assembly.Gathered,
 ) -> Gpu:
@@ -103,7 +103,7 @@ def _gpu(
 
 def _rank(
     timelines: Sequence[Timeline],
-    marked: Sequence[Mapping[int, ranks.Rank]],
+    marked: Sequence[Mapping[int, marks.Rank]],
     processes: Sequence[tuple[int, int]],
 ) -> int | None:
     """That of the processes that used the GPU, else of their recordings; None where they are of several ranks."""

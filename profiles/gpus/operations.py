@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COMPUTE, COLLECTIVE, H2D, D2H, P2P, D2D, MEMSET = range(len(CLASSES))
+DIRECTIONS = (H2D, D2H, P2P, D2D)  # of copies
 # NCCL's kernels (ncclKernel_*, ncclDevKernel_*, ncclAllReduceRing...), under the same names in RCCL; mangled or not.
 COLLECTIVE_NAME = r"^(?:void )?(?:_ZN?K?\d+)?(?:nccl|rccl)"
 TABLES = ("kernels", "graphs", "copies", "memsets")

@@ -9,15 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import intervals
-from ..gpus.operations import COLLECTIVE, COMPUTE, MEMSET, Gpu, Operations
+from ..gpus.operations import COLLECTIVE, COMPUTE, DIRECTIONS, MEMSET, Gpu, Operations
 from ..intervals import Intervals
 from ..measures import CAUSES, CLASSES, OWNERS, Ownership
-from ..metrics import copies
-from ..metrics.copies import InputCopies
 from ..steps.find import FoundSteps
 from ..timeline import Timeline
 from . import batch_ranges, causes
 from . import ownership as ledger
+from .input_copies import InputCopies, input_copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ def account(
     hosts = _hosts(timelines, shift_ns, gpu)
     ranges = any(causes.has_iterator_ranges(timelines[index], pid) for index, pid in gpu.processes)
     batch = batch_ranges.numbers(timelines, shift_ns, gpu, operations)
-    inputs = copies.input_copies(operations, steps, iterator_ranges=ranges, batch=batch)
+    inputs = input_copies(operations, steps, iterator_ranges=ranges, batch=batch)
     unrecorded = _unrecorded(timelines, gpu)
     unknown = _unknown_classes(unrecorded)
     causes_known = bool(operations.launched.any()) and not unrecorded
@@ -120,5 +119,5 @@ def _unrecorded(timelines: Sequence[Timeline], gpu: Gpu) -> tuple[str, ...]:
 
 
 def _unknown_classes(unrecorded: tuple[str, ...]) -> set[str]:
-    of_table = {"kernels": (COMPUTE, COLLECTIVE), "copies": copies.DIRECTIONS, "memsets": (MEMSET,)}
+    of_table = {"kernels": (COMPUTE, COLLECTIVE), "copies": DIRECTIONS, "memsets": (MEMSET,)}
     return {CLASSES[kind] for table in unrecorded for kind in of_table[table]}

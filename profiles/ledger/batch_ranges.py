@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import H2D, Gpu, Operations, distinct
+from ..marks import BATCH, BATCH_PREFIX, DOMAIN
 from ..timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DOMAIN, BATCH = "ringscope", r"batch \d+"
 _NO_THREAD = -1
 _FOREVER = np.iinfo(np.int64).max
 
@@ -43,7 +43,7 @@ def numbers(
             last = np.searchsorted(start, called, side="right") - 1
             inside = (last >= 0) & (called < np.where(of_thread["open"], _FOREVER, end)[last])
             inside &= np.isin(called_by, (thread, _NO_THREAD)) | (thread == _NO_THREAD)
-            number = of_thread["name"].astype(str).str.removeprefix("batch ").to_numpy(np.int64)
+            number = of_thread["name"].astype(str).str.removeprefix(BATCH_PREFIX).to_numpy(np.int64)
             found[rows[inside]] = number[last[inside]]
     return found if (found >= 0).any() else None
 

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from .. import intervals
 from ..gpus.operations import D2D, D2H, H2D, P2P, Operations, distinct
 from ..intervals import Intervals
+from ..marks import WAIT_INPUT
 from ..measures import CAUSES, CLASSES
-from ..metrics.copies import InputCopies
 from ..steps.find import FoundSteps
 from ..timeline import Timeline
+from .input_copies import InputCopies
 from .ownership import IDLE
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _SYNCHRONISING = r"^cu(?:da)?(?:(?:Ctx|Device|Stream|Event)Synchronize|Memcpy(?!
 # Ranges in which the host waits for its next batch: the harness's, and TensorFlow's op. Not `..._IteratorGetNext#`,
 # which names the copy of what the iterator gave.
 _ITERATOR_RANGES = r"_IteratorGetNext#$"
-_WAITING_FOR_INPUT = r"^(?:wait input|IteratorGetNext(?:Op::DoCompute)?(?::.*)?)$"
+_WAITING_FOR_INPUT = rf"^(?:{WAIT_INPUT}|IteratorGetNext(?:Op::DoCompute)?(?::.*)?)$"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from ..gpus.clock import nearest
 from ..gpus.operations import COLLECTIVE, Gpu, Operations
 from ..intervals import one_after_another
 from ..measures import CLASSES, Collectives, Straggler
+from ..stats import nearest_rank
 from ..steps.find import FoundSteps
-from .kernels import nearest_rank, per_step
+from .kernels import per_step
 from .message_sizes import UNKNOWN, Moved
 
 if TYPE_CHECKING:

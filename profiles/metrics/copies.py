@@ -1,155 +1,20 @@
-"""Copies: what moved, how fast, how much of it hidden, and which copies bring the batches (docs/measures.md)."""
+"""Copies: what moved, how fast, how much of it hidden (docs/measures.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..gpus.operations import D2D, D2H, H2D, P2P, TABLES, Gpu, Operations
+from ..gpus.operations import D2D, D2H, DIRECTIONS, H2D, P2P, TABLES, Gpu, Operations
 from ..measures import CLASSES, Copies
-from ..steps.find import FoundSteps
 from ..timeline import Timeline
 
-DIRECTIONS = (H2D, D2H, P2P, D2D)
 SMALL_BYTES = 64 * 1024
-SCALAR_BYTES = 4 * 1024
-# So many tensors of one size a batch may have; constants and gradients that return to the GPU come oftener.
-_MOST_ALIKE = 8
-# Of a batch's tensors of one size, the share of batches that a step's start may part.
-_APART = 0.1
-# A later step this many times longer than the median holds something else (evaluation, a checkpoint).
-_BREAK = 3
 # GB/s that no link (NVLink 5 gives 900 one way) and no memory (8,000 of a B200, read or written) has reached yet.
 _IMPOSSIBLE = {H2D: 1_000, D2H: 1_000, P2P: 1_000, D2D: 10_000}
 _LARGE_BYTES = 1 << 20
 _BLOCKING = r"^(?!.*Async)"
-
-
-@dataclass(frozen=True, slots=True)
-class InputCopies:
-    """Which operations bring a batch: bool[n] each.
-
-    `this_step`: for the step about to start, or already started with kernels that need no batch; `certain` tells
-    whether that can be told at all, and where not, `this_step` holds nowhere.
-    """
-
-    is_input: NDArray[np.bool_]
-    this_step: NDArray[np.bool_]
-    certain: bool
-
-
-def input_copies(
-    operations: Operations, steps: FoundSteps, *, iterator_ranges: bool, batch: NDArray[np.int64] | None = None
-) -> InputCopies | None:
-    """The host-to-device copies that bring the batches; None where there are no steps.
-
-    Where copies were launched in `batch N` ranges and steps have the numbers of their marks, it is those, of whatever
-    size: `batch` is the N of each operation, -1 in none. Else those whose size (from 4 KiB up) comes k times a step.
-    With `iterator_ranges` (TensorFlow's `_IteratorGetNext#`, written with host feeds only) a copy is for the step
-    about to start or already started. Else copies of a size feed the steps first in, first out, copy i step i // k,
-    which is certain where they outnumber those of the steps, so that the recording saw the first of them, none comes
-    after its step, those of a step come together, and after the first step each is as many steps ahead as the
-    others, within 1.
-    """
-    if batch is not None and len(steps.all_number):
-        return _marked(operations, steps, batch)
-    if len(steps.all_start_ns) < 3:
-        return None
-    is_input = np.zeros(len(operations), bool)
-    this_step = np.zeros(len(operations), bool)
-    certain = True
-    candidates = np.flatnonzero(operations.kind == H2D)
-    moved = operations.chosen(operations.kind == H2D).bytes
-    for size in np.unique(moved[moved >= SCALAR_BYTES]).tolist():
-        rows = candidates[moved == size]
-        each = _each_step(operations.start_ns[rows], steps.all_start_ns)
-        if not each:
-            continue
-        is_input[rows] = True
-        if iterator_ranges:
-            this_step[rows] = True
-        elif _in_order(operations.start_ns[rows], operations.end_ns[rows], steps, each):
-            this_step[rows] = _for_this_step(operations.start_ns[rows], np.arange(len(rows)) // each, steps)
-        else:
-            certain = False
-    return InputCopies(is_input, this_step & certain, certain)
-
-
-def _marked(operations: Operations, steps: FoundSteps, batch: NDArray[np.int64]) -> InputCopies:
-    """A copy outside of all ranges but as large as those in them is numbered from these, first in, first out, where
-    they tell one order: its range was cut off, or lost. Not so scalars, which others copy too."""
-    number = batch.copy()
-    candidates = np.flatnonzero(operations.kind == H2D)
-    moved = operations.bytes[candidates]
-    known = batch[candidates] >= 0
-    for size in np.unique(moved[known & (moved >= SCALAR_BYTES)]).tolist():
-        rows = candidates[moved == size]
-        told = np.flatnonzero(batch[rows] >= 0)
-        first = batch[rows[told]] - told
-        if (first == first[0]).all():
-            number[rows] = np.arange(len(rows)) + first[0]
-    is_input = number >= 0
-    rows = np.flatnonzero(is_input)
-    this_step = np.zeros(len(operations), bool)
-    this_step[rows] = _for_this_step(operations.start_ns[rows], number[rows], steps, steps.all_number)
-    return InputCopies(is_input, this_step, certain=True)
-
-
-def _each_step(start: NDArray[np.int64], step_start: NDArray[np.int64]) -> int:
-    """How many of these copies come between one step's start and the next's; 0: not as many each time.
-
-    In 10 % of the steps (at least one) it may be another number, or they may come so much early or late. Left aside
-    are breaks, and the first step, in which a prefetching feed fills up.
-    """
-    length = np.diff(step_start)[1:]
-    usual = length <= _BREAK * np.median(length)
-    per_step = np.diff(np.searchsorted(start, step_start))[1:][usual]
-    each = int(np.median(per_step))
-    if not 1 <= each <= _MOST_ALIKE or each != np.median(per_step):
-        return 0
-    others = max(1, len(per_step) // 10)
-    in_all = abs(int(per_step.sum()) - each * len(per_step))
-    return each if in_all <= each * others or int((per_step != each).sum()) <= others else 0
-
-
-def _in_order(start: NDArray[np.int64], end: NDArray[np.int64], steps: FoundSteps, each: int) -> bool:
-    step_start = steps.all_start_ns
-    count = len(step_start)
-    if len(start) <= each * count:
-        return False
-    following = np.repeat(step_start[1:], each)
-    if (end[: len(following)] > following).any():  # copy i had to be there before step i // each was over
-        return False
-    running = np.searchsorted(step_start, start, side="right") - 1
-    whole = running[: len(start) // each * each].reshape(-1, each)
-    if (whole[:, 0] != whole[:, -1]).mean() > _APART:
-        return False
-    inside = (running >= 1) & (running < count - 1)
-    ahead = (np.arange(len(start)) // each - running)[inside]
-    return len(ahead) > 0 and int(ahead.max() - ahead.min()) <= 1
-
-
-def _for_this_step(
-    start: NDArray[np.int64], feeds: NDArray[np.int64], steps: FoundSteps, number: NDArray[np.int64] | None = None
-) -> NDArray[np.bool_]:
-    """Per copy, that feeds step `feeds`: is this step running, or about to start with the batch gap before it open?
-
-    `number`: what the steps are called in `feeds`; left out, their places.
-    """
-    step_start, last_end = steps.all_start_ns, steps.all_last_kernel_end_ns
-    number = np.arange(len(step_start)) if number is None else number
-    number = np.append(number, number[-1] + 1)  # the step after the last
-    running = np.searchsorted(step_start, start, side="right") - 1
-    upcoming = feeds == number[running + 1]
-    if len(last_end):
-        upcoming &= start >= np.where(running >= 0, last_end[running], np.iinfo(np.int64).min)
-    else:
-        upcoming &= running < 0
-    for_this: NDArray[np.bool_] = ((running >= 0) & (feeds == number[running])) | upcoming
-    return for_this
 
 
 def measure(

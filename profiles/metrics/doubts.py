@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from .. import numbers, ranks
+from .. import marks, numbers
 from ..gpus.clock import AGREE_NS, Clock
-from ..measures import CLASSES
+from ..gpus.operations import Gpu
+from ..ledger.account import Account
+from ..measures import CLASSES, GpuMeasures
+from ..steps.find import FoundSteps
 from ..timeline import Doubt, Timeline
+from . import copies
 from .collectives import Calls
 
+# A window without steps whose compute takes less than this part of it, or of its collectives' time, is no training.
+LEAST_COMPUTE = 0.1
 # What of the collectives takes the recordings of several ranks.
 _ACROSS_RANKS = ("skew_ns", "waiting_ns", "transfer_ns", "bus_gb_per_s", "arrived_last_share")
 
@@ -50,7 +56,7 @@ def of_ranks(timelines: Sequence[Timeline], calls: Sequence[Calls], counts: Sequ
 
     `counts`: of each GPU its collectives, those that were matched with another's or not.
     """
-    seen, size = ranks.seen_of(timelines)
+    seen, size = marks.ranks_seen(timelines)
     shared = [gpu for gpu, own in enumerate(calls) if len(own.start_ns)]
     alone = [gpu for gpu, count in enumerate(counts) if count and gpu not in shared]
     those = f"recordings of {seen} of {size} ranks" if seen < size else "no recording of another rank"
@@ -69,6 +75,57 @@ def of_ranks(timelines: Sequence[Timeline], calls: Sequence[Calls], counts: Sequ
             "give the recordings of all ranks",
             tuple(f"/gpus/{gpu}/collectives/{name}" for gpu in alone for name in _ACROSS_RANKS),
         )
+
+
+def of_gpu(
+    timelines: Sequence[Timeline], gpu: Gpu, steps: FoundSteps, books: Account, measured: GpuMeasures, where: str
+) -> Iterator[Doubt]:
+    """What is doubtful in the numbers of one GPU; `where` is its place in the JSON."""
+    for table in books.unrecorded:
+        yield class_not_recorded(table, where)
+    if measured.kernels.graph_launches:
+        yield graph_level_recording(measured.kernels.graph_launches, where)
+    for direction, (moved, took_ns) in copies.impossible(gpu.operations).items():
+        yield copy_too_fast(direction, moved, took_ns, where)
+    for number in gpu.off_clock:
+        yield off_clock(gpu.processes[number][1], where)
+    launched = int(gpu.operations.launched.sum())
+    if not launched and not gpu.off_clock:
+        yield no_api_rows(where)
+    elif 0 < launched < len(gpu.operations):
+        yield calls_missing(len(gpu.operations) - launched, len(gpu.operations), where)
+    if any("marks" not in timelines[index].known for index, _ in gpu.places):
+        yield no_marks(where)
+    if measured.collectives.count and measured.collectives.bytes_per_step is None:
+        yield collective_bytes_unknown(where)
+    if len(gpu.processes) > 1:
+        yield several_processes(len(gpu.processes), where)
+    yield from _step_doubts(steps, books, measured, where)
+
+
+def _step_doubts(steps: FoundSteps, books: Account, measured: GpuMeasures, where: str) -> Iterator[Doubt]:
+    if steps.refused is not None:
+        yield steps_refused(steps.refused, where)
+    if not shows_training(measured):
+        yield mostly_no_training((measured.busy_ns["compute"] or 0) / measured.span_ns, where)
+    if steps.source == "period":
+        yield steps_by_period(where)
+    if measured.window == "capture" and steps.warm_up + steps.partial:
+        yield warm_up_inside(steps.warm_up + steps.partial, where)
+    if steps.breaks:
+        yield breaks_inside(steps.breaks, where)
+    if books.inputs is not None and not books.inputs.certain:
+        yield copy_order_unknown(where)
+    if books.ledger_ns["idle_feed"] and not books.input_marks:
+        yield feed_or_host(where)
+    if (measured.batch_gap_ledger_ns or {}).get("idle_sync"):
+        yield sync_upper_bound(where)
+
+
+def shows_training(gpu: GpuMeasures) -> bool:
+    """Is the window a training's? Without steps it may hold a set-up or a benchmark of NCCL: idle tells nothing."""
+    compute, collective = (gpu.busy_ns[name] or 0 for name in ("compute", "collective"))
+    return gpu.window == "steps" or compute > LEAST_COMPUTE * max(collective, gpu.span_ns)
 
 
 def steps_by_period(where: str) -> Doubt:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..gpus.operations import COLLECTIVE_NAME, TABLES, Gpu, Operations
 from ..measures import Kernels, NamedKernel
+from ..stats import nearest_rank, nearest_ranks
 from ..steps.find import FoundSteps
 
 if TYPE_CHECKING:
@@ -61,18 +62,6 @@ def measure(gpu: Gpu, steps: FoundSteps, window: tuple[int, int]) -> Kernels:
         short_elementwise_runs=_short_runs(inside.stream[rows], group[code], lasted),
         under_5us_ns=int(lasted[lasted < SHORT_NS].sum()) if len(rows) else None,
     )
-
-
-def nearest_rank(values: NDArray[np.int64], percent: int) -> int:
-    """The smallest observed value that at least `percent` % of the values do not exceed. Needs a value."""
-    return nearest_ranks(values, percent)[0]
-
-
-def nearest_ranks(values: NDArray[np.int64], *percents: int) -> list[int]:
-    """The same for several percentages."""
-    places = [max(-(-percent * len(values) // 100), 1) - 1 for percent in percents]
-    found: list[int] = np.partition(values, places)[places].tolist()
-    return found
 
 
 def _groups(names: pd.Index) -> NDArray[np.int8]:

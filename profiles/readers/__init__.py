@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from .. import ranks
+from .. import marks
 from ..errors import UnreadableRecording
 from ..records import of_a_run
 from ..timeline import Doubt, Timeline
@@ -160,7 +160,7 @@ def _with_rank(timeline: Timeline, path: Path) -> Timeline:
 
     A recording of several ranks has none of its own, and its GPUs have those that their processes' marks tell.
     """
-    told = {rank.number for rank in ranks.marked(timeline).values()}
+    told = {rank.number for rank in marks.ranks(timeline).values()}
     rank, source = timeline.recording.rank, timeline.recording.rank_source
     if told:
         rank, source = told.pop() if len(told) == 1 else None, "marks"

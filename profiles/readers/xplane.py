@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from .. import marks
 from ..errors import UnreadableRecording
 from ..timeline import Doubt, Recording, Timeline, make
 from .chrome import events as chrome
@@ -300,7 +301,7 @@ def _mark_name(row: _Row) -> str:
     """
     step = row.stats.get("step_num")
     if type(step) is int:
-        return f"step {step}"
+        return marks.step(step)
     if row.name:
         return row.name.removeprefix("NVTX:")
     return "#" + ",".join(f"{key}={value}" for key, value in row.stats.items()) + "#"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +27,6 @@ def write(directory: Path) -> Scaling:
 
     Raises RingscopeError where it holds no sweep.
     """
-    from ..views.sweep import csv_text
-
     scaling = read(directory)
     write_whole(directory / "results.csv", csv_text(scaling.launches, LaunchRow))
     write_whole(directory / "summary.csv", csv_text(scaling.cells, CellRow))
@@ -47,3 +49,12 @@ def newest(root: Path = ROOT) -> Path:
     if not found:
         raise RingscopeError(f"{root}: no sweep there; name its directory, or begin one with: ringscope bench")
     return max(found, key=lambda path: (sweeps[path].created_utc_ns, path.name))
+
+
+def csv_text(rows: Sequence[LaunchRow] | Sequence[CellRow], kind: type) -> str:
+    """The rows with a header line; unknown is empty."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [field.name for field in fields(kind)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return out.getvalue()

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..gpus.operations import Gpu
+from ..marks import STEP as STEP
+from ..marks import STEP_PREFIX
 from ..timeline import Timeline
 from .cycles import Int64s, KernelSequence
 
 if TYPE_CHECKING:
     import pandas as pd
 
-STEP = r"step \d+"
 # TensorFlow's names are like `#edge_name=edge_3_OptionalHasValue#`; the second comes with host feeds only.
 OPTIONAL_HAS_VALUE = r".*_OptionalHasValue#"
 ITERATOR_GET_NEXT = r".*_IteratorGetNext#"
@@ -65,7 +66,7 @@ def _one_kind(marks: pd.DataFrame, process: int, shift_ns: int, pattern: str) ->
     chosen = marks[(kind == kind.value_counts().index[0]).to_numpy()].sort_values("start_ns", kind="stable")
     last = chosen.iloc[-1]
     ends = not last["open"] and last["end_ns"] > last["start_ns"]
-    number = chosen["name"].astype(str).str.removeprefix("step ") if pattern == STEP else np.arange(len(chosen))
+    number = chosen["name"].astype(str).str.removeprefix(STEP_PREFIX) if pattern == STEP else np.arange(len(chosen))
     return Marks(
         process=process,
         start_ns=chosen["start_ns"].to_numpy() + shift_ns,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..measures import Finding, GpuMeasures
+from ..metrics.doubts import shows_training
 from ..records import Cell
 from . import whatif
 
@@ -16,8 +17,6 @@ REPORT_SHARE = 0.01
 INPUT_LADDER = (0.20, 0.05)
 OTHER_LADDER = (0.15, 0.03)
 COMPILE = 'ring.distribute(model, step="compiled"), --step compiled; without Horovod model.compile(jit_compile=True)'
-# A window without steps whose compute takes less than this part of it, or of its collectives' time, is no training.
-LEAST_COMPUTE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +133,6 @@ class Case:
             return {}
         worst = max(self.gpu.steps.rows, key=lambda row: sum(row.ledger_ns.get(owner) or 0 for owner in saved_ns))
         return {"worst_step": worst.step, "worst_step_start_ns": worst.start_ns}
-
-
-def shows_training(gpu: GpuMeasures) -> bool:
-    """Is the window a training's? Without steps it may hold a set-up or a benchmark of NCCL: idle tells nothing."""
-    compute, collective = (gpu.busy_ns[name] or 0 for name in ("compute", "collective"))
-    return gpu.window == "steps" or compute > LEAST_COMPUTE * max(collective, gpu.span_ns)
 
 
 def degree(share: float, ladder: tuple[float, float]) -> str:

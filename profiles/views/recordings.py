@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from .. import ranks
+from .. import marks
 from ..timeline import Doubt, Timeline
 
 _OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
@@ -62,7 +62,7 @@ _HOST: Final = {
 def _rank(timeline: Timeline) -> str:
     told = timeline.recording
     if told.rank is None:
-        several = sorted({rank.number for rank in ranks.marked(timeline).values()})
+        several = sorted({rank.number for rank in marks.ranks(timeline).values()})
         return f"{', '.join(map(str, several))} (from its own marks)" if several else "not known"
     sources = {"marks": "its own marks", "format": "its format", "file-name": "its file name"}
     return f"{told.rank} (from {sources.get(told.rank_source or '', told.rank_source)})"

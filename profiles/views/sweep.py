@@ -1,11 +1,8 @@
-"""A sweep in the terminal: a table, an efficiency bar a cell, what to look at first, what to doubt; and as CSV."""
+"""A sweep in the terminal: a table, an efficiency bar a cell, what to look at first, what to doubt."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
-from dataclasses import asdict, fields
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -14,7 +11,7 @@ from rich.text import Text
 
 from .. import numbers
 from ..scaling.measure import Scaling
-from ..scaling.rows import CellRow, LaunchRow
+from ..scaling.rows import CellRow
 
 # ranks, samples/s, its interval, step, waits: then the bar takes what is left, with the efficiency behind it.
 COLUMNS = (("ranks", 6), ("samples/s", 12), ("", 8), ("step", 10), ("waits", 8))
@@ -157,12 +154,3 @@ def _point(mark: str, text: str, then: str) -> RenderableType:
 
 def _varies(cells: Sequence[CellRow], name: str) -> bool:
     return len({getattr(row, name) for row in cells}) > 1
-
-
-def csv_text(rows: Sequence[LaunchRow] | Sequence[CellRow], kind: type) -> str:
-    """The rows with a header line; unknown is empty."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, [field.name for field in fields(kind)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
-    return out.getvalue()

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ...marks import STEP_PREFIX
 from ...timeline import Doubt
 from ..tables.sqlite import Database
 
@@ -23,7 +24,7 @@ _MIGHT: Final = {"Not all CUDA events might": "cuda", "CUPTI events might": "cud
 # Calls that make the GPU do something (a memset may be of nothing, and then is no operation), and those between which a
 # thread's calls only go into a graph.
 _LAUNCHES: Final = r"^cu(?:da)?(?:Launch(?:Cooperative)?Kernel|GraphLaunch|Memcpy.*Async)"
-_STEP: Final = r"^step \d{1,18}$"
+_STEP: Final = rf"^{STEP_PREFIX}\d{{1,18}}$"
 _BEGIN, _END = r"^cu(?:da)?StreamBeginCapture", r"^cu(?:da)?StreamEndCapture"
 _OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 
@@ -74,7 +75,7 @@ def _ranges_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
     if marks is None:
         return True
     steps = marks[_named(marks, _STEP)]
-    number = steps["name"].astype(str).str.removeprefix("step ").astype("int64")
+    number = steps["name"].astype(str).str.removeprefix(STEP_PREFIX).astype("int64")
     ahead = number.groupby(steps["pid"].to_numpy()).apply(lambda found: bool((np.diff(np.sort(found)) == 1).all()))
     return not len(steps) or not ahead.all()
 

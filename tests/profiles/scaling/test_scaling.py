@@ -20,6 +20,7 @@ from profiles.records import Cell, RankRecord, Run, RunRecord, SweepRecord
 from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling, measure
 from profiles.scaling.rows import CellRow, LaunchRow, samples_per_s
+from profiles.scaling.run_directory import csv_text
 from profiles.views import sweep as view
 
 MS = 1_000_000
@@ -225,7 +226,7 @@ def test_a_difference_inside_the_noise_is_not_named() -> None:
 
 def test_the_tables_have_the_promised_columns_first_and_read_back() -> None:
     scaling = sweep_of({ONE: [1000, 1001, 1002]})
-    text = view.csv_text(scaling.launches, LaunchRow)
+    text = csv_text(scaling.launches, LaunchRow)
     promised = (
         "model,ranks,per_rank_batch,feed,step,precision,strategy,launch,status,reason,samples_per_s_global,"
         "step_ms_p50,input_wait_share"

@@ -1,0 +1,167 @@
+"""The numbers of one GPU: its books, its steps and what lies beside them (docs/measures.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import intervals
+from ..gpus.operations import Gpu
+from ..intervals import Intervals
+from ..ledger import ownership
+from ..ledger.account import Account, exposed_inputs
+from ..measures import OWNERS, Gaps, GpuMeasures, Percentiles, StepRow, Steps
+from ..stats import nearest_rank, nearest_ranks
+from ..steps.find import FoundSteps
+from ..timeline import Timeline
+from . import collectives, copies, kernels
+from .collectives import Calls
+from .hand_over import hand_over_ns
+from .held_launches import held_launches
+from .host import calling_threads, host_while_idle
+from .message_sizes import Moved
+from .negotiation import negotiation_ns
+
+Int64s = NDArray[np.int64]
+
+
+def measure(
+    timelines: Sequence[Timeline],
+    shift_ns: Sequence[int],
+    gpu: Gpu,
+    steps: FoundSteps,
+    books: Account,
+    calls: Calls,
+    moved: Moved,
+    window: str,
+) -> GpuMeasures:
+    """All of its numbers over the window of its books: `window` says which that is, `steps` or `capture`."""
+    span_ns = books.window[1] - books.window[0]
+    exchanged = replace(
+        collectives.measure(gpu, steps, books, calls, moved),
+        negotiation_ns=negotiation_ns(timelines, shift_ns, gpu, books),
+    )
+    this_step, later_step = exposed_inputs(books)
+    feed_known = books.ledger_ns["idle_feed"] is not None
+    rows = _step_rows(gpu, steps, books)
+    feed_ns = books.ledger_ns["idle_feed"]
+    return GpuMeasures(
+        recordings=sorted({index for index, _ in gpu.places}),
+        rank=gpu.rank,
+        device=gpu.device,
+        uuid=gpu.uuid,
+        bus_id=gpu.bus_id,
+        name=gpu.name,
+        window=window,
+        window_ns=list(books.window),
+        span_ns=span_ns,
+        ledger_ns=books.ledger_ns,
+        busy_ns=books.busy_ns,
+        kernels=kernels.measure(gpu, steps, books.window),
+        copies=copies.measure(timelines, gpu, books.busy_ns, books.ledger_ns, books.window),
+        collectives=exchanged,
+        steps=_steps(steps, rows),
+        feed_gaps=_gaps([row.feed_gap_ns for row in rows]) if feed_known else None,
+        batch_gaps=_gaps([row.batch_gap_ns for row in rows]),
+        batch_gap_ledger_ns=_batch_gap_ledger(steps, books),
+        input_copies=_input_copies(books, this_step, later_step),
+        input_stall_share=(feed_ns + this_step.total + later_step.total) / span_ns
+        if feed_ns is not None and span_ns
+        else None,
+        host_while_idle=host_while_idle(timelines, shift_ns, gpu, books.ownership),
+        held_launches=held_launches(books, steps),
+        hand_over_ns=hand_over_ns(books),
+        calling_threads=calling_threads(timelines, gpu),
+    )
+
+
+def _steps(steps: FoundSteps, rows: list[StepRow]) -> Steps:
+    period = steps.end_ns - steps.start_ns
+    return Steps(
+        source=steps.source,
+        refused=steps.refused,
+        count=steps.count,
+        warm_up=steps.warm_up,
+        partial=steps.partial,
+        breaks=steps.breaks,
+        period_ns=Percentiles(*nearest_ranks(period, 50, 95, 100)) if len(period) else None,
+        rows=rows,
+    )
+
+
+def _batch_gap_edges(steps: FoundSteps) -> tuple[Int64s, Int64s, NDArray[np.bool_]]:
+    """Per measured step where its batch gap starts and ends, and whether that is known; an overlap is a gap of 0."""
+    known = steps.prev_last_kernel_end_ns != -1
+    end = steps.start_ns
+    return np.where(known, np.minimum(steps.prev_last_kernel_end_ns, end), end), end, known
+
+
+def _step_rows(gpu: Gpu, steps: FoundSteps, books: Account) -> list[StepRow]:
+    split = ownership.per_bin(books.ownership, steps.start_ns, steps.end_ns)
+    gap_start, gap_end, gap_known = _batch_gap_edges(steps)
+    count = kernels.per_step(gpu.operations.start_ns[gpu.operations.table == kernels.KERNELS], steps)
+    per_step = {name: values.tolist() for name, values in split.items()}
+    feed_known = books.ledger_ns["idle_feed"] is not None
+    return [
+        StepRow(
+            step=int(steps.step_number[at]),
+            start_ns=int(steps.start_ns[at]),
+            end_ns=int(steps.end_ns[at]),
+            ledger_ns={name: None if books.ledger_ns[name] is None else per_step[name][at] for name in OWNERS},
+            batch_gap_ns=int(gap_end[at] - gap_start[at]) if gap_known[at] else None,
+            feed_gap_ns=per_step["idle_feed"][at] if feed_known else None,
+            kernels=int(count[at]),
+        )
+        for at in range(steps.count)
+    ]
+
+
+def _gaps(per_step: list[int | None]) -> Gaps | None:
+    """Over all steps where it is known, zeros included; None where it nowhere is."""
+    known = np.array([gap for gap in per_step if gap is not None], np.int64)
+    if not len(known):
+        return None
+    return Gaps(
+        count=int((known > 0).sum()),
+        total_ns=int(known.sum()),
+        p50_ns=nearest_rank(known, 50),
+        p95_ns=nearest_rank(known, 95),
+        max_ns=int(known.max()),
+    )
+
+
+def _batch_gap_ledger(steps: FoundSteps, books: Account) -> dict[str, int] | None:
+    """ns per owner in the batch gaps of the measured steps."""
+    start, end, known = _batch_gap_edges(steps)
+    if not known.any():
+        return None
+    inside = intervals.clip(intervals.union(start, end), *books.window)
+    split = ownership.per_bin(books.ownership, inside.start, inside.end)
+    return {name: int(values.sum()) for name, values in split.items() if books.ledger_ns[name] is not None}
+
+
+def _input_copies(books: Account, this_step: Intervals, later_step: Intervals) -> dict[str, int | float | None] | None:
+    """Input copies in the window, and when they owned the GPU. Which step they feed is null where it is not certain."""
+    if books.inputs is None:
+        return None
+    operations = books.operations.chosen(books.inputs.is_input)
+    counted = operations.starting_in(books.window)
+    covered = intervals.clip(intervals.union(operations.start_ns, operations.end_ns), *books.window).total
+    exposed = this_step.total + later_step.total
+    certain = books.inputs.certain
+    called = counted.chosen(counted.launched)
+    marked = books.batch is not None and (books.batch[books.inputs.is_input] >= 0).sum()
+    return {
+        "count": len(counted),
+        "bytes": int(counted.bytes.sum()),
+        "busy_ns": covered,
+        "exposed_ns": exposed,
+        "exposed_this_step_ns": this_step.total if certain else None,
+        "exposed_later_step_ns": later_step.total if certain else None,
+        "overlap": 1 - exposed / covered if covered else None,
+        "call_ns": int((called.call_end_ns - called.call_start_ns).sum()) if len(called) else None,
+        "marked": int(marked),
+    }

@@ -1,0 +1,209 @@
+"""Imports run one way through the rooms, as docs/architecture.md draws them.
+
+Read from the sources, so that imports inside functions and under TYPE_CHECKING count as any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Each room may import those after it. Rooms of one line do not import each other.
+PROFILES = (
+    ("profiles.__main__",),
+    ("profiles.cli",),
+    ("profiles.verbs",),
+    ("profiles.views",),
+    ("profiles",),  # the public functions
+    ("profiles.judging",),
+    ("profiles.analysis",),
+    ("profiles.verdicts",),
+    ("profiles.metrics",),
+    ("profiles.ledger",),
+    ("profiles.steps",),
+    ("profiles.gpus",),
+    ("profiles.readers", "profiles.scaling", "profiles.measures_json"),
+    ("profiles.lazy", "profiles.records", "profiles.marks", "profiles.measures", "profiles.numbers", "profiles.stats"),
+    ("profiles.timeline", "profiles.intervals", "profiles.threads"),
+    ("profiles.errors",),
+)
+HARNESS = (
+    ("harness.__main__",),
+    ("harness.cli",),
+    ("harness.verbs",),
+    ("harness.jobs", "harness.doctor"),
+    ("harness.processes",),
+    ("harness.training", "harness.launch"),
+    ("harness.ring", "harness.machine"),
+    ("harness",),
+)
+GROUND = {room for rooms in PROFILES[-3:] for room in rooms}
+# Rooms that know nothing but the ground, though they stand to the right of others.
+ON_THE_GROUND = ("profiles.gpus", "profiles.readers", "profiles.scaling", "profiles.measures_json")
+
+FRAMEWORKS = ("tensorflow", "keras", "horovod", "mpi4py")
+# Where frameworks may be imported: modules, and packages with all in them.
+TRAINS = (
+    "harness.doctor.equality",
+    "harness.launch.tensorflow_profiler",
+    "harness.machine.probe",
+    "harness.ring",
+    "harness.training.feeds",
+    "harness.training.models",
+    "harness.training.strategies",
+    "harness.training.worker",
+)
+# A view shows what it is given: of what measures, it knows the results' types alone.
+MEASURING = (
+    "profiles.analysis",
+    "profiles.gpus",
+    "profiles.ledger",
+    "profiles.metrics",
+    "profiles.readers",
+    "profiles.steps",
+    "profiles.verdicts",
+)
+
+
+class Import(NamedTuple):
+    by: str
+    of: str  # a module; for names in it the module that holds them
+    line: int
+
+
+def rooms_of(layers: tuple[tuple[str, ...], ...]) -> dict[str, int]:
+    return {room: place for place, rooms in enumerate(layers) for room in rooms}
+
+
+@cache
+def modules() -> dict[str, Path]:
+    found = {}
+    for top in ("harness", "profiles"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def imports() -> tuple[Import, ...]:
+    return tuple(one for name, path in modules().items() for one in imports_of(name, path))
+
+
+def imports_of(name: str, path: Path) -> Iterator[Import]:
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(name, alias.name, node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                inner = f"{source}.{alias.name}"
+                yield Import(name, inner if inner in modules() else source, node.lineno)
+
+
+def room(module: str, layers: tuple[tuple[str, ...], ...]) -> str:
+    """The longest name of a room that the module is or lies in."""
+    known = rooms_of(layers)
+    parts = module.split(".")
+    fits = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    found = next((name for name in fits if name in known), None)
+    if found is None or (found == parts[0] and module != found):
+        pytest.fail(f"{module}: no room of the house; put it into one, or name its room in {__file__}")
+    return found
+
+
+def within(module: str, rooms: tuple[str, ...]) -> bool:
+    return any(module == one or module.startswith(f"{one}.") for one in rooms)
+
+
+@pytest.mark.parametrize(("top", "layers"), [("profiles", PROFILES), ("harness", HARNESS)])
+def test_imports_run_from_left_to_right_only(top, layers):
+    place = rooms_of(layers)
+    wrong = []
+    for one in imports():
+        if not within(one.by, (top,)) or not within(one.of, (top,)):
+            continue
+        by, of = room(one.by, layers), room(one.of, layers)
+        if by != of and place[of] <= place[by] and not (by in GROUND and of in GROUND):
+            wrong.append(f"{one.by}:{one.line} imports {one.of}")
+    assert not wrong
+
+
+def test_readers_scaling_and_the_json_stand_on_the_ground():
+    wrong = [
+        f"{one.by}:{one.line} imports {one.of}"
+        for one in imports()
+        if within(one.by, ON_THE_GROUND) and within(one.of, ("profiles",))
+        if room(one.of, PROFILES) not in {*GROUND, room(one.by, PROFILES)}
+    ]
+    assert not wrong
+
+
+def test_the_harness_imports_profiles_and_never_the_reverse():
+    assert not [one for one in imports() if within(one.by, ("profiles",)) and within(one.of, ("harness",))]
+    assert [one for one in imports() if within(one.by, ("harness",)) and within(one.of, ("profiles",))]
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """A package's own `__init__` runs before its modules anyway: only what is imported by name counts."""
+    arrows: dict[str, set[str]] = {name: set() for name in modules()}
+    for one in imports():
+        if one.of in arrows and one.of != one.by:
+            arrows[one.by].add(one.of)
+    left = dict(arrows)
+    while free := [name for name, to in left.items() if not to & left.keys()]:
+        for name in free:
+            del left[name]
+    assert not {name: sorted(to & left.keys()) for name, to in left.items()}
+
+
+def test_frameworks_are_imported_where_training_happens_and_nowhere_else():
+    users = {one.by for one in imports() if within(one.of, FRAMEWORKS)}
+    assert not sorted(name for name in users if not within(name, TRAINS))
+    assert not [place for place in TRAINS if not any(within(name, (place,)) for name in users)]
+
+
+def test_views_measure_nothing():
+    wrong = [
+        f"{one.by}:{one.line} imports {one.of}"
+        for one in imports()
+        if within(one.by, ("profiles.views",)) and within(one.of, MEASURING)
+        if one.by != "profiles.views.lanes"
+    ]
+    assert not wrong
+
+
+def test_verbs_only_parse_and_hand_over():
+    """They take neither arrays apart nor measures: whoever computes is in another room."""
+    computing = ("numpy", "pandas", "scipy", "profiles.gpus", "profiles.ledger", "profiles.metrics", "profiles.steps")
+    wrong = [
+        f"{one.by}:{one.line} imports {one.of}"
+        for one in imports()
+        if within(one.by, ("profiles.verbs", "harness.verbs")) and within(one.of, computing)
+    ]
+    assert not wrong
+
+
+def test_every_name_of_a_mark_is_spelled_once():
+    """`step N`, `wait input`, `batch N` and `rank k of n` are written by training and looked for by analysis."""
+    rooms = ("harness.training", "profiles.readers", "profiles.gpus", "profiles.steps", "profiles.ledger")
+    marks = re.compile(r"\W*(wait input\b|(step|batch) ($|\\d)|rank \()")
+    texts = [
+        (name, node.value)
+        for name, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    assert not [(name, text) for name, text in texts if within(name, rooms) and marks.match(text)]
+    assert len({marks.match(text)[1] for name, text in texts if name == "profiles.marks" and marks.match(text)}) == 4
