@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from harness.launch.environment import allowed
-from harness.training.models import INPUT_DTYPES
+from profiles.cell import setting
 from profiles.records import Cell, write_whole
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--model", default="cnn_cifar")
     parser.add_argument("--per-rank-batch", type=int, default=32)
     parser.add_argument("--feed", default="prefetch", help="any of ringscope bench --feeds; both loops take it")
-    parser.add_argument("--input-dtype", default="float32", choices=INPUT_DTYPES)
+    parser.add_argument("--input-dtype", default="float32", choices=setting("input_dtype").choices)
     parser.add_argument("--precision", default="float32", choices=("float32", "mixed_bfloat16"))
     parser.add_argument("--step", default="fit", choices=("fit", "compiled"))
     parser.add_argument("--steps", type=int, default=20, help="in a window")

@@ -1,4 +1,4 @@
-"""What a run writes and everybody reads: the cell, a rank's steps, a launch's record. Versioned JSON (docs/runs.md)."""
+"""What a run writes and everybody reads: a rank's steps, a launch's record, a sweep. Versioned JSON (docs/runs.md)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .cell import Cell as Cell
 from .errors import RingscopeError
 
 RUN_SCHEMA = "ringscope.run/1"
@@ -31,54 +32,6 @@ STATUSES = (
     "indivisible",
     "interrupted",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One measurement point. `id` is stable: equal cells have equal ids on every machine."""
-
-    model: str
-    ranks: int
-    per_rank_batch: int
-    feed: str = "prefetch"
-    input_dtype: str = "float32"  # float32, uint8
-    step: str = "fit"  # fit, compiled
-    precision: str = "float32"  # float32, mixed_bfloat16, mixed_float16
-    strategy: str = "horovod"  # horovod, none (no all-reduce: the upper bound), mirrored
-    compression: str = "none"  # none, fp16, bf16
-    aggregate: int = 1  # local steps between all-reduces
-    steps: int = 40
-    warmup: int = 10
-    data: str = "synthetic"  # synthetic, or a directory of TFRecords
-    seed: int = 0
-    options: tuple[tuple[str, str], ...] = ()  # further worker options, sorted
-    global_batch: int | None = None  # strong scaling: the batch over all ranks, held while the ranks grow
-
-    @property
-    def id(self) -> str:
-        """Readable where it can be, with a short digest of all fields so that it is unique."""
-        import hashlib
-
-        text = json.dumps(asdict(self), sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-        parts = (
-            self.model,
-            f"n{self.ranks}",
-            f"b{self.per_rank_batch}",
-            self.feed,
-            self.input_dtype,
-            self.step,
-            self.precision,
-            digest,
-        )
-        return "-".join(parts)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"options": [list(pair) for pair in self.options]}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Cell:
-        return cls(**(_known(cls, data) | {"options": tuple((k, v) for k, v in data.get("options", ()))}))
 
 
 @dataclass(slots=True)

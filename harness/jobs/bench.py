@@ -1,4 +1,4 @@
-"""What `bench` and `train` do: options -> grid -> run directory -> sweep -> report."""
+"""What `bench` and `train` do: options -> grid -> run directory -> sweep -> report (docs/runs.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,62 +23,43 @@ from profiles.views import sweep as view
 
 from ..launch import hosts as host_lists
 from ..launch import slurm
-from ..launch.hosts import Host
 from ..machine import describe as machine
 from ..machine import nvml
 from ..processes.supervise import Limits
 from . import prove, sweep
-from .grid import CPU_LAUNCHES, GPU_LAUNCHES, Choices, grid, names, numbers
+from .grid import CPU_LAUNCHES, GPU_LAUNCHES, grid
+from .options import Bench, Launch
 from .progress import Watch, describe
 from .run_directory import RunDirectory, new_path
 
 INTERRUPTED = 130
-# Names whose registries import TensorFlow; a test holds them equal.
-FEEDS = ("numpy", "host", "prefetch", "device", "staging", "pinned", "resident")
-STEPS = ("fit", "compiled")
-COMPRESSIONS = ("none", "fp16", "bf16")
-STRATEGIES = ("horovod", "none", "mirrored")
-# Options that make the grid: given with --resume they add cells to the sweep.
-_OF_THE_GRID = """
-    ranks models per_rank_batch feeds input_dtype step precision strategy compression aggregate scaling steps warmup
-    data seed
-"""
-OF_THE_GRID = frozenset(_OF_THE_GRID.split())
-# Options that a sweep remembers: --resume takes them up again where the command line says nothing.
-REMEMBERED = ("launcher", "launcher_args", "hosts", "time_limit", "stall_limit")
 
 
-def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
-    """Run the sweep that the command line asks for; `given`: the options it names. Returns the exit code."""
+def main(options: Bench) -> int:
+    """Run the sweep that the command line asks for. Returns the exit code."""
     console = Console()
-    if options["models"] == "help":
-        from ..training.models import MODELS
-
-        console.print("\n".join(MODELS), highlight=False)
-        return 0
-    if options["resume"]:
-        options["out"] = options["out"] or run_directory.newest()
-        remembered = read_sweep(options["out"]).options
-        options |= {name: remembered[name] for name in REMEMBERED if name in remembered and name not in given}
+    if options.resume:
+        options = remembered(options)
     here = nvml.visible_gpus()
     gpus = len(here)
+    how = how_to_launch(options.launch)
     tried = _trial(options, gpus)
     if tried:
         elsewhere = tried.recorded_on != {gpu["name"] for gpu in here}
         where = f"; recorded on {', '.join(sorted(tried.recorded_on)) or 'no GPU'}, unlike this" if elsewhere else ""
         console.print(f"{tried.words()}{where}", markup=False, highlight=False, soft_wrap=True)
     chosen = [tried.before, tried.after] if tried else cells(options, gpus=gpus)
-    launches = options["launches"] or (GPU_LAUNCHES if gpus else CPU_LAUNCHES)
-    how = how_to_launch(options)
     check_data(chosen, how)
-    if options["dry_run"]:
-        return _dry_run(chosen, launches, how, console)
-    if how.launcher == "slurm" and not in_allocation():
-        return _submit(open_directory(options, given, chosen, launches, how), how, gpus, console)
-    sweep.check_training()
-    sweep.check_launcher(how)
-    directory = open_directory(options, given, chosen, launches, how)
-    tasks = sweep.missing(directory, retry_failed=options["retry_failed"])
+    if options.dry_run:
+        return _dry_run(chosen, options.launches or default_launches(gpus), how, console)
+    submitting = how.launcher == "slurm" and not in_allocation()
+    if not submitting:
+        sweep.check_training()
+        sweep.check_launcher(how)
+    directory = _directory(options, chosen, default_launches(gpus), how)
+    if submitting:
+        return _submit(directory, how, gpus, console)
+    tasks = sweep.missing(directory, retry_failed=options.retry_failed)
     stopped = False
     if tasks:
         with console.status("looking at this machine"):
@@ -100,12 +82,33 @@ def main(options: dict[str, Any], given: Collection[str] = ()) -> int:
     return exit_code(scaling)
 
 
-def _trial(options: dict[str, Any], gpus: int) -> prove.Trial | None:
-    if bool(options.get("apply")) != bool(options.get("of")):
-        raise RingscopeError("--apply FINDING --of LAUNCH: give both, the finding and the launch it was found in")
-    if not options.get("apply"):
+def remembered(options: Bench) -> Bench:
+    """The options of `--resume`: what the command line does not name is as the sweep began."""
+    path = options.launch.out or run_directory.newest()
+    before = read_sweep(path).options
+    launch, given = options.launch, options.launch.given
+    limits = Limits(
+        time_s=launch.limits.time_s if "time_limit" in given else before.get("time_limit", launch.limits.time_s),
+        stall_s=launch.limits.stall_s if "stall_limit" in given else before.get("stall_limit", launch.limits.stall_s),
+    )
+    launcher = launch.launcher if "launcher" in given else before.get("launcher", launch.launcher)
+    again = replace(launch, launcher=launcher, limits=limits, out=path)
+    if launcher == before.get("launcher"):  # another launcher does not take the same words
+        again = replace(again, launcher_args=launch.launcher_args or before.get("launcher_args") or "")
+    if launcher != "single" and not launch.hosts and before.get("hosts"):
+        again = replace(again, hosts=host_lists.parse(before["hosts"]))
+    return replace(options, launch=again)
+
+
+def _trial(options: Bench, gpus: int) -> prove.Trial | None:
+    if options.finding is None or options.of is None:
         return None
-    return prove.trial(options["apply"], options["of"], gpus=gpus, steps=options["steps"], warmup=options["warmup"])
+    steps, warmup = (options.choices.values[name][0] for name in ("steps", "warmup"))
+    return prove.trial(options.finding, options.of, gpus=gpus, steps=steps, warmup=warmup)
+
+
+def default_launches(gpus: int) -> int:
+    return GPU_LAUNCHES if gpus else CPU_LAUNCHES
 
 
 def counted(count: int, noun: str) -> str:
@@ -118,55 +121,10 @@ def exit_code(scaling: Scaling) -> int:
     return 0 if all(row.status == "ok" for row in scaling.cells) else 1
 
 
-def one_cell(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of the grid that is the one cell of `train` and `record`, launched once. Raises RingscopeError."""
-    for name in ("model", "feed", "input_dtype", "step", "precision", "strategy", "compression"):
-        if "," in (options[name] or ""):
-            raise RingscopeError(f"--{name.replace('_', '-')} {options[name]}: one only; lists are for ringscope bench")
-    counts = {name: str(options[name] or "") for name in ("ranks", "per_rank_batch", "aggregate")}
-    lists = {"models": options["model"], "feeds": options["feed"]}
-    once = {"scaling": "weak", "launches": 1, "resume": False, "retry_failed": False, "dry_run": False}
-    return {**options, **lists, **counts, **once, "one_cell": True}
-
-
-def cells(options: dict[str, Any], *, gpus: int) -> list[Cell]:
-    """The grid; its first cell where one is asked for and the machine leaves a choice. Raises RingscopeError."""
-    found = grid(choices(options), gpus=gpus)
-    return found[:1] if options.get("one_cell") else found
-
-
-def choices(options: dict[str, Any]) -> Choices:
-    """The grid's lists, checked. Raises RingscopeError."""
-    from ..training.models import INPUT_DTYPES, MODELS, PRECISIONS
-
-    def many(option: str, known: Sequence[str]) -> tuple[str, ...]:
-        return names(options[option], f"--{option.replace('_', '-')}", known) if options[option] else ()
-
-    def counts(option: str) -> tuple[int, ...]:
-        return numbers(options[option], f"--{option.replace('_', '-')}") if options[option] else ()
-
-    return Choices(
-        ranks=counts("ranks"),
-        models=many("models", tuple(MODELS)),
-        per_rank_batch=counts("per_rank_batch"),
-        feeds=many("feeds", FEEDS),
-        input_dtype=many("input_dtype", INPUT_DTYPES),
-        step=many("step", STEPS),
-        precision=many("precision", PRECISIONS),
-        strategy=many("strategy", STRATEGIES),
-        compression=many("compression", COMPRESSIONS),
-        aggregate=counts("aggregate"),
-        steps=options["steps"],
-        warmup=options["warmup"],
-        scaling=options["scaling"],
-        data=data_of(options["data"]),
-        seed=options["seed"],
-    )
-
-
-def data_of(text: str) -> str:
-    """`synthetic`, or the directory whole: ranks on other hosts may start elsewhere."""
-    return text if text == "synthetic" else str(Path(text).resolve())
+def cells(options: Bench, *, gpus: int) -> list[Cell]:
+    """The grid; its first cell where one is asked for and the machine leaves a choice."""
+    found = grid(options.choices, gpus=gpus)
+    return found[:1] if options.first_only else found
 
 
 def check_data(cells: Sequence[Cell], how: sweep.How) -> None:
@@ -176,23 +134,18 @@ def check_data(cells: Sequence[Cell], how: sweep.How) -> None:
             raise RingscopeError(f"--data {data}: no such directory; name one of TFRecords, or synthetic")
 
 
-def how_to_launch(options: dict[str, Any]) -> sweep.How:
+def how_to_launch(options: Launch) -> sweep.How:
     """The launcher, its hosts and limits. Raises RingscopeError."""
-    if options["hosts"] and options["hostfile"]:
-        raise RingscopeError("--hosts and --hostfile: give one of them")
-    hosts: tuple[Host, ...] = ()
-    if options["hosts"]:
-        hosts = host_lists.parse(options["hosts"])
-    elif options["hostfile"]:
-        hosts = host_lists.read(options["hostfile"])
-    elif options["launcher"] == "slurm" and in_allocation():
-        hosts = slurm.hosts(os.environ)
-        options["launcher_args"] = ""  # they were sbatch's
+    hosts, words = options.hosts, options.launcher_args
+    if options.launcher == "slurm" and in_allocation():
+        if "launcher_args" in options.given:
+            raise RingscopeError("--launcher-args are for sbatch, and this runs inside a Slurm job; leave them out")
+        hosts, words = hosts or slurm.hosts(os.environ), ""
     return sweep.How(
-        launcher=options["launcher"],
+        launcher=options.launcher,
         hosts=hosts,
-        limits=Limits(time_s=options["time_limit"], stall_s=options["stall_limit"]),
-        launcher_args=tuple(shlex.split(options["launcher_args"])),
+        limits=options.limits,
+        launcher_args=tuple(shlex.split(words)),
         gpus=len(nvml.visible_gpus()),
     )
 
@@ -202,22 +155,31 @@ def in_allocation() -> bool:
     return "SLURM_JOB_ID" in os.environ
 
 
-def open_directory(
-    options: dict[str, Any], given: Collection[str], cells: list[Cell], launches: int, how: sweep.How
-) -> RunDirectory:
-    if options["resume"]:
-        more = cells if OF_THE_GRID.intersection(given) else []
-        return RunDirectory.resume(options["out"], more, launches=launches if "launches" in given else None)
+def _directory(options: Bench, cells: list[Cell], launches: int, how: sweep.How) -> RunDirectory:
+    if options.resume and options.launch.out:
+        more = cells if options.more_cells else []
+        return RunDirectory.resume(options.launch.out, more, launches=options.launches)
+    return new_directory(options.launch, cells, options.launches or launches, how)
+
+
+def new_directory(options: Launch, cells: list[Cell], launches: int, how: sweep.How) -> RunDirectory:
+    """A run directory that remembers how it was begun. Raises RingscopeError."""
     record = SweepRecord(
         cells=cells,
         launches=launches,
         launcher=how.launcher,
         hosts=[str(host) for host in how.hosts],
         created_utc_ns=time.time_ns(),
-        options={name: options[name] for name in REMEMBERED if name != "hosts"}
-        | {"hosts": ",".join(map(str, how.hosts)) or None, "profiler": how.profiler.name if how.profiler else None},
+        options={
+            "launcher": options.launcher,
+            "launcher_args": options.launcher_args,
+            "time_limit": options.limits.time_s,
+            "stall_limit": options.limits.stall_s,
+            "hosts": ",".join(map(str, how.hosts)) or None,
+            "profiler": how.profiler.name if how.profiler else None,
+        },
     )
-    return RunDirectory.create(options["out"] or new_path(), record)
+    return RunDirectory.create(options.out or new_path(), record)
 
 
 def _submit(directory: RunDirectory, how: sweep.How, gpus: int, console: Console) -> int:

@@ -1,13 +1,14 @@
-"""The grid: lists of choices -> cells, with defaults that fit the machine. The cell itself is profiles.records.Cell."""
+"""The grid: lists of choices -> cells, with defaults that fit the machine. The cell itself is profiles.cell.Cell."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
 
-from profiles.errors import RingscopeError
-from profiles.records import Cell
+from profiles.cell import SETTINGS, Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +47,14 @@ CPU_LAUNCHES = 3
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the command line lists; an empty list is left to the machine."""
+    """What the command line lists: a setting -> its values. What is not there fits the machine."""
 
-    ranks: tuple[int, ...] = ()
-    models: tuple[str, ...] = ()
-    per_rank_batch: tuple[int, ...] = ()
-    feeds: tuple[str, ...] = ()
-    input_dtype: tuple[str, ...] = ()
-    step: tuple[str, ...] = ()
-    precision: tuple[str, ...] = ()
-    strategy: tuple[str, ...] = ("horovod",)
-    compression: tuple[str, ...] = ("none",)
-    aggregate: tuple[int, ...] = (1,)
-    steps: int = 40
-    warmup: int = 10
+    values: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: MappingProxyType({}))
     scaling: str = "weak"
-    data: str = "synthetic"
-    seed: int = 0
+
+
+# The order of reading: a model, its settings, and innermost the ranks that it grows over.
+_ORDER = sorted((one for one in SETTINGS if not one.derived), key=lambda one: one.name == "ranks")
 
 
 def grid(choices: Choices, *, gpus: int) -> list[Cell]:
@@ -71,40 +63,29 @@ def grid(choices: Choices, *, gpus: int) -> list[Cell]:
     Weak scaling: `per_rank_batch` is every rank's. Strong: it is the batch of all ranks together, which each then
     shares equally; the cells keep it as `global_batch`.
     """
-    models = choices.models or (GPU_MODELS if gpus else CPU_MODELS)
     cells = []
-    for model in models:
-        fit = FITS.get(model, Fit(64, 16, gpu_step="fit"))
-        settings = itertools.product(
-            choices.per_rank_batch or (fit.gpu_batch if gpus else fit.cpu_batch,),
-            choices.feeds or (GPU_FEEDS if gpus else fit.cpu_feeds),
-            choices.input_dtype or (fit.gpu_input if gpus else "float32",),
-            choices.step or (fit.gpu_step if gpus else "fit",),
-            choices.precision or (GPU_PRECISION if gpus else "float32",),
-            choices.strategy,
-            choices.compression,
-            choices.aggregate,
-            sorted(choices.ranks or default_ranks(gpus)),
-        )
-        for batch, feed, dtype, step, precision, strategy, compression, aggregate, ranks in settings:
-            cell = Cell(
-                model=model,
-                ranks=ranks,
-                per_rank_batch=batch,
-                feed=feed,
-                input_dtype=dtype,
-                step=step,
-                precision=precision,
-                strategy=strategy,
-                compression=compression,
-                aggregate=aggregate,
-                steps=choices.steps,
-                warmup=choices.warmup,
-                data=choices.data,
-                seed=choices.seed,
-            )
-            cells.append(share(cell, batch) if choices.scaling == "strong" else cell)
+    for model in choices.values.get("model") or (GPU_MODELS if gpus else CPU_MODELS):
+        values = {**suits(model, gpus), **choices.values, "model": (model,)}
+        values["ranks"] = sorted(values["ranks"])
+        for chosen in itertools.product(*(values.get(one.name) or (one.default,) for one in _ORDER)):
+            cell = Cell(**dict(zip((one.name for one in _ORDER), chosen, strict=True)))
+            cells.append(share(cell, cell.per_rank_batch) if choices.scaling == "strong" else cell)
     return list(dict.fromkeys(cells))
+
+
+def suits(model: str, gpus: int) -> dict[str, Any]:
+    """The values that fit a model on a host with so many GPUs, of the settings that depend on it."""
+    fit = FITS.get(model, Fit(64, 16, gpu_step="fit"))
+    if not gpus:
+        return {"ranks": CPU_RANKS, "per_rank_batch": (fit.cpu_batch,), "feed": fit.cpu_feeds}
+    return {
+        "ranks": default_ranks(gpus),
+        "per_rank_batch": (fit.gpu_batch,),
+        "feed": GPU_FEEDS,
+        "input_dtype": (fit.gpu_input,),
+        "step": (fit.gpu_step,),
+        "precision": (GPU_PRECISION,),
+    }
 
 
 def share(cell: Cell, global_batch: int) -> Cell:
@@ -113,9 +94,7 @@ def share(cell: Cell, global_batch: int) -> Cell:
 
 
 def default_ranks(gpus: int) -> tuple[int, ...]:
-    """1, 2, 4, ... and all of the GPUs; without any, 1 and 2."""
-    if not gpus:
-        return CPU_RANKS
+    """1, 2, 4, ... and all of the GPUs."""
     powers = (2**i for i in range(gpus.bit_length()))
     return tuple(dict.fromkeys((*(n for n in powers if n <= gpus), gpus)))
 
@@ -125,25 +104,3 @@ def indivisible(cell: Cell) -> str | None:
     if cell.global_batch is not None and cell.global_batch % cell.ranks:
         return f"a batch of {cell.global_batch} over all ranks does not divide by {cell.ranks}"
     return None
-
-
-def numbers(text: str, option: str) -> tuple[int, ...]:
-    """`1,2,4` -> (1, 2, 4). Raises RingscopeError."""
-    try:
-        found = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        found = ()
-    if not found or min(found) < 1:
-        raise RingscopeError(f"{option}: {text!r} is no list of counts; write it as 1,2,4")
-    return found
-
-
-def names(text: str, option: str, known: Sequence[str]) -> tuple[str, ...]:
-    """`a,b` -> ("a", "b"), each one of `known`. Raises RingscopeError."""
-    found = tuple(part.strip() for part in text.split(",") if part.strip())
-    for name in found:
-        if name not in known:
-            raise RingscopeError(f"{option}: there is no {name!r}; take some of {', '.join(known)}")
-    if not found:
-        raise RingscopeError(f"{option}: {text!r} names none; take some of {', '.join(known)}")
-    return found

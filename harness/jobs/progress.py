@@ -9,6 +9,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from profiles.cell import AXES
 from profiles.records import Cell, RunRecord
 
 from ..processes.supervise import Progress as RankProgress
@@ -89,20 +90,11 @@ class Watch:
 
 
 def describe(cell: Cell) -> str:
-    """`resnet50 x4, 256 each, device`: enough to know it by while it runs."""
-    parts = [f"{cell.model} x{cell.ranks}, {cell.per_rank_batch} each", cell.feed]
-    parts += [
-        value
-        for value, usual in (
-            (cell.step, "fit"),
-            (cell.input_dtype, "float32"),
-            (cell.precision, "float32"),
-            (cell.compression, "none"),
-            (cell.strategy, "horovod"),
-        )
-        if value != usual
-    ]
-    return ", ".join(parts)
+    """`resnet50 x4, 256 per rank, feed device, step compiled`: the settings that are not the default."""
+    shown = [one for one in AXES if one.name not in ("model", "ranks", "per_rank_batch")]
+    parts = [f"{cell.model} x{cell.ranks}, {cell.per_rank_batch} per rank"]
+    values = ((one, getattr(cell, one.name)) for one in shown)
+    return ", ".join([*parts, *(one.words.format(value) for one, value in values if value != one.default)])
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -23,44 +22,42 @@ from ..machine import describe, nvml
 from ..processes import remote_files
 from ..processes.lifeline import Lifeline
 from . import bench, sweep
+from .grid import Choices, grid
+from .options import Record
 from .run_directory import check_space, new_path, writing
 
 
-def main(options: dict[str, Any]) -> int:
+def main(options: Record) -> int:
     """Record what the command line asks for; returns the exit code."""
-    argv = list(options.pop("command_line"))
-    if bool(argv) == bool(options["model"]):
-        raise RingscopeError(
-            "give a cell (--model resnet50 ...) or a command of yours (-- python my_train.py), not both"
-        )
     console = terminal.console()
-    profiler = profilers.choose(options["profiler"])
-    how = replace(bench.how_to_launch(options), profiler=profiler)
-    if not argv:
+    profiler = profilers.choose(options.profiler)
+    if profiler.name == "nvprof" and options.launch.given & {"delay", "duration"}:
+        raise RingscopeError("nvprof records the whole command; leave --delay and --duration out")
+    how = replace(bench.how_to_launch(options.launch), profiler=profiler)
+    if options.choices:
         sweep.check_training()
     sweep.check_launcher(how)
-    folder = _command(argv, options, how, console) if argv else _cell(options, how, console)
+    folder = _cell(options, options.choices, how, console) if options.choices else _command(options, how, console)
     if folder is None:
         return 1
     with console.status(f"exporting what {profiler.name} recorded"):
         found = profilers.collect(profiler, folder)
     with console.status("measuring"):
-        measures = measure(found, keep=options["keep"])
+        measures = measure(found, keep=options.keep)
     if measures is not None:
         terminal.show(measures, console)
     console.print(f"recorded by {profiler.name}: {folder}", markup=False, highlight=False, soft_wrap=True)
-    if not argv and measures is not None and measures.findings:
+    if options.choices and measures is not None and measures.findings:
         prove = f"prove a finding: ringscope bench --apply {measures.findings[0].code} --of {folder}"
         console.print(prove, markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
-def _cell(options: dict[str, Any], how: sweep.How, console: Console) -> Path | None:
+def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -> Path | None:
     """Train one cell with its timed steps recorded; its launch's folder, None where it failed."""
-    options = bench.one_cell(options)
-    (cell,) = bench.cells(options, gpus=how.gpus)
+    cell = grid(choices, gpus=how.gpus)[0]
     bench.check_data([cell], how)
-    directory = bench.open_directory(options, set(), [cell], 1, how)
+    directory = bench.new_directory(options.launch, [cell], 1, how)
     check_space(directory.path, cell.ranks * profilers.BYTES_A_RANK)
     with console.status("looking at this machine"):
         found = describe.describe()
@@ -72,19 +69,19 @@ def _cell(options: dict[str, Any], how: sweep.How, console: Console) -> Path | N
     return folder
 
 
-def _command(argv: list[str], options: dict[str, Any], how: sweep.How, console: Console) -> Path | None:
+def _command(options: Record, how: sweep.How, console: Console) -> Path | None:
     """Run a user's command on every rank, its output passed through; the folder of its recordings."""
     profiler = how.profiler
     assert profiler is not None
-    folder = ((options["out"] or new_path()) / "command" / "0").resolve()
+    folder = ((options.launch.out or new_path()) / "command" / "0").resolve()
     if folder.exists():
         raise RingscopeError(f"{folder}: something is there already; name another --out")
-    span = profilers.Span(options["delay"], options["duration"])
-    argv = profiler.of_command(argv, folder, span)
-    places = hosts.take(how.hosts, options["ranks"])
+    span = options.span
+    argv = profiler.of_command(options.command, folder, span)
+    places = hosts.take(how.hosts, options.ranks)
     with writing(folder):
         folder.mkdir(parents=True)
-    check_space(folder, options["ranks"] * profilers.BYTES_A_RANK)
+    check_space(folder, options.ranks * profilers.BYTES_A_RANK)
     console.print(
         f"recording with {profiler.name} from {span.delay_s:g} s on for {span.duration_s:g} s", highlight=False
     )
@@ -95,7 +92,7 @@ def _command(argv: list[str], options: dict[str, Any], how: sweep.How, console: 
     ):
         job = launch.command(
             argv,
-            ranks=options["ranks"],
+            ranks=options.ranks,
             launcher=how.launcher,
             environ=os.environ,
             hosts=how.hosts,

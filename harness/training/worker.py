@@ -23,11 +23,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from profiles.cell import SETTINGS
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, write_rank, write_whole
 
 from . import windows
-from .models import INPUT_DTYPES, MODELS, PRECISIONS
+from .models import MODELS
 
 OFFSET_BARRIERS = 21
 
@@ -132,21 +133,12 @@ def first_cause(text: str) -> str:
 
 def check(cell: Cell, *, gpus: int) -> None:
     """Raise Unsupported, with the reason, for a cell that cannot be run on a host with so many GPUs."""
-    from ..ring import COMPRESSIONS, STEPS
-    from .feeds import FEEDS
     from .strategies import mirrored
 
-    for name, known in (
-        ("model", MODELS),
-        ("feed", FEEDS),
-        ("input_dtype", INPUT_DTYPES),
-        ("precision", PRECISIONS),
-        ("step", STEPS),
-        ("strategy", ("horovod", "none", "mirrored")),
-        ("compression", COMPRESSIONS),
-    ):
-        if getattr(cell, name) not in known:
-            raise Unsupported(f"{name} {getattr(cell, name)!r} is none of {', '.join(known)}")
+    for one in SETTINGS:
+        value, known = getattr(cell, one.name), tuple(MODELS) if one.name == "model" else one.choices
+        if known and value not in known:
+            raise Unsupported(f"{one.name} {value!r} is none of {', '.join(known)}")
     if cell.feed == "pinned" and not gpus:
         raise Unsupported("the feed pinned copies to a GPU, and this host has none; take prefetch")
     if cell.step == "compiled" and MODELS[cell.model].cudnn_rnn and gpus:

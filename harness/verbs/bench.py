@@ -21,22 +21,8 @@ Examples:
   ringscope bench --resume                                 go on with the newest sweep
 """
 )
-@click.option("--ranks", help="Counts of GPUs (processes), such as 1,2,4.")
-@click.option("--models", help="Such as resnet50,gru; `ringscope bench --models help` lists them.")
-@click.option("--per-rank-batch", help="Samples a rank and step, such as 64,256; with --scaling strong: of all ranks.")
-@click.option("--feeds", help="How a batch reaches the GPU: numpy, host, prefetch, device, staging, pinned, resident.")
-@click.option("--input-dtype", help="float32, uint8.")
-@click.option("--step", help="fit (reduced in the optimizer's apply), compiled (two halves compiled by XLA).")
-@click.option("--precision", help="float32, mixed_bfloat16, mixed_float16.")
-@click.option("--strategy", default="horovod", show_default=True, help="horovod, none (no all-reduce), mirrored.")
-@click.option("--compression", default="none", show_default=True, help="Of gradients: none, fp16, bf16.")
-@click.option("--aggregate", default="1", show_default=True, help="Local steps between all-reduces, such as 1,4.")
-@click.option("--scaling", type=click.Choice(["weak", "strong"]), default="weak", show_default=True)
-@click.option("--steps", type=click.IntRange(2), default=40, show_default=True, help="Timed steps a launch.")
-@click.option("--warmup", type=click.IntRange(1), default=10, show_default=True, help="Untimed steps before them.")
-@click.option("--launches", type=click.IntRange(1), help="Launches of every cell.  [default: 3]")
-@click.option("--data", default="synthetic", show_default=True, help="synthetic, or a directory of TFRecords.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@options.of_a_grid
+@click.option("--launches", type=click.IntRange(1), help="Launches per cell.  [default: 3]")
 @options.of_a_launch("horovodrun", "mpirun", "slurm", "single")
 @click.option("--resume", is_flag=True, help="Run only what is missing in --out, or in the newest sweep.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: launch again what is not ok.")
@@ -47,12 +33,41 @@ Examples:
 def command(context: click.Context, /, **chosen: Any) -> None:
     """Train a grid of cells under Horovod and report how it scales.
 
-    Every option that takes a list makes the grid larger by that factor. What is not given fits the machine.
-    A cell that fails is a row with its reason and not the end.
+    Every option that takes a list multiplies the cells; `help` as its value lists the names. What is not given fits
+    the machine. A cell that fails becomes a row with its reason, and the sweep goes on.
 
     Exit code 0: all cells ok; 1: some are not; 2: bad input; 130: interrupted, go on with --resume.
     """
     from harness.jobs import bench
+    from harness.jobs.options import Bench
 
-    given = {name for name in chosen if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
-    context.exit(bench.main(chosen, given))
+    options.refuse_ignored(context, [*rules(chosen), *options.of_the_launcher(chosen)])
+    given = options.given(context)
+    asked = Bench(
+        choices=options.choices(chosen),
+        launch=options.launch(chosen, given),
+        launches=chosen["launches"],
+        finding=chosen["apply"],
+        of=chosen["of"],
+        resume=chosen["resume"],
+        more_cells=bool(given & options.OF_A_GRID),
+        retry_failed=chosen["retry_failed"],
+        dry_run=chosen["dry_run"],
+    )
+    context.exit(bench.main(asked))
+
+
+def rules(chosen: dict[str, Any]) -> list[options.Rule]:
+    """What the options leave without an effect."""
+    apply, of, resume = chosen["apply"], chosen["of"], chosen["resume"]
+    return [
+        (not resume, ("retry_failed",), "goes with --resume; add that, or leave it out"),
+        (not apply, ("of",), "goes with --apply FINDING; add that, or leave it out"),
+        (not of, ("apply",), "goes with --of LAUNCH, where the finding was found; add that"),
+        (
+            bool(apply),
+            (options.OF_A_GRID - {"steps", "warmup"}) | {"resume"},
+            "has no effect with --apply, which reruns the cell of --of in a sweep of its own; leave it out",
+        ),
+        (resume, ("dry_run",), "shows a new grid, not what --resume would run; leave one of them out"),
+    ]

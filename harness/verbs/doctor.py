@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import options
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -23,7 +25,8 @@ MARKS = {"ok": "green", "warning": "yellow", "failure": "red", "n/a": "dim"}
 @click.option("--launcher", type=click.Choice(["horovodrun", "mpirun"]), default="horovodrun", show_default=True)
 @click.option("--quick", is_flag=True, help="Look only: run no copy, no all-reduce and no training.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", metavar="[FILE]", help="Write JSON; - is stdout.")
-def command(ranks: int | None, launcher: str, quick: bool, json_to: str | None) -> None:
+@click.pass_context
+def command(context: click.Context, /, ranks: int | None, launcher: str, quick: bool, json_to: str | None) -> None:
     """What is here, does it work, and do the ranks really train together.
 
     Every line is ok, a warning or a failure, with what to do; n/a where there is nothing to judge. Exit code 1 if
@@ -44,6 +47,9 @@ def command(ranks: int | None, launcher: str, quick: bool, json_to: str | None) 
 
     from ..doctor import checks as doctor
 
+    options.refuse_ignored(
+        context, [(quick, ("ranks", "launcher"), "has no effect with --quick; leave one of them out")]
+    )
     console = Console(stderr=json_to == "-", highlight=False)
     checks, machine = _examine(console, ranks=ranks, launcher=launcher, quick=quick, tell=json_to != "-")
     found = doctor.to_json(checks, machine)

@@ -1,35 +1,143 @@
-"""Options that several verbs take: the settings of one cell, and how its ranks are launched."""
+"""Options that several verbs share: the settings of cells, made from profiles.cell.SETTINGS, and those of a launch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from profiles.cell import SETTINGS, Setting
+from profiles.errors import RingscopeError
+
+if TYPE_CHECKING:
+    from ..jobs.grid import Choices
+    from ..jobs.options import Launch
+
 F = TypeVar("F", bound=Callable[..., Any])
-_FITS = "  [default: fits the machine]"
+FITS = "  [default: fits the machine]"
+# Parameters that are settings of a cell, and those that make a grid of them.
+OF_A_CELL = frozenset(one.name for one in SETTINGS if not one.derived)
+OF_A_GRID = OF_A_CELL | {"scaling"}
 
 
-def of_one_cell(command: F) -> F:
-    """One value each, where `bench` takes lists (`bench.one_cell` reads them)."""
-    return _together(
-        command,
-        click.option("-np", "--ranks", type=click.IntRange(1), default=1, show_default=True),
-        click.option("--per-rank-batch", type=click.IntRange(1), help=f"Samples a rank and step.{_FITS}"),
-        click.option("--feed", help=f"As `bench --feeds`.{_FITS}"),
-        click.option("--input-dtype", help=f"float32, uint8.{_FITS}"),
-        click.option("--step", help=f"fit, compiled.{_FITS}"),
-        click.option("--precision", help=f"float32, mixed_bfloat16, mixed_float16.{_FITS}"),
-        click.option("--strategy", default="horovod", show_default=True, help="horovod, none, mirrored."),
-        click.option("--compression", default="none", show_default=True, help="Of gradients: none, fp16, bf16."),
-        click.option(
-            "--aggregate", type=click.IntRange(1), default=1, show_default=True, help="Local steps between all-reduces."
-        ),
-        click.option("--data", default="synthetic", show_default=True, help="synthetic, or a directory of TFRecords."),
-        click.option("--seed", type=int, default=0, show_default=True),
+def _values(
+    setting: Setting, *, single: bool
+) -> Callable[[click.Context, click.Parameter, Any], tuple[Any, ...] | None]:
+    """A callback: `a,b` -> ("a", "b") and `1,2` -> (1, 2), every value checked; `help` prints the values there are.
+
+    With `single` one value is wanted, and what is given is (value,).
+    """
+
+    def read(context: click.Context, parameter: click.Parameter, value: Any) -> tuple[Any, ...] | None:
+        if value is None:
+            return None
+        known, flag = choices_of(setting), parameter.opts[-1]
+        if value == "help" and known:
+            click.echo("\n".join(known))
+            context.exit()
+        words = tuple(part.strip() for part in str(value).split(",") if part.strip())
+        if single and len(words) > 1:
+            raise RingscopeError(f"{flag} {value}: one only; lists are for ringscope bench")
+        return _numbers(words, flag, value, setting) if setting.is_number else _names(words, flag, value, known)
+
+    return read
+
+
+def _numbers(words: tuple[str, ...], flag: str, given: object, setting: Setting) -> tuple[int, ...]:
+    least = setting.least or 0
+    try:
+        found = tuple(map(int, words))
+    except ValueError:
+        found = ()
+    if not found or min(found) < least:
+        raise RingscopeError(f"{flag}: {given!r} is not a list of whole numbers from {least} on; write it as 1,2,4")
+    return found
+
+
+def _names(words: tuple[str, ...], flag: str, given: object, known: tuple[str, ...]) -> tuple[str, ...]:
+    for word in words:
+        if known and word not in known:
+            raise RingscopeError(f"{flag}: there is no {word!r}; take some of {', '.join(known)}")
+    if not words:
+        raise RingscopeError(f"{flag}: {given!r} names none; take some of {', '.join(known)}")
+    return words
+
+
+def choices_of(setting: Setting) -> tuple[str, ...]:
+    """Every value that a setting can have; empty where there is no list of them."""
+    if setting.name == "model":
+        from ..training.models import MODELS
+
+        return tuple(MODELS)
+    return setting.choices
+
+
+def of_a_grid(command: F) -> F:
+    """A list for every axis of the grid, and one value of every other setting."""
+    made = [_listed(one) if one.axis else _single(one) for one in SETTINGS if not one.derived]
+    scaling = click.option(
+        "--scaling",
+        type=click.Choice(["weak", "strong"]),
+        default="weak",
+        show_default=True,
+        help="strong: --per-rank-batch is the batch over all ranks, which share it.",
     )
+    return _together(command, *made, scaling)
+
+
+def of_one_cell(*, steps: int = 40, least_steps: int = 2, model_required: bool = False) -> Callable[[F], F]:
+    """One value of every setting."""
+    special: dict[str, dict[str, Any]] = {
+        "model": {"required": model_required},
+        "ranks": {"default": 1, "show_default": True},
+        "steps": {"default": steps, "type": click.IntRange(least_steps)},
+    }
+    made = [_single(one, **special.get(one.name, {})) for one in SETTINGS if not one.derived]
+    return lambda command: _together(command, *made)
+
+
+def _listed(setting: Setting) -> Callable[[F], F]:
+    return _option([f"--{setting.list_option}"], setting, single=False)
+
+
+def _single(setting: Setting, **special: Any) -> Callable[[F], F]:
+    flags = (["-np"] if setting.name == "ranks" else []) + [f"--{setting.single_option}"]
+    if not setting.axis:
+        kind = click.IntRange(setting.least) if setting.is_number else str
+        plain = {"type": kind, "default": setting.default, "show_default": True}
+        return click.option(*flags, setting.name, help=_help(setting), **{**plain, **special})
+    return _option(flags, setting, single=True, **special)
+
+
+def _option(flags: list[str], setting: Setting, *, single: bool, **special: Any) -> Callable[[F], F]:
+    fits = FITS if setting.fits and setting.name != "model" else ""
+    plain: dict[str, Any] = {
+        "metavar": ("NUMBER" if setting.is_number else "NAME") + ("" if single else ",..."),
+        "default": None if setting.fits else setting.default,
+        "show_default": not setting.fits and setting.default is not None,
+        "callback": _values(setting, single=single),
+        "help": f"{_help(setting)}{fits if single else ''}",
+    }
+    return click.option(*flags, setting.name, **(plain | special))
+
+
+def _help(setting: Setting) -> str:
+    if setting.name == "model":
+        return "Such as resnet50; `help` lists them."
+    return f"{setting.help}{': ' if setting.choices else ''}{', '.join(setting.choices)}."
+
+
+def choices(chosen: Mapping[str, Any]) -> Choices:
+    """The grid that the options ask for."""
+    from ..jobs.grid import Choices
+
+    values = {name: chosen[name] for name in OF_A_CELL if chosen[name] is not None}
+    lists = {name: value if isinstance(value, tuple) else (value,) for name, value in values.items()}
+    if chosen["data"] != "synthetic":  # whole: ranks on other hosts may start elsewhere
+        lists["data"] = (str(Path(chosen["data"]).resolve()),)
+    return Choices(lists, chosen.get("scaling", "weak"))
 
 
 def of_a_launch(*launchers: str) -> Callable[[F], F]:
@@ -41,12 +149,62 @@ def of_a_launch(*launchers: str) -> Callable[[F], F]:
         click.option("--launcher", type=click.Choice(launchers), default=launchers[0], show_default=True),
         click.option("--launcher-args", default="", help=f"Passed to the launcher as they are{passed_on}."),
         click.option("--hosts", help="Such as a:4,b:4.  [default: this machine]"),
-        click.option("--hostfile", type=path, help="The same from a file, a host a line: a slots=4."),
-        click.option("--time-limit", **seconds, default=900, help="Seconds a launch may take."),
+        click.option("--hostfile", type=path, help="The same from a file, one host per line: a slots=4."),
+        click.option("--time-limit", **seconds, default=900, help="Seconds that a launch may take."),
         click.option("--stall-limit", **seconds, default=180, help="Seconds without a step."),
         click.option("--out", type=path, help="The run directory.  [default: runs/<date>-<host>]"),
     )
     return lambda command: _together(command, *options)
+
+
+def launch(chosen: Mapping[str, Any], given: Collection[str]) -> Launch:
+    """How the options ask for ranks to be started. Raises RingscopeError."""
+    from ..jobs.options import Launch
+    from ..launch import hosts
+    from ..processes.supervise import Limits
+
+    found = hosts.parse(chosen["hosts"]) if chosen["hosts"] is not None else ()
+    if chosen["hostfile"]:
+        found = hosts.read(chosen["hostfile"])
+    return Launch(
+        launcher=chosen["launcher"],
+        launcher_args=chosen["launcher_args"],
+        hosts=found,
+        limits=Limits(time_s=chosen["time_limit"], stall_s=chosen["stall_limit"]),
+        out=chosen["out"],
+        given=frozenset(given),
+    )
+
+
+def given(context: click.Context) -> frozenset[str]:
+    """The parameters that the command line names."""
+    source = click.core.ParameterSource.COMMANDLINE
+    return frozenset(name for name in context.params if context.get_parameter_source(name) is source)
+
+
+# (whether it applies, parameters that would then be ignored, why and what to do)
+Rule = tuple[bool, Collection[str], str]
+
+
+def refuse_ignored(context: click.Context, rules: Iterable[Rule]) -> None:
+    """Raise RingscopeError for the first option on the command line that would have no effect."""
+    named = given(context)
+    for applies, names, why in rules:
+        for parameter in context.command.params:
+            if applies and parameter.name in names and parameter.name in named:
+                raise RingscopeError(f"{parameter.opts[-1]} {why}")
+
+
+def of_the_launcher(chosen: Mapping[str, Any]) -> list[Rule]:
+    """Options of a launch that exclude each other."""
+    return [
+        (bool(chosen["hostfile"]), ("hosts",), "and --hostfile name the same; give one of them"),
+        (
+            chosen["launcher"] == "single",
+            ("hosts", "hostfile", "launcher_args"),
+            "is not for --launcher single, which starts one process here; leave one of them out",
+        ),
+    ]
 
 
 def _together(command: F, *options: Callable[[F], F]) -> F:

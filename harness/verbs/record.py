@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from profiles.errors import RingscopeError
+
 from . import options
 
 
@@ -19,16 +21,27 @@ Examples:
 """
 )
 @click.argument("command_line", metavar="[-- COMMAND ...]", nargs=-1, type=click.UNPROCESSED)
-@click.option("--model", help="A cell of this model; else give a command after --.")
-@click.option("--steps", type=click.IntRange(3), default=12, show_default=True, help="Recorded steps of a cell.")
-@click.option("--warmup", type=click.IntRange(1), default=10, show_default=True, help="Steps before them.")
-@click.option("--delay", type=click.FloatRange(0), default=30, show_default=True, help="Of a command: seconds before.")
-@click.option("--duration", type=click.FloatRange(0.1), default=10, show_default=True, help="Of a command: seconds.")
+@click.option(
+    "--delay",
+    type=click.FloatRange(0),
+    default=30,
+    show_default=True,
+    help="For a command: seconds to wait before recording.",
+)
+@click.option(
+    "--duration", type=click.FloatRange(0.1), default=10, show_default=True, help="For a command: seconds to record."
+)
 @click.option(
     "--profiler", type=click.Choice(["nsys", "nvprof", "tensorflow"]), help="[default: the first that is here]"
 )
-@click.option("--keep", type=click.Choice(["recordings", "measures"]), default="recordings", show_default=True)
-@options.of_one_cell
+@click.option(
+    "--keep",
+    type=click.Choice(["recordings", "measures"]),
+    default="recordings",
+    show_default=True,
+    help="measures: drop the recordings once they are measured.",
+)
+@options.of_one_cell(steps=12, least_steps=3)
 @options.of_a_launch("horovodrun", "mpirun", "single")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:
@@ -40,5 +53,32 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     Exit code 0: recorded; 1: the training failed; 2: bad input, or nothing was recorded.
     """
     from harness.jobs import record
+    from harness.jobs.options import Record
+    from harness.launch.profilers import Span
 
-    context.exit(record.main(chosen))
+    argv = chosen["command_line"]
+    if bool(argv) == bool(chosen["model"]):
+        raise RingscopeError(
+            "give a cell (--model resnet50 ...) or a command of yours (-- python my_train.py), not both"
+        )
+    options.refuse_ignored(context, [*rules(chosen), *options.of_the_launcher(chosen)])
+    asked = Record(
+        launch=options.launch(chosen, options.given(context)),
+        choices=None if argv else options.choices(chosen),
+        command=argv,
+        ranks=chosen["ranks"][0],
+        span=Span(chosen["delay"], chosen["duration"]),
+        profiler=chosen["profiler"],
+        keep=chosen["keep"],
+    )
+    context.exit(record.main(asked))
+
+
+def rules(chosen: dict[str, Any]) -> list[options.Rule]:
+    """What the options leave without an effect."""
+    is_command = bool(chosen["command_line"])
+    return [
+        (is_command, options.OF_A_CELL - {"ranks"}, "is a setting of a cell, not of a command; leave it out"),
+        (is_command, ("time_limit", "stall_limit"), "has no effect on a command, which runs to its end; leave it out"),
+        (not is_command, ("delay", "duration"), "is for a command; a cell records its timed --steps; leave it out"),
+    ]

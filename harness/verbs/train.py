@@ -17,10 +17,7 @@ Examples:
   ringscope train --model gru --ranks 2 --launcher mpirun
 """
 )
-@click.option("--model", required=True, help="Such as resnet50; `ringscope bench --models help` lists them.")
-@click.option("--steps", type=click.IntRange(2), default=40, show_default=True, help="Timed steps.")
-@click.option("--warmup", type=click.IntRange(1), default=10, show_default=True, help="Untimed steps before them.")
-@options.of_one_cell
+@options.of_one_cell(model_required=True)
 @options.of_a_launch("horovodrun", "mpirun", "single")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:
@@ -29,5 +26,8 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     Exit code 0: trained; 1: not, with the reason; 2: bad input.
     """
     from harness.jobs import bench
+    from harness.jobs.options import Bench
 
-    context.exit(bench.main(bench.one_cell(chosen)))
+    options.refuse_ignored(context, options.of_the_launcher(chosen))
+    launch = options.launch(chosen, options.given(context))
+    context.exit(bench.main(Bench(options.choices(chosen), launch, launches=1, first_only=True)))

@@ -61,3 +61,21 @@ def test_records_of_a_version_with_more_entries_are_read_and_damaged_ones_are_re
     (tmp_path / "sweep.json").write_text(json.dumps(data))
     with pytest.raises(RingscopeError, match="name a directory that bench wrote"):
         read_sweep(tmp_path)
+
+
+def test_the_ids_of_cells_are_those_of_recordings_made_before() -> None:
+    assert Cell("mlp", 2, 8, steps=3).id == "mlp-n2-b8-prefetch-float32-fit-float32-17188e2f"
+    other = Cell("gru", 4, 256, step="compiled", global_batch=1024, options=(("a", "b"),))
+    assert other.id == "gru-n4-b256-prefetch-float32-compiled-float32-56d143be"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("ranks", "two"), ("ranks", 2.0), ("ranks", None), ("feed", 3), ("global_batch", "8")]
+)
+def test_a_cell_with_a_field_of_another_type_is_refused_in_one_line(tmp_path: Path, name: str, value: object) -> None:
+    sweep = SweepRecord([Cell(model="mlp", ranks=1, per_rank_batch=8)], 1, "horovodrun")
+    data = sweep.to_json()
+    data["cells"][0][name] = value
+    (tmp_path / "sweep.json").write_text(json.dumps(data))
+    with pytest.raises(RingscopeError, match=rf"sweep.json: not JSON of ringscope's \({name} is {value!r}, not "):
+        read_sweep(tmp_path)

@@ -36,8 +36,6 @@ MODELS = {
     "gru": Entry("recurrent", "gru", Spec((128, 64), 10), cudnn_rnn=True),
     "gru_generic": Entry("recurrent", "gru_generic", Spec((128, 64), 10)),
 }
-INPUT_DTYPES = ("float32", "uint8")
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
 def build(name: str, *, input_dtype: str = "float32", precision: str = "float32", seed: int = 0) -> Any:

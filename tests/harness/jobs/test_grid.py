@@ -8,19 +8,21 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
 
 from harness.jobs import bench, sweep
-from harness.jobs.bench import COMPRESSIONS, FEEDS, STEPS
-from harness.jobs.grid import Choices, grid, indivisible, numbers
+from harness.jobs.grid import FITS, Choices, grid, indivisible
+from harness.jobs.options import Bench, Launch
 from harness.jobs.run_directory import RunDirectory, check_space
 from harness.processes.outcome import Outcome, judge
 from harness.processes.supervise import Limits
+from harness.training.models import MODELS
 from harness.verbs import bench as verb_bench
-from harness.verbs import train
+from harness.verbs import options, train
+from harness.verbs import record as verb_record
+from profiles.cell import AXES, SETTINGS, Setting, setting
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
 from tests.harness.running import ROOT
@@ -29,8 +31,8 @@ CELL = Cell("mlp", 2, 8, steps=3)
 
 
 def test_the_grid_holds_every_combination_once() -> None:
-    choices = Choices(ranks=(1, 2), models=("gru", "mlp"), per_rank_batch=(8, 8, 16), feeds=("prefetch", "device"))
-    cells = grid(choices, gpus=0)
+    lists = {"ranks": (1, 2), "model": ("gru", "mlp"), "per_rank_batch": (8, 8, 16), "feed": ("prefetch", "device")}
+    cells = grid(Choices(lists), gpus=0)
     assert len(cells) == len(set(cells)) == len({cell.id for cell in cells}) == 16
 
 
@@ -46,28 +48,28 @@ def test_with_gpus_ranks_double_up_to_all_of_them(gpus: int, ranks: set[int]) ->
 
 
 def test_a_cudnn_cell_is_not_compiled_unless_asked() -> None:
-    assert {cell.step for cell in grid(Choices(models=("gru", "lstm")), gpus=2)} == {"fit"}
+    assert {cell.step for cell in grid(Choices({"model": ("gru", "lstm")}), gpus=2)} == {"fit"}
 
 
 def test_strong_scaling_shares_the_batch_and_refuses_what_does_not_divide() -> None:
-    cells = grid(
-        Choices(ranks=(1, 2, 3), models=("mlp",), feeds=("prefetch",), per_rank_batch=(8,), scaling="strong"), gpus=0
-    )
+    lists = {"ranks": (1, 2, 3), "model": ("mlp",), "feed": ("prefetch",), "per_rank_batch": (8,)}
+    cells = grid(Choices(lists, scaling="strong"), gpus=0)
     assert [(cell.per_rank_batch, cell.global_batch) for cell in cells] == [(8, 8), (4, 8), (2, 8)]
     assert [indivisible(cell) is not None for cell in cells] == [False, False, True]
 
 
-def options_of(verb: click.Command, *words: str) -> dict[str, Any]:
-    """What the verb is given by its command line."""
-    return verb.make_context("ringscope", list(words)).params
+def choices_of(verb: click.Command, *words: str) -> Choices:
+    """The grid that a verb makes of its command line."""
+    return options.choices(verb.make_context("ringscope", list(words)).params)
 
 
-def test_of_what_fits_the_machine_train_takes_one_cell_and_bench_all() -> None:
-    single = bench.cells(bench.one_cell(options_of(train.command, "--model", "mlp")), gpus=0)
-    assert len(single) == 1
-    many = bench.cells(options_of(verb_bench.command, "--models", "mlp", "--ranks", "1"), gpus=0)
+def test_of_what_fits_the_machine_train_takes_the_first_cell_of_bench() -> None:
+    single = grid(choices_of(train.command, "--model", "mlp"), gpus=0)
+    many = grid(choices_of(verb_bench.command, "--models", "mlp", "--ranks", "1"), gpus=0)
     assert len(many) > 1
     assert single[0] == many[0]
+    launch = Launch()
+    assert bench.cells(Bench(Choices({"model": ("mlp",)}), launch, first_only=True), gpus=0) == single[:1]
 
 
 def test_a_single_cell_is_as_its_options_say() -> None:
@@ -85,18 +87,41 @@ def test_a_single_cell_is_as_its_options_say() -> None:
         "--steps",
         "9",
     ]
-    (cell,) = bench.cells(bench.one_cell(options_of(train.command, *words, "--step", "compiled")), gpus=2)
+    (cell,) = grid(choices_of(train.command, *words, "--step", "compiled"), gpus=2)
     assert (cell.model, cell.ranks, cell.per_rank_batch, cell.feed) == ("gru", 3, 7, "host")
     assert (cell.aggregate, cell.steps, cell.step) == (2, 9, "compiled")
 
 
 def test_a_single_cell_takes_no_list() -> None:
     with pytest.raises(RingscopeError, match="--feed host,device: one only"):
-        bench.one_cell(options_of(train.command, "--model", "mlp", "--feed", "host,device"))
+        choices_of(train.command, "--model", "mlp", "--feed", "host,device")
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_every_setting_is_an_option_of_all_three_verbs(setting: Setting) -> None:
+    for verb, listed in ((verb_bench.command, True), (train.command, False), (verb_record.command, False)):
+        flags = {flag: parameter for parameter in verb.params for flag in parameter.opts}
+        flag = f"--{setting.list_option if listed and setting.axis else setting.single_option}"
+        assert (flag in flags) is not setting.derived
+        if not setting.derived:
+            assert flags[flag].name == setting.name
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_every_setting_and_its_values_are_documented(setting: Setting) -> None:
+    docs = "\n".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
+    assert [word for word in (setting.name, *setting.choices) if f"`{word}`" not in docs] == []
+
+
+@pytest.mark.parametrize("axis", [axis for axis in AXES if axis.choices], ids=lambda axis: axis.name)
+def test_every_value_of_an_axis_makes_a_cell(axis: Setting) -> None:
+    words = ["--models", "mlp", "--ranks", "2", "--feeds", "prefetch", f"--{axis.list_option}", ",".join(axis.choices)]
+    cells = grid(choices_of(verb_bench.command, *words), gpus=0)
+    assert tuple(getattr(cell, axis.name) for cell in cells) == axis.choices
 
 
 def test_launches_are_interleaved_and_the_order_is_always_the_same() -> None:
-    cells = grid(Choices(ranks=(1, 2), per_rank_batch=(8, 16)), gpus=0)
+    cells = grid(Choices({"ranks": (1, 2), "per_rank_batch": (8, 16)}), gpus=0)
     tasks = sweep.order(cells, 3)
     for number in range(3):
         block = tasks[number * len(cells) : (number + 1) * len(cells)]
@@ -108,16 +133,20 @@ def test_launches_are_interleaved_and_the_order_is_always_the_same() -> None:
 @pytest.mark.parametrize("text", ["", "1,x", "0", "-1", "1.5"])
 def test_counts_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(RingscopeError, match="--ranks"):
-        numbers(text, "--ranks")
+        choices_of(verb_bench.command, "--ranks", text)
 
 
 @pytest.mark.train
 def test_the_names_that_the_command_line_knows_are_those_of_the_worker() -> None:
     feeds = pytest.importorskip("harness.training.feeds")
     ring = pytest.importorskip("harness.ring")
-    assert set(FEEDS) == set(feeds.FEEDS)
-    assert set(STEPS) == set(ring.STEPS)
-    assert set(COMPRESSIONS) == set(ring.COMPRESSIONS)
+    assert set(setting("feed").choices) == set(feeds.FEEDS)
+    assert set(setting("step").choices) == set(ring.STEPS)
+    assert set(setting("compression").choices) == set(ring.COMPRESSIONS)
+
+
+def test_every_model_has_a_batch_that_fits() -> None:
+    assert set(FITS) == set(MODELS)
 
 
 def test_horovods_stall_shut_down_comes_before_ours_and_after_its_warning() -> None:

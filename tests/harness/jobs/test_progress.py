@@ -46,8 +46,8 @@ def test_without_a_terminal_each_launch_is_a_line() -> None:
         watch.begun(SLOW, 0)
         watch.ended(record(SLOW, "oom", "rank 1: [no] memory"), 3)
     assert out.getvalue().splitlines() == [
-        "1/2 mlp x1, 8 each, prefetch #0: ok in 12 s, 12 s left",
-        "resnet50 x2, 8 each, prefetch #0: oom: rank 1: [no] memory",
+        "1/2 mlp x1, 8 per rank #0: ok in 12 s, 12 s left",
+        "resnet50 x2, 8 per rank #0: oom: rank 1: [no] memory",
     ]
 
 
@@ -62,4 +62,4 @@ def test_in_a_terminal_there_is_a_bar_with_the_time_left_and_the_step() -> None:
 
 
 def test_a_cell_is_told_apart_by_what_is_unusual() -> None:
-    assert describe(Cell("gru", 4, 256, step="compiled")) == "gru x4, 256 each, prefetch, compiled"
+    assert describe(Cell("gru", 4, 256, step="compiled")) == "gru x4, 256 per rank, step compiled"

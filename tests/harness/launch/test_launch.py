@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from harness import launch
 from harness.jobs import bench, sweep
+from harness.jobs.options import Launch
 from harness.launch import hosts, mpirun, slurm, ssh
 from harness.launch.environment import allowed
 from harness.launch.hosts import Host
@@ -242,9 +244,11 @@ def test_a_batch_script_asks_for_the_ranks_and_carries_no_secret(tmp_path: Path)
 
 def test_slurms_arguments_are_not_mpiruns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    options: dict[str, Any] = {"hosts": None, "hostfile": None, "launcher": "slurm", "time_limit": 9, "stall_limit": 9}
-    assert bench.how_to_launch(options | {"launcher_args": "--partition=gpu"}).launcher_args == ("--partition=gpu",)
+    options = Launch(launcher="slurm", launcher_args="--partition=gpu")
+    assert bench.how_to_launch(options).launcher_args == ("--partition=gpu",)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setattr(slurm, "hosts", lambda environ: (Host("n1", 4),))
-    inside = bench.how_to_launch(options | {"launcher_args": "--partition=gpu"})
+    inside = bench.how_to_launch(options)
     assert (inside.launcher_args, inside.hosts) == ((), (Host("n1", 4),))
+    with pytest.raises(RingscopeError, match="--launcher-args are for sbatch"):
+        bench.how_to_launch(replace(options, given=frozenset({"launcher_args"})))

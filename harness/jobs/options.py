@@ -1,0 +1,52 @@
+"""What a command line asks for, frozen: made by the verbs, read by the jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..launch.hosts import Host
+from ..launch.profilers import Span
+from ..processes.supervise import Limits
+from .grid import Choices
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Where and how ranks are started, and where their files go."""
+
+    launcher: str = "horovodrun"
+    launcher_args: str = ""  # as a shell would split it
+    hosts: tuple[Host, ...] = ()  # none: this machine
+    limits: Limits = field(default_factory=Limits)
+    out: Path | None = None  # the run directory; None: a new one under runs/
+    given: frozenset[str] = frozenset()  # the options above that the command line names
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A grid, or the trial of a finding, and how often each cell is launched."""
+
+    choices: Choices
+    launch: Launch
+    launches: int | None = None  # None: what fits the machine
+    first_only: bool = False  # where the machine leaves a choice of cells, the first
+    finding: str | None = None  # to prove, found in the launch `of`
+    of: Path | None = None
+    resume: bool = False
+    more_cells: bool = False  # with `resume`: the grid is added to the sweep's cells
+    retry_failed: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A cell, or a command of the user's, under a profiler."""
+
+    launch: Launch
+    choices: Choices | None  # of the cell; None: a command
+    command: tuple[str, ...] = ()
+    ranks: int = 1  # of the command
+    span: Span = field(default_factory=Span)  # of the command
+    profiler: str | None = None
+    keep: str = "recordings"

@@ -1,0 +1,219 @@
+"""A cell, one measurement point, and the table of its settings: `Cell`'s own fields, each with a `Setting`.
+
+From the table are made: the options of bench, train and record, the grid's product, the checks of names, the columns of
+results.csv and summary.csv, the words of reports, and what `compare` and `predict` hold against each other.
+
+To add an axis of the grid:
+
+1. Give `Cell` a field with a default, `axis=True` and `digested=False` (else the ids of recorded cells change).
+2. Read `cell.<name>` where it acts, in `harness/training/`. What cannot be combined with it raises `Unsupported` in
+   `harness.training.worker.check`.
+3. Where its default depends on the model or the machine: `fits=True`, and its value in `harness.jobs.grid.suits`.
+4. Name it in docs/runs.md. A test finds what is left out there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What there is to know of one field of a cell."""
+
+    help: str  # of its option; the choices are added
+    choices: tuple[str, ...] = ()  # every value there is; empty: any word, or any number from `least` on
+    least: int | None = None  # of a number
+    axis: bool = False  # bench takes a list of it, and makes a cell of each value
+    option: str = ""  # of bench where it takes a list, if it is not the field's name
+    fits: bool = False  # its default depends on the model and the machine
+    title: str = ""  # over its column in a page, if it is not the field's name
+    words: str = "{}"  # a value where it stands alone
+    unsaid: bool = False  # at its default it is not worth a word
+    column: str = "last"  # of results.csv: first (before the numbers), last, or none
+    exchangeable: bool = False  # another value of it trains the same model: worth advice
+    derived: bool = False  # made from other options: none of its own
+    digested: bool = True  # part of every cell's id; else only where it differs from the default
+    name: str = ""  # of the field
+    default: Any = None
+
+    @property
+    def is_number(self) -> bool:
+        return self.least is not None
+
+    @property
+    def list_option(self) -> str:
+        """Its name on the command line of bench, without the dashes."""
+        return self.option or self.single_option
+
+    @property
+    def single_option(self) -> str:
+        """The same of train and record."""
+        return self.name.replace("_", "-")
+
+
+def _setting(help: str, **more: Any) -> dict[str, Setting]:
+    return {"setting": Setting(help, **more)}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measurement point. `id` is stable: equal cells have equal ids on every machine."""
+
+    model: str = field(metadata=_setting("Model", axis=True, option="models", fits=True, column="first"))
+    ranks: int = field(
+        metadata=_setting("Ranks: processes, one GPU each", least=1, axis=True, words="{} ranks", column="first")
+    )
+    per_rank_batch: int = field(
+        metadata=_setting(
+            "Samples per rank and step",
+            least=1,
+            axis=True,
+            fits=True,
+            title="batch per rank",
+            words="{} per rank",
+            column="first",
+        )
+    )
+    feed: str = field(
+        default="prefetch",
+        metadata=_setting(
+            "How a batch reaches the GPU",
+            choices=("numpy", "host", "prefetch", "device", "staging", "pinned", "resident"),
+            axis=True,
+            option="feeds",
+            fits=True,
+            words="feed {}",
+            column="first",
+            exchangeable=True,
+        ),
+    )
+    input_dtype: str = field(
+        default="float32",
+        metadata=_setting(
+            "Type of the input",
+            choices=("float32", "uint8"),
+            axis=True,
+            fits=True,
+            title="input",
+            words="{} input",
+            exchangeable=True,
+        ),
+    )
+    step: str = field(
+        default="fit",
+        metadata=_setting(
+            "The step (fit: the graph of model.fit; compiled: two programs by XLA)",
+            choices=("fit", "compiled"),
+            axis=True,
+            fits=True,
+            words="step {}",
+            column="first",
+            exchangeable=True,
+        ),
+    )
+    precision: str = field(
+        default="float32",
+        metadata=_setting(
+            "Dtype policy of Keras",
+            choices=("float32", "mixed_bfloat16", "mixed_float16"),
+            axis=True,
+            fits=True,
+            column="first",
+            exchangeable=True,
+        ),
+    )
+    strategy: str = field(
+        default="horovod",
+        metadata=_setting(
+            "What averages the gradients (none: nothing, the upper bound)",
+            choices=("horovod", "none", "mirrored"),
+            axis=True,
+            words="strategy {}",
+            unsaid=True,
+            column="first",
+        ),
+    )
+    compression: str = field(
+        default="none",
+        metadata=_setting(
+            "Compression of gradients",
+            choices=("none", "fp16", "bf16"),
+            axis=True,
+            words="compression {}",
+            unsaid=True,
+            exchangeable=True,
+        ),
+    )
+    aggregate: int = field(
+        default=1,
+        metadata=_setting(
+            "Local steps per all-reduce", least=1, axis=True, words="all-reduce every {} steps", unsaid=True
+        ),
+    )
+    steps: int = field(default=40, metadata=_setting("Timed steps per launch", least=2))
+    warmup: int = field(default=10, metadata=_setting("Untimed steps before them", least=1))
+    data: str = field(default="synthetic", metadata=_setting("synthetic, or a directory of TFRecords", column="none"))
+    seed: int = field(default=0, metadata=_setting("Seed of weights and data", least=0, column="none"))
+    options: tuple[tuple[str, str], ...] = ()  # further ones of the worker, sorted: tests use them, no verb does
+    global_batch: int | None = field(
+        default=None,
+        metadata=_setting(
+            "With --scaling strong: samples per step over all ranks, held while the ranks grow",
+            least=1,
+            derived=True,
+            words="{} over all ranks",
+            unsaid=True,
+        ),
+    )
+
+    @property
+    def id(self) -> str:
+        """Readable where it can be, with a short digest of the fields so that it is unique."""
+        left_out = {one.name for one in SETTINGS if not one.digested and getattr(self, one.name) == one.default}
+        digested = {name: value for name, value in asdict(self).items() if name not in left_out}
+        digest = hashlib.sha256(json.dumps(digested, sort_keys=True).encode()).hexdigest()[:8]
+        parts = (
+            self.model,
+            f"n{self.ranks}",
+            f"b{self.per_rank_batch}",
+            self.feed,
+            self.input_dtype,
+            self.step,
+            self.precision,
+            digest,
+        )
+        return "-".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"options": [list(pair) for pair in self.options]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Cell:
+        """Raises ValueError where a field has another type. Fields of other versions are left out."""
+        known = {name: value for name, value in data.items() if name in {one.name for one in fields(cls)}}
+        for one in SETTINGS:
+            value = known.get(one.name, one.default)
+            may_be_null = one.derived or one.name not in known
+            if type(value) is not (int if one.is_number else str) and not (value is None and may_be_null):
+                raise ValueError(f"{one.name} is {value!r}, not {'a whole number' if one.is_number else 'text'}")
+        return cls(**(known | {"options": tuple((k, v) for k, v in data.get("options", ()))}))
+
+
+# In the order of the cell's fields.
+SETTINGS: Final[tuple[Setting, ...]] = tuple(
+    replace(one.metadata["setting"], name=one.name, default=None if one.default is MISSING else one.default)
+    for one in fields(Cell)
+    if one.metadata
+)
+AXES: Final = tuple(one for one in SETTINGS if one.axis)
+# What tells the cells of a sweep apart.
+TELLING: Final = tuple(one for one in SETTINGS if one.axis or one.derived)
+
+
+def setting(name: str) -> Setting:
+    """The setting of that name."""
+    return next(one for one in SETTINGS if one.name == name)

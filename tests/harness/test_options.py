@@ -1,0 +1,132 @@
+"""No option without an effect: what would be ignored is refused in one line, before anything is written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from harness.jobs import bench
+from harness.jobs.grid import Choices
+from harness.jobs.options import Bench, Launch
+from harness.launch.hosts import Host
+from harness.processes.supervise import Limits
+from harness.verbs import bench as verb_bench
+from harness.verbs import doctor, record, train
+from profiles.errors import RingscopeError
+from profiles.records import Cell, SweepRecord, write_whole
+
+ROOT = Path(__file__).parents[2]
+COMMAND = ["--", "python", "x.py"]
+IGNORED: list[tuple[click.Command, list[str], str]] = [
+    (verb_bench.command, ["--retry-failed"], "--retry-failed goes with --resume"),
+    (verb_bench.command, ["--of", "x"], "--of goes with --apply FINDING"),
+    (verb_bench.command, ["--apply", "no-prefetch"], "--apply goes with --of LAUNCH"),
+    *(
+        (verb_bench.command, ["--apply", "no-prefetch", "--of", "x", *words], f"{words[0]} has no effect with --apply")
+        for words in (
+            ["--ranks", "1"],
+            ["--models", "mlp"],
+            ["--per-rank-batch", "8"],
+            ["--feeds", "host"],
+            ["--strategy", "none"],
+            ["--scaling", "strong"],
+            ["--seed", "1"],
+            ["--data", "/"],
+            ["--resume"],
+        )
+    ),
+    (verb_bench.command, ["--resume", "--dry-run"], "--dry-run shows a new grid"),
+    *(
+        (verb, ["--launcher", "single", *more, *words], f"{more[0]} is not for --launcher single")
+        for verb, words in ((verb_bench.command, []), (train.command, ["--model", "mlp"]), (record.command, COMMAND))
+        for more in (["--hosts", "a:1"], ["--launcher-args", "-v"])
+    ),
+    *(
+        (verb, ["--hosts", "a:1", "--hostfile", "hosts", *words], "--hosts and --hostfile name the same")
+        for verb, words in ((verb_bench.command, []), (train.command, ["--model", "mlp"]), (record.command, COMMAND))
+    ),
+    *(
+        (record.command, [*words, *COMMAND], f"{words[0]} is a setting of a cell")
+        for words in (
+            ["--per-rank-batch", "8"],
+            ["--feed", "host"],
+            ["--input-dtype", "uint8"],
+            ["--step", "fit"],
+            ["--precision", "float32"],
+            ["--strategy", "none"],
+            ["--compression", "fp16"],
+            ["--aggregate", "2"],
+            ["--steps", "9"],
+            ["--warmup", "9"],
+            ["--data", "synthetic"],
+            ["--seed", "0"],
+        )
+    ),
+    (record.command, ["--time-limit", "9", *COMMAND], "--time-limit has no effect on a command"),
+    (record.command, ["--stall-limit", "9", *COMMAND], "--stall-limit has no effect on a command"),
+    (record.command, ["--model", "mlp", "--delay", "9"], "--delay is for a command"),
+    (record.command, ["--model", "mlp", "--duration", "9"], "--duration is for a command"),
+    (record.command, ["--model", "mlp", *COMMAND], "give a cell (--model resnet50 ...) or a command"),
+    (record.command, [], "give a cell (--model resnet50 ...) or a command"),
+    (doctor.command, ["--quick", "-np", "2"], "--ranks has no effect with --quick"),
+    (doctor.command, ["--quick", "--launcher", "mpirun"], "--launcher has no effect with --quick"),
+]
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "says"), IGNORED, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_an_option_that_would_be_ignored_is_refused(
+    verb: click.Command, words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Those of a command come last.
+    split = words.index("--") if "--" in words else len(words)
+    out = [] if verb is doctor.command else ["--out", "out"]
+    with pytest.raises(RingscopeError) as refused:
+        verb.main([*words[:split], *out, *words[split:]], standalone_mode=False)
+    assert str(refused.value).startswith(says)
+    assert "\n" not in str(refused.value) and refused.value.exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refusal_is_one_line_and_code_2() -> None:
+    argv = [sys.executable, "-m", "harness", "bench", "--retry-failed"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "ringscope: --retry-failed goes with --resume; add that, or leave it out\n"
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A sweep that began under mpirun on two hosts."""
+    options = {"launcher": "mpirun", "launcher_args": "--tag-output", "hosts": "a:1,b:1", "time_limit": 9}
+    sweep = SweepRecord([Cell("mlp", 2, 8)], 1, "mpirun", options=options)
+    write_whole(tmp_path / "sweep.json", json.dumps(sweep.to_json()))
+    return tmp_path
+
+
+def resumed(launch: Launch) -> Launch:
+    return bench.remembered(Bench(Choices(), launch, resume=True)).launch
+
+
+def test_a_resumed_sweep_is_launched_as_it_began(begun: Path) -> None:
+    found = resumed(Launch(out=begun))
+    assert (found.launcher, found.launcher_args, found.limits) == ("mpirun", "--tag-output", Limits(9, 180))
+    assert found.hosts == (Host("a", 1), Host("b", 1))
+
+
+def test_what_the_command_line_names_goes_before_what_a_sweep_remembers(begun: Path) -> None:
+    named = Launch(out=begun, hosts=(Host("c", 2),), limits=Limits(5, 6), given=frozenset({"hosts", "stall_limit"}))
+    found = resumed(named)
+    assert (found.hosts, found.limits) == ((Host("c", 2),), Limits(9, 6))
+
+
+def test_another_launcher_does_not_get_the_words_of_the_first(begun: Path) -> None:
+    found = resumed(Launch(out=begun, launcher="horovodrun", given=frozenset({"launcher"})))
+    assert (found.launcher, found.launcher_args) == ("horovodrun", "")
