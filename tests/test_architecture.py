@@ -33,7 +33,7 @@ PROFILES = (
     ("profiles.readers", "profiles.scaling", "profiles.measures_json"),
     ("profiles.lazy", "profiles.records", "profiles.marks", "profiles.measures", "profiles.numbers", "profiles.stats"),
     ("profiles.timeline", "profiles.intervals", "profiles.threads"),
-    ("profiles.errors", "profiles.version"),
+    ("profiles.cell", "profiles.errors", "profiles.version"),
 )
 HARNESS = (
     ("harness.__main__",),
