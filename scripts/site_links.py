@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN_PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-LINK = re.compile(r"\[(?P<text>[^\[\]]*)\]\((?P<target>[^()\s#]+)(?P<anchor>#[^()\s]*)?\)")
-_CODE = re.compile(r"(?ms)^ *(?P<fence>```+|~~~+).*?^ *(?P=fence) *$|`[^`\n]+`(?!\])")
+# A link, or else a piece of code, in which nothing is a link.
+_LINK = r"\[(?P<text>[^\[\]]*)\]\((?P<target>[^()\s#]+)(?P<anchor>#[^()\s]*)?\)"
+_CODE = r"^ *(?P<fence>```+|~~~+).*?^ *(?P=fence) *$|`[^`\n]+`"
+LINK_OR_CODE = re.compile(f"{_LINK}|{_CODE}", re.MULTILINE | re.DOTALL)
 
 
 class DeadLink(ValueError):
@@ -55,7 +57,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     here = page.file.src_uri
 
     def rewritten(match: re.Match[str]) -> str:
-        target = resolved(match["target"], here)
+        target = resolved(match["target"], here) if match["target"] else None
         if target is None:
             return match[0]
         path = target.removeprefix("../")
@@ -69,14 +71,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         text = re.sub(r"`([^`]+)`", lambda code: f"<code>{escape(code[1])}</code>", match["text"])
         return f'<a href="{url}">{text}</a>'
 
-    return outside_code(markdown, lambda text: LINK.sub(rewritten, text))
+    return LINK_OR_CODE.sub(rewritten, markdown)
 
 
 def links(text: str, page: str) -> Iterator[tuple[str, str, str]]:
     """(text, target from docs/, anchor) of each relative link of a page; `page` is its path from docs/."""
-    plain = _CODE.sub("", text)
-    for match in LINK.finditer(plain):
-        target = resolved(match["target"], page)
+    for match in LINK_OR_CODE.finditer(text):
+        target = resolved(match["target"], page) if match["target"] else None
         if target is not None:
             yield match["text"], target, (match["anchor"] or "").removeprefix("#")
 
@@ -144,12 +145,3 @@ def definitions(path: str) -> dict[str, int]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found.update({name.id: node.lineno for name in targets if isinstance(name, ast.Name)} | found)
     return found
-
-
-def outside_code(markdown: str, change: Callable[[str], str]) -> str:
-    """`change` applied to all text that is neither in a fence nor in backticks of its own."""
-    parts, last = [], 0
-    for code in _CODE.finditer(markdown):
-        parts += [change(markdown[last : code.start()]), code[0]]
-        last = code.end()
-    return "".join([*parts, change(markdown[last:])])
