@@ -79,9 +79,11 @@ def _events(path: Path) -> tuple[list[msgspec.Raw], bool]:
     """(events, whether the array has its end). An event that breaks off is dropped."""
     data = path.read_bytes().rstrip().rstrip(b"\0")
     body = data.removesuffix(b"]").rstrip(b", \t\r\n")
-    for _ in range(100):
+    for dropped in range(100):
         try:
-            return msgspec.json.decode(body + b"]", type=list[msgspec.Raw]), data.endswith(b"]")
+            events = msgspec.json.decode(body + b"]", type=list[msgspec.Raw])
+            # Where an event was dropped, a bracket at the end was one of its own, as in "shape": "[]".
+            return events, data.endswith(b"]") and not dropped
         except (msgspec.DecodeError, RecursionError):
             # The last event may hold braces of its own: back to one that closes an event.
             body = body[: max(body.rfind(b"}", 0, len(body) - 1), 0) + 1]
