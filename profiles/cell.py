@@ -44,6 +44,10 @@ class Setting:
     def is_number(self) -> bool:
         return self.least is not None
 
+    def said(self, value: Any) -> str:
+        """A value where it stands alone, such as `8 per rank`; empty for a default that is not worth a word."""
+        return "" if self.unsaid and value == self.default else self.words.format(value)
+
     @property
     def list_option(self) -> str:
         """Its name on the command line of bench, without the dashes."""

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from ..cell import SETTINGS, Cell
 from ..errors import RingscopeError
 from ..measures import OWNERS
-from ..records import Cell
 from ..stats import Difference, difference
 from .gate import gpu_names
 from .loss_ledger import LossLedger, losses
@@ -17,20 +17,10 @@ from .subject import Subject
 
 # One recording or one launch a side tells nothing of its own noise; steps of one run agree to some 2 %.
 NOISE_FLOOR = 0.02
-# Settings in which two cells may differ and still be the same work; the others make another step.
-_SETTINGS = (
-    "feed",
-    "input_dtype",
-    "step",
-    "precision",
-    "strategy",
-    "compression",
-    "aggregate",
-    "data",
-    "seed",
-    "options",
-)
+# What makes a step another one's work. In the other settings two cells may differ and still be compared.
 _WORK = ("model", "ranks", "per_rank_batch")
+_OTHERS = {one.name for one in SETTINGS if not one.derived} - {*_WORK, "steps", "warmup"}  # not how long was measured
+_FACTS = (*_WORK, *(one.name for one in SETTINGS if one.name in _OTHERS), "options")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +117,7 @@ def _facts(subject: Subject) -> dict[str, Any]:
         facts["recorded ranks"] = len(subject.measures.gpus)
     cell: Cell | None = subject.record.cell if subject.record else None
     if cell is not None:
-        facts |= {name: getattr(cell, name) for name in (*_WORK, *_SETTINGS)}
+        facts |= {name: getattr(cell, name) for name in _FACTS}
     return facts
 
 
@@ -188,7 +178,7 @@ def _throughputs(subject: Subject) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for row in subject.scaling.launches if subject.scaling else ():
         if row.status == "ok" and row.samples_per_s_global and not row.profiled:
-            found.setdefault(row.cell, []).append(row.samples_per_s_global)
+            found.setdefault(row.cell.id, []).append(row.samples_per_s_global)
     return found
 
 

@@ -85,7 +85,7 @@ def metrics(subject: Subject) -> dict[str, Metric]:
     found = {name: _recorded(subject, name) for name in RECORDED}
     for name in SWEPT:
         rows = [] if subject.scaling is None else subject.scaling.cells
-        each = {row.cell: getattr(row, name) for row in rows if getattr(row, name) is not None and _tells(name, row)}
+        each = {row.cell.id: getattr(row, name) for row in rows if getattr(row, name) is not None and _tells(name, row)}
         for cell, value in each.items():
             found[f"{name}[{cell}]"] = Metric(f"{name}[{cell}]", value, f"cell {cell}")
         if each:
@@ -100,7 +100,7 @@ def metrics(subject: Subject) -> dict[str, Metric]:
 
 def _tells(name: str, row: CellRow) -> bool:
     """One rank's efficiency is 1 whatever happens: it would hold every budget."""
-    return name != "efficiency" or row.ranks > 1
+    return name != "efficiency" or row.cell.ranks > 1
 
 
 def _recorded(subject: Subject, name: str) -> Metric:

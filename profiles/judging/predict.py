@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
+from ..cell import AXES
 from ..errors import RingscopeError
 from ..measures import GpuMeasures, Measures
 from .compare import likeness
@@ -24,7 +25,7 @@ from .subject import Subject
 
 SIGMAS = 2  # of the mean step times' standard errors, about 95 %
 # Settings in which recordings of 1 and of 2 ranks have to be the same.
-_ALIKE = ("model", "per_rank_batch", "feed", "input_dtype", "step", "precision", "strategy", "compression", "aggregate")
+_ALIKE = tuple(one.name for one in AXES if one.name != "ranks")
 
 
 @dataclass(frozen=True, slots=True)

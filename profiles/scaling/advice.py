@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from ..records import Cell, Run, SweepRecord
+from ..cell import AXES, SETTINGS, Cell
+from ..records import Run, SweepRecord
 from ..stats import Spread, ratio
 from ..timeline import Doubt
 from .rows import CellRow, same_but_ranks, window_ns
@@ -19,14 +20,8 @@ WORTH_A_LOOK = 0.03
 FEW_LAUNCHES = 3
 # A clock offset above this share of the window is not a detail of the throughput any more.
 OFFSET_SHARE = 0.001
-# What can be exchanged without changing what is learnt, in the order in which it is cheap to try.
-AXES = {
-    "feed": "feeds",
-    "step": "step",
-    "input_dtype": "input-dtype",
-    "precision": "precision",
-    "compression": "compression",
-}
+# Settings that can be exchanged and still train the same model.
+EXCHANGEABLE = {one.name: one for one in SETTINGS if one.exchangeable}
 
 
 @dataclass(slots=True)
@@ -54,9 +49,9 @@ def doubts(
                 "run more launches: ringscope bench --resume --launches 5",
             )
         )
-    above = [row for row in cells if row.efficiency_low is not None and row.ranks > 1 and row.efficiency_low > 1]
+    above = [row for row in cells if row.efficiency_low is not None and row.cell.ranks > 1 and row.efficiency_low > 1]
     if above:
-        names = ", ".join(f"{row.model} x{row.ranks}" for row in above)
+        names = ", ".join(f"{row.cell.model} x{row.cell.ranks}" for row in above)
         found.append(
             Doubt(
                 "over-100-percent",
@@ -121,7 +116,6 @@ def first_looks(
     Where ranks share cores, that they do not scale is no news: it stands in the doubts alone.
     """
     shared = any(doubt.code == "shared-cores" for doubt in doubts)
-    by_id = {cell.id: cell for cell in sweep.cells}
     faults = Counter(row.status for row in cells if row.status not in ("ok", "missing", "interrupted"))
     found = []
     if faults:
@@ -131,14 +125,15 @@ def first_looks(
             Look(
                 "faults",
                 f"{sum(faults.values())} of {len(cells)} did not run through: {kinds}",
-                f"read the logs, such as those in {first.cell}/; once mended: ringscope bench --resume --retry-failed",
+                f"read the logs, such as those in {first.cell.id}/; once the cause is mended: "
+                "ringscope bench --resume --retry-failed",
             )
         )
     ranked = [
         *_better(sweep.cells, spreads),
         *_larger_batch(sweep.cells, spreads),
         *([] if shared else _losses(cells)),
-        *_waits(cells, by_id, with_gpu=bool(sweep.machine.get("gpus"))),
+        *_waits(cells, with_gpu=bool(sweep.machine.get("gpus"))),
     ]
     return found + sorted(ranked, key=lambda look: -look.worth)[:4]
 
@@ -158,7 +153,7 @@ def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
             f"better-{axis}",
             f"{slow.model} on {ranks(slow.ranks)}: {axis} {getattr(fast, axis)} instead of {getattr(slow, axis)} is "
             f"{gain.value:.2f} x as fast (at least {gain.low:.2f} x)",
-            f"train with --{AXES[axis]} {getattr(fast, axis)}",
+            f"train with --{EXCHANGEABLE[axis].single_option} {getattr(fast, axis)}",
             gain.value - 1,
         )
     return list(best.values())
@@ -202,7 +197,7 @@ def _most_ranks(cells: Sequence[Cell], spreads: dict[str, Spread]) -> dict[str, 
 def _only_axis(cell: Cell, other: Cell) -> str | None:
     """The one exchangeable setting in which two cells of horovod differ, None where there is another or none."""
     differing = [f.name for f in fields(Cell) if getattr(cell, f.name) != getattr(other, f.name)]
-    return differing[0] if len(differing) == 1 and differing[0] in AXES else None
+    return differing[0] if len(differing) == 1 and differing[0] in EXCHANGEABLE else None
 
 
 def _losses(rows: Sequence[CellRow]) -> list[Look]:
@@ -211,41 +206,39 @@ def _losses(rows: Sequence[CellRow]) -> list[Look]:
     if not losing:
         return []
     row = min(losing, key=lambda row: row.efficiency or 1)
-    efficiency = row.efficiency or 1
+    cell, efficiency = row.cell, row.efficiency or 1
     return [
         Look(
             "scaling-loss",
-            f"{row.model} on {ranks(row.ranks)} reaches {100 * efficiency:.0f} % of {row.ranks} x one rank: all of the "
-            f"rest is worth at most {1 / efficiency:.2f} x",
-            f"record it and see where the time goes: ringscope record {options(row)}",
+            f"{cell.model} on {ranks(cell.ranks)} reaches {100 * efficiency:.0f} % of {cell.ranks} x one rank: all of "
+            f"the rest is worth at most {1 / efficiency:.2f} x",
+            f"record it and see where the time goes: ringscope record {options(cell)}",
             1 / efficiency - 1,
         )
     ]
 
 
-def _waits(rows: Sequence[CellRow], by_id: dict[str, Cell], *, with_gpu: bool) -> list[Look]:
+def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
     """The cell that waits most for input, of those that have no faster feed beside them."""
     waiting = [
         row
         for row in rows
-        if (row.input_wait_share or 0) >= INPUT_MODERATE
-        and row.feed != "resident"
-        and not _faster_feed(row, rows, by_id)
+        if (row.input_wait_share or 0) >= INPUT_MODERATE and row.cell.feed != "resident" and not _faster_feed(row, rows)
     ]
     if not waiting:
         return []
     row = max(waiting, key=lambda row: row.input_wait_share or 0)
     share = min(row.input_wait_share or 0, 0.99)
     word = "highly" if share >= INPUT_HIGH else "moderately"
-    tried = {other.feed for other in by_id.values() if same_but_ranks_and_feed(by_id[row.cell], other)}
+    tried = {other.cell.feed for other in rows if same_but_ranks_and_feed(row.cell, other.cell)}
     feeds = ("prefetch", "device", "pinned", "resident") if with_gpu else ("prefetch", "resident")
     untried = [feed for feed in feeds if feed not in tried]
     return [
         Look(
             "input-bound",
-            f"{row.model} on {ranks(row.ranks)} with {row.feed} is {word} input-bound: it waits {100 * share:.0f} % of "
-            "the step for its batch",
-            f"measure --feeds {','.join((row.feed, *untried))} (resident: what no feed at all would give)"
+            f"{row.cell.model} on {ranks(row.cell.ranks)} with {row.cell.feed} is {word} input-bound: it waits "
+            f"{100 * share:.0f} % of the step for its batch",
+            f"measure --feeds {','.join((row.cell.feed, *untried))} (resident: what no feed at all would give)"
             if untried
             else "make batches faster: more workers, uint8 input, records that are decoded beforehand",
             share / (1 - share),
@@ -253,11 +246,11 @@ def _waits(rows: Sequence[CellRow], by_id: dict[str, Cell], *, with_gpu: bool) -
     ]
 
 
-def _faster_feed(row: CellRow, rows: Sequence[CellRow], by_id: dict[str, Cell]) -> bool:
+def _faster_feed(row: CellRow, rows: Sequence[CellRow]) -> bool:
     """Whether a feed other than `resident`, which feeds nothing, was measured to be faster."""
     return any(
-        other.feed != "resident"
-        and _only_axis(by_id[row.cell], by_id[other.cell]) == "feed"
+        other.cell.feed != "resident"
+        and _only_axis(row.cell, other.cell) == "feed"
         and (other.samples_per_s_global or 0) > (row.samples_per_s_global or 0)
         for other in rows
     )
@@ -273,16 +266,7 @@ def same_but_ranks_and_feed(cell: Cell, other: Cell) -> bool:
     return same_but_ranks(replace(cell, feed=other.feed), other)
 
 
-def options(row: CellRow) -> str:
+def options(cell: Cell) -> str:
     """The cell as `train` and `record` take it, whatever they would choose by themselves."""
-    text = (
-        f"--model {row.model} --ranks {row.ranks} --per-rank-batch {row.per_rank_batch} --feed {row.feed} "
-        f"--input-dtype {row.input_dtype} --step {row.step} --precision {row.precision}"
-    )
-    for name, value, usual in (
-        ("strategy", row.strategy, "horovod"),
-        ("compression", row.compression, "none"),
-        ("aggregate", row.aggregate, 1),
-    ):
-        text += f" --{name} {value}" if value != usual else ""
-    return text
+    values = ((one, getattr(cell, one.name)) for one in AXES)
+    return " ".join(f"--{one.single_option} {value}" for one, value in values if one.said(value))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from ..records import Run, SweepRecord
 from ..stats import Spread, spread
 from ..timeline import Doubt
 from .advice import Look, doubts, first_looks
-from .rows import CellRow, LaunchRow, cell_row, launch_row
+from .rows import CellRow, LaunchRow, cell_row, columns, launch_row
 
 
 @dataclass(slots=True)
@@ -23,6 +24,15 @@ class Scaling:
     doubts: list[Doubt]
     spreads: dict[str, Spread] = field(default_factory=dict)  # cell id -> samples per second over its launches
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "launches": list(map(columns, self.launches)),
+            "cells": list(map(columns, self.cells)),
+            "looks": list(map(asdict, self.looks)),
+            "doubts": list(map(asdict, self.doubts)),
+            "spreads": {cell: asdict(spread) for cell, spread in self.spreads.items()},
+        }
+
 
 def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
     """The scaling of a sweep, from what its launches wrote. Launches under a profiler stand in `launches` alone."""
@@ -31,15 +41,15 @@ def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
     by_cell: dict[str, list[tuple[Run, LaunchRow]]] = defaultdict(list)
     for run, row in zip(runs, rows, strict=True):
         if not run.record.profiled:
-            by_cell[row.cell].append((run, row))
+            by_cell[row.cell.id].append((run, row))
     spreads = {
         cell: spread(values) for cell, pairs in by_cell.items() if (values := _throughputs(row for _, row in pairs))
     }
-    recorded = {row.cell: row.profiled for row in rows if row.profiled}
+    recorded = {row.cell.id: row.profiled for row in rows if row.profiled}
     cells = [cell_row(cell, [row for _, row in by_cell[cell.id]], sweep, spreads) for cell in sweep.cells]
     for cell in cells:
-        if cell.status == "missing" and cell.cell in recorded:
-            cell.reason = f"recorded by {recorded[cell.cell]}, whose timings are no measurement"
+        if cell.status == "missing" and cell.cell.id in recorded:
+            cell.reason = f"recorded by {recorded[cell.cell.id]}, whose timings are no measurement"
     doubted = doubts(sweep, plain, cells, spreads)
     return Scaling(rows, cells, first_looks(sweep, cells, spreads, doubted), doubted, spreads)
 

@@ -6,21 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ..records import Cell, RankRecord, Run, SweepRecord
+from ..cell import SETTINGS, TELLING, Cell
+from ..records import RankRecord, Run, SweepRecord
 from ..stats import Ratio, Spread, nearest_rank, ratio, spread
 
 
 @dataclass(slots=True)
 class LaunchRow:
-    """One launch: a row of results.csv, whose columns are these names."""
+    """One launch: a row of results.csv (`columns`)."""
 
-    model: str
-    ranks: int
-    per_rank_batch: int
-    feed: str
-    step: str
-    precision: str
-    strategy: str
+    cell: Cell
     launch: int
     status: str
     reason: str
@@ -30,36 +25,23 @@ class LaunchRow:
     step_ms_p95: float | None
     window_ms: float | None
     clock_offset_ms_max: float | None
-    input_dtype: str
-    compression: str
-    aggregate: int
-    global_batch: int | None
-    steps: int
-    warmup: int
     launcher: str
     profiled: str | None
     started_utc_ns: int
     seconds: float
     host: str
-    cell: str
 
 
 @dataclass(slots=True)
 class CellRow:
-    """One cell over its launches: a row of summary.csv, whose columns are these names.
+    """One cell over its launches: a row of summary.csv (`columns`).
 
     The launches' quantities are medians; `_low` and `_high` the interval that `interval` names, holding the true median
     with probability `coverage`. speed-up: X(N) / X(1); efficiency: that over N (the same for weak and strong scaling,
     X being samples per second over all ranks); null without the 1-rank cell.
     """
 
-    model: str
-    ranks: int
-    per_rank_batch: int
-    feed: str
-    step: str
-    precision: str
-    strategy: str
+    cell: Cell
     launches: int
     ok: int
     status: str
@@ -79,13 +61,29 @@ class CellRow:
     efficiency_low: float | None = None
     efficiency_high: float | None = None
     efficiency_coverage: float | None = None
-    input_dtype: str = "float32"
-    compression: str = "none"
-    aggregate: int = 1
-    global_batch: int | None = None
-    steps: int = 0
-    warmup: int = 0
-    cell: str = ""
+
+
+# Numbers of a row that stand behind all settings; the others stand between the first settings and the last ones.
+_BEHIND = ("launcher", "profiled", "started_utc_ns", "seconds", "host")
+
+
+def columns(row: LaunchRow | CellRow) -> dict[str, Any]:
+    """A row as the tables have it, by column: its settings and its numbers, and last the cell's id."""
+    names = column_names(type(row))[:-1]
+    return {name: getattr(row.cell if name in _SETTINGS else row, name) for name in names} | {"cell": row.cell.id}
+
+
+def column_names(kind: type[LaunchRow] | type[CellRow]) -> list[str]:
+    """The columns of results.csv (LaunchRow) or summary.csv (CellRow), in their order."""
+    own = [one.name for one in fields(kind) if one.name != "cell"]
+    first = [one.name for one in SETTINGS if one.column == "first"]
+    # Those that tell cells apart before those that seldom do.
+    last = [one.name for one in (*TELLING, *SETTINGS) if one.column == "last"]
+    between, behind = ([name for name in own if (name in _BEHIND) is after] for after in (False, True))
+    return [*first, *between, *dict.fromkeys(last), *behind, "cell"]
+
+
+_SETTINGS = frozenset(one.name for one in SETTINGS)
 
 
 def samples_per_s(ranks: Sequence[RankRecord]) -> float:
@@ -107,7 +105,7 @@ def launch_row(run: Run) -> LaunchRow:
     steps = [step for rank in ranks for step in rank.step_ns]
     waits = sum(wait for rank in ranks for wait in rank.input_wait_ns)
     return LaunchRow(
-        **_of_cell(record.cell, LaunchRow),
+        cell=record.cell,
         launch=record.launch,
         status=record.status,
         reason=record.reason,
@@ -122,7 +120,6 @@ def launch_row(run: Run) -> LaunchRow:
         started_utc_ns=record.started_utc_ns,
         seconds=max(0, record.finished_utc_ns - record.started_utc_ns) / 1e9,
         host=str(record.machine.get("host", "")),
-        cell=record.cell.id,
     )
 
 
@@ -131,12 +128,11 @@ def cell_row(cell: Cell, rows: Sequence[LaunchRow], sweep: SweepRecord, spreads:
     good = [row for row in rows if row.status == "ok"]
     bad = next((row for row in rows if row.status != "ok"), None)
     row = CellRow(
-        **_of_cell(cell, CellRow),
+        cell=cell,
         launches=sweep.launches,
         ok=len(good),
         status=bad.status if bad else "ok" if rows else "missing",
         reason=bad.reason if bad else "" if rows else "not launched yet",
-        cell=cell.id,
     )
     if own := spreads.get(cell.id):
         row.samples_per_s_global, row.samples_per_s_low, row.samples_per_s_high = own.median, own.low, own.high
@@ -166,9 +162,3 @@ def same_but_ranks(cell: Cell, other: Cell) -> bool:
     """Whether two cells differ in nothing but their ranks (and with a batch held over all ranks, each rank's share)."""
     batch = other.per_rank_batch if cell.global_batch is not None else cell.per_rank_batch
     return replace(cell, ranks=other.ranks, per_rank_batch=batch) == other
-
-
-def _of_cell(cell: Cell, row: type) -> dict[str, Any]:
-    """Those of the cell's fields that a row has too."""
-    shared = {f.name for f in fields(row)} & {f.name for f in fields(Cell)}
-    return {name: getattr(cell, name) for name in shared}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from ..errors import RingscopeError
 from ..records import read_runs, read_sweep, write_whole
 from .measure import Scaling, measure
-from .rows import CellRow, LaunchRow
+from .rows import CellRow, LaunchRow, column_names, columns
 
 ROOT = Path("runs")
 
@@ -51,10 +50,10 @@ def newest(root: Path = ROOT) -> Path:
     return max(found, key=lambda path: (sweeps[path].created_utc_ns, path.name))
 
 
-def csv_text(rows: Sequence[LaunchRow] | Sequence[CellRow], kind: type) -> str:
+def csv_text(rows: Sequence[LaunchRow] | Sequence[CellRow], kind: type[LaunchRow] | type[CellRow]) -> str:
     """The rows with a header line; unknown is empty."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, [field.name for field in fields(kind)], lineterminator="\n")
+    writer = csv.DictWriter(out, column_names(kind), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
+    writer.writerows(map(columns, rows))
     return out.getvalue()

@@ -31,7 +31,6 @@ def command(
     """
     import json
     import sys
-    from dataclasses import asdict
 
     from rich.console import Console
 
@@ -49,7 +48,7 @@ def command(
 
         sweep_files.write(scaling, path, html=html, markdown=markdown, charts=charts, machine=machine(path))
     if as_json:
-        text = json.dumps({"schema": "ringscope.scaling/1", **asdict(scaling)}, indent=1)
+        text = json.dumps({"schema": "ringscope.scaling/1", **scaling.to_json()}, indent=1)
         if str(as_json) == "-":
             click.echo(text)
         else:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
+from ..cell import TELLING, Setting
 from ..scaling.measure import Scaling
 from ..scaling.rows import CellRow
 
@@ -17,19 +18,6 @@ from ..scaling.rows import CellRow
 COLUMNS = (("ranks", 6), ("samples/s", 12), ("", 8), ("step", 10), ("waits", 8))
 BAR_WIDTH = range(10, 41)
 AFTER_BAR = 20
-SETTINGS = {
-    "model": "{}",
-    "per_rank_batch": "{} a rank",
-    "global_batch": "{} over all ranks",
-    "feed": "{}",
-    "input_dtype": "{} input",
-    "step": "step {}",
-    "precision": "{}",
-    "strategy": "strategy {}",
-    "compression": "{} compression",
-    "aggregate": "aggregate {}",
-}
-USUAL = {"global_batch": None, "strategy": "horovod", "compression": "none", "aggregate": 1}
 
 
 def terminal(scaling: Scaling, directory: str, width: int = 80) -> RenderableType:
@@ -56,8 +44,8 @@ def show(scaling: Scaling, directory: str, console: Console) -> None:
 def _heading(scaling: Scaling, directory: str) -> RenderableType:
     """What holds for every cell, and the names of the columns."""
     first = scaling.cells[0]
-    said = _settings(first, [name for name in SETTINGS if not _varies(scaling.cells, name)])
-    said += [f"{first.steps} steps after {first.warmup}"]
+    said = _settings(first, [one for one in TELLING if not _varies(scaling.cells, one)])
+    said += [f"{first.cell.steps} steps after {first.cell.warmup}"]
     said += [f"{first.launches} launches" if first.launches > 1 else "one launch"]
     columns = "".join(f"{name:>{size}}" for name, size in COLUMNS) + "  efficiency"
     return Group(
@@ -74,25 +62,24 @@ def _legend(cells: Sequence[CellRow]) -> list[RenderableType]:
         f"± behind samples/s: half of {told.interval} over {told.ok} launches, which holds the true median with "
         f"{100 * (told.coverage or 0):.0f} %"
     )
-    if any(row.efficiency_error and row.ranks > 1 for row in cells):
+    if any(row.efficiency_error and row.cell.ranks > 1 for row in cells):
         text += "; behind efficiency: 1.4826 x MAD of both cells' launches"
     return [Text(f"\n{text}", style="dim")]
 
 
 def _groups(cells: Sequence[CellRow]) -> list[tuple[str, list[CellRow]]]:
     """Cells that differ in ranks alone, under what tells the group from the others."""
-    telling = [name for name in SETTINGS if _varies(cells, name)]
-    if first := next((row for row in cells if row.global_batch is not None), None):
-        telling = [name for name in telling if name != "per_rank_batch" or first.global_batch is None]
+    telling = [one for one in TELLING if one.name != "ranks" and _varies(cells, one)]
+    if any(row.cell.global_batch is not None for row in cells):  # then it is each rank's share
+        telling = [one for one in telling if one.name != "per_rank_batch"]
     groups: dict[str, list[CellRow]] = {}
     for row in cells:
-        groups.setdefault(", ".join(_settings(row, telling)) or row.model, []).append(row)
-    return [(label, sorted(rows, key=lambda row: row.ranks)) for label, rows in groups.items()]
+        groups.setdefault(", ".join(_settings(row, telling)) or row.cell.model, []).append(row)
+    return [(label, sorted(rows, key=lambda row: row.cell.ranks)) for label, rows in groups.items()]
 
 
-def _settings(row: CellRow, names: Sequence[str]) -> list[str]:
-    values = {name: getattr(row, name) for name in names}
-    return [SETTINGS[name].format(value) for name, value in values.items() if value != USUAL.get(name, ...)]
+def _settings(row: CellRow, settings: Sequence[Setting]) -> list[str]:
+    return list(filter(None, (one.said(getattr(row.cell, one.name)) for one in settings)))
 
 
 def _line(row: CellRow, bar: int) -> RenderableType:
@@ -102,7 +89,7 @@ def _line(row: CellRow, bar: int) -> RenderableType:
     if row.samples_per_s_low is not None and row.samples_per_s_high is not None and row.ok > 1:
         half = f"±{(row.samples_per_s_high - row.samples_per_s_low) / 2 / row.samples_per_s_global * 100:.1f} %"
     cells = (
-        str(row.ranks),
+        str(row.cell.ranks),
         numbers.per_s(row.samples_per_s_global).removesuffix(" samples/s"),
         half,
         numbers.duration(None if row.step_ms_p50 is None else row.step_ms_p50 * 1e6),
@@ -118,7 +105,7 @@ def _without_numbers(row: CellRow) -> Table:
     line.add_column(width=COLUMNS[0][1], justify="right")
     line.add_column(overflow="fold")
     style = "dim" if row.status in ("missing", "interrupted") else "red"
-    line.add_row(str(row.ranks), Text(f"{row.status}: {row.reason}", style=style))
+    line.add_row(str(row.cell.ranks), Text(f"{row.status}: {row.reason}", style=style))
     return line
 
 
@@ -129,7 +116,7 @@ def _efficiency(row: CellRow, width: int) -> Text:
     else:
         text = _bar(row.efficiency, width)
         text.append(f" {100 * row.efficiency:3.0f} %")
-        if row.efficiency_error and row.ranks > 1:
+        if row.efficiency_error and row.cell.ranks > 1:
             text.append(f" ±{100 * row.efficiency_error:.0f}", style="dim")
     if row.ok < row.launches:
         text.append(f" {row.ok}/{row.launches} ok", style="red")
@@ -152,5 +139,5 @@ def _point(mark: str, text: str, then: str) -> RenderableType:
     return Padding(table, (0, 0, 0, 1))
 
 
-def _varies(cells: Sequence[CellRow], name: str) -> bool:
-    return len({getattr(row, name) for row in cells}) > 1
+def _varies(cells: Sequence[CellRow], setting: Setting) -> bool:
+    return len({getattr(row.cell, setting.name) for row in cells}) > 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..scaling.measure import Scaling
+from ..scaling.rows import columns
 from . import markdown as text
 from . import page
 from .charts import chart as drawing
@@ -32,7 +33,7 @@ def write(
     """
     title = directory.resolve().name
     command = ["ringscope", "report", str(directory)]
-    cells = [asdict(row) for row in scaling.cells]
+    cells = list(map(columns, scaling.cells))
     looks = [asdict(look) for look in scaling.looks]
     doubts = [asdict(doubt) for doubt in scaling.doubts]
     if html:

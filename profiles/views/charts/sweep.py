@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..tables.report import SETTINGS
+from ...cell import TELLING
 from .chart import Chart, Row, Spec, axis, series_colour
 
 # What curves are drawn over, the first in which the cells differ.
-ALONG: Final = {"ranks": "ranks", "per_rank_batch": "samples a rank and step"}
+ALONG: Final = {"ranks": "ranks", "per_rank_batch": "samples per rank and step"}
 
 
 def of_sweep(cells: Sequence[Row]) -> list[Chart]:
@@ -126,6 +126,6 @@ def _curve(rows: list[Spec], ideal: list[Spec], along: str, y: Spec) -> Spec:
 def _series(cell: Row, cells: Sequence[Row], along: str) -> str:
     """The model, and of the cell's other settings those in which the cells of the sweep differ."""
     told = [
-        key for key in SETTINGS if key not in ("model", along) and len({str(other.get(key)) for other in cells}) > 1
+        one for one in TELLING if one.name not in ("model", along) and len({other.get(one.name) for other in cells}) > 1
     ]
-    return ", ".join([str(cell["model"]), *(SETTINGS[key].format(cell[key]) for key in told)])
+    return ", ".join(filter(None, [str(cell["model"]), *(one.said(cell.get(one.name, one.default)) for one in told)]))

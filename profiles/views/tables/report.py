@@ -6,25 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ... import numbers
+from ...cell import TELLING
 from . import operations, time
 from .table import Cell, Document, Format, Json, Table, gpu_title, words
 
 PERCENTILES = ("p50", "p95", "max")
 KEYS = ("model", "ranks", "per_rank_batch")  # always columns of their own
-HEADINGS = {"per_rank_batch": "batch a rank", "input_dtype": "input"}
-# The settings of a cell, with the words that tell each where it stands alone.
-SETTINGS = {
-    "model": "{}",
-    "ranks": "{} ranks",
-    "per_rank_batch": "batch {}",
-    "feed": "feed {}",
-    "step": "step {}",
-    "precision": "{}",
-    "strategy": "{}",
-    "input_dtype": "{} input",
-    "compression": "compression {}",
-    "aggregate": "all-reduce every {}",
-}
 MAKERS = (
     time.summary,
     time.ledger,
@@ -80,13 +67,14 @@ def doubts(document: Document) -> Table:
 
 def cells(rows: Sequence[Json]) -> Table:
     """The cells of a sweep: rows of summary.csv. Settings in which they do not differ are told once, in the caption."""
-    differs = [key for key in SETTINGS if key in KEYS or len({str(row.get(key)) for row in rows}) > 1]
-    common = [SETTINGS[key].format(rows[0][key]) for key in SETTINGS if rows and key not in differs and key in rows[0]]
+    differs = [one for one in TELLING if one.name in KEYS or len({row.get(one.name) for row in rows}) > 1]
+    alike = (one for one in TELLING if rows and one not in differs)
+    common = list(filter(None, (one.said(rows[0].get(one.name, one.default)) for one in alike)))
     shown = []
     for row in rows:
         shown.append(
             (
-                *(words(row[key]) if isinstance(row[key], str) else Cell(str(row[key]), row[key]) for key in differs),
+                *(_setting(row.get(one.name, one.default)) for one in differs),
                 Cell(numbers.per_s(row["samples_per_s_global"]), row["samples_per_s_global"]),
                 Cell(_interval(row, "samples_per_s", numbers.per_s)),
                 Cell(numbers.factor(row["speedup"]), row["speedup"]),
@@ -103,9 +91,13 @@ def cells(rows: Sequence[Json]) -> Table:
         "Cells",
         "Each cell over its launches: medians, and the interval over launches. Throughput is of all ranks together; "
         "efficiency is that of N ranks by N times that of one." + (f" All: {', '.join(common)}." if common else ""),
-        (*(HEADINGS.get(key, key.replace("_", " ")) for key in differs), *columns),
+        (*(one.title or one.name.replace("_", " ") for one in differs), *columns),
         tuple(shown),
     )
+
+
+def _setting(value: Any) -> Cell:
+    return Cell(str(value), value) if isinstance(value, int) else words(value)
 
 
 def machine(described: Json) -> list[tuple[str, str]]:

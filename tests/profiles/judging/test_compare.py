@@ -10,10 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from profiles import measures_json
+from profiles.cell import Cell
 from profiles.errors import RingscopeError
 from profiles.judging.compare import compare, to_json
 from profiles.judging.subject import Subject
 from profiles.scaling.measure import Scaling
+from profiles.scaling.rows import LaunchRow
 from profiles.verbs.compare import command
 from tests.made.hand import gpu, measures
 
@@ -24,18 +26,16 @@ def _recorded(label: str, *gpus: Any, **facts: Any) -> Subject:
     return Subject(label, measures(gpus), None, **facts)
 
 
-class _Row:
-    """What compare reads of a sweep's launch."""
-
-    status, profiled = "ok", None
-
-    def __init__(self, cell: str, rate: float) -> None:
-        self.cell, self.samples_per_s_global = cell, rate
-
-
 def _swept(label: str, **cells: list[float]) -> Subject:
-    rows = [_Row(cell, rate) for cell, rates in cells.items() for rate in rates]
-    return Subject(label, None, Scaling(rows, [], [], []))  # type: ignore[arg-type]
+    """Launches of cells at so many samples/s, which are named by their model."""
+    unknown: Any = {"step_ms_p50": None, "input_wait_share": None, "step_ms_p95": None, "window_ms": None}
+    facts = unknown | {"clock_offset_ms_max": None, "launcher": "x", "started_utc_ns": 0, "seconds": 0.0, "host": "a"}
+    rows = [
+        LaunchRow(Cell(model, 1, 8), 0, "ok", "", samples_per_s_global=rate, profiled=None, **facts)
+        for model, rates in cells.items()
+        for rate in rates
+    ]
+    return Subject(label, None, Scaling(rows, [], [], []))
 
 
 def test_the_change_of_each_owner_sums_to_the_change_of_the_step() -> None:
@@ -67,7 +67,7 @@ def test_launches_decide_by_a_test_where_there_are_enough_of_them() -> None:
     scattered = [80.0, 130.0, 95.0, 125.0, 90.0]
     before = _swept("a", x=steady, y=scattered, z=[100.0], w=[100.0, 100.0])
     found = compare(before, _swept("b", x=faster, y=[v * 1.05 for v in scattered], z=[101.0], w=[120.0, 121.0]))
-    verdicts = {cell.cell: cell.verdict for cell in found.cells}
+    verdicts = {cell.cell.partition("-")[0]: cell.verdict for cell in found.cells}
     assert verdicts["x"] == "faster" and verdicts["y"] == "no difference"
     assert verdicts["z"] == "no difference" and verdicts["w"] == "faster, not resolved by so few launches"
 

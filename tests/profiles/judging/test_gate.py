@@ -139,9 +139,7 @@ def test_the_help_names_every_metric() -> None:
 
 
 def test_one_rank_has_no_efficiency_to_hold() -> None:
-    rows = [CellRow("mlp", ranks, 64, "prefetch", "fit", "float32", "horovod", 1, 1, "ok", "") for ranks in (1, 2)]
-    for row, efficiency in zip(rows, (1.0, 0.8), strict=True):
-        row.cell, row.efficiency = f"n{row.ranks}", efficiency
+    rows = [CellRow(Cell("mlp", n, 64), 1, 1, "ok", "", efficiency=share) for n, share in ((1, 1.0), (2, 0.8))]
     alone, both = (
         metrics(Subject("", None, Scaling([], cells, [], [], {})))["efficiency"] for cells in (rows[:1], rows)
     )

@@ -19,7 +19,7 @@ from rich.console import Console
 from profiles.records import Cell, RankRecord, Run, RunRecord, SweepRecord
 from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling, measure
-from profiles.scaling.rows import CellRow, LaunchRow, samples_per_s
+from profiles.scaling.rows import CellRow, LaunchRow, column_names, samples_per_s
 from profiles.scaling.run_directory import csv_text
 from profiles.views import sweep as view
 
@@ -62,7 +62,7 @@ def sweep_of(cells: dict[Cell, Sequence[float]]) -> Scaling:
 
 
 def row(scaling: Scaling, cell: Cell) -> CellRow:
-    return next(row for row in scaling.cells if row.cell == cell.id)
+    return next(row for row in scaling.cells if row.cell == cell)
 
 
 def test_throughput_is_all_samples_over_first_start_to_last_end() -> None:
@@ -182,7 +182,7 @@ def test_a_faster_feed_that_was_measured_is_named_first() -> None:
     cells[replace(ONE, ranks=2, feed="prefetch")] = (1500, 1510, 1490)
     looks = sweep_of(cells).looks
     assert looks[0].code == "better-feed"
-    assert "1.50 x" in looks[0].text and "--feeds device" in looks[0].next
+    assert "1.50 x" in looks[0].text and "--feed device" in looks[0].next
 
 
 def test_no_feed_at_all_is_neither_advised_nor_compared_against() -> None:
@@ -252,3 +252,23 @@ def test_the_report_fits_the_terminal(width: int) -> None:
     assert max(map(len, lines)) <= width
     bars = [line for line in lines if "█" in line]
     assert len(bars) == 32 and all("%" in line.split("█")[-1] for line in bars)
+
+
+def test_the_columns_of_the_tables_stay_where_they_are() -> None:
+    first = ["model", "ranks", "per_rank_batch", "feed", "step", "precision", "strategy"]
+    last = ["input_dtype", "compression", "aggregate", "global_batch", "steps", "warmup"]
+    assert column_names(LaunchRow) == [
+        *first,
+        *("launch", "status", "reason", "samples_per_s_global", "step_ms_p50", "input_wait_share"),
+        *("step_ms_p95", "window_ms", "clock_offset_ms_max"),
+        *last,
+        *("launcher", "profiled", "started_utc_ns", "seconds", "host", "cell"),
+    ]
+    assert column_names(CellRow) == [
+        *first,
+        *("launches", "ok", "status", "reason", "samples_per_s_global", "samples_per_s_low", "samples_per_s_high"),
+        *("interval", "coverage", "samples_per_s_sigma", "step_ms_p50", "input_wait_share", "speedup", "speedup_error"),
+        *("efficiency", "efficiency_error", "efficiency_low", "efficiency_high", "efficiency_coverage"),
+        *last,
+        "cell",
+    ]

@@ -121,7 +121,7 @@ def test_cells_that_differ_in_the_batch_alone_are_drawn_over_it(tmp_path: Path) 
         "throughput-gru.svg",
     ]
     svg = (tmp_path / "charts" / "throughput-gru.svg").read_text()
-    assert "samples a rank and step" in svg
+    assert "samples per rank and step" in svg
     for batch in (64, 128, 512):
         assert f">{batch}</text>" in svg
     assert "n/a (one launch)" in (tmp_path / "report.md").read_text()  # one launch is no interval
