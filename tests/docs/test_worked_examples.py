@@ -140,8 +140,9 @@ def test_the_feed_gaps_and_the_input_stall_of_a_gpu_that_waits() -> None:
     gpu = of("dense41m-2gpu-pinned.rank*").gpus[1]
     assert gpu.batch_gaps and gpu.feed_gaps and gpu.input_copies and gpu.input_stall_share
     batch, feed = gpu.batch_gaps.total_ns, gpu.feed_gaps.total_ns
+    assert (gpu.steps.count, gpu.batch_gaps.count, gpu.feed_gaps.count) == (6, 5, 5)
     says(f"the batch gaps take {grouped(batch)} ns, of which {grouped(feed)} ns are feed gaps")
-    says(f"{feed / 5e6:.1f} ms per step are waiting for the batch, and {(batch - feed) / 5e6:.1f} ms")
+    says(f"{feed / 5e6:.1f} ms per gap are waiting for the batch, and {(batch - feed) / 5e6:.1f} ms")
     this, later = (int(gpu.input_copies[f"exposed_{which}_step_ns"] or 0) for which in ("this", "later"))
     says(
         f"({grouped(feed)} + {grouped(this)} + {grouped(later)}) / {grouped(gpu.span_ns)} = "
