@@ -1,0 +1,77 @@
+"""What the all-reduce between hosts adds to a step (docs/verdicts.md, "Prediction across hosts").
+
+A hierarchical all-reduce: gradients are summed inside each host first, so what crosses the network is S bytes, over
+all links of a host at once. Between H hosts the cheaper of the two algorithms that NCCL chooses from (costs by
+Thakur, Rabenseifner, Gropp 2005; latency a, bandwidth b of a host's links together):
+
+    ring  2 (H - 1) a + 2 (H - 1) / H S / b          tree  2 log2(H) a + 2 S / b
+
+Backward, two thirds of a step's compute, may hide it. How much it does hide is known from a recording; where it is
+not, the estimate hides half of what could be, and the interval reaches from all of it to none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from ..errors import RingscopeError
+
+BACKWARD_SHARE = 2 / 3  # forward is one matrix product per weight, backward two
+UNKNOWN_OVERLAP = 0.5
+
+_TEXT = re.compile(
+    r"(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*Gb(?:it)?/s(?:\s*,\s*(\d+(?:\.\d+)?)\s*us)?"
+)  # GB would be bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The links of one host: how many, how fast each, how late a message is."""
+
+    links: int
+    bytes_per_s: float  # of one link
+    latency_ns: float
+
+    @property
+    def host_bytes_per_s(self) -> float:
+        return self.links * self.bytes_per_s
+
+
+def network(text: str) -> Network:
+    """`8x200Gb/s,2us`: 8 links a host of 200 Gbit/s, 2 µs; one link and 5 µs where these are left out."""
+    found = _TEXT.fullmatch(text.strip())
+    if not found or not int(found[1] or 1) or not float(found[2]):
+        raise RingscopeError(f"--network {text}: write it as 8x200Gb/s,2us: links of a host, speed of each, latency")
+    return Network(int(found[1] or 1), float(found[2]) * 1e9 / 8, float(found[3] or 5) * 1e3)
+
+
+def between_hosts_ns(hosts: int, step_bytes: int, net: Network) -> float:
+    """Time of one all-reduce of `step_bytes` between hosts, in ns; 0 for one host."""
+    if hosts < 2:
+        return 0.0
+    moved_ns = step_bytes / net.host_bytes_per_s * 1e9
+    ring = 2 * (hosts - 1) * net.latency_ns + 2 * (hosts - 1) / hosts * moved_ns
+    tree = 2 * math.log2(hosts) * net.latency_ns + 2 * moved_ns
+    return min(ring, tree)
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """ns that a step on several hosts is longer by: the estimate, and with all hidden that could be, and with none."""
+
+    expected_ns: float
+    least_ns: float
+    most_ns: float
+
+
+def added(hosts: int, step_bytes: int, net: Network, compute_ns: float, *, overlap: float | None = None) -> Added:
+    """What the network adds to a step of `compute_ns`. `overlap`: the share of the all-reduce that a recording shows
+    hidden under compute, None where there is none."""
+    takes_ns = between_hosts_ns(hosts, step_bytes, net)
+    hideable_ns = min(takes_ns, BACKWARD_SHARE * compute_ns)
+    if overlap is not None:
+        exposed = takes_ns - min(overlap * takes_ns, hideable_ns)
+        return Added(exposed, exposed, exposed)
+    return Added(takes_ns - UNKNOWN_OVERLAP * hideable_ns, takes_ns - hideable_ns, takes_ns)

@@ -1,0 +1,60 @@
+"""What the network adds, against sums made by hand and against Horovod's published 512 GPUs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles.errors import RingscopeError
+from profiles.judging.network import Network, added, between_hosts_ns, network
+
+TEN = Network(1, 1e9, 1_000)  # 1 GB/s, 1 µs
+
+
+def test_a_network_is_written_as_links_speed_and_latency() -> None:
+    assert network("8x200Gb/s,2us") == Network(8, 25e9, 2_000)
+    assert network("25Gb/s") == Network(1, 3.125e9, 5_000)
+    assert network("4 x 100 Gbit/s, 1.5 us").host_bytes_per_s == 50e9
+    for bad in ("", "fast", "8x", "200GB/s", "0x200Gb/s", "8x0Gb/s", "8x200Gb/s,soon"):
+        with pytest.raises(RingscopeError, match="write it as 8x200Gb/s,2us"):
+            network(bad)
+
+
+def test_the_all_reduce_between_hosts_counted_by_hand() -> None:
+    assert between_hosts_ns(1, 1_000_000, TEN) == 0
+    # ring of 2: every byte crosses once each way, 2 * 1/2 * 1 ms, and 2 messages of latency
+    assert between_hosts_ns(2, 1_000_000, TEN) == pytest.approx(1_000_000 + 2_000)
+    # 64 hosts, 1 kB: a ring has 126 latencies, a tree 12
+    assert between_hosts_ns(64, 1_000, TEN) == pytest.approx(12 * 1_000 + 2_000)
+
+
+def test_what_backward_can_hide_bounds_the_estimate() -> None:
+    # 1.002 ms of all-reduce under a step of 0.9 ms: at most 0.6 ms hidden
+    found = added(2, 1_000_000, TEN, 900_000)
+    assert found.most_ns == pytest.approx(1_002_000)
+    assert found.least_ns == pytest.approx(402_000)
+    assert found.expected_ns == pytest.approx(702_000)
+    known = added(2, 1_000_000, TEN, 900_000, overlap=0.25)
+    assert known.expected_ns == known.least_ns == known.most_ns == pytest.approx(751_500)
+
+
+# Sergeev, Del Balso 2018 (arXiv 1802.05799, figure 6): 512 Pascal GPUs, 4 a host, 25 Gbit/s. One GPU's rate from
+# TensorFlow's table of 2017 for a P100, batch 64; float32 gradients of 23.9 and 138.4 million parameters.
+@pytest.mark.parametrize(("rate", "parameters", "published"), [(142, 23.9e6, 0.90), (154, 138.4e6, 0.68)])
+def test_of_horovods_512_gpus_what_was_published_lies_between_all_and_nothing_hidden(
+    rate: float, parameters: float, published: float
+) -> None:
+    step_ns = 64 / rate * 1e9
+    found = added(128, int(4 * parameters), network("25Gb/s,30us"), step_ns)
+    least, expected, most = (step_ns / (step_ns + ns) for ns in (found.most_ns, found.expected_ns, found.least_ns))
+    assert least <= published <= most
+    assert expected == pytest.approx(published, abs=0.05)
+
+
+@given(st.integers(1, 512), st.integers(0, 10**9), st.integers(1, 10**9), st.none() | st.floats(0, 1))
+def test_more_hosts_or_bytes_never_cost_less(hosts: int, size: int, compute: int, overlap: float | None) -> None:
+    found = added(hosts, size, TEN, compute, overlap=overlap)
+    assert 0 <= found.least_ns <= found.expected_ns <= found.most_ns
+    assert added(hosts + 1, size, TEN, compute, overlap=overlap).expected_ns >= found.expected_ns - 1e-6
+    assert added(hosts, size + 1, TEN, compute, overlap=overlap).expected_ns >= found.expected_ns - 1e-6
