@@ -27,7 +27,8 @@ import numpy as np
 
 from harness.launch.environment import allowed
 from profiles.cell import setting
-from profiles.records import Cell, write_whole
+from profiles.files import write_whole
+from profiles.records import Cell
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTLING = 5

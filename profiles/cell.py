@@ -175,6 +175,11 @@ class Cell:
     )
 
     @property
+    def processes(self) -> int:
+        """How many processes train: one per rank, but one for all where TensorFlow mirrors the model itself."""
+        return 1 if self.strategy == "mirrored" else self.ranks
+
+    @property
     def id(self) -> str:
         """Readable where it can be, with a short digest of the fields so that it is unique."""
         left_out = {one.name for one in SETTINGS if not one.digested and getattr(self, one.name) == one.default}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from .cell import Cell as Cell
 from .errors import RingscopeError
+from .files import write_whole
 
 RUN_SCHEMA = "ringscope.run/1"
 RANK_SCHEMA = "ringscope.rank/1"
@@ -31,6 +33,7 @@ STATUSES = (
     "unsupported",
     "indivisible",
     "interrupted",
+    "damaged",
 )
 
 
@@ -116,18 +119,48 @@ def read_sweep(directory: Path) -> SweepRecord:
     return _read_json(directory / "sweep.json", SWEEP_SCHEMA, remedy, SweepRecord.from_json)
 
 
+class Damaged(RingscopeError):
+    """A file of a run that is missing, empty or cut."""
+
+
 def read_runs(directory: Path) -> list[Run]:
-    """Every launch that a run directory holds, in the order they were started. Raises RingscopeError."""
+    """Every launch that a run directory holds, in the order they were started; those with a damaged file too.
+
+    Raises RingscopeError, for files of another version.
+    """
     found = (path.parent for path in directory.glob("*/*/record.json"))
-    runs = [read_run(path) for path in found if path.name.isdigit()]  # not those that were moved aside
+    runs = []
+    for path in (path for path in found if path.name.isdigit()):  # not those that were moved aside
+        with contextlib.suppress(Damaged):  # a folder of no cell of the sweep
+            runs.append(read_run(path))
     return sorted(runs, key=lambda run: (run.record.started_utc_ns, run.record.cell.id, run.record.launch))
 
 
 def read_run(directory: Path) -> Run:
-    """One launch of one cell, of its directory. Raises RingscopeError."""
-    record = _read_json(directory / "record.json", RUN_SCHEMA, "run that cell again", RunRecord.from_json)
-    found = sorted(directory.glob("rank*.jsonl"), key=lambda path: int(path.stem[4:]))
-    return Run(record, [read_rank(path) for path in found] if record.status == "ok" else [], directory)
+    """One launch of one cell, of its directory: `damaged` where a file of it is not whole.
+
+    Raises RingscopeError for files of another version, Damaged where not even the cell is known.
+    """
+    try:
+        record = _read_json(directory / "record.json", RUN_SCHEMA, "run that cell again", RunRecord.from_json)
+    except Damaged as error:
+        return Run(_damaged(directory, error), [], directory)
+    if record.status != "ok":
+        return Run(record, [], directory)
+    try:
+        paths = [directory / f"rank{rank}.jsonl" for rank in range(record.cell.processes)]
+        return Run(record, [read_rank(path) for path in paths], directory)
+    except Damaged as error:
+        return Run(replace(record, status="damaged", reason=str(error)), [], directory)
+
+
+def _damaged(directory: Path, error: Damaged) -> RunRecord:
+    """What is known of a launch without a record: the sweep's cell that its folder is named by."""
+    sweep = read_sweep(directory.parents[1])
+    cell = next((one for one in sweep.cells if one.id == directory.parent.name), None)
+    if cell is None:
+        raise error
+    return RunRecord(cell, int(directory.name), "damaged", str(error), 0, 0, [], sweep.launcher, {})
 
 
 def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, Any]], T]) -> T:
@@ -137,9 +170,9 @@ def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, A
             raise RingscopeError(f"{path}: schema {data.get('schema')!r}, this version reads {schema!r}; {remedy}")
         return make(data)
     except OSError as error:
-        raise RingscopeError(f"{path}: {error.strerror}; {remedy}") from error
+        raise Damaged(f"{path}: {error.strerror}; {remedy}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RingscopeError(f"{path}: not JSON of ringscope's ({error}); {remedy}") from error
+        raise Damaged(f"{path}: not JSON of ringscope's ({error}); {remedy}") from error
 
 
 def of_a_run(path: Path) -> bool:
@@ -151,13 +184,6 @@ def _known(kind: type, data: dict[str, Any]) -> dict[str, Any]:
     """The entries that this version knows: a file of another version may have more."""
     names = {one.name for one in fields(kind)}
     return {name: value for name, value in data.items() if name in names}
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write beside and rename, so that a reader or a kill never sees half a file."""
-    beside = path.with_name(f".{path.name}.writing")
-    beside.write_text(text)
-    beside.replace(path)
 
 
 def write_rank(path: Path, record: RankRecord) -> None:
@@ -174,7 +200,7 @@ def write_rank(path: Path, record: RankRecord) -> None:
 
 
 def read_rank(path: Path) -> RankRecord:
-    """The record in `rank<k>.jsonl`. Raises RingscopeError when the file is of another schema or not whole."""
+    """The record in `rank<k>.jsonl`. Raises RingscopeError where it is of another schema, Damaged where not whole."""
     try:
         header, *steps, end = [json.loads(line) for line in path.read_text().splitlines()]
         schema = header.pop("schema")
@@ -187,5 +213,7 @@ def read_rank(path: Path) -> RankRecord:
             step_ns=[line["step_ns"] for line in steps],
             input_wait_ns=[line["input_wait_ns"] for line in steps],
         )
+    except OSError as error:
+        raise Damaged(f"{path}: {error.strerror}; run that cell again") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RingscopeError(f"{path}: not a whole rank record ({error}); run that cell again") from error
+        raise Damaged(f"{path}: not a whole rank record ({error}); run that cell again") from error

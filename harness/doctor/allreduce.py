@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from profiles.records import write_whole
+from profiles.files import write_whole
 
 WARM_UP = 3
 REPEATS = 10

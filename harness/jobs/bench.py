@@ -16,7 +16,8 @@ from typing import Any
 from rich.console import Console
 
 from profiles.errors import RingscopeError
-from profiles.records import Cell, SweepRecord, read_sweep, write_whole
+from profiles.files import write_whole
+from profiles.records import Cell, SweepRecord, read_sweep
 from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling
 from profiles.views import sweep as view

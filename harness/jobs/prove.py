@@ -9,9 +9,10 @@ from pathlib import Path
 
 from profiles import numbers
 from profiles.errors import RingscopeError
+from profiles.files import write_whole
 from profiles.judging.subject import Subject, load, near
 from profiles.measures import Finding
-from profiles.records import Cell, RunRecord, write_whole
+from profiles.records import Cell, RunRecord
 from profiles.scaling.measure import Scaling
 from profiles.stats import Ratio, ratio
 from profiles.verdicts.feed import HOST_FED

@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 
 from profiles.errors import RingscopeError
+from profiles.files import write_whole
 from profiles.measures import Measures
-from profiles.records import write_whole
 from profiles.views import terminal
 
 from .. import launch

@@ -20,9 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from profiles.errors import RingscopeError
-from profiles.records import Cell, RunRecord, SweepRecord, read_rank, read_run, read_sweep, write_whole
+from profiles.files import write_whole
+from profiles.records import Cell, RunRecord, SweepRecord, read_rank, read_run, read_sweep
 from profiles.scaling.run_directory import ROOT
 
+# What --resume launches again.
+UNFINISHED = ("interrupted", "damaged")
 # Records and logs of a launch are some 100 KB; below this a full disk would soon cost a launch.
 LEAST_FREE_BYTES = 200_000_000
 
@@ -73,7 +76,8 @@ class RunDirectory:
         return self.path / cell.id / str(launch)
 
     def done(self, cell: Cell, launch: int, *, retry_failed: bool = False) -> bool:
-        """Whether that launch has a result: any but `interrupted`, whose ranks may yet have written everything."""
+        """Whether that launch has a result: any but `interrupted`, whose ranks may yet have written everything, and
+        `damaged`."""
         directory = self.launch_dir(cell, launch)
         if not (directory / "record.json").exists():
             return False
@@ -82,7 +86,7 @@ class RunDirectory:
             # The sweep ended between the last rank's last word and the record's.
             self.finish(record, "ok", "")
             return True
-        return record.status == "ok" or (record.status != "interrupted" and not retry_failed)
+        return record.status == "ok" or (record.status not in UNFINISHED and not retry_failed)
 
     def begin(self, record: RunRecord) -> Path:
         """Make the launch's directory, its record saying `interrupted` until it is finished.
@@ -126,16 +130,11 @@ def writing(path: Path) -> Iterator[None]:
 def all_ranks_whole(directory: Path, cell: Cell) -> bool:
     """Whether every rank of the cell has written a whole record."""
     try:
-        for rank in range(processes(cell)):
+        for rank in range(cell.processes):
             read_rank(directory / f"rank{rank}.jsonl")
     except (OSError, RingscopeError):
         return False
     return True
-
-
-def processes(cell: Cell) -> int:
-    """How many processes train: one a rank, but one for all where TensorFlow mirrors the model itself."""
-    return 1 if cell.strategy == "mirrored" else cell.ranks
 
 
 def check_space(path: Path, need_bytes: int = LEAST_FREE_BYTES) -> None:

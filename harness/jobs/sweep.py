@@ -23,7 +23,7 @@ from ..launch.profilers import Profiler
 from ..processes.outcome import Outcome
 from ..processes.supervise import Limits, Progress, supervise
 from .grid import indivisible
-from .run_directory import RunDirectory, processes
+from .run_directory import RunDirectory
 
 # TensorFlow and Horovod loaded, and nothing trained yet.
 LEAST_BYTES_A_RANK = 350_000_000
@@ -108,9 +108,9 @@ def _launch(
         outcome = supervise(
             make,
             directory.begin(record),
-            processes=processes(cell),
+            processes=cell.processes,
             limits=how.limits,
-            hosts=() if cell.strategy == "mirrored" else take(how.hosts, processes(cell)),
+            hosts=() if cell.strategy == "mirrored" else take(how.hosts, cell.processes),
             ssh=ssh.words(how.launcher, how.launcher_args),
             on_progress=watcher.moved,
         )
@@ -125,7 +125,7 @@ def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> C
     def make(lifeline: str) -> launch.Job:
         return launch.command(
             [*launch.worker(folder / "cell.json", folder), *(how.profiler.worker_options() if how.profiler else ())],
-            ranks=processes(cell),
+            ranks=cell.processes,
             launcher="single" if cell.strategy == "mirrored" else how.launcher,
             environ={**environ, **stall_check(how.limits)},
             hosts=how.hosts,
@@ -153,10 +153,10 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
     """The outcome of a cell that needs no try: what it asks for is not here. None where it may be tried."""
     if reason := indivisible(cell):
         return Outcome("indivisible", reason)
-    if how.launcher == "single" and processes(cell) > 1:
+    if how.launcher == "single" and cell.processes > 1:
         return Outcome("unsupported", f"--launcher single starts one process, the cell wants {cell.ranks}")
     try:
-        take(how.hosts, processes(cell))
+        take(how.hosts, cell.processes)
     except RingscopeError as error:
         return Outcome("unsupported", str(error))
     if how.gpus and not how.hosts and cell.ranks > how.gpus:
@@ -182,7 +182,7 @@ def _too_many(cell: Cell, how: How) -> str | None:
     import psutil
 
     free = psutil.virtual_memory().available
-    if how.hosts or processes(cell) == 1 or processes(cell) * LEAST_BYTES_A_RANK <= free:
+    if how.hosts or cell.processes == 1 or cell.processes * LEAST_BYTES_A_RANK <= free:
         return None
     return f"{cell.ranks} ranks want {LEAST_BYTES_A_RANK / 1e9:.1f} GB each or more, here are {free / 1e9:.1f} GB free"
 

@@ -25,6 +25,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from profiles.files import write_whole
+
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 CONNECT_TIMEOUT_S = 15
@@ -213,10 +215,8 @@ def _write_end(path: Path, code: int, killed_for_memory: int) -> None:
         "max_rss_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
         "host": socket.gethostname(),
     }
-    beside = path.with_name(f".{path.name}.writing")
     try:
-        beside.write_text(json.dumps(end))
-        beside.replace(path)
+        write_whole(path, json.dumps(end))
     except OSError as error:  # the record of an end is worth less than the end
         print(f"ringscope: cannot write {path}: {error}", file=sys.stderr)
 

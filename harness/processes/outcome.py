@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -83,7 +84,8 @@ def _by_rank(directory: Path, kind: str) -> dict[int, dict[str, Any]]:
     """rank -> what its `rank<k>.<kind>` holds, first written first."""
     found: dict[int, dict[str, Any]] = {}
     for path in sorted(directory.glob(f"rank*.{kind}"), key=lambda path: path.stat().st_mtime_ns):
-        found[int(path.name[4:].partition(".")[0])] = json.loads(path.read_text())
+        with contextlib.suppress(OSError, ValueError):  # half a file says nothing
+            found[int(path.name[4:].partition(".")[0])] = json.loads(path.read_text())
     return found
 
 
@@ -100,10 +102,11 @@ def _of_error(rank: int, error: dict[str, Any]) -> Outcome:
 
 def _of_records(directory: Path, processes: int, lost: Mapping[str, str]) -> Outcome:
     for rank in range(processes):
-        try:
-            read_rank(directory / f"rank{rank}.jsonl")
-        except OSError:
+        path = directory / f"rank{rank}.jsonl"
+        if not path.exists():
             return Outcome("failed", f"rank {rank} left no record here: {_where(directory, lost)}")
+        try:
+            read_rank(path)
         except RingscopeError as error:
             return Outcome("failed", str(error))
     return Outcome("ok")

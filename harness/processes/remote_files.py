@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from profiles.files import whole
+
 from .. import launch
 from ..launch.environment import allowed
 from ..launch.hosts import Host, is_local
@@ -139,7 +141,5 @@ def _unpack(answer: _Answer, directory: Path) -> str | None:
 
 def _write(path: Path, content: IO[bytes]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.writing")
-    with beside.open("wb") as file:
+    with whole(path) as beside, beside.open("wb") as file:
         shutil.copyfileobj(content, file, 1 << 20)
-    beside.replace(path)

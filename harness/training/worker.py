@@ -25,7 +25,8 @@ from typing import Any
 
 from profiles.cell import SETTINGS
 from profiles.errors import RingscopeError
-from profiles.records import Cell, RankRecord, write_rank, write_whole
+from profiles.files import write_whole
+from profiles.records import Cell, RankRecord, write_rank
 
 from . import windows
 from .models import MODELS

@@ -43,7 +43,7 @@ def command(context: click.Context, /, ranks: int | None, launcher: str, quick: 
 
     from rich.console import Console
 
-    from profiles.records import write_whole
+    from profiles.files import write_whole
 
     from ..doctor import checks as doctor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 from collections.abc import Sequence
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RingscopeError
-from ..records import read_runs, read_sweep, write_whole
+from ..files import write_whole
+from ..records import Damaged, read_runs, read_sweep
 from .measure import Scaling, measure
 from .rows import CellRow, LaunchRow, column_names, columns
 
@@ -43,7 +45,10 @@ def newest(root: Path = ROOT) -> Path:
 
     Raises RingscopeError where there is none.
     """
-    sweeps = {path.parent: read_sweep(path.parent) for path in root.glob("*/sweep.json")}
+    sweeps = {}
+    for path in root.glob("*/sweep.json"):
+        with contextlib.suppress(Damaged):  # one that is not whole hides no other
+            sweeps[path.parent] = read_sweep(path.parent)
     found = [path for path, sweep in sweeps.items() if not sweep.options.get("profiler")]
     if not found:
         raise RingscopeError(f"{root}: no sweep there; name its directory, or begin one with: ringscope bench")

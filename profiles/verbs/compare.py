@@ -39,8 +39,8 @@ def command(before: Path, after: Path, as_json: Path | None, predict: str | None
 
     from rich.console import Console
 
+    from ..files import write_whole
     from ..judging import compare, subject
-    from ..records import write_whole
     from ..views import compare as view
 
     one, other = subject.load([before]), subject.load([after])

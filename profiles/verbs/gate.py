@@ -53,10 +53,10 @@ def command(
     import json
     import sys
 
+    from ..files import written_whole
     from ..judging import gate
     from ..judging import subject as subjects
     from ..views import gate as view
-    from ..views.files import written_whole
 
     def write(path: Path, text: str) -> None:
         with written_whole(path) as beside:

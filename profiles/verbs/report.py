@@ -34,7 +34,7 @@ def command(
 
     from rich.console import Console
 
-    from profiles.records import write_whole
+    from profiles.files import write_whole
     from profiles.scaling.run_directory import machine, newest, read, write
 
     path = directory or newest()

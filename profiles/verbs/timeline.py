@@ -101,9 +101,9 @@ def _measure(
     """Measure, write the files asked for, and show the numbers unless the JSON goes where they would."""
     from .. import measures_json
     from ..analysis import analyse
+    from ..files import written_whole
     from ..judging.subject import context, near
     from ..views import recording_files, terminal, waiting
-    from ..views.files import written_whole
 
     recording_files.refuse_inputs(timelines, files, Path(json_to) if json_to else None)
     with waiting.progress("measuring") as progress:

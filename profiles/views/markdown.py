@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .. import numbers
-from .files import written_whole
+from ..files import written_whole
 from .tables import report
 from .tables import table as tables
 from .tables.table import Cell, Document, Json, Table

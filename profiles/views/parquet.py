@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..files import written_whole
 from ..measures import OWNERS, Measures
-from .files import written_whole
 
 if TYPE_CHECKING:
     import pandas as pd

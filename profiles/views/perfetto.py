@@ -16,9 +16,9 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import written_whole
 from ..measures import OWNERS, Analysis, GpuAnalysis
 from ..timeline import Timeline
-from .files import written_whole
 from .lanes import Lane, ledger_lane, of_gpus
 from .waiting import Progress
 

@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 from harness.training.worker import Progress, what_became
-from profiles.records import Cell, RankRecord, write_rank, write_whole
+from profiles.files import write_whole
+from profiles.records import Cell, RankRecord, write_rank
 
 STEP_S = 0.01
 

@@ -18,7 +18,8 @@ from harness.processes.supervise import Limits
 from harness.verbs import bench as verb_bench
 from harness.verbs import doctor, record, train
 from profiles.errors import RingscopeError
-from profiles.records import Cell, SweepRecord, write_whole
+from profiles.files import write_whole
+from profiles.records import Cell, SweepRecord
 
 ROOT = Path(__file__).parents[2]
 COMMAND = ["--", "python", "x.py"]

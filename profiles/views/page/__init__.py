@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ... import numbers
+from ...files import written_whole
 from ...measures import OWNERS, Analysis
 from ...timeline import Timeline
 from ..charts import recording
 from ..charts import sweep as sweep_charts
 from ..charts.chart import PAGE, Chart
 from ..charts.palette import OWNERS as LOOKS
-from ..files import written_whole
 from ..tables import report
 from ..tables import table as tables
 from ..tables.table import Cell, Document, Table

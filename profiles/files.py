@@ -1,0 +1,42 @@
+"""Files appear whole or not at all: written beside, put on the disk, renamed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import RingscopeError
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to. It takes `path`'s place where the block ends well, and goes where it does not.
+
+    What is renamed is on the disk before: a machine that loses power keeps the old file or the new one. Raises OSError.
+    """
+    beside = path.with_name(f".{path.name}.writing")
+    try:
+        yield beside
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """The same for a file that a person names. Raises RingscopeError where it cannot be written."""
+    try:
+        with whole(path) as beside:
+            yield beside
+    except OSError as error:
+        raise RingscopeError(f"{path}: cannot be written: {error.strerror or error}; name another file") from None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file that no reader and no kill ever sees half of. Raises OSError."""
+    with whole(path) as beside:
+        beside.write_text(text)
