@@ -126,7 +126,7 @@ def shown(path: str) -> str:
 def line_of(path: str, text: str) -> int | None:
     """The line that defines what `text` names in a Python file: `parted`, `profiles.read` or `f(x)` in backticks."""
     named = re.fullmatch(r"`(?:[\w.]+\.)?(\w+)(?:\(.*\))?`", text)
-    if not path.endswith(".py") or not named:
+    if not path.endswith(".py") or not named or named[1] == "py":
         return None
     defined = definitions(path)
     if named[1] not in defined:
