@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -35,6 +36,16 @@ def run_python(*words: str, prefix: Sequence[str] = (), timeout_s: float = 300) 
     """`prefix python words...` in the repository's root, output caught."""
     command = [*prefix, sys.executable, *words]
     return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=timeout_s)
+
+
+def run_in_turn(
+    scripts: Sequence[Sequence[object]], prefix: Sequence[str] = (), timeout_s: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """`prefix python script words...` for each (script, *words), in one start of the ranks (in_turn.py)."""
+    listed = json.dumps([[str(word) for word in script] for script in scripts])
+    done = run_python(str(Path(__file__).with_name("in_turn.py")), listed, prefix=prefix, timeout_s=timeout_s)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 def carrying(mark: str) -> list[psutil.Process]:

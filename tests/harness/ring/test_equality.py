@@ -10,7 +10,7 @@ import pytest
 from harness.doctor import equality
 from profiles.records import Cell
 from tests.harness.ring import SCRIPTS
-from tests.harness.running import LAUNCHERS, environment, run_python
+from tests.harness.running import LAUNCHERS, environment, run_in_turn
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -41,17 +41,26 @@ ALIKE = {
 }
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All cells on one rank with the joined batch, in one start."""
+    out = tmp_path_factory.mktemp("alone")
+    equality.run([joined(cell) for cell in (EXACT | ALIKE).values()], [], out, env=environment())
+    return out
+
+
 @pytest.fixture(scope="module", params=LAUNCHERS)
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, equality.Equality]:
-    """All cells in one launch of two ranks and one of a single rank."""
-    cells = EXACT | ALIKE
-    found = equality.check(
-        list(cells.values()),
-        lambda ranks: LAUNCHERS[request.param],
-        tmp_path_factory.mktemp(request.param),
-        env=environment(),
-    )
-    return dict(zip(cells, found, strict=True))
+def trained(
+    request: pytest.FixtureRequest, alone: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, equality.Equality]:
+    """All cells in one launch of two ranks, beside one rank's."""
+    cells, out = EXACT | ALIKE, tmp_path_factory.mktemp(request.param)
+    equality.run(list(cells.values()), LAUNCHERS[request.param], out, env=environment())
+    return {name: equality.compare(cell, out / cell.id, alone / joined(cell).id) for name, cell in cells.items()}
+
+
+def joined(cell: Cell) -> Cell:
+    return replace(cell, ranks=1, per_rank_batch=cell.per_rank_batch * cell.ranks)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -77,39 +86,49 @@ def test_gradients_in_half_precision_differ_from_the_exact_ones_by_rounding_only
         assert 0 < trained[name].max_difference < 1e-3
 
 
-@pytest.mark.parametrize("script", ["stock_horovod.py", "unreduced.py"])
-def test_the_check_fails_where_gradients_are_not_reduced(tmp_path: Path, script: str) -> None:
+APART = [("stock_horovod.py", "", "gloo"), ("unreduced.py", "", "gloo")]
+TOGETHER = [
+    ("two_lines.py", "fit", "gloo"),
+    ("functional_fit.py", "fit", "mpirun"),
+    ("functional_fit.py", "compiled", "gloo"),
+    ("custom_train_step.py", "fit", "mpirun"),
+    ("custom_train_step.py", "compiled", "gloo"),
+    ("own_loop.py", "fit", "mpirun"),
+    # Nothing of a user's own loop is compiled, but gradients must be averaged all the same.
+    ("own_loop.py", "compiled", "gloo"),
+]
+
+
+@pytest.fixture(scope="module")
+def by_script(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], equality.Equality]:
+    """scripts/<script> OUT BATCH STEP by two ranks of batch 16 and by one of batch 32: a start a launcher, and one."""
+    out, every = tmp_path_factory.mktemp("scripts"), [*TOGETHER, *APART]
+    places = {one: out / "-".join(filter(None, one)) for one in every}
+
+    def listed(launcher: str | None, batch: int, folder: str) -> list[list[object]]:
+        chosen = [one for one in every if launcher in (None, one[2])]
+        return [[SCRIPTS / one[0], places[one] / folder, batch, *filter(None, one[1:2])] for one in chosen]
+
+    for name, words in LAUNCHERS.items():
+        run_in_turn(listed(name, 16, "together"), words)
+    run_in_turn(listed(None, 32, "alone"))
+    return {one: equality.compare(MLP, place / "together", place / "alone") for one, place in places.items()}
+
+
+@pytest.mark.parametrize("script", [script for script, _, _ in APART])
+def test_the_check_fails_where_gradients_are_not_reduced(
+    by_script: dict[tuple[str, str, str], equality.Equality], script: str
+) -> None:
     """Horovod's own Keras optimizer under Keras 3 reduces nothing and says nothing."""
-    found = trained_by_script(tmp_path, script)
+    found = by_script[script, "", "gloo"]
     assert not found.trainable_bit_equal
     assert found.max_difference > equality.TOLERANCE
     assert not found.holds
 
 
-@pytest.mark.parametrize(
-    ("script", "step", "launcher"),
-    [
-        ("two_lines.py", "fit", "gloo"),
-        ("functional_fit.py", "fit", "mpirun"),
-        ("functional_fit.py", "compiled", "gloo"),
-        ("custom_train_step.py", "fit", "mpirun"),
-        ("custom_train_step.py", "compiled", "gloo"),
-        ("own_loop.py", "fit", "mpirun"),
-        # Nothing of a user's own loop is compiled, but gradients must be averaged all the same.
-        ("own_loop.py", "compiled", "gloo"),
-    ],
-)
+@pytest.mark.parametrize(("script", "step", "launcher"), TOGETHER)
 def test_a_script_with_the_two_lines_trains_to_the_weights_of_one_rank(
-    tmp_path: Path, script: str, step: str, launcher: str
+    by_script: dict[tuple[str, str, str], equality.Equality], script: str, step: str, launcher: str
 ) -> None:
-    found = trained_by_script(tmp_path, script, step, launcher=launcher)
+    found = by_script[script, step, launcher]
     assert found.holds, found
-
-
-def trained_by_script(directory: Path, script: str, *words: str, launcher: str = "gloo") -> equality.Equality:
-    """Run scripts/<script> DIR BATCH with two ranks of batch 16 and with one of batch 32."""
-    path = SCRIPTS / script
-    for prefix, batch, out in ((LAUNCHERS[launcher], 16, "together"), ([], 32, "alone")):
-        done = run_python(str(path), str(directory / out), str(batch), *words, prefix=prefix)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return equality.compare(MLP, directory / "together", directory / "alone")
