@@ -6,8 +6,9 @@ never 0. `to_json` and `from_json` are exact inverses.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -216,19 +217,48 @@ class Ownership:
     owner: NDArray[np.int8]
 
 
+class Stream(NamedTuple):
+    """A stream as its recording numbers it."""
+
+    recording: int  # index into Measures.recordings
+    pid: int
+    context: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOperations:
+    """Every operation of a GPU in order of start: arrays of n, in ns on the clock of the GPU's first recording."""
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    kind: NDArray[np.int8]  # index into CLASSES
+    name: NDArray[np.signedinteger[Any]]  # of a kernel index into `names`; of a CUDA graph negative; else 0
+    stream: NDArray[np.signedinteger[Any]]  # index into `streams`
+    names: Sequence[str]
+    streams: tuple[Stream, ...]
+    # Which operations are copies and memsets, and the bytes of each of these.
+    moving: NDArray[np.int64]
+    moved_bytes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
 @dataclass(frozen=True, slots=True)
 class GpuAnalysis:
-    """What pictures need beyond the numbers: who owned each nanosecond, and the measured steps."""
+    """What pictures need beyond the numbers: who owned each nanosecond, the measured steps, and every operation."""
 
     gpu: int  # index into Measures.gpus
     ownership: Ownership
     step_start_ns: NDArray[np.int64]
     step_end_ns: NDArray[np.int64]
+    operations: GpuOperations | None = None  # None: not asked for
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """`profiles.analyse(timelines)`: the measures and what they were summed from."""
+    """`profiles.analyse(...)`: the measures and what they were summed from."""
 
     measures: Measures
     gpus: tuple[GpuAnalysis, ...]

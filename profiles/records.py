@@ -163,6 +163,14 @@ def _damaged(directory: Path, error: Damaged) -> RunRecord:
     return RunRecord(cell, int(directory.name), "damaged", str(error), 0, 0, [], sweep.launcher, {})
 
 
+def beside(path: Path) -> RunRecord | None:
+    """The record of the launch that a file belongs to: `record.json` in its directory; None without one."""
+    try:
+        return RunRecord.from_json(json.loads(path.with_name("record.json").read_text()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, Any]], T]) -> T:
     try:
         data: dict[str, Any] = json.loads(path.read_text())

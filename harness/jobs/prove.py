@@ -10,9 +10,9 @@ from pathlib import Path
 from profiles import numbers
 from profiles.errors import RingscopeError
 from profiles.files import write_whole
-from profiles.judging.subject import Subject, load, near
+from profiles.judging.subject import Subject, load
 from profiles.measures import Finding
-from profiles.records import Cell, RunRecord
+from profiles.records import Cell, RunRecord, beside
 from profiles.scaling.measure import Scaling
 from profiles.stats import Ratio, ratio
 from profiles.verdicts.feed import HOST_FED
@@ -153,7 +153,7 @@ def _launch(path: Path) -> tuple[Subject | None, RunRecord]:
             folder.glob("*/*/record.json"), key=lambda one: (one.with_name("measures.json").exists(), one)
         )
         folder = launches[-1].parent if launches else folder
-    record = near(folder / "record.json")
+    record = beside(folder / "record.json")
     if record is None:
         raise RingscopeError(
             f"{path}: no launch of a cell; name the directory that ringscope record --model wrote (with record.json). "

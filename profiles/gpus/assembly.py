@@ -96,11 +96,12 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """All that one GPU did, in order, and who did it: names and processes as in Gpu."""
+    """All that one GPU did, in order, and who did it: names, processes and streams as in Gpu."""
 
     operations: Operations
     names: pd.Index
     processes: tuple[tuple[int, int], ...]
+    streams: tuple[tuple[int, int, int], ...]
 
 
 def gather(tables: Sequence[Tables], shifts: Sequence[int], gpus: Sequence[Places]) -> list[Gathered]:
@@ -181,7 +182,9 @@ class _Gpu:
     def streams(self) -> None:
         """Processes and streams by number."""
         process = self._ordered("process", lambda part, values: part.processes[values])
-        stream = _numbered(process, self._ordered("context"), self._ordered("stream"))
+        context, number = self._ordered("context"), self._ordered("stream")
+        stream = _numbered(process, context, number)
+        self._streams = tuple((int(process[at]), int(context[at]), int(number[at])) for at in _first_of_each(stream))
         self._columns |= {"process": _narrow(process), "stream": _narrow(stream)}
 
     def name(self) -> None:
@@ -202,7 +205,7 @@ class _Gpu:
         operations = Operations(
             **self._columns, place=place[self._part], table=table[self._part], row=self._row, sources=self._sources
         )
-        return Gathered(operations, self._names[0], tuple(self._processes))
+        return Gathered(operations, self._names[0], tuple(self._processes), self._streams)
 
     def _ordered(self, column: str, changed: Callable[[_Part, Array], Array] = lambda _, values: values) -> Array:
         """A column of the tables in the order of the operations; `changed` of each part of it."""
@@ -247,7 +250,7 @@ def _order(start: NDArray[np.int64], kind: NDArray[np.int8]) -> NDArray[np.int64
 
 
 def _numbered(*keys: Array) -> Array:
-    """A small number for each distinct tuple of keys."""
+    """A number for each distinct tuple of keys, counted from 0 in the order in which they first appear."""
     import pandas as pd
 
     varying = [pd.factorize(key) for key in keys if (key != key[0]).any()]
@@ -255,3 +258,13 @@ def _numbered(*keys: Array) -> Array:
     for code, values in varying:
         number = pd.factorize(number * len(values) + code)[0]
     return number
+
+
+def _first_of_each(numbers: Array) -> list[int]:
+    """The first place of each of the numbers 0, 1, 2..., which first appear in this order."""
+    found: list[int] = []
+    for first in range(0, len(numbers), _BLOCK):
+        block = numbers[first : first + _BLOCK]
+        for number in range(len(found), int(block.max()) + 1):
+            found.append(first + int(np.argmax(block == number)))
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,27 +20,39 @@ if TYPE_CHECKING:
 _LATE_NS, _EARLY_NS = 1_000_000_000, 1_000_000
 
 
-def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None, *, consume: bool = False) -> list[Gpu]:
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The operations of recordings before they are sorted by GPU: where each GPU lies, and columns to make them of."""
+
+    places: list[list[tuple[int, int]]]
+    tables: list[assembly.Tables]
+
+
+def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None) -> list[Gpu]:
     """The GPUs that did anything, each once, in the order of rank, recording and device number.
 
     `shift_ns`: per recording, what brings its times on the common clock. A GPU's times are those of the first
     recording it lies in; those of further ones are brought to it.
-    `consume`: `timelines`, a list, loses what only this needs, most of the memory: kernels, and correlations of calls.
     """
-    shifts = [0] * len(timelines) if shift_ns is None else list(shift_ns)
-    places = _places(timelines)
-    tables = [assembly.Tables(timeline) for timeline in timelines]
-    if consume:
-        timelines[:] = [_without_kernels(one) for one in timelines]  # type: ignore[index]
-        release_unused()
+    return made_of(take(timelines), timelines, [0] * len(timelines) if shift_ns is None else shift_ns)
+
+
+def take(timelines: Sequence[Timeline]) -> Taken:
+    """The first half of `gather`: the kernels of the timelines, most of their memory, are not needed after it."""
+    return Taken(_places(timelines), [assembly.Tables(timeline) for timeline in timelines])
+
+
+def made_of(taken: Taken, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> list[Gpu]:
+    """The second half of `gather`, which uses up what was taken; the timelines may be without their kernels."""
     marked = [marks.ranks(timeline) for timeline in timelines]
-    done = zip(places, assembly.gather(tables, shifts, places), strict=True)
+    done = zip(taken.places, assembly.gather(taken.tables, shift_ns, taken.places), strict=True)
     found = [_gpu(timelines, marked, where, did) for where, did in done]
     release_unused()
     return sorted(found, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, gpu.places))
 
 
-def _without_kernels(timeline: Timeline) -> Timeline:
+def without_kernels(timeline: Timeline) -> Timeline:
+    """Without what only `take` needs: kernels, and correlations of calls. The timeline given stays whole."""
     import pandas as pd
 
     # A table is made anew: pandas 2 would copy the columns that stay.
@@ -97,6 +109,7 @@ def _gpu(
         operations=did.operations,
         names=did.names,
         processes=did.processes,
+        streams=did.streams,
         off_clock=off_clock,
     )
 

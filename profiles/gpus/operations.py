@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..measures import CLASSES
+from ..measures import CLASSES, GpuOperations, Stream
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,12 +151,30 @@ class Gpu:
     operations: Operations
     names: pd.Index  # distinct kernel names over its recordings, which may hold some that this GPU never ran
     processes: tuple[tuple[int, int], ...]  # (recording, pid) by process number
+    streams: tuple[tuple[int, int, int], ...]  # (process number, context, stream) by stream number
     # processes whose API calls are on a clock far from the GPU's: their operations count as without a launch call
     off_clock: tuple[int, ...] = ()
 
     @property
     def device(self) -> int:
         return self.places[0][1]
+
+
+def for_pictures(gpu: Gpu) -> GpuOperations:
+    """What pictures draw of a GPU, without what its operations look up in the recordings."""
+    operations = gpu.operations
+    moving = np.flatnonzero(~operations.is_kernel)
+    return GpuOperations(
+        start_ns=operations.start_ns,
+        end_ns=operations.end_ns,
+        kind=operations.kind,
+        name=operations.name,
+        stream=operations.stream,
+        names=[str(name) for name in gpu.names],
+        streams=tuple(Stream(*gpu.processes[process], *numbers) for process, *numbers in gpu.streams),
+        moving=moving,
+        moved_bytes=operations.at(moving).bytes,
+    )
 
 
 def distinct(values: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..measures import Measures
-from ..records import RunRecord
+from ..records import RunRecord, beside
 from ..scaling.measure import Scaling
-
-if TYPE_CHECKING:
-    from ..verdicts import Context
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,38 +35,17 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
         written = sorted(paths[0].glob("*/*/measures.json"))
         measures = _written(written[-1]) if written else None
         machine = runs[0].record.machine if runs else {}
-        return Subject(label, measures, scaled, machine, near(written[-1]) if written else None)
+        return Subject(label, measures, scaled, machine, beside(written[-1]) if written else None)
     if len(paths) == 1 and paths[0].is_file() and paths[0].suffix == ".json" and (found := _written(paths[0])):
-        record = near(paths[0])
+        record = beside(paths[0])
         return Subject(label, found, None, record.machine if record else {}, record)
     if len(paths) == 1 and (paths[0] / "measures.json").is_file():
         return load([paths[0] / "measures.json"], strict=strict)
-    from ..analysis import measure
-    from ..readers import read_all
+    from ..analysis import analyse
 
-    timelines, doubts = read_all(paths, strict=strict)
-    record = near(Path(timelines[0].recording.path))
-    measures = measure(timelines, context=context(record))
-    measures.doubts += doubts
+    measures = analyse(paths, strict=strict).measures
+    record = beside(Path(measures.recordings[0].path))
     return Subject(label, measures, None, record.machine if record else {}, record)
-
-
-def context(record: RunRecord | None) -> Context | None:
-    """What a launch's record tells the verdicts."""
-    from ..verdicts import Context
-
-    return Context(cell=record.cell, machine=record.machine) if record else None
-
-
-def near(path: Path) -> RunRecord | None:
-    """The record of the launch that a file belongs to, where one lies beside it."""
-    beside = path.parent / "record.json"
-    if not beside.is_file():
-        return None
-    try:
-        return RunRecord.from_json(json.loads(beside.read_text()))
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def _written(path: Path) -> Measures | None:

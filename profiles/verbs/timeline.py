@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from ..timeline import Doubt, Timeline
-    from ..views.recording_files import Files
 
 HELP = """Measure recordings: where every nanosecond of every GPU went.
 
@@ -25,6 +23,35 @@ directory, or a pattern. What a file is, is told by its content.
   ringscope timeline run.nvvp --slice 12.5s:14s -o short.nvvp
   ringscope timeline run.sqlite --shrink --strip-private -o share.sqlite
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line says."""
+
+    paths: tuple[str, ...]
+    json_to: str | None
+    window: str | None
+    per_step: bool
+    html: Path | None
+    perfetto: Path | None
+    markdown: Path | None
+    charts: Path | None
+    parquet: Path | None
+    info: bool
+    within: str | None
+    shrink: bool
+    strip_private: bool
+    output: Path | None
+    max_size: int | None
+    no_cache: bool
+    strict: bool
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How recordings are read."""
+        return {"max_bytes": self.max_size, "cache": not self.no_cache}
+
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -54,106 +81,77 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--max-size", metavar="BYTES", type=int, help="How far a compressed file may unfold (default 64 GiB).")
 @click.option("--no-cache", is_flag=True, help="Keep no export of a .nsys-rep for the next time.")
 @click.option("--strict", is_flag=True, help="One unreadable recording ends it: exit code 2.")
-def command(
-    paths: tuple[str, ...],
-    json_to: str | None,
-    window: str | None,
-    per_step: bool,
-    html: Path | None,
-    perfetto: Path | None,
-    markdown: Path | None,
-    charts: Path | None,
-    parquet: Path | None,
-    info: bool,
-    within: str | None,
-    shrink: bool,
-    strip_private: bool,
-    output: Path | None,
-    max_size: int | None,
-    no_cache: bool,
-    strict: bool,
-) -> None:
-    if within or shrink or strip_private:
-        _write(paths, within, shrink, strip_private, output, max_size, no_cache)
-        return
+def command(**options: Any) -> None:
+    given = Options(**options)
+    if given.within or given.shrink or given.strip_private:
+        _write(given)
+    elif given.info:
+        _info(given)
+    else:
+        _measure(given)
+
+
+def _info(given: Options) -> None:
+    """What is in the recordings, unmeasured."""
     from ..readers import read_all
     from ..views import recordings, waiting
-    from ..views.recording_files import Files
 
     with waiting.progress("reading") as progress:
-        timelines, doubts = read_all(paths, max_bytes=max_size, cache=not no_cache, strict=strict, progress=progress)
-    if info:
-        click.echo(recordings.text(timelines, doubts))
-        return
-    files = Files(html=html, perfetto=perfetto, markdown=markdown, charts=charts, parquet=parquet)
-    _measure(paths, timelines, doubts, files, json_to, window, per_step)
+        timelines, doubts = read_all(given.paths, strict=given.strict, progress=progress, **given.reading)
+    click.echo(recordings.text(timelines, doubts))
 
 
-def _measure(
-    paths: tuple[str, ...],
-    timelines: list[Timeline],
-    doubts: list[Doubt],
-    files: Files,
-    json_to: str | None,
-    window: str | None,
-    per_step: bool,
-) -> None:
+def _measure(given: Options) -> None:
     """Measure, write the files asked for, and show the numbers unless the JSON goes where they would."""
-    from .. import measures_json
+    from .. import measures_json, records
     from ..analysis import analyse
     from ..files import written_whole
-    from ..judging.subject import context, near
     from ..views import recording_files, terminal, waiting
 
-    recording_files.refuse_inputs(timelines, files, Path(json_to) if json_to else None)
-    with waiting.progress("measuring") as progress:
-        known = context(near(Path(timelines[0].recording.path)))
-        pictures = files.html is not None or files.perfetto is not None
-        analysis = analyse(timelines, window=window, context=known, progress=progress, consume=not pictures)
-    measures = analysis.measures
-    measures.doubts[:0] = doubts
-    with waiting.progress("writing") as progress:
-        written = recording_files.write(analysis, timelines, files, paths=paths, progress=progress)
+    files = recording_files.Files(**{kind: getattr(given, kind) for kind in recording_files.KINDS})
+    with waiting.stages() as progress:
+        analysis = analyse(
+            given.paths,
+            window=given.window,
+            strict=given.strict,
+            operations=files.pictures,
+            progress=progress,
+            **given.reading,
+        )
+        measures = analysis.measures
+        recording_files.refuse_inputs(measures.recordings, files, Path(given.json_to) if given.json_to else None)
+        written = recording_files.write(analysis, files, paths=given.paths, progress=partial(progress, "writing"))
     for path in written:
         click.echo(f"wrote {path}", err=True)
-    if json_to == "-":
-        click.echo(measures_json.dumps(measures, per_step=per_step), nl=False)
+    if given.json_to == "-":
+        click.echo(measures_json.dumps(measures, per_step=given.per_step), nl=False)
         return
-    if json_to is not None:
-        with written_whole(Path(json_to)) as path:
-            path.write_text(measures_json.dumps(measures, per_step=per_step), encoding="utf-8")
-    terminal.show(measures, terminal.console(), per_step=per_step)
-    if known is not None and measures.findings:
-        launch = Path(timelines[0].recording.path).parent
-        click.echo(f"\nprove one: ringscope bench --apply {measures.findings[0].code} --of {launch}")
+    if given.json_to is not None:
+        with written_whole(Path(given.json_to)) as path:
+            path.write_text(measures_json.dumps(measures, per_step=given.per_step), encoding="utf-8")
+    terminal.show(measures, terminal.console(), per_step=given.per_step)
+    recording = Path(measures.recordings[0].path)
+    if measures.findings and records.beside(recording):
+        click.echo(f"\nprove one: ringscope bench --apply {measures.findings[0].code} --of {recording.parent}")
 
 
-def _write(
-    paths: tuple[str, ...],
-    within: str | None,
-    shrink: bool,
-    strip_private: bool,
-    output: Path | None,
-    max_size: int | None,
-    no_cache: bool,
-) -> None:
+def _write(given: Options) -> None:
     """--slice, --shrink and --strip-private: one recording in, one new file out."""
-    if len(paths) != 1:
+    if len(given.paths) != 1:
         raise click.UsageError("--slice, --shrink and --strip-private take one recording")
-    if output is None:
+    if given.output is None:
         raise click.UsageError("name the new file with -o NEW; a recording is never changed")
     from ..readers import cut
     from ..views import recordings, waiting
 
     with waiting.progress("writing") as progress:
         rows = cut.write(
-            Path(paths[0]),
-            output,
-            within=cut.span(within) if within else None,
-            shrink=shrink,
-            strip_private=strip_private,
-            max_bytes=max_size,
-            cache=not no_cache,
+            Path(given.paths[0]),
+            given.output,
+            within=cut.span(given.within) if given.within else None,
+            shrink=given.shrink,
+            strip_private=given.strip_private,
             progress=progress,
+            **given.reading,
         )
-    click.echo(recordings.written(output, rows))
+    click.echo(recordings.written(given.output, rows))

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.gather import gather
-from ..gpus.operations import TABLES, Gpu
-from ..measures import CLASSES, OWNERS, Analysis, GpuMeasures, Ownership
-from ..timeline import Timeline
+from ..measures import CLASSES, OWNERS, Analysis, GpuMeasures, GpuOperations, Ownership
 from .charts.palette import OWNERS as LOOKS
 
 
@@ -49,51 +46,41 @@ def title(gpu: GpuMeasures) -> str:
     return f"rank {gpu.rank}, GPU {gpu.device}" if gpu.rank is not None else f"GPU {gpu.device}"
 
 
-def of_gpus(analysis: Analysis, timelines: Sequence[Timeline]) -> Iterator[GpuLanes]:
-    """The lanes of each GPU of the analysis, in its order."""
-    gathered = {gpu.places[0]: gpu for gpu in gather(timelines, analysis.shift_ns)}
-    for index, measured in enumerate(analysis.measures.gpus):
-        gpu = gathered[measured.recordings[0], measured.device]
-        streams = tuple(_streams(gpu, timelines))
-        yield GpuLanes(index, title(measured), analysis.shift_ns[measured.recordings[0]], streams)
+def of_gpus(analysis: Analysis) -> Iterator[GpuLanes]:
+    """The lanes of each GPU of an analysis that kept its operations, in its order."""
+    for picture, measured in zip(analysis.gpus, analysis.measures.gpus, strict=True):
+        if picture.operations is None:
+            raise ValueError("nothing to draw: analyse(..., operations=True) keeps the operations")
+        streams = tuple(_streams(picture.operations))
+        yield GpuLanes(picture.gpu, title(measured), analysis.shift_ns[measured.recordings[0]], streams)
 
 
-def _streams(gpu: Gpu, timelines: Sequence[Timeline]) -> Iterator[Lane]:
+def _streams(operations: GpuOperations) -> Iterator[Lane]:
     """A lane per (process, context, stream), and more where operations of one stream ran at once (graph nodes)."""
-    operations = gpu.operations
-    kernel_names = [str(name) for name in gpu.names]
-    labels = [*kernel_names, "CUDA graph", *(LOOKS[name].label for name in CLASSES)]
-    graph = len(kernel_names)
-    label = np.where(operations.is_kernel, operations.name, graph + 1 + operations.kind.astype(np.int32))
-    label[operations.is_kernel & (operations.name < 0)] = graph
-    found = []
-    for stream in np.unique(operations.stream):
-        mine = np.flatnonzero(operations.stream == stream)
-        found.append((_stream(gpu, timelines, int(mine[0])), mine))
-    for (_, pid, _, number_of_stream), mine in sorted(found, key=lambda one: one[0]):
-        process = f", process {pid}" if len(gpu.processes) > 1 else ""
-        name = f"stream {number_of_stream}{process}"
+    labels = [*operations.names, "CUDA graph", *(LOOKS[name].label for name in CLASSES)]
+    graph = len(operations.names)
+    label = operations.name.astype(np.int32)
+    label[label < 0] = graph
+    label[operations.moving] = graph + 1 + operations.kind[operations.moving].astype(np.int32)
+    moved = np.zeros(len(operations), np.int64)
+    moved[operations.moving] = operations.moved_bytes
+    several = len({(stream.recording, stream.pid) for stream in operations.streams}) > 1
+    for number, stream in sorted(enumerate(operations.streams), key=lambda one: one[1]):
+        mine = np.flatnonzero(operations.stream == number)
+        process = f", process {stream.pid}" if several else ""
+        name = f"stream {stream.number}{process}"
         layers = layer(operations.start_ns[mine], operations.end_ns[mine])
-        for number in range(int(layers.max()) + 1):
-            rows = mine[layers == number]
+        for nth in range(int(layers.max()) + 1):
+            rows = mine[layers == nth]
             yield Lane(
-                name if number == 0 else f"{name} ({number + 1})",
+                name if nth == 0 else f"{name} ({nth + 1})",
                 operations.start_ns[rows],
                 operations.end_ns[rows],
                 operations.kind[rows],
                 label[rows],
                 labels,
-                operations.bytes[rows],
+                moved[rows],
             )
-
-
-def _stream(gpu: Gpu, timelines: Sequence[Timeline], operation: int) -> tuple[int, int, int, int]:
-    """Recording, process, context and stream of an operation, as its recording numbers them."""
-    operations = gpu.operations
-    recording = gpu.places[operations.place[operation]][0]
-    table = getattr(timelines[recording], TABLES[operations.table[operation]])
-    row = table.iloc[operations.row[operation]]
-    return recording, int(row["pid"]), int(row["context"]), int(row["stream"])
 
 
 def layer(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]:

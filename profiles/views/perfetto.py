@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from ..files import written_whole
 from ..measures import OWNERS, Analysis, GpuAnalysis
-from ..timeline import Timeline
 from .lanes import Lane, ledger_lane, of_gpus
 from .waiting import Progress
 
@@ -26,7 +25,7 @@ _COMPRESSION = 5
 BATCH = 50_000  # slices made into text at once
 
 
-def write(analysis: Analysis, timelines: Sequence[Timeline], path: Path, *, progress: Progress | None = None) -> int:
+def write(analysis: Analysis, path: Path, *, progress: Progress | None = None) -> int:
     """Write the trace to `path` (.json.gz); returns the number of slices.
 
     `progress` is called with (slices written, slices in all, path).
@@ -37,11 +36,11 @@ def write(analysis: Analysis, timelines: Sequence[Timeline], path: Path, *, prog
             progress(done, total, path)
 
     with written_whole(path) as beside, gzip.open(beside, "wt", _COMPRESSION, encoding="utf-8") as out:
-        return _write(analysis, timelines, out, told)
+        return _write(analysis, out, told)
 
 
-def _write(analysis: Analysis, timelines: Sequence[Timeline], out: TextIO, told: Callable[[int, int], None]) -> int:
-    lanes = list(of_gpus(analysis, timelines))
+def _write(analysis: Analysis, out: TextIO, told: Callable[[int, int], None]) -> int:
+    lanes = list(of_gpus(analysis))
     starts = [gpu.shift_ns + int(lane.start_ns[0]) for gpu in lanes for lane in gpu.streams if len(lane)]
     # Not before the first recording's origin, unless something began before it: negative times are refused.
     origin = min([analysis.shift_ns[0], *starts])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import RingscopeError
 from ..measures import Analysis
-from ..timeline import Timeline
+from ..timeline import Recording
 from .waiting import Progress
 
 
@@ -24,10 +24,18 @@ class Files:
     charts: Path | None = None
     parquet: Path | None = None
 
+    @property
+    def pictures(self) -> bool:
+        """Does any of them draw every operation? (`analyse(..., operations=True)` keeps these.)"""
+        return self.html is not None or self.perfetto is not None
 
-def refuse_inputs(timelines: Sequence[Timeline], files: Files, *more: Path | None) -> None:
+
+KINDS = tuple(one.name for one in fields(Files))
+
+
+def refuse_inputs(recordings: Sequence[Recording], files: Files, *more: Path | None) -> None:
     """Raise RingscopeError where a file to be written is one of the recordings read."""
-    read = {Path(timeline.recording.path).resolve() for timeline in timelines}
+    read = {Path(recording.path).resolve() for recording in recordings}
     for path in (files.html, files.perfetto, files.markdown, files.parquet, *more):
         if path and path.resolve() in read:
             raise RingscopeError(f"{path}: is a recording just read and is not written over; name another file")
@@ -35,7 +43,6 @@ def refuse_inputs(timelines: Sequence[Timeline], files: Files, *more: Path | Non
 
 def write(
     analysis: Analysis,
-    timelines: Sequence[Timeline],
     files: Files,
     *,
     paths: Sequence[str],
@@ -45,14 +52,14 @@ def write(
 
     Returns what was written. Raises RingscopeError where a file may not be written.
     """
-    asked = [one.name for one in fields(files) if getattr(files, one.name)]
+    asked = [kind for kind in KINDS if getattr(files, kind)]
     if not asked:
         return []
     from . import markdown, page, parquet, perfetto
     from .charts import chart, recording
     from .tables import table
 
-    title = _title([timeline.recording.path for timeline in timelines])
+    title = _title([recording.path for recording in analysis.measures.recordings])
     written = []
     for done, kind in enumerate(asked):
         path: Path = getattr(files, kind)
@@ -60,9 +67,9 @@ def write(
             progress(done, len(asked), path)
         again = shlex.join(["ringscope", "timeline", *paths, f"--{kind}", str(path)])
         if kind == "html":
-            page.write(path, title=title, command=again, analysis=analysis, timelines=timelines)
+            page.write(path, title=title, command=again, analysis=analysis)
         elif kind == "perfetto":
-            perfetto.write(analysis, timelines, path, progress=progress)
+            perfetto.write(analysis, path, progress=progress)
         elif kind == "markdown":
             document = table.document_of(analysis.measures)
             markdown.write(path, markdown.of_recordings(document, title=title, command=again))

@@ -1,13 +1,17 @@
 """A training run with known answers: every nanosecond's owner is chosen first, then the operations that make it so.
 
-Input for views and verdicts. Nothing here comes from the code under test: the ledger is the sum of what was chosen.
+Input for views and verdicts. The ledger is the sum of what was chosen, not what the code under test finds.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
+from profiles.gpus.gather import gather
+from profiles.gpus.operations import for_pictures
 from profiles.measures import (
     CLASSES,
     OWNERS,
@@ -65,8 +69,14 @@ def sample(
         ],
         clock={"method": "utc", "shifts": [0] * gpus, "residual_ns": 1500},
     )
-    pictures = tuple(picture for _, _, picture in built)
-    return Analysis(measures, pictures, (0,) * gpus), timelines
+    analysis = Analysis(measures, tuple(picture for _, _, picture in built), (0,) * gpus)
+    return with_operations(analysis, timelines), timelines
+
+
+def with_operations(analysis: Analysis, timelines: list[Timeline]) -> Analysis:
+    """The analysis with every operation of these timelines, one GPU each."""
+    drawn = zip(analysis.gpus, gather(timelines), strict=True)
+    return replace(analysis, gpus=tuple(replace(gpu, operations=for_pictures(did)) for gpu, did in drawn))
 
 
 def _gpu(

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import shutil
+import weakref
+
 import pytest
 
-from profiles import analyse, measure, measures_json
-from profiles.errors import RingscopeError
+from profiles import analyse, analysis, measure, measures_json, readers
+from profiles.errors import RingscopeError, UnreadableRecording
+from profiles.gpus import gather
 from profiles.measures import OWNERS
+from profiles.records import Cell, RunRecord
 from profiles.timeline import Doubt
+from profiles.verdicts import Context
 from tests.made.bruteforce import BruteForce
 from tests.made.build import RECORDED, Build
 from tests.made.random_timelines import MARKS
+from tests.recordings import DATA
 
 MS = 1_000_000
 
@@ -237,8 +246,8 @@ def test_the_doubts_of_the_reader_stay():
 
 
 def test_the_picture_is_what_the_ledger_was_summed_from():
-    analysis = analyse([training().timeline()])
-    (picture,), (gpu,) = analysis.gpus, analysis.measures.gpus
+    found = analyse([training().timeline()])
+    (picture,), (gpu,) = found.gpus, found.measures.gpus
     own = picture.ownership
     assert [int(own.start_ns[0]), int(own.end_ns[-1])] == gpu.window_ns
     for number, owner in enumerate(OWNERS):
@@ -287,7 +296,7 @@ def test_every_doubt_points_to_a_place_that_is_there(known, window):
             place = place[int(key)] if isinstance(place, list) else place[key]
 
 
-def test_recordings_given_up_while_they_are_measured_measure_the_same():
+def test_the_callers_recordings_stay_whole_while_they_are_measured():
     made = [training(rank=rank, pid=rank + 1, path=f"rank{rank}.sqlite") for rank in (0, 1)]
     for rank, one in enumerate(made):
         one.graph(200 * MS, 201 * MS, graph=7)
@@ -295,14 +304,70 @@ def test_recordings_given_up_while_they_are_measured_measure_the_same():
         one.device(0, uuid=f"gpu {rank}")
     timelines = [one.timeline() for one in made]
     given = list(timelines)
-    kept = analyse(timelines)
-    taken = analyse(given, consume=True)
-    assert measures_json.dumps(taken.measures, per_step=True) == measures_json.dumps(kept.measures, per_step=True)
-    assert [len(one.kernels) for one in given] == [0, 0]
-    for one, before, after in zip(made, timelines, given, strict=True):
+    first, again = analyse(given), analyse(timelines)
+    assert measures_json.dumps(first.measures, per_step=True) == measures_json.dumps(again.measures, per_step=True)
+    assert all(one is other for one, other in zip(given, timelines, strict=True))
+    for one, after in zip(made, timelines, strict=True):
+        assert after.kernels.equals(one.timeline().kernels), "the caller's own tables stay whole"
+        assert after.api.equals(one.timeline().api)
+    without = [gather.without_kernels(one) for one in timelines]
+    assert [len(one.kernels) for one in without] == [0, 0]
+    for before, after in zip(timelines, without, strict=True):
         assert after.api.drop(columns="correlation").equals(before.api.drop(columns="correlation"))
-        assert before.kernels.equals(one.timeline().kernels), "the caller's own tables stay whole"
-        assert before.api.equals(one.timeline().api)
+
+
+def test_kernels_that_analyse_reads_itself_are_let_go_before_they_are_measured(monkeypatch):
+    paths = sorted(DATA.glob("dense41m-2gpu-pinned.rank*.sqlite.xz"))
+    held = []
+
+    def reading(*given, **options):
+        timelines, doubts = real(*given, **options)
+        held.extend(weakref.ref(one.kernels) for one in timelines)
+        return timelines, doubts
+
+    def account(*given):
+        gc.collect()
+        assert held and not any(kernels() is not None for kernels in held)
+        return measured(*given)
+
+    real, measured = readers.read_all, analysis.account
+    monkeypatch.setattr(readers, "read_all", reading)
+    monkeypatch.setattr(analysis, "account", account)
+    assert len(analyse(paths).measures.gpus) == len(paths) == 2
+
+
+def test_files_directories_patterns_and_recordings_measure_the_same(tmp_path):
+    paths = sorted(DATA.glob("dense41m-2gpu-pinned.rank*.sqlite.xz"))
+    for path in paths:
+        shutil.copy(path, tmp_path)
+    given = {
+        "a list": [tmp_path / path.name for path in paths],
+        "a directory": tmp_path,
+        "a pattern": f"{tmp_path}/dense41m*.rank?.sqlite.xz",
+        "recordings": [readers.read(tmp_path / path.name) for path in paths],
+        "a path and a recording": [str(tmp_path / paths[0].name), readers.read(tmp_path / paths[1].name)],
+    }
+    found = {name: measures_json.dumps(analyse(one).measures, per_step=True) for name, one in given.items()}
+    assert len(found) == 5 and len(set(found.values())) == 1
+    assert len(analyse(tmp_path / paths[0].name).measures.gpus) == 1
+
+
+def test_what_cannot_be_read_is_the_first_doubt_and_with_strict_an_error(tmp_path):
+    shutil.copy(DATA / "dense41m-1gpu-pinned-float32.rank0.sqlite.xz", tmp_path)
+    (tmp_path / "empty.sqlite").touch()
+    assert [doubt.code for doubt in analyse(tmp_path).measures.doubts][0] == "unreadable"
+    with pytest.raises(UnreadableRecording, match="empty.sqlite"):
+        analyse(tmp_path, strict=True)
+
+
+def test_the_run_record_beside_the_recordings_tells_the_findings_of_the_run(tmp_path):
+    path = shutil.copy(DATA / "dense41m-1gpu-pinned-float32.rank0.sqlite.xz", tmp_path)
+    cell = Cell(model="dense", ranks=1, per_rank_batch=4, feed="pinned")
+    record = RunRecord(cell, 0, "ok", "", 0, 1, [], "single", {"cpu": {"usable": 2}})
+    (tmp_path / "record.json").write_text(json.dumps(record.to_json()))
+    told = analyse(path).measures
+    assert told.findings == analyse(readers.read(path), context=Context(cell, record.machine)).measures.findings
+    assert told.findings != analyse(readers.read(path)).measures.findings
 
 
 def test_a_gpu_on_which_only_the_host_copied_to_itself_did_nothing():

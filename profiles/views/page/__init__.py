@@ -17,7 +17,6 @@ from typing import Any
 from ... import numbers
 from ...files import written_whole
 from ...measures import OWNERS, Analysis
-from ...timeline import Timeline
 from ..charts import recording
 from ..charts import sweep as sweep_charts
 from ..charts.chart import PAGE, Chart
@@ -53,7 +52,6 @@ def write(
     title: str,
     command: str,
     analysis: Analysis | None = None,
-    timelines: Sequence[Timeline] = (),
     sweep: Sweep | None = None,
     machine: Sequence[tuple[str, str]] = (),
 ) -> None:
@@ -62,7 +60,7 @@ def write(
     `command` makes the page again; `machine` is pairs of words about what ran. Raises RingscopeError where `path` may
     not be written.
     """
-    text = render(title=title, command=command, analysis=analysis, timelines=timelines, sweep=sweep, machine=machine)
+    text = render(title=title, command=command, analysis=analysis, sweep=sweep, machine=machine)
     with written_whole(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
@@ -72,7 +70,6 @@ def render(
     title: str,
     command: str,
     analysis: Analysis | None = None,
-    timelines: Sequence[Timeline] = (),
     sweep: Sweep | None = None,
     machine: Sequence[tuple[str, str]] = (),
 ) -> str:
@@ -83,7 +80,7 @@ def render(
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters["coded"] = _coded
     template = environment.from_string(folder.joinpath("page.html.j2").read_text("utf-8"))
-    shown = _recorded(analysis, timelines) if analysis else _nothing_recorded()
+    shown = _recorded(analysis) if analysis else _nothing_recorded()
     shown |= _swept(sweep, shown["tables"]) if sweep else {"scaling_charts": [], "looks_first": []}
     return template.render(
         shown,
@@ -101,7 +98,7 @@ def render(
     )
 
 
-def _recorded(analysis: Analysis, timelines: Sequence[Timeline]) -> dict[str, Any]:
+def _recorded(analysis: Analysis) -> dict[str, Any]:
     document = tables.document_of(analysis.measures)
     return {
         "recorded": True,
@@ -115,7 +112,7 @@ def _recorded(analysis: Analysis, timelines: Sequence[Timeline]) -> dict[str, An
         "clock": report.clock(document),
         "straggler": report.straggler(document),
         "json": _script(document.json),
-        "picture": picture.pack(analysis, timelines) if analysis.gpus else "",
+        "picture": picture.pack(analysis) if analysis.gpus else "",
     }
 
 

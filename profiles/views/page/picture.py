@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...measures import OWNERS, Analysis
-from ...timeline import Timeline
 from ..lanes import GpuLanes, Lane, ledger_lane, of_gpus
 
 BINS = 2000
@@ -63,9 +62,9 @@ class Window:
     of_gpu: tuple[tuple[int, int], ...]
 
 
-def pack(analysis: Analysis, timelines: Sequence[Timeline]) -> str:
+def pack(analysis: Analysis) -> str:
     """The picture of all GPUs as text for the page's script."""
-    gpus = list(of_gpus(analysis, timelines))
+    gpus = list(of_gpus(analysis))
     spans = [gpu.window_ns for gpu in analysis.measures.gpus]
     start = min(span[0] + gpu.shift_ns for span, gpu in zip(spans, gpus, strict=True))
     end = max(span[1] + gpu.shift_ns for span, gpu in zip(spans, gpus, strict=True))

@@ -54,7 +54,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Analysis, list
     analysis, timelines = sample()
     path = tmp_path_factory.mktemp("page") / "page.html"
     sweep = page.Sweep(CELLS, looks=[{"text": "4 ranks lose 13 %.", "next": "record them"}])
-    page.write(path, title="sample", command=COMMAND, analysis=analysis, timelines=timelines, sweep=sweep)
+    page.write(path, title="sample", command=COMMAND, analysis=analysis, sweep=sweep)
     return path, analysis, timelines
 
 

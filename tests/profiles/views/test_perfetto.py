@@ -26,7 +26,7 @@ from profiles.timeline import Timeline
 from profiles.views import perfetto
 from profiles.views.lanes import layer
 from tests.browser import served
-from tests.made.sample import sample
+from tests.made.sample import sample, with_operations
 from tests.recordings import DATA
 
 QUERY = """async text => {
@@ -56,7 +56,7 @@ class Ui:
 def trace(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Analysis, list[Timeline], int]:
     analysis, timelines = sample(steps=5, gpus=2, kernels_per_step=700, seed=3)
     path = tmp_path_factory.mktemp("trace") / "out.json.gz"
-    return path, analysis, timelines, perfetto.write(analysis, timelines, path)
+    return path, analysis, timelines, perfetto.write(analysis, path)
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def test_each_gpu_is_a_process_with_its_steps_first(ui: Ui) -> None:
 def test_ranks_are_brought_on_one_clock_and_no_time_is_negative(tmp_path: Path) -> None:
     analysis, timelines = sample(steps=2, gpus=2, kernels_per_step=5)
     shifted = Analysis(analysis.measures, analysis.gpus, (0, -7_000_123))
-    perfetto.write(shifted, timelines, tmp_path / "out.json.gz")
+    perfetto.write(shifted, tmp_path / "out.json.gz")
     with gzip.open(tmp_path / "out.json.gz") as file:
         events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
     first = {pid: min(event["ts"] for event in events if event["pid"] == pid and event["tid"] > 2) for pid in (1, 2)}
@@ -148,7 +148,7 @@ def test_operations_of_one_lane_never_overlap_and_none_is_lost(spans: list[tuple
 def test_a_trace_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     analysis, timelines = sample(steps=1, gpus=1, kernels_per_step=2)
     with pytest.raises(Exception, match="cannot be written"):
-        perfetto.write(analysis, timelines, tmp_path / "none" / "out.json.gz")
+        perfetto.write(analysis, tmp_path / "none" / "out.json.gz")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,7 +170,7 @@ def test_a_real_recording_of_two_ranks_is_whole_in_perfetto(browser: Any, tmp_pa
                 rows, ns = rows + count, ns + total
     timelines, _ = read_all([tmp_path])
     path = tmp_path / "out.json.gz"
-    written = perfetto.write(analyse(timelines), timelines, path)
+    written = perfetto.write(analyse(timelines, operations=True), path)
     with opened(browser, path) as ask:
         assert ask(ON_STREAMS) == [[str(rows), str(ns)]]
         assert ask("select count(*) from slice") == [[str(written)]]
@@ -182,7 +182,7 @@ def test_every_slice_has_its_own_operations_name_however_many_there_are(tmp_path
     names = [f"kernel {number}" for number in range(len(timelines[0].kernels))]
     kernels = timelines[0].kernels.assign(name=pd.Categorical(names))
     many = [replace(timelines[0], kernels=kernels)]
-    perfetto.write(analysis, many, tmp_path / "out.json.gz")
+    perfetto.write(with_operations(analysis, many), tmp_path / "out.json.gz")
     with gzip.open(tmp_path / "out.json.gz") as file:
         events = json.load(file)["traceEvents"]
     written = {round(event["ts"] * 1000): event["name"] for event in events if event["ph"] == "X" and event["tid"] > 2}
