@@ -1,19 +1,60 @@
-"""ringscope's analysis half: recordings and run records become answers. Imports neither TensorFlow nor Horovod."""
+"""ringscope's analysis half: recordings and run records become answers. Imports neither TensorFlow nor Horovod.
+
+    analysis = profiles.analyse("runs/")           # files -> numbers, findings, doubts
+    for gpu in analysis.measures.gpus:
+        print(gpu.rank, gpu.ledger_ns)
+
+These names are the public functions and the types they give; each is imported when it is first used (pandas is heavy).
+"""
 
 from __future__ import annotations
 
-from .errors import RingscopeError as RingscopeError
-from .errors import UnreadableRecording as UnreadableRecording
+import importlib
+from typing import TYPE_CHECKING
+
+from .errors import MissingLibrary, RingscopeError, UnreadableRecording
+
+if TYPE_CHECKING:
+    from .analysis import analyse, measure
+    from .measures import Analysis, Finding, GpuMeasures, Measures
+    from .readers import read
+    from .timeline import Doubt, Recording, Timeline
+    from .verdicts import Context
+
+__all__ = [
+    "Analysis",
+    "Context",
+    "Doubt",
+    "Finding",
+    "GpuMeasures",
+    "Measures",
+    "MissingLibrary",
+    "Recording",
+    "RingscopeError",
+    "Timeline",
+    "UnreadableRecording",
+    "analyse",
+    "measure",
+    "read",
+]
+
+_ROOMS = {
+    "analysis": ("analyse", "measure"),
+    "measures": ("Analysis", "Finding", "GpuMeasures", "Measures"),
+    "readers": ("read",),
+    "timeline": ("Doubt", "Recording", "Timeline"),
+    "verdicts": ("Context",),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    """`profiles.read`, `profiles.measure` and `profiles.analyse`, imported when first used (pandas is heavy)."""
-    if name == "read":
-        from .readers import read
+if not TYPE_CHECKING:  # else a type checker would take any name for an attribute
 
-        return read
-    if name in ("measure", "analyse"):
-        from . import analysis
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
 
-        return getattr(analysis, name)
-    raise AttributeError(name)
+
+def __dir__() -> list[str]:
+    return __all__

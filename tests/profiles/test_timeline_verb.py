@@ -7,6 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from profiles.gpus import gather
 from profiles.measures_json import from_json
 from profiles.verbs.timeline import command
 from tests.recordings import DATA
@@ -47,3 +48,20 @@ def test_an_unreadable_recording_beside_a_good_one_is_a_doubt_or_with_strict_the
     else:
         assert result.exit_code == 0
         assert "unreadable" in [doubt["code"] for doubt in json.loads(result.stdout)["doubts"]]
+
+
+def test_however_many_files_are_asked_for_the_recordings_are_gathered_once(tmp_path, monkeypatch):
+    gathered = []
+    made_of = gather.made_of
+
+    def counted(taken, timelines, shift_ns):
+        gathered.append(len(timelines))
+        return made_of(taken, timelines, shift_ns)
+
+    monkeypatch.setattr(gather, "made_of", counted)
+    kinds = {"html": "p.html", "perfetto": "t.json.gz", "markdown": "m.md", "parquet": "s.parquet", "json": "j.json"}
+    asked = [word for kind, name in kinds.items() for word in (f"--{kind}", str(tmp_path / name))]
+    result = run(RECORDING, RECORDING.replace("rank0", "rank1"), *asked)
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kinds.values())
+    assert gathered == [2]
