@@ -18,7 +18,7 @@ from tests.recordings import ROOT
 MS = 1_000_000
 
 
-def _environment(folder: Path, **inputs: str) -> dict[str, str]:
+def environment(folder: Path, **inputs: str) -> dict[str, str]:
     """What GitHub gives the step: the inputs, a summary file, and `ringscope` on the path."""
     command = folder / "bin" / "ringscope"
     command.parent.mkdir(exist_ok=True)
@@ -29,11 +29,15 @@ def _environment(folder: Path, **inputs: str) -> dict[str, str]:
     return {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", **blank, **files, **inputs}
 
 
-def _run(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
+def shell_of(step: str) -> list[str]:
+    """The command by which GitHub runs a step of the action."""
     steps = {step["name"]: step for step in yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]}
-    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", steps["gate"]["run"]]
+    return ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", steps[step]["run"]]
+
+
+def _run(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        shell, cwd=folder, env=_environment(folder, **inputs), capture_output=True, text=True, timeout=120
+        shell_of("gate"), cwd=folder, env=environment(folder, **inputs), capture_output=True, text=True, timeout=120
     )
 
 
