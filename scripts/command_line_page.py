@@ -60,10 +60,17 @@ def _row(option: click.Option, context: click.Context) -> str:
     if found := re.search(r"(\s*\[[^\]]*\])+$", text):
         parts = [part for group in re.findall(r"\[([^\]]*)\]", found[0]) for part in group.split("; ")]
         default = next((part.removeprefix("default: ") for part in parts if part.startswith("default: ")), "")
-        rest = [part for part in parts if not part.startswith("default: ")]
+        rest = [part.replace("x>=", "from ") for part in parts if not part.startswith("default: ")]
         text = text[: found.start()].rstrip() + (f" ({'; '.join(rest)})" if rest else "")
-    names = ", ".join(f"`{name}`" for name in record[0].split(", ")).replace("|", "\\|")
+    names = ", ".join(f"`{name}`" for name in _value_named(record[0]).split(", "))
     return f"| {names} | {_cell(default)} | {_cell(text)} |"
+
+
+def _value_named(option: str) -> str:
+    """`--steps INTEGER RANGE` as `--steps N`, `--scaling [weak|strong]` as `--scaling {weak/strong}`: a bar would
+    end the cell of the table."""
+    option = re.sub(r"INTEGER( RANGE)?|FLOAT( RANGE)?", "N", option)
+    return re.sub(r"\[([^\]]*\|[^\]]*)\]", lambda found: "{" + found[1].replace("|", "/") + "}", option)
 
 
 def _cell(text: str) -> str:

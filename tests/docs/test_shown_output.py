@@ -1,7 +1,7 @@
 """What the docs show of a command is what the command prints.
 
-A block of `console` holds commands after `$` and, below each, lines of its output. A line `...` stands for any lines,
-and how wide columns are does not matter.
+A block of `console` holds commands after `$` and, below each, its output. A line `...` stands for any lines. Where
+lines break and how wide columns are does not matter.
 Commands that only read what is in the repository are run, all of a block in one folder.
 """
 
@@ -35,24 +35,23 @@ def test_a_command_prints_what_the_page_shows(page: Path, block: str, tmp_path: 
     assert not slow, "not to be run in a test: show it as ```text"
     for folder in ("tests", "docs"):
         (tmp_path / folder).symlink_to(ROOT / folder)
-    printed = iter(_printed(commands, tmp_path))
-    said: list[str] = []
-    for line in (_words(line) for line in block.splitlines()):
-        if line.startswith("$ "):
-            said = next(printed)
-            anywhere = False
-        elif line == "...":
-            anywhere = True
-        else:
-            assert line in said if anywhere else said[:1] == [line], f"{line!r} is not printed, but:\n" + "\n".join(
-                said
-            )
-            said = said[said.index(line) + 1 :]
-            anywhere = False
+    printed = _printed(commands, tmp_path)
+    for command, shown, said in zip(commands, _shown(block), printed, strict=True):
+        at = 0
+        for number, piece in enumerate(shown):
+            found = said.find(piece, at)
+            assert found >= 0 and (number or not found), f"{command} does not print {piece!r}, but:\n{said}"
+            at = found + len(piece)
 
 
-def _printed(commands: list[str], folder: Path) -> list[list[str]]:
-    """The lines that each command prints, run one after the other in one shell."""
+def _shown(block: str) -> list[list[str]]:
+    """Below each command what is shown of its output: the pieces between the lines `...`, the first from the start."""
+    each = re.split(r"^\$ .*\n", block, flags=re.MULTILINE)[1:]
+    return [[_words(piece) for piece in re.split(r"^\.\.\.$", output, flags=re.MULTILINE)] for output in each]
+
+
+def _printed(commands: list[str], folder: Path) -> list[str]:
+    """What each command prints, run one after the other in one shell."""
     border = "=== next command ==="
     script = [f'ringscope() {{ "{sys.executable}" -m harness "$@"; }}']
     for command in commands:
@@ -62,11 +61,11 @@ def _printed(commands: list[str], folder: Path) -> list[list[str]]:
         ["bash", "-c", "last=0\n" + "\n".join(script)], cwd=folder, env=environment, capture_output=True, text=True
     )
     assert not done.stderr, done.stderr
-    return [[_words(line) for line in part.splitlines()[1:]] for part in done.stdout.split(border)[1:]]
+    return [_words(part) for part in done.stdout.split(border)[1:]]
 
 
-def _words(line: str) -> str:
-    return " ".join(line.split())
+def _words(text: str) -> str:
+    return " ".join(text.split())
 
 
 def test_there_are_such_blocks() -> None:
