@@ -2,13 +2,13 @@
 
     import ringscope
 
-    analysis = ringscope.analyse(...)          # recordings -> where every nanosecond of every GPU went
+    analysis = ringscope.analyse("rank*.sqlite")      # where every nanosecond of every GPU went
     for finding in analysis.measures.findings:
         print(finding.text, "->", finding.change)
 
-    from ringscope import ring                 # a Keras script becomes a Horovod script:
-    ring.init()                                # one GPU for each process
-    ring.distribute(model)                     # after model.compile(...)
+    from ringscope import ring                        # a Keras script becomes a Horovod script:
+    ring.init()                                       # one GPU for each process
+    ring.distribute(model)                            # after model.compile(...)
 
 This page is the public API; docs/api.md shows its use. Everything but `ring` works without TensorFlow. What it names is
 imported when it is first used, so that `import ringscope` takes no time.
@@ -19,18 +19,29 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from profiles.errors import MissingLibrary, RingscopeError, UnreadableRecording
+import profiles
+from profiles import MissingLibrary, RingscopeError, UnreadableRecording
 from profiles.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from harness import ring
-    from profiles.analysis import analyse, measure
-    from profiles.measures import Analysis, Finding, GpuMeasures, Measures
-    from profiles.readers import read
-    from profiles.timeline import Doubt, Recording, Timeline
+    from profiles import (
+        Analysis,
+        Context,
+        Doubt,
+        Finding,
+        GpuMeasures,
+        Measures,
+        Recording,
+        Timeline,
+        analyse,
+        measure,
+        read,
+    )
 
 __all__ = [
     "Analysis",
+    "Context",
     "Doubt",
     "Finding",
     "GpuMeasures",
@@ -47,24 +58,13 @@ __all__ = [
     "ring",
 ]
 
-_ROOMS = {
-    "profiles.analysis": ("analyse", "measure"),
-    "profiles.measures": ("Analysis", "Finding", "GpuMeasures", "Measures"),
-    "profiles.readers": ("read",),
-    "profiles.timeline": ("Doubt", "Recording", "Timeline"),
-}
-_HOME = {name: room for room, names in _ROOMS.items() for name in names}
-
 
 if not TYPE_CHECKING:  # else a type checker would take any name for an attribute
 
     def __getattr__(name: str) -> object:
-        if name == "ring":
-            value: object = importlib.import_module("harness.ring")
-        elif name in _HOME:
-            value = getattr(importlib.import_module(_HOME[name]), name)
-        else:
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = importlib.import_module("harness.ring") if name == "ring" else getattr(profiles, name)
         globals()[name] = value
         return value
 

@@ -52,7 +52,7 @@ def test_what_it_returns_is_of_the_types_it_exports() -> None:
     assert all(isinstance(gpu, ringscope.GpuMeasures) for gpu in analysis.measures.gpus)
     assert analysis.measures.findings and isinstance(analysis.measures.findings[0], ringscope.Finding)
     assert all(isinstance(doubt, ringscope.Doubt) for doubt in analysis.measures.doubts)
-    assert ringscope.measure(timeline) == analysis.measures
+    assert ringscope.measure(timeline) == ringscope.measure(OURS[0]) == analysis.measures
     with pytest.raises(ringscope.UnreadableRecording):
         ringscope.read(ROOT / "README.md")
 
