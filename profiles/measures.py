@@ -6,7 +6,7 @@ never 0. `to_json` and `from_json` are exact inverses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,6 +19,20 @@ SCHEMA = "ringscope.measures/1"
 CLASSES = ("compute", "collective", "h2d", "d2h", "p2p", "d2d", "memset")
 CAUSES = ("feed", "sync", "launch", "turnaround", "wait", "unknown")
 OWNERS = CLASSES + tuple(f"idle_{cause}" for cause in CAUSES)
+
+
+def gpu_title(rank: int | None, device: int) -> str:
+    """What every text and picture calls a GPU: by its rank where that is known, and its number in its recording."""
+    return f"GPU {device}" if rank is None else f"rank {rank}, GPU {device}"
+
+
+def gpu_titles(gpus: Iterable[tuple[int | None, int]]) -> list[str]:
+    """Titles of the (rank, device) of several GPUs; those that would be called the same are counted."""
+    titles = [gpu_title(rank, device) for rank, device in gpus]
+    return [
+        title if titles.count(title) == 1 else f"{title} ({titles[: place + 1].count(title)})"
+        for place, title in enumerate(titles)
+    ]
 
 
 @dataclass(slots=True)
@@ -163,9 +177,8 @@ class GpuMeasures:
     what_if: list[WhatIf] = field(default_factory=list)
 
     @property
-    def who(self) -> str:
-        """The rank, where it is known, else the GPU."""
-        return f"rank {self.rank}" if self.rank is not None else f"GPU {self.device}"
+    def title(self) -> str:
+        return gpu_title(self.rank, self.device)
 
 
 @dataclass(slots=True)
@@ -203,6 +216,11 @@ class Measures:
     clock: dict[str, Any] | None = None
     straggler: Straggler | None = None
     schema: str = SCHEMA
+
+    @property
+    def titles(self) -> list[str]:
+        """What each GPU is called."""
+        return gpu_titles((gpu.rank, gpu.device) for gpu in self.gpus)
 
 
 @dataclass(frozen=True, slots=True)

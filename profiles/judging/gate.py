@@ -123,7 +123,7 @@ def _share(gpu: GpuMeasures, name: str) -> float | None:
 
 def _where(gpu: GpuMeasures, name: str) -> str:
     """The GPU, and the step in which it lost most."""
-    place = gpu.who
+    place = gpu.title
     owners = ("idle_feed", "h2d") if name == "input_stall_share" else (_SHARES[name],)
     if not gpu.steps.rows:
         return place

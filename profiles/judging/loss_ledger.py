@@ -75,8 +75,7 @@ def _of_gpu(gpu: GpuMeasures) -> dict[str, Fraction | None]:
     else:
         why = gpu.steps.refused or "its steps are not told apart"
         raise RingscopeError(
-            f"GPU {gpu.device} of rank {gpu.rank}: no steps to compare ({why}); measure with --per-step a recording "
-            "whose steps are marked"
+            f"{gpu.title}: no steps to compare ({why}); measure with --per-step a recording whose steps are marked"
         )
     count = gpu.steps.count
     return {

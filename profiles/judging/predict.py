@@ -131,7 +131,7 @@ def expected_largest(count: int) -> float:
 def _means(measures: Measures) -> _Means:
     for gpu in measures.gpus:
         if gpu.window != "steps" or not gpu.steps.count:
-            raise RingscopeError(f"GPU {gpu.device} has no steps ({gpu.steps.refused}); record with ringscope record")
+            raise RingscopeError(f"{gpu.title} has no steps ({gpu.steps.refused}); record with ringscope record")
     gpus = measures.gpus
     return _Means(
         step=_mean([gpu.span_ns for gpu in gpus], gpus),

@@ -26,7 +26,7 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     share = last.gpu.collectives.arrived_last_share or 0.0
     if share < ARRIVES_LAST or share < 1.5 / len(known) or lost < OTHER_LADDER[1] * waiting.gpu.span_ns:
         return []
-    name = last.gpu.who
+    name = last.gpu.title
     told = measures.straggler if measures.straggler and measures.straggler.gpu == last.index else None
     since = f", from {numbers.duration(told.since_ns)} on" if told else ""
     finding = waiting.finding(
@@ -59,7 +59,7 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     least = min(known, key=lambda c: c.gpu.collectives.negotiation_ns or 0)
     latest = least if 2 * (least.gpu.collectives.negotiation_ns or 0) < lost else None
     if latest:
-        change = f"find what keeps {latest.gpu.who} (its own findings): the others can go no faster"
+        change = f"find what keeps {latest.gpu.title} (its own findings): the others can go no faster"
     elif len(known) < len(cases) or len(cases) == 1:
         change = "record all ranks and see which of them waits least: the others wait for it"
     else:
@@ -69,7 +69,7 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         {"idle_launch": lost},
         text=f"{degree(share, OTHER_LADDER)} bound by the exchange's start: {percent(share)} of the time the gradients "
         "are handed to Horovod and their all-reduce is not launched"
-        + (f", as those of {latest.gpu.who} are not there yet" if latest else ""),
+        + (f", as those of {latest.gpu.title} are not there yet" if latest else ""),
         change=change,
         evidence={"negotiation_ns": [c.gpu.collectives.negotiation_ns for c in cases]},
         refuted_by="as much of it with the ranks' inputs equally fast (--feeds resident)",
@@ -98,7 +98,7 @@ def slow_gpu(cases: Sequence[Case], measures: Measures) -> list[Finding]:
             "slow-gpu",
             {"compute": saved},
             busy_saved_ns={"compute": saved},
-            text=f"GPU {case.gpu.device} computes {percent(mine / others - 1)} longer a step than the others, with as "
+            text=f"{case.gpu.title} computes {percent(mine / others - 1)} longer a step than the others, with as "
             "many kernels",
             change="compare clocks, power caps and temperatures (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE); give the "
             "other processes on it another GPU",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..measures import CLASSES, OWNERS, Analysis, GpuMeasures, GpuOperations, Ownership
+from ..measures import CLASSES, OWNERS, Analysis, GpuOperations, Ownership
 from .charts.palette import OWNERS as LOOKS
 
 
@@ -41,18 +41,14 @@ class GpuLanes:
     streams: tuple[Lane, ...]
 
 
-def title(gpu: GpuMeasures) -> str:
-    """How every view calls a GPU: by rank where it is known."""
-    return f"rank {gpu.rank}, GPU {gpu.device}" if gpu.rank is not None else f"GPU {gpu.device}"
-
-
 def of_gpus(analysis: Analysis) -> Iterator[GpuLanes]:
     """The lanes of each GPU of an analysis that kept its operations, in its order."""
-    for picture, measured in zip(analysis.gpus, analysis.measures.gpus, strict=True):
+    measures = analysis.measures
+    for picture, measured, title in zip(analysis.gpus, measures.gpus, measures.titles, strict=True):
         if picture.operations is None:
             raise ValueError("nothing to draw: analyse(..., operations=True) keeps the operations")
         streams = tuple(_streams(picture.operations))
-        yield GpuLanes(picture.gpu, title(measured), analysis.shift_ns[measured.recordings[0]], streams)
+        yield GpuLanes(picture.gpu, title, analysis.shift_ns[measured.recordings[0]], streams)
 
 
 def _streams(operations: GpuOperations) -> Iterator[Lane]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from .. import numbers
 from ..files import written_whole
 from .tables import report
-from .tables import table as tables
 from .tables.table import Cell, Document, Json, Table
 
 MOST_KERNELS = 20
@@ -75,7 +74,7 @@ def _findings(document: Document) -> Iterator[str]:
         gain = document.number(f"{at}/at_most_gain", numbers.gain).text
         cost = document.number(f"{at}/cost_ns_per_step", numbers.duration).text
         gpu = finding["gpu"]
-        where = "" if gpu is None else f" ({tables.gpu_title(document.json['gpus'][gpu])})"
+        where = "" if gpu is None else f" ({document.titles[gpu]})"
         evidence = "; ".join(f"{key} {value}" for key, value in report.evidence(finding))
         yield f"{place + 1}. **{_plain(finding['code'])}**{where}: {_plain(finding['text'])}"
         yield f"   - gives back at most {gain}, {cost} a step"

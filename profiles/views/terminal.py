@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
@@ -39,16 +39,17 @@ def show(measures: Measures, to: Console, *, per_step: bool = False) -> None:
 def page(measures: Measures, *, width: int = 100, per_step: bool = False) -> Group:
     """The page as one renderable of at most `width` columns."""
     parts: list[RenderableType] = [_recordings(measures), Text()]
-    for number, gpu in enumerate(measures.gpus):
-        parts += [_title(number, gpu), _bar(gpu, width - 2), _legend(gpu), Text()]
+    titles = measures.titles
+    for title, gpu in zip(titles, measures.gpus, strict=True):
+        parts += [_title(title, gpu), _bar(gpu, width - 2), _legend(gpu), Text()]
     at_once = max(1, (width - NAMES_WIDTH) // COLUMN_WIDTH)
     for first in range(0, len(measures.gpus), at_once):
-        parts.append(_numbers(measures.gpus[first : first + at_once], first))
-    for number, gpu in enumerate(measures.gpus):
+        parts.append(_numbers(measures.gpus[first : first + at_once], titles[first:]))
+    for title, gpu in zip(titles, measures.gpus, strict=True):
         if gpu.host_while_idle:
-            parts.append(_host(number, gpu))
+            parts.append(_host(title, gpu))
         if per_step and gpu.steps.rows:
-            parts.append(_steps(number, gpu, width))
+            parts.append(_steps(title, gpu, width))
     parts += list(_findings(measures)) + list(_doubts(measures.doubts))
     return Group(*parts)
 
@@ -62,13 +63,9 @@ def _recordings(measures: Measures) -> Text:
     return Text("\n".join(lines), style="dim")
 
 
-def _name(number: int, gpu: GpuMeasures) -> str:
-    return f"GPU {number}" + (f", rank {gpu.rank}" if gpu.rank is not None else "")
-
-
-def _title(number: int, gpu: GpuMeasures) -> Text:
-    text = Text(_name(number, gpu), style="bold")
-    place = ", ".join(part for part in (gpu.name, f"device {gpu.device}", gpu.bus_id) if part)
+def _title(title: str, gpu: GpuMeasures) -> Text:
+    text = Text(title, style="bold")
+    place = ", ".join(part for part in (gpu.name, gpu.bus_id) if part)
     text.append(f"  {place}  {numbers.duration(gpu.span_ns)} of {gpu.window}", style="dim")
     return text
 
@@ -98,11 +95,11 @@ def _legend(gpu: GpuMeasures) -> Padding:
     return Padding(Columns(entries, padding=(0, 2)), (0, 1))
 
 
-def _numbers(gpus: list[GpuMeasures], first: int) -> Table:
+def _numbers(gpus: Sequence[GpuMeasures], titles: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("")
-    for number, gpu in enumerate(gpus, start=first):
-        table.add_column(_name(number, gpu), justify="right")
+    for _, title in zip(gpus, titles, strict=False):
+        table.add_column(title, justify="right")
     for title, rows in _sections():
         table.add_row(Text(title, style="bold"))
         for name, cell in rows:
@@ -272,20 +269,20 @@ def _collective_rows() -> list[tuple[str, Cell]]:
     ]
 
 
-def _host(number: int, gpu: GpuMeasures) -> Group:
+def _host(whose: str, gpu: GpuMeasures) -> Group:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     for entry in gpu.host_while_idle[:5]:
         name = str(entry["name"])
         table.add_row(f"  {name[:60]}", numbers.duration(entry["ns"]), numbers.share(entry["share"]))
-    title = f"{_name(number, gpu)}: what the host did in the idle time (calls overlap, so these do not add up)"
+    title = f"{whose}: what the host did in the idle time (calls overlap, so these do not add up)"
     return Group(Text(), Text(title, style="bold"), table)
 
 
-def _steps(number: int, gpu: GpuMeasures, width: int) -> Group:
+def _steps(whose: str, gpu: GpuMeasures, width: int) -> Group:
     """A row a step; owners that do not fit beside each other follow in a table below, with the steps again."""
     owners = [owner for owner in OWNERS if any(row.ledger_ns[owner] for row in gpu.steps.rows)]
     at_once = max(1, width // STEP_COLUMN_WIDTH - len(_STEP_TITLES))
-    parts: list[RenderableType] = [Text(), Text(f"{_name(number, gpu)}: each step", style="bold")]
+    parts: list[RenderableType] = [Text(), Text(f"{whose}: each step", style="bold")]
     for first in range(0, len(owners), at_once):
         some = owners[first : first + at_once]
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -307,7 +304,7 @@ def _findings(measures: Measures) -> Iterator[RenderableType]:
         return
     yield Text("\nwhat to change", style="bold")
     for finding in measures.findings:
-        whose = "" if finding.gpu is None else f"{_name(finding.gpu, measures.gpus[finding.gpu])}: "
+        whose = "" if finding.gpu is None else f"{measures.titles[finding.gpu]}: "
         worth = f" (at most {numbers.gain(finding.at_most_gain)})" if finding.at_most_gain is not None else ""
         text = Text("• ")
         text.append(finding.code, style="italic")

@@ -11,6 +11,7 @@ import pytest
 from profiles import measure
 from profiles import measures_json as views_json
 from profiles.errors import RingscopeError
+from profiles.measures import gpu_titles
 from tests.made.build import Build
 from tests.made.sample import sample
 
@@ -66,3 +67,8 @@ def test_no_number_is_left_that_json_cannot_hold():
     wrong = dataclasses.replace(measures.gpus[0], input_stall_share=float("nan"))
     with pytest.raises(ValueError):
         views_json.dumps(dataclasses.replace(measures, gpus=[wrong]))
+
+
+def test_every_gpu_has_a_title_of_its_own():
+    titles = gpu_titles([(0, 0), (1, 0), (None, 0), (None, 1), (None, 0)])
+    assert titles == ["rank 0, GPU 0", "rank 1, GPU 0", "GPU 0 (1)", "GPU 1", "GPU 0 (2)"]

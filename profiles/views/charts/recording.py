@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...measures import OWNERS
-from ..tables.table import Document, gpu_title
+from ..tables.table import Document
 from .chart import Chart, Row, Spec, axis, series_colour
 from .palette import OWNERS as LOOKS
 
@@ -26,8 +26,8 @@ def of_recordings(document: Document) -> list[Chart]:
 def ledger_by_gpu(document: Document) -> Chart:
     """A bar a GPU: shares of the window by owner."""
     rows = [
-        {"gpu": gpu_title(gpu), "share": (gpu["ledger_ns"][owner] or 0) / gpu["span_ns"], **_owner(owner)}
-        for gpu in document.json["gpus"]
+        {"gpu": title, "share": (gpu["ledger_ns"][owner] or 0) / gpu["span_ns"], **_owner(owner)}
+        for gpu, title in zip(document.json["gpus"], document.titles, strict=True)
         for owner in OWNERS
         if gpu["ledger_ns"][owner]
     ]
@@ -50,8 +50,8 @@ def ledger_by_step(document: Document) -> Chart:
     most = max(len(gpu["steps"]["rows"]) for gpu in document.json["gpus"])
     width = -(-most // MOST_BARS)
     rows = [
-        {"gpu": gpu_title(gpu), "step": first, "ms": ns / 1e6, **_owner(owner)}
-        for gpu in document.json["gpus"]
+        {"gpu": title, "step": first, "ms": ns / 1e6, **_owner(owner)}
+        for gpu, title in zip(document.json["gpus"], document.titles, strict=True)
         for first, means in _binned(gpu["steps"]["rows"], width)
         for owner, ns in means.items()
         if ns
@@ -100,8 +100,8 @@ def ledger_by_step(document: Document) -> Chart:
 def feed_gaps(document: Document) -> Chart:
     """How many steps waited how long for their batch."""
     rows = [
-        {"gpu": gpu_title(gpu), "ms": row["feed_gap_ns"] / 1e6}
-        for gpu in document.json["gpus"]
+        {"gpu": title, "ms": row["feed_gap_ns"] / 1e6}
+        for gpu, title in zip(document.json["gpus"], document.titles, strict=True)
         for row in gpu["steps"]["rows"]
         if row["feed_gap_ns"] is not None
     ]

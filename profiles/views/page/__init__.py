@@ -160,16 +160,16 @@ def _lead(shown: Json) -> str:
 
 def _tiles(document: Document) -> Any:
     """The few numbers to know, each of the GPU where it is worst."""
-    gpus = [(f"/gpus/{index}", gpu) for index, gpu in enumerate(document.json["gpus"])]
+    gpus = [(at, gpu) for at, gpu, _ in tables.each_gpu(document)]
 
     def worst(
         what: str, form: tables.Format, at: str, of: str = "", *, least: bool = False, look: str = ""
     ) -> Tile | None:
         found = []
-        for gpu_at, gpu in gpus:
+        for (gpu_at, _), title in zip(gpus, document.titles, strict=True):
             cell = document.number(gpu_at + at, form, of=gpu_at + of if of else "")
             if cell.value is not None:
-                found.append((cell.value, cell, tables.gpu_title(gpu)))
+                found.append((cell.value, cell, title))
         if not found:
             return None
         value, cell, where = (min if least else max)(found, key=lambda one: one[0])
@@ -203,9 +203,7 @@ def _findings(document: Document) -> list[dict[str, Any]]:
                 **finding,
                 "gain": document.number(f"{at}/at_most_gain", numbers.gain),
                 "cost": document.number(f"{at}/cost_ns_per_step", numbers.duration),
-                "gpu": None
-                if gpu is None or len(document.json["gpus"]) == 1
-                else tables.gpu_title(document.json["gpus"][gpu]),
+                "gpu": None if gpu is None or len(document.json["gpus"]) == 1 else document.titles[gpu],
                 "evidence": report.evidence(finding),
             }
         )
@@ -213,7 +211,7 @@ def _findings(document: Document) -> list[dict[str, Any]]:
 
 
 def _bars(document: Document) -> Any:
-    for gpu in document.json["gpus"]:
+    for gpu, title in zip(document.json["gpus"], document.titles, strict=True):
         parts = [
             {
                 "owner": owner,
@@ -225,7 +223,7 @@ def _bars(document: Document) -> Any:
             for owner in OWNERS
             if gpu["ledger_ns"][owner]
         ]
-        yield {"name": tables.gpu_title(gpu), "parts": parts}
+        yield {"name": title, "parts": parts}
 
 
 def _sections(shown: Json) -> Any:
@@ -250,8 +248,8 @@ def _machine(document: Document | None) -> list[tuple[str, str]]:
     if document is None:
         return []
     return [
-        (tables.gpu_title(gpu), ", ".join(str(gpu[key]) for key in ("name", "uuid", "bus_id") if gpu[key]))
-        for gpu in document.json["gpus"]
+        (title, ", ".join(str(gpu[key]) for key in ("name", "uuid", "bus_id") if gpu[key]))
+        for gpu, title in zip(document.json["gpus"], document.titles, strict=True)
         if any(gpu[key] for key in ("name", "uuid", "bus_id"))
     ]
 

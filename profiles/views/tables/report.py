@@ -8,7 +8,7 @@ from typing import Any
 from ... import numbers
 from ...cell import TELLING
 from . import operations, time
-from .table import Cell, Document, Format, Json, Table, gpu_title, words
+from .table import Cell, Document, Format, Json, Table, words
 
 PERCENTILES = ("p50", "p95", "max")
 KEYS = ("model", "ranks", "per_rank_batch")  # always columns of their own
@@ -157,7 +157,7 @@ def straggler(document: Document) -> str:
     found = document.json.get("straggler")
     if not found:
         return ""
-    gpu = gpu_title(document.json["gpus"][found["gpu"]])
+    gpu = document.titles[found["gpu"]]
     share, since = numbers.share(found["arrived_last_share"]), numbers.duration(found["since_ns"])
     return f"The others wait for {gpu}: from {since} on it arrives last at {share} of {found['calls']:,} collectives."
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import numbers
-from ...measures import Measures
+from ...measures import Measures, gpu_titles
 from ...measures_json import to_json
 
 Json = Mapping[str, Any]
@@ -57,6 +57,11 @@ class Document:
             value = value[int(key)] if isinstance(value, list) else value[key]
         return value
 
+    @property
+    def titles(self) -> list[str]:
+        """What each GPU is called."""
+        return gpu_titles((gpu["rank"], gpu["device"]) for gpu in self.json["gpus"])
+
     def number(self, at: str, form: Format, *, of: str = "") -> Cell:
         """The number at `at` (by the one at `of`), formatted."""
         value = self[at]
@@ -75,12 +80,7 @@ def words(text: object, **more: Any) -> Cell:
     return Cell(shown, shown, **more)
 
 
-def gpu_title(gpu: Json) -> str:
-    """How every view calls a GPU: by rank where it is known."""
-    return f"rank {gpu['rank']}, GPU {gpu['device']}" if gpu["rank"] is not None else f"GPU {gpu['device']}"
-
-
 def each_gpu(document: Document) -> Iterator[tuple[str, Json, Cell]]:
     """JSON pointer, JSON and name of each GPU."""
-    for index, gpu in enumerate(document.json["gpus"]):
-        yield f"/gpus/{index}", gpu, words(gpu_title(gpu))
+    for index, (gpu, title) in enumerate(zip(document.json["gpus"], document.titles, strict=True)):
+        yield f"/gpus/{index}", gpu, words(title)

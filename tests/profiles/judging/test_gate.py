@@ -53,7 +53,7 @@ def test_a_metric_is_the_worst_gpus_and_says_which_and_where_to_look() -> None:
     subject = _subject(gpu(rank=0, ledger={"idle_feed": MS}), gpu(rank=1, ledger={"idle_feed": 2 * MS}))
     found = metrics(subject)["feed_gap_share"]
     assert found.value == pytest.approx(0.2)
-    assert found.where.startswith("rank 1, look at step 0 (2.000 ms")
+    assert found.where.startswith("rank 1, GPU 1, look at step 0 (2.000 ms")
 
 
 @pytest.mark.parametrize(("limit", "status"), [(0.05, BROKEN), (0.1, HOLDS), (0.2, HOLDS)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -9,8 +10,11 @@ from rich.console import Console
 
 from profiles import numbers
 from profiles.measures import Measures, StepRow
-from profiles.views import terminal
+from profiles.views import markdown, page, terminal
+from profiles.views.charts import recording
 from profiles.views.charts.palette import OWNERS as LOOKS
+from profiles.views.lanes import of_gpus
+from profiles.views.tables import table
 from tests.made.sample import sample
 
 
@@ -79,3 +83,19 @@ def test_the_times_of_a_step_are_whole_at_any_width(width: int):
 
 def period_of(row: StepRow) -> str:
     return numbers.duration(row.end_ns - row.start_ns)
+
+
+def test_every_view_calls_a_gpu_the_same() -> None:
+    analysis, _ = sample(steps=2, gpus=2, kernels_per_step=5)
+    document = table.document_of(analysis.measures)
+    titles = ["rank 0, GPU 0", "rank 1, GPU 1"]
+    assert document.titles == analysis.measures.titles == [lane.title for lane in of_gpus(analysis)] == titles
+    views = {
+        "terminal": shown(analysis.measures, 140),
+        "page": page.render(title="t", command="c", analysis=analysis),
+        "markdown": markdown.of_recordings(document, title="t", command="c"),
+        "charts": json.dumps([chart.spec for chart in recording.of_recordings(document)]),
+    }
+    assert {view: [title in words for title in titles] for view, words in views.items()} == dict.fromkeys(
+        views, [True, True]
+    )
