@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import numbers
 from ..gpus.operations import Gpu
 from ..timeline import Timeline
+from . import content, period
 from . import marks as mark
-from . import period
 from .cycles import KernelSequence, agreement, boundaries, kernel_sequence, trains
 from .layers import repeat_layers
 
@@ -27,6 +28,22 @@ _NEVER = np.iinfo(np.int64).min
 
 def _no_times() -> NDArray[np.int64]:
     return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Kernels that come again and again, and are no steps."""
+
+    period_ns: int
+    count: int
+
+
+@dataclass(slots=True)
+class _Refused:
+    """Why sources have no steps, and what repeats all the same."""
+
+    reasons: list[str] = field(default_factory=list)
+    repeats: Repeats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +73,8 @@ class FoundSteps:
     warm_up: int = 0  # steps left out at the head
     partial: int = 0  # steps cut by the recording's ends
     breaks: int = 0  # steps left out in between: evaluation, checkpoints
+    unit: str = "step"  # "batch" where the marks are those of inference
+    repeats: Repeats | None = None  # refused, but the kernels repeat
 
     @property
     def count(self) -> int:
@@ -78,28 +97,28 @@ class _Steps:
 def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None) -> FoundSteps:
     """The steps of a GPU, by the first source that has them; `timelines` and `shift_ns` are those `gpu` came from.
 
-    In order of trust: `step N` marks; ranges that TensorFlow writes once a step; Horovod's ranges, or the collectives
+    In order of trust: marks of steps; ranges that TensorFlow writes once a step; Horovod's ranges, or the collectives
     when every step has as many; the period in the kernels. Else refused, and `refused` says why.
     """
     sequence = kernel_sequence(gpu)
     shifts = [0] * len(timelines) if shift_ns is None else shift_ns
     if not len(sequence):
         return FoundSteps(refused="no kernels and no CUDA graphs")
-    reasons: list[str] = []
-    for source, edges in _sources(sequence, gpu, timelines, shifts, reasons):
+    refused = _Refused()
+    for source, edges in _sources(sequence, gpu, timelines, shifts, refused):
         found = edges if isinstance(edges, FoundSteps) else _between(sequence, edges, source)
         if found.count:
             return found
-        reasons.append(f"{source}: none of their steps is whole")
-    return FoundSteps(refused="; ".join(reasons))
+        refused.reasons.append(f"{source}: none of their steps is whole")
+    return FoundSteps(refused="; ".join(refused.reasons), repeats=refused.repeats)
 
 
 def _sources(
-    sequence: KernelSequence, gpu: Gpu, timelines: Sequence[Timeline], shifts: Sequence[int], reasons: list[str]
+    sequence: KernelSequence, gpu: Gpu, timelines: Sequence[Timeline], shifts: Sequence[int], refused: _Refused
 ) -> Iterator[tuple[str, FoundSteps | NDArray[np.int64]]]:
     """Each source that the recording has, in order of trust: the marked steps, or places of which one lies in each
-    step. `reasons` grows by why another source is none."""
-    stepped = mark.find(gpu, timelines, shifts, mark.STEP)
+    step. `refused` grows by why another source is none."""
+    stepped = mark.steps(gpu, timelines, shifts)
     if stepped:
         yield "marks", _marked(sequence, stepped)
     for pattern in (mark.OPTIONAL_HAS_VALUE, mark.ITERATOR_GET_NEXT):
@@ -117,11 +136,29 @@ def _sources(
             continue
         found = period.by_kernels(sequence.name) if places is None else period.by_places(sequence.name, places)
         if isinstance(found, str):
-            reasons.append(f"{source}: {found}")
+            refused.reasons.append(f"{source}: {found}")
         elif repeat_layers(sequence, found.edges, gpu, timelines, shifts):
-            reasons.append(f"{source}: each repetition is another layer of the model, not a step")
+            refused.reasons.append(f"{source}: each repetition is another layer of the model, not a step")
+        elif stepped and content.span_several(sequence, found.edges, stepped):
+            refused.repeats = _repeats(sequence, found)
+            refused.reasons.append(f"{source}: {_said(refused.repeats)}, several times in each marked step")
+        elif source != "horovod" and not content.trains(sequence, found.edges, found.agrees, gpu, timelines, shifts):
+            refused.repeats = _repeats(sequence, found)
+            refused.reasons.append(
+                f"{source}: {_said(refused.repeats)}, and no repetition holds what a training step does: a batch "
+                "copied to the GPU, an optimizer's kernels, a range of a forward or backward pass"
+            )
         else:
             yield source, found.edges[np.append(trains(sequence.name, found.edges), True)]
+
+
+def _repeats(sequence: KernelSequence, found: period.Period) -> Repeats:
+    lasted = np.diff(sequence.start_ns[found.edges])[found.agrees]
+    return Repeats(int(np.sort(lasted)[(len(lasted) - 1) // 2]), len(lasted))
+
+
+def _said(repeats: Repeats) -> str:
+    return f"the kernels repeat every {numbers.duration(repeats.period_ns)} ({repeats.count} times)"
 
 
 def _once_a_step(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -147,7 +184,8 @@ def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
     """
     owner = mark.owners(sequence, marks)
     if owner is None:
-        return _between(sequence, mark.places(sequence, marks), "marks")
+        unit = "batch" if marks.served else "step"
+        return replace(_between(sequence, mark.places(sequence, marks), "marks"), unit=unit)
     first = mark.first_of(owner, len(marks), len(sequence))
     owned = owner >= 0
     last_end = np.full(len(marks), _NEVER)
@@ -168,7 +206,9 @@ def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
     before = np.concatenate(([-1], last_end[:-1]))
     number = marks.number[seen]
     return replace(
-        _measured("marks", _Steps(start, end, last_end, before, number, whole, quiet=True)), all_number=number
+        _measured("marks", _Steps(start, end, last_end, before, number, whole, quiet=True)),
+        all_number=number,
+        unit="batch" if marks.served else "step",
     )
 
 

@@ -38,6 +38,10 @@ _TABLES: Final = {
 _OPERATIONS: Final = ("kernels", "copies", "memsets", "syncs")
 _KINDS: Final = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "PtoP": "p2p", "HtoH": "h2h", "HtoA": "h2d"}
 _MEMORY: Final = frozenset({"pageable", "pinned", "device", "array", "managed"})
+# Ranges of other categories that tell steps and waiting for input; traces of 2021 have one category for all. Not those
+# of `gpu_user_annotation`, which repeat a range of the host's on the GPU's clock.
+_MARKS: Final = re.compile(r"ProfilerStep#\d+|enumerate\(DataLoader\)#.*|Optimizer\.(?:step|zero_grad)#.*")
+_ON_GPU: Final = "gpu_user_annotation"
 # Before this there was no GPU: times below it do not count from 1970.
 _EPOCH_FROM_NS: Final = 10**18
 
@@ -117,7 +121,7 @@ class _Found:
             if category not in by_category:
                 by_category[category] = _TABLES.get(category.lower())
             table = by_category[category]
-            if table is None and isinstance(event.name, str) and event.name.startswith("ProfilerStep#"):
+            if table is None and category != _ON_GPU and isinstance(event.name, str) and _MARKS.fullmatch(event.name):
                 table = "marks"
             if table is None:
                 self.left_out[f"category {category}" if category else "no category"] += 1

@@ -17,7 +17,7 @@ from tests.made.random_timelines import builds
 
 FORWARD = [f"forward{i}" for i in range(20)]
 BACKWARD = [f"backward{i % 15}" for i in range(30)]  # every name twice
-UPDATE = [f"update{i}" for i in range(10)]
+UPDATE = [f"ApplyMomentum{i}" for i in range(10)]
 STEP = FORWARD + BACKWARD + ["ncclDevKernel_AllReduce_Sum_f32_RING_LL"] + UPDATE
 BATCH_GAP = 3_000_000
 ARRAYS = ("start_ns", "end_ns", "step_number", "last_kernel_end_ns", "prev_last_kernel_end_ns")
@@ -137,7 +137,8 @@ def test_an_evaluation_in_the_middle_is_a_break(batches):
 
 def test_two_alternating_graphs_repeat_as_a_pair():
     training = Training()
-    generator, critic = [f"generator{i}" for i in range(25)], [f"critic{i}" for i in range(40)]
+    generator = [*(f"generator{i}" for i in range(25)), "ApplyAdam"]
+    critic = [*(f"critic{i}" for i in range(40)), "ApplyAdam"]
     for number in range(24):
         training.step(generator if number % 2 else critic, gap=BATCH_GAP if number % 2 else 2 * BATCH_GAP)
     found = training.found()
@@ -217,6 +218,7 @@ def test_a_graph_launch_a_step_is_a_step():
     for _ in range(9):
         training.now += BATCH_GAP
         training.start.append(training.now)
+        training.made.copy("h2d", training.now - 2_000, training.now - 1_000, size=1 << 20)
         training.made.graph(training.now, training.now + 5_000_000, graph=7)
         training.now += 5_000_000
         training.last_end.append(training.now)
@@ -451,6 +453,7 @@ def test_where_every_kernel_comes_several_times_a_step_successions_of_kernels_ar
         "reduce",
     ]
     for _ in range(12):
+        training.made.copy("h2d", training.now + 1_000, training.now + 2_000, size=1 << 20)
         training.step(names)
     found = training.found()
     assert found.source == "period"

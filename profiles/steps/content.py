@@ -1,0 +1,94 @@
+"""What tells a training step from a layer, an iteration of a solver or any other work that repeats.
+
+Layers repeat as steps do. A step updates the weights, takes a batch, or goes forward and backward once; a layer does
+none of these a fixed number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..gpus.operations import H2D, Gpu
+from ..timeline import Timeline
+from .cycles import Flags, Int64s, KernelSequence
+from .marks import Marks, owners
+
+OPTIMISER_KERNEL = (
+    r"(?i)optimi[sz]er|apply(?:adam|momentum|rms|gradient|ada|lamb|ftrl)|_?adamw?(?![a-z])|multi_tensor_apply|fused_sgd"
+    r"|(?<![a-z])lamb(?![a-z])"
+)
+_OPTIMISER_RANGE = r"Optimizer\.(?:step|zero_grad)#.*|(?:#+ )?optimi[sz]er(?:[ _.]step)?(?: #+)?|.*Optimizer\.\d+\(.*"
+# A pass over the whole model, by the names of DDP, of ONNX Runtime, and of people; or the gradient of one node.
+_PASS_RANGE = (
+    r"(?i:(?:#+ )?(?:batch-? ?)?(?:forward|backward)(?:[ _]pass)?(?: #+)?)|DistributedDataParallel\.forward"
+    r"|.*(?:_Grad|Gradients?)/.*|.*_Grad"
+)
+CONTENT_RANGE = f"(?:{_OPTIMISER_RANGE})|(?:{_PASS_RANGE})"
+# Scalars are copied by anything.
+_BATCH_BYTES = 4 * 1024
+# So many of the cycles, and one, may hold another number: a copy runs ahead of the kernels, and is cut off at the ends.
+_OTHERS = 0.1
+
+
+def span_several(sequence: KernelSequence, edges: Int64s, marks: Marks) -> bool:
+    """Whether a mark of a step usually holds two and more of the cycles [edges[i], edges[i + 1]): then these are parts
+    of a step."""
+    owner = owners(sequence, marks)
+    if owner is None:
+        owner = np.searchsorted(marks.start_ns, sequence.start_ns, side="right") - 1
+    owner = np.where((owner >= 0) & (sequence.call_start_ns < marks.end_ns[owner]), owner, -1)
+    first, last = owner[edges[:-1]], owner[edges[1:] - 1]
+    inside = first[(first >= 0) & (first == last)]
+    return len(inside) > 0 and bool(np.median(np.unique(inside, return_counts=True)[1]) >= 2)
+
+
+def trains(
+    sequence: KernelSequence,
+    edges: Int64s,
+    agrees: Flags,
+    gpu: Gpu,
+    timelines: Sequence[Timeline],
+    shift_ns: Sequence[int],
+) -> bool:
+    """Whether the cycles that agree hold, each the same number and at least one, what a training step holds."""
+    for places in _evidence(sequence, gpu, timelines, shift_ns):
+        each = np.bincount(np.searchsorted(edges, places, side="right"), minlength=len(edges) + 1)[1:-1][agrees]
+        usual = np.median(each) if len(each) else 0
+        if usual >= 1 and (each != usual).sum() <= max(1, _OTHERS * len(each)):
+            return True
+    return False
+
+
+def _evidence(
+    sequence: KernelSequence, gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]
+) -> Iterator[Int64s]:
+    """Places in the sequence at which one thing that a step holds lies, kind by kind."""
+    for number in np.flatnonzero(np.asarray(gpu.names.str.contains(OPTIMISER_KERNEL, regex=True), dtype=bool)):
+        yield np.flatnonzero(sequence.name == number)
+    copied = np.flatnonzero(gpu.operations.kind == H2D)
+    sizes = gpu.operations.at(copied).bytes
+    for size in np.unique(sizes[sizes >= _BATCH_BYTES]).tolist():
+        yield np.searchsorted(sequence.start_ns, gpu.operations.start_ns[copied[sizes == size]])
+    for process, (recording, pid) in enumerate(gpu.processes):
+        yield from _ranges(
+            sequence, timelines[recording], process, pid, shift_ns[recording] - shift_ns[gpu.places[0][0]]
+        )
+
+
+def _ranges(sequence: KernelSequence, timeline: Timeline, process: int, pid: int, shift_ns: int) -> Iterator[Int64s]:
+    """By whole name: what bears a layer's number comes once in all the layers."""
+    names = timeline.marks["name"].cat
+    fits = np.append(np.asarray(names.categories.str.fullmatch(CONTENT_RANGE), dtype=bool), False)
+    rows = np.flatnonzero(fits[names.codes] & (timeline.marks["pid"] == pid).to_numpy())
+    mine = np.flatnonzero(sequence.launched & (sequence.process == process))
+    if not len(rows) or not len(mine):
+        return
+    order = np.argsort(sequence.call_start_ns[mine], kind="stable")
+    called = sequence.call_start_ns[mine][order]
+    codes = names.codes.to_numpy()[rows]
+    begins = timeline.marks["start_ns"].to_numpy()[rows] + shift_ns
+    for code in np.unique(codes).tolist():
+        first = np.searchsorted(called, begins[codes == code])
+        yield mine[order[first[first < len(order)]]]
