@@ -122,6 +122,8 @@ class Steps:
     breaks: int
     period_ns: Percentiles | None
     rows: list[StepRow] = field(default_factory=list)
+    unit: str = "step"  # or "batch": of an inference
+    repeats: dict[str, int] | None = None  # period_ns, count: where kernels repeat and are no steps
 
 
 @dataclass(slots=True)
@@ -175,6 +177,13 @@ class GpuMeasures:
     # threads of its processes that made CUDA calls; None where the recording has no calls
     calling_threads: int | None = None
     what_if: list[WhatIf] = field(default_factory=list)
+    # window_ns, span_ns, ledger_ns of all that the recording holds, where the window is that of the steps
+    capture: dict[str, Any] | None = None
+
+    @property
+    def leads_with_capture(self) -> bool:
+        """Do the steps lie in less than half of the recording? Then views show the capture before them."""
+        return self.capture is not None and 2 * self.span_ns < int(self.capture["span_ns"])
 
     @property
     def title(self) -> str:

@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
 SHARED = ROOT.parent / "shared" / "recordings"
+PUBLIC, MORE = SHARED / "public", SHARED / "more"
 
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/recordings: real recordings are not here")
 

@@ -33,6 +33,8 @@ class Account:
     ledger_ns: dict[str, int | None]
     busy_ns: dict[str, int | None]
     unrecorded: tuple[str, ...]  # tables that some recording of the GPU cannot tell of
+    capture_ns: tuple[int, int]  # all that the recording holds, and who owned it
+    capture_ledger_ns: dict[str, int | None]
 
 
 def account(
@@ -56,7 +58,8 @@ def account(
         name: None if name in unknown else intervals.clip(busy[kind], *window).total
         for kind, name in enumerate(CLASSES)
     }
-    edges, owners = ledger.parted(busy, *_reach(operations, window))
+    capture = _reach(operations, window)
+    edges, owners = ledger.parted(busy, *capture)
     del busy  # as large as all starts and ends
     feed = intervals.EMPTY
     if causes_known:
@@ -64,15 +67,13 @@ def account(
     else:
         owners[owners == ledger.IDLE] = OWNERS.index("idle_unknown")
     found = ledger.ownership(edges, owners, feed, window)
+    untold = set(unknown)
+    untold.update(f"idle_{cause}" for cause in CAUSES[:-1] if not causes_known)
+    if inputs is None or not inputs.certain:
+        untold.add("idle_feed")
+    ledger_ns = _told(ledger.totals(found), untold, window)
+    whole = ledger_ns if capture == window else _told(ledger.moved(edges, owners, feed), untold, capture)
     del edges, owners
-    ledger_ns: dict[str, int | None] = {
-        name: None if name in unknown else ns for name, ns in ledger.totals(found).items()
-    }
-    for cause in CAUSES[:-1]:
-        if not causes_known or (cause == "feed" and (inputs is None or not inputs.certain)):
-            ledger_ns[f"idle_{cause}"] = None
-    if sum(ns for ns in ledger_ns.values() if ns is not None) != window[1] - window[0]:
-        raise AssertionError(f"the ledger does not sum to the window {window}")
     return Account(
         operations=operations,
         window=window,
@@ -83,7 +84,17 @@ def account(
         ledger_ns=ledger_ns,
         busy_ns=busy_ns,
         unrecorded=unrecorded,
+        capture_ns=capture,
+        capture_ledger_ns=whole,
     )
+
+
+def _told(totals: dict[str, int], untold: set[str], window: tuple[int, int]) -> dict[str, int | None]:
+    """The totals, null where the recording cannot tell. Raises AssertionError where they do not sum to the window."""
+    found = {name: None if name in untold else ns for name, ns in totals.items()}
+    if sum(ns for ns in found.values() if ns is not None) != window[1] - window[0]:
+        raise AssertionError(f"the ledger does not sum to the window {window}")
+    return found
 
 
 def exposed_inputs(books: Account) -> tuple[Intervals, Intervals]:

@@ -97,6 +97,16 @@ def totals(found: Ownership) -> dict[str, int]:
     return dict(zip(OWNERS, ns.tolist(), strict=True))
 
 
+def moved(edges: Int64s, owner: NDArray[np.int8], feed: Intervals) -> dict[str, int]:
+    """`totals` of all the pieces, with `feed`, a part of the idle time, given to its cause."""
+    found = Ownership(edges[:-1], edges[1:], owner)
+    ns = totals(found)
+    for name, each in per_bin(found, feed.start, feed.end).items():
+        ns[name] -= int(each.sum())
+    ns["idle_feed"] += feed.total
+    return ns
+
+
 def per_bin(found: Ownership, start: NDArray[np.int64], end: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
     """ns per owner in each bin [start[i], end[i]) of the window: they sum to the bin's length."""
     first, last = intervals.touching(Intervals(start, end), Intervals(found.start_ns, found.end_ns))

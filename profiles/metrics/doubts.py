@@ -110,6 +110,8 @@ def _step_doubts(steps: FoundSteps, books: Account, measured: GpuMeasures, where
         yield mostly_no_training((measured.busy_ns["compute"] or 0) / measured.span_ns, where)
     if steps.source == "period":
         yield steps_by_period(where)
+    if measured.leads_with_capture and measured.capture:
+        yield steps_cover_little(measured, where)
     if measured.window == "capture" and steps.warm_up + steps.partial:
         yield warm_up_inside(steps.warm_up + steps.partial, where)
     if steps.breaks:
@@ -135,6 +137,19 @@ def steps_by_period(where: str) -> Doubt:
         "of one, or several cannot be told",
         "mark steps with NVTX ranges named `step N`, as ringscope record does",
         (f"{where}/steps",),
+    )
+
+
+def steps_cover_little(measured: GpuMeasures, where: str) -> Doubt:
+    whole = (measured.capture or {})["span_ns"]
+    units = "batches" if measured.steps.unit == "batch" else "steps"
+    return Doubt(
+        "steps-cover-little",
+        f"the {measured.steps.count} {units} take {numbers.duration(measured.span_ns)}, "
+        f"{numbers.share(measured.span_ns / whole)} of the recording's {numbers.duration(whole)}: findings and numbers "
+        "are of that part, and say nothing of the rest",
+        "measure all of it with --window capture",
+        (f"{where}/window", f"{where}/capture"),
     )
 
 

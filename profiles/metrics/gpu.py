@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +76,13 @@ def measure(
         held_launches=held_launches(books, steps),
         hand_over_ns=hand_over_ns(books),
         calling_threads=calling_threads(timelines, gpu),
+        capture=_capture(books) if window == "steps" else None,
     )
+
+
+def _capture(books: Account) -> dict[str, Any]:
+    start, end = books.capture_ns
+    return {"window_ns": [start, end], "span_ns": end - start, "ledger_ns": books.capture_ledger_ns}
 
 
 def _steps(steps: FoundSteps, rows: list[StepRow]) -> Steps:
@@ -89,6 +96,8 @@ def _steps(steps: FoundSteps, rows: list[StepRow]) -> Steps:
         breaks=steps.breaks,
         period_ns=Percentiles(*nearest_ranks(period, 50, 95, 100)) if len(period) else None,
         rows=rows,
+        unit=steps.unit,
+        repeats=asdict(steps.repeats) if steps.repeats else None,
     )
 
 

@@ -27,7 +27,7 @@ STEPS = (
     # jax.profiler.StepTraceAnnotation and Keras's callback, as an NVTX range holds their arguments
     r"[^#]*#(?:[^#]*,)?step_num=(\d{1,18})(?:,[^#]*)?#",
     SERVED,
-    r"(?i)(?:train(?:ing)?[ _-]?)?(?:step|iter(?:ation)?)[ _#:-]{0,3}(\d{1,18})",
+    r"(?i:(?:train(?:ing)?[ _-]?)?(?:step|iter(?:ation)?))[ _#:-]{0,3}(\d{1,18})",
 )
 # TensorFlow's names are like `#edge_name=edge_3_OptionalHasValue#`; the second comes with host feeds only.
 OPTIONAL_HAS_VALUE = r".*_OptionalHasValue#"

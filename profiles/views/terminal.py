@@ -67,20 +67,30 @@ def _title(title: str, gpu: GpuMeasures) -> Text:
     text = Text(title, style="bold")
     place = ", ".join(part for part in (gpu.name, gpu.bus_id) if part)
     text.append(f"  {place}  {numbers.duration(gpu.span_ns)} of {gpu.window}", style="dim")
+    if gpu.leads_with_capture and gpu.capture:
+        whole = gpu.capture["span_ns"]
+        text.append(
+            f", {numbers.share_of(gpu.span_ns, whole)} of the recording. The bar shows all {numbers.duration(whole)}; "
+            "everything below is of the steps (--window capture: of all)"
+        )
     return text
 
 
-def _present(gpu: GpuMeasures) -> list[str]:
-    return [owner for owner in OWNERS if gpu.ledger_ns[owner]]
+def _lead(gpu: GpuMeasures) -> tuple[dict[str, int | None], int]:
+    """The ledger and the span that come first: those of the capture where the steps are a small part of it."""
+    if gpu.leads_with_capture and gpu.capture:
+        return gpu.capture["ledger_ns"], gpu.capture["span_ns"]
+    return gpu.ledger_ns, gpu.span_ns
 
 
 def _bar(gpu: GpuMeasures, width: int) -> Text:
     """One cell per share of the window; what is there but too little for a cell gets none."""
     text = Text(" ")
     reach = done = 0
-    for owner in _present(gpu):
-        reach += gpu.ledger_ns[owner] or 0
-        cells = round(reach * width / gpu.span_ns) - done
+    ledger_ns, span_ns = _lead(gpu)
+    for owner in OWNERS:
+        reach += ledger_ns[owner] or 0
+        cells = round(reach * width / span_ns) - done
         done += cells
         text.append((_IDLE if owner.startswith("idle") else _BUSY) * cells, style=LOOKS[owner].colour)
     return text
@@ -88,9 +98,11 @@ def _bar(gpu: GpuMeasures, width: int) -> Text:
 
 def _legend(gpu: GpuMeasures) -> Padding:
     entries = []
-    for owner in sorted(_present(gpu), key=lambda owner: -(gpu.ledger_ns[owner] or 0)):
+    ledger_ns, span_ns = _lead(gpu)
+    present = [owner for owner in OWNERS if ledger_ns[owner]]
+    for owner in sorted(present, key=lambda owner: -(ledger_ns[owner] or 0)):
         text = Text(_IDLE if owner.startswith("idle") else _BUSY, style=LOOKS[owner].colour)
-        text.append(f" {LOOKS[owner].label} {numbers.share_of(gpu.ledger_ns[owner], gpu.span_ns)}", style="default")
+        text.append(f" {LOOKS[owner].label} {numbers.share_of(ledger_ns[owner], span_ns)}", style="default")
         entries.append(text)
     return Padding(Columns(entries, padding=(0, 2)), (0, 1))
 
@@ -142,11 +154,14 @@ def _busy(name: str) -> Cell:
 def _step_rows() -> list[tuple[str, Cell]]:
     def measured(gpu: GpuMeasures) -> str:
         steps = gpu.steps
+        if steps.source is None and steps.repeats:
+            return numbers.unknown(f"kernels repeat, {numbers.duration(steps.repeats['period_ns'])}")
         if steps.source is None:
             return numbers.unknown("none found")
         left_out = [(steps.warm_up, "warm-up"), (steps.partial, "partial"), (steps.breaks, "breaks")]
         beside = "".join(f", {count} {what}" for count, what in left_out if count)
-        return f"{steps.count} by {steps.source}{beside}"
+        unit = " batches" if steps.unit == "batch" else ""
+        return f"{steps.count}{unit} by {steps.source}{beside}"
 
     def period(gpu: GpuMeasures) -> str:
         found = gpu.steps.period_ns

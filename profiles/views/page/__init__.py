@@ -107,7 +107,9 @@ def _recorded(analysis: Analysis) -> dict[str, Any]:
         "tiles": list(_tiles(document)),
         "findings": _findings(document),
         "bars": list(_bars(document)),
-        "legend": [name for name in OWNERS if any(gpu["ledger_ns"][name] for gpu in document.json["gpus"])],
+        "legend": [
+            name for name in OWNERS if any(_shown_first(gpu)["ledger_ns"][name] for gpu in document.json["gpus"])
+        ],
         "step_charts": [_drawn(chart) for chart in recording.of_recordings(document) if chart.id != "ledger-by-gpu"],
         "clock": report.clock(document),
         "straggler": report.straggler(document),
@@ -166,8 +168,9 @@ def _tiles(document: Document) -> Any:
         what: str, form: tables.Format, at: str, of: str = "", *, least: bool = False, look: str = ""
     ) -> Tile | None:
         found = []
-        for (gpu_at, _), title in zip(gpus, document.titles, strict=True):
-            cell = document.number(gpu_at + at, form, of=gpu_at + of if of else "")
+        for (gpu_at, gpu), title in zip(gpus, document.titles, strict=True):
+            lead = "/capture" if at.startswith("/ledger_ns") and _leads(gpu) else ""
+            cell = document.number(gpu_at + lead + at, form, of=gpu_at + lead + of if of else "")
             if cell.value is not None:
                 found.append((cell.value, cell, title))
         if not found:
@@ -177,7 +180,7 @@ def _tiles(document: Document) -> Any:
         return Tile(what, cell, where, look)
 
     losses = {
-        owner: sum((gpu["ledger_ns"][owner] or 0) / gpu["span_ns"] for _, gpu in gpus)
+        owner: sum((_shown_first(gpu)["ledger_ns"][owner] or 0) / _shown_first(gpu)["span_ns"] for _, gpu in gpus)
         for owner in OWNERS
         if owner not in ("compute", "idle_feed", "h2d")
     }
@@ -212,18 +215,40 @@ def _findings(document: Document) -> list[dict[str, Any]]:
 
 def _bars(document: Document) -> Any:
     for gpu, title in zip(document.json["gpus"], document.titles, strict=True):
+        lead = _shown_first(gpu)
         parts = [
             {
                 "owner": owner,
-                "grow": gpu["ledger_ns"][owner] / gpu["span_ns"],
-                "share": numbers.share_of(gpu["ledger_ns"][owner], gpu["span_ns"]),
-                "tip": f"{LOOKS[owner].label}: {numbers.share_of(gpu['ledger_ns'][owner], gpu['span_ns'])}, "
-                f"{numbers.duration(gpu['ledger_ns'][owner])}\n{LOOKS[owner].meaning}",
+                "grow": ns / lead["span_ns"],
+                "share": numbers.share_of(ns, lead["span_ns"]),
+                "tip": f"{LOOKS[owner].label}: {numbers.share_of(ns, lead['span_ns'])}, {numbers.duration(ns)}\n"
+                f"{LOOKS[owner].meaning}",
             }
             for owner in OWNERS
-            if gpu["ledger_ns"][owner]
+            if (ns := lead["ledger_ns"][owner])
         ]
-        yield {"name": title, "parts": parts}
+        yield {"name": title, "parts": parts, "note": _lead_note(gpu)}
+
+
+def _leads(gpu: Json) -> bool:
+    """As GpuMeasures.leads_with_capture."""
+    return gpu.get("capture") is not None and 2 * int(gpu["span_ns"]) < int(gpu["capture"]["span_ns"])
+
+
+def _shown_first(gpu: Json) -> Json:
+    """The span and the ledger that come first: those of the capture where the steps are a small part of it."""
+    lead: Json = gpu["capture"] if _leads(gpu) else gpu
+    return lead
+
+
+def _lead_note(gpu: Json) -> str:
+    if not _leads(gpu):
+        return ""
+    whole = gpu["capture"]["span_ns"]
+    return (
+        f"All {numbers.duration(whole)} of the recording. The steps take {numbers.duration(gpu['span_ns'])}, "
+        f"{numbers.share_of(gpu['span_ns'], whole)} of it; the tables are of the steps (--window capture: of all)."
+    )
 
 
 def _sections(shown: Json) -> Any:
