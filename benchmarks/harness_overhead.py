@@ -115,7 +115,7 @@ def rank(options: argparse.Namespace) -> None:
 
 def through_the_harness(cell: Cell) -> tuple[Any, Window]:
     """The model, and its windows as the worker takes them."""
-    from harness.training import marks, windows, worker
+    from harness.training import windows, worker
     from harness.training.strategies.ranks import ranks
 
     trainer = ranks(cell, device())
@@ -124,14 +124,11 @@ def through_the_harness(cell: Cell) -> tuple[Any, Window]:
     def window(steps: int) -> float:
         worker.barrier()
         found = windows.measure(
-            trainer.step,
-            trainer.batches,
+            lambda: trainer.turn()[1],
             steps=steps,
             synchronise=worker.synchronise,
             utc_ns=time.time_ns,
             monotonic_ns=time.perf_counter_ns,
-            room=getattr(trainer.batches, "wait_for_room", lambda: None),
-            marks=marks.NvtxMarks(),
             progress=progress.phase("train", steps),
         )
         return over_all_ranks(found.start_ns, found.end_ns)

@@ -141,7 +141,7 @@ def main(argv: list[str] | None = None) -> None:
     for cell in map(Cell.from_json, json.loads(options.cells.read_text())):
         trainer = ranks(cell, device)
         for _ in range(cell.steps):
-            trainer.step(next(trainer.batches))
+            trainer.turn()
         if cell.strategy == "horovod":
             ring.average_statistics(trainer.model)
         save_weights(trainer.model, options.out / cell.id / f"rank{ring.rank()}.npz")

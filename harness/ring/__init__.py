@@ -134,13 +134,13 @@ def distribute(
         (Goyal et al. 2017, arXiv:1706.02677).
     reduce: False trains every rank alone: the upper bound without communication.
     """
-    from . import fit
+    from . import fit, loop
 
     init()
     optimizers = optimizers_of(model)
     _check(optimizers, step, compression, groups)
     # A model that was compiled anew starts anew: what an earlier call laid over its methods goes.
-    for name in ("train_step", "fit"):
+    for name in ("train_step", "make_train_function", "fit"):
         if getattr(model.__dict__.get(name), "by_ring", False):
             del model.__dict__[name]
     # Narrowed inside the compiled programs, XLA fuses the casts; outside they are a kernel for each gradient, which
@@ -166,6 +166,7 @@ def distribute(
             update.compile_halves(model, optimizer, apply, exchange, aggregate, narrow, pack=reduce and size() > 1)
         optimizer.distributed_by_ring = True
     model.train_function = None
+    loop.lay_over(model)
     if reduce:
         fit.distribute_fit(model)
     if has_weights(model):

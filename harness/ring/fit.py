@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from profiles.errors import RingscopeError
 
+from .callbacks import Callbacks
 from .exchange import average_logs, average_statistics, broadcast, has_weights, hvd, is_distributed
 
 UNKNOWN = -1
@@ -87,10 +88,25 @@ def distribute_fit(model: Any) -> None:
         options["callbacks"] = _together(options.get("callbacks"))
         if model.jit_compile:  # compiled again, with the same optimizer
             model.jit_compile, model.train_function = False, None
-        return fit(**options)
+        options["callbacks"] = _listed(model, options)
+        try:
+            return fit(**options)
+        finally:
+            model.loop_by_ring.close()
 
     distributed.by_ring = True  # type: ignore[attr-defined]
     model.fit = distributed
+
+
+def _listed(model: Any, options: dict[str, Any]) -> Callbacks:
+    steps = _steps(options)
+    return Callbacks(
+        options["callbacks"],
+        model=model,
+        verbose=options.get("verbose", "auto"),
+        epochs=int(options.get("epochs", 1)),
+        steps=None if steps == UNKNOWN else steps,
+    )
 
 
 def _together(given: Any) -> list[Any]:

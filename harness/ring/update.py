@@ -9,6 +9,7 @@ from profiles.errors import RingscopeError
 
 from . import xla
 from .exchange import began_alike, tf
+from .feed import opened
 
 Exchange = Callable[[Sequence[Any]], list[Any]]
 """Gradients of this rank -> what all ranks apply."""
@@ -69,13 +70,14 @@ def compile_halves(
         _check_start(model)
         caught.append((list(grads), list(trainable_variables or model.trainable_variables)))
 
-    @tf.function(jit_compile=True, reduce_retracing=True)
-    def forward_backward(data: Any) -> tuple[Any, list[Any]]:
+    # A graph for each shape: one for all would hide from the layers' forms what it is.
+    @tf.function(jit_compile=True)
+    def forward_backward(data: Any, kinds: tuple[str, ...] | None) -> tuple[Any, list[Any]]:
         caught.clear()
         optimizer.apply = catch
         try:
             with xla.forms(model):
-                logs = train_step(data)
+                logs = train_step(opened(data, kinds))
         finally:
             optimizer.apply = reduced
         if len(caught) != 1:
@@ -93,12 +95,12 @@ def compile_halves(
 
     wrapped = _aggregated(update, aggregate) if aggregate > 1 else update
 
-    def step(data: Any) -> Any:
-        logs, gradients = forward_backward(data)
+    def step(data: Any, kinds: tuple[str, ...] | None = None) -> Any:
+        logs, gradients = forward_backward(data, kinds)
         wrapped(gradients, caught[0][1])
         return logs
 
-    step.by_ring = True  # type: ignore[attr-defined]
+    step.by_ring = step.takes_carriers = True  # type: ignore[attr-defined]
     model.train_step = step
 
 

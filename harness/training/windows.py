@@ -7,26 +7,8 @@ exactly to the window, on every device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-
-class Marks(Protocol):
-    """What is written into a recording (harness/marks.py); the defaults here write nothing."""
-
-    def step(self, number: int) -> AbstractContextManager[Any]: ...
-
-    def wait_input(self) -> AbstractContextManager[Any]: ...
-
-
-class NoMarks:
-    def step(self, number: int) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    def wait_input(self) -> AbstractContextManager[Any]:
-        return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,36 +26,25 @@ class Window:
 
 
 def measure(
-    step: Callable[[Any], object],
-    batches: Iterator[Any],
+    turn: Callable[[], int],
     *,
     steps: int,
     synchronise: Callable[[], object],
     utc_ns: Callable[[], int],
     monotonic_ns: Callable[[], int],
-    first_number: int = 0,
-    room: Callable[[], object] = lambda: None,
-    marks: Marks | None = None,
     progress: Callable[[int], object] = lambda done: None,
 ) -> Window:
-    """Time `steps` calls of `step` on the next batches. `room` returns when the device has room for one more step.
+    """Time `steps` calls of `turn`, which takes one step and returns the ns that it waited for its batch.
 
     One clock discipline: UTC is read once, at the start, and everything after is the monotonic clock laid on it, so a
     clock that is set during the window cannot stretch it.
     """
-    marks = marks or NoMarks()
     edges_ns, waits_ns = [0] * (steps + 1), [0] * steps
     synchronise()
     start_utc_ns = utc_ns()
     edges_ns[0] = monotonic_ns()
     for done in range(steps):
-        with marks.step(first_number + done):
-            room()
-            waited_from_ns = monotonic_ns()
-            with marks.wait_input():
-                batch = next(batches)
-            waits_ns[done] = monotonic_ns() - waited_from_ns
-            step(batch)
+        waits_ns[done] = turn()
         progress(done + 1)
         if done + 1 == steps:
             synchronise()
@@ -82,12 +53,10 @@ def measure(
     return Window(start_utc_ns, start_utc_ns + edges_ns[-1] - edges_ns[0], step_ns, waits_ns)
 
 
-def warm_up(
-    step: Callable[[Any], object], batches: Iterator[Any], *, steps: int, progress: Callable[[int], object]
-) -> None:
+def warm_up(turn: Callable[[], int], *, steps: int, progress: Callable[[int], object]) -> None:
     """Untimed steps: compilation, autotuning, caches, the memory allocator's growth."""
     for done in range(steps):
-        step(next(batches))
+        turn()
         progress(done + 1)
 
 

@@ -169,25 +169,22 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     trainer = (mirrored if one_process else ranks)(cell, "/GPU:0" if gpus else "/CPU:0")
     last: dict[str, Any] = {}
 
-    def step(batch: Any) -> None:
-        last["logs"] = trainer.step(batch)
+    def turn() -> int:
+        last["logs"], waited_ns = trainer.turn()
+        return waited_ns
 
-    windows.warm_up(step, trainer.batches, steps=cell.warmup, progress=progress.phase("warm-up", cell.warmup))
+    windows.warm_up(turn, steps=cell.warmup, progress=progress.phase("warm-up", cell.warmup))
     trainer.model.reset_metrics()
     synchronise()
     offset_ns = clock_offset_ns()
-    with recording(record, out) as marks:
+    with recording(record, out):
         barrier()  # profilers start at their leisure
         window = windows.measure(
-            step,
-            trainer.batches,
+            turn,
             steps=cell.steps,
             synchronise=synchronise,
             utc_ns=time.time_ns,
             monotonic_ns=time.perf_counter_ns,
-            first_number=cell.warmup,
-            room=getattr(trainer.batches, "wait_for_room", lambda: None),
-            marks=marks,
             progress=progress.phase("train", cell.steps),
         )
     progress.phase("finish")
@@ -236,12 +233,11 @@ def clock_offset_ns() -> int:
 
 
 @contextmanager
-def recording(profiler: str | None, out: Path) -> Iterator[windows.Marks]:
-    """Profile what is inside, if asked to, and give the marks that go into the recording."""
+def recording(profiler: str | None, out: Path) -> Iterator[None]:
+    """Profile what is inside, if asked to; the recording says whose it is."""
     from .. import ring
-    from . import marks
+    from ..ring import marks
 
-    nvtx_marks = marks.NvtxMarks()
     capture: AbstractContextManager[Any] = nullcontext()
     if profiler == "cuda":
         capture = marks.cuda_profiler(ring.local_rank())
@@ -251,8 +247,8 @@ def recording(profiler: str | None, out: Path) -> Iterator[windows.Marks]:
         # A directory per rank, else the ranks write over each other.
         capture = tf.profiler.experimental.Profile(str(out / f"rank{ring.rank()}.xplane"))
     with capture:
-        nvtx_marks.rank(ring.rank(), ring.size())
-        yield nvtx_marks
+        marks.nvtx_marks().rank(ring.rank(), ring.size())
+        yield
 
 
 def closing_facts(model: Any, logs: Any) -> dict[str, Any]:

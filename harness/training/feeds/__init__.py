@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
+from profiles.errors import RingscopeError
+
+from ...ring.feed import slots, staged
 from .sources import Source
 
 Batch = tuple[Any, Any]
@@ -59,20 +61,11 @@ def staging(source: Source, device: str) -> Iterator[Batch]:
 
 
 def pinned(source: Source, device: str) -> Iterator[Batch]:
-    """tf.data into pinned buffers, copied ahead on a stream of their own: the fastest way to a GPU."""
-    from .cuda import Gpu, GpuSlot
-    from .pinned import SLOTS, WRITERS, Staged
-
-    # TensorFlow numbers the GPUs it may use from 0; the driver numbers those the process sees.
-    tensorflow_id = int(device.rsplit(":", 1)[1])
-    ordinal = int(tf.config.get_visible_devices("GPU")[tensorflow_id].name.rsplit(":", 1)[1])
-    gpu = Gpu(ordinal, tensorflow_id)
-    # Over tf.data's own memory; Tensor.numpy() would copy it.
-    batches = (
-        (np.asarray(memoryview(x)), np.asarray(memoryview(y))) for x, y in source.dataset().prefetch(tf.data.AUTOTUNE)
-    )
-    writers = ThreadPoolExecutor(WRITERS, "pinned-write")
-    return Staged(batches, [GpuSlot(gpu, (x, y), writers) for x, y in [next(source.arrays())] * SLOTS])
+    """tf.data into pinned buffers, copied ahead on a stream of their own: the fastest way to a GPU, and `fit`'s."""
+    pool = slots()
+    if pool is None:
+        raise RingscopeError("the feed pinned wants a GPU whose driver answers, and there is none; take prefetch")
+    return staged(iter(source.dataset().prefetch(tf.data.AUTOTUNE)), pool)
 
 
 def resident(source: Source, device: str) -> Iterator[Batch]:

@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
-    """What the worker's loop turns: `logs = step(next(batches))`."""
+    """What the worker's loop turns. turn: one step on the next batch; (its logs, the ns that it waited for it)."""
 
     model: Any
-    step: Callable[[Any], Any]
-    batches: Iterator[Any]
+    turn: Callable[[], tuple[Any, int]]
     samples_per_step: int  # by this process

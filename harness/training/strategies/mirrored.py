@@ -8,6 +8,8 @@ from profiles.errors import RingscopeError
 from profiles.records import Cell
 
 from ... import ring
+from ...ring.feed import as_feed
+from ...ring.loop import Turns
 from ..models import MODELS, build, compile_model
 from . import Trainer
 from .ranks import make_source, optimizer
@@ -43,4 +45,6 @@ def mirrored(cell: Cell, device: str) -> Trainer:
         logs = strategy.run(model.train_step, args=(batch,))
         return {name: strategy.experimental_local_results(value)[0] for name, value in logs.items()}
 
-    return Trainer(model, step, batches, cell.per_rank_batch * cell.ranks)
+    turns = Turns(step)
+    feed = as_feed(batches)
+    return Trainer(model, lambda: turns.turn(feed), cell.per_rank_batch * cell.ranks)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from profiles.records import Cell
 
 from ... import ring
+from ...ring.feed import as_feed
 from ..feeds import FEEDS
 from ..feeds.sources import Source, Synthetic, TFRecords
 from ..models import MODELS, build, compile_model
@@ -32,8 +31,8 @@ def ranks(cell: Cell, device: str) -> Trainer:
         reduce=cell.strategy == "horovod",
     )
     source = make_source(cell, cell.per_rank_batch, rank=ring.rank(), size=ring.size(), threads=ring.threads())
-    step = tf.function(model.train_step, reduce_retracing=True)
-    return Trainer(model, step, FEEDS[cell.feed](source, device), cell.per_rank_batch)
+    batches = as_feed(FEEDS[cell.feed](source, device))
+    return Trainer(model, lambda: model.loop_by_ring.turn(batches), cell.per_rank_batch)
 
 
 def optimizer(name: str) -> Any:

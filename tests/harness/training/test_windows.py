@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from itertools import count
 
 from harness.training import windows
 
@@ -25,17 +23,17 @@ class Clock:
         return 5_000_000 + self.now_ns
 
 
-def batches(clock: Clock, costs_ns: list[int]) -> Iterator[int]:
-    for number, cost in enumerate(costs_ns):
-        clock.work(cost)
-        yield number
+def turns(clock: Clock, waits_ns: list[int], step_ns: int) -> Iterator[int]:
+    for wait_ns in waits_ns:
+        clock.work(wait_ns + step_ns)
+        yield wait_ns
 
 
 def test_steps_sum_to_the_window_and_waits_lie_inside_their_steps() -> None:
     clock = Clock()
+    taken = turns(clock, [7, 0, 30], 100)
     window = windows.measure(
-        lambda batch: clock.work(100),
-        batches(clock, [7, 0, 30]),
+        lambda: next(taken),
         steps=3,
         synchronise=lambda: clock.work(11),
         utc_ns=clock.utc_ns,
@@ -51,9 +49,9 @@ def test_steps_sum_to_the_window_and_waits_lie_inside_their_steps() -> None:
 def test_a_clock_set_during_the_window_does_not_stretch_it() -> None:
     clock = Clock()
     jumps = iter([9_000_000, 1])
+    taken = turns(clock, [0, 0], 5)
     window = windows.measure(
-        lambda batch: clock.work(5),
-        count(),
+        lambda: next(taken),
         steps=2,
         synchronise=lambda: None,
         utc_ns=lambda: next(jumps),
@@ -65,43 +63,13 @@ def test_a_clock_set_during_the_window_does_not_stretch_it() -> None:
 def test_the_device_is_synchronised_at_the_two_edges_and_nowhere_else() -> None:
     clock, events = Clock(), []
     windows.measure(
-        lambda batch: events.append("step"),
-        count(),
+        lambda: events.append("step") or 0,
         steps=3,
         synchronise=lambda: events.append("synchronise"),
         utc_ns=clock.utc_ns,
         monotonic_ns=clock.monotonic_ns,
     )
     assert events == ["synchronise", "step", "step", "step", "synchronise"]
-
-
-def test_marks_enclose_each_wait_in_its_step() -> None:
-    clock, events = Clock(), []
-
-    class Recorder:
-        def step(self, number: int) -> AbstractContextManager[None]:
-            return self.mark(f"step {number}")
-
-        def wait_input(self) -> AbstractContextManager[None]:
-            return self.mark("wait input")
-
-        @contextmanager
-        def mark(self, text: str) -> Iterator[None]:
-            events.append(f"<{text}>")
-            yield
-            events.append(f"</{text}>")
-
-    windows.measure(
-        lambda batch: events.append("train"),
-        count(),
-        steps=1,
-        synchronise=lambda: None,
-        utc_ns=clock.utc_ns,
-        monotonic_ns=clock.monotonic_ns,
-        first_number=10,
-        marks=Recorder(),
-    )
-    assert events == ["<step 10>", "<wait input>", "</wait input>", "train", "</step 10>"]
 
 
 def test_ranks_of_one_host_share_a_clock_and_others_are_compared_with_rank_0() -> None:

@@ -9,10 +9,49 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
+from typing import Any, Protocol
 
 from profiles import marks
+
+
+class Marks(Protocol):
+    """What is written into a recording."""
+
+    def step(self, number: int) -> AbstractContextManager[Any]: ...
+
+    def batch(self, number: int) -> AbstractContextManager[Any]: ...
+
+    def wait_input(self) -> AbstractContextManager[Any]: ...
+
+    def rank(self, rank: int, size: int) -> None: ...
+
+
+class NoMarks:
+    """Nothing is written."""
+
+    def step(self, number: int) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def batch(self, number: int) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def wait_input(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def rank(self, rank: int, size: int) -> None:
+        pass
+
+
+@cache
+def nvtx_marks() -> Marks:
+    """The process's marks; none where the package nvtx is not installed."""
+    try:
+        return NvtxMarks()
+    except ImportError:
+        return NoMarks()
 
 
 class NvtxMarks:

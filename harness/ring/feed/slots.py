@@ -1,0 +1,148 @@
+"""Room for one batch each: in pinned memory and on a GPU, or, to try the staging without one, in host memory twice."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..marks import nvtx_marks
+from . import dlpack
+from .carriers import Array, Batch, Carried
+from .cuda import Gpu
+from .pinned import WRITERS, Slot, write
+
+TURN_BYTES_PER_S = 40e9  # somewhat less than one GPU's copies reach alone (PCIe 5 x16: 54 GB/s)
+ALIGNMENT = 64  # what TensorFlow's CPU kernels want of a tensor's memory
+
+
+class _Views:
+    """Tensors over memory. A view must outlive every tensor made of it, so each is kept."""
+
+    def __init__(self, device: tuple[int, int]) -> None:
+        self._device = device
+        self._views: dict[tuple[int, tuple[int, ...], Any], dlpack.View] = {}
+
+    def tensor(self, address: int, like: Array) -> Any:
+        key = address, like.shape, like.dtype
+        if key not in self._views:
+            self._views[key] = dlpack.View(address, like.shape, like.dtype, self._device)
+        # A new one every time: what TensorFlow has kept of an old one (a copy of it elsewhere) is of an old batch.
+        return self._views[key].tensor()
+
+
+class GpuSlot:
+    """A pinned.Slot: for each array of a batch a pinned buffer and one on the device, which grow to what they hold."""
+
+    def __init__(self, gpu: Gpu, writers: Executor) -> None:
+        self._gpu, self._writers, self._marks = gpu, writers, nvtx_marks()
+        self._host: list[Array] = []  # bytes
+        self._addresses: list[int] = []
+        self._views = _Views((dlpack.CUDA, gpu.tensorflow_id))
+        self._free, self._copied = gpu.event(), gpu.event()
+        self._batch: Batch
+
+    def fill(self, batch: Batch) -> None:
+        self._gpu.use()
+        for place, array in enumerate(batch.arrays):
+            self._make_room(place, array.nbytes)
+        write(self._host, [array.reshape(-1).view(np.uint8) for array in batch.arrays], self._writers)
+        self._batch = batch
+
+    def _make_room(self, place: int, count: int) -> None:
+        """What is too small is left to the process: a queued step may still read it."""
+        if place == len(self._host):
+            self._host.append(self._gpu.pinned((count,), np.dtype(np.uint8)))
+            self._addresses.append(self._gpu.allocate(count))
+        elif (held := self._host[place].nbytes) < count:
+            self._host[place] = self._gpu.pinned((max(count, 2 * held),), np.dtype(np.uint8))
+            self._addresses[place] = self._gpu.allocate(max(count, 2 * held))
+
+    def bring(self, number: int) -> None:
+        driver, stream, arrays = self._gpu.driver, self._gpu.stream, self._batch.arrays
+        self._gpu.use()
+        if not driver.is_done(self._free):
+            driver.cuEventSynchronize(self._free)
+            # Ranks step together, and four copies at once go at 38 to 46 GB/s each: each GPU of a host takes its turn.
+            time.sleep(self._gpu.ordinal * sum(array.nbytes for array in arrays) / TURN_BYTES_PER_S)
+        with self._marks.batch(number):
+            for address, host, array in zip(self._addresses, self._host, arrays, strict=False):
+                driver.cuMemcpyHtoDAsync_v2(
+                    ctypes.c_uint64(address), ctypes.c_void_p(host.ctypes.data), ctypes.c_size_t(array.nbytes), stream
+                )
+        driver.cuEventRecord(self._copied, stream)
+        driver.cuEventSynchronize(self._copied)
+
+    def tensors(self) -> Carried:
+        pairs = zip(self._addresses, self._batch.arrays, strict=False)
+        return self._batch.carried([self._views.tensor(address, array) for address, array in pairs])
+
+    def launched(self) -> None:
+        # All that the context has been given so far, on whatever streams TensorFlow has put it.
+        self._gpu.driver.cuCtxRecordEvent(self._gpu.context, self._free)
+
+    def wait_until_free(self) -> None:
+        self._gpu.use()
+        self._gpu.driver.cuEventSynchronize(self._free)
+
+
+class HostSlot:
+    """A pinned.Slot on a host without a GPU, whose steps are done when they return: for trying the staging."""
+
+    def __init__(self) -> None:
+        self._memory: list[Array] = []
+        self._views = _Views((dlpack.CPU, 0))
+        self._batch: Batch
+
+    def fill(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def bring(self, number: int) -> None:
+        for place, array in enumerate(self._batch.arrays):
+            if place == len(self._memory) or self._memory[place].nbytes < array.nbytes:
+                self._memory[place : place + 1] = [_aligned(array.nbytes)]
+            self._memory[place][: array.nbytes] = array.reshape(-1).view(np.uint8)
+
+    def tensors(self) -> Carried:
+        pairs = zip(self._memory, self._batch.arrays, strict=False)
+        return self._batch.carried([self._views.tensor(memory.ctypes.data, array) for memory, array in pairs])
+
+    def launched(self) -> None:
+        pass
+
+    def wait_until_free(self) -> None:
+        pass
+
+
+def _aligned(count: int) -> Array:
+    memory = np.empty(count + ALIGNMENT, np.uint8)
+    return memory[-memory.ctypes.data % ALIGNMENT :][:count]
+
+
+class Pool:
+    """Slots that no feed has at present. Their memory is the process's to its end, so they are used again."""
+
+    def __init__(self, make: Callable[[], Slot]) -> None:
+        self._make, self._idle = make, deque[Slot]()
+
+    def take(self, count: int) -> list[Slot]:
+        return [self._idle.popleft() if self._idle else self._make() for _ in range(count)]
+
+    def give_back(self, slot: Slot) -> None:
+        self._idle.append(slot)
+
+
+@cache
+def gpu_pool(ordinal: int, tensorflow_id: int) -> Pool:
+    """The slots of one GPU. Raises OSError where the driver does not do its part."""
+    gpu, writers = Gpu(ordinal, tensorflow_id), ThreadPoolExecutor(WRITERS, "pinned-write")
+    return Pool(lambda: GpuSlot(gpu, writers))
+
+
+host_pool = Pool(HostSlot)

@@ -1,0 +1,155 @@
+"""The training loop: how one step follows the other, in `model.fit` and in the harness alike.
+
+`model.fit` after `ring.distribute(model)` is Keras's own, epochs, validation, callbacks and history included, but what
+it calls for each batch is here. Keras's own function asks the device after each step whether there was a batch, and so
+waits for it; here the end of the data is known on the host. Batches are staged ahead (feed), and no value is fetched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from .exchange import hvd
+from .feed import AS_IT_IS, CARRIERS, Carried, Feed, feed, opened
+from .marks import nvtx_marks
+
+RANK_MARK_EVERY = 10  # steps: a recording that begins anywhere tells soon whose it is
+SPECS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
+
+
+class Turns:
+    """Steps one after the other, each marked in a recording."""
+
+    def __init__(self, step: Callable[..., Any]) -> None:
+        self._step, self._marks = step, nvtx_marks()
+        self.number = 0  # of the next step
+
+    def turn(self, batches: Feed, *spec: Any) -> tuple[Any, int]:
+        """One step on the feed's next batch: (its logs, the ns that it waited for the batch)."""
+        if self.number % RANK_MARK_EVERY == 0:
+            self._marks.rank(hvd.rank(), hvd.size())
+        with self._marks.step(self.number):
+            batches.wait_for_room()
+            waited_from_ns = time.perf_counter_ns()
+            with self._marks.wait_input():
+                batch = next(batches)
+            waited_ns = time.perf_counter_ns() - waited_from_ns
+            logs = self._step(batch, *spec)
+        self.number += 1
+        return logs, waited_ns
+
+
+class Loop(Turns):
+    """The steps of one kind that a model takes, in order.
+
+    step_of: what a batch goes through, `model.train_step` or `model.test_step`, looked up when it is traced.
+    """
+
+    def __init__(self, model: Any, step_of: Callable[[], Callable[..., Any]]) -> None:
+        super().__init__(self.step)
+        self._model, self._step_of = model, step_of
+        self._functions: dict[Hashable, Callable[..., Any]] = {}
+        self._feed: tuple[Any, Feed] | None = None
+
+    def function(self, iterator: Any) -> Any:
+        """In the place of Keras's: `steps_per_execution` steps on the iterator's next batches; the last one's logs.
+
+        Raises StopIteration where no batch is left.
+        """
+        logs = None
+        if isinstance(iterator, tf.data.Iterator):
+            batches = self._feed_for(iterator)
+            for _ in range(self._steps_per_execution()):
+                try:
+                    logs = self.turn(batches, iterator.element_spec)[0]
+                except StopIteration:
+                    self.close()
+                    if logs is None:
+                        raise
+                    break
+        else:  # arrays, of `train_on_batch`
+            for _, data in zip(range(self._steps_per_execution()), iterator, strict=False):
+                logs = self.step(data)
+        return logs
+
+    def step(self, batch: Any, spec: Any = None) -> Any:
+        """One step on this batch. spec: of the iterator that it is from, so that batches of other shapes need no other
+        graph."""
+        data, kinds = (batch.data, batch.kinds) if isinstance(batch, Carried) else (batch, None)
+        signature = None if spec is None or self._is_compiled() else _signature(spec, kinds)
+        # A spec prints all that it is, and some hold what has no hash.
+        key = (kinds, str(signature), self._model.run_eagerly)
+        if key not in self._functions:
+            self._functions[key] = self._make(kinds, signature)
+        return self._functions[key](data)
+
+    def _make(self, kinds: tuple[str, ...] | None, signature: Any) -> Callable[..., Any]:
+        def one_step(data: Any) -> Any:
+            step = self._step_of()
+            return step(data, kinds) if _takes_carriers(step) else step(opened(data, kinds))
+
+        if self._model.run_eagerly:
+            return one_step
+        if signature is not None:
+            return tf.function(one_step, input_signature=[signature])  # type: ignore[no-any-return]
+        # Compiled, every shape has a program of its own: one graph for all would hide from it what it is.
+        return tf.function(one_step, reduce_retracing=not self._is_compiled())  # type: ignore[no-any-return]
+
+    def _is_compiled(self) -> bool:
+        return _takes_carriers(self._step_of())
+
+    def _steps_per_execution(self) -> int:
+        return int(self._model.steps_per_execution)
+
+    def _feed_for(self, iterator: Any) -> Feed:
+        if self._feed is None or self._feed[0] is not iterator:
+            self.close()
+            self._feed = iterator, feed(iterator, first=self.number)
+        return self._feed[1]
+
+    def close(self) -> None:
+        """Let go of the iterator at hand."""
+        if self._feed is not None:
+            self._feed[1].close()
+            self._feed = None
+
+    def forget(self) -> None:
+        """Trace anew: the model was compiled again."""
+        self._functions.clear()
+
+
+def _takes_carriers(step: Callable[..., Any]) -> bool:
+    return getattr(step, "takes_carriers", False)
+
+
+def _signature(spec: Any, kinds: tuple[str, ...] | None) -> Any | None:
+    """The spec of the batches that a feed makes of an iterator's; None where it cannot be a function's signature."""
+    leaves = tf.nest.flatten(spec)
+    if not all(isinstance(leaf, SPECS) for leaf in leaves) or (kinds is not None and len(kinds) != len(leaves)):
+        return None
+    if kinds is not None:
+        leaves = [
+            leaf if kind == AS_IT_IS else tf.TensorSpec(leaf.shape, CARRIERS[leaf.dtype])
+            for leaf, kind in zip(leaves, kinds, strict=True)
+        ]
+    return tf.nest.pack_sequence_as(spec, leaves)
+
+
+def lay_over(model: Any) -> None:
+    """Make the model's `fit` and `train_on_batch` take their steps here."""
+    loop = Loop(model, lambda: model.train_step)
+
+    def make_train_function(force: bool = False) -> Callable[[Iterator[Any]], Any]:
+        if model.train_function is None or force:
+            loop.forget()
+            model.train_function = loop.function
+        function: Callable[[Iterator[Any]], Any] = model.train_function
+        return function
+
+    make_train_function.by_ring = True  # type: ignore[attr-defined]
+    model.make_train_function = make_train_function
+    model.loop_by_ring = loop

@@ -1,0 +1,79 @@
+"""`fit` after the two lines is Keras's: to the digit on one process, up to rounding on two ranks and the joined batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.harness.running import LAUNCHERS, ROOT, run_python
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("horovod.tensorflow")
+pytestmark = pytest.mark.train
+
+SCRIPT = ROOT / "tests" / "harness" / "ring" / "scripts" / "like_keras.py"
+WAYS = [(step, feed) for step in ("fit", "compiled") for feed in ("plain", "staged")]
+
+
+def _asked(out: Path, step: str, feed: str, prefix: list[str]) -> list[dict[str, Any]]:
+    done = run_python(str(SCRIPT), str(out), step, feed, prefix=prefix)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(path.read_text()) for path in sorted(out.glob("rank*.json"))]
+
+
+@pytest.fixture(scope="module", params=WAYS, ids="-".join)
+def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    (found,) = _asked(tmp_path_factory.mktemp("alone"), *request.param, [])
+    return request.param[0], found
+
+
+@pytest.fixture(scope="module", params=WAYS, ids="-".join)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    found = _asked(tmp_path_factory.mktemp("pair"), *request.param, LAUNCHERS["gloo"])
+    assert len(found) == 2
+    return found
+
+
+def test_on_one_process_history_logs_and_weights_are_kerass_own(alone: tuple[str, dict[str, Any]]) -> None:
+    step, found = alone
+    assert len(found) >= 8
+    for name, case in found.items():
+        ring, plain = case["ring"], case["plain"]
+        assert ring["iterations"] == plain["iterations"] > 0, name
+        if step == "fit":
+            assert ring == plain, name
+        else:  # XLA adds in another order
+            _nearly(ring, plain, name)
+
+
+def test_on_two_ranks_history_and_weights_are_those_of_the_joined_batch(pair: list[dict[str, Any]]) -> None:
+    for name in pair[0]:
+        first, second = (rank[name] for rank in pair)
+        assert first["ring"]["weights"] == second["ring"]["weights"], name
+        assert first["ring"]["history"] == second["ring"]["history"], name
+        ring, plain = first["ring"], first["plain"]
+        assert ring["iterations"] == plain["iterations"] > 0, name
+        calls = [[call[:2] for call in each["calls"]] for each in (ring, plain)]
+        assert calls[0] == calls[1], name
+        if name != "weights of samples" and name != "tokens and masks" and name != "weights of classes":
+            _nearly(ring | {"calls": 0}, plain | {"calls": 0}, name)
+
+
+def _nearly(ring: Any, plain: Any, name: str) -> None:
+    """Equal structure, names and counts; numbers up to rounding."""
+    if isinstance(plain, dict):
+        assert ring.keys() == plain.keys(), name
+        for key in plain:
+            _nearly(ring[key], plain[key], name)
+    elif isinstance(plain, list) and plain and not isinstance(plain[0], float):
+        assert len(ring) == len(plain), name
+        for mine, theirs in zip(ring, plain, strict=True):
+            _nearly(mine, theirs, name)
+    elif isinstance(plain, str):
+        assert ring == plain, name
+    else:
+        np.testing.assert_allclose(ring, plain, rtol=2e-5, atol=2e-6, err_msg=name)
