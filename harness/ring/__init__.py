@@ -15,10 +15,11 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from profiles.errors import RingscopeError
 
-from . import update
+from . import cache, update
 from .exchange import (
     COMPRESSIONS,
     average_gradients,
@@ -49,7 +50,7 @@ __all__ = [
     "threads",
 ]
 
-STEPS = ("fit", "compiled")
+STEPS = ("auto", "fit", "compiled")
 
 
 def init(*, pin: bool = True) -> None:
@@ -61,6 +62,7 @@ def init(*, pin: bool = True) -> None:
     """
     if hvd.is_initialized():
         return
+    cache.turn_on()
     # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
     os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")
     hvd.init()
@@ -112,7 +114,7 @@ def local_rank() -> int:
 def distribute(
     model: Any,
     *,
-    step: str = "fit",
+    step: str = "auto",
     compression: str = "none",
     aggregate: int = 1,
     groups: int = 1,
@@ -126,7 +128,8 @@ def distribute(
     A model that is built gets rank 0's weights now, any model when `fit` begins.
 
     step: `fit` averages gradients inside the optimizer's `apply`; `compiled` compiles forward + backward and the update
-        by XLA and averages between them (faster on GPUs; no cuDNN RNN cells).
+        by XLA and averages between them (faster on GPUs; no cuDNN RNN cells). `auto` compiles on a GPU what XLA takes,
+        says so, and trains the rest as `fit` does.
     compression: what the gradients travel as: `none`, `fp16`, `bf16` (summed in float32).
     aggregate: local steps whose gradients are averaged before they are exchanged and applied.
     groups: (`fit`) split the gradients in so many exchanges; the last layers' leave while the backward pass runs.
@@ -134,11 +137,16 @@ def distribute(
         (Goyal et al. 2017, arXiv:1706.02677).
     reduce: False trains every rank alone: the upper bound without communication.
     """
-    from . import fit, loop
+    from . import choose, fit, loop
 
     init()
     optimizers = optimizers_of(model)
     _check(optimizers, step, compression, groups)
+    falls_back = step == "auto"
+    if falls_back:
+        step, why = choose.resolved(model, len(optimizers), groups)
+        if tf.config.get_visible_devices("GPU") and rank() == 0:
+            choose.say(f"this model is trained with step={step!r}: {why}")
     # A model that was compiled anew starts anew: what an earlier call laid over its methods goes.
     for name in ("train_step", "make_train_function", "fit"):
         if getattr(model.__dict__.get(name), "by_ring", False):
@@ -163,7 +171,17 @@ def distribute(
             _scale_learning_rate(optimizer, warmup_steps)
         apply = update.reduce_in_apply(model, optimizer, exchange, aggregate)
         if step == "compiled":
-            update.compile_halves(model, optimizer, apply, exchange, aggregate, narrow, pack=reduce and size() > 1)
+            order = cache.Order(hvd.broadcast_object(uuid4().hex, name="order"), local_rank(), int(hvd.local_size()))
+            update.compile_halves(
+                model,
+                optimizer,
+                apply,
+                exchange,
+                aggregate,
+                narrow,
+                pack=reduce and size() > 1,
+                chooser=choose.Chooser(order, falls_back=falls_back),
+            )
         optimizer.distributed_by_ring = True
     model.train_function = None
     loop.lay_over(model)

@@ -80,27 +80,37 @@ class Loop(Turns):
         """One step on this batch. spec: of the iterator that it is from, so that batches of other shapes need no other
         graph."""
         data, kinds = (batch.data, batch.kinds) if isinstance(batch, Carried) else (batch, None)
-        signature = None if spec is None or self._is_compiled() else _signature(spec, kinds)
+        chooser = getattr(self._step_of(), "chooser", None)
+        if chooser is not None:
+            return chooser.run(lambda *how: self._in_halves(kinds, *how)(data), data)
+        signature = None if spec is None else _signature(spec, kinds)
         # A spec prints all that it is, and some hold what has no hash.
-        key = (kinds, str(signature), self._model.run_eagerly)
+        key = kinds, str(signature), self._model.run_eagerly
         if key not in self._functions:
-            self._functions[key] = self._make(kinds, signature)
+            self._functions[key] = self._whole(kinds, signature)
         return self._functions[key](data)
 
-    def _make(self, kinds: tuple[str, ...] | None, signature: Any) -> Callable[..., Any]:
+    def _whole(self, kinds: tuple[str, ...] | None, signature: Any) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:
-            step = self._step_of()
-            return step(data, kinds) if _takes_carriers(step) else step(opened(data, kinds))
+            return self._step_of()(opened(data, kinds))
 
         if self._model.run_eagerly:
             return one_step
-        if signature is not None:
-            return tf.function(one_step, input_signature=[signature])  # type: ignore[no-any-return]
-        # Compiled, every shape has a program of its own: one graph for all would hide from it what it is.
-        return tf.function(one_step, reduce_retracing=not self._is_compiled())  # type: ignore[no-any-return]
+        if signature is None:
+            return tf.function(one_step, reduce_retracing=True)  # type: ignore[no-any-return]
+        return tf.function(one_step, input_signature=[signature])  # type: ignore[no-any-return]
 
-    def _is_compiled(self) -> bool:
-        return _takes_carriers(self._step_of())
+    def _in_halves(
+        self, kinds: tuple[str, ...] | None, compiled: bool, told: Callable[[], None] | None
+    ) -> Callable[..., Any]:
+        def one_step(data: Any) -> Any:
+            return self._step_of()(data, kinds, compiled, told)
+
+        key = kinds, compiled, told is not None
+        if key not in self._functions:
+            # Compiled, every shape has a program of its own, and so a graph: one for all would not tell it what it is.
+            self._functions[key] = tf.function(one_step, reduce_retracing=not compiled)
+        return self._functions[key]
 
     def _steps_per_execution(self) -> int:
         return int(self._model.steps_per_execution)
@@ -120,10 +130,6 @@ class Loop(Turns):
     def forget(self) -> None:
         """Trace anew: the model was compiled again."""
         self._functions.clear()
-
-
-def _takes_carriers(step: Callable[..., Any]) -> bool:
-    return getattr(step, "takes_carriers", False)
 
 
 def _signature(spec: Any, kinds: tuple[str, ...] | None) -> Any | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from profiles.errors import RingscopeError
 
 from . import xla
+from .choose import Chooser
 from .exchange import began_alike, tf
 from .feed import opened
 
@@ -28,7 +30,7 @@ def reduce_in_apply(model: Any, optimizer: Any, exchange: Exchange, aggregate: i
     def update(gradients: Sequence[Any], variables: Any) -> None:
         apply(exchange(gradients), variables)
 
-    wrapped = _aggregated(update, aggregate) if aggregate > 1 else update
+    wrapped = _aggregated(update, aggregate, {}) if aggregate > 1 else update
 
     def reduced(grads: Sequence[Any], trainable_variables: Any = None) -> None:
         _check_start(model)
@@ -55,12 +57,14 @@ def compile_halves(
     narrow: Any | None,
     *,
     pack: bool,
+    chooser: Chooser,
 ) -> None:
     """Replace `train_step` by two XLA programs with the exchange between them.
 
     The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
     `apply`: the optimizer's own; the one that stands in its place serves steps other than the model's train step.
-    `narrow`: the type that float32 gradients travel as. `pack`: they travel as one vector.
+    `narrow`: the type that float32 gradients travel as. `pack`: they travel as one vector. `chooser`: says for each
+    batch whether they are compiled; it runs the step, and the exchange is the same either way.
     """
     train_step, reduced = model.train_step, optimizer.apply
     caught: list[tuple[list[Any], list[Any]]] = []
@@ -70,13 +74,11 @@ def compile_halves(
         _check_start(model)
         caught.append((list(grads), list(trainable_variables or model.trainable_variables)))
 
-    # A graph for each shape: one for all would hide from the layers' forms what it is.
-    @tf.function(jit_compile=True)
-    def forward_backward(data: Any, kinds: tuple[str, ...] | None) -> tuple[Any, list[Any]]:
+    def forward_backward(data: Any, kinds: tuple[str, ...] | None, compiled: bool) -> tuple[Any, list[Any]]:
         caught.clear()
         optimizer.apply = catch
         try:
-            with xla.forms(model):
+            with xla.forms(model) if compiled else nullcontext():
                 logs = train_step(opened(data, kinds))
         finally:
             optimizer.apply = reduced
@@ -85,22 +87,35 @@ def compile_halves(
         gradients = [tf.cast(g, narrow) if narrow and g is not None else g for g in caught[0][0]]
         return logs, packing.pack(gradients) if pack else gradients
 
-    def update(gradients: Sequence[Any], variables: Any) -> None:
-        def unpacked(packed: Sequence[Any]) -> None:
-            grads = packing.unpack(packed)
-            wide = [g if g is None else tf.cast(g, v.dtype) for g, v in zip(grads, variables, strict=True)]
-            apply(wide if narrow else grads, variables)
+    # A graph for each shape: one for all would hide from the layers' forms what it is.
+    program = tf.function(forward_backward, jit_compile=True)
 
-        tf.function(unpacked, jit_compile=True)(exchange(gradients))
+    def step(
+        data: Any,
+        kinds: tuple[str, ...] | None = None,
+        compiled: bool = True,
+        told: Callable[[], None] | None = None,
+    ) -> Any:
+        """told: to be called when the first program has been compiled."""
+        logs, gradients = (program if compiled else forward_backward)(data, kinds, compiled)
+        if told is not None:
+            with tf.control_dependencies([gradients[0] if pack else tf.nest.flatten(logs)[0]]):
+                tf.numpy_function(told, [], [])
 
-    wrapped = _aggregated(update, aggregate) if aggregate > 1 else update
+        def update(grads: Sequence[Any], variables: Any) -> None:
+            def unpacked(packed: Sequence[Any]) -> None:
+                own = packing.unpack(packed)
+                wide = [g if g is None else tf.cast(g, v.dtype) for g, v in zip(own, variables, strict=True)]
+                apply(wide if narrow else own, variables)
 
-    def step(data: Any, kinds: tuple[str, ...] | None = None) -> Any:
-        logs, gradients = forward_backward(data, kinds)
-        wrapped(gradients, caught[0][1])
+            (tf.function(unpacked, jit_compile=True) if compiled else unpacked)(exchange(grads))
+
+        (_aggregated(update, aggregate, state) if aggregate > 1 else update)(gradients, caught[0][1])
         return logs
 
+    state: dict[str, Any] = {}
     step.by_ring = step.takes_carriers = True  # type: ignore[attr-defined]
+    step.chooser = chooser  # type: ignore[attr-defined]
     model.train_step = step
 
 
@@ -127,9 +142,11 @@ class _Packing:
         return [tf.reshape(part, shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
 
-def _aggregated(update: Update, every: int) -> Update:
-    """`update` with the mean of the last `every` calls' gradients, once in so many calls; sparse ones become dense."""
-    state: dict[str, Any] = {}
+def _aggregated(update: Update, every: int, state: dict[str, Any]) -> Update:
+    """`update` with the mean of the last `every` calls' gradients, once in so many calls; sparse ones become dense.
+
+    state: where the sums are kept, empty at first.
+    """
 
     def add(gradients: Sequence[Any], variables: Any) -> None:
         if not state:

@@ -1,4 +1,4 @@
-"""`fit` after the two lines is Keras's: to the digit on one process, up to rounding on two ranks and the joined batch."""
+"""`fit` after the two lines is Keras's: to the digit on one process, on two ranks up to rounding (the joined batch)."""
 
 from __future__ import annotations
 

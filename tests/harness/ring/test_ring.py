@@ -102,7 +102,7 @@ def test_only_rank_0_writes_checkpoints(directory: Path, facts: list[dict[str, A
         ("uncompiled", "model.compile(...) first"),
         ("compiled again", "call ring.distribute(model) again"),
         ("backup", "save with ModelCheckpoint"),
-        ("step", "'fast' is none of fit, compiled"),
+        ("step", "'fast' is none of auto, fit, compiled"),
     ],
 )
 def test_what_cannot_be_right_is_refused_with_the_remedy(facts: list[dict[str, Any]], what: str, says: str) -> None:

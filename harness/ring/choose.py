@@ -1,0 +1,98 @@
+"""Whether a step is compiled by XLA: `step="auto"` chooses, says what it has chosen and why, and goes back on it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import tensorflow as tf
+
+from .cache import Order
+from .exchange import hvd
+
+SHAPES = 8  # programs that are compiled for one model; batches of more shapes are trained without XLA
+# What XLA says of a step that it cannot compile. Memory that does not suffice is none of these.
+REFUSALS = (
+    tf.errors.InvalidArgumentError,
+    tf.errors.UnimplementedError,
+    tf.errors.InternalError,
+    tf.errors.NotFoundError,
+)
+Take = Callable[[bool, Callable[[], None] | None], Any]
+"""(compiled?, what to call when it is) -> one step's logs."""
+
+
+def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
+    """(step, why): what `auto` begins with for this model here."""
+    from keras import layers
+
+    if not tf.config.get_visible_devices("GPU"):
+        return "fit", "no GPU: on a CPU XLA is slower"
+    if model.run_eagerly:
+        return "fit", "the model runs eagerly"
+    if optimizers > 1:
+        return "fit", f"the model has {optimizers} optimizers"
+    if groups > 1:
+        return "fit", "groups are exchanged while the backward pass runs"
+    for layer in model._flatten_layers(include_self=False):
+        if isinstance(layer, (layers.LSTM, layers.GRU)) and layer.use_cudnn in ("auto", True):
+            return "fit", f"layer {layer.name} runs in cuDNN, which XLA cannot compile"
+    return "compiled", "there is a GPU"
+
+
+def say(text: str) -> None:
+    print(f"ringscope: {text}", file=sys.stderr, flush=True)
+
+
+class Chooser:
+    """Has each batch's step taken, compiled or not. The exchange is the same either way, so that one rank may go back
+    on it, or meet a shape of its own, while the others do not.
+
+    falls_back: what XLA refuses is trained without it; else its error is the user's.
+    """
+
+    def __init__(self, order: Order, *, falls_back: bool) -> None:
+        self._order, self._falls_back = order, falls_back
+        self._known: dict[Hashable, bool] = {}
+        self._refused = False
+
+    def run(self, take: Take, data: Any) -> Any:
+        shape = tuple(_shape(leaf) for leaf in tf.nest.flatten(data))
+        if shape in self._known:
+            return take(self._known[shape], None)
+        if self._wanted(data):
+            try:
+                with self._order.place() as told:
+                    logs = take(True, told)
+            except REFUSALS as error:
+                if not self._falls_back:
+                    raise
+                self._refuse(f"XLA does not compile this step ({_first_line(error)})")
+            else:
+                self._known[shape] = True
+                return logs
+        self._known[shape] = False
+        return take(False, None)
+
+    def _wanted(self, data: Any) -> bool:
+        if not self._falls_back:
+            return True
+        if not self._refused and any(getattr(leaf, "dtype", None) == tf.string for leaf in tf.nest.flatten(data)):
+            self._refuse("a batch holds strings, which XLA does not take")
+        if not self._refused and len(self._known) == SHAPES:
+            self._refuse(f"batches come in more than {SHAPES} shapes; those seen so far stay compiled")
+        return not self._refused
+
+    def _refuse(self, why: str) -> None:
+        self._refused = True
+        say(f"rank {hvd.rank()}: training without XLA: {why}")
+
+
+def _shape(leaf: Any) -> Hashable:
+    return tuple(leaf.shape) if isinstance(leaf, tf.Tensor) else str(getattr(leaf, "shape", None))
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines() if line.strip()]
+    return next((line for line in lines if "nsupported" in line or "XLA" in line), lines[0] if lines else "")[:300]

@@ -1,0 +1,63 @@
+"""What `step="auto"` chooses, and how it goes back on it, asked by two real ranks (scripts/chosen.py)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.harness.running import LAUNCHERS, ROOT, run_python
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("horovod.tensorflow")
+pytestmark = pytest.mark.train
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    out = tmp_path_factory.mktemp("chosen")
+    script = ROOT / "tests" / "harness" / "ring" / "scripts" / "chosen.py"
+    done = run_python(str(script), str(out), prefix=LAUNCHERS["gloo"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+CASES = ("here", "taken", "refused", "narrow", "one short batch", "many shapes")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_however_it_is_trained_the_ranks_end_bit_equal(found: list[dict[str, Any]], case: str) -> None:
+    assert found[0][case]["weights"] == found[1][case]["weights"]
+    assert found[0][case]["iterations"] == found[1][case]["iterations"] == (11 if case == "many shapes" else 8)
+
+
+def test_compiled_refused_or_on_a_cpu_it_is_the_same_training(found: list[dict[str, Any]]) -> None:
+    for case in ("taken", "refused"):
+        for mine, theirs in zip(found[0][case]["weights"], found[0]["here"]["weights"], strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_chosen_is_said_once_and_why(found: list[dict[str, Any]]) -> None:
+    for rank, facts in enumerate(found):
+        (line,) = _ours(facts["refused"]["said"])
+        assert line.startswith(f"ringscope: rank {rank}: training without XLA: XLA does not compile this step (")
+        assert not _ours(facts["here"]["said"])
+        for case in ("taken", "one short batch"):
+            assert not any("without XLA" in line for line in _ours(facts[case]["said"]))
+
+
+def _ours(said: str) -> list[str]:
+    """Keras warns on standard error too."""
+    return [line for line in said.splitlines() if line.startswith("ringscope:")]
+
+
+def test_after_a_few_shapes_new_ones_are_trained_without_xla(found: list[dict[str, Any]]) -> None:
+    for rank in found:
+        assert "batches come in more than 8 shapes; those seen so far stay compiled" in rank["many shapes"]["said"]
+
+
+def test_the_ranks_of_a_host_compile_one_after_the_other(found: list[dict[str, Any]]) -> None:
+    assert found[1]["late"] > found[0]["late"]
+    assert all(rank["cached programs"] > 0 for rank in found)
