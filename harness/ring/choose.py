@@ -6,10 +6,8 @@ import sys
 from collections.abc import Callable, Hashable
 from typing import Any
 
-import tensorflow as tf
-
 from .cache import Order
-from .exchange import hvd
+from .exchange import hvd, tf
 
 SHAPES = 8  # programs that are compiled for one model; batches of more shapes are trained without XLA
 # What XLA says of a step that it cannot compile. Memory that does not suffice is none of these.

@@ -11,9 +11,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-import tensorflow as tf
-
-from .exchange import hvd
+from .exchange import hvd, tf
 from .feed import AS_IT_IS, CARRIERS, Carried, Feed, feed, opened
 from .marks import nvtx_marks
 

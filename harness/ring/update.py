@@ -8,10 +8,10 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from . import xla
 from .choose import Chooser
 from .exchange import began_alike, tf
 from .feed import opened
+from .forms import forms
 
 Exchange = Callable[[Sequence[Any]], list[Any]]
 """Gradients of this rank -> what all ranks apply."""
@@ -78,7 +78,7 @@ def compile_halves(
         caught.clear()
         optimizer.apply = catch
         try:
-            with xla.forms(model) if compiled else nullcontext():
+            with forms(model) if compiled else nullcontext():
                 logs = train_step(opened(data, kinds))
         finally:
             optimizer.apply = reduced

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-import tensorflow as tf
-
+from ..exchange import tf
 from .carriers import AS_IT_IS, CARRIERS, Batch, Carried, opened
 from .pinned import SLOTS, Staged
 from .slots import Pool, gpu_pool

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+
+from ..exchange import tf
 
 CARRIERS = {
     tf.int32: tf.float32,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any
 
-from .exchange import tf
+from ..exchange import tf
 
 NARROW_CHANNELS = 4  # input channels, as of pictures, that leave most of a tensor core's tile empty
 TILE_CHANNELS = 8  # tensor cores take 16-bit channels in multiples of 8 (NVIDIA's deep learning performance guide)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.ring import xla
+from harness.ring.forms import layers as xla
 
 
 def _trained(model: Any, x: np.ndarray, *, forms: bool) -> list[np.ndarray]:
