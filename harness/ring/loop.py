@@ -95,8 +95,8 @@ class Loop(Turns):
         if self._model.run_eagerly:
             return one_step
         if signature is None:
-            return tf.function(one_step, reduce_retracing=True)  # type: ignore[no-any-return]
-        return tf.function(one_step, input_signature=[signature])  # type: ignore[no-any-return]
+            return tf.function(one_step, autograph=False, reduce_retracing=True)  # type: ignore[no-any-return]
+        return tf.function(one_step, autograph=False, input_signature=[signature])  # type: ignore[no-any-return]
 
     def _in_halves(
         self, kinds: tuple[str, ...] | None, compiled: bool, told: Callable[[], None] | None
@@ -107,7 +107,7 @@ class Loop(Turns):
         key = kinds, compiled, told is not None
         if key not in self._functions:
             # Compiled, every shape has a program of its own, and so a graph: one for all would not tell it what it is.
-            self._functions[key] = tf.function(one_step, reduce_retracing=not compiled)
+            self._functions[key] = tf.function(one_step, autograph=False, reduce_retracing=not compiled)
         return self._functions[key]
 
     def _steps_per_execution(self) -> int:

@@ -1,0 +1,130 @@
+"""One of benchmarks/fit.py's models in Keras's `model.fit`, in one of the ways; prints one line of JSON.
+
+    horovodrun -np 2 python -m benchmarks.peers.fit_keras --way ring --model decoder
+    KERAS_BACKEND=jax python -m benchmarks.peers.fit_keras --way jax --gpus 2 --model decoder
+
+ring: README's two lines, no option. mirrored: tf.distribute.MirroredStrategy. jax: Keras on JAX, DataParallel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+BEGAN_S = time.time()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--way", choices=("ring", "mirrored", "jax"), required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--gpus", type=int, default=1, help="of one process; with ring each rank has one")
+    parser.add_argument("--samples", type=int, help="of one GPU's batch; default: the family's")
+    parser.add_argument("--steps", type=int, default=60, help="of an epoch")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--precision", default="mixed_bfloat16")
+    parser.add_argument("--step", default="auto", help="of ring.distribute; other than auto: no longer README's lines")
+    options = parser.parse_args()
+    if options.way == "jax":
+        os.environ["KERAS_BACKEND"] = "jax"
+    run(options)
+
+
+def run(options: argparse.Namespace) -> None:
+    import tensorflow as tf
+
+    if options.way == "jax":
+        tf.config.set_visible_devices([], "GPU")  # it reads the data only
+    if options.way == "ring":
+        from harness import ring
+
+        ring.init()  # <- the first line
+    import keras
+
+    from benchmarks.fit_families import FAMILIES
+
+    family = FAMILIES[options.model]
+    ranks = ring.size() if options.way == "ring" else 1
+    samples = (options.samples or family.samples) * (1 if options.way == "ring" else options.gpus)
+    scope: Any = nullcontext()
+    if options.way == "mirrored":
+        scope = tf.distribute.MirroredStrategy([f"/GPU:{i}" for i in range(options.gpus)]).scope()
+    elif options.way == "jax" and options.gpus > 1:
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
+    keras.mixed_precision.set_dtype_policy(options.precision)
+    keras.utils.set_random_seed(0)
+    with scope:
+        model = family.model()
+        rate = keras.optimizers.SGD(0.01, momentum=0.9) if family.optimizer == "sgd" else keras.optimizers.AdamW(1e-4)
+        model.compile(rate, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    if options.way == "ring":
+        ring.distribute(model, step=options.step)  # <- the second line
+    random = np.random.default_rng(0)
+    pool = [family.batch(random, samples) for _ in range(4 * ranks)]
+    stacked = tf.nest.map_structure(lambda *parts: np.stack(parts), *pool)
+    data = tf.data.Dataset.from_tensor_slices(stacked).repeat().prefetch(tf.data.AUTOTUNE)
+    times = Times(keras)
+    model.fit(data, epochs=options.epochs, steps_per_epoch=options.steps * ranks, verbose=0, callbacks=[times.callback])
+    if options.way != "ring" or ring.rank() == 0:
+        gpus = ranks if options.way == "ring" else options.gpus
+        seconds = times.epochs_s[1:] or times.epochs_s
+        rates = [options.steps * samples * ranks / s for s in seconds]
+        facts = {"way": options.way, "model": options.model, "gpus": gpus, "samples_per_gpu": samples * ranks // gpus}
+        measured = {
+            "samples_per_s": round(max(rates), 1),
+            "epochs_samples_per_s": [round(rate, 1) for rate in rates],
+            "first_step_s": round(times.first_step_s - BEGAN_S, 1),
+            "peak_gib": peak_gib(options.way),
+            "loss": times.losses,
+        }
+        print(json.dumps(facts | measured), flush=True)
+
+
+class Times:
+    """When epochs begin and end, and when the first step has been taken. It asks for that one's loss alone."""
+
+    def __init__(self, keras: Any) -> None:
+        self.epochs_s: list[float] = []
+        self.losses: list[float] = []
+        self.first_step_s = 0.0
+        times = self
+
+        class Watch(keras.callbacks.Callback):  # type: ignore[misc]
+            async_safe = True
+
+            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+                self.began_s = time.time()
+
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                if not times.first_step_s and float(logs["loss"]) is not None:
+                    times.first_step_s = time.time()
+
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                times.epochs_s.append(time.time() - self.began_s)
+                times.losses.append(round(float(logs["loss"]), 4))
+
+        self.callback = Watch()
+
+
+def peak_gib(way: str) -> float | None:
+    """The most GPU memory that the framework's allocator has handed out."""
+    if way == "jax":
+        import jax
+
+        statistics = jax.devices()[0].memory_stats() or {}
+        return round(statistics["peak_bytes_in_use"] / 2**30, 2) if statistics else None
+    import tensorflow as tf
+
+    if not tf.config.get_visible_devices("GPU"):
+        return None
+    return round(tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30, 2)
+
+
+if __name__ == "__main__":
+    main()
