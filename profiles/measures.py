@@ -1,4 +1,4 @@
-"""What is measured of a set of recordings: the dataclasses behind `ringscope timeline --json` (docs/measures.md).
+"""What is measured of recordings: the dataclasses behind `ringscope timeline --json` (docs/reference/measures.md).
 
 Field names are the JSON keys. Integers are ns relative to the recording's origin; shares are 0..1; None is unknown,
 never 0. `to_json` and `from_json` are exact inverses.
@@ -137,7 +137,7 @@ class Gaps:
 
 @dataclass(slots=True)
 class WhatIf:
-    """The window if an owner's time went, or that of all of them (`owner` "all"); see docs/verdicts.md."""
+    """The window if an owner's time went, or that of all of them (`owner` "all"); see docs/reference/findings.md."""
 
     owner: str
     span_ns: int
@@ -163,7 +163,7 @@ class GpuMeasures:
     steps: Steps
     feed_gaps: Gaps | None
     batch_gaps: Gaps | None
-    # idle of the batch gaps by cause, and exposed input copies apart from later steps' (see docs/measures.md)
+    # idle of the batch gaps by cause, and exposed input copies apart from later steps' (see docs/reference/measures.md)
     batch_gap_ledger_ns: dict[str, int] | None
     # count, bytes, busy_ns, exposed_ns, exposed_this_step_ns, exposed_later_step_ns, overlap; call_ns: how long their
     # launch calls took; marked: those in a feed's `batch N` range

@@ -1,4 +1,4 @@
-"""Measures as JSON and back: the contract of `ringscope timeline --json` (docs/measures.md), exact both ways."""
+"""Measures as JSON and back: the contract of `timeline --json` (docs/reference/measures.md), exact both ways."""
 
 from __future__ import annotations
 

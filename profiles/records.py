@@ -1,4 +1,4 @@
-"""What a run writes and everybody reads: a rank's steps, a launch's record, a sweep. Versioned JSON (docs/runs.md)."""
+"""What a run writes and everybody reads: a rank's steps, a launch's record, a sweep: JSON (docs/reference/files.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `bench` and `train` do: options -> grid -> run directory -> sweep -> report (docs/runs.md)."""
+"""What `bench` and `train` do: options -> grid -> run directory -> sweep -> report (docs/reference/files.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `record` does: a cell or any command under a profiler, its recordings measured and shown (docs/record.md)."""
+"""What `record` does: a cell or any command under a profiler, its recordings measured (docs/guides/record.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run directory (docs/runs.md): what is to be done, what has been, and never half a file.
+"""The run directory (docs/reference/files.md): what is to be done, what has been, and never half a file.
 
 runs/<date>-<host>/sweep.json                          the grid
                   /<cell id>/<launch>/cell.json        what the ranks read

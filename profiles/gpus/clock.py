@@ -1,4 +1,4 @@
-"""Recordings of several ranks on one clock (docs/measures.md, "Clocks").
+"""Recordings of several ranks on one clock (docs/reference/measures.md, "Clocks").
 
 Within a recording all times share a clock and are never shifted against each other. Between recordings the start of
 each on the UTC clock tells the shift; the ends of collectives, which all ranks leave together, tell how good that is.

@@ -1,4 +1,4 @@
-"""Efficiency on more GPUs, from throughput measured on fewer (docs/verdicts.md, "Prediction").
+"""Efficiency on more GPUs, from throughput measured on fewer (docs/reference/measures.md, "Prediction").
 
 The loss of N GPUs, relative to the smallest size measured, n1:
 

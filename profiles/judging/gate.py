@@ -1,4 +1,4 @@
-"""Budgets and baselines: does a run hold what was asked of it (docs/ci.md)?"""
+"""Budgets and baselines: does a run hold what was asked of it (docs/guides/ci.md)?"""
 
 from __future__ import annotations
 

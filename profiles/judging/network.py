@@ -1,4 +1,4 @@
-"""What the all-reduce between hosts adds to a step (docs/verdicts.md, "Prediction across hosts").
+"""What the all-reduce between hosts adds to a step (docs/reference/measures.md, "Prediction across hosts").
 
 A hierarchical all-reduce: gradients are summed inside each host first, so what crosses the network is S bytes, over
 all links of a host at once. Between H hosts the cheaper of the two algorithms that NCCL chooses from (costs by

@@ -1,4 +1,4 @@
-"""How long a step will take on more ranks, from recordings of it on 1 and on 2 (docs/verdicts.md, "Prediction").
+"""How long a step will take on more ranks, from recordings on 1 and on 2 (docs/reference/measures.md, "Prediction").
 
     T(N) = T(1) + other + f c(N) + w(N)
 

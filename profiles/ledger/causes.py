@@ -1,4 +1,4 @@
-"""Why a GPU was idle: the causes of the gaps between its operations (docs/measures.md, "Causes of idle").
+"""Why a GPU was idle: the causes of the gaps between its operations (docs/reference/measures.md, "Causes of idle").
 
 A GPU is dry from the end of its last operation, on any stream and of any process, to the start of the next one, which
 ends the idle span. An interval is half-open: a call is under way at t if start <= t < end, has begun at t if

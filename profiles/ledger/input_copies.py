@@ -1,4 +1,4 @@
-"""Which copies bring the batches, and which of them are for the step about to start (docs/measures.md)."""
+"""Which copies bring the batches, and which of them are for the step about to start (docs/reference/measures.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger: every nanosecond of a GPU's window has exactly one owner (docs/measures.md, "Ledger")."""
+"""The ledger: every nanosecond of a GPU's window has exactly one owner (docs/reference/measures.md, "Ledger")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies: what moved, how fast, how much of it hidden (docs/measures.md)."""
+"""Copies: what moved, how fast, how much of it hidden (docs/reference/measures.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes the measures of a GPU less than certain: one function a doubt, each with its code (docs/measures.md)."""
+"""What makes the measures of a GPU less than certain: one function per doubt (docs/reference/doubts.md)."""
 
 from __future__ import annotations
 

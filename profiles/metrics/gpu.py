@@ -1,4 +1,4 @@
-"""The numbers of one GPU: its books, its steps and what lies beside them (docs/measures.md)."""
+"""The numbers of one GPU: its books, its steps and what lies beside them (docs/reference/measures.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch gaps in which the host launches a step only after a small copy to the GPU (docs/measures.md, "Gaps")."""
+"""Batch gaps whose step is launched only after a small copy (docs/reference/measures.md, "Batch gap, feed gap")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the host did while a GPU was idle (docs/measures.md, "The host meanwhile")."""
+"""What the host did while a GPU was idle (docs/reference/measures.md, "The host meanwhile")."""
 
 from __future__ import annotations
 

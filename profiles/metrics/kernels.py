@@ -1,4 +1,4 @@
-"""Kernels of a GPU: how many, how long, how quickly they start, what they are (docs/measures.md, "Kernels")."""
+"""Kernels of a GPU: how many, how long, how soon they start, of what kind (docs/reference/measures.md, "Kernels")."""
 
 from __future__ import annotations
 

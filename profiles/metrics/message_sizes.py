@@ -1,4 +1,4 @@
-"""How many bytes each collective of a GPU moved, as the library that was asked for it says (docs/measures.md)."""
+"""How many bytes each collective of a GPU moved, as NCCL or Horovod says (docs/reference/measures.md, "Bytes")."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def negotiation_ns(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, books: Account) -> int | None:
-    """ns of `idle_launch` between a collective's handing in and its launch (docs/measures.md, "Collectives").
+    """ns of `idle_launch` between a collective's handing in and its launch (docs/reference/measures.md, "Collectives").
 
     Horovod launches a collective once every rank has handed its tensors in; until then the host of one that has waits
     outside of any CUDA call. None where Horovod's ranges hold no launch of the window, or launch idle is not known.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .tables import sqlite
 
-_READ = "give a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod (docs/recordings.md)"
+_READ = "give a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod (docs/reference/files.md)"
 
 
 def recognised(head: bytes, path: Path) -> tuple[str, str] | None:

@@ -19,7 +19,7 @@ Flags = NDArray[np.bool_]
 _REDUCTION = r"AllReduce|ReduceScatter|Generic"
 # Two cycles agree when at least this share of the larger one's kernels is in both: order inside a step jitters.
 AGREE = 0.98
-# Up to here a pause is the GPU's own hand-over between two kernels (docs/measures.md, `turnaround`), not a quiet span.
+# Up to here a pause is the GPU's own hand-over (docs/reference/measures.md, "Causes of idle"), not a quiet span.
 QUIET_NS = 20_000
 _TRAINS = 0.7
 # A pause is a batch gap above this share of the usual one.

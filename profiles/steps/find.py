@@ -1,4 +1,4 @@
-"""Where the steps of a training lie in a recording (docs/measures.md, "Steps")."""
+"""Where the steps of a training lie in a recording (docs/reference/measures.md, "Steps")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to change: findings ranked by what they would give back at most (docs/verdicts.md)."""
+"""What to change: findings ranked by what they would give back at most (docs/reference/findings.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the window would take if some of its time went: an upper bound on what a change can give (docs/verdicts.md).
+"""The window if some of its time went: an upper bound on what a change can give (docs/reference/findings.md).
 
 The window without what is saved, but never shorter than the busiest resource that is left: while the copies of a step
 take longer than its kernels, hiding the copies cannot make the step as short as its kernels.

@@ -121,3 +121,15 @@ def test_a_link_to_a_function_leads_to_the_line_that_defines_it() -> None:
     assert (ROOT / "profiles/ledger/ownership.py").read_text().splitlines()[line - 1].startswith("def parted(")
     with pytest.raises(site_links.DeadLink, match="defines no apportioned"):
         site_links.line_of("profiles/ledger/ownership.py", "`apportioned`")
+
+
+def test_every_page_and_section_that_the_code_names_is_there() -> None:
+    named = re.compile(r'(docs/[\w/-]+\.md)(?:,\s+"([^"]+)")?')
+    missing = []
+    for top in ("harness", "profiles", "ringscope", "benchmarks", "scripts", "tests"):
+        for path in (ROOT / top).rglob("*.py"):
+            for page, section in named.findall(path.read_text()):
+                heading = re.compile(rf"^#+ {re.escape(section)}$", re.MULTILINE)
+                if not (ROOT / page).is_file() or (section and not heading.search((ROOT / page).read_text())):
+                    missing.append(f"{path.relative_to(ROOT)}: {page} {section}")
+    assert not missing

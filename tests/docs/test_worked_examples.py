@@ -9,7 +9,7 @@ import pytest
 
 from profiles.analysis import measure
 from profiles.gpus.gather import gather
-from profiles.judging import predict
+from profiles.judging import curve, network, predict
 from profiles.judging.loss_ledger import losses
 from profiles.ledger.account import account
 from profiles.measures import GpuMeasures, Measures
@@ -248,3 +248,26 @@ def test_the_prediction_of_four_ranks() -> None:
     assert [f"{100 * value:.1f}" for value in (found.efficiency, found.efficiency_low)] == ["91.8", "89.3"]
     assert [round(predict.expected_largest(n), 3) for n in (2, 4)] == [0.564, 1.029]
     says("| 108.97, efficiency 91.8 % |", "| 111.97, efficiency 89.3 % |", "E(2) = 0.564 and E(4) = 1.029")
+
+
+def test_the_prediction_from_throughput_on_one_and_two_gpus() -> None:
+    points = [curve.Point(1, 100.0), curve.Point(2, 196.0)]
+    (found,) = curve.predict(points, [16])
+    constants = curve.CONSTANTS
+    own = (2 * 100 / 196 - 1) / (2**constants.growth - 1)
+    c = constants.trust * own + (1 - constants.trust) * constants.typical
+    assert found.efficiency == pytest.approx(1 / (1 + c * (16**constants.growth - 1)), rel=1e-12)
+    says(
+        f"= {own:.4f} and c = 0.7 x {own:.4f} + 0.3 x 0.02 = {c:.4f}",
+        f"L = {c:.4f} x (16^0.3 - 1) = {100 * (1 / found.efficiency - 1):.1f} %",
+        f"efficiency {100 * found.efficiency:.1f} % ({100 * found.low:.1f} to {100 * found.high:.1f} %)",
+    )
+
+
+def test_what_four_hosts_add_to_a_step() -> None:
+    links = network.network("8x200Gb/s,2us")
+    assert links.host_bytes_per_s == 200e9
+    assert network.between_hosts_ns(4, 100_000_000, links) == pytest.approx(762_000)
+    found = network.added(4, 100_000_000, links, 10e6)
+    assert (found.expected_ns, found.least_ns, found.most_ns) == pytest.approx((381_000, 0, 762_000))
+    says("2 x 3/4 x 0.5 = 0.762 ms, the tree 1.008 ms", "0.381 ms longer (0 to 0.762)")

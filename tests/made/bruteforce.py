@@ -1,4 +1,4 @@
-"""The ledger once more, in plain Python loops, from the words of docs/measures.md; shares no code with `profiles`.
+"""The ledger again in plain Python loops, from the words of docs/reference/measures.md; shares no code with `profiles`.
 
 Slow on purpose: every elementary stretch of time is looked at by itself, every rule is an `if`. Understands one GPU
 given as places (recording, device number), with times shifted per recording.
