@@ -1,0 +1,279 @@
+"""Options, doubts, findings, columns and JSON keys have one name in code and docs, and the docs know no others."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import click
+import pytest
+
+import ringscope
+from harness.verbs import VERBS as HARNESS_VERBS
+from profiles import measures_json
+from profiles.judging import gate
+from profiles.lazy import LazyGroup
+from profiles.measures import CLASSES, OWNERS, Straggler
+from profiles.metrics.kernels import GROUPS
+from profiles.readers.tables import gathering
+from profiles.scaling.rows import CellRow, LaunchRow, column_names
+from profiles.verbs import VERBS as PROFILES_VERBS
+from tests.recordings import DATA, ROOT
+
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+# Not the reports under docs/results: they say what a command printed at the time.
+PAGES = [page for page in DOCS.rglob("*.md") if not re.match(r"20\d\d-", page.parent.name)]
+README = ROOT / "README.md"
+
+# Options of other programs that the docs name. One that they no longer name is taken from the list.
+OF_OTHERS = {
+    "nsys": ("--capture-range-end", "--cpuctxsw", "--cuda-graph-trace", "--include-blobs", "--trace"),
+    "nvprof": ("--csv", "--print-api-trace", "--print-gpu-trace"),
+    "sbatch": ("--gpus", "--nodes", "--partition"),
+    "horovodrun": ("--network-interface",),
+    "mpirun": ("--prefix",),
+    "torchrun": ("--nproc-per-node",),
+    "XLA": ("--tf_xla_persistent_cache_directory", "--xla_gpu_command_buffer_scheduling_mode"),
+    "python -m benchmarks": ("--pairs", "--tenfold", "--times"),
+    "python -m harness.training.worker": ("--cell", "--record"),
+    "a script of the user's": ("--epochs",),
+}
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*\w(?![\w-])")
+# Keys of evidence that every finding may have (profiles/verdicts/__init__.py, Case.where).
+OF_ALL_FINDINGS = {"gpu", "gpus", "worst_step", "worst_step_start_ns"}
+VARIED = ("resnet50-2gpu-prefetch", "resnet50-2gpu-in-stream", "dense41m-2gpu-pinned", "cnn-1gpu-graph", "lstm-1gpu")
+
+
+@cache
+def text_of_docs() -> str:
+    return "\n".join(page.read_text() for page in PAGES)
+
+
+def named(code: str) -> bool:
+    """In backticks, alone or in a pointer such as `/gpus/0/steps`, or as a word of a formula."""
+    return re.search(rf"(?<![\w-]){re.escape(code)}(?![\w-])", text_of_docs()) is not None
+
+
+# ---- options
+
+
+def verbs() -> Iterator[click.Command]:
+    group = LazyGroup(name="ringscope", verbs={**HARNESS_VERBS, **PROFILES_VERBS})
+    context = click.Context(group)
+    yield group
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        command.name = name
+        yield command
+
+
+def options(command: click.Command) -> set[str]:
+    return {option for one in command.params for option in (*one.opts, *one.secondary_opts) if option.startswith("-")}
+
+
+def test_every_option_of_every_verb_is_in_the_section_of_the_verb() -> None:
+    sections = re.split(r"^## ", (REFERENCE / "command-line.md").read_text(), flags=re.MULTILINE)
+    by_verb = {section.partition("\n")[0]: section for section in sections[1:]}
+    group, *commands = verbs()
+    assert options(group) == {"--version"} and "--version" in sections[0]
+    assert set(by_verb) == {command.name for command in commands}
+    for command in commands:
+        listed = {
+            name
+            for cell in re.findall(r"^\| (`-.*?`) \|", by_verb[str(command.name)], re.M)
+            for name in re.findall(r"--?[\w-]+", cell)
+        }
+        assert listed == options(command)
+
+
+def test_the_docs_name_no_option_that_does_not_exist() -> None:
+    known = {option for command in verbs() for option in options(command)} | {"--help"}
+    others = {option for several in OF_OTHERS.values() for option in several}
+    told = {page: set(OPTION.findall(page.read_text())) for page in [*PAGES, README]}
+    unknown = {f"{page.relative_to(ROOT)}: {one}" for page, all_of in told.items() for one in all_of - known - others}
+    assert not unknown
+    assert others <= set().union(*told.values()) - known
+
+
+# A command to be typed: in backticks, in a block, in a remedy. What stands in quotes or behind ` -- ` is for others.
+COMMAND = re.compile(r"\bringscope ([a-z]+)((?: +[^`\n|#;]*)?)")
+SOURCES = [path for folder in ("harness", "profiles") for path in (ROOT / folder).rglob("*.py")]
+
+
+@pytest.mark.parametrize("kind", ["docs", "sources"])
+def test_a_command_that_is_told_gives_a_verb_only_options_that_it_has(kind: str) -> None:
+    by_verb = {str(command.name): options(command) | {"--help"} for command in verbs()}
+    wrong, seen = [], 0
+    for page in [*PAGES, README, *(ROOT / "examples").glob("*.md")] if kind == "docs" else SOURCES:
+        for verb, rest in COMMAND.findall(page.read_text()):
+            if verb not in by_verb:
+                continue
+            own = re.sub(r"\"[^\"]*\"|'[^']*'| -- .*", "", rest)
+            seen += len(OPTION.findall(own))
+            wrong += [f"{page.name}: ringscope {verb} {one}" for one in OPTION.findall(own) if one not in by_verb[verb]]
+    assert not wrong
+    assert seen > 20
+
+
+# ---- codes
+
+
+def constants_of_calls(folder: str, names: set[str]) -> set[str]:
+    """The texts that calls of these names have as first argument, anywhere below a folder."""
+    found = set()
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and _name(node.func) in names and node.args:
+                first = node.args[0]
+                if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                    found.add(first.value)
+                else:
+                    assert (path.name, ast.unparse(first)) in VARIABLE, f"{path}:{node.lineno}: which code is this?"
+    return found
+
+
+# Where the code is a variable: the table of texts of the readers of tables, and a finding's own methods.
+VARIABLE = {("gathering.py", "code"), ("case.py", "code")}
+
+
+def _name(function: ast.expr) -> str:
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
+
+
+def codes_of_tables(page: str) -> set[str]:
+    """The codes in the first column of a page's tables."""
+    rows = re.findall(r"^\| (`[^|]*`) \|", (REFERENCE / page).read_text(), re.MULTILINE)
+    return {code for row in rows for code in re.findall(r"`([^`]+)`", row)}
+
+
+def test_every_doubt_is_in_its_page_and_the_page_knows_no_other() -> None:
+    raised = constants_of_calls("profiles", {"Doubt"}) | constants_of_calls("harness", {"Doubt"})
+    raised |= {code for code, (text, _) in gathering._CODES.items() if text}
+    assert len(raised) > 30
+    assert codes_of_tables("doubts.md") == raised
+
+
+def test_every_finding_is_in_its_page_and_the_page_knows_no_other() -> None:
+    found = constants_of_calls("profiles/verdicts", {"finding", "unpriced", "Finding"})
+    assert len(found) > 25
+    assert codes_of_tables("findings.md") == found
+
+
+# ---- columns and metrics
+
+
+@pytest.mark.parametrize(("kind", "heading"), [(LaunchRow, "results.csv"), (CellRow, "summary.csv")])
+def test_every_column_of_a_table_of_a_sweep_is_in_its_page_and_no_other(kind: type[Any], heading: str) -> None:
+    (section,) = re.findall(rf"^## {heading}.*?(?=^## )", (REFERENCE / "results-csv.md").read_text(), re.M | re.S)
+    rows = re.findall(r"^\| (`[^|]*`) \|", section, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(column_names(kind))
+
+
+def test_every_metric_that_can_be_gated_is_named() -> None:
+    assert not [metric for metric in (*gate.RECORDED, *gate.SWEPT) if not named(metric)]
+
+
+# ---- keys of the JSON
+
+
+def documented() -> dict[str, set[str]]:
+    """Place of an object, as the headings of json.md give it -> its keys."""
+    found: dict[str, set[str]] = {}
+    for section in re.split(r"^## ", (REFERENCE / "json.md").read_text(), flags=re.MULTILINE)[1:]:
+        heading, _, text = section.partition("\n")
+        rows = re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
+        for place in heading.split(", "):
+            found["" if place == "Measures" else place] = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    return found
+
+
+# Objects whose keys are data: places under them are written with `.*`, and their keys are named where they are defined.
+BY_NAME = {"copies": CLASSES, "groups": tuple(GROUPS) + ("other",), "hand_over_ns": ("launched", "in_graphs")}
+OWNED = ("ledger_ns", "busy_ns", "batch_gap_ledger_ns")
+SPREADS = {"launch_latency_ns": {"p50", "p95"}, "skew_ns": {"p50", "max"}, "period_ns": {"p50", "p95", "max"}}
+
+
+def objects(value: Any, place: str = "") -> Iterator[tuple[str, set[str]]]:
+    if isinstance(value, list):
+        for one in value:
+            yield from objects(one, f"{place}[]")
+    elif isinstance(value, dict):
+        name = place.rpartition(".")[2]
+        if name in BY_NAME:
+            assert set(value) <= set(BY_NAME[name]), place
+            for one in value.values():
+                yield from objects(one, f"{place}.*")
+        elif name in OWNED:
+            assert set(value) <= set(OWNERS), place
+        elif name in SPREADS:
+            assert set(value) == SPREADS[name], place
+        elif name == "evidence":
+            pass  # its keys are those of the source, below
+        else:
+            yield place, set(value)
+            for key, one in value.items():
+                yield from objects(one, f"{place}.{key}" if place else key)
+
+
+def test_every_key_of_the_json_is_in_its_section_and_the_page_knows_no_other() -> None:
+    sections = documented()
+    seen: dict[str, set[str]] = {}
+    for recording in VARIED:
+        measures = ringscope.measure(DATA / f"{recording}.rank*.sqlite.xz")
+        for place, keys in objects(measures_json.to_json(measures)):
+            assert keys == sections.get(place), place
+            seen[place] = keys
+    # No recording of tests/data has a straggler, and evidence is looked at below.
+    assert set(sections) - set(seen) == {"straggler", "findings[].evidence"}
+    assert sections["straggler"] == {one.name for one in fields(Straggler)}
+
+
+def test_every_key_of_the_evidence_is_named_and_the_page_knows_no_other() -> None:
+    sections = documented()
+    of_gpus = set().union(*(keys for place, keys in sections.items() if place.startswith("gpus[]")))
+    used = evidence_of_the_sources()
+    assert len(used) > 30
+    assert used | OF_ALL_FINDINGS <= sections["findings[].evidence"] | of_gpus
+    assert sections["findings[].evidence"] <= used | OF_ALL_FINDINGS
+
+
+def evidence_of_the_sources() -> set[str]:
+    """The keys of the dictionaries that verdicts give as evidence."""
+    found: set[str] = set()
+    for path in (ROOT / "profiles" / "verdicts").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and _name(node.func) in ("finding", "unpriced"):
+                (given,) = (keyword.value for keyword in node.keywords if keyword.arg == "evidence")
+                found |= set(_keys(given))
+    return found
+
+
+def _keys(given: ast.expr) -> Iterator[str]:
+    """Of a dictionary as it is written, of two joined by `|`, of one of two by a condition, or unpacked into one."""
+    if isinstance(given, ast.Dict):
+        for key, value in zip(given.keys, given.values, strict=True):
+            if key is None:
+                yield from _keys(value)
+            elif isinstance(key, ast.Constant):
+                yield str(key.value)
+    elif isinstance(given, ast.BinOp):
+        yield from _keys(given.left)
+        yield from _keys(given.right)
+    elif isinstance(given, ast.IfExp):
+        yield from _keys(given.body)
+        yield from _keys(given.orelse)
+    elif isinstance(given, ast.DictComp):  # {f"hand_over_{kind}_ns": ...}
+        assert ast.unparse(given.key) == "f'hand_over_{kind}_ns'"
+        yield from (f"hand_over_{kind}_ns" for kind in BY_NAME["hand_over_ns"])
+
+
+def test_every_owner_and_every_group_of_kernels_is_named() -> None:
+    assert not [name for name in (*OWNERS, *BY_NAME["groups"]) if not named(name)]
