@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--precision", default="mixed_bfloat16")
     parser.add_argument("--step", default="auto", help="of ring.distribute; other than auto: no longer README's lines")
+    parser.add_argument("--record", type=int, default=0, help="steps of the second epoch inside the CUDA capture range")
     options = parser.parse_args()
     if options.way == "jax":
         os.environ["KERAS_BACKEND"] = "jax"
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
     pool = [family.batch(random, samples) for _ in range(4 * ranks)]
     stacked = tf.nest.map_structure(lambda *parts: np.stack(parts), *pool)
     data = tf.data.Dataset.from_tensor_slices(stacked).repeat().prefetch(tf.data.AUTOTUNE)
-    times = Times(keras)
+    times = Times(keras, options.record)
     model.fit(data, epochs=options.epochs, steps_per_epoch=options.steps * ranks, verbose=0, callbacks=[times.callback])
     if options.way != "ring" or ring.rank() == 0:
         gpus = ranks if options.way == "ring" else options.gpus
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
 class Times:
     """When epochs begin and end, and when the first step has been taken. It asks for that one's loss alone."""
 
-    def __init__(self, keras: Any) -> None:
+    def __init__(self, keras: Any, record: int) -> None:
         self.epochs_s: list[float] = []
         self.losses: list[float] = []
         self.first_step_s = 0.0
@@ -100,16 +101,30 @@ class Times:
 
             def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
                 self.began_s = time.time()
+                if record and epoch == 1:
+                    times.capture(begins=True)
 
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
                 if not times.first_step_s and float(logs["loss"]) is not None:
                     times.first_step_s = time.time()
+                if record and batch == record and len(times.epochs_s) == 1:
+                    times.capture(begins=False)
 
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 times.epochs_s.append(time.time() - self.began_s)
                 times.losses.append(round(float(logs["loss"]), 4))
 
         self.callback = Watch()
+
+    def capture(self, *, begins: bool) -> None:
+        """Open the capture range of a profiler that waits for it, or end it."""
+        from harness.ring.marks import cuda_profiler
+
+        if begins:
+            self.range = cuda_profiler(0)
+            self.range.__enter__()
+        else:
+            self.range.__exit__(None, None, None)
 
 
 def peak_gib(way: str) -> float | None:
