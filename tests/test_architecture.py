@@ -24,6 +24,7 @@ PROFILES = (
     ("profiles.views",),
     ("profiles",),  # the public functions
     ("profiles.judging",),
+    ("profiles.cutting",),
     ("profiles.analysis",),
     ("profiles.verdicts",),
     ("profiles.metrics",),

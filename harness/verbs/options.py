@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,6 +10,9 @@ import click
 
 from profiles.cell import SETTINGS, Setting
 from profiles.errors import RingscopeError
+from profiles.verbs.options import Rule as Rule
+from profiles.verbs.options import given as given
+from profiles.verbs.options import refuse_ignored as refuse_ignored
 
 if TYPE_CHECKING:
     from ..jobs.grid import Choices
@@ -174,25 +177,6 @@ def launch(chosen: Mapping[str, Any], given: Collection[str]) -> Launch:
         out=chosen["out"],
         given=frozenset(given),
     )
-
-
-def given(context: click.Context) -> frozenset[str]:
-    """The parameters that the command line names."""
-    source = click.core.ParameterSource.COMMANDLINE
-    return frozenset(name for name in context.params if context.get_parameter_source(name) is source)
-
-
-# (whether it applies, parameters that would then be ignored, why and what to do)
-Rule = tuple[bool, Collection[str], str]
-
-
-def refuse_ignored(context: click.Context, rules: Iterable[Rule]) -> None:
-    """Raise RingscopeError for the first option on the command line that would have no effect."""
-    named = given(context)
-    for applies, names, why in rules:
-        for parameter in context.command.params:
-            if applies and parameter.name in names and parameter.name in named:
-                raise RingscopeError(f"{parameter.opts[-1]} {why}")
 
 
 def of_the_launcher(chosen: Mapping[str, Any]) -> list[Rule]:

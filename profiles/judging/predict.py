@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 from ..cell import AXES
 from ..errors import RingscopeError
@@ -23,6 +24,7 @@ from .compare import likeness
 from .gate import gpu_names
 from .subject import Subject
 
+SCHEMA = "ringscope.prediction/1"
 SIGMAS = 2  # of the mean step times' standard errors, about 95 %
 # Settings in which recordings of 1 and of 2 ranks have to be the same.
 _ALIKE = tuple(one.name for one in AXES if one.name != "ranks")
@@ -58,6 +60,41 @@ class _Means:
     exposed: float
     transfer: float | None
     waiting: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The predictions asked for, and the step of a larger run that they are held against."""
+
+    predictions: list[Prediction]
+    measured: Measured | None = None
+
+    def holds(self, prediction: Prediction) -> bool | None:
+        """Does the measured step lie in the prediction's interval? None: not measured on as many ranks."""
+        if self.measured is None or self.measured.ranks != prediction.ranks:
+            return None
+        return prediction.low_ns <= self.measured.step_ns <= prediction.high_ns
+
+
+def to_json(outlook: Outlook) -> dict[str, Any]:
+    return {"schema": SCHEMA, **asdict(outlook)}
+
+
+def outlook(one: Subject, two: Subject, ranks: Sequence[int], larger: Subject | None = None) -> Outlook:
+    """Predict a step on each of these counts of ranks, and on as many as `larger` was measured on.
+
+    Raises RingscopeError where the recordings do not tell, or are of unlike work.
+    """
+    if one.measures is None or two.measures is None:
+        raise RingscopeError("prediction needs recordings; record the cell with ringscope record, on 1 rank and on 2")
+    check_alike(one, two)
+    if larger is None:
+        return Outlook(predict(one.measures, two.measures, ranks))
+    check_alike(two, larger)
+    if larger.measures is None:
+        raise RingscopeError(f"{larger.label}: no recordings there to hold the prediction against")
+    against = measured(larger.measures)
+    return Outlook(predict(one.measures, two.measures, sorted({*ranks, against.ranks})), against)
 
 
 def check_alike(one: Subject, two: Subject) -> None:

@@ -74,10 +74,10 @@ def span(text: str) -> Span:
     """`12.5s:14s`, `100ms:`, `:2s`; units ns, us, ms, s (seconds where there is none). Raises RingscopeError."""
     parts = text.split(":")
     if len(parts) != 2:
-        raise RingscopeError(f"--slice {text}: two times parted by a colon are needed, such as 12.5s:14s")
+        raise RingscopeError(f"{text}: not a span of time; write it as 12.5s:14s, 300ms: or :2s")
     found = Span(*(_nanoseconds(part, text) if part.strip() else None for part in parts))
     if found.start_ns is not None and found.end_ns is not None and found.start_ns >= found.end_ns:
-        raise RingscopeError(f"--slice {text}: ends before it starts")
+        raise RingscopeError(f"{text}: the span ends before it starts")
     return found
 
 
@@ -88,7 +88,7 @@ def _nanoseconds(text: str, given: str) -> int:
             raise InvalidOperation
         return int((Decimal(match[1]) * _UNITS[match[2]]).to_integral_value())
     except InvalidOperation:
-        raise RingscopeError(f"--slice {given}: '{text}' is no time; write 12.5s, 300ms, 40us or 7ns") from None
+        raise RingscopeError(f"{given}: '{text}' is not a time; write it as 12.5s, 300ms, 40us or 7ns") from None
 
 
 def write(

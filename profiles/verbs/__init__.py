@@ -5,10 +5,12 @@ VERBS = {
         "profiles.verbs.timeline",
         "Measure recordings: where every nanosecond of every GPU went.",
     ),
+    "cut": ("profiles.verbs.cut", "Write a smaller recording: some steps, a span of time, nothing private."),
     "compare": (
         "profiles.verbs.compare",
         "What changed between two runs or recordings, and is it more than noise.",
     ),
+    "predict": ("profiles.verbs.predict", "How long a step would take on more ranks."),
     "gate": (
         "profiles.verbs.gate",
         "Budgets and baselines for CI: exit 0 holds, 1 broken, 2 cannot be judged.",

@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ..errors import RingscopeError
+from .options import refuse_ignored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line says."""
+
+    paths: tuple[Path, ...]
+    at_most: tuple[str, ...]
+    at_least: tuple[str, ...]
+    baseline: Path | None
+    write_baseline: Path | None
+    junit: Path | None
+    markdown: Path | None
+    strict: bool
+
+    @property
+    def judges(self) -> bool:
+        """Is the run to be checked against anything?"""
+        return bool(self.at_most or self.at_least or self.baseline)
 
 
 @click.command(
@@ -34,18 +56,10 @@ Examples:
 @click.option("--write-baseline", type=click.Path(path_type=Path), help="Write this run's metrics as a baseline.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Write the checks as JUnit XML.")
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write them as a Markdown table.")
-@click.option("--strict", is_flag=True, help="One recording that cannot be read is an error.")
-def command(
-    paths: tuple[Path, ...],
-    at_most: tuple[str, ...],
-    at_least: tuple[str, ...],
-    baseline: Path | None,
-    write_baseline: Path | None,
-    junit: Path | None,
-    markdown: Path | None,
-    strict: bool,
-) -> None:
-    """Hold a run directory, measures or recordings against budgets, or against a baseline.
+@click.option("--strict", is_flag=True, help="Fail if any recording cannot be read.")
+@click.pass_context
+def command(context: click.Context, /, **options: Any) -> None:
+    """Check a run directory, measures or recordings against budgets, or against a baseline.
 
     Exit code 0: all hold; 1: a budget is broken; 2: cannot be judged (no baseline, unlike machines, a metric that the
     run does not have), or wrong usage.
@@ -53,32 +67,37 @@ def command(
     import json
     import sys
 
-    from ..files import written_whole
     from ..judging import gate
     from ..judging import subject as subjects
     from ..views import gate as view
 
-    def write(path: Path, text: str) -> None:
-        with written_whole(path) as beside:
-            beside.write_text(text)
-
-    maxima, minima = _budgets(at_most, "--max"), _budgets(at_least, "--min")
-    if not (maxima or minima or baseline or write_baseline):
-        raise RingscopeError("nothing to hold the run against: give --max, --min or --baseline, or --write-baseline")
-    against = gate.from_json(_json(baseline)) if baseline else None
-    subject = subjects.load(paths, strict=strict)
-    if write_baseline:
-        write(write_baseline, json.dumps(gate.to_json(gate.baseline_of(subject)), indent=1) + "\n")
-        click.echo(f"{write_baseline}: the baseline of {subject.label}")
-        if not (maxima or minima or baseline):
+    given = Options(**options)
+    if not (given.judges or given.write_baseline):
+        raise RingscopeError("nothing to check: give --max, --min or --baseline, or --write-baseline")
+    reported = ("junit", "markdown")
+    refuse_ignored(context, [(not given.judges, reported, "reports checks; give --max, --min or --baseline too")])
+    maxima, minima = _budgets(given.at_most, "--max"), _budgets(given.at_least, "--min")
+    against = gate.from_json(_json(given.baseline)) if given.baseline else None
+    subject = subjects.load(given.paths, strict=given.strict)
+    if given.write_baseline:
+        _write(given.write_baseline, json.dumps(gate.to_json(gate.baseline_of(subject)), indent=1) + "\n")
+        click.echo(f"{given.write_baseline}: the baseline of {subject.label}")
+        if not given.judges:
             return
     judgement = gate.judge(subject, at_most=maxima, at_least=minima, baseline=against)
-    if junit:
-        write(junit, view.junit(judgement))
-    if markdown:
-        write(markdown, view.markdown(judgement))
+    if given.junit:
+        _write(given.junit, view.junit(judgement))
+    if given.markdown:
+        _write(given.markdown, view.markdown(judgement))
     click.echo(view.text(judgement))
     sys.exit(judgement.exit_code)
+
+
+def _write(path: Path, text: str) -> None:
+    from ..files import written_whole
+
+    with written_whole(path) as beside:
+        beside.write_text(text, encoding="utf-8")
 
 
 def _budgets(given: tuple[str, ...], option: str) -> dict[str, float]:

@@ -9,10 +9,14 @@ from typing import Any
 
 import click
 
+from ..errors import RingscopeError
+from . import cut
+from .options import Rule, refuse_ignored, write_json
+
 HELP = """Measure recordings: where every nanosecond of every GPU went.
 
 PATH is a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod, compressed or not; several of them, a
-directory, or a pattern. What a file is, is told by its content.
+directory, or a pattern. The format is detected from the content, not the name.
 
 \b
   ringscope timeline rank0.sqlite rank1.sqlite
@@ -20,8 +24,6 @@ directory, or a pattern. What a file is, is told by its content.
   ringscope timeline run.sqlite --window capture --json -
   ringscope timeline rank*.sqlite --html page.html --perfetto trace.json.gz
   ringscope timeline runs/ --info
-  ringscope timeline run.nvvp --slice 12.5s:14s -o short.nvvp
-  ringscope timeline run.sqlite --shrink --strip-private -o share.sqlite
 """
 
 
@@ -48,11 +50,17 @@ class Options:
     strict: bool
 
     @property
+    def cuts(self) -> bool:
+        """Is a smaller recording to be written, and nothing measured?"""
+        return self.within is not None or self.shrink or self.strip_private
+
+    @property
     def reading(self) -> dict[str, Any]:
         """How recordings are read."""
         return {"max_bytes": self.max_size, "cache": not self.no_cache}
 
 
+_CUTTING = "--slice, --shrink or --strip-private"
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -63,7 +71,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option(
     "--window",
     type=click.Choice(["steps", "capture"]),
-    help="From the first to the last whole step, or all that was recorded; left out, steps where they are found.",
+    help="What to measure: the whole steps, or all that was recorded.  [default: steps if any are found, else capture]",
 )
 @click.option("--per-step", is_flag=True, help="Show each step: where its time went, its gaps.")
 @click.option("--html", metavar="FILE", type=_FILE, help="Write a page: one file that opens anywhere.")
@@ -71,24 +79,53 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--markdown", metavar="FILE", type=_FILE, help="Write verdicts and tables as Markdown.")
 @click.option("--charts", metavar="DIR", type=_FOLDER, help="Write each chart to DIR as SVG and PNG.")
 @click.option("--parquet", metavar="FILE", type=_FILE, help="Write the per-step table.")
-@click.option("--info", is_flag=True, help="What is in the recordings: tool, GPUs, ranks, counts, what is missing.")
-@click.option("--slice", "within", metavar="A:B", help="Write the span from A to B (12.5s:14s, 300ms:) to a new file.")
-@click.option("--shrink", is_flag=True, help="Write what the measures need to a new file.")
-@click.option(
-    "--strip-private", is_flag=True, help="Write no environment, host, process and path tables to a new file."
-)
-@click.option("-o", "--output", metavar="NEW", type=click.Path(path_type=Path), help="The new file; never an old one.")
-@click.option("--max-size", metavar="BYTES", type=int, help="How far a compressed file may unfold (default 64 GiB).")
-@click.option("--no-cache", is_flag=True, help="Keep no export of a .nsys-rep for the next time.")
-@click.option("--strict", is_flag=True, help="One unreadable recording ends it: exit code 2.")
-def command(**options: Any) -> None:
+@click.option("--info", is_flag=True, help="Show what is in the recordings and what is missing, and measure nothing.")
+@click.option("--slice", "within", metavar="A:B", help="As ringscope cut --time.")
+@click.option("--shrink", is_flag=True, help="As ringscope cut --shrink.")
+@click.option("--strip-private", is_flag=True, help="As ringscope cut --strip-private.")
+@click.option("-o", "--output", metavar="NEW", type=click.Path(path_type=Path), help="As ringscope cut -o.")
+@click.option("--max-size", metavar="BYTES", type=int, help="How far a compressed file may unfold.  [default: 64 GiB]")
+@click.option("--no-cache", is_flag=True, help="Do not keep the export of a .nsys-rep.")
+@click.option("--strict", is_flag=True, help="Fail if any recording cannot be read.")
+@click.pass_context
+def command(context: click.Context, /, **options: Any) -> None:
     given = Options(**options)
-    if given.within or given.shrink or given.strip_private:
-        _write(given)
+    refuse_ignored(context, _rules(given))
+    if given.cuts:
+        _cut(given)
     elif given.info:
         _info(given)
     else:
         _measure(given)
+
+
+def _rules(given: Options) -> list[Rule]:
+    """What would have no effect."""
+    shown = ("json_to", "window", "per_step", "html", "perfetto", "markdown", "charts", "parquet")
+    return [
+        (given.cuts, (*shown, "info", "strict"), f"has no effect with {_CUTTING}; leave it out"),
+        (not given.cuts, ("output",), f"names the file that {_CUTTING} writes; give one of them"),
+        (given.info, shown, "has no effect with --info, which measures nothing; leave one of them out"),
+    ]
+
+
+def _cut(given: Options) -> None:
+    """What the verb `cut` does, as it was called before."""
+    if len(given.paths) != 1:
+        raise RingscopeError(f"{_CUTTING} takes one recording; cut each by itself")
+    if given.output is None:
+        raise RingscopeError("name the new file with -o NEW; a recording is never changed")
+    cut.write(
+        cut.Options(
+            path=Path(given.paths[0]),
+            output=given.output,
+            time=given.within,
+            shrink=given.shrink,
+            strip_private=given.strip_private,
+            max_size=given.max_size,
+            no_cache=given.no_cache,
+        )
+    )
 
 
 def _info(given: Options) -> None:
@@ -105,7 +142,6 @@ def _measure(given: Options) -> None:
     """Measure, write the files asked for, and show the numbers unless the JSON goes where they would."""
     from .. import measures_json, records
     from ..analysis import analyse
-    from ..files import written_whole
     from ..views import recording_files, terminal, waiting
 
     files = recording_files.Files(**{kind: getattr(given, kind) for kind in recording_files.KINDS})
@@ -123,35 +159,11 @@ def _measure(given: Options) -> None:
         written = recording_files.write(analysis, files, paths=given.paths, progress=partial(progress, "writing"))
     for path in written:
         click.echo(f"wrote {path}", err=True)
-    if given.json_to == "-":
-        click.echo(measures_json.dumps(measures, per_step=given.per_step), nl=False)
-        return
     if given.json_to is not None:
-        with written_whole(Path(given.json_to)) as path:
-            path.write_text(measures_json.dumps(measures, per_step=given.per_step), encoding="utf-8")
+        write_json(measures_json.dumps(measures, per_step=given.per_step), given.json_to)
+    if given.json_to == "-":
+        return
     terminal.show(measures, terminal.console(), per_step=given.per_step)
     recording = Path(measures.recordings[0].path)
     if measures.findings and records.beside(recording):
         click.echo(f"\nprove one: ringscope bench --apply {measures.findings[0].code} --of {recording.parent}")
-
-
-def _write(given: Options) -> None:
-    """--slice, --shrink and --strip-private: one recording in, one new file out."""
-    if len(given.paths) != 1:
-        raise click.UsageError("--slice, --shrink and --strip-private take one recording")
-    if given.output is None:
-        raise click.UsageError("name the new file with -o NEW; a recording is never changed")
-    from ..readers import cut
-    from ..views import recordings, waiting
-
-    with waiting.progress("writing") as progress:
-        rows = cut.write(
-            Path(given.paths[0]),
-            given.output,
-            within=cut.span(given.within) if given.within else None,
-            shrink=given.shrink,
-            strip_private=given.strip_private,
-            progress=progress,
-            **given.reading,
-        )
-    click.echo(recordings.written(given.output, rows))

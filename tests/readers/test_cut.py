@@ -270,13 +270,13 @@ def test_spans_are_exact_and_bad_ones_are_refused() -> None:
     assert span("1700000000.123456789s:") == Span(1_700_000_000_123_456_789, None)
     assert span("-5ms:5ms") == Span(-5_000_000, 5_000_000)
     for bad, said in {
-        "5": "two times",
-        "1:2:3": "two times",
-        "x:1s": "'x' is no time",
-        "1h:2h": "is no time",
-        "1.2.3:4": "is no time",
-        "2s:1s": "ends before it starts",
-        "1s:1s": "ends before it starts",
+        "5": "not a span of time",
+        "1:2:3": "not a span of time",
+        "x:1s": "'x' is not a time",
+        "1h:2h": "is not a time",
+        "1.2.3:4": "is not a time",
+        "2s:1s": "the span ends before it starts",
+        "1s:1s": "the span ends before it starts",
     }.items():
         with pytest.raises(RingscopeError, match=said):
             span(bad)

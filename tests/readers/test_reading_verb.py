@@ -71,8 +71,8 @@ def test_a_slice_is_written_and_can_be_told_about(recording: Path, tmp_path: Pat
 def test_what_cannot_be_done_is_one_line_exit_code_2_and_nothing_written(recording: Path, tmp_path: Path) -> None:
     before = list(fingerprint(tmp_path).items())[1:]  # the files: the folder itself saw a file come and go
     assert "name the new file with -o" in ringscope(recording, "--shrink", code=2)
-    assert "take one recording" in ringscope(recording, recording, "--shrink", "-o", tmp_path / "n", code=2)
-    assert "'x' is no time" in ringscope(recording, "--slice", "x:1s", "-o", tmp_path / "n", code=2)
+    assert "takes one recording" in ringscope(recording, recording, "--shrink", "-o", tmp_path / "n", code=2)
+    assert "'x' is not a time" in ringscope(recording, "--slice", "x:1s", "-o", tmp_path / "n", code=2)
     assert "exists already" in ringscope(recording, "--shrink", "-o", recording, code=2)
     assert "no GPU work in that span" in ringscope(recording, "--slice", "900s:", "-o", tmp_path / "n", code=2)
     assert "no such file" in ringscope(tmp_path / "none", "--info", code=2)

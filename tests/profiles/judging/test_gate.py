@@ -119,7 +119,7 @@ def test_the_command_ends_with_0_1_or_2_and_writes_its_reports(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "nothing to hold"),
+        ((), "nothing to check"),
         (("--max", "feed_gap_share"), "write it as"),
         (("--max", "feed_gap_share=nan"), "write it as"),
         (("--baseline", "nowhere.json"), "no baseline"),

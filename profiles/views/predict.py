@@ -1,0 +1,24 @@
+"""A prediction in words: a line for each count of ranks."""
+
+from __future__ import annotations
+
+from .. import numbers
+from ..judging.predict import Outlook, Prediction
+
+
+def text(outlook: Outlook) -> str:
+    return "\n".join(_line(outlook, each) for each in outlook.predictions)
+
+
+def _line(outlook: Outlook, each: Prediction) -> str:
+    line = (
+        f"{each.ranks} ranks: {numbers.duration(each.step_ns)} per step "
+        f"({numbers.duration(each.low_ns)} to {numbers.duration(each.high_ns)}), efficiency "
+        f"{numbers.share(each.efficiency)} ({numbers.share(each.efficiency_low)} to "
+        f"{numbers.share(each.efficiency_high)})"
+    )
+    holds = outlook.holds(each)
+    if outlook.measured is None or holds is None:
+        return line
+    where = "inside" if holds else "outside"
+    return f"{line}; measured {numbers.duration(outlook.measured.step_ns)}, {where} the interval"
