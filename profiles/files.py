@@ -39,4 +39,4 @@ def written_whole(path: Path) -> Iterator[Path]:
 def write_whole(path: Path, text: str) -> None:
     """Write a text file that no reader and no kill ever sees half of. Raises OSError."""
     with whole(path) as beside:
-        beside.write_text(text)
+        beside.write_text(text, encoding="utf-8")

@@ -10,6 +10,7 @@ import click
 
 from . import version
 from .errors import RingscopeError
+from .terminals import show_everything
 
 
 class LazyGroup(click.Group):
@@ -40,8 +41,9 @@ class LazyGroup(click.Group):
 def run(group: LazyGroup) -> None:
     """Run the command line: a RingscopeError becomes its one line and its exit code, a file that cannot be opened too.
 
-    Neither ends with 1, which some verbs give a meaning of its own.
+    Never exits with 1 for them, which some verbs reserve.
     """
+    show_everything(sys.stdout, sys.stderr)
     try:
         group.main(standalone_mode=True)
     except RingscopeError as error:

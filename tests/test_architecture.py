@@ -33,7 +33,7 @@ PROFILES = (
     ("profiles.gpus",),
     ("profiles.readers", "profiles.scaling", "profiles.measures_json"),
     ("profiles.lazy", "profiles.records", "profiles.marks", "profiles.measures", "profiles.numbers", "profiles.stats"),
-    ("profiles.timeline", "profiles.intervals", "profiles.threads", "profiles.files"),
+    ("profiles.timeline", "profiles.intervals", "profiles.threads", "profiles.files", "profiles.terminals"),
     ("profiles.cell", "profiles.errors", "profiles.version"),
 )
 HARNESS = (

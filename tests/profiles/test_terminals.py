@@ -1,0 +1,49 @@
+"""Terminals that know few characters get everything said in those."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiles.cell import Cell
+from profiles.files import write_whole
+from profiles.records import RankRecord, RunRecord, SweepRecord, write_rank
+from profiles.terminals import show_everything
+from tests.harness.running import ROOT
+
+RECORDING = ROOT / "tests" / "data" / "gru-1gpu.rank0.sqlite.xz"
+TEXT = "█▊░· → 3 µs ±1 鎖"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("ascii", "##.. > 3 us ~1 ?"), ("latin-1", "##.· > 3 µs ±1 ?"), ("utf-8", TEXT)]
+)
+def test_what_an_encoding_lacks_is_shown_in_what_it_has(encoding: str, shown: str) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    show_everything(stream)
+    stream.write(TEXT)
+    stream.flush()
+    assert raw.getvalue().decode(encoding) == shown
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize(("verb", "says"), [("timeline", "what to change"), ("report", "100 %")])
+def test_the_verbs_print_on_such_a_terminal(encoding: str, verb: str, says: str, tmp_path: Path) -> None:
+    cell = Cell("mlp", 1, 8)
+    write_whole(tmp_path / "sweep.json", json.dumps(SweepRecord([cell], 1, "single").to_json()))
+    folder = tmp_path / cell.id / "0"
+    folder.mkdir(parents=True)
+    write_whole(folder / "record.json", json.dumps(RunRecord(cell, 0, "ok", "", 0, 9, [], "single", {}).to_json()))
+    write_rank(folder / "rank0.jsonl", RankRecord(0, 1, 0, "a", None, 0, 30, 24, [10] * 3, [0] * 3))
+    environ = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    argv = [sys.executable, "-m", "harness", verb, str(RECORDING if verb == "timeline" else tmp_path)]
+    done = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr.decode(encoding)
+    assert says in done.stdout.decode(encoding)
