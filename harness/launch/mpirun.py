@@ -20,7 +20,16 @@ def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
     """As the mpirun that is here wants it. Raises RingscopeError where that is not Open MPI's, or too old."""
-    return words(rank_argv, ranks=ranks, hosts=hosts, env=env, launcher_args=launcher_args, major=installed_major())
+    crowded = max([host.slots for host in hosts] or [ranks]) > describe.usable_cpus()
+    return words(
+        rank_argv,
+        ranks=ranks,
+        hosts=hosts,
+        env=env,
+        launcher_args=launcher_args,
+        major=installed_major(),
+        crowded=crowded,
+    )
 
 
 def words(
@@ -31,8 +40,14 @@ def words(
     env: dict[str, str],
     launcher_args: Sequence[str],
     major: int,
+    crowded: bool,
 ) -> list[str]:
-    """Ranks fill host after host and are bound to no core: TensorFlow's threads need several."""
+    """Ranks fill host after host and are bound to no core: TensorFlow's threads need several.
+
+    `crowded`: a host has more ranks than cores. Then ranks that wait give theirs to others. Open MPI's spin otherwise,
+    since it believes in the slots that it is told: 2 047 ms per step where 18 were enough (4 ranks on 2 cores).
+    """
+    waiting = ["--mca", "mpi_yield_when_idle", "1"] if crowded else []
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
     passed = [part for name in sorted(env) if not name.startswith("SLURM_") for part in ("-x", name)]
     option, ssh_args = ("--mca", "plm_rsh_args") if major < 5 else ("--prtemca", "plm_ssh_args")
@@ -54,6 +69,7 @@ def words(
         ssh.OPTIONS,
         *keep_alive,
         *names,
+        *waiting,
         *passed,
         *launcher_args,
         *rank_argv,

@@ -164,16 +164,20 @@ def _cpu() -> dict[str, Any]:
     """`usable` is what this process may use: containers and batch systems give less than the host has."""
     import psutil
 
-    try:
-        usable = len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        usable = os.cpu_count() or 1
     return {
         "model": _cpu_model(),
         "physical": psutil.cpu_count(logical=False),
         "logical": psutil.cpu_count(),
-        "usable": usable,
+        "usable": usable_cpus(),
     }
+
+
+def usable_cpus() -> int:
+    """How many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
 
 
 def _cpu_model() -> str | None:

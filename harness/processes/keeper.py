@@ -21,18 +21,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from profiles.files import write_whole
 
+from ..machine import ranks
+
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 CONNECT_TIMEOUT_S = 15
 GRACE_S = 3  # from a SIGTERM that is passed on to the SIGKILL
-RANK_NAMES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-SIZE_NAMES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 CANNOT_START = 127
 
 
@@ -50,10 +49,10 @@ def main() -> int:
 def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: bool) -> int:
     """Run `argv` to its end or the lifeline's; return its exit code, 128 + n where signal n ended it."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    number = first(os.environ, RANK_NAMES)
+    number = ranks.rank()
     if rank:
-        os.environ["RINGSCOPE_RANK"] = number
-        os.environ["RINGSCOPE_SIZE"] = first(os.environ, SIZE_NAMES, "1")
+        os.environ["RINGSCOPE_RANK"] = str(number)
+        os.environ["RINGSCOPE_SIZE"] = str(ranks.size())
     line = None
     here = socket.gethostname()
     if lifeline:
@@ -80,11 +79,6 @@ def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: b
 def _refuse(why: str) -> int:
     print(f"ringscope: {why}", file=sys.stderr)
     return CANNOT_START
-
-
-def first(environ: Mapping[str, str], names: tuple[str, ...], otherwise: str = "0") -> str:
-    """The value of the first of the variables that is set."""
-    return next((environ[name] for name in names if environ.get(name)), otherwise)
 
 
 def connect(lifeline: str) -> socket.socket:

@@ -15,14 +15,12 @@ from typing import Any
 from profiles.errors import RingscopeError
 from profiles.records import STATUSES, read_rank
 
+from ..machine.memory import OUT_OF_MEMORY
+
 # A rank that says this tells of another's end, not of a fault of its own.
 OF_A_PEER = re.compile(
     r"HorovodInternalError|Horovod has been shut down|[Cc]onnection (reset|closed|refused)|peer|Broken pipe|"
     r"communication failed|mpirun noticed|UnavailableError"
-)
-MEMORY = re.compile(
-    r"RESOURCE_EXHAUSTED|ResourceExhausted|OOM when allocating|CUDA_ERROR_OUT_OF_MEMORY|out of memory|"
-    r"std::bad_alloc|MemoryError|Cannot allocate memory"
 )
 UNREACHABLE = re.compile(
     r"Could not resolve hostname|Name or service not known|Connection refused|No route to host|Network is unreachable|"
@@ -133,7 +131,7 @@ def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> 
         return Outcome("failed", line.partition("ringscope: ")[2])
     for rank in ends:
         log = _read(directory / f"rank{rank}.log")
-        if line := _line_with(MEMORY, log):
+        if line := _line_with(OUT_OF_MEMORY, log):
             return Outcome("oom", f"rank {rank}: {line}")
         if line := _line_with(STALLED, log):
             return Outcome("hung", f"rank {rank} waited in vain for another: {line}")

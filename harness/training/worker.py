@@ -28,6 +28,8 @@ from profiles.errors import RingscopeError
 from profiles.files import write_whole
 from profiles.records import Cell, RankRecord, write_rank
 
+from ..machine import ranks
+from ..machine.memory import OUT_OF_MEMORY
 from . import windows
 from .models import MODELS
 
@@ -77,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    rank = rank_from_environment()
+    rank = ranks.rank()
     progress = Progress(options.out / f"rank{rank}.progress")
     progress.phase("start")
     try:
@@ -96,14 +98,6 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def rank_from_environment() -> int:
-    """This process's rank as its launcher names it, known before Horovod starts; 0 without a launcher."""
-    for name in ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return 0
-
-
 def what_became(error: Exception) -> tuple[str, str]:
     """(status, reason) for an exception: `unsupported`, `oom`, or `failed`."""
     text = f"{type(error).__name__}: {error}".strip()
@@ -115,12 +109,7 @@ def what_became(error: Exception) -> tuple[str, str]:
         )
     if isinstance(error, Unsupported):
         return "unsupported", str(error)
-    if (
-        isinstance(error, MemoryError)
-        or "ResourceExhausted" in text
-        or "RESOURCE_EXHAUSTED" in text
-        or "OOM when" in text
-    ):
+    if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(text):
         return "oom", reason
     return "failed", str(error) if isinstance(error, RingscopeError) else reason
 
@@ -154,8 +143,8 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     import tensorflow as tf
 
     from .. import ring
+    from .strategies import ranks as plain
     from .strategies.mirrored import mirrored
-    from .strategies.ranks import ranks
 
     gpus = len(tf.config.list_physical_devices("GPU"))
     check(cell, gpus=gpus)
@@ -166,7 +155,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
         raise Unsupported(f"the cell wants {cell.ranks} ranks, the launcher started {ring.size()}")
 
     progress.phase("build")
-    trainer = (mirrored if one_process else ranks)(cell, "/GPU:0" if gpus else "/CPU:0")
+    trainer = (mirrored if one_process else plain.ranks)(cell, "/GPU:0" if gpus else "/CPU:0")
     last: dict[str, Any] = {}
 
     def turn() -> int:

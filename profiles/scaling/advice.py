@@ -59,7 +59,7 @@ def doubts(
                 "look at the one-rank cell: its input wait, its clocks, what else ran beside it",
             )
         )
-    found += _machines(runs)
+    found += [_more_ranks_than_cores(runs), *_machines(runs)]
     return [doubt for doubt in found if doubt]
 
 
@@ -77,6 +77,25 @@ def _offsets(run: Run) -> Doubt | None:
         f"{record.cell.id} launch {record.launch}: {worst.host}'s clock is {worst.clock_offset_ns / 1e6:+.3f} ms from "
         f"rank 0's, {100 * share:.2f} % of the window; it was taken off, to the accuracy of a barrier",
         "keep the hosts' clocks together (chrony), or measure over more --steps",
+    )
+
+
+def _more_ranks_than_cores(runs: Sequence[Run]) -> Doubt | None:
+    """The launch with most ranks per core, where these are more than one. Hosts are taken to be alike."""
+    crowded: list[tuple[int, int, Run]] = []
+    for run in runs:
+        cores = (run.record.machine.get("cpu") or {}).get("usable")
+        most = max(Counter(rank.host for rank in run.ranks).values(), default=0)
+        if cores and most > cores:
+            crowded.append((most, cores, run))
+    if not crowded:
+        return None
+    most, cores, run = max(crowded, key=lambda found: found[0] / found[1])
+    return Doubt(
+        "more-ranks-than-cores",
+        f"{run.record.cell.id}: {most} ranks on a host with {cores} usable cores, so they take turns; under mpirun a "
+        "rank that waits gives its core up, which a rank with a core of its own does not do",
+        f"measure with at most {cores} ranks per host; in a container or a job, ask for more cores",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import subprocess
@@ -51,16 +52,17 @@ def test_too_few_slots_is_said_with_both_numbers() -> None:
 
 
 def test_mpirun_names_each_variable_but_slurms_own() -> None:
-    job = launch.command(RANK, ranks=2, launcher="mpirun", environ={"HOME": "/h", "SLURM_JOB_ID": "7"})
+    job = launch.command(RANK, ranks=2, launcher="slurm", environ={"HOME": "/h", "SLURM_JOB_ID": "7", "SLURM_JWT": "x"})
     passed = {job.argv[i + 1] for i, part in enumerate(job.argv) if part == "-x"}
     assert "HOME" in passed and "SLURM_JOB_ID" not in passed
+    assert job.env["SLURM_JOB_ID"] == "7" and "SLURM_JWT" not in job.env
     assert passed == {name for name in job.env if not name.startswith("SLURM_")}
 
 
 def words_of(major: int) -> list[str]:
     """mpirun's own words, between its name and the first variable."""
     options: dict[str, Any] = {"ranks": 3, "hosts": hosts.parse("a:2,b:1"), "env": {"HOME": "/h"}}
-    argv = mpirun.words(RANK, **options, launcher_args=["--tag-output"], major=major)
+    argv = mpirun.words(RANK, **options, launcher_args=["--tag-output"], major=major, crowded=False)
     assert argv[-5:] == ["-x", "HOME", "--tag-output", *RANK]
     return argv[:-5]
 
@@ -81,6 +83,26 @@ def test_open_mpi_4_takes_them_as_its_own() -> None:
         *("--mca", "oob_tcp_keepalive_time", "15", "--mca", "oob_tcp_keepalive_intvl", "5"),
         *("--mca", "oob_tcp_keepalive_probes", "4", "--mca", "orte_keep_fqdn_hostnames", "1"),
     ]
+
+
+@pytest.mark.parametrize(("more", "yields"), [(0, False), (1, True)])
+def test_ranks_that_outnumber_the_cores_give_theirs_up_while_they_wait(more: int, yields: bool) -> None:
+    job = launch.command(RANK, ranks=describe.usable_cpus() + more, launcher="mpirun", environ={})
+    assert (("mpi_yield_when_idle", "1") in itertools.pairwise(job.argv)) is yields
+    hosts_ = [Host("a", 1), Host("b", describe.usable_cpus() + more)]
+    job = launch.command(RANK, ranks=describe.usable_cpus() + more + 1, launcher="mpirun", environ={}, hosts=hosts_)
+    assert ("mpi_yield_when_idle" in job.argv) is yields
+
+
+@pytest.mark.skipif(describe.which("mpirun") is None, reason="no mpirun: pip install '.[train-cpu]'")
+def test_the_installed_mpirun_is_told_so(tmp_path: Path) -> None:
+    rank = [sys.executable, "-c", "import os; print(os.environ['OMPI_MCA_mpi_yield_when_idle'])"]
+    ranks = describe.usable_cpus() + 1
+    if ranks > 9:
+        pytest.skip(f"{ranks} processes for a look at a variable")
+    job = launch.command(rank, ranks=ranks, launcher="mpirun", environ=os.environ)
+    done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["1"] * ranks, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -162,15 +184,33 @@ def test_no_secret_and_no_stranger_reaches_a_rank() -> None:
         "PATH": "/bin",
         "NCCL_DEBUG": "INFO",
         "HOROVOD_FUSION_THRESHOLD": "1",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "SSH_AUTH_SOCK": "/tmp/agent",
         "AWS_SECRET_ACCESS_KEY": "x",
+        "SLURM_JWT": "x",
+        "SLURM_JOB_ID": "x",
+        "CUDA_AUTH": "x",
+        "HOROVOD_AUTH_KEY": "x",
+        "NCCL_PASS": "x",
+        "OMPI_MCA_jwt": "x",
+        "NVIDIA_API_KEY": "x",
+        "CONDA_TOKEN": "x",
         "GITHUB_TOKEN": "x",
         "TF_API_KEY": "x",
         "TF_VAR_database": "x",
         "SOMETHING_ELSE": "x",
     }
     env = allowed(environ)
-    assert {"PATH", "NCCL_DEBUG", "HOROVOD_FUSION_THRESHOLD"} <= env.keys()
+    passed = {"PATH", "NCCL_DEBUG", "HOROVOD_FUSION_THRESHOLD", "CUDA_VISIBLE_DEVICES", "SSH_AUTH_SOCK"}
+    assert passed <= env.keys()
     assert "x" not in env.values()
+    assert allowed(environ, ["SOMETHING_ELSE"])["SOMETHING_ELSE"] == "x"
+
+
+@pytest.mark.parametrize("path", [None, "", ":/bin", "/bin::/usr/bin:"])
+def test_the_current_directory_is_no_place_for_programs(path: str | None) -> None:
+    folders = allowed({} if path is None else {"PATH": path})["PATH"].split(":")
+    assert "" not in folders and "/bin" in folders and folders[0] == str(Path(sys.executable).parent)
 
 
 def test_a_launch_under_a_launcher_does_not_inherit_its_rank() -> None:

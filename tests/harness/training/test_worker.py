@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.doctor import equality
+from harness.machine import ranks
 from harness.training import worker
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, read_rank
@@ -141,6 +142,6 @@ def test_progress_is_one_whole_line_at_any_time(tmp_path: Path) -> None:
 def test_the_rank_is_known_before_horovod_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
-    assert worker.rank_from_environment() == 0
+    assert ranks.rank() == 0
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
-    assert worker.rank_from_environment() == 3
+    assert ranks.rank() == 3

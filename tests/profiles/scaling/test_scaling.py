@@ -272,3 +272,18 @@ def test_the_columns_of_the_tables_stay_where_they_are() -> None:
         *last,
         "cell",
     ]
+
+
+@pytest.mark.parametrize(("cores", "doubted"), [(1, True), (2, False), (None, False)])
+def test_more_ranks_than_cores_is_a_doubt(cores: int | None, doubted: bool) -> None:
+    two = replace(ONE, ranks=2)
+    machine = {"host": "a", "gpus": [{}], "cpu": {"usable": cores}}
+    found = measure(SweepRecord([two], 1, "x"), [run(two, 0, [rank(k, end_ms=1000) for k in (0, 1)], machine=machine)])
+    assert ("more-ranks-than-cores" in {doubt.code for doubt in found.doubts}) is doubted
+
+
+def test_ranks_on_two_hosts_have_their_cores_each() -> None:
+    two = replace(ONE, ranks=2)
+    ranks = [rank(k, end_ms=1000, host=host) for k, host in enumerate("ab")]
+    found = measure(SweepRecord([two], 1, "x"), [run(two, 0, ranks, machine={"cpu": {"usable": 1}})])
+    assert "more-ranks-than-cores" not in {doubt.code for doubt in found.doubts}
