@@ -1,1 +1,1 @@
-"""Measurements of the project itself, and the recordings of any size they are taken on."""
+"""Benchmarks of ringscope itself, and generated recordings of any size to run them on."""

@@ -1,8 +1,8 @@
-"""Writes a training run of any size as a recording, with answers known by construction (benchmarks/training.py).
+"""Write a training run of any size as a recording. Its answers are known by construction (benchmarks/training.py).
 
     python -m benchmarks.generate run.sqlite --format nsys --steps 500 --kernels 1000 --gpus 4
 
-Kernels are those of one step on one GPU.
+--kernels is per step and GPU.
 """
 
 from __future__ import annotations

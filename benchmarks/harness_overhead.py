@@ -1,13 +1,13 @@
-"""What does measuring cost: throughput through the harness over that of a hand-written Keras 3 + Horovod loop.
+"""What measuring costs: throughput through the harness, divided by that of a hand-written Keras 3 + Horovod loop.
 
     python -m benchmarks.harness_overhead [--ranks 2] [--model cnn_cifar] [--step fit] [--feed prefetch] [--pairs 60]
     python -m benchmarks.harness_overhead --ranks 1 --model resnet50 --per-rank-batch 256 --precision mixed_bfloat16 \\
         --step compiled --feed resident --pairs 30                                                 # on a GPU
 
-Both train the same model on the same batches in the same processes, by turns: a pair is one window of each, and which
-goes first alternates. The answer is the median ratio over the pairs with a 90 % bootstrap interval. It holds at a
-median of at least 0.99 with the interval's lower end at 0.98 or above; it fails where the interval lies below 0.99;
-else it is not resolved, and more pairs or a quieter machine are needed.
+Both train the same model on the same batches in the same processes, in turns. A pair is one window of each; which goes
+first alternates. The answer is the median ratio over the pairs, with a 90 % bootstrap interval. It holds if the median
+is at least 0.99 and the lower end of the interval at least 0.98. It fails if the whole interval lies below 0.99. Else
+it is not resolved: use more pairs or a quieter machine.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def watch(ranks: subprocess.Popen[bytes], found: Path, pairs: int) -> None:
-    """Show which pair they are at until they end."""
+    """Show which pair the ranks are at, until they end."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -84,7 +84,7 @@ def watch(ranks: subprocess.Popen[bytes], found: Path, pairs: int) -> None:
 
 
 def rank(options: argparse.Namespace) -> None:
-    """As one rank, train by turns and write the seconds of each pair (harness, by hand) to `options.rank`."""
+    """As one rank: train in turns and write the seconds of each pair (harness, by hand) to `options.rank`."""
     from harness import ring
 
     ring.init()
@@ -137,7 +137,7 @@ def through_the_harness(cell: Cell) -> tuple[Any, Window]:
 
 
 def hand_written(cell: Cell) -> tuple[Any, Window]:
-    """The loop that a careful user would write: nothing of the harness but the model, the samples and the feed. Same
+    """The loop that a careful user would write. From the harness it has only the model, the samples and the feed. Same
     work: it follows the mean loss, as `fit` does; and at one rank it exchanges nothing."""
     import horovod.tensorflow as hvd
     import keras

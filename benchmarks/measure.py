@@ -1,11 +1,11 @@
-"""Where measuring spends its time: the parts of `profiles.analyse` on a recording that is in memory.
+"""Where measuring spends its time: the parts of `profiles.analyse`, on a recording in memory.
 
     python -m benchmarks.generate run.sqlite --format nsys --steps 500 --kernels 1000 --gpus 4
     python -m benchmarks.measure run.sqlite [--times 5]
 
-Each time is a process of its own. GPUs are measured two at a time: `wall` is how long at least one of them was in the
-part, `CPU` adds up all of them; of several times the least of each counts. The ledger is what gives every nanosecond
-its owner: classes, causes of idle, input copies, and the ledgers of the steps.
+Each time runs in a process of its own. GPUs are measured two at a time: `wall` is how long at least one of them was in
+the part, `CPU` is the sum over all of them. Of several times the smallest counts. The ledger is everything that gives
+a nanosecond its owner: classes, causes of idle, input copies, and the ledgers of the steps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ALONE = ("clocks", "GPUs and launch calls", "verdicts")
 def timed(
     call: Callable[..., Any], spans: list[tuple[float, float, float]], cpu_s: Callable[[], float]
 ) -> Callable[..., Any]:
-    """The same, which notes when it began and ended, and the CPU time by the clock `cpu_s`."""
+    """The function, timed: it notes when it began and ended, and its CPU time by the clock `cpu_s`."""
 
     def noted(*arguments: Any, **named: Any) -> Any:
         began, cpu = time.perf_counter(), cpu_s()
@@ -57,7 +57,7 @@ def timed(
 
 
 def once(path: Path) -> dict[str, tuple[float, float]]:
-    """(wall, CPU) in seconds of each part, of the reading, and of the whole measuring."""
+    """(wall, CPU) seconds of each part, of reading, and of measuring as a whole."""
     from profiles import analysis, readers
 
     spans: dict[str, list[tuple[float, float, float]]] = {name: [] for name in PARTS}

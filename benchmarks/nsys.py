@@ -1,11 +1,11 @@
-"""`ringscope timeline` beside `nsys stats` and `nsys analyze` on one recording, in the same run: times and totals.
+"""`ringscope timeline` beside `nsys stats` and `nsys analyze`, on one recording in the same run: times and totals.
 
     python -m benchmarks.nsys RECORDING.sqlite [--times 120]
 
-Wants `nsys` on the PATH. --times lays the recording's events so many times one after the other, names as they are, as a
-recording of a few steps measures little but the start of each program. `nsys stats` makes its kernel, memory and
+Needs `nsys` on the PATH. --times repeats the recording's events so many times, one after the other, with their names:
+a recording of a few steps measures little but the start of each program. `nsys stats` makes its kernel, memory and
 execution summaries, `nsys analyze` all its rules. Kernels, copies and memsets must agree in number and, to the
-nanosecond, in time; exit code 1 where they do not.
+nanosecond, in time; if not, the exit code is 1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPORTS = ("cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_kern_exec_sum")
 def multiply(source: Path, target: Path, times: int) -> None:
     """Write `target`: the events of the nsys export `source` so many times, one after the other.
 
-    Marks that have no end are written once: of the capture, not of a step.
+    Marks without an end are written once: they belong to the capture, not to a step.
     """
     shutil.copy(source, target)
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
@@ -69,7 +69,7 @@ def _shifted(column: str, span_ns: int, calls: int) -> str:
 
 
 def run(*command: str) -> tuple[float, str]:
-    """Seconds and output."""
+    """The seconds it took, and its output."""
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -78,7 +78,7 @@ def run(*command: str) -> tuple[float, str]:
 
 
 def nsys_totals(kernels: str, memory: str) -> dict[str, int]:
-    """Of the CSV of the kernel summary and of the memory summary."""
+    """Totals from the CSV of the kernel summary and the memory summary."""
     kernel_rows, memory_rows = (
         list(csv.DictReader(io.StringIO(text[text.index("Time (%)") :]))) for text in (kernels, memory)
     )
@@ -91,7 +91,7 @@ def nsys_totals(kernels: str, memory: str) -> dict[str, int]:
 
 
 def our_totals(path: Path) -> dict[str, int]:
-    """The same of the recording as ringscope reads it."""
+    """The same totals of the recording as ringscope reads it."""
     from profiles import readers
 
     timeline = readers.read(path)
@@ -108,7 +108,7 @@ def our_totals(path: Path) -> dict[str, int]:
 
 
 def compare(path: Path, repeat: int) -> bool:
-    """Print both tables; whether all totals agree."""
+    """Print both tables. Returns whether all totals agree."""
     ours = min(run(sys.executable, "-m", "harness", "timeline", str(path), "--json", "-")[0] for _ in range(repeat))
     took = {report: run("nsys", "stats", "--report", report, "--format", "csv", str(path)) for report in REPORTS}
     analyze_s, _ = run("nsys", "analyze", str(path))

@@ -1,11 +1,11 @@
-"""Time and memory of reading, beside plain peers on the same files in the same run.
+"""Time and memory of reading, beside simple peers on the same files in the same run.
 
     python -m benchmarks.read [--kernels 2000000] [--tenfold] [--keep FOLDER]
 
-Each case runs in a process of its own, which tells its wall time, CPU time and peak memory; files are in the page
-cache, and the fastest of some runs counts. The peers do less: pandas.read_sql loads the two large tables of an nsys
-file, a summary in SQL adds up kernels by name, pandas and json read text as it is. `ringscope timeline` is the whole
-command, start-up included. --tenfold reads a file ten times as large, too.
+Each case runs in a process of its own and reports its wall time, CPU time and peak memory. Files are in the page cache,
+and the fastest of some runs counts. The peers do less: pandas.read_sql loads the two large tables of an nsys file, a
+summary in SQL adds up kernels by name, pandas and json read text as it is. `ringscope timeline` is the whole command,
+start-up included. --tenfold also reads a file ten times as large.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ print(json.dumps({{"rows": rows, "wall_s": took, "cpu_s": time.process_time() - 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one case took."""
+    """What one case took in time and memory."""
 
     rows: int
     wall_s: float
@@ -90,7 +90,7 @@ def whole_command(path: Path) -> Run:
 
 
 def cases(kind: str, path: Path, repeat: int, *, large: bool = False) -> dict[str, Run]:
-    """The fastest run of each case of a format; of a large file without pandas, which would want 24 GB."""
+    """The fastest run of each case of a format; of a large file without pandas, which would need 24 GB."""
     found = {}
     for name, body in CASES[kind].items():
         if large and "pandas" in name:
@@ -102,7 +102,7 @@ def cases(kind: str, path: Path, repeat: int, *, large: bool = False) -> dict[st
 
 
 def written(kind: str, kernels: int, folder: Path) -> Path:
-    """A run of about so many kernels over 4 GPUs, unless it is there."""
+    """Write a run of about so many kernels over 4 GPUs, unless it exists."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{kind}-{kernels}.recording"
     if not path.exists():

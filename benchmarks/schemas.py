@@ -1,4 +1,4 @@
-"""Tables and columns of the recordings that are written here, with what a column holds where nothing is said."""
+"""Tables and columns of the recordings that are written here, with the default of each column."""
 
 from __future__ import annotations
 

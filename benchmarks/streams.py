@@ -1,9 +1,9 @@
-"""What a GPU takes from kernel to kernel on one stream, by how many other streams of the process have launched kernels.
+"""How long a GPU takes from kernel to kernel on one stream, by how many other streams have launched kernels.
 
-    python benchmarks/streams.py [--use kernel|copy|event] [--most 8]        # wants PyTorch and a GPU
+    python benchmarks/streams.py [--use kernel|copy|event] [--most 8]        # needs PyTorch and a GPU
 
-Nothing runs or waits on the other streams while the time is taken: each has launched one kernel (or made one copy, or
-recorded one event) before. CUDA_DEVICE_MAX_CONNECTIONS may be set around it. Prints one line a number of streams:
+Nothing runs or waits on the other streams while it measures: each has launched one kernel (or made one copy, or
+recorded one event) before. CUDA_DEVICE_MAX_CONNECTIONS may be set around it. Prints one line per number of streams:
 nanoseconds from start to start of a kernel over 4096 floats, in a CUDA graph and launched one by one.
 """
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def a_kernel_ns(launch: Callable[[], None]) -> float:
-    """Median over REPEATS; the GPU is kept busy until all is launched, so that the host's time is not in it."""
+    """Median over REPEATS. The GPU is kept busy until all is launched, so that the host's time does not count."""
     taken_ns = []
     for _ in range(REPEATS):
         before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))

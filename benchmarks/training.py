@@ -1,9 +1,9 @@
-"""A training run of any size, with answers known by construction.
+"""A training run of any size. Its answers are known by construction.
 
-Each step of each GPU: idle until the batch is there (feed), a pageable host-to-device copy with nothing beside it,
-kernels one after the other with a short turnaround between them, and an all-reduce of which the first part runs beside
-the last kernels. A device-to-host, a device-to-device, a peer copy and a memset lie inside kernels and cost nothing.
-All times follow from the shape without any interval arithmetic, so the answers are independent of what they test.
+Each step of each GPU is idle until the batch is there (feed). Then come a pageable host-to-device copy with nothing
+beside it, kernels one after the other with a short turnaround between them, and an all-reduce whose first part runs
+beside the last kernels. A device-to-host, a device-to-device, a peer copy and a memset lie inside kernels and cost
+nothing. All times follow from the shape without interval arithmetic, so the answers are independent of what they test.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Tables = dict[str, pd.DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large, and how long each part is."""
+    """How large the run is, and how long each part takes."""
 
     steps: int = 20
     kernels: int = 50  # a step and GPU, beside the all-reduce
@@ -70,15 +70,15 @@ class Shape:
         return 4000 + gpu * self.processes // self.gpus
 
     def feeds_ns(self) -> np.ndarray:
-        """Idle before the copy of each step."""
+        """The idle time before the copy of each step."""
         return self.feed_ns + (np.arange(self.steps, dtype=np.int64) * 104_729 % 1_009) * 100
 
     def durations_ns(self) -> np.ndarray:
-        """Of the kernels of a step; every step has the same."""
+        """Durations of the kernels of a step; every step has the same."""
         return self.kernel_ns + np.arange(self.kernels, dtype=np.int64) * 7_919 % 4_001
 
     def kernel_starts_ns(self) -> np.ndarray:
-        """From the end of the copy."""
+        """Starts of the kernels, from the end of the copy."""
         before = np.concatenate(([0], np.cumsum(self.durations_ns())[:-1]))
         return before + np.arange(self.kernels, dtype=np.int64) * self.turnaround_ns
 
@@ -87,7 +87,7 @@ class Shape:
         return int(self.kernel_starts_ns()[-1] + self.durations_ns()[-1])
 
     def step_starts_ns(self) -> np.ndarray:
-        """When the step before has ended, and one more for the end of the last."""
+        """When each step starts, which is when the one before ends; and the end of the last."""
         rest = self.h2d_ns + self.body_ns() - self.hidden_ns + self.collective_ns
         return np.concatenate(([0], np.cumsum(self.feeds_ns() + rest)))
 
@@ -146,7 +146,7 @@ def answers(shape: Shape, gpu: int) -> Answers:
 
 
 def chunks(shape: Shape, gpus: range | None = None, rows: int = 1 << 19) -> Iterator[Tables]:
-    """The run as tables in the Timeline's columns, some steps of all `gpus` at a time, about `rows` kernels each."""
+    """The run as tables with the Timeline's columns: some steps of all `gpus` at a time, about `rows` kernels each."""
     gpus = range(shape.gpus) if gpus is None else gpus
     per_chunk = max(1, rows // ((shape.kernels + 1) * len(gpus)))
     for first in range(0, shape.steps, per_chunk):
@@ -155,7 +155,7 @@ def chunks(shape: Shape, gpus: range | None = None, rows: int = 1 << 19) -> Iter
 
 
 def timeline(shape: Shape, gpus: range | None = None) -> Timeline:
-    """The whole run as what a perfect reader would make of its recording."""
+    """The whole run, as a perfect reader would read its recording."""
     parts = list(chunks(shape, gpus))
     tables = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in parts[0]}
     seen = range(shape.gpus) if gpus is None else gpus
@@ -288,6 +288,6 @@ def _marks(shape: Shape, gpu: int, steps: np.ndarray) -> pd.DataFrame:
 
 
 def one_process(shape: Shape, gpus: range) -> None:
-    """Raises ValueError where these GPUs are those of several processes, for formats whose files hold one."""
+    """Raises ValueError if these GPUs belong to several processes, for formats whose files hold one."""
     if len({shape.pid(gpu) for gpu in gpus}) > 1:
         raise ValueError("a file of this format holds one process: say which, or make the run with processes=1")

@@ -1,4 +1,4 @@
-"""A generated run as the SQLite files of Nsight Systems and nvprof: the same events in the tables and units of each."""
+"""A generated run as SQLite files of Nsight Systems and nvprof: the same events in the tables and units of each."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def write_nsys(shape: Shape, path: Path, gpus: range | None = None) -> None:
 def write_nvprof(shape: Shape, path: Path, gpus: range | None = None) -> None:
     """What `nvprof -o` writes, version 14: one process, epoch times, mangled names, peer copies in MEMCPY2.
 
-    Raises ValueError where `gpus` are those of several processes.
+    Raises ValueError if `gpus` belong to several processes.
     """
     gpus = gpus if gpus is not None else range(shape.gpus)
     one_process(shape, gpus)
@@ -93,7 +93,7 @@ def write_nvprof(shape: Shape, path: Path, gpus: range | None = None) -> None:
     with _Created(path, schemas.NVPROF) as put_plain:
 
         def put(table: str, columns: Mapping[str, Any]) -> None:
-            """With the running number that every table of nvprof's has."""
+            """Adds the running number that every table of nvprof has."""
             length = next(len(column) for column in columns.values() if not _single(column))
             first = rows.get(table, 0) + 1
             rows[table] = first + length - 1
@@ -132,7 +132,7 @@ def write_nvprof(shape: Shape, path: Path, gpus: range | None = None) -> None:
 
 
 def _nvprof_marks(marks: pd.DataFrame, string_id: Mapping[str, int], before: int) -> dict[str, Any]:
-    """Two rows a range (flags 2 with the name, 4 without), one an instant (flags 1)."""
+    """Two rows per range (flags 2 with the name, 4 without), one per instant (flags 1)."""
     names, domains = (_mapped(marks[column], string_id) for column in ("name", "domain"))
     start, end = marks["start_ns"].to_numpy(), marks["end_ns"].to_numpy()
     ids = before + np.arange(len(marks)) + 1

@@ -1,4 +1,4 @@
-"""A generated run as the texts that nvprof and PyTorch's profiler write, exact to the nanosecond."""
+"""A generated run as the text files of nvprof and PyTorch's profiler, exact to the nanosecond."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .training import EPOCH_NS, Shape, Tables, chunks, one_process
 
 
 def write_nvprof_csv(shape: Shape, path: Path, gpus: range | None = None) -> None:
-    """What `nvprof --print-gpu-trace --csv` prints: start in ms and duration in us, both to the nanosecond; no API."""
+    """What `nvprof --print-gpu-trace --csv` prints: start in ms, duration in us, both to the nanosecond; no calls."""
     gpus = gpus if gpus is not None else range(shape.gpus)
     one_process(shape, gpus)
     pid = shape.pid(gpus[0])
@@ -109,7 +109,7 @@ def _decimal(numbers: Any, places: int) -> pa.Array:
 
 
 def _kilobytes(sizes: pd.Series) -> np.ndarray:
-    """As nvprof prints them: six decimals."""
+    """Kilobytes as nvprof prints them: six decimals."""
     return (sizes / 1024).map("{:.6f}".format).to_numpy(dtype=object)
 
 
@@ -137,7 +137,7 @@ def _joined(parts: Sequence[Any]) -> pa.Array:
 
 
 def _lines(file: Any, lines: pa.Array) -> None:
-    """The bytes of the lines as Arrow holds them, each with its end."""
+    """The bytes of the lines as Arrow holds them, each with its line end."""
     whole = pc.binary_join_element_wise(lines, "", "\n")
     offsets = np.frombuffer(whole.buffers()[1], dtype=np.int32)[whole.offset : whole.offset + len(whole) + 1]
     if len(whole):

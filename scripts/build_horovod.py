@@ -3,8 +3,8 @@
     .venv/bin/python scripts/build_horovod.py [--nccl yes|no|auto] [--rebuild]
 
 Horovod's last release needs some edits to its source (horovod_edits.py). The built wheel is kept in ~/.cache/ringscope
-(XDG_CACHE_HOME is heeded), in a folder named after everything it depends on, and is installed from there next time.
-Wants g++, make, binutils; for NCCL also nvcc and NCCL's header, which TensorFlow's GPU packages bring.
+(XDG_CACHE_HOME is respected), in a folder named after everything it depends on, and is installed from there next time.
+Needs g++, make and binutils; for NCCL also nvcc and NCCL's header, which TensorFlow's GPU packages bring.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def build_environment(nccl: bool, work: Path) -> dict[str, str]:
 
 
 def jobs() -> int:
-    """One compiler a core, and 2 GB of memory for each."""
+    """One compiler per core, with 2 GB of memory each."""
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return max(1, min(len(os.sched_getaffinity(0)), int(memory_gb / 2)))
 
@@ -206,7 +206,7 @@ def last_line(command: list[str]) -> str:
 def run(
     command: list[str], log: Path, environment: dict[str, str] | None = None, *, show_progress: bool = False
 ) -> None:
-    """Run with the output in the log; a failure ends the script with a line that names it."""
+    """Run with the output in the log. A failure ends the script with a line that names the log."""
     with log.open("ab") as output:
         output.write(f"\n$ {' '.join(command)}\n".encode())
         output.flush()
@@ -222,7 +222,7 @@ def run(
 
 
 def show(log: Path) -> None:
-    """How far the compiler is, on a terminal."""
+    """Show how far the compiler is, on a terminal."""
     shares = [found.group(1) for line in text_of(log)[-50:] if (found := re.search(r"\[ *(\d+)%\]", line))]
     if shares and sys.stderr.isatty():
         print(f"\r  compiling Horovod: {shares[-1]} %  ", end="\r", file=sys.stderr, flush=True)

@@ -2,8 +2,8 @@
 
     python3 scripts/environment.py [--venv DIR] [--python PYTHON] [--force]
 
-Needs Python 3.10 to 3.12, g++ and make; no root. TensorFlow comes for the GPU where there is one; Horovod is built once
-(scripts/build_horovod.py) and kept in ~/.cache/ringscope.
+Needs Python 3.10 to 3.12, g++ and make; no root. TensorFlow comes with GPU support if there is a GPU. Horovod is built
+once (scripts/build_horovod.py) and kept in ~/.cache/ringscope.
 """
 
 # This file runs on any Python 3.6 or later, if only to say that it wants another.
@@ -64,7 +64,7 @@ def main():
 
 
 def fingerprint(gpu):
-    """What the environment is made from; when it changes, the steps run again."""
+    """A digest of what the environment is made from. When it changes, the steps run again."""
     digest = hashlib.sha256(f"gpu {shutil.which('nvcc')}".encode() if gpu else b"cpu")
     for name in MADE_FROM:
         digest.update((ROOT / name).read_bytes())
@@ -82,7 +82,7 @@ def choose(named):
 
 
 def version_of(python):
-    """Such as 3.11; None for what does not run."""
+    """Its version, such as 3.11; None if it does not run."""
     try:
         code = "import sys; print('%d.%d' % sys.version_info[:2])"
         return subprocess.check_output([str(python), "-c", code], stderr=subprocess.DEVNULL).decode().strip()
@@ -99,7 +99,7 @@ def step(text):
 
 
 def run(command, log, remedy):
-    """Run with the output in the log; a failure ends in a line that says what, what to do and where the log is."""
+    """Run with the output in the log. A failure ends in a line: what failed, what to do, where the log is."""
     with log.open("w") as output:
         code = subprocess.call([str(word) for word in command], stdout=output, stderr=subprocess.STDOUT)
     if code:

@@ -1,4 +1,4 @@
-"""What Horovod 0.28.1 needs changed in its source before it builds and runs well with today's TensorFlow."""
+"""The edits that Horovod 0.28.1 needs in its source to build and run well with today's TensorFlow."""
 
 # (file, text, what replaces it)
 EDITS = (

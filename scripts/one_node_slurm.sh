@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A Slurm of one node, this machine, to try `--launcher slurm` with: munged, slurmctld and slurmd in namespaces of their
-# own. Its state, configuration and key lie in a tmpfs that goes with it.
+# A Slurm of one node, this machine, to try `--launcher slurm`: munged, slurmctld and slurmd in namespaces of their own.
+# Its state, configuration and key lie in a tmpfs that disappears with it.
 #
 # usage, as root: scripts/one_node_slurm.sh COMMAND...
 #   scripts/one_node_slurm.sh srun hostname
 #   scripts/one_node_slurm.sh ringscope bench --launcher slurm --ranks 1,2
 #
-# Exit code: the command's; 77 where the machine does not allow it, with the reason.
+# Exit code: the command's; 77, with the reason, if the machine does not allow it.
 set -euo pipefail
 
 refuse() { echo "one_node_slurm: $1" >&2; exit 77; }

@@ -1,4 +1,4 @@
-"""Make docs/images/page.png again: the page of two recordings in tests/data, as a browser shows its upper part.
+"""Make docs/images/page.png: the upper part of the page of two recordings in tests/data, as a browser shows it.
 
     .venv/bin/python scripts/page_picture.py [PICTURE]
 
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def run(command: list[str]) -> None:
-    """What it says is shown where it fails."""
+    """Run quietly; show the output if it fails."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"page_picture: {' '.join(command)} failed:\n{done.stderr.strip()}")

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Two hosts on one machine, `a` and `b`, to try several hosts with: network, process and UTS namespaces of their own,
-# joined by a veth pair that is called eth0 on both ends, with an sshd in each. Each has a /tmp and a /dev/shm of its own
-# (Open MPI's files there bear process ids, which are alike on both); all else is shared, as on a cluster.
+# Two hosts, `a` and `b`, on one machine, to try several hosts: network, process and UTS namespaces of their own, joined
+# by a veth pair that is called eth0 on both ends, with an sshd in each. Each has a /tmp and a /dev/shm of its own (Open
+# MPI's files there are named by process id, and those are alike on both). All else is shared, as on a cluster.
 #
 # usage, as root: scripts/two_hosts.sh COMMAND...     runs COMMAND on host a, here, with this environment
 #   scripts/two_hosts.sh ssh b hostname
 #   scripts/two_hosts.sh ringscope bench --hosts a:1,b:1 --ranks 1,2
-# TWO_HOSTS_SHARE=DIR: a directory below /tmp to be shared all the same; the working directory is in any case.
+# TWO_HOSTS_SHARE=DIR: a directory below /tmp that is shared all the same. The working directory always is.
 #
-# Exit code: the command's; 77 where the machine does not allow it, with the reason. Both hosts and all that runs there
-# end with the script, however it ends, and it leaves no file: what it writes lies in a tmpfs of its own.
+# Exit code: the command's; 77, with the reason, if the machine does not allow it. Both hosts and all that runs there end
+# with the script, however it ends. It leaves no file: what it writes lies in a tmpfs of its own.
 set -euo pipefail
 
 refuse() { echo "two_hosts: $1" >&2; exit 77; }

@@ -1,1 +1,1 @@
-"""The same training in other frameworks, to be run in the same lease as ringscope's own."""
+"""The same training in other frameworks, to run on the same machine at the same time as ringscope's own."""

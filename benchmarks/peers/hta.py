@@ -1,10 +1,10 @@
 """HolisticTraceAnalysis beside ringscope on one generated Kineto trace whose answers are known by construction.
 
-    python -m benchmarks.peers.hta                       installs HTA in an environment of its own
+    python -m benchmarks.peers.hta                       installs HTA in a new environment
     python -m benchmarks.peers.hta --python ENV/bin/python
 
-Prints each number's error against the answer, and the time and memory each took in a process of its own. HTA is run as
-it comes and with HTA_DISABLE_NS_ROUNDING=1: by default it rounds timestamps to whole microseconds.
+Prints the error of each number against the answer, and the time and memory of each tool in a process of its own. HTA
+runs as it comes and with HTA_DISABLE_NS_ROUNDING=1: by default it rounds timestamps to whole microseconds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ print(json.dumps({"compute": float(times["compute_time(us)"]) * 1e3, "idle": flo
 
 
 def truth(shape: Shape) -> dict[str, float]:
-    """The answers by construction, in ns and shares; None of it measured."""
+    """The answers by construction, in ns and shares. None of it is measured."""
     known = answers(shape, 0)
     idle = known.ledger_ns["idle_feed"] + known.ledger_ns["idle_turnaround"]
     return {
@@ -87,7 +87,7 @@ def run(python: Path | str, code: str, *arguments: Path, **variables: str) -> di
 
 
 def table(expected: dict[str, float], found: dict[str, dict[str, float]]) -> str:
-    """One line a number, one column a tool: the error in percent of the answer, `-` where a tool has no such number."""
+    """One line per number, one column per tool: the error in percent of the answer, `-` if it has no such number."""
     lines = [f"{'':>20} {'answer':>16} " + " ".join(f"{name:>16}" for name in found)]
     for number, answer in expected.items():
         cells = [f"{_error(one[number], answer):>16}" if number in one else f"{'-':>16}" for one in found.values()]
