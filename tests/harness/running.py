@@ -48,6 +48,18 @@ def run_in_turn(
     return done
 
 
+def run_forked(
+    out: Path, programs: Sequence[Sequence[object]], timeout_s: float = 600
+) -> list[subprocess.CompletedProcess[str]]:
+    """`python -m words...` for each of `programs`, which share one import of TensorFlow (forked.py)."""
+    listed = [[str(word) for word in words] for words in programs]
+    done = run_python(str(Path(__file__).with_name("forked.py")), str(out), json.dumps(listed), timeout_s=timeout_s)
+    assert done.returncode == 0, done.stdout + done.stderr
+    codes = json.loads((out / "codes.json").read_text())
+    logs = [(out / f"{number}.log").read_text() for number in range(len(listed))]
+    return [subprocess.CompletedProcess(*ended) for ended in zip(listed, codes, logs, strict=True)]
+
+
 def carrying(mark: str) -> list[psutil.Process]:
     """The living processes that were started with RINGSCOPE_TEST=mark, whatever became of their parents."""
     found = []

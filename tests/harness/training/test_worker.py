@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,97 +14,120 @@ from harness.machine import ranks
 from harness.training import worker
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, read_rank
-from tests.harness.running import LAUNCHERS, environment, run_python
+from tests.harness.running import LAUNCHERS, environment, run_forked, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
 pytestmark = pytest.mark.train
 
 
-def train(directory: Path, cell: Cell, *words: str, prefix: tuple[str, ...] = ()) -> Any:
+UINT8 = Cell("mlp", ranks=1, per_rank_batch=8, steps=5, warmup=0, input_dtype="uint8")
+FED = [replace(UINT8, feed=feed) for feed in ("numpy", "host", "prefetch", "device", "staging")]
+UNSUPPORTED = [
+    (Cell("no_such", ranks=1, per_rank_batch=8), "model 'no_such' is none of mlp,"),
+    (Cell("mlp", ranks=1, per_rank_batch=8, strategy="mirrored", step="compiled"), "mirrored takes --step fit"),
+    (Cell("mlp", ranks=3, per_rank_batch=8), "the cell wants 3 ranks, the launcher started 1"),
+]
+# What single processes are given, by name: a cell, and further words of the worker.
+SINGLE: dict[str, tuple[Cell, tuple[str, ...]]] = {
+    "mirrored": (Cell("mlp", ranks=2, per_rank_batch=8, steps=3, warmup=1, strategy="mirrored"), ()),
+    "recorded": (Cell("mlp", ranks=1, per_rank_batch=8, steps=3, warmup=1), ("--record", "tensorflow")),
+    "too large": (Cell("vgg16", ranks=1, per_rank_batch=2_000_000, steps=1, warmup=0, feed="numpy"), ()),
+    "without records": (Cell("cnn_cifar", ranks=1, per_rank_batch=2, data=str(Path(__file__).parent)), ()),
+    **{says: (cell, ()) for cell, says in UNSUPPORTED},
+}
+Ended = tuple[subprocess.CompletedProcess[str], Path]
+
+
+def words_for(directory: Path, cell: Cell) -> list[object]:
     (directory / "cell.json").write_text(json.dumps(cell.to_json()))
-    files = ("--cell", str(directory / "cell.json"), "--out", str(directory))
-    return run_python("-m", "harness.training.worker", *files, *words, prefix=prefix)
+    return ["harness.training.worker", "--cell", directory / "cell.json", "--out", directory]
 
 
-def trained(directory: Path, cell: Cell, *words: str, prefix: tuple[str, ...] = ()) -> list[RankRecord]:
-    done = train(directory, cell, *words, prefix=prefix)
-    assert done.returncode == 0, done.stdout + done.stderr
+def records(directory: Path, done: subprocess.CompletedProcess[str]) -> list[RankRecord]:
+    assert done.returncode == 0, done.stdout
     return [read_rank(directory / f"rank{rank}.jsonl") for rank in range(len(list(directory.glob("rank*.jsonl"))))]
+
+
+def trained(directory: Path, cell: Cell, launcher: str) -> list[RankRecord]:
+    words = [str(word) for word in words_for(directory, cell)]
+    return records(directory, run_python("-m", *words, prefix=LAUNCHERS[launcher]))
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    """What became of each of SINGLE, and where; each a process."""
+    out = tmp_path_factory.mktemp("single")
+    programs, places = [], [out / name for name in SINGLE]
+    for place, (cell, words) in zip(places, SINGLE.values(), strict=True):
+        place.mkdir()
+        programs.append([*words_for(place, cell), *words])
+    return dict(zip(SINGLE, zip(run_forked(out, programs), places, strict=True), strict=True))
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_two_ranks_leave_a_record_each_of_the_same_training(tmp_path: Path, launcher: str) -> None:
     cell = Cell("mlp", ranks=2, per_rank_batch=8, steps=5, warmup=2, step="compiled")
-    records = trained(tmp_path, cell, prefix=tuple(LAUNCHERS[launcher]))
-    assert [(record.rank, record.size, record.local_rank) for record in records] == [(0, 2, 0), (1, 2, 1)]
-    for record in records:
+    ranks = trained(tmp_path, cell, launcher)
+    assert [(record.rank, record.size, record.local_rank) for record in ranks] == [(0, 2, 0), (1, 2, 1)]
+    for record in ranks:
         assert record.samples == 5 * 8 and len(record.step_ns) == len(record.input_wait_ns) == 5
         assert sum(record.step_ns) == record.window_end_ns - record.window_start_ns
         assert all(0 < wait < step for wait, step in zip(record.input_wait_ns, record.step_ns, strict=True))
         assert record.clock_offset_ns == 0  # one host
         assert record.device is None
-    assert records[0].extra["weights_sha256"] == records[1].extra["weights_sha256"]
+    assert ranks[0].extra["weights_sha256"] == ranks[1].extra["weights_sha256"]
     # Both windows are of the same time.
-    start, end = max(r.window_start_ns for r in records), min(r.window_end_ns for r in records)
+    start, end = max(r.window_start_ns for r in ranks), min(r.window_end_ns for r in ranks)
     assert start < end
     assert json.loads((tmp_path / "rank1.progress").read_text())["phase"] == "done"
 
 
 def test_without_an_all_reduce_the_ranks_train_apart(tmp_path: Path) -> None:
     cell = Cell("mlp", ranks=2, per_rank_batch=8, steps=3, warmup=1, strategy="none")
-    first, second = trained(tmp_path, cell, prefix=tuple(LAUNCHERS["gloo"]))
+    first, second = trained(tmp_path, cell, "gloo")
     assert first.extra["weights_sha256"] != second.extra["weights_sha256"]
 
 
 def test_every_feed_trains_to_the_same_weights(tmp_path: Path) -> None:
-    base = Cell("mlp", ranks=1, per_rank_batch=8, steps=5, warmup=0, input_dtype="uint8")
-    feeds = ["numpy", "host", "prefetch", "device", "staging"]
-    cells = [replace(base, feed=feed) for feed in feeds]
-    equality.run(cells, [], tmp_path, env=environment())
-    for cell in cells:
-        assert equality.compare(cell, tmp_path / cell.id, tmp_path / cells[0].id).max_difference == 0
+    equality.run(FED, [], tmp_path, env=environment())
+    for cell in FED:
+        assert equality.compare(cell, tmp_path / cell.id, tmp_path / FED[0].id).max_difference == 0
 
 
-def test_one_process_mirrors_the_model_over_several_devices(tmp_path: Path) -> None:
-    cell = Cell("mlp", ranks=2, per_rank_batch=8, steps=3, warmup=1, strategy="mirrored")
-    (record,) = trained(tmp_path, cell)
+def test_one_process_mirrors_the_model_over_several_devices(single: dict[str, Ended]) -> None:
+    done, directory = single["mirrored"]
+    (record,) = records(directory, done)
     assert (record.size, record.samples) == (1, 48)
 
 
-def test_tensorflows_profiler_writes_a_directory_per_rank(tmp_path: Path) -> None:
-    cell = Cell("mlp", ranks=1, per_rank_batch=8, steps=3, warmup=1)
-    trained(tmp_path, cell, "--record", "tensorflow")
-    assert list((tmp_path / "rank0.xplane").rglob("*.xplane.pb"))
+def test_tensorflows_profiler_writes_a_directory_per_rank(single: dict[str, Ended]) -> None:
+    done, directory = single["recorded"]
+    records(directory, done)
+    assert list((directory / "rank0.xplane").rglob("*.xplane.pb"))
 
 
-@pytest.mark.parametrize(
-    ("cell", "says"),
-    [
-        (Cell("no_such", ranks=1, per_rank_batch=8), "model 'no_such' is none of mlp,"),
-        (Cell("mlp", ranks=1, per_rank_batch=8, strategy="mirrored", step="compiled"), "mirrored takes --step fit"),
-        (Cell("mlp", ranks=3, per_rank_batch=8), "the cell wants 3 ranks, the launcher started 1"),
-    ],
-)
-def test_a_cell_that_cannot_be_ends_as_unsupported_with_its_reason(tmp_path: Path, cell: Cell, says: str) -> None:
-    done = train(tmp_path, cell)
+@pytest.mark.parametrize(("cell", "says"), UNSUPPORTED)
+def test_a_cell_that_cannot_be_ends_as_unsupported_with_its_reason(
+    single: dict[str, Ended], cell: Cell, says: str
+) -> None:
+    done, directory = single[says]
     assert done.returncode == 3
-    error = json.loads((tmp_path / "rank0.error.json").read_text())
+    error = json.loads((directory / "rank0.error.json").read_text())
     assert error["status"] == "unsupported" and says in error["reason"]
-    assert not list(tmp_path.glob("*.jsonl"))
+    assert not list(directory.glob("*.jsonl"))
 
 
-def test_a_batch_that_memory_cannot_hold_ends_as_out_of_memory(tmp_path: Path) -> None:
-    done = train(tmp_path, Cell("vgg16", ranks=1, per_rank_batch=2_000_000, steps=1, warmup=0, feed="numpy"))
+def test_a_batch_that_memory_cannot_hold_ends_as_out_of_memory(single: dict[str, Ended]) -> None:
+    done, directory = single["too large"]
     assert done.returncode == 1
-    assert json.loads((tmp_path / "rank0.error.json").read_text())["status"] == "oom"
+    assert json.loads((directory / "rank0.error.json").read_text())["status"] == "oom"
 
 
-def test_a_directory_without_records_fails_by_name(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    cell = Cell("cnn_cifar", ranks=1, per_rank_batch=2, data=str(tmp_path / "empty"))
-    assert train(tmp_path, cell).returncode == 1
-    error = json.loads((tmp_path / "rank0.error.json").read_text())
+def test_a_directory_without_records_fails_by_name(single: dict[str, Ended]) -> None:
+    done, directory = single["without records"]
+    assert done.returncode == 1
+    error = json.loads((directory / "rank0.error.json").read_text())
     assert error["status"] == "failed" and "holds no *tfrecord* file" in error["reason"]
 
 
