@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 SECONDS ?= 60
+# Two workers, to which tests/conftest.py gives chains of tests and files.
+TESTS := $(RUN) -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Open MPI refuses root unless told that it is meant.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
@@ -11,7 +13,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 .PHONY: help setup bench test lint docs fuzz clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## the environment in .venv: TensorFlow, Keras, Open MPI, Horovod (PYTHON=python3.12 names another Python)
 	@$(PYTHON) scripts/environment.py
@@ -19,8 +21,11 @@ setup: ## the environment in .venv: TensorFlow, Keras, Open MPI, Horovod (PYTHON
 bench: setup ## train a grid of models on this machine and report how it scales (ARGS="--ranks 1,2 ...")
 	$(RUN) -m harness bench $(ARGS)
 
-test: setup ## all tests (ARGS="-k words" for some)
-	$(RUN) -m pytest $(ARGS)
+test: setup ## the tests, two at a time (ARGS="-k words" for some, ARGS="-n 0 --pdb" for one at a time)
+	$(TESTS) -m "not long" $(ARGS)
+
+test-all: setup ## the same and the long ones
+	$(TESTS) $(ARGS)
 
 lint: setup ## style and types
 	$(RUN) -m ruff check .

@@ -61,4 +61,4 @@ def test_a_worse_recording_fails_the_step_and_says_so_on_the_jobs_page(tmp_path:
 def test_without_a_budget_the_step_fails_with_the_usage(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(view.dumps(measures([gpu()])))
     result = _run(tmp_path, PATHS="a.json")
-    assert result.returncode == 2 and "nothing to hold the run against" in result.stderr
+    assert result.returncode == 2 and "nothing to check" in result.stderr
