@@ -33,6 +33,7 @@ PROFILES = (
     ("profiles.gpus",),
     ("profiles.readers", "profiles.scaling", "profiles.measures_json"),
     ("profiles.lazy", "profiles.records", "profiles.marks", "profiles.measures", "profiles.numbers", "profiles.stats"),
+    ("profiles.doubts",),
     ("profiles.timeline", "profiles.intervals", "profiles.threads", "profiles.files", "profiles.terminals"),
     ("profiles.cell", "profiles.errors", "profiles.version"),
 )
@@ -46,7 +47,7 @@ HARNESS = (
     ("harness.ring", "harness.machine"),
     ("harness",),
 )
-GROUND = {room for rooms in PROFILES[-3:] for room in rooms}
+GROUND = {room for rooms in PROFILES[-4:] for room in rooms}
 # Rooms that know nothing but the ground, though they stand to the right of others.
 ON_THE_GROUND = ("profiles.gpus", "profiles.readers", "profiles.scaling", "profiles.measures_json")
 
@@ -193,6 +194,17 @@ def test_verbs_only_parse_and_hand_over():
         if within(one.by, ("profiles.verbs", "harness.verbs")) and within(one.of, computing)
     ]
     assert not wrong
+
+
+def test_doubts_are_worded_in_one_room():
+    """That of measures, whose doubts are about what only measuring knows, beside the one on the ground."""
+    rooms = {
+        name
+        for name, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Doubt"
+    }
+    assert rooms == {"profiles.doubts.recordings", "profiles.doubts.sweeps", "profiles.metrics.doubts"}
 
 
 def test_every_name_of_a_mark_is_spelled_once():

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from .. import marks
+from ..doubts import recordings as doubts
 from ..errors import UnreadableRecording
 from ..records import of_a_run
 from ..timeline import Doubt, Timeline
@@ -84,7 +85,7 @@ def read_all(
     for path in named:
         files += [(inner, path) for inner in _within(path)] if path.is_dir() else [(path, None)]
     timelines: list[Timeline] = []
-    doubts: list[Doubt] = []
+    found: list[Doubt] = []
     skipped: dict[Path, int] = {}
     failures: list[UnreadableRecording] = []
     for done, (path, folder) in enumerate(files):
@@ -98,17 +99,16 @@ def read_all(
             if strict:
                 raise
             failures.append(error)
-            doubts.append(Doubt("unreadable", f"{error.path}: {error.problem}; it is left out", error.remedy))
+            found.append(doubts.unreadable(error))
             continue
         if timeline is not None:
             timelines.append(timeline)
         elif folder is not None and not of_a_run(path):
             skipped[folder] = skipped.get(folder, 0) + 1
     for folder, count in skipped.items():
-        text = f"{count} other file{'s' if count > 1 else ''} in {folder} {'are' if count > 1 else 'is'} no recording"
-        doubts.append(Doubt("skipped-files", text, "name a file itself to see why it is not read"))
+        found.append(doubts.skipped_files(folder, count))
     if timelines:
-        return timelines, doubts
+        return timelines, found
     if failures:
         raise failures[0]
     where = ", ".join(map(str, named)) or "nothing"

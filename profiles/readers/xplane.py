@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from .. import marks
+from ..doubts.recordings import impossible_times, no_gpu, profiler_warnings
 from ..errors import UnreadableRecording
 from ..timeline import Doubt, Recording, Timeline, make
 from .chrome import events as chrome
@@ -318,12 +319,10 @@ def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
 def _doubts(found: _Found, space: Any) -> tuple[Doubt, ...]:
     doubts = []
     if not found.gpus:
-        text = "the profile has no GPU: the host's ranges are read, and nothing can be said of any GPU"
-        doubts.append(Doubt("no-gpu", text, "train where TensorFlow sees a GPU, with the profiler's device tracer on"))
+        doubts.append(no_gpu())
     said = [*space.errors, *space.warnings]
     if said:
-        text = f"the profiler said: {said[0][:200]}" + (f" (and {len(said) - 1} more)" if len(said) > 1 else "")
-        doubts.append(Doubt("profiler-warnings", text, "see to its cause, and record again"))
+        doubts.append(profiler_warnings(said[0][:200], len(said) - 1))
     if damaged := found.left_out["without times"] + found.left_out["ends before it starts"]:
-        doubts.append(Doubt("impossible-times", f"{damaged} events have no usable times and are left out", _RECORD))
+        doubts.append(impossible_times(f"{damaged} events", _RECORD))
     return tuple(doubts)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from ..cell import AXES, SETTINGS, Cell
+from ..doubts import sweeps as say
 from ..records import Run, SweepRecord
 from ..stats import Spread, ratio
 from ..timeline import Doubt
@@ -41,24 +42,10 @@ def doubts(
     found = [_offsets(run) for run in runs]
     few = [row for row in cells if 0 < row.ok < FEW_LAUNCHES]
     if few:
-        found.append(
-            Doubt(
-                "low-replication",
-                f"fewer than {FEW_LAUNCHES} launches of {len(few)} of {len(cells)} cells: they tell little of the "
-                "spread between launches",
-                "run more launches: ringscope bench --resume --launches 5",
-            )
-        )
+        found.append(say.low_replication(len(few), len(cells), FEW_LAUNCHES))
     above = [row for row in cells if row.efficiency_low is not None and row.cell.ranks > 1 and row.efficiency_low > 1]
     if above:
-        names = ", ".join(f"{row.cell.model} x{row.cell.ranks}" for row in above)
-        found.append(
-            Doubt(
-                "over-100-percent",
-                f"{names}: more than N times one rank; the one-rank cell was held back by something",
-                "look at the one-rank cell: its input wait, its clocks, what else ran beside it",
-            )
-        )
+        found.append(say.over_100_percent(", ".join(f"{row.cell.model} x{row.cell.ranks}" for row in above)))
     found += [_more_ranks_than_cores(runs), *_machines(runs)]
     return [doubt for doubt in found if doubt]
 
@@ -72,12 +59,8 @@ def _offsets(run: Run) -> Doubt | None:
     if share <= OFFSET_SHARE:
         return None
     record = run.record
-    return Doubt(
-        "clock-offset",
-        f"{record.cell.id} launch {record.launch}: {worst.host}'s clock is {worst.clock_offset_ns / 1e6:+.3f} ms from "
-        f"rank 0's, {100 * share:.2f} % of the window; it was taken off, to the accuracy of a barrier",
-        "keep the hosts' clocks together (chrony), or measure over more --steps",
-    )
+    launch = f"{record.cell.id} launch {record.launch}"
+    return say.clock_offset(launch, worst.host, worst.clock_offset_ns / 1e6, share)
 
 
 def _more_ranks_than_cores(runs: Sequence[Run]) -> Doubt | None:
@@ -91,12 +74,7 @@ def _more_ranks_than_cores(runs: Sequence[Run]) -> Doubt | None:
     if not crowded:
         return None
     most, cores, run = max(crowded, key=lambda found: found[0] / found[1])
-    return Doubt(
-        "more-ranks-than-cores",
-        f"{run.record.cell.id}: {most} ranks on a host with {cores} usable cores, so they take turns; under mpirun a "
-        "rank that waits gives its core up, which a rank with a core of its own does not do",
-        f"measure with at most {cores} ranks per host; in a container or a job, ask for more cores",
-    )
+    return say.more_ranks_than_cores(run.record.cell.id, most, cores)
 
 
 def _machines(runs: Sequence[Run]) -> list[Doubt | None]:
@@ -105,25 +83,12 @@ def _machines(runs: Sequence[Run]) -> list[Doubt | None]:
     machines = [run.record.machine for run in runs if run.record.machine]
     facts = [(m.get("host"), m.get("driver"), str(m.get("packages")), len(m.get("gpus") or ())) for m in machines]
     if len(set(facts)) > 1:
-        found.append(
-            Doubt(
-                "unlike-machines",
-                f"the launches ran on {len(set(facts))} machines or sets of libraries that differ",
-                "compare within one of them: name another --out after a change",
-            )
-        )
+        found.append(say.unlike_machines(len(set(facts))))
     crowded = {
         run.record.cell.ranks for run in runs if run.record.cell.ranks > 1 and run.ranks and not run.ranks[0].device
     }
     if crowded and not any(m.get("gpus") for m in machines):
-        found.append(
-            Doubt(
-                "shared-cores",
-                "no GPU: the ranks of a host share its cores, which one rank alone has to itself; "
-                "below 100 % is this machine's arithmetic before it is anybody's fault",
-                "read the comparison of feeds and steps, and measure scaling where each rank has a GPU",
-            )
-        )
+        found.append(say.shared_cores())
     return found
 
 

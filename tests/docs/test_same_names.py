@@ -19,7 +19,6 @@ from profiles.judging import gate
 from profiles.lazy import LazyGroup
 from profiles.measures import CLASSES, OWNERS, Straggler
 from profiles.metrics.kernels import GROUPS
-from profiles.readers.tables import gathering
 from profiles.scaling.rows import CellRow, LaunchRow, column_names
 from profiles.verbs import VERBS as PROFILES_VERBS
 from tests.recordings import DATA, ROOT
@@ -138,8 +137,8 @@ def constants_of_calls(folder: str, names: set[str]) -> set[str]:
     return found
 
 
-# Where the code is a variable: the table of texts of the readers of tables, and a finding's own methods.
-VARIABLE = {("gathering.py", "code"), ("case.py", "code")}
+# Where the code is a variable: a finding's own methods.
+VARIABLE = {("case.py", "code")}
 
 
 def _name(function: ast.expr) -> str:
@@ -156,7 +155,6 @@ def codes_of_tables(page: str) -> set[str]:
 
 def test_every_doubt_is_in_its_page_and_the_page_knows_no_other() -> None:
     raised = constants_of_calls("profiles", {"Doubt"}) | constants_of_calls("harness", {"Doubt"})
-    raised |= {code for code, (text, _) in gathering._CODES.items() if text}
     assert len(raised) > 30
     assert codes_of_tables("doubts.md") == raised
 

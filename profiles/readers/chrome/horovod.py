@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from ...doubts.recordings import unfinished_recording
 from ...errors import UnreadableRecording
-from ...timeline import Doubt, Recording, Timeline, make
+from ...timeline import Recording, Timeline, make
 from ..tables import printed
 from . import events as chrome
 
@@ -58,8 +59,7 @@ def read(path: Path) -> Timeline:
         raise UnreadableRecording(path, "a timeline of Horovod's in which no collective ends", _RECORD)
     doubts = []
     if not whole:
-        text = f"the timeline has no end: training was killed, and {unfinished} phases had not ended"
-        doubts.append(Doubt("unfinished-recording", text, "let training end by itself, or measure what there is"))
+        doubts.append(unfinished_recording(unfinished))
     return make(
         Recording(
             path=str(path),

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from ...doubts.recordings import coarse_times_in_microseconds, impossible_times
 from ...errors import UnreadableRecording
 from ...timeline import Doubt, Recording, Timeline, make
 from ..tables import printed
@@ -231,12 +232,9 @@ def _doubts(frames: dict[str, pd.DataFrame], origin_ns: int, left_out: Counter[s
     doubts = []
     times = [frames[table][["start_ns", "end_ns"]] for table in ("kernels", "copies", "memsets") if table in frames]
     if all(bool(((whole + origin_ns) % 1000 == 0).to_numpy().all()) for whole in times):
-        text = "all times are whole microseconds: shorter gaps and overlaps mean nothing"
-        doubts.append(Doubt("coarse-times", text, "record with a newer profiler, which writes nanoseconds"))
+        doubts.append(coarse_times_in_microseconds())
     if damaged := left_out["without times"] + left_out["ends before it starts"]:
-        doubts.append(
-            Doubt("impossible-times", f"{damaged} events have no usable times and are left out", "record it again")
-        )
+        doubts.append(impossible_times(f"{damaged} events", "record it again"))
     return tuple(doubts)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ...doubts.recordings import dropped_events
 from ...marks import STEP_PREFIX
 from ...timeline import Doubt
 from ..tables.sqlite import Database
@@ -37,11 +38,7 @@ def doubts(database: Database, tables: Mapping[str, pd.DataFrame]) -> list[Doubt
     said = [str(text) for (text,) in database.query(f"SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE {like} LIMIT 5")]
     found = {"cuda": _operations_missing, "nvtx": _ranges_missing}
     of = {text: next((kind for words, kind in _MIGHT.items() if words in text), None) for text in said}
-    return [
-        Doubt("dropped-events", f"nsys said: {text}", "record less at once: fewer traces, or a shorter capture range")
-        for text, kind in of.items()
-        if kind is None or found[kind](tables)
-    ]
+    return [dropped_events(text) for text, kind in of.items() if kind is None or found[kind](tables)]
 
 
 def _operations_missing(tables: Mapping[str, pd.DataFrame]) -> bool:

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from ...doubts.recordings import coarse_sizes, impossible_times
 from ...errors import UnreadableRecording
-from ...timeline import Doubt, Recording, Timeline, make
+from ...timeline import Recording, Timeline, make
 from ..tables import printed
 
 Array = np.ndarray
@@ -71,10 +72,9 @@ def read(path: Path) -> Timeline:
         raise UnreadableRecording(path, "a trace of `nsys stats` without a GPU operation", _RECORD)
     doubts = []
     if len(tables["copies"]):
-        text = "sizes of copies are printed in megabytes with three decimals: each is exact to 500 bytes"
-        doubts.append(Doubt("coarse-sizes", text, "give the .sqlite or the .nsys-rep itself"))
+        doubts.append(coarse_sizes())
     if damaged := left_out["without times"] + left_out["ends before it starts"]:
-        doubts.append(Doubt("impossible-times", f"{damaged} rows have no usable times and are left out", _RECORD))
+        doubts.append(impossible_times(f"{damaged} rows", _RECORD))
     return make(
         Recording(path=str(path), format="nsys-stats-csv", tool="Nsight Systems"),
         tables,

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from ...doubts.recordings import coarse_times_printed, impossible_times
 from ...errors import UnreadableRecording
 from ...timeline import Doubt, Recording, Timeline, make
 from ..tables import printed
@@ -135,14 +136,10 @@ def _no_operations(path: Path, tables: dict[str, pd.DataFrame], left_out: Counte
 def _doubts(coarse_ns: int, left_out: Counter[str]) -> tuple[Doubt, ...]:
     doubts = []
     if coarse_ns > 1:
-        text = (
-            f"nvprof printed start times in steps of {coarse_ns} ns: gaps and overlaps shorter than that mean nothing"
-        )
-        doubts.append(Doubt("coarse-times", text, "record with `nvprof -o FILE`, or print with `--csv -u us`"))
+        doubts.append(coarse_times_printed(coarse_ns))
     damaged = sum(left_out[reason] for reason in ("without times", "ends before it starts", "nameless"))
     if damaged:
-        text = f"{damaged} rows have no usable times or names and are left out"
-        doubts.append(Doubt("impossible-times", text, RECORD))
+        doubts.append(impossible_times(f"{damaged} rows", RECORD))
     return tuple(doubts)
 
 

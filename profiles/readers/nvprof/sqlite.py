@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from ...doubts.recordings import clocks_apart
 from ...timeline import Doubt, Recording, Timeline
 from ..tables import cupti, sqlite
 from ..tables.gathering import NO_TIME, Gathered, constant, require_gpu_work
@@ -306,12 +307,7 @@ def _clocks_apart(tables: Mapping[str, pd.DataFrame]) -> Doubt | None:
     if 0 <= typical <= _QUEUE_NS:
         return None
     side = "after" if typical > 0 else "before"
-    return Doubt(
-        "clocks-apart",
-        f"GPU operations lie {abs(typical) / 1e9:.3f} s {side} the calls that launched them: the clocks of GPU and "
-        "host were not brought together, so API calls and marks are left out",
-        "causes of idle cannot be told from this recording; record again, with a newer profiler if there is one",
-    )
+    return clocks_apart(abs(typical) / 1e9, side)
 
 
 def _recording(database: Database, origin: int) -> Recording:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ...doubts import recordings as doubts
 from ...errors import UnreadableRecording
 from ...timeline import Doubt, Recording, Timeline, make
 
@@ -21,20 +22,11 @@ NO_TIME: Final = -(1 << 63)
 _LIMIT: Final = 1 << 61
 
 OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
-_CODES: Final = {
-    "impossible-times": (
-        "{count:,} rows end before they start or lie centuries away, and are left out ({where})",
-        "if they are many, the profiler was stopped hard: record again and let it finish",
-    ),
-    "clocks-apart": ("", ""),  # said by the reader that saw it
-    "mixed-types": (
-        "{count:,} rows hold values that are no integers, and are left out ({where})",
-        "export the recording again: something has edited this file",
-    ),
-    "missing-strings": (
-        "{count:,} rows are named by strings that are not there, and are called (unknown) ({where})",
-        "export the recording again: something has edited this file",
-    ),
+# What is said of rows that were met; of others the reader that saw them says it.
+_DOUBTS: Final = {
+    "impossible-times": doubts.impossible_rows,
+    "mixed-types": doubts.mixed_types,
+    "missing-strings": doubts.missing_strings,
 }
 
 
@@ -65,10 +57,8 @@ class Gathered:
 
     def timeline(self, recording: Recording, known: frozenset[str]) -> Timeline:
         for code, tables in self.met.items():
-            text, remedy = _CODES[code]
-            if not text:
-                continue
-            self.doubts.append(Doubt(code, text.format(count=tables.total(), where=", ".join(tables)), remedy))
+            if code in _DOUBTS:
+                self.doubts.append(_DOUBTS[code](tables.total(), ", ".join(tables)))
         left_out = {f"{code} in {table}": count for code, tables in self.met.items() for table, count in tables.items()}
         return make(recording, self.tables, known=known, doubts=tuple(self.doubts), left_out=left_out)
 

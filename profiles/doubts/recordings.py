@@ -1,0 +1,111 @@
+"""Doubts about a recording, which its reader raises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import UnreadableRecording
+from ..timeline import Doubt
+
+
+def unreadable(error: UnreadableRecording) -> Doubt:
+    return Doubt("unreadable", f"{error.path}: {error.problem}; it is left out", error.remedy)
+
+
+def skipped_files(folder: Path, count: int) -> Doubt:
+    files = "1 other file" if count == 1 else f"{count} other files"
+    return Doubt(
+        "skipped-files",
+        f"{files} in {folder} {'is' if count == 1 else 'are'} no recording",
+        "name a file itself to see why it is not read",
+    )
+
+
+def dropped_events(said: str) -> Doubt:
+    return Doubt(
+        "dropped-events", f"nsys said: {said}", "record less at once: fewer traces, or a shorter capture range"
+    )
+
+
+def impossible_times(rows: str, remedy: str) -> Doubt:
+    """`rows`: how many of what, such as `3 events`."""
+    return Doubt("impossible-times", f"{rows} have no usable times and are left out", remedy)
+
+
+def impossible_rows(count: int, tables: str) -> Doubt:
+    return Doubt(
+        "impossible-times",
+        f"{count:,} rows end before they start or lie centuries away, and are left out ({tables})",
+        "if they are many, the profiler was stopped hard: record again and let it finish",
+    )
+
+
+def mixed_types(count: int, tables: str) -> Doubt:
+    return Doubt(
+        "mixed-types",
+        f"{count:,} rows hold values that are not integers, and are left out ({tables})",
+        "export the recording again: something has edited this file",
+    )
+
+
+def missing_strings(count: int, tables: str) -> Doubt:
+    return Doubt(
+        "missing-strings",
+        f"{count:,} rows have names that are not in the file, and are called (unknown) ({tables})",
+        "export the recording again: something has edited this file",
+    )
+
+
+def coarse_sizes() -> Doubt:
+    return Doubt(
+        "coarse-sizes",
+        "sizes of copies are printed in megabytes with three decimals: each is exact to 500 bytes",
+        "give the .sqlite or the .nsys-rep itself",
+    )
+
+
+def coarse_times_printed(step_ns: int) -> Doubt:
+    return Doubt(
+        "coarse-times",
+        f"nvprof printed start times in steps of {step_ns} ns: gaps and overlaps shorter than that mean nothing",
+        "record with `nvprof -o FILE`, or print with `--csv -u us`",
+    )
+
+
+def coarse_times_in_microseconds() -> Doubt:
+    return Doubt(
+        "coarse-times",
+        "all times are whole microseconds: shorter gaps and overlaps mean nothing",
+        "record with a newer profiler, which writes nanoseconds",
+    )
+
+
+def clocks_apart(seconds: float, side: str) -> Doubt:
+    """`side`: do operations lie `before` or `after` their calls?"""
+    return Doubt(
+        "clocks-apart",
+        f"GPU operations lie {seconds:.3f} s {side} the calls that launched them: the clocks of GPU and host were not "
+        "brought together, so API calls and marks are left out",
+        "causes of idle cannot be told from this recording; record again, with a newer profiler if there is one",
+    )
+
+
+def unfinished_recording(phases: int) -> Doubt:
+    return Doubt(
+        "unfinished-recording",
+        f"the timeline has no end: training was killed, and {phases} phases had not ended",
+        "let training end by itself, or measure what there is",
+    )
+
+
+def no_gpu() -> Doubt:
+    return Doubt(
+        "no-gpu",
+        "the profile has no GPU: only the host's ranges are read, and nothing is known of any GPU",
+        "train where TensorFlow sees a GPU, with the profiler's device tracer on",
+    )
+
+
+def profiler_warnings(said: str, more: int) -> Doubt:
+    others = f" (and {more} more)" if more else ""
+    return Doubt("profiler-warnings", f"the profiler said: {said}{others}", "fix its cause, and record again")

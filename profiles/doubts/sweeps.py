@@ -1,0 +1,56 @@
+"""Doubts about a sweep's numbers."""
+
+from __future__ import annotations
+
+from ..timeline import Doubt
+
+
+def low_replication(few: int, cells: int, least: int) -> Doubt:
+    return Doubt(
+        "low-replication",
+        f"{few} of {cells} cells have fewer than {least} launches: they say little about the spread between launches",
+        "run more launches: ringscope bench --resume --launches 5",
+    )
+
+
+def over_100_percent(cells: str) -> Doubt:
+    return Doubt(
+        "over-100-percent",
+        f"{cells}: more than N times one rank; something held the one-rank cell back",
+        "look at the one-rank cell: its input wait, its clocks, what else ran beside it",
+    )
+
+
+def clock_offset(launch: str, host: str, offset_ms: float, share: float) -> Doubt:
+    return Doubt(
+        "clock-offset",
+        f"{launch}: {host}'s clock is {offset_ms:+.3f} ms from rank 0's, {100 * share:.2f} % of the window; it was "
+        "taken off, to the accuracy of a barrier",
+        "keep the hosts' clocks together (chrony), or measure over more --steps",
+    )
+
+
+def more_ranks_than_cores(cell: str, ranks: int, cores: int) -> Doubt:
+    return Doubt(
+        "more-ranks-than-cores",
+        f"{cell}: {ranks} ranks on a host with {cores} usable cores, so they take turns; under mpirun a rank that waits "
+        "gives its core up, which a rank with a core of its own does not do",
+        f"measure with at most {cores} ranks per host; in a container or a job, ask for more cores",
+    )
+
+
+def unlike_machines(kinds: int) -> Doubt:
+    return Doubt(
+        "unlike-machines",
+        f"the launches ran on {kinds} different machines or sets of libraries",
+        "compare within one of them: name another --out after a change",
+    )
+
+
+def shared_cores() -> Doubt:
+    return Doubt(
+        "shared-cores",
+        "no GPU: the ranks of a host share its cores, which one rank alone has to itself; less than 100 % here is "
+        "first of all this machine's arithmetic",
+        "read the comparison of feeds and steps, and measure scaling where each rank has a GPU",
+    )
