@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 DOMAIN = "ringscope"
 WAIT_INPUT = "wait input"
-STEP_PREFIX, BATCH_PREFIX = "step ", "batch "
+STEP_PREFIX, BATCH_PREFIX, RANK_PREFIX = "step ", "batch ", "rank "
 # Whole names, as regular expressions.
 STEP, BATCH = STEP_PREFIX + r"\d+", BATCH_PREFIX + r"\d+"
-_RANK = re.compile(r"rank (\d+) of (\d+)")
+_RANK = re.compile(RANK_PREFIX + r"(\d+) of (\d+)")
 
 
 def step(number: int) -> str:
@@ -37,7 +37,7 @@ class Rank:
 
     def __str__(self) -> str:
         """The mark's name."""
-        return f"rank {self.number} of {self.size}"
+        return f"{RANK_PREFIX}{self.number} of {self.size}"
 
 
 def ranks(timeline: Timeline) -> dict[int, Rank]:

@@ -33,8 +33,8 @@ def clock_offset(launch: str, host: str, offset_ms: float, share: float) -> Doub
 def more_ranks_than_cores(cell: str, ranks: int, cores: int) -> Doubt:
     return Doubt(
         "more-ranks-than-cores",
-        f"{cell}: {ranks} ranks on a host with {cores} usable cores, so they take turns; under mpirun a rank that waits "
-        "gives its core up, which a rank with a core of its own does not do",
+        f"{cell}: {ranks} ranks on a host with {cores} usable cores, so they take turns; under mpirun a rank that "
+        "waits gives its core up, which a rank with a core of its own does not do",
         f"measure with at most {cores} ranks per host; in a container or a job, ask for more cores",
     )
 

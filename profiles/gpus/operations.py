@@ -17,6 +17,8 @@ COMPUTE, COLLECTIVE, H2D, D2H, P2P, D2D, MEMSET = range(len(CLASSES))
 DIRECTIONS = (H2D, D2H, P2P, D2D)  # of copies
 # NCCL's kernels (ncclKernel_*, ncclDevKernel_*, ncclAllReduceRing...), under the same names in RCCL; mangled or not.
 COLLECTIVE_NAME = r"^(?:void )?(?:_ZN?K?\d+)?(?:nccl|rccl)"
+# What the GPU itself takes from one operation of a stream to the next is 1 to 3 us; a longer pause waits for something.
+HAND_OVER_NS = 20_000
 TABLES = ("kernels", "graphs", "copies", "memsets")
 
 _ALL = slice(None)

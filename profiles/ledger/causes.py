@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import intervals
-from ..gpus.operations import D2D, D2H, H2D, P2P, Operations, distinct
+from ..gpus.operations import D2D, D2H, H2D, HAND_OVER_NS, P2P, Operations, distinct
 from ..intervals import Intervals
 from ..marks import WAIT_INPUT
 from ..measures import CAUSES, CLASSES
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FEED, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))
-# A hand-over on one stream takes the GPU 1 to 3 us; what waits longer than this waits for something.
-TURNAROUND_NS = 20_000
 _COPIES = (H2D, D2H, P2P, D2D)  # numbers that follow each other
 _BLOCK = 1 << 17  # pieces looked at together: what a cache holds
 # Calls in which the host waits for the GPU. Not cuEventQuery, which asks and goes on.
@@ -132,7 +130,7 @@ def _without_feed(dry: Intervals, enders: _Enders, gaps: _BatchGaps, hosts: Sequ
     is_copy = (enders.kind >= min(_COPIES)) & (enders.kind <= max(_COPIES))
     late = np.where(is_copy, call_start, enders.call_end_ns) > dry.start
     cause = np.full(len(dry), WAIT, np.int8)
-    cause[dry.end - enders.prior_ns <= TURNAROUND_NS] = TURNAROUND
+    cause[dry.end - enders.prior_ns <= HAND_OVER_NS] = TURNAROUND
     cause[late] = LAUNCH
     upcoming = np.searchsorted(gaps.end_ns, dry.end, side="left")
     in_gap = dry.start >= gaps.start_ns[upcoming]

@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import H2D, Operations
-from ..steps.find import FoundSteps
+from ..steps.find import BREAK_MEDIANS, FoundSteps
 
 SCALAR_BYTES = 4 * 1024
 # So many tensors of one size a batch may have; constants and gradients that return to the GPU come oftener.
 _MOST_ALIKE = 8
 # Of a batch's tensors of one size, the share of batches that a step's start may part.
 _APART = 0.1
-# A later step this many times longer than the median holds something else (evaluation, a checkpoint).
-_BREAK = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ def _each_step(start: NDArray[np.int64], step_start: NDArray[np.int64]) -> int:
     are breaks, and the first step, in which a prefetching feed fills up.
     """
     length = np.diff(step_start)[1:]
-    usual = length <= _BREAK * np.median(length)
+    usual = length <= BREAK_MEDIANS * np.median(length)
     per_step = np.diff(np.searchsorted(start, step_start))[1:][usual]
     each = int(np.median(per_step))
     if not 1 <= each <= _MOST_ALIKE or each != np.median(per_step):

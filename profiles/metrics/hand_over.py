@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..gpus.operations import HAND_OVER_NS
 from ..ledger.account import Account
-from ..ledger.causes import TURNAROUND_NS
 from ..measures import OWNERS
 from .kernels import KERNELS
 
@@ -18,7 +18,7 @@ def hand_over_ns(books: Account) -> dict[str, dict[str, int]] | None:
     owned, operations = books.ownership, books.operations
     kinds = ("launched", "in_graphs")
     # How many gaps have each length, kind after kind: exact, and small whatever their number.
-    lengths_each = TURNAROUND_NS + 1
+    lengths_each = HAND_OVER_NS + 1
     seen = np.zeros(len(kinds) * lengths_each, np.int64)
     turnaround = OWNERS.index("idle_turnaround")
     for first in range(0, len(owned.owner), _BLOCK):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import RingscopeError, UnreadableRecording
-from ..marks import STEP_PREFIX
+from ..marks import RANK_PREFIX, STEP_PREFIX
 from . import opened, read
 from .nsys import sqlite as nsys_sqlite
 from .nvprof import marks
@@ -58,7 +58,7 @@ _MARKER_DATA: Final = "CUPTI_ACTIVITY_KIND_MARKER_DATA"
 _TOUCHES: Final = '(start < :high AND (COALESCE("end", start) > :low OR start >= :low))'
 
 # Marks kept wherever they lie: they say whose recording it is.
-_LASTING: Final = "GLOB 'rank [0-9]* of [0-9]*'"
+_LASTING: Final = f"GLOB '{RANK_PREFIX}[0-9]* of [0-9]*'"
 _STEP: Final = f"GLOB '{STEP_PREFIX}[0-9]*'"
 
 

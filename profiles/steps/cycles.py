@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import intervals
-from ..gpus.operations import COLLECTIVE_NAME, D2D, MEMSET, Gpu
+from ..gpus.operations import COLLECTIVE_NAME, D2D, HAND_OVER_NS, MEMSET, Gpu
 from ..intervals import Intervals
 
 Int64s = NDArray[np.int64]
@@ -19,8 +19,6 @@ Flags = NDArray[np.bool_]
 _REDUCTION = r"AllReduce|ReduceScatter|Generic"
 # Two cycles agree when at least this share of the larger one's kernels is in both: order inside a step jitters.
 AGREE = 0.98
-# Up to here a pause is the GPU's own hand-over (docs/reference/measures.md, "Causes of idle"), not a quiet span.
-QUIET_NS = 20_000
 _TRAINS = 0.7
 # A pause is a batch gap above this share of the usual one.
 _PAUSE_SHARE = 0.1
@@ -148,7 +146,7 @@ def boundaries(sequence: KernelSequence, edges: Int64s) -> Boundaries:
     edges are returned.
     """
     pause = np.maximum(sequence.start_ns - np.append(sequence.start_ns[:1], sequence.reach_ns[:-1]), 0)
-    long = np.flatnonzero(pause > QUIET_NS)
+    long = np.flatnonzero(pause > HAND_OVER_NS)
     pause[long] -= intervals.total_in(sequence.own_work, sequence.start_ns[long] - pause[long], sequence.start_ns[long])
     longest = _longest(pause, edges)
     anchors, offset, share = _steadiest_anchor(sequence.name, edges, longest)
@@ -156,9 +154,9 @@ def boundaries(sequence: KernelSequence, edges: Int64s) -> Boundaries:
         return Boundaries(edges[:-1], quiet=False)
     since = np.where(anchors >= 0, anchors + offset, longest)
     usual_pause = float(np.median(pause[since[since > 0]]))
-    if usual_pause <= QUIET_NS:
+    if usual_pause <= HAND_OVER_NS:
         return Boundaries(edges[:-1], quiet=False)
-    quiet = pause > max(QUIET_NS, _PAUSE_SHARE * usual_pause)
+    quiet = pause > max(HAND_OVER_NS, _PAUSE_SHARE * usual_pause)
     until = _until_next_anchor(anchors, longest)
     size = np.diff(edges)
     first_choice = np.where((size > _MUCH_LARGER * np.median(size)) & quiet[until], until, since)

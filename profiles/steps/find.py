@@ -20,7 +20,7 @@ from .layers import repeat_layers
 _WARM_UP_MADS = 5 * 1.4826
 _WARM_UP_SHARE = 0.10
 # A later step is a break (an evaluation, a checkpoint) above so many medians.
-_BREAK_MEDIANS = 3
+BREAK_MEDIANS = 3
 
 
 _NEVER = np.iinfo(np.int64).min
@@ -252,7 +252,7 @@ def _measured(source: str, steps: _Steps) -> FoundSteps:
     mad = float(np.median(np.abs(lasted[steps.whole] - median)))
     slow = lasted > median + max(_WARM_UP_MADS * mad, _WARM_UP_SHARE * median)
     head = steps.whole & np.logical_and.accumulate(slow | ~steps.whole)
-    breaks = steps.whole & ~head & (lasted > _BREAK_MEDIANS * median)
+    breaks = steps.whole & ~head & (lasted > BREAK_MEDIANS * median)
     kept = steps.whole & ~head & ~breaks
     return FoundSteps(
         source=source,
