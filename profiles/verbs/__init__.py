@@ -10,7 +10,7 @@ VERBS = {
         "profiles.verbs.compare",
         "What changed between two runs or recordings, and is it more than noise.",
     ),
-    "predict": ("profiles.verbs.predict", "How long a step would take on more ranks."),
+    "predict": ("profiles.verbs.predict", "What more GPUs and hosts would do."),
     "gate": (
         "profiles.verbs.gate",
         "Budgets and baselines for CI: exit 0 holds, 1 broken, 2 cannot be judged.",

@@ -1,55 +1,160 @@
-"""`ringscope predict`: how long a step would take on more ranks."""
+"""`ringscope predict`: what more GPUs would do."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import RingscopeError
-from .options import write_json
+from .options import refuse_ignored, write_json
+
+if TYPE_CHECKING:
+    from ..judging.forecast import Hosts
 
 _PATH = click.Path(path_type=Path)
+_OF_HOSTS = ("gpus_per_host", "step_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says; None and () are not given."""
+
+    paths: tuple[Path, ...]
+    ranks: str | None
+    points: str | None
+    network: str | None
+    gpus_per_host: int | None
+    step_bytes: int | None
+    per_rank_batch: int | None
+    larger: Path | None
+    as_json: Path | None
+    charts: Path | None
 
 
 @click.command(
     epilog="""\b
 Examples:
-  ringscope predict one/ two/ --ranks 4,8            recordings of 1 and of 2 ranks
+  ringscope predict runs/20261120-101500-node1 --ranks 8,16     from a sweep on 1 and more ranks
+  ringscope predict --points 1:1492,2:2935 --ranks 16           from samples/s of anything, by count of GPUs
+  ringscope predict --points 1:142,4:551 --ranks 512 --network 1x25Gb/s,30us \\
+      --gpus-per-host 4 --step-bytes 95600000 --per-rank-batch 64
+  ringscope predict one/ two/ --ranks 4,8                       from recordings of 1 and of 2 ranks
   ringscope predict one/ two/ --ranks 8 --measured four/
-  ringscope predict one/ two/ --ranks 16 --json -
 """
 )
-@click.argument("one", type=_PATH)
-@click.argument("two", type=_PATH)
-@click.option("--ranks", metavar="N,N", help="How many ranks to predict for, from 2 on.")
-@click.option("--measured", "larger", type=_PATH, help="Compare the prediction with this run.")
+@click.argument("paths", metavar="[RUN | ONE TWO]", nargs=-1, type=_PATH)
+@click.option("--ranks", metavar="N,N", help="Counts to predict for.  [default: 2, 4, 8 times the largest measured]")
+@click.option("--points", metavar="N:X,N:X", help="Samples/s over all GPUs, by count of GPUs.")
+@click.option("--network", metavar="LxS,T", help="Links of a host, speed and latency, as 8x200Gb/s,2us.")
+@click.option("--gpus-per-host", type=click.IntRange(1), help="With --network: GPUs of one host.")
+@click.option("--step-bytes", type=click.IntRange(1), help="With --network: bytes of gradients per step.")
+@click.option("--per-rank-batch", type=click.IntRange(1), help="With --network and --points: samples per GPU and step.")
+@click.option("--measured", "larger", type=_PATH, help="With recordings: compare the prediction with this run.")
 @click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
-def command(one: Path, two: Path, ranks: str | None, larger: Path | None, as_json: Path | None) -> None:
-    """Predict the time per step on more ranks.
+@click.option("--charts", type=click.Path(path_type=Path, file_okay=False), help="Write the curve as SVG and PNG.")
+@click.pass_context
+def command(context: click.Context, /, **chosen: object) -> None:
+    """Predict the throughput of more GPUs.
 
-    ONE and TWO are recordings of the same cell on 1 and on 2 ranks (files or directories of them). The prediction is
-    an interval: what the network adds is known between its bandwidth and its latency.
+    RUN is a run directory of a sweep. ONE and TWO are recordings of the same cell on 1 and on 2 ranks: they also tell
+    the time per step. Every prediction is an interval, and says what it assumes.
     """
-    if ranks is None and larger is None:
-        raise RingscopeError("nothing to predict: name the ranks, as --ranks 4,8, or a run with --measured")
-    show([one, two], "--ranks", ranks or "", larger, as_json)
+    options = Options(**chosen)  # type: ignore[arg-type]
+    recorded = len(options.paths) == 2
+    sweep = ("points", "network", "charts", *_OF_HOSTS, "per_rank_batch")
+    refuse_ignored(
+        context,
+        [
+            (recorded, sweep, "has no effect with recordings; give a run directory, or --points alone"),
+            (not recorded, ("larger",), "goes with recordings of 1 and of 2 ranks"),
+            (options.network is None, (*_OF_HOSTS, "per_rank_batch"), "has no effect without --network"),
+            (options.points is None, ("per_rank_batch",), "has no effect with a run directory, which knows its batch"),
+        ],
+    )
+    if len(options.paths) > 2 or bool(options.paths) == bool(options.points):
+        raise RingscopeError("name a run directory, recordings of 1 and of 2 ranks, or --points 1:1492,2:2935")
+    if recorded:
+        if options.ranks is None and options.larger is None:
+            raise RingscopeError("nothing to predict: name the ranks, as --ranks 4,8, or a run with --measured")
+        show(list(options.paths), "--ranks", options.ranks or "", options.larger, options.as_json)
+    else:
+        _forecast(options)
 
 
 def show(paths: list[Path], option: str, ranks: str, larger: Path | None, as_json: Path | None) -> None:
-    """Predict and print. `option` is what asked for the `ranks`."""
+    """Predict from recordings and print. `option` is what asked for the `ranks`."""
     import json
 
     from ..judging import predict, subject
     from ..views import predict as view
 
-    try:
-        wanted = [int(part) for part in ranks.split(",") if part.strip()]
-    except ValueError:
-        raise RingscopeError(f"{option} {ranks}: write it as {option} 4,8") from None
+    wanted = _counts(option, ranks)
     one, two = (subject.load([path]) for path in paths)
     found = predict.outlook(one, two, wanted, subject.load([larger]) if larger else None)
     if as_json is None:
         click.echo(view.text(found))
     else:
         write_json(json.dumps(predict.to_json(found), indent=1) + "\n", as_json)
+
+
+def _forecast(options: Options) -> None:
+    """Predict from throughput and print."""
+    import json
+
+    from rich.console import Console
+
+    from ..judging import forecast, subject
+    from ..judging.curve import Point
+
+    wanted = _counts("--ranks", options.ranks or "")
+    hosts = _hosts(options)
+    if options.points is not None:
+        points = [Point(gpus, rate) for gpus, rate in _points(options.points)]
+        found = [forecast.of_points("measured", points, wanted, hosts)]
+    else:
+        scaling = subject.load(options.paths).scaling
+        if scaling is None:
+            raise RingscopeError(f"{options.paths[0]}: no sweep there; name a run directory of ringscope bench")
+        found = forecast.of_sweep(scaling, wanted, hosts)
+    if options.charts is not None:
+        from ..views import forecast as pictures
+        from ..views.charts import chart
+
+        chart.write([pictures.chart(found)], options.charts)
+    if options.as_json is not None:
+        write_json(json.dumps(forecast.to_json(found), indent=1) + "\n", options.as_json)
+    if str(options.as_json) != "-":
+        from ..views import forecast as view
+
+        view.show(found, Console())
+
+
+def _hosts(options: Options) -> Hosts | None:
+    if options.network is None:
+        return None
+    from ..judging.forecast import Hosts
+    from ..judging.network import network
+
+    batch = options.per_rank_batch if options.points is not None else 1  # a run directory's cells know theirs
+    if options.gpus_per_host is None or options.step_bytes is None or batch is None:
+        needed = "--gpus-per-host, --step-bytes" + (" and --per-rank-batch" if options.points is not None else "")
+        raise RingscopeError(f"--network needs {needed} as well")
+    return Hosts(options.gpus_per_host, network(options.network), options.step_bytes, batch)
+
+
+def _counts(option: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise RingscopeError(f"{option} {text}: write it as {option} 4,8") from None
+
+
+def _points(text: str) -> list[tuple[int, float]]:
+    try:
+        pairs = [part.split(":") for part in text.split(",")]
+        return [(int(gpus), float(rate)) for gpus, rate in pairs]
+    except ValueError:
+        raise RingscopeError(f"--points {text}: write it as 1:1492,2:2935, samples/s by count of GPUs") from None

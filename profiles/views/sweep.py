@@ -114,7 +114,7 @@ def _efficiency(row: CellRow, width: int) -> Text:
     if row.efficiency is None:
         text = Text("n/a: no 1-rank cell", style="dim")
     else:
-        text = _bar(row.efficiency, width)
+        text = bar(row.efficiency, width)
         text.append(f" {100 * row.efficiency:3.0f} %")
         if row.efficiency_error and row.cell.ranks > 1:
             text.append(f" ±{100 * row.efficiency_error:.0f}", style="dim")
@@ -123,7 +123,8 @@ def _efficiency(row: CellRow, width: int) -> Text:
     return text
 
 
-def _bar(share: float, width: int) -> Text:
+def bar(share: float, width: int) -> Text:
+    """A bar of `width` columns that ends at 100 %, coloured by how good that is."""
     eighths = round(min(share, 1.0) * width * 8)
     full, rest = divmod(eighths, 8)
     bar = "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")

@@ -1,0 +1,141 @@
+"""What more GPUs would do, from throughput that was measured: a sweep's, or given (docs/reference/measures.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..cell import Cell
+from ..errors import RingscopeError
+from ..scaling.measure import Scaling
+from ..timeline import Doubt
+from . import curve
+from .curve import CALIBRATED_TIMES, Point
+from .network import Network, added
+
+SCHEMA = "ringscope.forecast/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Hosts joined by a network that none of the measured points has crossed."""
+
+    gpus_per_host: int
+    network: Network
+    step_bytes: int  # gradients that a step reduces
+    per_rank_batch: int  # samples: with the throughput it tells the time per step
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Throughput over all GPUs; efficiency is relative to the smallest count measured."""
+
+    gpus: int
+    per_s: float
+    efficiency: float
+    low: float  # of the efficiency; a measured one has no interval here
+    high: float
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """One curve: what was measured and what is expected, by count of GPUs."""
+
+    label: str
+    rows: list[Row]
+    stops_paying: int | None  # from here on another GPU adds less than half of one; None: at none of the next 4,096
+    doubts: list[Doubt]
+
+
+def of_points(label: str, points: Sequence[Point], gpus: Sequence[int], hosts: Hosts | None = None) -> Forecast:
+    """The forecast for these counts (empty: doubled up to 8 times the largest measured one).
+
+    Raises RingscopeError for fewer than two sizes measured, or for measured points that lie on several hosts while
+    `hosts` tells of the network.
+    """
+    expected = curve.predict(points, gpus or _doubled(points))
+    rows = [_asked(one) for one in expected]
+    if hosts is not None:
+        rows = [_across(points, row.gpus, hosts) for row in rows]
+    base = min(points, key=lambda point: point.gpus)
+    known = {point.gpus for point in points}
+    measured = [_row_of(point, base) for point in points]
+    asked = [row for row in rows if row.gpus not in known]
+    stops_paying = curve.worth_adding(points) if hosts is None else None
+    both = sorted([*measured, *asked], key=lambda row: row.gpus)
+    return Forecast(label, both, stops_paying, list(_doubts(points, asked, hosts)))
+
+
+def of_sweep(scaling: Scaling, gpus: Sequence[int], hosts: Hosts | None = None) -> list[Forecast]:
+    """A forecast for each curve of weak scaling that was measured on two counts of ranks or more."""
+    curves: dict[Cell, list[Point]] = {}
+    for row in scaling.cells:
+        if row.samples_per_s_global and row.cell.global_batch is None:
+            series = replace(row.cell, ranks=1)
+            curves.setdefault(series, []).append(Point(row.cell.ranks, row.samples_per_s_global))
+    several = {series: points for series, points in curves.items() if len(points) > 1}
+    if not several:
+        raise RingscopeError("prediction wants one cell on two counts of ranks or more; run bench --ranks 1,2")
+    return [
+        of_points(
+            f"{cell.model}, {cell.per_rank_batch} per rank, feed {cell.feed}",
+            points,
+            gpus,
+            replace(hosts, per_rank_batch=cell.per_rank_batch) if hosts else None,
+        )
+        for cell, points in several.items()
+    ]
+
+
+def to_json(forecasts: Sequence[Forecast]) -> dict[str, Any]:
+    return {"schema": SCHEMA, "forecasts": [asdict(one) for one in forecasts]}
+
+
+def _doubled(points: Sequence[Point]) -> list[int]:
+    largest = max((point.gpus for point in points), default=1)
+    return [largest * times for times in (2, 4, CALIBRATED_TIMES)]
+
+
+def _row_of(point: Point, base: Point) -> Row:
+    share = point.per_s / point.gpus / (base.per_s / base.gpus)
+    return Row(point.gpus, point.per_s, share, share, share, True)
+
+
+def _asked(one: curve.Expected) -> Row:
+    return Row(one.gpus, one.per_s, one.efficiency, one.low, one.high, False)
+
+
+def _across(points: Sequence[Point], gpus: int, hosts: Hosts) -> Row:
+    """Inside a host as the measured points say; the network's time is added to that step."""
+    if max(point.gpus for point in points) > hosts.gpus_per_host:
+        raise RingscopeError(
+            f"points of more than {hosts.gpus_per_host} GPUs have crossed the network already; leave out --network"
+        )
+    (inside,) = curve.predict(points, [max(min(gpus, hosts.gpus_per_host), min(point.gpus for point in points))])
+    count = -(-gpus // hosts.gpus_per_host)
+    step_ns = hosts.per_rank_batch * inside.gpus / inside.per_s * 1e9
+    more = added(count, hosts.step_bytes, hosts.network, step_ns)
+
+    def longer(share: float, ns: float) -> float:
+        return share * step_ns / (step_ns + ns)
+
+    efficiency = longer(inside.efficiency, more.expected_ns)
+    per_s = inside.per_s / inside.gpus * gpus * efficiency / inside.efficiency
+    low, high = longer(inside.low, more.most_ns), longer(inside.high, more.least_ns)
+    return Row(gpus, per_s, efficiency, low, high, False)
+
+
+def _doubts(points: Sequence[Point], asked: Sequence[Row], hosts: Hosts | None) -> Iterator[Doubt]:
+    if (odd := curve.disagreeing(points)) is not None:
+        text = f"{odd.gpus} GPUs lose more than any published table shows for as many: most likely a run went wrong"
+        yield Doubt("point-out-of-line", text, f"measure {odd.gpus} again, or record both and compare them")
+    largest = max(point.gpus for point in points)
+    far = [row.gpus for row in asked if row.gpus > CALIBRATED_TIMES * largest]
+    if far and hosts is None:
+        text = f"{far[0]} GPUs are over {CALIBRATED_TIMES} times the {largest} measured, further than any table tells"
+        yield Doubt("beyond-the-tables", text, "measure a larger count, or describe the hosts with --network")
+    if hosts is not None and any(row.gpus > hosts.gpus_per_host for row in asked):
+        text = "how much of the all-reduce backward hides is not known: the estimate takes half of what it could"
+        yield Doubt("overlap-assumed", text, "measure on two hosts, and predict from that")
