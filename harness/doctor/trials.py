@@ -131,7 +131,7 @@ def training(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
         environ["CUDA_VISIBLE_DEVICES"] = ""
         where += " on the CPU"
     cell = Cell("mlp", ranks=ranks, per_rank_batch=16, steps=10, warmup=0)
-    with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as folder, Lifeline() as lifeline:
+    with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as folder, Lifeline(lines=ranks + 1) as lifeline:
 
         def start(ranks: int) -> list[str]:
             """The launcher's words, up to the rank's own command."""
@@ -177,7 +177,7 @@ def judge_training(found: list[Equality], where: str) -> Check:
 
 def _launch(rank_argv: list[str], *, ranks: int, launcher: str) -> subprocess.CompletedProcess[str] | str:
     """Start the ranks, each of which ends when this process does."""
-    with Lifeline() as lifeline:
+    with Lifeline(lines=ranks + 1) as lifeline:
         job = launch.command(rank_argv, ranks=ranks, launcher=launcher, environ=os.environ, lifeline=lifeline.address)
         return _run(launch.keeper(job.argv, lifeline=lifeline.address), job.env | {"TF_CPP_MIN_LOG_LEVEL": "3"})
 

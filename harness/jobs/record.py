@@ -88,7 +88,7 @@ def _command(options: Record, how: sweep.How, console: Console) -> Path | None:
     words = ssh.words(how.launcher, how.launcher_args)
     with (
         remote_files.copied(folder, places, words) as lost,
-        Lifeline(how.hosts) as lifeline,
+        Lifeline(how.hosts, lines=options.ranks + 1) as lifeline,
     ):
         job = launch.command(
             argv,

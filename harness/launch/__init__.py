@@ -56,7 +56,7 @@ def command(
 
     `prefix` stands before it, such as a profiler (`nsys profile -o out.%q{RINGSCOPE_RANK} ...`): under every launcher
     the rank finds its number in RINGSCOPE_RANK and their count in RINGSCOPE_SIZE.
-    `lifeline` (`host:port`): each rank dies when that connection ends. `log_dir`: a rank's output goes to
+    `lifeline` (`host:port/token`): each rank dies when that connection ends. `log_dir`: a rank's output goes to
     `rank<k>.log` there, and how it ended to `rank<k>.end.json`; without it the output passes through.
     `launcher_args` go to the launcher as they are, `variables` (names) to the ranks beside what training needs.
     Raises RingscopeError where the hosts have too few slots.

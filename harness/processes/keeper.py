@@ -37,7 +37,7 @@ CANNOT_START = 127
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="harness.processes.keeper", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--lifeline", help="host:port of the sweep")
+    parser.add_argument("--lifeline", help="host:port/token of the sweep")
     parser.add_argument("--log-dir", type=Path, help="where rank<k>.log and rank<k>.end.json go")
     parser.add_argument("--rank", action="store_true", help="this command is a rank's")
     parser.add_argument("command", nargs=argparse.REMAINDER)
@@ -60,7 +60,8 @@ def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: b
             line = connect(lifeline)
         except OSError as error:
             return _refuse(
-                f"rank {number} on {here} cannot reach the sweep at {lifeline} ({error}); open that way for TCP"
+                f"rank {number} on {here} cannot reach the sweep at {lifeline.partition('/')[0]} ({error}); "
+                "let TCP connections through"
             )
     if rank and log_dir and not log_dir.is_dir():
         return _refuse(f"rank {number} does not see {log_dir} on {here}; name an --out that every host sees")
@@ -82,9 +83,11 @@ def _refuse(why: str) -> int:
 
 
 def connect(lifeline: str) -> socket.socket:
-    """The lifeline, which notices within 35 s that its other end has gone without a word."""
-    host, _, port = lifeline.rpartition(":")
+    """The lifeline, `host:port/token`, which notices within 35 s that its other end has gone without a word."""
+    address, _, token = lifeline.partition("/")
+    host, _, port = address.rpartition(":")
     line = socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S)
+    line.sendall(token.encode())
     line.settimeout(None)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)

@@ -1,44 +1,129 @@
-"""The sweep's end of the line that keepers hold (harness/keeper.py): while it stands, ranks may live."""
+"""The sweep's end of the lines that keepers hold: while it stands, ranks may live (harness/processes/__init__.py).
+
+A keeper says the lifeline's token first. Who does not within TOKEN_S is let go, so strangers on the network cannot use
+up this process's connections.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hmac
+import os
+import resource
+import secrets
+import selectors
 import socket
+import sys
 import threading
+import time
 from collections.abc import Sequence
+
+from profiles.errors import RingscopeError
 
 from ..launch.hosts import Host, is_local
 
+TOKEN_S = 10.0
+SPARE_FILES = 64  # what the sweep itself opens: logs, records, libraries
+RETRY_S = 0.2
+
 
 class Lifeline:
-    """A listening socket and all connections made to it. `close`, or this process's end, ends the ranks of a launch."""
+    """A listening socket and all connections made to it. `close`, or this process's end, ends the ranks of a launch.
 
-    def __init__(self, hosts: Sequence[Host] = ()) -> None:
-        remote = [host.name for host in hosts if not is_local(host.name)]
-        self._listener = socket.create_server(("0.0.0.0" if remote else "127.0.0.1", 0), backlog=1024)
-        self.address = f"{_own_address(remote)}:{self._listener.getsockname()[1]}"
-        self._lines: list[socket.socket] = []
-        threading.Thread(target=self._accept, name="lifeline", daemon=True).start()
+    `lines`: how many keepers will come. Raises RingscopeError where this process may not open so many files.
+    """
+
+    def __init__(self, hosts: Sequence[Host] = (), *, lines: int = 8) -> None:
+        _make_room(lines)
+        address = _own_address([host.name for host in hosts if not is_local(host.name)])
+        self._token = secrets.token_hex(8)
+        self._listener = socket.create_server((address, 0), backlog=1024)
+        self._listener.setblocking(False)
+        self.address = f"{address}:{self._listener.getsockname()[1]}/{self._token}"
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._ended, self._end = socket.socketpair()
+        self._selector.register(self._ended, selectors.EVENT_READ)
+        self._strangers: dict[socket.socket, float] = {}  # who has not said the token yet, and when that is too late
+        self._most_strangers = 2 * lines + SPARE_FILES
+        self._lines: set[socket.socket] = set()
+        self._complained = False
+        self._thread = threading.Thread(target=self._serve, name="lifeline", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            for key, _ in self._selector.select(timeout=1.0 if self._strangers else None):
+                if key.fileobj is self._ended:
+                    return
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif isinstance(key.fileobj, socket.socket):
+                    self._hear(key.fileobj)
+            for line in [line for line, until in self._strangers.items() if time.monotonic() > until]:
+                self._drop(line)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
-                line, _ = self._listener.accept()
-                self._lines.append(line)
+        try:
+            line, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:  # no descriptor left: who waits in the queue is let in when there is one
+            if not self._complained:
+                print(f"ringscope: a rank waits to be let in: {error.strerror}; see ulimit -n", file=sys.stderr)
+            self._complained = True
+            time.sleep(RETRY_S)
+            return
+        line.setblocking(False)
+        if len(self._strangers) >= self._most_strangers:
+            self._drop(min(self._strangers, key=lambda one: self._strangers[one]))
+        self._strangers[line] = time.monotonic() + TOKEN_S
+        self._selector.register(line, selectors.EVENT_READ)
+
+    def _hear(self, line: socket.socket) -> None:
+        """The token of a stranger, or the end of a line."""
+        try:
+            said = line.recv(64)
+        except OSError:
+            said = b""
+        if line in self._strangers and hmac.compare_digest(said, self._token.encode()):
+            del self._strangers[line]
+            self._lines.add(line)
+        elif line in self._strangers or not said:
+            self._drop(line)
+
+    def _drop(self, line: socket.socket) -> None:
+        self._strangers.pop(line, None)
+        self._lines.discard(line)
+        self._selector.unregister(line)
+        line.close()
 
     def close(self) -> None:
         """Let go of every rank."""
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for line in self._lines:
-            line.close()
+            self._end.send(b"x")
+        self._thread.join()
+        for one in (self._listener, self._ended, self._end, *self._lines, *self._strangers):
+            one.close()
+        self._selector.close()
 
     def __enter__(self) -> Lifeline:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _make_room(lines: int) -> None:
+    """Let this process open a file per line beside those it has."""
+    needed = len(os.listdir("/proc/self/fd")) + lines + SPARE_FILES if os.path.isdir("/proc/self/fd") else 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise RingscopeError(
+            f"{lines - 1} ranks need {needed} open files here, and {hard} are allowed; raise ulimit -Hn"
+        )
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _own_address(remote: Sequence[str]) -> str:

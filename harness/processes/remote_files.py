@@ -89,7 +89,7 @@ class _Shells:
 
     def run(self, script: str, arguments: Sequence[str], names: Sequence[str], limit_s: float) -> dict[str, _Answer]:
         """Run a script on all these hosts at once. No ssh outlives this process."""
-        with Lifeline() as lifeline:
+        with Lifeline(lines=len(names)) as lifeline:
             started = {name: self._start(name, script, arguments, lifeline) for name in names}
             deadline = time.monotonic() + limit_s
             for process, _, errors in started.values():

@@ -72,7 +72,7 @@ def supervise(
     `on_progress` is told how far the slowest rank is whose progress is seen here. `ssh` leads to hosts that do not see
     `directory`. Nothing of the job lives on when this returns or raises, KeyboardInterrupt included.
     """
-    with remote_files.copied(directory.resolve(), hosts, ssh) as lost, Lifeline(hosts) as lifeline:
+    with remote_files.copied(directory.resolve(), hosts, ssh) as lost, Lifeline(hosts, lines=processes + 1) as lifeline:
         job = make_job(lifeline.address)
         keeper = _start(job, lifeline.address, directory)
         try:
