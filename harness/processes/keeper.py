@@ -70,6 +70,8 @@ def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: b
     child = _start(argv, log_dir / f"rank{number}.log" if rank and log_dir else None)
     if isinstance(child, OSError):
         return _refuse(f"cannot start {argv[0]}: {child}")
+    import psutil  # noqa: F401 (while the child runs: the end of the lifeline must not wait for an import)
+
     code = _watch(child.pid, line, wake)
     if rank and log_dir:
         _write_end(log_dir / f"rank{number}.end.json", code, oom_kills() - before)
