@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..cell import Cell
+from ..doubts import forecasts as doubts
 from ..errors import RingscopeError
 from ..scaling.measure import Scaling
 from ..timeline import Doubt
@@ -129,13 +130,10 @@ def _across(points: Sequence[Point], gpus: int, hosts: Hosts) -> Row:
 
 def _doubts(points: Sequence[Point], asked: Sequence[Row], hosts: Hosts | None) -> Iterator[Doubt]:
     if (odd := curve.disagreeing(points)) is not None:
-        text = f"{odd.gpus} GPUs lose more than any published table shows for as many: most likely a run went wrong"
-        yield Doubt("point-out-of-line", text, f"measure {odd.gpus} again, or record both and compare them")
+        yield doubts.point_out_of_line(odd.gpus)
     largest = max(point.gpus for point in points)
     far = [row.gpus for row in asked if row.gpus > CALIBRATED_TIMES * largest]
     if far and hosts is None:
-        text = f"{far[0]} GPUs are over {CALIBRATED_TIMES} times the {largest} measured, further than any table tells"
-        yield Doubt("beyond-the-tables", text, "measure a larger count, or describe the hosts with --network")
+        yield doubts.beyond_the_tables(far[0], largest, CALIBRATED_TIMES)
     if hosts is not None and any(row.gpus > hosts.gpus_per_host for row in asked):
-        text = "how much of the all-reduce backward hides is not known: the estimate takes half of what it could"
-        yield Doubt("overlap-assumed", text, "measure on two hosts, and predict from that")
+        yield doubts.overlap_assumed()
