@@ -204,7 +204,12 @@ def test_doubts_are_worded_in_one_room():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Doubt"
     }
-    assert rooms == {"profiles.doubts.recordings", "profiles.doubts.sweeps", "profiles.metrics.doubts"}
+    assert rooms == {
+        "profiles.doubts.forecasts",
+        "profiles.doubts.recordings",
+        "profiles.doubts.sweeps",
+        "profiles.metrics.doubts",
+    }
 
 
 def test_every_name_of_a_mark_is_spelled_once():
