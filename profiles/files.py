@@ -14,8 +14,12 @@ from .errors import RingscopeError
 def whole(path: Path) -> Iterator[Path]:
     """A path beside `path` to write to. It takes `path`'s place where the block ends well, and goes where it does not.
 
-    What is renamed is on the disk before: a machine that loses power keeps the old file or the new one. Raises OSError.
+    What is renamed is on the disk before: a machine that loses power keeps the old file or the new one. What is no
+    file, such as /dev/null or a pipe, is written to as it is: renamed over, it would be gone. Raises OSError.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        yield path
+        return
     beside = path.with_name(f".{path.name}.writing")
     try:
         yield beside

@@ -35,7 +35,7 @@ def test_a_badly_formatted_file_is_not_committed(tmp_path: Path) -> None:
     (tmp_path / "made.py").write_text("made = {  'badly':1 }\n")
     environment = {**os.environ, "PRE_COMMIT_HOME": str(tmp_path / "cache"), "SKIP": "types"}
     environment |= {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    environment |= {"GIT_CONFIG_GLOBAL": os.devnull}
+    environment |= {"GIT_CONFIG_GLOBAL": str(tmp_path / "none")}
 
     def git(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -44,7 +44,8 @@ def test_a_badly_formatted_file_is_not_committed(tmp_path: Path) -> None:
 
     git("init", "-q")
     install = [sys.executable, "-m", "pre_commit", "install"]
-    subprocess.run(install, cwd=tmp_path, env=environment, capture_output=True, check=True, timeout=120)
+    done = subprocess.run(install, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
     git("add", "made.py", HOOKS.name)
     refused = git("commit", "-m", "badly")
     assert refused.returncode != 0 and "1 file would be reformatted" in refused.stderr
