@@ -20,6 +20,7 @@ from profiles.lazy import LazyGroup
 from profiles.measures import CLASSES, OWNERS, Straggler
 from profiles.metrics.kernels import GROUPS
 from profiles.scaling.rows import CellRow, LaunchRow, column_names
+from profiles.steps.find import Repeats
 from profiles.verbs import VERBS as PROFILES_VERBS
 from tests.recordings import DATA, ROOT
 
@@ -199,6 +200,10 @@ OWNED = ("ledger_ns", "busy_ns", "batch_gap_ledger_ns")
 SPREADS = {"launch_latency_ns": {"p50", "p95"}, "skew_ns": {"p50", "max"}, "period_ns": {"p50", "p95", "max"}}
 
 
+# What no recording of tests/data has.
+UNSEEN: dict[str, type[Any]] = {"straggler": Straggler, "gpus[].steps.repeats": Repeats}
+
+
 def objects(value: Any, place: str = "") -> Iterator[tuple[str, set[str]]]:
     if isinstance(value, list):
         for one in value:
@@ -229,9 +234,9 @@ def test_every_key_of_the_json_is_in_its_section_and_the_page_knows_no_other() -
         for place, keys in objects(measures_json.to_json(measures)):
             assert keys == sections.get(place), place
             seen[place] = keys
-    # No recording of tests/data has a straggler, and evidence is looked at below.
-    assert set(sections) - set(seen) == {"straggler", "findings[].evidence"}
-    assert sections["straggler"] == {one.name for one in fields(Straggler)}
+    assert set(sections) - set(seen) == {*UNSEEN, "findings[].evidence"}
+    for place, kind in UNSEEN.items():
+        assert sections[place] == {one.name for one in fields(kind)}
 
 
 def test_every_key_of_the_evidence_is_named_and_the_page_knows_no_other() -> None:
