@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from . import marks, readers, records, verdicts
+from .doubts.measures import merged
 from .errors import RingscopeError
 from .gpus import gather
 from .gpus.clock import align
@@ -121,7 +122,7 @@ def _analyse(
     measures = Measures(
         recordings=[timeline.recording for timeline in own],
         gpus=measured,
-        doubts=doubts.merged(raised),
+        doubts=merged(raised),
         clock=clock.to_json() if len(own) > 1 else None,
         straggler=straggler,
     )

@@ -1,0 +1,237 @@
+"""Doubts about measures. `where` is the JSON pointer of the GPU, such as `/gpus/0`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from .. import numbers
+from ..measures import CLASSES, GpuMeasures
+from ..timeline import Doubt
+
+# What of the collectives takes the recordings of several ranks.
+_ACROSS_RANKS = ("skew_ns", "waiting_ns", "transfer_ns", "bus_gb_per_s", "arrived_last_share")
+_ALL_RANKS = "give the recordings of all ranks"
+_ONE_CLOCK = "record the ranks at the same time, with nsys, on hosts with one clock"
+
+
+def merged(doubts: Iterable[Doubt]) -> list[Doubt]:
+    """Each doubt once, with all the places it touches, in order of appearance."""
+    by_words: dict[tuple[str, str, str], Doubt] = {}
+    for doubt in doubts:
+        words = (doubt.code, doubt.text, doubt.next)
+        seen = by_words.get(words)
+        where = doubt.where if seen is None else seen.where + tuple(w for w in doubt.where if w not in seen.where)
+        by_words[words] = replace(doubt, where=where)
+    return list(by_words.values())
+
+
+def clocks_unchecked(where: tuple[str, ...]) -> Doubt:
+    text = "the recordings' clocks could not be checked against each other: they share too few collectives"
+    return Doubt("clock-residual", text, _ONE_CLOCK, where)
+
+
+def clocks_apart(residual_ns: int, where: tuple[str, ...]) -> Doubt:
+    text = f"common ends of collectives are {residual_ns / 1e3:.0f} µs apart: no time between ranks is finer"
+    return Doubt("clock-residual", text, _ONE_CLOCK, where)
+
+
+def clocks_shifted(residual_ns: int, where: tuple[str, ...]) -> Doubt:
+    text = (
+        "the recordings' starts in UTC are not known, or do not fit the ends of their collectives: they were shifted "
+        f"until these met, to {residual_ns / 1e3:.1f} µs"
+    )
+    return Doubt("clock-residual", text, _ONE_CLOCK, where)
+
+
+def other_ranks_missing(those: str, shared: Sequence[int]) -> Doubt:
+    """`those`: which recordings there are. `shared`: the GPUs whose collectives were matched with another's."""
+    return Doubt(
+        "ranks-missing",
+        f"{those}: collectives also waited for the others, so waiting is at least what is given, transfer at most, "
+        "the bus bandwidth at least, and another rank may be the last",
+        _ALL_RANKS,
+        tuple(f"/gpus/{gpu}/collectives" for gpu in shared),
+    )
+
+
+def no_other_rank(those: str, alone: Sequence[int]) -> Doubt:
+    return Doubt(
+        "ranks-missing",
+        f"{those}: how long collectives waited for others, and how long they moved data, cannot be told",
+        _ALL_RANKS,
+        tuple(f"/gpus/{gpu}/collectives/{name}" for gpu in alone for name in _ACROSS_RANKS),
+    )
+
+
+def steps_by_period(where: str) -> Doubt:
+    return Doubt(
+        "steps-by-period",
+        "the steps are repetitions in the kernels, found without any mark: whether one is an optimiser update, a part "
+        "of one, or several cannot be told",
+        "mark steps with NVTX ranges named `step N`, as ringscope record does",
+        (f"{where}/steps",),
+    )
+
+
+def steps_cover_little(measured: GpuMeasures, where: str) -> Doubt:
+    whole = (measured.capture or {})["span_ns"]
+    units = "batches" if measured.steps.unit == "batch" else "steps"
+    return Doubt(
+        "steps-cover-little",
+        f"the {measured.steps.count} {units} take {numbers.duration(measured.span_ns)}, "
+        f"{numbers.share(measured.span_ns / whole)} of the recording's {numbers.duration(whole)}: findings and numbers "
+        "are of that part, and say nothing of the rest",
+        "measure all of it with --window capture",
+        (f"{where}/window", f"{where}/capture"),
+    )
+
+
+def collective_bytes_unknown(where: str) -> Doubt:
+    return Doubt(
+        "collective-bytes-unknown",
+        "the recording does not say how many bytes each collective of the steps moved: no bus bandwidth",
+        "Horovod's NVTX ranges say it (nsys --trace=cuda,nvtx), and NCCL's in nsys export --include-blobs=true",
+        (f"{where}/collectives/bytes_per_step", f"{where}/collectives/bus_gb_per_s"),
+    )
+
+
+def copy_too_fast(direction: str, moved: int, took_ns: int, where: str) -> Doubt:
+    return Doubt(
+        "copy-too-fast",
+        f"a {direction} copy of {numbers.size(moved)} is said to have taken {numbers.duration(took_ns)}, which no link "
+        "or memory can do: the times of these copies are not to be trusted",
+        "record again, with nsys rather than nvprof",
+        (f"{where}/copies/{direction}/gb_per_s", f"{where}/ledger_ns/{direction}", f"{where}/busy_ns/{direction}"),
+    )
+
+
+def graph_level_recording(launches: int, where: str) -> Doubt:
+    return Doubt(
+        "graph-level-recording",
+        f"{launches} CUDA graph launches are recorded as a whole: their kernels are neither counted nor named, and "
+        "collectives, copies, memsets and pauses inside them count as compute",
+        "record with --cuda-graph-trace=node",
+        (f"{where}/kernels", f"{where}/copies", *(f"{where}/ledger_ns/{name}" for name in CLASSES)),
+    )
+
+
+def class_not_recorded(table: str, where: str) -> Doubt:
+    return Doubt(
+        "class-not-recorded",
+        f"the recording cannot tell of {table}: their time stands in idle_unknown, and no cause of idle is given",
+        "record with nsys --trace=cuda,nvtx",
+        (f"{where}/ledger_ns/idle_unknown",),
+    )
+
+
+def no_api_rows(where: str) -> Doubt:
+    return Doubt(
+        "no-api-rows",
+        "the recording has no CUDA API calls: why the GPU was idle cannot be told",
+        "record with nsys --trace=cuda, or nvprof without --profile-api-trace none",
+        (f"{where}/ledger_ns/idle_unknown", f"{where}/kernels/launch_latency_ns"),
+    )
+
+
+def off_clock(pid: int, where: str) -> Doubt:
+    return Doubt(
+        "host-clock",
+        f"the API calls of process {pid} are on another clock than its kernels: they are left aside",
+        "record again, with nsys rather than nvprof",
+        (f"{where}/ledger_ns/idle_unknown", f"{where}/kernels/launch_latency_ns"),
+    )
+
+
+def calls_missing(operations: int, of: int, where: str) -> Doubt:
+    return Doubt(
+        "calls-missing",
+        f"{operations} of {of} operations have no launch call in the recording: the idle time they end is idle_unknown",
+        "record the whole run of the program, not a slice of it",
+        (f"{where}/ledger_ns/idle_unknown",),
+    )
+
+
+def no_marks(where: str) -> Doubt:
+    return Doubt(
+        "no-marks",
+        "the recording has no NVTX ranges: steps are found without marks, waiting for input cannot be seen",
+        "record with ringscope record, or nsys --trace=cuda,nvtx",
+        (f"{where}/steps",),
+    )
+
+
+def steps_refused(reason: str, where: str) -> Doubt:
+    return Doubt(
+        "steps-refused",
+        f"no steps: {reason}; the window is the capture, warm-up included, and input copies cannot be told from others",
+        "mark steps with NVTX ranges named `step N`, as ringscope record does",
+        (f"{where}/steps", f"{where}/window", f"{where}/ledger_ns/idle_feed"),
+    )
+
+
+def mostly_no_training(computing: float, where: str) -> Doubt:
+    return Doubt(
+        "mostly-no-training",
+        f"no steps were found, and the GPU computed for {numbers.share(computing)} of the capture: its idle may be "
+        "the program's start as well as the training's, so nothing is concluded from it",
+        "record less, from the steady part of the training, or cut it out with --slice",
+        (f"{where}/ledger_ns", f"{where}/window"),
+    )
+
+
+def warm_up_inside(steps: int, where: str) -> Doubt:
+    return Doubt(
+        "warm-up-inside-window",
+        f"the window is the capture, with warm-up and what is cut short at its ends (steps: {steps})",
+        "measure with --window steps",
+        (f"{where}/window_ns", f"{where}/ledger_ns"),
+    )
+
+
+def breaks_inside(steps: int, where: str) -> Doubt:
+    return Doubt(
+        "breaks-inside-window",
+        f"{steps} steps in the window are over 3 times the median (evaluation, checkpoints): their time is in the "
+        "ledger, not in the percentiles and the rows of the steps",
+        "cut the part between them out with --slice",
+        (f"{where}/ledger_ns",),
+    )
+
+
+def several_processes(count: int, where: str) -> Doubt:
+    return Doubt(
+        "several-processes-on-gpu",
+        f"{count} processes used this GPU: its time is measured over all of them",
+        "give every rank a GPU of its own",
+        (where,),
+    )
+
+
+def feed_or_host(where: str) -> Doubt:
+    return Doubt(
+        "feed-or-host",
+        "without ranges in which the host waits for its input, idle_feed includes the host's own dispatch of the step "
+        "(some 2.5 ms in Keras); compare with the idle_launch of the batch gaps of a run that is fed on the GPU",
+        "record with ringscope record, whose `wait input` ranges tell the two apart",
+        (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps"),
+    )
+
+
+def copy_order_unknown(where: str) -> Doubt:
+    return Doubt(
+        "copy-order-unknown",
+        "which step an input copy feeds cannot be told: idle_feed is not given, the next cause that holds is",
+        "record from the start of the training, or with the feed `pinned` of ringscope record: it marks its batches",
+        (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps", f"{where}/input_copies"),
+    )
+
+
+def sync_upper_bound(where: str) -> Doubt:
+    return Doubt(
+        "sync-upper-bound",
+        "the part of idle_sync that lies in batch gaps before a device-to-host copy is an upper bound: the host may "
+        "have been late for another reason than waiting for that copy",
+        "take what the training loop fetches every step (losses, metrics) less often, and compare",
+        (f"{where}/ledger_ns/idle_sync",),
+    )
