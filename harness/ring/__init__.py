@@ -19,13 +19,16 @@ from uuid import uuid4
 
 from profiles.errors import RingscopeError
 
-from . import cache, update
+from . import cache, ending, horovod_names, normalization, seeds, update
+from .channel import Channel, launcher_share, meet_server
 from .exchange import (
     COMPRESSIONS,
+    OPS,
     average_gradients,
     average_logs,
     average_statistics,
     broadcast,
+    from_rank,
     has_weights,
     hvd,
     is_distributed,
@@ -52,11 +55,20 @@ __all__ = [
 
 STEPS = ("auto", "fit", "compiled")
 
+# What is laid over a model's own methods.
+OVERLAID = ("train_step", "fit", "evaluate", "predict", "make_train_function", "_get_metrics_result_or_logs")
 
-def init(*, pin: bool = True) -> None:
+_channel: Channel | None = None
+
+
+def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any = None) -> None:
     """Start Horovod, give this process one GPU and its share of the host's cores; before TensorFlow is first used.
 
     pin: False leaves all GPUs to this process.
+    seed: of Python's, NumPy's and TensorFlow's generators, so that all ranks prepare the same data: drawn by rank 0 and
+        printed unless given; False leaves the generators alone.
+    process_sets: Horovod's, for `average_gradients(..., process_set=...)`: a list of them, or "dynamic" for those that
+        are added later with hvd.add_process_set.
 
     Raises RingscopeError where there are fewer GPUs than local ranks, or TensorFlow has already taken all of them.
     """
@@ -65,7 +77,10 @@ def init(*, pin: bool = True) -> None:
     cache.turn_on()
     # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
     os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")
-    hvd.init()
+    if process_sets is not None:
+        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # read when Horovod starts
+    hvd.init(process_sets=process_sets)
+    horovod_names.refuse_left_over()
     gpus = tf.config.list_physical_devices("GPU")
     try:
         for gpu in gpus:
@@ -85,6 +100,21 @@ def init(*, pin: bool = True) -> None:
         raise RingscopeError(
             "TensorFlow was used before ring.init(); make ring.init() the script's first line"
         ) from error
+    _meet(seed)
+
+
+def _meet(seed: int | bool | None) -> None:
+    """Connect the ranks' hosts, and sow."""
+    global _channel
+    if hvd.size() == 1:
+        seeds.sow(seed, 0, lambda value: value)
+        return
+    share = launcher_share(hvd.rank())
+    _channel = meet_server(hvd.rank(), hvd.size(), share)
+    if _channel is None:
+        raise RingscopeError(f"rank {hvd.rank()} cannot reach rank 0's host by TCP; open the ports between the hosts")
+    seeds.sow(seed, hvd.rank(), share)
+    ending.at_exit(_channel)
 
 
 def _one_gpu_each() -> bool:
@@ -120,6 +150,10 @@ def distribute(
     groups: int = 1,
     scale_learning_rate: bool = False,
     warmup_steps: int = 0,
+    warmup_epochs: int = 0,
+    op: str = "average",
+    predivide_factor: float = 1.0,
+    sparse_as_dense: bool = False,
     reduce: bool = True,
 ) -> Any:
     """Make a compiled Keras model train with its copies on the other ranks; returns the model.
@@ -134,21 +168,27 @@ def distribute(
     aggregate: local steps whose gradients are averaged before they are exchanged and applied.
     groups: (`fit`) split the gradients in so many exchanges; the last layers' leave while the backward pass runs.
     scale_learning_rate: multiply the rate by the number of ranks, reached linearly over `warmup_steps` steps
-        (Goyal et al. 2017, arXiv:1706.02677).
+        (Goyal et al. 2017, arXiv:1706.02677), or over the steps of `warmup_epochs` epochs of the first `fit`.
+    op: what becomes of the ranks' gradients: `average`, `sum`, or `adasum` (MPI only; Maleki et al. 2020,
+        arXiv:2006.02924).
+    predivide_factor: gradients are divided by it before they are summed, and by ranks / it after.
+    sparse_as_dense: gradients of embeddings travel as dense ones.
     reduce: False trains every rank alone: the upper bound without communication.
     """
     from . import choose, fit, loop
 
     init()
     optimizers = optimizers_of(model)
-    _check(optimizers, step, compression, groups)
+    _check(optimizers, step, compression, groups, op)
+    if warmup_epochs and (warmup_steps or not scale_learning_rate):
+        raise RingscopeError("warmup_epochs goes with scale_learning_rate=True, in the place of warmup_steps")
     falls_back = step == "auto"
     if falls_back:
         step, why = choose.resolved(model, len(optimizers), groups)
         if tf.config.get_visible_devices("GPU") and rank() == 0:
             choose.say(f"this model is trained with step={step!r}: {why}")
     # A model that was compiled anew starts anew: what an earlier call laid over its methods goes.
-    for name in ("train_step", "make_train_function", "fit"):
+    for name in OVERLAID:
         if getattr(model.__dict__.get(name), "by_ring", False):
             del model.__dict__[name]
     # Narrowed inside the compiled programs, XLA fuses the casts; outside they are a kernel for each gradient, which
@@ -160,14 +200,18 @@ def distribute(
             compression="none" if narrow else compression,
             groups=groups,
             in_stream=step == "compiled",
+            op=op,
+            predivide_factor=predivide_factor,
+            sparse_as_dense=sparse_as_dense,
         )
         if reduce
         else list
     )
+    together = reduce and size() > 1
     # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
     model.jit_compile = False
     for optimizer in optimizers:
-        if scale_learning_rate:
+        if scale_learning_rate and not warmup_epochs:
             _scale_learning_rate(optimizer, warmup_steps)
         apply = update.reduce_in_apply(model, optimizer, exchange, aggregate)
         if step == "compiled":
@@ -179,30 +223,52 @@ def distribute(
                 exchange,
                 aggregate,
                 narrow,
-                pack=reduce and size() > 1,
+                reduces=together,
+                pack=op != "adasum",
                 chooser=choose.Chooser(order, falls_back=falls_back),
             )
         optimizer.distributed_by_ring = True
+    if warmup_epochs:
+
+        def warm_up(steps_per_epoch: int) -> None:
+            for optimizer in optimizers:
+                _scale_learning_rate(optimizer, warmup_epochs * steps_per_epoch)
+
+        model.__dict__["warm_up_by_ring"] = warm_up
     model.train_function = None
     loop.lay_over(model)
+    seeds.set_apart(rank(), lambda value: from_rank(0, value))
+    if together:
+        normalization.synchronise(model)
+        if step == "fit":
+            update.join_losses(model)
     if reduce:
-        fit.distribute_fit(model)
+        fit.distribute_fit(model, _channel)
+        ending.compare_at_exit(model)
     if has_weights(model):
         broadcast(model)
     return model
 
 
-def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int) -> None:
+def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, op: str) -> None:
     if not optimizers:
         raise RingscopeError(
             "ring.distribute(model) wants a compiled model; call model.compile(...) first (for a loop of your own"
             " model.compile(optimizer) is enough)"
         )
     if any(map(is_seen, optimizers)):
-        raise RingscopeError("this model is distributed already; call ring.distribute(model) once a compile()")
-    for value, known in ((step, STEPS), (compression, COMPRESSIONS)):
+        raise RingscopeError(
+            "an optimizer of this model is distributed already, with it or with another model; call"
+            " ring.distribute(model) once a compile(), and give every model an optimizer of its own"
+        )
+    horovod_names.check_left_over(optimizers)
+    for value, known in ((step, STEPS), (compression, COMPRESSIONS), (op, OPS)):
         if value not in known:
             raise RingscopeError(f"{value!r} is none of {', '.join(known)}")
+    if compression == "bf16" and op != "average":
+        raise RingscopeError(f"bf16 is for averages, not for {op}; take compression='fp16' or 'none'")
+    if op == "adasum" and not hvd.mpi_enabled():
+        raise RingscopeError("Gloo has no Adasum; start the ranks with MPI: mpirun -np N, or horovodrun --mpi")
     if step == "compiled" and len(optimizers) > 1:
         raise RingscopeError(f"the model has {len(optimizers)} optimizers, and `compiled` wants one; take step='fit'")
     if step == "compiled" and groups > 1:

@@ -18,6 +18,7 @@ __all__ = [
     "average_statistics",
     "began_alike",
     "broadcast",
+    "from_rank",
     "has_weights",
     "hvd",
     "is_distributed",
@@ -44,6 +45,7 @@ except ImportError as error:
     ) from error
 
 COMPRESSIONS = ("none", "fp16", "bf16")
+OPS = ("average", "sum", "adasum")
 # In an operation's name: the Horovod of scripts/build_horovod.py runs it on TensorFlow's own stream of the GPU. That of
 # Horovod would be one more with kernels on it, which slows the hand-over between all kernels of the process.
 IN_STREAM = "in_stream"
@@ -56,35 +58,61 @@ def _on_device_of(tensor: Any) -> AbstractContextManager[Any]:
 
 
 def average_gradients(
-    gradients: Sequence[Any], *, compression: str = "none", groups: int = 1, in_stream: bool = False
+    gradients: Sequence[Any],
+    *,
+    compression: str = "none",
+    groups: int = 1,
+    in_stream: bool = False,
+    op: str = "average",
+    predivide_factor: float = 1.0,
+    sparse_as_dense: bool = False,
+    process_set: Any = None,
 ) -> list[Any]:
     """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse (rows are gathered).
 
     in_stream: nothing is computed meanwhile, so a single vector may be summed on TensorFlow's own stream of the GPU.
+    op, predivide_factor, sparse_as_dense: as of `ring.distribute`. process_set: the ranks that take part, all of them
+    unless given.
     """
-    averaged = list(gradients)
+    averaged = [tf.convert_to_tensor(g) if sparse_as_dense and g is not None else g for g in gradients]
     if hvd.size() == 1:
         return averaged
+    how = _how(op, predivide_factor, process_set)
     given = [i for i, gradient in enumerate(averaged) if gradient is not None]
     sparse = [i for i in given if isinstance(averaged[i], tf.IndexedSlices)]
     dense = [i for i in given if i not in sparse]
     for part in _consecutive_groups(dense, groups):
-        for i, value in zip(part, _average([averaged[i] for i in part], compression, in_stream), strict=True):
+        for i, value in zip(part, _average([averaged[i] for i in part], compression, in_stream, how), strict=True):
             averaged[i] = value
     for i in sparse:
         # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
         with _on_device_of(averaged[i]):
-            averaged[i] = hvd.allreduce(averaged[i], op=hvd.Average)
+            averaged[i] = hvd.allreduce(averaged[i], **how)
     return averaged
 
 
-def _average(values: list[Any], compression: str, in_stream: bool) -> list[Any]:
+def _how(op: str, predivide_factor: float, process_set: Any) -> dict[str, Any]:
+    """Horovod's words for it."""
+    how: dict[str, Any] = {"op": {"average": hvd.Average, "sum": hvd.Sum, "adasum": hvd.Adasum}[op]}
+    if process_set is not None:
+        how["process_set"] = process_set
+    if predivide_factor != 1.0:
+        ranks = hvd.size() if process_set is None else process_set.size()
+        after = predivide_factor / ranks if op == "average" else predivide_factor
+        how |= {"op": hvd.Sum, "prescale_factor": 1 / predivide_factor, "postscale_factor": after}
+    return how
+
+
+def _average(values: list[Any], compression: str, in_stream: bool, how: dict[str, Any]) -> list[Any]:
     with _on_device_of(values[0]):
+        if how["op"] == hvd.Adasum:  # takes one tensor at a time
+            codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
+            return [hvd.allreduce(value, compression=codec, **how) for value in values]
         if compression == "bf16":
             return _average_as_bfloat16(values)
         codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
         name = IN_STREAM if in_stream else None
-        return list(hvd.grouped_allreduce(values, op=hvd.Average, compression=codec, name=name))
+        return list(hvd.grouped_allreduce(values, compression=codec, name=name, **how))
 
 
 def _consecutive_groups(items: list[int], groups: int) -> list[list[int]]:
@@ -146,9 +174,11 @@ def broadcast(model: Any) -> None:
     Random generators (dropout) are set apart by rank, else all ranks would drop the same units.
     """
     optimizers = optimizers_of(model)
-    # Rank 0's may have come with a model it has loaded.
-    if len(optimizers) == 1 and not optimizers[0].built:
-        optimizers[0].build(model.trainable_variables)
+    # Rank 0's may have come with a model that it has loaded. One that nobody has built stays so: what it is to train
+    # may be unfrozen yet.
+    for optimizer, variables in zip(optimizers, from_rank(0, [_built_for(each) for each in optimizers]), strict=True):
+        if variables and not optimizer.built and variables == len(model.trainable_variables):
+            optimizer.build(model.trainable_variables)
     state = [variable for optimizer in optimizers for variable in optimizer.variables]
     variables = {id(v): v for v in (*model.variables, *state)}.values()
     _from_rank_0([v.value for v in variables])
@@ -156,6 +186,17 @@ def broadcast(model: Any) -> None:
         if variable.path.endswith("seed_generator_state"):
             variable.assign(variable.value + tf.constant([hvd.rank(), 0], variable.value.dtype))
     model.weights_by_ring = len(model.weights)
+
+
+def _built_for(optimizer: Any) -> int:
+    """How many variables it was built for; 0 where it is not built."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return len(inner._trainable_variables) if optimizer.built else 0
+
+
+def from_rank(rank: int, value: Any) -> Any:
+    """That rank's value on all ranks."""
+    return hvd.broadcast_object(value, root_rank=rank, name="value") if hvd.size() > 1 else value
 
 
 @tf.function

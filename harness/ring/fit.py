@@ -9,40 +9,72 @@ import warnings
 from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 
 from profiles.errors import RingscopeError
 
+from . import agreement, ending, horovod_names, metrics, normalization, seeds, sharing, stopping
 from .callbacks import Callbacks
-from .exchange import average_logs, average_statistics, broadcast, has_weights, hvd, is_distributed
+from .channel import Channel
+from .evaluation import distribute_evaluation
+from .exchange import average_logs, average_statistics, broadcast, from_rank, has_weights, hvd, is_distributed, tf
+from .say import once
+from .watch import CUT, OWN, WHOLE, Watch
 
 UNKNOWN = -1
 UNSEEDED = (0, 0)
 # They write files: from every rank they would write over each other.
-WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
+WRITERS = (
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.CSVLogger,
+    keras.callbacks.TensorBoard,
+    keras.callbacks.BackupAndRestore,
+)
 
 
 class Agree(keras.callbacks.Callback):
-    """Broadcast before the first step; average moving statistics and logs before anybody looks at them.
+    """Average moving statistics before anybody looks at them; compare weights after each epoch.
 
     It has no per-batch method, so Keras goes on launching steps without fetching a loss after each.
     """
 
     async_safe = True
 
-    def on_train_begin(self, logs: Any = None) -> None:
-        broadcast(self.model)
-
     def on_test_begin(self, logs: Any = None) -> None:
         average_statistics(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         average_statistics(self.model)
-        average_logs(logs if logs is not None else {})
+        agreement.check_weights(self.model, f"after epoch {epoch + 1}")
 
     def on_train_end(self, logs: Any = None) -> None:
         average_statistics(self.model)
+
+
+class Begin(keras.callbacks.Callback):
+    """The last to be called before the first step: what rank 0 has, restored from a backup or not, goes to all."""
+
+    async_safe = True
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        broadcast(self.model)
+        self.model._initial_epoch = from_rank(0, self.model._initial_epoch)
+
+
+class Restore(keras.callbacks.Callback):
+    """Backups restore here, before rank 0's weights are sent, and not again where they stand among the callbacks."""
+
+    async_safe = True
+
+    def __init__(self, backups: list[Any]) -> None:
+        super().__init__()
+        self._backups = backups
+        for backup in backups:
+            backup.__dict__["on_train_begin"] = lambda logs=None: None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        for backup in self._backups:
+            backup.set_model(self.model)
+            type(backup).on_train_begin(backup, logs)
 
 
 class StopTogether(keras.callbacks.Callback):
@@ -64,35 +96,50 @@ class TerminateOnNaN(keras.callbacks.TerminateOnNaN):
         super().on_batch_end(batch, logs)
 
 
-def distribute_fit(model: Any) -> None:
+def distribute_fit(model: Any, channel: Channel | None) -> None:
     """Shadow `model.fit`: each rank trains on its share, of equal length on all, so that no rank waits for a step that
-    another does not take. `fit(..., shard=False)` says that the data is this rank's share already."""
+    another does not take. `fit(..., shard=False)` says that the data is this rank's share already;
+    `unknown_length="count"` has rank 0 count a data set that does not know its length."""
     fit = model.fit
     signature = inspect.signature(fit)
+    watch = Watch(model, channel)
+    watch.lay_over()
+    distribute_evaluation(model, watch, channel)
 
     @functools.wraps(fit)
-    def distributed(*args: Any, shard: bool = True, **kwargs: Any) -> Any:
+    def distributed(*args: Any, shard: bool = True, unknown_length: str = "together", **kwargs: Any) -> Any:
         if not is_distributed(model):
             raise RingscopeError(
                 "the model was compiled again, with another optimizer; call ring.distribute(model) again"
             )
+        if unknown_length not in sharing.UNKNOWN_LENGTH:
+            raise RingscopeError(f"unknown_length={unknown_length!r} is none of {', '.join(sharing.UNKNOWN_LENGTH)}")
         bound = signature.bind(*args, **kwargs).arguments
         options = bound.pop("kwargs", {}) | bound
-        if shard and hvd.size() > 1:
-            _take_share(options)
-        _agree_on_plan(options)
-        if not has_weights(model):
-            _build(model, options.get("x"))
-        if hvd.rank() != 0:
-            options["verbose"] = 0
-        options["callbacks"] = _together(options.get("callbacks"))
-        if model.jit_compile:  # compiled again, with the same optimizer
-            model.jit_compile, model.train_function = False, None
-        options["callbacks"] = _listed(model, options)
-        try:
-            return fit(**options)
-        finally:
-            model.loop_by_ring.close()
+        if channel is not None and channel.meet("fit") is None:
+            raise RingscopeError("another rank has ended and will not train; its own output says why")
+        with stopping.loop(channel), watch.during_fit():
+            if hvd.size() > 1:
+                watch.evaluated = _prepare(model, options, shard, unknown_length)
+            _agree_on_plan(options)
+            if not has_weights(model):
+                _build(model, options.get("x"))
+            _warm_up(model, options)
+            seeds.set_apart(hvd.rank(), lambda value: from_rank(0, value))
+            if hvd.size() > 1:
+                normalization.synchronise(model)
+            if hvd.rank() != 0:
+                options["verbose"] = 0
+            options["callbacks"] = _together(options.get("callbacks"))
+            if model.jit_compile:  # compiled again, with the same optimizer
+                model.jit_compile, model.train_function = False, None
+            options["callbacks"] = _listed(model, options)
+            try:
+                history = fit(**options)
+            finally:
+                model.loop_by_ring.close()
+        ending.checked(model)
+        return history
 
     distributed.by_ring = True  # type: ignore[attr-defined]
     model.fit = distributed
@@ -109,74 +156,109 @@ def _listed(model: Any, options: dict[str, Any]) -> Callbacks:
     )
 
 
+def _warm_up(model: Any, options: dict[str, Any]) -> None:
+    """Over epochs, whose steps show only now."""
+    warm_up = model.__dict__.pop("warm_up_by_ring", None)
+    if warm_up is None:
+        return
+    steps = _steps(options)
+    if steps == UNKNOWN:
+        raise RingscopeError("warmup_epochs wants to know the steps of an epoch; give fit(..., steps_per_epoch=...)")
+    warm_up(steps)
+
+
+def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: str) -> str:
+    """Compare the ranks' data and cut it; returns what of the validation data is evaluated."""
+    metrics.check_summable(metrics.flat_metrics(model))
+    if shard:
+        _split_validation(options)
+    own = agreement.layer_facts(model)
+    for name in ("x", "y", "sample_weight"):
+        own |= agreement.data_facts(options.get(name), name) if shard else {}
+    validation = keras.utils.unpack_x_y_sample_weight(options.get("validation_data"))
+    of_validation: agreement.Facts = {}
+    for name, part in zip(("x", "y", "sample_weight"), validation, strict=True):
+        of_validation |= agreement.data_facts(part, f"validation_data's {name}")
+    said = hvd.allgather_object((own, of_validation), name="data")
+    compared = [a | b for a, b in said] if shard else [a for a, _ in said]
+    for text in agreement.check_data(compared):
+        if hvd.rank() == 0:
+            warnings.warn(text, stacklevel=6)
+    alike = all(each == said[0][1] for _, each in said)
+    uneven = True
+    if shard:
+        _warn_of_shuffles(options.get("x"))
+        uneven = sharing.share_of_training(
+            options, hvd.rank(), hvd.size(), unknown_length, lambda value: from_rank(0, value)
+        )
+    _say_batch(options)
+    if model.__dict__.get("uneven_by_ring") != uneven:
+        model.__dict__["uneven_by_ring"], model.train_function = uneven, None
+    return _cut_validation(options, validation) if alike else OWN
+
+
+def _split_validation(options: dict[str, Any]) -> None:
+    """As Keras would, but of the whole data, before it is cut."""
+    split = options.pop("validation_split", 0.0)
+    if not split or options.get("validation_data") is not None:
+        return
+    from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+
+    parts = tuple(options.get(name) for name in ("x", "y", "sample_weight"))
+    kept, options["validation_data"] = train_validation_split(parts, validation_split=split)
+    options |= {name: part for name, part in zip(("x", "y", "sample_weight"), kept, strict=True) if part is not None}
+
+
+def _cut_validation(options: dict[str, Any], validation: Any) -> str:
+    if options.get("validation_data") is None:
+        return WHOLE
+    batch = options.get("validation_batch_size") or options.get("batch_size")
+    x, y, weights = validation
+    steps = options.get("validation_steps")
+    block = sharing.share_of_evaluation(x, y, weights, batch, steps, hvd.rank(), hvd.size())
+    if block is None:
+        return WHOLE
+    parts = [part for part in (block.x, block.y, block.sample_weight) if part is not None]
+    options["validation_data"] = parts[0] if len(parts) == 1 else tuple(parts)
+    options["validation_steps"] = None
+    return CUT
+
+
+def _warn_of_shuffles(x: Any) -> None:
+    if isinstance(x, tf.data.Dataset) and UNSEEDED in agreement.shuffle_seeds(x) and hvd.rank() == 0:
+        warnings.warn(
+            "each rank shuffles the data set by an order of its own, so that the ranks' shares overlap; let"
+            " ring.init() seed all ranks, or give shuffle a seed, the same on all",
+            stacklevel=6,
+        )
+
+
+def _say_batch(options: dict[str, Any]) -> None:
+    x, ranks = options.get("x"), hvd.size()
+    if isinstance(x, tf.data.Dataset):
+        shapes = [spec.shape for spec in tf.nest.flatten(x.element_spec) if getattr(spec, "shape", None) is not None]
+        batch = shapes[0][0] if shapes and shapes[0].rank else None
+    elif isinstance(x, keras.utils.PyDataset) or inspect.isgenerator(x):
+        batch = None
+    else:
+        batch = options.get("batch_size") or sharing.BATCH
+    size = f"{ranks} ranks x {batch} = {ranks * batch} samples" if batch else f"{ranks} ranks x a batch of the data"
+    once(f"a step takes {size}; the learning rate is yours (ring.distribute(..., scale_learning_rate=True) scales it)")
+
+
 def _together(given: Any) -> list[Any]:
     """The user's callbacks as this rank calls them, between those that make the ranks agree."""
     given = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
-    if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in given):
-        raise RingscopeError(
-            "BackupAndRestore would restore each rank's epoch by itself; save with ModelCheckpoint, and load the"
-            " weights before fit: rank 0's are sent to all"
-        )
+    horovod_names.check_left_over(given)
     if hvd.rank() != 0:
         given = [callback for callback in given if not isinstance(callback, WRITERS)]
     for i, callback in enumerate(given):
         if type(callback) is keras.callbacks.TerminateOnNaN:
             given[i] = TerminateOnNaN()
             vars(given[i]).update(vars(callback))
-    # First, so that the callbacks after it (early stopping, checkpoints) see the averages and decide alike.
-    return [Agree(), *given, StopTogether()]
-
-
-def _take_share(options: dict[str, Any]) -> None:
-    """Cut x, y and sample_weight (or the data set) to rank, rank + size, ...; a given steps_per_epoch is divided."""
-    rank, size = hvd.rank(), hvd.size()
-    x = options.get("x")
-    if isinstance(x, tf.data.Dataset):
-        options["x"] = _share_of_dataset(x, bounded="steps_per_epoch" in options)
-    elif inspect.isgenerator(x) or isinstance(x, keras.utils.PyDataset):
-        raise RingscopeError(
-            "a generator cannot be split between ranks; give each rank its own part (ring.rank() of ring.size()) and"
-            " call fit(..., shard=False)"
-        )
-    else:
-        for name in ("x", "y", "sample_weight"):
-            if options.get(name) is not None:
-                options[name] = keras.tree.map_structure(lambda a: _share_of_array(a, rank, size), options[name])
-    if options.get("steps_per_epoch"):
-        options["steps_per_epoch"] = max(1, options["steps_per_epoch"] // size)
-
-
-def _share_of_array(array: Any, rank: int, size: int) -> Any:
-    usable = len(array) // size * size
-    if not usable:
-        raise RingscopeError(f"{len(array)} samples cannot be shared by {size} ranks; give more, or start fewer ranks")
-    return array[rank:usable:size] if hasattr(array, "shape") else np.asarray(array)[rank:usable:size]
-
-
-def _share_of_dataset(dataset: Any, *, bounded: bool) -> Any:
-    batches = int(dataset.cardinality())
-    if batches == tf.data.UNKNOWN_CARDINALITY and not bounded:
-        raise RingscopeError(
-            "the data set does not know its length, so ranks might get unequal numbers of batches and wait for ever;"
-            " give steps_per_epoch, or tf.data.experimental.assert_cardinality"
-        )
-    seeds = hvd.allgather_object(_shuffle_seeds(dataset), name="seeds")
-    if hvd.rank() == 0 and (UNSEEDED in seeds[0] or any(others != seeds[0] for others in seeds)):
-        warnings.warn(
-            "each rank shuffles the data set by an order of its own, so that the ranks' shares overlap; give shuffle a"
-            " seed, the same on all ranks",
-            stacklevel=4,
-        )
-    share = dataset.shard(hvd.size(), hvd.rank())
-    return share.take(batches // hvd.size()) if batches > 0 else share
-
-
-def _shuffle_seeds(dataset: Any) -> list[tuple[int, int]]:
-    """The seeds of every shuffle that the data set comes through."""
-    # TensorFlow has no public way to ask; where its private one changes, nobody is warned.
-    own = type(dataset).__name__ == "_ShuffleDataset" and hasattr(dataset, "_seed2")
-    found = [(int(dataset._seed), int(dataset._seed2))] if own else []
-    return found + [pair for source in getattr(dataset, "_inputs", list)() for pair in _shuffle_seeds(source)]
+    backups = [callback for callback in given if isinstance(callback, keras.callbacks.BackupAndRestore)]
+    # Agree comes first after an epoch, so that what follows (checkpoints, early stopping) sees the averages.
+    return [Restore(backups), Begin(), Agree(), *given, StopTogether()]
 
 
 def _agree_on_plan(options: dict[str, Any]) -> None:
@@ -211,7 +293,7 @@ def _steps(options: dict[str, Any]) -> int:
     first = next((leaf for leaf in keras.tree.flatten(x) if hasattr(leaf, "shape")), None)
     if first is None:
         return UNKNOWN
-    trained = math.floor(len(first) * (1 - (options.get("validation_split") or 0)))
+    trained = math.floor(sharing.length(first) * (1 - (options.get("validation_split") or 0)))
     return math.ceil(trained / (options.get("batch_size") or 32))
 
 

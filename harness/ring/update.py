@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from profiles.errors import RingscopeError
 
+from . import losses, normalization
 from .choose import Chooser
-from .exchange import began_alike, tf
+from .exchange import began_alike, hvd, tf
 from .feed import opened
 from .forms import forms
 
@@ -56,6 +57,7 @@ def compile_halves(
     aggregate: int,
     narrow: Any | None,
     *,
+    reduces: bool,
     pack: bool,
     chooser: Chooser,
 ) -> None:
@@ -63,32 +65,59 @@ def compile_halves(
 
     The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
     `apply`: the optimizer's own; the one that stands in its place serves steps other than the model's train step.
-    `narrow`: the type that float32 gradients travel as. `pack`: they travel as one vector. `chooser`: says for each
-    batch whether they are compiled; it runs the step, and the exchange is the same either way.
+    `narrow`: the type that float32 gradients travel as. `pack`: they travel as one vector, where they travel at all.
+    `chooser`: says for each batch whether they are compiled; it runs the step, and the exchange is the same either way.
     """
     train_step, reduced = model.train_step, optimizer.apply
     caught: list[tuple[list[Any], list[Any]]] = []
     packing = _Packing()
+    exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
 
     def catch(grads: Any, trainable_variables: Any = None) -> None:
         _check_start(model)
         caught.append((list(grads), list(trainable_variables or model.trainable_variables)))
 
-    def forward_backward(data: Any, kinds: tuple[str, ...] | None, compiled: bool) -> tuple[Any, list[Any]]:
+    def traced(data: Any, kinds: tuple[str, ...] | None, compiled: bool, share: losses.Share) -> Any:
+        """The model's step up to the gradients, which end in `caught`."""
         caught.clear()
         optimizer.apply = catch
         try:
-            with forms(model) if compiled else nullcontext():
-                logs = train_step(opened(data, kinds))
+            with _joined(model, reduces, share), forms(model) if compiled else nullcontext():
+                return train_step(opened(data, kinds))
         finally:
             optimizer.apply = reduced
+
+    def forward_backward(
+        data: Any, kinds: tuple[str, ...] | None, compiled: bool, totals: Sequence[Any]
+    ) -> tuple[Any, list[Any]]:
+        logs = traced(data, kinds, compiled, losses.given(totals) if exchanging else needed)
         if len(caught) != 1:
             raise RingscopeError(f"the train step applies gradients {len(caught)} times; `compiled` wants exactly once")
         gradients = [tf.cast(g, narrow) if narrow and g is not None else g for g in caught[0][0]]
-        return logs, packing.pack(gradients) if pack else gradients
+        return logs, packing.pack(gradients) if reduces and pack else gradients
 
-    # A graph for each shape: one for all would hide from the layers' forms what it is.
-    program = tf.function(forward_backward, jit_compile=True)
+    def needed(own: Any) -> Any:
+        exchanging.append(True)
+        raise losses.NeedsExchange
+
+    # A graph for each shape: one for all would hide from the layers' forms what it is. XLA cannot compile what ranks
+    # exchange inside the forward pass.
+    compiles = not (reduces and normalization.is_synchronised(model))
+    programs = {
+        True: tf.function(forward_backward, autograph=False, jit_compile=compiles),
+        False: tf.function(forward_backward, autograph=False),
+    }
+
+    def halves(data: Any, kinds: tuple[str, ...] | None, compiled: bool) -> Any:
+        """The exchange of denominators is the same, compiled or not."""
+        if not exchanging:
+            try:
+                return programs[compiled](data, kinds, compiled, [])
+            except Exception:
+                if not exchanging:
+                    raise
+        totals = _totals(model, lambda share: traced(data, kinds, False, share))
+        return programs[compiled](data, kinds, compiled, totals)
 
     def step(
         data: Any,
@@ -97,9 +126,9 @@ def compile_halves(
         told: Callable[[], None] | None = None,
     ) -> Any:
         """told: to be called when the first program has been compiled."""
-        logs, gradients = (program if compiled else forward_backward)(data, kinds, compiled)
+        logs, gradients = halves(data, kinds, compiled)
         if told is not None:
-            with tf.control_dependencies([gradients[0] if pack else tf.nest.flatten(logs)[0]]):
+            with tf.control_dependencies([gradients[0] if reduces and pack else tf.nest.flatten(logs)[0]]):
                 tf.numpy_function(told, [], [])
 
         def update(grads: Sequence[Any], variables: Any) -> None:
@@ -117,6 +146,36 @@ def compile_halves(
     step.by_ring = step.takes_carriers = True  # type: ignore[attr-defined]
     step.chooser = chooser  # type: ignore[attr-defined]
     model.train_step = step
+
+
+def join_losses(model: Any) -> None:
+    """Have the model's train step traced with the losses of the joined batch, exchanging inside it."""
+    train_step = model.train_step
+
+    def step(data: Any) -> Any:
+        with _joined(model, True, losses.shared_inline):
+            return train_step(data)
+
+    step.by_ring = True  # type: ignore[attr-defined]
+    model.train_step = step
+
+
+def _joined(model: Any, reduces: bool, share: losses.Share) -> AbstractContextManager[None]:
+    uneven = bool(model.__dict__.get("uneven_by_ring"))
+    return losses.joined(model, hvd.size() if reduces else 1, share, uneven=uneven)
+
+
+def _totals(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
+    """Everybody's denominators of a step, found by a forward pass of which nothing else is computed: what it assigns is
+    kept apart, and what no denominator comes from is pruned."""
+    from keras import StatelessScope
+
+    own: list[Any] = []
+    # Keras's regularisers look up each weight in the scope itself.
+    with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables]):
+        trace(losses.collected(own))
+    together = losses.shared_inline(tf.stack([tf.cast(each, tf.float32) for each in own]), name="denominators")
+    return [tf.cast(total, each.dtype) for total, each in zip(tf.unstack(together, len(own)), own, strict=True)]
 
 
 class _Packing:

@@ -1,0 +1,311 @@
+"""Messages between the ranks' hosts, beside the exchanges: meetings with a limit, a common last step, and who left.
+
+Rank 0 serves; every rank, rank 0 too, keeps one TCP connection to it and says one JSON object a line. Nothing here
+touches TensorFlow or Horovod's operations, so a rank that waits inside an exchange still hears.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .exchange import hvd
+
+__all__ = ["Channel", "launcher_share", "left", "meet_server"]
+
+CONNECT_LIMIT_S = 20.0
+GRACE_S = 10.0  # for a rank to end by its own error, or by ours in Python, before its process is ended
+
+
+class Server:
+    """Rank 0's half: knows what each rank last said."""
+
+    def __init__(self, size: int, token: str) -> None:
+        self._size, self._token = size, token
+        self._lock = threading.Lock()
+        self._connections: dict[int, socket.socket] = {}
+        self._gone: set[int] = set()
+        self._meetings: dict[str, dict[int, Any]] = {}
+        self._decided: dict[str, list[Any] | None] = {}
+        self._patient: set[str] = set()  # meetings without a limit
+        self._steps: dict[int, int] = {}
+        self._listener = socket.create_server(("", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, name="ring channel", daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), name="ring channel", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        lines = connection.makefile("r", encoding="utf-8")
+        hello = _parse(lines.readline())
+        if not hmac.compare_digest(str(hello.get("token")), self._token):
+            connection.close()
+            return
+        rank = int(hello["rank"])
+        with self._lock:
+            self._connections[rank] = connection
+        for line in lines:
+            with self._lock:
+                self._hear(rank, _parse(line))
+        with self._lock:
+            self._leave(rank)
+
+    def _hear(self, rank: int, message: dict[str, Any]) -> None:
+        kind = message.get("kind")
+        if kind == "meet":
+            self._meet(rank, str(message["key"]), message.get("payload"), float(message["limit_s"]))
+        elif kind == "failed":
+            self._tell(message | {"rank": rank})
+        elif kind == "stop":
+            self._steps = {}
+            self._tell({"kind": "where"})
+        elif kind == "here":
+            self._steps[rank] = int(message["step"])
+            if len(self._steps) == self._size:
+                self._tell({"kind": "stop", "step": max(self._steps.values())})
+        elif kind == "bye":
+            self._leave(rank)
+
+    def _meet(self, rank: int, key: str, payload: Any, limit_s: float) -> None:
+        if key in self._decided:
+            self._tell({"kind": "met", "key": key, "payloads": self._decided[key]}, only=rank)
+            return
+        there = self._meetings.setdefault(key, {})
+        there[rank] = payload
+        if limit_s < 0:
+            self._patient.add(key)
+        elif len(there) == 1:
+            timer = threading.Timer(limit_s, self._give_up, args=(key,))
+            timer.daemon = True
+            timer.start()
+        if len(there) == self._size:
+            self._decide(key, [there[each] for each in range(self._size)])
+        elif self._gone:
+            self._decide(key, None)
+        else:
+            self._part()
+
+    def _part(self) -> None:
+        """Ranks that wait at different meetings will not meet at those that have a limit."""
+        if len(self._meetings) > 1:
+            for key in list(self._meetings):
+                if key not in self._patient:
+                    self._decide(key, None)
+
+    def _give_up(self, key: str) -> None:
+        with self._lock:
+            if key in self._meetings:
+                self._decide(key, None)
+
+    def _decide(self, key: str, payloads: list[Any] | None) -> None:
+        there = self._meetings.pop(key, {})
+        self._decided[key] = payloads
+        for rank in there:
+            self._tell({"kind": "met", "key": key, "payloads": payloads}, only=rank)
+
+    def _leave(self, rank: int) -> None:
+        self._gone.add(rank)
+        for key in list(self._meetings):
+            self._decide(key, None)
+
+    def _tell(self, message: dict[str, Any], *, only: int | None = None) -> None:
+        line = (json.dumps(message) + "\n").encode()
+        for rank, connection in self._connections.items():
+            if only is None or rank == only:
+                try:
+                    connection.sendall(line)
+                except OSError:
+                    continue
+
+
+class Channel:
+    """A rank's half. Its thread answers rank 0 at once, whatever the main thread waits for."""
+
+    def __init__(self, connection: socket.socket, rank: int, size: int, token: str) -> None:
+        self.rank, self.size = rank, size
+        self._connection = connection
+        self._changed = threading.Condition()
+        self._met: dict[str, list[Any] | None] = {}
+        self._numbers: dict[str, int] = {}
+        self._closed = False
+        self.steps_begun = 0
+        self.training = False
+        self._held = False  # a common last step is being agreed on: begin no other
+        self.last_step: int | None = None
+        self.failure: tuple[int, str] | None = None
+        self._say({"rank": rank, "token": token})
+        threading.Thread(target=self._listen, name="ring channel", daemon=True).start()
+
+    def _say(self, message: dict[str, Any]) -> None:
+        try:
+            self._connection.sendall((json.dumps(message) + "\n").encode())
+        except OSError:
+            self._closed = True
+
+    def _listen(self) -> None:
+        try:
+            for line in self._connection.makefile("r", encoding="utf-8"):
+                self._hear(_parse(line))
+        except OSError:
+            pass
+        with self._changed:
+            self._closed = True
+            self._held = False
+            self._changed.notify_all()
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        with self._changed:
+            if message.get("kind") == "met":
+                self._met[message["key"]] = message["payloads"]
+            elif message.get("kind") == "where":
+                self._held = True
+                self._say({"kind": "here", "step": self.steps_begun})
+            elif message.get("kind") == "stop":
+                self.last_step, self._held = int(message["step"]), False
+            elif message.get("kind") == "failed" and message["rank"] != self.rank:
+                self.failure = (int(message["rank"]), str(message["what"]))
+                if self.training:
+                    threading.Thread(target=self._end_process, daemon=True).start()
+            self._changed.notify_all()
+
+    def _end_process(self) -> None:
+        """End this process if it is still inside the loop that another rank has left by an error: it waits in an
+        exchange for that rank, where no Python exception reaches it."""
+        deadline = time.monotonic() + GRACE_S
+        while time.monotonic() < deadline:
+            if not self.training:
+                return
+            time.sleep(0.1)
+        assert self.failure is not None
+        print(f"ring: rank {self.rank} ends: {left(*self.failure)}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    def meet(self, kind: str, payload: Any = None, *, limit_s: float = -1) -> list[Any] | None:
+        """The payloads of all ranks that come to this meeting, by rank; None, on every rank that asks, where not all
+        came within `limit_s` of the first (-1: no limit), one has ended, or one waits at another meeting. The k-th of a
+        kind meets the k-th of the others."""
+        self._numbers[kind] = self._numbers.get(kind, 0) + 1
+        key = f"{kind} {self._numbers[kind]}"
+        self._say({"kind": "meet", "key": key, "payload": payload, "limit_s": limit_s})
+        with self._changed:
+            limit = limit_s + CONNECT_LIMIT_S if limit_s >= 0 else None
+            self._changed.wait_for(lambda: key in self._met or self._closed, timeout=limit)
+            return self._met.pop(key, None)
+
+    def begin_loop(self) -> None:
+        with self._changed:
+            self.steps_begun, self.last_step, self.failure, self.training = 0, None, None, True
+
+    def end_loop(self) -> None:
+        self.training = False
+
+    def begin_step(self) -> None:
+        """Count a step that is about to begin; waits while a common last step is agreed on."""
+        with self._changed:
+            if self._held:
+                self._changed.wait_for(lambda: not self._held)
+            self.steps_begun += 1
+
+    def agree_on_last_step(self) -> int:
+        """Ask all ranks to stop together; returns the last step of this loop, which no rank has passed."""
+        with self._changed:
+            if self.last_step is None:
+                self._say({"kind": "stop"})
+                self._changed.wait_for(lambda: self.last_step is not None or self._closed)
+            return self.steps_begun if self.last_step is None else self.last_step
+
+    def tell_failure(self, what: str) -> None:
+        self._say({"kind": "failed", "what": what})
+
+    def close(self) -> None:
+        self._say({"kind": "bye"})
+
+
+def left(rank: int, what: str) -> str:
+    return f"rank {rank} left the training: {what}"
+
+
+def _parse(line: str) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def launcher_share(rank: int) -> Callable[[Any], Any]:
+    """Rank 0's value for every rank, by what launched them: a broadcast of Horovod's would have TensorFlow take its
+    devices before the script has set them up."""
+    if not hvd.gloo_enabled():
+        from mpi4py import MPI
+
+        return lambda value: MPI.COMM_WORLD.bcast(value, root=0)
+    from horovod.runner.http import http_client
+
+    where = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]), "ringscope"
+    numbers = iter(range(1 << 30))
+
+    def share(value: Any) -> Any:
+        key = f"value{next(numbers)}"
+        if rank == 0:
+            http_client.put_data_into_kvstore(*where, key, value)
+            return value
+        deadline = time.monotonic() + CONNECT_LIMIT_S
+        while True:
+            try:
+                return http_client.read_data_from_kvstore(*where, key)
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    return share
+
+
+def _address(server: Server, token: str) -> dict[str, Any]:
+    """What the other ranks need to know to find the server of rank 0."""
+    import psutil
+
+    addresses = [
+        address.address
+        for interface in psutil.net_if_addrs().values()
+        for address in interface
+        if address.family == socket.AF_INET and not address.address.startswith("127.")
+    ]
+    return {"host": socket.gethostname(), "addresses": addresses, "port": server.port, "token": token}
+
+
+def meet_server(rank: int, size: int, share: Callable[[Any], Any]) -> Channel | None:
+    """Connect all ranks to a server in rank 0's process; None where this rank cannot reach it.
+
+    share: gives every rank rank 0's value.
+    """
+    said = None
+    if rank == 0:
+        token = secrets.token_hex(16)
+        said = _address(Server(size, token), token)
+    found = share(said)
+    same_host = found["host"] == socket.gethostname()
+    for address in [*(["127.0.0.1"] if same_host else []), *found["addresses"], found["host"]]:
+        try:
+            connection = socket.create_connection((address, found["port"]), timeout=CONNECT_LIMIT_S / 4)
+        except OSError:
+            continue
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return Channel(connection, rank, size, found["token"])
+    return None

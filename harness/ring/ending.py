@@ -1,0 +1,83 @@
+"""The end of a script: the ranks say goodbye, and the weights that a loop of the user's own has trained are compared.
+
+A rank that ends by an exception says so. One that ends well waits at most 10 s for the others: who trained apart must
+not end as if all were well.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+from types import TracebackType
+from typing import Any
+
+from . import agreement
+from .channel import Channel
+from .exchange import optimizers_of
+
+LIMIT_S = 10.0
+
+_failed = False
+_models: list[weakref.ref[Any]] = []
+
+
+def at_exit(channel: Channel) -> None:
+    """Have the ranks meet when their scripts end."""
+    before = sys.excepthook
+
+    def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        global _failed
+        _failed = True
+        channel.tell_failure(f"{kind.__name__}: {error}"[:300])
+        before(kind, error, trace)
+
+    sys.excepthook = told
+    atexit.register(_end, channel)
+
+
+def compare_at_exit(model: Any) -> None:
+    """Compare this model's weights when the script ends, unless `fit` has since it was last trained."""
+    if not any(known() is model for known in _models):
+        _models.append(weakref.ref(model))
+
+
+def checked(model: Any) -> None:
+    """Its weights have just been found equal."""
+    model.__dict__["steps_checked_by_ring"] = _steps(model)
+
+
+def _steps(model: Any) -> int:
+    return sum(int(optimizer.iterations) for optimizer in optimizers_of(model))
+
+
+def _digests() -> list[list[int] | None]:
+    found: list[list[int] | None] = []
+    for known in _models:
+        model = known()
+        if model is None or model.__dict__.get("steps_checked_by_ring") == _steps(model) or not model.trainable_weights:
+            found.append(None)
+        else:
+            found.append(agreement.weights_digest(model.trainable_weights).numpy().tolist())
+    return found
+
+
+def _end(channel: Channel) -> None:
+    everybodys = None if _failed or not _models else channel.meet("end", _digests(), limit_s=LIMIT_S)
+    channel.close()
+    if everybodys is None:
+        return
+    for number, known in enumerate(_models):
+        model = known()
+        own = everybodys[0][number] if number < len(everybodys[0]) else None
+        for rank, others in enumerate(everybodys):
+            theirs = others[number] if number < len(others) else None
+            if model is None or own is None or theirs is None or len(own) != len(theirs):
+                continue
+            differing = next((i for i, (a, b) in enumerate(zip(own, theirs, strict=True)) if a != b), None)
+            if differing is not None:
+                name = model.trainable_weights[differing].path
+                print(f"ring: {agreement.differs(name, rank, 'at the end')}", file=sys.stderr, flush=True)
+                sys.stdout.flush()
+                os._exit(1)

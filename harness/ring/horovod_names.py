@@ -1,0 +1,60 @@
+"""What scripts that come from Horovod leave in, recognised: under Keras 3 it fails in foreign words, or in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+from .exchange import hvd
+
+__all__ = ["check_left_over", "refuse_left_over"]
+
+INSTEAD = {
+    "DistributedOptimizer": "give model.compile the optimizer itself; ring.distribute(model) averages its gradients",
+    "BroadcastGlobalVariablesCallback": "ring.distribute(model) sends rank 0's weights before the first step",
+    "MetricAverageCallback": "after ring.distribute(model) metrics are those of all ranks",
+    "LearningRateWarmupCallback": "ring.distribute(model, scale_learning_rate=True, warmup_epochs=...) warms up",
+    "LearningRateScheduleCallback": "take keras.callbacks.LearningRateScheduler, whose function gets the epoch",
+    "CommitStateCallback": "take keras.callbacks.BackupAndRestore; rank 0 writes it and what it restores goes to all",
+    "UpdateBatchStateCallback": "take keras.callbacks.BackupAndRestore",
+    "UpdateEpochStateCallback": "take keras.callbacks.BackupAndRestore",
+    "SyncBatchNormalization": "take keras.layers.BatchNormalization(synchronized=True)",
+}
+
+
+def check_left_over(things: Iterable[Any]) -> None:
+    """Raise RingscopeError where an optimizer or a callback is Horovod's: made before `ring.init`, or of a class of
+    its own."""
+    for thing in things:
+        kind = type(thing)
+        if any(base.__module__.startswith("horovod") for base in kind.__mro__):
+            raise left_over(kind.__name__ if kind.__name__ in INSTEAD else "DistributedOptimizer")
+        if getattr(kind, "_HAS_AGGREGATE_GRAD", False) and hasattr(thing, "_allreduce_grads"):
+            raise left_over("DistributedOptimizer")
+
+
+def left_over(name: str) -> RingscopeError:
+    return RingscopeError(f"take hvd.{name} out of the script: it does not work under Keras 3; {INSTEAD[name]}")
+
+
+def refuse_left_over() -> None:
+    """Have Horovod's Keras parts say what to take instead where a script makes one."""
+    import horovod._keras as optimizers
+    import horovod._keras.callbacks as callbacks
+
+    optimizers.create_distributed_optimizer = _refusing("DistributedOptimizer")
+    hvd.DistributedOptimizer = _refusing("DistributedOptimizer")
+    hvd.SyncBatchNormalization = _refusing("SyncBatchNormalization")
+    for name in INSTEAD:
+        made = getattr(callbacks, f"{name}Impl", None)
+        if made is not None:
+            made.__init__ = _refusing(name)
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise left_over(name)
+
+    return refuse

@@ -1,0 +1,189 @@
+"""Losses as one rank would take them on the joined batch: each sum over a batch divided by everybody's denominator.
+
+The gradients of the ranks are averaged. That is right as it stands only for a loss that is a mean over a batch of the
+same size on every rank. So while a train step is traced, the losses of `compile` are
+
+    a mean    sum of this rank's values * ranks / everybody's denominator   (elements, unmasked ones, or weights)
+    a sum     sum of this rank's values * ranks
+
+whose mean over ranks is the loss on the joined batch. Regularisers of weights are the same on all ranks, and stay;
+those of activities are sums over the batch. The denominators are exchanged only where they can differ: masks, means by
+weight, batches of unlike sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+from .exchange import hvd, tf
+
+__all__ = ["NeedsExchange", "Share", "collected", "given", "joined", "shared_inline"]
+
+Share = Callable[[Any], Any]
+"""This rank's denominator -> everybody's."""
+
+
+class NeedsExchange(Exception):
+    """A denominator that ranks must exchange was met where nothing can be exchanged."""
+
+
+def collected(found: list[Any]) -> Share:
+    """Keeps the denominators of a step, in the order in which they are met."""
+
+    def share(own: Any) -> Any:
+        found.append(own)
+        return own
+
+    return share
+
+
+def given(totals: Sequence[Any]) -> Share:
+    """Hands out everybody's denominators in that order."""
+    waiting = iter(totals)
+    return lambda own: next(waiting)
+
+
+def shared_inline(own: Any, name: str | None = None) -> Any:
+    # Shapes are known on the host, and so few bytes are not worth a launch of NCCL.
+    with tf.device("/CPU:0"):
+        return hvd.allreduce(tf.identity(own), op=hvd.Sum, name=name)
+
+
+@contextmanager
+def joined(model: Any, ranks: int, share: Share, *, uneven: bool) -> Iterator[None]:
+    """While it lasts, a train step of the model is traced with the losses of the joined batch.
+
+    uneven: the ranks' batches may be of unlike sizes.
+    """
+    if ranks == 1:
+        yield
+        return
+    with _compiled_losses(model, ranks, share, uneven), _activity_losses(model, ranks), _tracked(model, share, uneven):
+        yield
+
+
+@contextmanager
+def _compiled_losses(model: Any, ranks: int, share: Share, uneven: bool) -> Iterator[None]:
+    from keras.src.losses import loss as keras_losses
+
+    compiled = model._compile_loss
+    if compiled is None:
+        yield
+        return
+    own, reduce = compiled.call, keras_losses.reduce_weighted_values
+
+    def reduced(values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = "mean", dtype: Any = None):  # type: ignore[no-untyped-def]
+        return _reduced(reduce, values, sample_weight, mask, reduction, dtype, ranks, share, uneven)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        keras_losses.reduce_weighted_values = reduced
+        try:
+            return own(*args, **kwargs)
+        finally:
+            keras_losses.reduce_weighted_values = reduce
+
+    compiled.__dict__["call"] = call
+    try:
+        yield
+    finally:
+        compiled.__dict__.pop("call", None)
+
+
+def _reduced(
+    reduce: Callable[..., Any],
+    values: Any,
+    sample_weight: Any,
+    mask: Any,
+    reduction: str | None,
+    dtype: Any,
+    ranks: int,
+    share: Share,
+    uneven: bool,
+) -> Any:
+    if len(values.shape) == 0:  # a function of the user's own that has reduced already
+        return reduce(values, sample_weight, mask, reduction, dtype)
+    if reduction in (None, "none", "sum"):
+        return reduce(values, sample_weight, mask, reduction, dtype) * ranks
+    by_weight = reduction == "mean_with_sample_weight"
+    differs = uneven or mask is not None or (by_weight and sample_weight is not None)
+    if not differs:
+        return reduce(values, sample_weight, mask, reduction, dtype)
+    total = reduce(values, sample_weight, mask, "sum", dtype)
+    if by_weight and (sample_weight is not None or mask is not None):
+        own = _sum_of_weights(values, sample_weight, mask, total.dtype)
+    else:
+        own = _elements(values, total.dtype)
+        if mask is not None:
+            own *= tf.reduce_mean(tf.cast(mask, total.dtype))
+    # Everybody's is 0 where no rank has an unmasked element.
+    return tf.math.divide_no_nan(total * ranks, share(own))
+
+
+def _elements(values: Any, dtype: Any) -> Any:
+    return tf.cast(tf.size(tf.convert_to_tensor(values)), dtype)
+
+
+def _sum_of_weights(values: Any, sample_weight: Any, mask: Any, dtype: Any) -> Any:
+    """As Keras sums them: of weights and mask together, in their own shape."""
+    from keras.src.losses import loss as keras_losses
+
+    weights = keras_losses.apply_mask(
+        None if sample_weight is None else tf.cast(sample_weight, dtype),
+        mask,
+        dtype=dtype,
+        reduction="mean_with_sample_weight",
+    )
+    return tf.reduce_sum(tf.cast(weights, dtype))
+
+
+@contextmanager
+def _activity_losses(model: Any, ranks: int) -> Iterator[None]:
+    """Keras's regularisers of activities sum over the batch: times the ranks, as a sum is."""
+    layers = [layer for layer in model._flatten_layers() if getattr(layer, "activity_regularizer", None) is not None]
+    own = [(layer, layer.activity_regularizer) for layer in layers]
+    for layer, regularizer in own:
+        _check_sums(layer, regularizer)
+        layer.__dict__["activity_regularizer"] = lambda x, regularizer=regularizer: regularizer(x) * ranks
+    try:
+        yield
+    finally:
+        for layer, regularizer in own:
+            layer.__dict__["activity_regularizer"] = regularizer
+
+
+def _check_sums(layer: Any, regularizer: Any) -> None:
+    from keras import regularizers
+
+    if type(regularizer) not in (regularizers.L1, regularizers.L2, regularizers.L1L2):
+        raise RingscopeError(
+            f"layer {layer.name!r} has an activity regularizer of your own, and how it joins over ranks is unknown; use"
+            " keras.regularizers.L1, L2 or L1L2, or add_loss(...) with a mean over the batch in the layer's call"
+        )
+
+
+@contextmanager
+def _tracked(model: Any, share: Share, uneven: bool) -> Iterator[None]:
+    """The reported loss is a mean over batches by their sizes. Where those differ between ranks, each rank counts the
+    joined loss with its own size: what it adds is scaled so that the sum over ranks is the joined one."""
+    tracker = model._loss_tracker
+    if not uneven or tracker is None:
+        yield
+        return
+    own = tracker.update_state
+
+    def update_state(value: Any, sample_weight: Any = None) -> Any:
+        if sample_weight is None:
+            return own(value)
+        size = tf.cast(sample_weight, tf.float32)
+        mean_size = share(size) / hvd.size()
+        return own(tf.cast(value, tf.float32) * tf.math.divide_no_nan(mean_size, size), sample_weight)
+
+    tracker.__dict__["update_state"] = update_state
+    try:
+        yield
+    finally:
+        tracker.__dict__.pop("update_state", None)

@@ -1,0 +1,110 @@
+"""One seed for all ranks until the model is distributed; after that TensorFlow's and Keras's generators differ.
+
+Data is prepared alike everywhere, so that the ranks' shares of it do not overlap: Python, NumPy and the shuffles of
+tf.data draw the same numbers on every rank. Noise inside a train step must differ between ranks, as dropout does, or N
+ranks would train on N times the same noise.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .exchange import tf
+
+__all__ = ["set_apart", "sow"]
+
+LARGEST = 2**31 - 1
+# Far apart, so that the seeds of two ranks are never the small numbers that scripts choose.
+STRIDE = 1_000_003
+
+_data_seed: int | None = None  # of tf.data's shuffles, once TensorFlow's own seed is a rank's
+_data_numbers = random.Random()
+_sown: object = None  # TensorFlow's numbers as they were when this rank got its own
+
+
+def sow(seed: int | bool | None, rank: int, share: Callable[[Any], Any]) -> int | None:
+    """Seed Python, NumPy and TensorFlow alike on all ranks; returns the seed. None: rank 0 draws one; False: nothing is
+    seeded. share: gives every rank rank 0's value."""
+    if seed is False:
+        return None
+    if seed is None or seed is True:
+        seed = int(share(secrets.randbelow(LARGEST) if rank == 0 else None))
+        if rank == 0:
+            print(f"ring: seed {seed} on all ranks; ring.init(seed={seed}) repeats it", file=sys.stderr, flush=True)
+    random.seed(seed)
+    np.random.seed(seed)
+    tf.random.set_seed(seed)
+    return seed
+
+
+def set_apart(rank: int, share: Callable[[Any], Any]) -> None:
+    """Give this rank TensorFlow and Keras generators of its own; tf.data's shuffles stay the same on all ranks.
+
+    Rank 0 keeps its numbers, so that one rank trains as it would alone. Called again, it does nothing unless the script
+    has set TensorFlow's seed since. share: gives every rank rank 0's value.
+    """
+    global _data_seed, _sown
+    own = _global_seed()
+    rank_0s, changed = share((own, _is_set_since()))
+    if rank_0s is None or not (changed or _is_set_since()):
+        return
+    if rank_0s != _data_seed:
+        _data_seed = rank_0s
+        _data_numbers.seed(rank_0s)
+    _seed_data_sets()
+    # A script may have given each rank a seed itself.
+    if rank and own in (rank_0s, None):
+        own = (rank_0s + rank * STRIDE) % LARGEST
+        tf.random.set_seed(own)
+    _sown = _numbers()
+    _set_keras_apart(rank)
+
+
+def _global_seed() -> int | None:
+    from tensorflow.python.eager import context
+
+    seed = context.global_seed()
+    return None if seed is None else int(seed)
+
+
+def _numbers() -> object:
+    from tensorflow.python.eager import context
+
+    return context.context()._rng
+
+
+def _is_set_since() -> bool:
+    """Whether the script has set TensorFlow's seed since; that makes new numbers, even of the same seed."""
+    return _numbers() is not _sown
+
+
+def _set_keras_apart(rank: int) -> None:
+    # Keras draws an unseeded generator's seed from Python's numbers, which stay the same everywhere.
+    from keras.src.random.seed_generator import global_seed_generator
+
+    state = global_seed_generator().state
+    state.assign(state.value + tf.constant([rank, 0], state.value.dtype))
+
+
+def _seed_data_sets() -> None:
+    """Have tf.data draw the seeds of its shuffles from numbers that all ranks share."""
+    from tensorflow.python.data.util import random_seed
+
+    if getattr(random_seed.get_seed, "by_ring", False):
+        return
+    own = random_seed.get_seed
+
+    def get_seed(seed: Any) -> Any:
+        if _data_seed is None or _is_set_since():
+            return own(seed)
+        second = _data_numbers.randint(0, LARGEST) if seed is None else seed
+        return tf.constant(_data_seed, tf.int64), tf.cast(second, tf.int64)
+
+    get_seed.by_ring = True  # type: ignore[attr-defined]
+    random_seed.get_seed = get_seed

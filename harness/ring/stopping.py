@@ -1,0 +1,34 @@
+"""A rank that leaves a loop by an exception says so, and the others end too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from profiles.errors import RingscopeError
+
+from .channel import Channel
+
+__all__ = ["OtherRankLeft", "loop"]
+
+
+class OtherRankLeft(RingscopeError):
+    """Raised on a rank whose training cannot go on since another's has ended."""
+
+
+@contextmanager
+def loop(channel: Channel | None) -> Iterator[None]:
+    """A loop in which every rank is needed. However late a rank is in it, nobody minds: only leaving is told."""
+    if channel is None:
+        yield
+        return
+    channel.begin_loop()
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, OtherRankLeft):  # that one has been told already
+            lines = str(error).strip().splitlines()
+            channel.tell_failure(f"{type(error).__name__}: {lines[0] if lines else ''}")
+        raise
+    finally:
+        channel.end_loop()
