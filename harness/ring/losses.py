@@ -43,8 +43,14 @@ def collected(found: list[Any]) -> Share:
 
 def given(totals: Sequence[Any]) -> Share:
     """Hands out everybody's denominators in that order."""
-    waiting = iter(totals)
-    return lambda own: next(waiting)
+    waiting = list(totals)
+
+    def share(own: Any) -> Any:
+        if not waiting:
+            raise RingscopeError("the losses of a step are not those of the step before; take step='fit'")
+        return waiting.pop(0)
+
+    return share
 
 
 def shared_inline(own: Any, name: str | None = None) -> Any:
@@ -106,8 +112,12 @@ def _reduced(
 ) -> Any:
     if len(values.shape) == 0:  # a function of the user's own that has reduced already
         return reduce(values, sample_weight, mask, reduction, dtype)
-    if reduction in (None, "none", "sum"):
+    if reduction == "sum":
         return reduce(values, sample_weight, mask, reduction, dtype) * ranks
+    if reduction in (None, "none"):
+        # One loss a sample: its gradient is that of the sum, and what is reported is the mean.
+        each = reduce(values, sample_weight, mask, reduction, dtype)
+        return each * ranks - tf.stop_gradient(each * (ranks - 1))
     by_weight = reduction == "mean_with_sample_weight"
     differs = uneven or mask is not None or (by_weight and sample_weight is not None)
     if not differs:
