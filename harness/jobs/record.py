@@ -14,6 +14,7 @@ from rich.console import Console
 from profiles.errors import RingscopeError
 from profiles.files import write_whole
 from profiles.measures import Measures
+from profiles.records import read_run
 from profiles.views import terminal
 
 from .. import launch
@@ -37,11 +38,19 @@ def main(options: Record) -> int:
     if options.choices:
         sweep.check_training()
     sweep.check_launcher(how)
-    folder = _cell(options, options.choices, how, console) if options.choices else _command(options, how, console)
+    folder, failed = (
+        _cell(options, options.choices, how, console) if options.choices else _command(options, how, console)
+    )
     if folder is None:
         return 1
-    with console.status(f"exporting what {profiler.name} recorded"):
-        found = profilers.collect(profiler, folder)
+    try:
+        with console.status(f"exporting what {profiler.name} recorded"):
+            found = profilers.collect(profiler, folder)
+    except RingscopeError as error:
+        if not failed:
+            raise
+        console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        return 1
     with console.status("measuring"):
         measures = measure(found, keep=options.keep)
     if measures is not None:
@@ -50,11 +59,11 @@ def main(options: Record) -> int:
     if options.choices and measures is not None and measures.findings:
         prove = f"prove a finding: ringscope bench --apply {measures.findings[0].code} --of {folder}"
         console.print(prove, markup=False, highlight=False, soft_wrap=True)
-    return 0
+    return 1 if failed else 0
 
 
-def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -> Path | None:
-    """Train one cell with its timed steps recorded; its launch's folder, None where it failed."""
+def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -> tuple[Path | None, bool]:
+    """Train one cell with its timed steps recorded; its launch's folder, None where it left nothing; and if it failed."""
     cell = grid(choices, gpus=how.gpus)[0]
     bench.check_data([cell], how)
     directory = bench.new_directory(options.launch, [cell], 1, how)
@@ -65,12 +74,12 @@ def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -
     folder = directory.launch_dir(cell, 0)
     if stopped or not (folder / "rank0.jsonl").exists():
         console.print(f"not recorded; the ranks' words are in {folder}", markup=False, soft_wrap=True)
-        return None
-    return folder
+        return None, True
+    return folder, read_run(folder).record.status != "ok"
 
 
-def _command(options: Record, how: sweep.How, console: Console) -> Path | None:
-    """Run a user's command on every rank, its output passed through; the folder of its recordings."""
+def _command(options: Record, how: sweep.How, console: Console) -> tuple[Path | None, bool]:
+    """Run a user's command on every rank, its output passed through; the folder of its recordings, and if it failed."""
     profiler = how.profiler
     assert profiler is not None
     folder = ((options.launch.out or new_path()) / "command" / "0").resolve()
@@ -105,7 +114,7 @@ def _command(options: Record, how: sweep.How, console: Console) -> Path | None:
         console.print(f"{host}: its recordings are not here: {why}", style="red", markup=False, soft_wrap=True)
     if code:
         console.print(f"the command ended with exit code {code}", highlight=False)
-    return folder if not code or any(folder.glob("rank*")) else None
+    return folder if not code or any(folder.glob("rank*")) else None, bool(code)
 
 
 def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:

@@ -8,7 +8,6 @@ What `ringscope record` falls back to for a command of the user's where neither 
 from __future__ import annotations
 
 import argparse
-import atexit
 import os
 import runpy
 import sys
@@ -32,19 +31,19 @@ def main() -> None:
     recording = threading.Thread(target=record, args=(folder, options.delay, options.duration, stop), daemon=True)
     recording.start()
 
-    def finish() -> None:
+    try:
+        if script[0] == "-m":  # modules are looked for where the command was given, as Python does
+            sys.argv = script[1:]
+            sys.path[0] = os.getcwd()
+            runpy.run_module(script[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = script
+            sys.path[0] = str(Path(script[0]).resolve().parent)
+            runpy.run_path(script[0], run_name="__main__")
+    finally:
+        # Not at exit: TensorFlow cannot be loaded any more then, and a thread that tries ends the process by SIGSEGV.
         stop.set()
         recording.join()
-
-    atexit.register(finish)
-    if script[0] == "-m":  # modules are looked for where the command was given, as Python does
-        sys.argv = script[1:]
-        sys.path[0] = os.getcwd()
-        runpy.run_module(script[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = script
-        sys.path[0] = str(Path(script[0]).resolve().parent)
-        runpy.run_path(script[0], run_name="__main__")
 
 
 def record(folder: Path, delay_s: float, duration_s: float, stop: threading.Event) -> None:
@@ -53,6 +52,8 @@ def record(folder: Path, delay_s: float, duration_s: float, stop: threading.Even
         return
     import tensorflow as tf
 
+    if stop.is_set():
+        return
     tf.profiler.experimental.start(str(folder))
     stop.wait(duration_s)
     tf.profiler.experimental.stop()

@@ -186,3 +186,32 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     ]
     with pytest.raises(RingscopeError, match="Not a directory; mend that"):
         record.command.main(words, standalone_mode=False)
+
+
+def under_the_profiler(folder: Path, script: str, *, delay_s: float) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(script)
+    argv = ["-m", "harness.launch.tensorflow_profiler", "--out", "out", "--delay", str(delay_s), "--duration", "30"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, *argv, "--", "script.py"]
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "says"),
+    [
+        ("import sys, time; time.sleep(0.8); sys.exit(3)", 3, ""),  # the profiler is loading TensorFlow meanwhile
+        ("raise KeyError('mine')", 1, "KeyError: 'mine'"),
+        ("print('done')", 0, ""),
+    ],
+)
+def test_a_script_that_ends_early_keeps_its_exit_code(tmp_path: Path, script: str, code: int, says: str) -> None:
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    done = under_the_profiler(tmp_path, script, delay_s=0.1 if code == 3 else 99)
+    assert (done.returncode, says in done.stderr) == (code, True), done.stderr
+
+
+def test_a_command_that_failed_is_told_by_the_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import sys; sys.exit(3)")
+    result = _record(tmp_path, "--launcher", "single", "--delay", "99", "--", sys.executable, "script.py")
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "the command ended with exit code 3" in result.stdout
