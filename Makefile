@@ -40,5 +40,5 @@ fuzz: setup ## the readers against made-up input, SECONDS (60) for each of them
 	$(RUN) -m tests.fuzz --seconds $(SECONDS)
 
 clean: ## remove the environment and caches of tools; kept Horovod wheels stay in ~/.cache/ringscope
-	rm -rf $(VENV) $(VENV).log build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV).log $(VENV).lock build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

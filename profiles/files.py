@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,6 +39,14 @@ def written_whole(path: Path) -> Iterator[Path]:
             yield beside
     except OSError as error:
         raise RingscopeError(f"{path}: cannot be written: {error.strerror or error}; name another file") from None
+
+
+def in_order(paths: Iterable[Path]) -> list[Path]:
+    """By name, numbers by their value: rank2 before rank10."""
+    return sorted(paths, key=lambda path: [int(part) if part.isdigit() else part for part in _NUMBERS.split(str(path))])
+
+
+_NUMBERS = re.compile(r"([0-9]+)")
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ once (scripts/build_horovod.py) and kept in ~/.cache/ringscope.
 # This file runs on any Python 3.6 or later, if only to say that it wants another.
 import argparse
 import contextlib
+import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -35,10 +36,36 @@ def main():
     parser.add_argument("--force", action="store_true", help="go through all steps again")
     options = parser.parse_args()
     venv, gpu = options.venv.resolve(), Path("/dev/nvidia0").exists() or Path("/dev/dxg").exists()
-    python, ready, log = venv / "bin" / "python", venv / "ringscope.ready", venv.with_name(venv.name + ".log")
+    python, ready = venv / "bin" / "python", venv / "ringscope.ready"
     wanted = fingerprint(gpu)
-    if not options.force and python.exists() and ready.exists() and ready.read_text() == wanted:
+    if not options.force and is_ready(python, ready, wanted):
         return
+    with alone(venv.with_name(venv.name + ".lock")) as waited:
+        if not (waited and is_ready(python, ready, wanted)):
+            make(options, venv, gpu, wanted)
+
+
+def is_ready(python, ready, wanted):
+    return python.exists() and ready.exists() and ready.read_text() == wanted
+
+
+@contextlib.contextmanager
+def alone(path):
+    """One process at a time, by a lock that goes with the process. Gives whether another one was waited for."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            waited = False
+        except OSError:
+            print(f"another process makes {path.stem}; waiting for it", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            waited = True
+        yield waited
+
+
+def make(options, venv, gpu, wanted):
+    """Go through all steps."""
+    python, ready, log = venv / "bin" / "python", venv / "ringscope.ready", venv.with_name(venv.name + ".log")
     if ready.exists():
         ready.unlink()
     interpreter = choose(options.python)

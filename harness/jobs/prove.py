@@ -9,7 +9,7 @@ from pathlib import Path
 
 from profiles import numbers
 from profiles.errors import RingscopeError
-from profiles.files import write_whole
+from profiles.files import in_order, write_whole
 from profiles.judging.subject import Subject, load
 from profiles.measures import Finding
 from profiles.records import Cell, RunRecord, beside
@@ -162,7 +162,7 @@ def _launch(path: Path) -> tuple[Subject | None, RunRecord]:
     if not (folder / "measures.json").is_file():
         return None, record
     # Recordings anew: `ringscope timeline` may say more of them than the version that wrote the measures did.
-    recordings = (sorted(folder.glob(f"rank*{suffix}")) for suffix in RECORDINGS)
+    recordings = (in_order(folder.glob(f"rank*{suffix}")) for suffix in RECORDINGS)
     return load(next(filter(None, recordings), [folder])), record
 
 

@@ -63,7 +63,7 @@ def main(options: Record) -> int:
 
 
 def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -> tuple[Path | None, bool]:
-    """Train one cell with its timed steps recorded; its launch's folder, None where it left nothing; and if it failed."""
+    """Train one cell with its timed steps recorded; its launch's folder, None without files, and if it failed."""
     cell = grid(choices, gpus=how.gpus)[0]
     bench.check_data([cell], how)
     directory = bench.new_directory(options.launch, [cell], 1, how)

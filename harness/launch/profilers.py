@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.errors import RingscopeError
+from profiles.files import in_order
 from profiles.readers.nsys.report import run_export
 
 from ..machine import describe, nvml
@@ -111,16 +112,16 @@ def collect(profiler: Profiler, folder: Path) -> list[Path]:
     Raises RingscopeError where there is none, or an export fails.
     """
     if profiler.name == "nsys":
-        reports = sorted(folder.glob("rank*.nsys-rep"))
+        reports = in_order(folder.glob("rank*.nsys-rep"))
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda report: _export(profiler, report), reports))
-        found = sorted(folder.glob("rank*.sqlite"))
+        found = in_order(folder.glob("rank*.sqlite"))
     elif profiler.name == "nvprof":
-        found = sorted(folder.glob("rank*.nvvp"))
+        found = in_order(folder.glob("rank*.nvvp"))
     else:
-        for directory in sorted(folder.glob("rank*.xplane")):
+        for directory in in_order(folder.glob("rank*.xplane")):
             _take_out(directory)
-        found = sorted(folder.glob("rank*.xplane.pb"))
+        found = in_order(folder.glob("rank*.xplane.pb"))
     if not found:
         raise RingscopeError(
             f"{folder}: {profiler.name} wrote no recording; see rank0.log there, and for a command of yours whether it "

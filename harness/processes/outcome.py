@@ -33,6 +33,8 @@ UNREACHABLE_SOMEHOW = re.compile(r"ssh not successful|A daemon failed to report 
 UNSUPPORTED = re.compile(r"(Gloo|MPI|NCCL)( support)? has not been built|not (been )?built with|unavailable because")
 STALLED = re.compile(r"is stalled for longer than|Timed out waiting \d+ms")
 
+# Of what a log ends with: TensorFlow's information and warnings, an exception without a message, a rule's or a frame's.
+SAYS_NOTHING = re.compile(r"^[IW]\d{4} \d\d[: ]|^\d{4}-\d\d-\d\d [\d:.]+: [IW] |^[\w.]+$|^Traceback \(most recent")
 KEEPERS = re.compile(r"ringscope: ")  # what keepers say of their own
 
 
@@ -140,14 +142,20 @@ def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> 
 
 def _of_ends(directory: Path, ends: dict[int, dict[str, Any]]) -> Outcome | None:
     """The first rank that ended badly; SIGTERM is what launchers send to the others."""
-    for rank, end in ends.items():
-        if end["signal"] and end["signal"] != signal.SIGTERM:
-            return Outcome("failed", f"rank {rank} was killed by {signal.Signals(end['signal']).name}")
+    killed = {rank: number for rank, end in ends.items() if (number := _signal(end)) and number != signal.SIGTERM}
+    for rank, number in killed.items():
+        return Outcome("failed", f"rank {rank} was killed by {number.name}")
     for rank, end in ends.items():
         if end["exit_code"]:
             words = _last_words(directory / f"rank{rank}.log")
             return Outcome("failed", f"rank {rank} ended with code {end['exit_code']}{words}")
     return None
+
+
+def _signal(end: Mapping[str, Any]) -> signal.Signals | None:
+    """What killed a rank, or what it ran under: a profiler or a shell ends with 128 + the signal of its child."""
+    number = end["signal"] or (end["exit_code"] or 0) - 128
+    return signal.Signals(number) if number in set(signal.Signals) else None
 
 
 def _read(path: Path, tail_bytes: int = 200_000) -> str:
@@ -164,9 +172,10 @@ def _line_with(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def _last_words(log: Path) -> str:
-    """`: <the last line that says something>`, empty where there is none. Launchers' rules and frames say nothing."""
-    lines = [line for line in _read(log).splitlines() if re.search(r"\w", line) and not line.startswith((" ", "\t"))]
-    return f": {_clean(lines[-1])}" if lines else ""
+    """`: <the last line that says something>`, empty where there is none."""
+    lines = map(_clean, (line for line in _read(log).splitlines() if not line.startswith((" ", "\t"))))
+    said = [line for line in lines if re.search(r"\w", line) and not SAYS_NOTHING.search(line)]
+    return f": {said[-1]}" if said else ""
 
 
 def _clean(line: str) -> str:

@@ -122,7 +122,8 @@ def _watch(
         if now - began > limits.time_s:
             return Outcome("timeout", f"not done within {limits.time_s:g} s (--time-limit){_where(seen)}")
         if any(map(Progress.stepping, seen.values())) and now - moved > limits.stall_s:
-            return Outcome("hung", f"no step for {limits.stall_s:g} s (--stall-limit){_where(seen)}")
+            why = f"{_where(seen)}{_stopped_below(keeper.pid)}"
+            return Outcome("hung", f"no step for {limits.stall_s:g} s (--stall-limit){why}")
 
 
 def read_progress(directory: Path) -> dict[int, Progress]:
@@ -143,6 +144,19 @@ def _where(progress: dict[int, Progress]) -> str:
     if len(behind) == len(progress):
         return f"; every rank was at {least}"
     return f"; rank {', '.join(behind)} was at {least}, the first at {max(progress.values(), key=Progress.order)}"
+
+
+def _stopped_below(pid: int) -> str:
+    """Names the ranks of this host that are stopped (SIGSTOP, a debugger): what all others wait for."""
+    import psutil
+
+    stopped = set()
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            rank = process.environ().get("RINGSCOPE_RANK")
+            if rank and process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
+                stopped.add(int(rank))
+    return f"; rank {', '.join(map(str, sorted(stopped)))} is stopped (SIGSTOP or a debugger)" if stopped else ""
 
 
 def _let_go(keeper: subprocess.Popen[bytes]) -> None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from .. import marks
 from ..doubts import recordings as doubts
 from ..errors import UnreadableRecording
+from ..files import in_order
 from ..records import of_a_run
 from ..timeline import Doubt, Timeline
 from . import opening, refused
@@ -174,7 +175,7 @@ def _with_rank(timeline: Timeline, path: Path) -> Timeline:
 def _globbed(given: str) -> list[str]:
     if os.path.lexists(given) or not glob.has_magic(given):
         return [given]
-    found = sorted(glob.glob(given, recursive=True))
+    found = list(map(str, in_order(map(Path, glob.glob(given, recursive=True)))))
     if not found:
         raise UnreadableRecording(given, "no file matches", "check the pattern")
     return found
@@ -187,7 +188,7 @@ def _within(folder: Path) -> Iterator[Path]:
     """
     closed: list[OSError] = []
     files = [Path(parent, name) for parent, _, names in os.walk(folder, onerror=closed.append) for name in names]
-    for path in sorted([*files, *(Path(error.filename) for error in closed)]):
+    for path in in_order([*files, *(Path(error.filename) for error in closed)]):
         exported = path.suffix in (".nsys-rep", ".qdrep") and path.with_suffix(".sqlite").is_file()
         if (path.is_file() and not exported) or path.is_dir():
             yield path

@@ -66,6 +66,8 @@ def fault(mode: str, out: Path, rank: int) -> None:
         ctypes.string_at(0)
     if mode == "hung":
         time.sleep(600)
+    if mode == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
     if mode == "memory":
         resource.setrlimit(resource.RLIMIT_AS, (500_000_000, 500_000_000))
         try:

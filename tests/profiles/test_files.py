@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from profiles.errors import RingscopeError
-from profiles.files import whole, write_whole, written_whole
+from profiles.files import in_order, whole, write_whole, written_whole
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -42,3 +42,10 @@ def test_a_folder_in_the_place_of_a_file_is_said_in_a_line(tmp_path: Path) -> No
     with pytest.raises(RingscopeError, match=r"page.html: cannot be written: .*; name another file"):  # noqa: SIM117
         with written_whole(tmp_path / "page.html") as beside:
             beside.write_text("page")
+
+
+def test_rank_2_comes_before_rank_10() -> None:
+    names = ["b/rank10.sqlite", "b/rank2.sqlite", "a/rank10.sqlite", "b/rank1.sqlite", "b/10.log", "b/x.log"]
+    assert [str(path) for path in in_order(map(Path, names))] == [
+        *("a/rank10.sqlite", "b/10.log", "b/rank1.sqlite", "b/rank2.sqlite", "b/rank10.sqlite", "b/x.log")
+    ]

@@ -100,3 +100,19 @@ def test_every_make_target_is_explained_by_make_help() -> None:
     said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     targets = {line.split()[1] for line in said.splitlines()}
     assert {"help", "setup", "bench", "test", "test-all", "lint", "fuzz", "clean"} <= targets
+
+
+def test_a_second_set_up_waits_for_the_first_and_finds_all_done(tmp_path: Path) -> None:
+    environment = script("environment")
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").symlink_to(sys.executable)
+    gpu = Path("/dev/nvidia0").exists() or Path("/dev/dxg").exists()
+    with environment.alone(tmp_path / "venv.lock") as waited:
+        assert not waited
+        words = [sys.executable, "scripts/environment.py", "--venv", str(venv)]
+        second = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert second.stdout is not None
+        assert second.stdout.readline() == "another process makes venv; waiting for it\n"
+        (venv / "ringscope.ready").write_text(environment.fingerprint(gpu))
+    assert second.communicate(timeout=60) == ("", None) and second.returncode == 0

@@ -62,6 +62,7 @@ def test_a_sweep_of_good_ranks_ends_in_tables_and_code_0(tmp_path: Path, mark: s
         ("segfault", "failed", "rank 1 was killed by SIGSEGV"),
         ("memory", "oom", "rank 1: MemoryError"),
         ("hung", "hung", "no step for 2 s (--stall-limit); rank 1 was at train step"),
+        ("stopped", "hung", "no step for 2 s (--stall-limit); rank 1 was at train step"),
     ],
 )
 def test_a_fault_is_a_row_and_the_sweep_goes_on(mode: str, status: str, reason: str, tmp_path: Path, mark: str) -> None:
@@ -71,6 +72,7 @@ def test_a_fault_is_a_row_and_the_sweep_goes_on(mode: str, status: str, reason: 
     assert [row["status"] for row in rows(out)] == [status] * 2, said
     assert all(row["reason"].startswith(reason) for row in rows(out)), [row["reason"] for row in rows(out)]
     assert all(row["samples_per_s_global"] == "" for row in rows(out))
+    assert all("rank 1 is stopped (SIGSTOP" in row["reason"] for row in rows(out)) is (mode == "stopped")
     assert len(list(out.glob("*/*/rank1.log"))) == 2
     assert carrying(mark) == []
 

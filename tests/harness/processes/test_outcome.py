@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from harness.processes.outcome import Outcome, judge
 from profiles.records import RankRecord, write_rank
 from tests.harness.running import ROOT
@@ -96,3 +98,24 @@ def test_half_a_record_is_a_failure(tmp_path: Path) -> None:
 def test_half_an_error_of_a_rank_is_not_the_end_of_the_sweep(tmp_path: Path) -> None:
     (tmp_path / "rank0.error.json").write_text('{"status": "fai')
     assert outcome(tmp_path).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "reason"),
+    [
+        (137, "I0000 00:00:1 1 port.cc:153] oneDNN custom operations are on.\n", "rank 1 was killed by SIGKILL"),
+        (139, "Fatal\n", "rank 1 was killed by SIGSEGV"),
+        (3, "ValueError: no\nI0000 00:00:1 1 port.cc:153] oneDNN is on\n", "rank 1 ended with code 3: ValueError: no"),
+        (
+            3,
+            "E: all is lost\n2026-11-22 06:00:00.1: I tensorflow/x.cc:1] told\n",
+            "rank 1 ended with code 3: E: all is lost",
+        ),
+        (1, "horovodrun gave up\n_queue.Empty\n", "rank 1 ended with code 1: horovodrun gave up"),
+        (1, "", "rank 1 ended with code 1"),
+    ],
+)
+def test_the_reason_is_the_line_that_says_something(tmp_path: Path, code: int, log: str, reason: str) -> None:
+    (tmp_path / "rank1.end.json").write_text(end(code=code))
+    (tmp_path / "rank1.log").write_text(log)
+    assert outcome(tmp_path) == Outcome("failed", reason)
