@@ -11,6 +11,8 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,14 +32,11 @@ BLOCKS = [(page, number, block) for page in PAGES for number, block in enumerate
     ("page", "block"),
     [pytest.param(page, block, id=f"{page.relative_to(ROOT)}-{number}") for page, number, block in BLOCKS],
 )
-def test_a_command_prints_what_the_page_shows(page: Path, block: str, tmp_path: Path) -> None:
-    commands = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
+def test_a_command_prints_what_the_page_shows(page: Path, block: str) -> None:
+    commands = tuple(line[2:] for line in block.splitlines() if line.startswith("$ "))
     slow = [command for command in commands if not READS_ONLY.match(command)]
     assert not slow, "not to be run in a test: show it as ```text"
-    for folder in ("tests", "docs"):
-        (tmp_path / folder).symlink_to(ROOT / folder)
-    printed = _printed(commands, tmp_path)
-    for command, shown, said in zip(commands, _shown(block), printed, strict=True):
+    for command, shown, said in zip(commands, _shown(block), _printed(commands), strict=True):
         at = 0
         for number, piece in enumerate(shown):
             found = said.find(piece, at)
@@ -51,16 +50,19 @@ def _shown(block: str) -> list[list[str]]:
     return [[_words(piece) for piece in re.split(r"^\.\.\.$", output, flags=re.MULTILINE)] for output in each]
 
 
-def _printed(commands: list[str], folder: Path) -> list[str]:
-    """What each command prints, run one after the other in one shell."""
+@cache
+def _printed(commands: tuple[str, ...]) -> list[str]:
+    """What each command prints, run one after the other in one shell, in a folder where tests/ and docs/ are."""
     border = "=== next command ==="
     script = [f'ringscope() {{ "{sys.executable}" -m harness "$@"; }}']
     for command in commands:
         script += [f"(exit $last); echo '{border}'", f"(exit $last); {command} 2>&1", "last=$?"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
-    done = subprocess.run(
-        ["bash", "-c", "last=0\n" + "\n".join(script)], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("tests", "docs"):
+            Path(folder, name).symlink_to(ROOT / name)
+        shell = ["bash", "-c", "last=0\n" + "\n".join(script)]
+        done = subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True)
     assert not done.stderr, done.stderr
     return [_words(part) for part in done.stdout.split(border)[1:]]
 
