@@ -29,6 +29,7 @@ REFERENCE = DOCS / "reference"
 # Not the reports under docs/results: they say what a command printed at the time.
 PAGES = [page for page in DOCS.rglob("*.md") if not re.match(r"20\d\d-", page.parent.name)]
 README = ROOT / "README.md"
+OTHER_PAGES = [*ROOT.glob("*.md"), *(ROOT / "examples").glob("*.md"), *(ROOT / ".github").rglob("*.yml")]
 
 # Options of other programs that the docs name. One that they no longer name is taken from the list.
 OF_OTHERS = {
@@ -110,7 +111,7 @@ SOURCES = [path for folder in ("harness", "profiles") for path in (ROOT / folder
 def test_a_command_that_is_told_gives_a_verb_only_options_that_it_has(kind: str) -> None:
     by_verb = {str(command.name): options(command) | {"--help"} for command in verbs()}
     wrong, seen = [], 0
-    for page in [*PAGES, README, *(ROOT / "examples").glob("*.md")] if kind == "docs" else SOURCES:
+    for page in [*PAGES, *OTHER_PAGES] if kind == "docs" else SOURCES:
         for verb, rest in COMMAND.findall(page.read_text()):
             if verb not in by_verb:
                 continue
