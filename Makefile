@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 SECONDS ?= 60
 # Two workers, to which tests/conftest.py gives chains of tests and files.
-TESTS := $(RUN) -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+TESTS := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Open MPI refuses root unless told that it is meant.
 export OMPI_ALLOW_RUN_AS_ROOT := 1

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.browser import chromium
 
-# Tests with such a mark are one chain, which one worker runs: real trainings take all cores, hosts and schedulers are
-# made of names and ports that are there once, and a browser is started once. Longest chain first.
+# Files with a test so marked are one chain, which one worker runs: real trainings take all cores, hosts and schedulers
+# are made of names and ports that are there once, and a browser is started once. Longest chain first.
 CHAINS = ("root", "train", "browser")
 
 
@@ -21,30 +23,29 @@ def browser() -> Iterator[Any]:
         yield found
 
 
-def chain(item: pytest.Item) -> str | None:
-    return next((name for name in CHAINS if item.get_closest_marker(name)), None)
+@cache
+def chain(file: Path) -> str | None:
+    """By the text of the file: who gives out the tests has not collected them."""
+    text = file.read_text()
+    return next((name for name in CHAINS if f"pytest.mark.{name}" in text), None)
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In a worker of pytest-xdist: chains first, as nothing can be done beside the last one."""
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        if name := chain(item):
-            item.add_marker(pytest.mark.xdist_group(name))
-    items.sort(key=lambda item: (*CHAINS, None).index(chain(item)))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: (*CHAINS, None).index(chain(item.path)))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A chain, or a file: tests of one file share fixtures."""
-    if config.getoption("dist") != "loadgroup":
+    """A worker is given a chain, or else a file, whose tests share fixtures."""
+    if config.getoption("dist") != "loadfile":
         return None
-    from xdist.scheduler import LoadGroupScheduling
+    from xdist.scheduler import LoadFileScheduling
 
-    class ChainsAndFiles(LoadGroupScheduling):
+    class ChainsAndFiles(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return super()._split_scope(nodeid).split("::")[0]
+            file = super()._split_scope(nodeid)
+            return chain(config.rootpath / file) or file
 
     return ChainsAndFiles(config, log)
