@@ -116,7 +116,7 @@ def shown(path: str) -> str:
     file = ROOT / path
     if not file.is_file():
         raise DeadLink(f"a page links to {path}: there is no such file")
-    head = f"---\ntitle: {path}\nsearch:\n  exclude: true\n---\n\n"
+    head = f"---\ntitle: {path}\nhide: [toc]\nsearch:\n  exclude: true\n---\n\n"
     if path.endswith(".md"):
         return head + file.read_text()
     language = {".py": "python", ".sh": "bash", ".yml": "yaml", ".cfg": "ini", ".toml": "toml"}.get(file.suffix, "text")
