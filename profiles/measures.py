@@ -65,6 +65,8 @@ class Kernels:
     groups: dict[str, dict[str, int]]  # group -> count, total_ns
     short_elementwise_runs: dict[str, int]  # fusion candidates: runs, kernels, total_ns
     under_5us_ns: int | None = None  # the time of kernels under 5 us
+    unfused_ns: int | None = None  # the time of all but convolutions, matrix products and what a compiler fused
+    recurrent_cells: int = 0  # time steps of recurrent cells that run kernel by kernel
 
 
 @dataclass(slots=True)
@@ -97,6 +99,10 @@ class Collectives:
     arrived_last_share: float | None
     # launch idle in which Horovod had this rank's tensors and waited for the other ranks'
     negotiation_ns: int | None = None
+    # of the exposed time that in which this rank waited for others
+    exposed_waiting_ns: int | None = None
+    # all_reduce, reduce_scatter, ...: count, busy_ns, exposed_ns, and bytes where all of a kind are told
+    kinds: dict[str, dict[str, int | None]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -176,6 +182,16 @@ class GpuMeasures:
     hand_over_ns: dict[str, dict[str, int]] | None = None
     # threads of its processes that made CUDA calls; None where the recording has no calls
     calling_threads: int | None = None
+    # pytorch, jax, tensorflow, onnxruntime, cuda; None: not known
+    framework: str | None = None
+    # horovod, fsdp, ddp, tf.distribute: what exchanges gradients, as its ranges tell
+    exchange: str | None = None
+    # launch idle while the process starts: contexts, first allocations, loading and compiling of kernels; and while it
+    # allocates and frees memory all along
+    startup_ns: int | None = None
+    allocating_ns: int | None = None
+    # count, idle_launch_ns: calls in the window that change an instantiated CUDA graph, and launch idle under them
+    graph_updates: dict[str, int] | None = None
     what_if: list[WhatIf] = field(default_factory=list)
     # window_ns, span_ns, ledger_ns of all that the recording holds, where the window is that of the steps
     capture: dict[str, Any] | None = None

@@ -95,6 +95,9 @@ BY_HAND = {
     "gradients-wait-for-ranks": "it lies in what the other ranks wait for: prove their findings",
     "slow-gpu": "it lies in the machine, not in the cell",
     "cpu-may-be-faster": "it is another machine",
+    "collectives-exposed": "a cell exchanges gradients only",
+    "graphs-updated-every-step": "no setting moves a cell's buffers",
+    "memory-allocated-in-the-loop": "a cell keeps TensorFlow's pool of memory",
 }
 
 

@@ -12,6 +12,12 @@ from ..timeline import Doubt
 # What of the collectives takes the recordings of several ranks.
 _ACROSS_RANKS = ("skew_ns", "waiting_ns", "transfer_ns", "bus_gb_per_s", "arrived_last_share")
 _ALL_RANKS = "give the recordings of all ranks"
+# How steps are marked, by the format of the recording.
+_MARK_STEPS = {
+    "kineto": "call prof.step() after each step: torch.profiler then marks them `ProfilerStep#N`",
+    "xplane": "mark steps: jax.profiler.StepTraceAnnotation, or tf.profiler.experimental.Trace with step_num",
+}
+_WITH_NVTX = "mark steps with NVTX ranges named `step N`, as ringscope record does"
 _ONE_CLOCK = "record the ranks at the same time, with nsys, on hosts with one clock"
 
 
@@ -64,12 +70,22 @@ def no_other_rank(those: str, alone: Sequence[int]) -> Doubt:
     )
 
 
-def steps_by_period(where: str) -> Doubt:
+def starts_inside(measured: GpuMeasures, where: str) -> Doubt:
+    return Doubt(
+        "start-up-inside-window",
+        f"{numbers.share((measured.startup_ns or 0) / measured.span_ns)} of the window the GPU waits for a process that "
+        "starts: it makes its context, or loads, compiles or tunes kernels. No finding counts that time",
+        "record from the steady part of the run on",
+        (f"{where}/ledger_ns/idle_launch", f"{where}/startup_ns"),
+    )
+
+
+def steps_by_period(where: str, recorded: str) -> Doubt:
     return Doubt(
         "steps-by-period",
         "the steps are repetitions in the kernels, found without any mark: whether one is an optimiser update, a part "
         "of one, or several cannot be told",
-        "mark steps with NVTX ranges named `step N`, as ringscope record does",
+        _MARK_STEPS.get(recorded, _WITH_NVTX),
         (f"{where}/steps",),
     )
 
@@ -87,11 +103,13 @@ def steps_cover_little(measured: GpuMeasures, where: str) -> Doubt:
     )
 
 
-def collective_bytes_unknown(where: str) -> Doubt:
+def collective_bytes_unknown(where: str, recorded: str) -> Doubt:
     return Doubt(
         "collective-bytes-unknown",
         "the recording does not say how many bytes each collective of the steps moved: no bus bandwidth",
-        "Horovod's NVTX ranges say it (nsys --trace=cuda,nvtx), and NCCL's in nsys export --include-blobs=true",
+        "record with a newer PyTorch, which writes the size of each NCCL call"
+        if recorded == "kineto"
+        else "Horovod's NVTX ranges say it (nsys --trace=cuda,nvtx), and NCCL's in nsys export --include-blobs=true",
         (f"{where}/collectives/bytes_per_step", f"{where}/collectives/bus_gb_per_s"),
     )
 
@@ -143,29 +161,34 @@ def off_clock(pid: int, where: str) -> Doubt:
     )
 
 
-def calls_missing(operations: int, of: int, where: str) -> Doubt:
+def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
+    """managed: copies of managed memory, which the driver makes by itself."""
     return Doubt(
         "calls-missing",
         f"{operations} of {of} operations have no launch call in the recording: the idle time they end is idle_unknown",
-        "record the whole run of the program, not a slice of it",
+        "prefetch what the GPU will need (cudaMemPrefetchAsync): managed memory moves when it is touched, without a call"
+        if 2 * managed > operations
+        else "record the whole run of the program, not a slice of it",
         (f"{where}/ledger_ns/idle_unknown",),
     )
 
 
-def no_marks(where: str) -> Doubt:
+def no_marks(where: str, recorded: str) -> Doubt:
     return Doubt(
         "no-marks",
-        "the recording has no NVTX ranges: steps are found without marks, waiting for input cannot be seen",
-        "record with ringscope record, or nsys --trace=cuda,nvtx",
+        "the recording has no ranges of the host: steps are found without marks, waiting for input cannot be seen",
+        "record with ProfilerActivity.CPU too"
+        if recorded == "kineto"
+        else "record with ringscope record, or nsys --trace=cuda,nvtx",
         (f"{where}/steps",),
     )
 
 
-def steps_refused(reason: str, where: str) -> Doubt:
+def steps_refused(reason: str, where: str, recorded: str) -> Doubt:
     return Doubt(
         "steps-refused",
         f"no steps: {reason}; the window is the capture, warm-up included, and input copies cannot be told from others",
-        "mark steps with NVTX ranges named `step N`, as ringscope record does",
+        _MARK_STEPS.get(recorded, _WITH_NVTX),
         (f"{where}/steps", f"{where}/window", f"{where}/ledger_ns/idle_feed"),
     )
 

@@ -69,7 +69,7 @@ def account(
     found = ledger.ownership(edges, owners, feed, window)
     untold = set(unknown)
     untold.update(f"idle_{cause}" for cause in CAUSES[:-1] if not causes_known)
-    if inputs is None or not inputs.certain:
+    if (inputs is None or not inputs.certain) and not causes.waiting_is_marked(operations, hosts):
         untold.add("idle_feed")
     ledger_ns = _told(ledger.totals(found), untold, window)
     whole = ledger_ns if capture == window else _told(ledger.moved(edges, owners, feed), untold, capture)

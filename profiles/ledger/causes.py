@@ -7,7 +7,7 @@ start <= t and has returned at t if end <= t.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,16 @@ FEED, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))
 _COPIES = (H2D, D2H, P2P, D2D)  # numbers that follow each other
 _BLOCK = 1 << 17  # pieces looked at together: what a cache holds
 # Calls in which the host waits for the GPU. Not cuEventQuery, which asks and goes on.
-_SYNCHRONISING = r"^cu(?:da)?(?:(?:Ctx|Device|Stream|Event)Synchronize|Memcpy(?!.*Async))"
-# Ranges in which the host waits for its next batch: the harness's, and TensorFlow's op. Not `..._IteratorGetNext#`,
-# which names the copy of what the iterator gave.
+_SYNCHRONISING = r"^(?:cu(?:da)?|hip)(?:(?:Ctx|Device|Stream|Event)Synchronize|Memcpy(?!.*Async))"
+# Ranges in which the host waits for its next batch: the harness's, TensorFlow's op, PyTorch's DataLoader, Lightning's,
+# and what people call it. Not `..._IteratorGetNext#`, which names the copy of what the iterator gave.
 _ITERATOR_RANGES = r"_IteratorGetNext#$"
-_WAITING_FOR_INPUT = rf"^(?:{WAIT_INPUT}|IteratorGetNext(?:Op::DoCompute)?(?::.*)?)$"
+_WAITING_FOR_INPUT = (
+    rf"^(?:{WAIT_INPUT}|IteratorGetNext(?:Op::DoCompute)?(?::.*)?|enumerate\(DataLoader\)#.*"
+    r"|\[pl\]\[(?:profile|module)\].*(?:train_dataloader_next|fetch_next.*)"
+    r"|(?i:(?:#+ ?)?(?:(?:data|batch)[ _-]?load(?:ing|er)?|(?:load|get|fetch|next)[ _-]?(?:data|batch)"
+    r"|wait(?:ing)?[ _-]for[ _-](?:data|input|batch))(?: ?#+)?))$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +50,18 @@ class HostCalls:
     sync_start_ns: NDArray[np.int64]  # sorted by end
     sync_end_ns: NDArray[np.int64]
     input_marks: Intervals | None  # None: the recording has none
+    waits: Mapping[int, Intervals]  # the same by thread
+    call_tid: NDArray[np.int64]  # the thread of each row of `api`
 
 
 def host_calls(timeline: Timeline, pid: int, shift_ns: int = 0) -> HostCalls:
     """The synchronising calls and input ranges of a process, moved by `shift_ns`."""
     start, end = _named(timeline.api, _SYNCHRONISING, pid, shift_ns)
     order = np.argsort(end, kind="stable")
-    waits = _named(timeline.marks, _WAITING_FOR_INPUT, pid, shift_ns)
-    return HostCalls(start[order], end[order], intervals.union(*waits) if len(waits[0]) else None)
+    begun, ended, thread = _named(timeline.marks, _WAITING_FOR_INPUT, pid, shift_ns, "tid")
+    waits = {one: intervals.union(begun[thread == one], ended[thread == one]) for one in distinct(thread).tolist()}
+    marks = intervals.merge(*waits.values()) if len(begun) else None
+    return HostCalls(start[order], end[order], marks, waits, timeline.api["tid"].to_numpy())
 
 
 def has_iterator_ranges(timeline: Timeline, pid: int) -> bool:
@@ -60,13 +69,14 @@ def has_iterator_ranges(timeline: Timeline, pid: int) -> bool:
     return len(_named(timeline.marks, _ITERATOR_RANGES, pid)[0]) > 0
 
 
-def _named(table: pd.DataFrame, pattern: str, pid: int, shift_ns: int = 0) -> tuple[NDArray[np.int64], ...]:
-    """Start and end of the process's rows whose name matches. Each name is looked at once, and few match."""
+def _named(table: pd.DataFrame, pattern: str, pid: int, shift_ns: int = 0, *more: str) -> tuple[NDArray[np.int64], ...]:
+    """Start, end and more columns of the process's rows whose name matches. Each name is looked at once."""
     names = table["name"].cat
     matches = np.append(np.asarray(names.categories.str.contains(pattern, regex=True), dtype=bool), False)
     rows = np.flatnonzero(matches[names.codes]) if matches.any() else np.empty(0, np.int64)
     rows = rows[table["pid"].to_numpy()[rows] == pid]
-    return tuple(table[column].to_numpy()[rows] + shift_ns for column in ("start_ns", "end_ns"))
+    times = [table[column].to_numpy()[rows] + shift_ns for column in ("start_ns", "end_ns")]
+    return (*times, *(table[column].to_numpy()[rows] for column in more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +103,8 @@ def causes(
     """Writes the first cause that holds of each idle span into `owner`; the time in the intervals returned is `feed`.
 
     `edges` and `owner` as ledger.parted gives them: its IDLE pieces are the idle spans. `operations` those with a
-    length; `inputs` None where input copies cannot be told (then nothing is `feed`); `hosts` by process number.
+    length; `inputs` None where input copies cannot be told (then only what lies under the ranges in which the launching
+    thread waits for input is `feed`); `hosts` by process number.
     """
     prior = _end_on_stream(operations)
     gaps = _batch_gaps(operations, steps)
@@ -120,6 +131,7 @@ def causes(
         if inputs is not None:
             fed = enders.known & inputs.this_step[ender] & (call_start > dry.start)
             feed.append(_marked_feed(dry, cause, fed, enders, hosts))
+        feed.append(_waited_for(dry, operations.call_row[ender], enders, hosts))
         owner[idle] = cause + np.int8(len(CLASSES))
     return intervals.merge(*feed)
 
@@ -220,3 +232,29 @@ def _marked_feed(
         parts.append(intervals.merge(intervals.intersect(spans, host.input_marks), called))
     cause[whole] = FEED
     return intervals.merge(*parts)
+
+
+def _waited_for(dry: Intervals, call_row: NDArray[np.int32], enders: _Enders, hosts: Sequence[HostCalls]) -> Intervals:
+    """What of the idle spans lies under a range in which the thread that launched what ends them waits for input."""
+    parts = [intervals.EMPTY]
+    late = enders.known & (enders.call_start_ns > dry.start)  # what was launched before waits for no input
+    for number, host in enumerate(hosts):
+        mine = np.flatnonzero(late & (enders.process == number)) if host.waits else ()
+        if not len(mine):
+            continue
+        thread = host.call_tid[call_row[mine]]
+        for one, waits in host.waits.items():
+            spans = mine[thread == one]
+            parts.append(intervals.intersect(Intervals(dry.start[spans], dry.end[spans]), waits))
+    return intervals.merge(*parts)
+
+
+def waiting_is_marked(operations: Operations, hosts: Sequence[HostCalls]) -> bool:
+    """Has a thread that launches work ranges in which it waits for input?"""
+    for number, host in enumerate(hosts):
+        if host.waits:
+            rows = np.flatnonzero((operations.process == number) & operations.launched)
+            launching = distinct(host.call_tid[operations.call_row[rows]])
+            if np.isin(launching, list(host.waits)).any():
+                return True
+    return False

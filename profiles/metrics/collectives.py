@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import intervals
 from ..gpus.clock import nearest
 from ..gpus.operations import COLLECTIVE, Gpu, Operations
 from ..intervals import one_after_another
+from ..ledger import ownership
 from ..measures import CLASSES, Collectives, Straggler
 from ..stats import nearest_rank
 from ..steps.find import FoundSteps
@@ -23,10 +25,22 @@ from .kernels import per_step
 from .message_sizes import UNKNOWN, Moved
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ..ledger.account import Account
 
 Int64s = NDArray[np.int64]
 
+KINDS = {
+    "all_reduce": r"allreduce",
+    "reduce_scatter": r"reducescatter",
+    "all_gather": r"allgather",
+    "all_to_all": r"alltoall",
+    "send_recv": r"send|recv",
+    "broadcast": r"broadcast|bcast",
+    "reduce": r"reduce",
+    "other": r"",  # one kernel that stands for any
+}
 # A straggler arrives last at this share of the calls from some call on, and at so many of them.
 _STRAGGLES = 0.9
 _LEAST_CALLS = 10
@@ -178,7 +192,46 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, calls: Calls, moved: Mo
         waiting_ns=int(shared.waiting_ns.sum()) if known else None,
         transfer_ns=int(shared.transfer_ns.sum()) if known else None,
         arrived_last_share=float(shared.is_last.mean()) if known else None,
+        exposed_waiting_ns=_exposed_waiting(books, shared) if known else None,
+        kinds=_kinds(gpu, operations, books, moved),
     )
+
+
+def _exposed_waiting(books: Account, shared: Calls) -> int:
+    exposed = ownership.owned_by(books.ownership, COLLECTIVE)
+    return intervals.intersect(exposed, intervals.union(shared.start_ns, shared.start_ns + shared.waiting_ns)).total
+
+
+def kind_of(names: pd.Index | pd.Series) -> NDArray[np.int8]:
+    """The place in KINDS of each name, a kernel's or a range's."""
+    plain = names.astype(str).str.lower().str.replace("_", "", regex=False)
+    kind = np.full(len(names), len(KINDS) - 1, np.int8)
+    for number, pattern in reversed(list(enumerate(KINDS.values()))):
+        if pattern:
+            kind[np.asarray(plain.str.contains(pattern, regex=True), dtype=bool)] = number
+    return kind
+
+
+def _kinds(gpu: Gpu, operations: Operations, books: Account, moved: Moved) -> dict[str, dict[str, int | None]]:
+    """By kind of collective, of those that start in the window. A kernel for all kinds is what its range says."""
+    kind = kind_of(gpu.names)[operations.name]
+    kind[(kind == len(KINDS) - 1) & moved.all_reduce] = 0
+    exposed = ownership.owned_by(books.ownership, COLLECTIVE)
+    inside = (operations.start_ns >= books.window[0]) & (operations.start_ns < books.window[1])
+    found: dict[str, dict[str, int | None]] = {}
+    for number, name in enumerate(KINDS):
+        rows = inside & (kind == number)
+        if not rows.any():
+            continue
+        busy = intervals.clip(intervals.union(operations.start_ns[rows], operations.end_ns[rows]), *books.window)
+        told = bool((moved.bytes[rows] != UNKNOWN).all())
+        found[name] = {
+            "count": int(rows.sum()),
+            "busy_ns": busy.total,
+            "exposed_ns": intervals.intersect(exposed, busy).total,
+            "bytes": int(moved.bytes[rows].sum()) if told else None,
+        }
+    return found
 
 
 def _bytes_per_step(operations: Operations, steps: FoundSteps, moved: Moved) -> int | None:

@@ -17,6 +17,8 @@ from .collectives import Calls
 
 # A window without steps whose compute takes less than this part of it, or of its collectives' time, is no training.
 LEAST_COMPUTE = 0.1
+# From this share of the window on, the start of a process is worth a word.
+STARTUP_SHARE = 0.03
 
 
 def of_clock(clock: Clock, calls: Sequence[Calls]) -> Iterator[Doubt]:
@@ -51,6 +53,7 @@ def of_gpu(
     timelines: Sequence[Timeline], gpu: Gpu, steps: FoundSteps, books: Account, measured: GpuMeasures, where: str
 ) -> Iterator[Doubt]:
     """What is doubtful in the numbers of one GPU; `where` is its place in the JSON."""
+    recorded = timelines[gpu.places[0][0]].recording.format
     for table in books.unrecorded:
         yield say.class_not_recorded(table, where)
     if measured.kernels.graph_launches:
@@ -63,35 +66,46 @@ def of_gpu(
     if not launched and not gpu.off_clock:
         yield say.no_api_rows(where)
     elif 0 < launched < len(gpu.operations):
-        yield say.calls_missing(len(gpu.operations) - launched, len(gpu.operations), where)
+        yield say.calls_missing(len(gpu.operations) - launched, len(gpu.operations), _managed(timelines, gpu), where)
     if any("marks" not in timelines[index].known for index, _ in gpu.places):
-        yield say.no_marks(where)
+        yield say.no_marks(where, recorded)
     if measured.collectives.count and measured.collectives.bytes_per_step is None:
-        yield say.collective_bytes_unknown(where)
+        yield say.collective_bytes_unknown(where, recorded)
     if len(gpu.processes) > 1:
         yield say.several_processes(len(gpu.processes), where)
-    yield from _step_doubts(steps, books, measured, where)
+    yield from _step_doubts(steps, books, measured, where, recorded)
 
 
-def _step_doubts(steps: FoundSteps, books: Account, measured: GpuMeasures, where: str) -> Iterator[Doubt]:
+def _step_doubts(
+    steps: FoundSteps, books: Account, measured: GpuMeasures, where: str, recorded: str
+) -> Iterator[Doubt]:
     if steps.refused is not None:
-        yield say.steps_refused(steps.refused, where)
+        yield say.steps_refused(steps.refused, where, recorded)
     if not shows_training(measured):
         yield say.mostly_no_training((measured.busy_ns["compute"] or 0) / measured.span_ns, where)
+    if (measured.startup_ns or 0) >= STARTUP_SHARE * measured.span_ns > 0:
+        yield say.starts_inside(measured, where)
     if steps.source == "period":
-        yield say.steps_by_period(where)
+        yield say.steps_by_period(where, recorded)
     if measured.leads_with_capture and measured.capture:
         yield say.steps_cover_little(measured, where)
     if measured.window == "capture" and steps.warm_up + steps.partial:
         yield say.warm_up_inside(steps.warm_up + steps.partial, where)
     if steps.breaks:
         yield say.breaks_inside(steps.breaks, where)
-    if books.inputs is not None and not books.inputs.certain:
+    if books.inputs is not None and not books.inputs.certain and books.ledger_ns["idle_feed"] is None:
         yield say.copy_order_unknown(where)
     if books.ledger_ns["idle_feed"] and not books.input_marks:
         yield say.feed_or_host(where)
     if (measured.batch_gap_ledger_ns or {}).get("idle_sync"):
         yield say.sync_upper_bound(where)
+
+
+def _managed(timelines: Sequence[Timeline], gpu: Gpu) -> int:
+    """Copies that the driver made of managed memory, of the recordings that the GPU lies in."""
+    tables = [timelines[index].copies for index in {index for index, _ in gpu.places}]
+    ends = [(one["src_kind"] == "managed") | (one["dst_kind"] == "managed") for one in tables]
+    return sum(int((one & (table["correlation"] <= 0)).sum()) for one, table in zip(ends, tables, strict=True))
 
 
 def shows_training(gpu: GpuMeasures) -> bool:

@@ -18,11 +18,11 @@ from ..measures import OWNERS, Gaps, GpuMeasures, Percentiles, StepRow, Steps
 from ..stats import nearest_rank, nearest_ranks
 from ..steps.find import FoundSteps
 from ..timeline import Timeline
-from . import collectives, copies, kernels
+from . import collectives, copies, framework, kernels
 from .collectives import Calls
 from .hand_over import hand_over_ns
 from .held_launches import held_launches
-from .host import calling_threads, host_while_idle
+from .host import calling_threads, graph_updates, host_while_idle, launch_idle_by_host
 from .message_sizes import Moved
 from .negotiation import negotiation_ns
 
@@ -49,6 +49,7 @@ def measure(
     feed_known = books.ledger_ns["idle_feed"] is not None
     rows = _step_rows(gpu, steps, books)
     feed_ns = books.ledger_ns["idle_feed"]
+    starting_ns, allocating_ns = launch_idle_by_host(timelines, shift_ns, gpu, books.ownership)
     return GpuMeasures(
         recordings=sorted({index for index, _ in gpu.places}),
         rank=gpu.rank,
@@ -76,6 +77,11 @@ def measure(
         held_launches=held_launches(books, steps),
         hand_over_ns=hand_over_ns(books),
         calling_threads=calling_threads(timelines, gpu),
+        framework=framework.of(timelines, gpu),
+        exchange=framework.exchange(timelines, gpu),
+        startup_ns=starting_ns,
+        allocating_ns=allocating_ns,
+        graph_updates=graph_updates(timelines, shift_ns, gpu, books.ownership, books.window),
         capture=_capture(books) if window == "steps" else None,
     )
 

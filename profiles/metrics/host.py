@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TOP = 12
+_STARTS = (
+    r"^(?:cu(?:da)?|hip)(?:(?:Module|Library)(?:Load|Get)|Init|DevicePrimaryCtxRetain|CtxCreate|DevicePrimaryCtxReset"
+    r"|Link(?:Create|Add|Complete)|GetProcAddress|RegisterFatBinary|RegisterFunction)"
+)
+_ALLOCATES = (
+    r"^(?:cu(?:da)?|hip)(?:Ext)?(?:Mem)?"
+    r"(?:Malloc|Alloc|HostAlloc|HostMalloc|Free|StreamCreate|GetDeviceProp)"
+)
+_COMPILES = r"(?i)compile|autotun|nvrtc|Build(?:Engine|Program)"
+_LONG_NS = 1_000_000
+_PARTS = 10
+_CHANGES_GRAPHS = r"^(?:cu(?:da)?|hip)GraphExec(?:\w*SetParams|Update)"
 _BLOCK = 1 << 17  # calls looked at together: what a cache holds
 # Ranges that name the step or the tensor each time anew are one kind of range.
 _NUMBERED = re.compile(r"\d+")
@@ -48,6 +60,66 @@ def host_while_idle(
         ((intervals.intersect(idle, intervals.merge(*sets)).total, *key) for key, sets in spent.items()), reverse=True
     )
     return [{"kind": kind, "name": name, "ns": ns, "share": ns / idle.total} for ns, kind, name in ranked[:TOP] if ns]
+
+
+def launch_idle_by_host(
+    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
+) -> tuple[int, int]:
+    """ns of launch idle in which the host starts up, and in which it allocates memory all along.
+
+    Starting is loading modules, compiling and tuning kernels (from 1 ms on), and allocating and freeing (likewise)
+    where that is done in one stretch: the first call makes the context. Where it goes on all along, it is no start.
+    """
+    launch = ledger.owned_by(ownership, len(CLASSES) + CAUSES.index("launch"))
+
+    def under(*calls: tuple[str, str, int]) -> Intervals:
+        found = (
+            intervals.union(start[end - start >= least_ns], end[end - start >= least_ns])
+            for table, pattern, least_ns in calls
+            for start, end in _named(timelines, shift_ns, gpu, table, pattern)
+        )
+        return intervals.intersect(launch, intervals.merge(*found))
+
+    starting = under(("api", _STARTS, 0), ("marks", _COMPILES, _LONG_NS))
+    allocating = intervals.subtract(under(("api", _ALLOCATES, _LONG_NS)), starting)
+    if len(ownership.start_ns) and _all_along(allocating, int(ownership.start_ns[0]), int(ownership.end_ns[-1])):
+        return starting.total, allocating.total
+    return starting.total + allocating.total, 0
+
+
+def _all_along(spans: Intervals, start: int, end: int) -> bool:
+    """Do they lie in most tenths of [start, end), none of which holds half of them?"""
+    edges = np.linspace(start, end, _PARTS + 1).astype(np.int64)
+    ns = intervals.total_in(spans, edges[:-1], edges[1:])
+    return bool((ns > 0).sum() > _PARTS // 2 and 2 * ns.max() < ns.sum())
+
+
+def graph_updates(
+    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership, window: tuple[int, int]
+) -> dict[str, int] | None:
+    """Calls that begin in the window and change a CUDA graph instantiated before; None where there are none."""
+    calls = list(_named(timelines, shift_ns, gpu, "api", _CHANGES_GRAPHS))
+    count = sum(int(((start >= window[0]) & (start < window[1])).sum()) for start, _ in calls)
+    if not count:
+        return None
+    launch = ledger.owned_by(ownership, len(CLASSES) + CAUSES.index("launch"))
+    under_way = intervals.merge(*(intervals.union(*one) for one in calls))
+    return {"count": count, "idle_launch_ns": intervals.intersect(launch, under_way).total}
+
+
+def _named(
+    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, table: str, pattern: str
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Start and end, on the GPU's clock, of each process's rows whose names match."""
+    origin = shift_ns[gpu.places[0][0]]
+    for index, pid in gpu.processes:
+        found = getattr(timelines[index], table)
+        names = found["name"].cat
+        chosen = np.append(np.asarray(names.categories.str.contains(pattern, regex=True), dtype=bool), False)
+        if chosen.any():
+            rows = np.flatnonzero(chosen[names.codes] & (found["pid"] == pid).to_numpy())
+            shift = shift_ns[index] - origin
+            yield found["start_ns"].to_numpy()[rows] + shift, found["end_ns"].to_numpy()[rows] + shift
 
 
 def calling_threads(timelines: Sequence[Timeline], gpu: Gpu) -> int | None:

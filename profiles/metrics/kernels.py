@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import intervals
 from ..gpus.operations import COLLECTIVE_NAME, TABLES, Gpu, Operations
 from ..measures import Kernels, NamedKernel
 from ..stats import nearest_rank, nearest_ranks
 from ..steps.find import FoundSteps
+from . import recurrence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +41,10 @@ GROUPS = {
 }
 
 
+# All that a compiler fuses into its neighbours or leaves out; convolutions and matrix products stay.
+UNFUSED = ("elementwise", "reduction", "batch_norm", "optimiser", "rnn_gates", "other")
+
+
 def measure(gpu: Gpu, steps: FoundSteps, window: tuple[int, int]) -> Kernels:
     """The kernels that start in the window; percentiles are observed values (nearest rank)."""
     inside = gpu.operations.starting_in(window)
@@ -60,8 +66,19 @@ def measure(gpu: Gpu, steps: FoundSteps, window: tuple[int, int]) -> Kernels:
         top=_top(gpu.names, count, total),
         groups=_by_group(group, count, total),
         short_elementwise_runs=_short_runs(inside.stream[rows], group[code], lasted),
-        under_5us_ns=int(lasted[lasted < SHORT_NS].sum()) if len(rows) else None,
+        under_5us_ns=_covered(inside.start_ns[rows], inside.end_ns[rows], lasted < SHORT_NS) if len(rows) else None,
+        unfused_ns=_covered(
+            inside.start_ns[rows],
+            inside.end_ns[rows],
+            np.isin(group, [list(GROUPS).index(one) for one in UNFUSED])[code],
+        ),
+        recurrent_cells=recurrence.cells(gpu.names, code),
     )
+
+
+def _covered(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], chosen: NDArray[np.bool_]) -> int:
+    """ns in which at least one of the chosen ran: kernels of several streams overlap."""
+    return intervals.union(start_ns[chosen], end_ns[chosen]).total
 
 
 def _groups(names: pd.Index) -> NDArray[np.int8]:

@@ -16,9 +16,10 @@ from .cycles import Flags, Int64s, KernelSequence
 from .marks import Marks, owners
 
 OPTIMISER_KERNEL = (
-    r"(?i)optimi[sz]er|apply(?:adam|momentum|rms|gradient|ada|lamb|ftrl)|_?adamw?(?![a-z])|multi_tensor_apply|fused_sgd"
-    r"|(?<![a-z])lamb(?![a-z])"
+    r"(?i:optimi[sz]er|apply(?:adam|momentum|rms|gradient|ada|lamb|ftrl)|_?adamw?(?![a-z])|multi_tensor_apply|fused_sgd"
+    r"|(?<![a-z])lamb(?![a-z]))"
 )
+_BACKWARD_KERNEL = r"(?i:backward|_bwd|[dw]grad|_bw_|grad_input|grad_weight)"
 _OPTIMISER_RANGE = r"Optimizer\.(?:step|zero_grad)#.*|(?:#+ )?optimi[sz]er(?:[ _.]step)?(?: #+)?|.*Optimizer\.\d+\(.*"
 # A pass over the whole model, by the names of DDP, of ONNX Runtime, and of people; or the gradient of one node.
 _PASS_RANGE = (
@@ -59,6 +60,17 @@ def trains(
         if usual >= 1 and (each != usual).sum() <= max(1, _OTHERS * len(each)):
             return True
     return False
+
+
+def infers(gpu: Gpu, timelines: Sequence[Timeline]) -> bool:
+    """Whether a trace of Kineto's, in which PyTorch names every optimizer's step, holds neither one nor a kernel of a
+    backward pass."""
+    if any(timelines[index].recording.format != "kineto" for index, _ in gpu.places):
+        return False
+    ranges = (timelines[index].marks["name"].cat.categories for index, _ in gpu.places)
+    if any(names.str.contains(_OPTIMISER_RANGE, regex=True).any() for names in ranges):
+        return False
+    return not gpu.names.str.contains(f"{_BACKWARD_KERNEL}|(?:{OPTIMISER_KERNEL})", regex=True).any()
 
 
 def _evidence(

@@ -105,12 +105,14 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None
     if not len(sequence):
         return FoundSteps(refused="no kernels and no CUDA graphs")
     refused = _Refused()
+    unit = "batch" if content.infers(gpu, timelines) else "step"
     for source, edges in _sources(sequence, gpu, timelines, shifts, refused):
         found = edges if isinstance(edges, FoundSteps) else _between(sequence, edges, source)
+        unit = "batch" if "batch" in (unit, found.unit) else "step"
         if found.count:
-            return found
+            return replace(found, unit=unit)
         refused.reasons.append(f"{source}: none of their steps is whole")
-    return FoundSteps(refused="; ".join(refused.reasons), repeats=refused.repeats)
+    return FoundSteps(refused="; ".join(refused.reasons), repeats=refused.repeats, unit=unit)
 
 
 def _sources(

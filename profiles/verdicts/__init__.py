@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..measures import Finding, Measures
-from . import collectives, compute, feed, host, ranks, torch
-from .case import Case, Context
+from . import collectives, compute, feed, host, ranks, words
+from .case import INPUT_LADDER, Case, Context
 
 __all__ = ["Context", "find"]
 
+# Launch idle that lies outside of all calls to such a part is all of it.
+_TWIN = 0.8
 PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (*compute.RULES, *host.RULES, *feed.RULES, *collectives.RULES)
 ACROSS_GPUS: tuple[Callable[[Sequence[Case], Measures], list[Finding]], ...] = ranks.RULES
 
@@ -19,8 +21,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     """All findings, the one that would give back most first; those without a price last.
 
     A verdict that holds for every GPU is one finding (gpu None) with the numbers of the GPU that loses most; one that
-    holds for some is that GPU's, and its evidence names the others. The change is said in Keras's words, in
-    PyTorch's where its kernels ran.
+    holds for some is that GPU's, and its evidence names the others. The change is said in the words of the framework.
     """
     cases = [Case(index, gpu, context or Context()) for index, gpu in enumerate(measures.gpus) if gpu.span_ns]
     found: list[Finding] = []
@@ -35,9 +36,38 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
         found += each
     for across in ACROSS_GPUS:
         found += across(cases, measures)
-    if any(torch.made_kernels(case.gpu) for case in cases):
-        found = [torch.reworded(finding) for finding in found]
-    return sorted(found, key=_worth, reverse=True)
+    found = [one for finding in _without_twins(found) if (one := _said(finding, cases)) is not None]
+    return sorted(found, key=lambda finding: (_input_first(finding, cases), _worth(finding)), reverse=True)
+
+
+def _said(finding: Finding, cases: Sequence[Case]) -> Finding | None:
+    """In the words of the framework of the GPU that it is of."""
+    of = finding.evidence.get("gpu", 0) if finding.gpu is None else finding.gpu
+    case = next((case for case in cases if case.index == of), cases[0])
+    return words.said(finding, case.gpu, of_cell=case.cell is not None)
+
+
+def _input_first(finding: Finding, cases: Sequence[Case]) -> bool:
+    """A GPU that waits for its input for a fifth of the time has one fault before all others."""
+    return finding.code == "input-pipeline-slow" and any(
+        case.share("idle_feed") >= INPUT_LADDER[0] for case in cases if finding.gpu in (None, case.index)
+    )
+
+
+def _without_twins(found: Sequence[Finding]) -> list[Finding]:
+    """A GPU that waits for launches because the host is elsewhere has one finding, `python-in-the-loop`, with the
+    price and the advice of both."""
+    launches = {finding.gpu: finding for finding in found if finding.code == "launch-bound"}
+    left = []
+    for finding in found:
+        twin = launches.get(finding.gpu)
+        if finding.code == "python-in-the-loop" and twin is not None:
+            outside, waiting = finding.evidence["idle_outside_calls_ns"], twin.evidence["idle_launch_ns"]
+            if outside >= _TWIN * waiting:
+                del launches[finding.gpu]
+                finding = replace(finding, evidence={**twin.evidence, **finding.evidence})
+        left.append(finding)
+    return [finding for finding in left if finding.code != "launch-bound" or finding.gpu in launches]
 
 
 def _worth(finding: Finding) -> float:

@@ -87,9 +87,26 @@ class Case:
 
     @property
     def late_launch_ns(self) -> int:
-        """Launch idle that neither a small copy before the step nor another rank's gradients explain."""
+        """Launch idle that no small copy before the step, other rank's gradients, start of the process or allocation
+        explain."""
         explained = self.held_launch_ns + (self.gpu.collectives.negotiation_ns or 0)
+        explained += (self.gpu.startup_ns or 0) + (self.gpu.allocating_ns or 0)
         return max(0, self.ns("idle_launch") - explained)
+
+    @property
+    def horovod(self) -> bool:
+        """Does Horovod exchange the gradients, as a cell or its ranges tell? Also where nothing tells anything."""
+        told = self.gpu.exchange == "horovod" or (self.cell is not None and self.cell.strategy == "horovod")
+        return told or (self.gpu.framework in (None, "tensorflow") and self.gpu.exchange is None)
+
+    @property
+    def infers(self) -> bool:
+        return self.gpu.steps.unit == "batch"
+
+    @property
+    def each(self) -> str:
+        """What the numbers are told per."""
+        return f"per {self.gpu.steps.unit}" if self.gpu.window == "steps" and self.gpu.steps.count else "in all"
 
     def group(self, *names: str) -> tuple[int, int]:
         """(kernels, ns) of these kernel groups in the window."""

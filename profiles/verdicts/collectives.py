@@ -9,27 +9,69 @@ from .case import OTHER_LADDER, Case, degree
 
 MANY = 10  # collectives a step; a fused one needs one or two
 SMALL_STEP_NS = 5_000_000
+GRADIENTS = ("all_reduce", "reduce", "broadcast", "other")
+# What each exchange is called, and what shortens or hides it.
+SHARDED = (
+    "all-gather and reduce-scatter of a sharded model",
+    "gather the next layer's weights while this one computes (FSDP: backward_prefetch=BACKWARD_PRE, "
+    "forward_prefetch=True; fully_shard: set_modules_to_forward_prefetch); larger units to shard; "
+    "reshard_after_forward=False where memory allows; bfloat16 weights; a larger batch",
+)
+OTHER_KINDS = {
+    "all_gather": SHARDED,
+    "reduce_scatter": SHARDED,
+    "all_to_all": (
+        "all-to-all between experts or embedding shards",
+        "ranks that exchange most on one host; as much work for each expert or shard; the exchange of one part of the "
+        "batch while another computes; fewer bytes (16-bit activations)",
+    ),
+    "send_recv": (
+        "send and receive between ranks (all-to-all, or stages of a pipeline)",
+        "pipeline: more micro-batches, an interleaved schedule; all-to-all: ranks that exchange most on one host, and "
+        "the exchange of one part of the batch while another computes",
+    ),
+}
 MOSTLY_WAITING = "most of it is waiting: make the ranks arrive together, with as much work and as steady a host each"
 
 
 def all_reduce_exposed(case: Case) -> Finding | None:
-    """Time in which the all-reduce runs and nothing computes."""
+    """Time in which gradients are reduced and nothing computes."""
+    return _exposed(case, "all-reduce-exposed", "all-reduce", _less_exposed(case)) if _kind(case) in GRADIENTS else None
+
+
+def collectives_exposed(case: Case) -> Finding | None:
+    """The same for the exchanges of sharded models, experts and pipelines, which no gradient's size shortens."""
+    kind = _kind(case)
+    return _exposed(case, "collectives-exposed", *OTHER_KINDS[kind]) if kind in OTHER_KINDS else None
+
+
+def _kind(case: Case) -> str:
+    """The kind of collective that is exposed longest; that of gradients where the recording does not say."""
+    kinds = {name: one["exposed_ns"] or 0 for name, one in case.gpu.collectives.kinds.items()}
+    return max(kinds, key=lambda name: kinds[name], default="all_reduce")
+
+
+def _exposed(case: Case, code: str, what: str, change: str) -> Finding | None:
     if not case.trains:
         return None
     exposed = case.ns("collective")
     found = case.gpu.collectives
     share = case.share("collective")
-    waiting = (
-        f", of which {percent(found.waiting_ns / case.gpu.span_ns)} waiting for other ranks" if found.waiting_ns else ""
-    )
+    for_others = found.exposed_waiting_ns
+    waiting = f", {percent(for_others / case.gpu.span_ns)} waiting for other ranks" if for_others else ""
     return case.finding(
-        "all-reduce-exposed",
+        code,
         {"collective": exposed},
-        text=f"{degree(share, OTHER_LADDER)} communication-bound: compute hides none of {percent(share)} of the time, "
-        f"the exposed all-reduce{waiting}",
-        change=_less_exposed(case),
-        evidence={"exposed_ns": exposed, "overlap": found.overlap, "waiting_ns": found.waiting_ns},
-        refuted_by="no all-reduce at all (--strategy none) with the same step time",
+        text=f"{degree(share, OTHER_LADDER)} communication-bound: {percent(share)} of the time is {what} not hidden by "
+        f"compute{waiting}",
+        change=change,
+        evidence={
+            "exposed_ns": exposed,
+            "overlap": found.overlap,
+            "waiting_ns": found.waiting_ns,
+            "exposed_ns_by_kind": {name: one["exposed_ns"] for name, one in found.kinds.items()},
+        },
+        refuted_by="no exchange at all with the same step time",
     )
 
 
@@ -39,9 +81,11 @@ def _less_exposed(case: Case) -> str:
     parts = []
     if 2 * (found.waiting_ns or 0) > case.ns("collective"):
         parts.append(MOSTLY_WAITING)
+    if not case.horovod:
+        return "; ".join([*parts, "gradients of half the bytes; fewer all-reduces per sample: a larger batch"])
     if cell is None or cell.compression == "none":
         parts.append("gradients of half the bytes (--compression fp16)")
-    parts.append("fewer all-reduces a sample: a larger batch, or --aggregate 2")
+    parts.append("fewer all-reduces per sample: a larger batch, or --aggregate 2")
     if not case.compiled:
         parts.append("gradients that leave while others are computed (step `fit`: ring.distribute(model, groups=4))")
     return "; ".join(parts)
@@ -50,16 +94,18 @@ def _less_exposed(case: Case) -> str:
 def many_small_collectives(case: Case) -> Finding | None:
     """Gradients that travel one by one pay the latency of a ring each time."""
     per_step = case.gpu.collectives.per_step or 0
-    if per_step < MANY:
+    if per_step < MANY or _kind(case) not in GRADIENTS or case.infers:
         return None
     exposed = case.ns("collective")
     return case.finding(
         "collectives-not-fused",
         {"collective": exposed - exposed // per_step},
-        text=f"{numbers.count(per_step)} collectives a step: each pays the ring's latency; "
+        text=f"{numbers.count(per_step)} collectives per step: each pays the ring's latency; "
         f"{percent(case.share('collective'))} of the time is exposed all-reduce",
         change="hvd.grouped_allreduce over all gradients (what ring.distribute does), HOROVOD_FUSION_THRESHOLD above "
-        "the gradients' bytes, HOROVOD_CYCLE_TIME not below 1 ms",
+        "the gradients' bytes, HOROVOD_CYCLE_TIME not below 1 ms"
+        if case.horovod
+        else "one all-reduce over many gradients",
         evidence={"collectives_per_step": per_step, "exposed_ns": exposed},
         refuted_by="one grouped all-reduce with as much exposed time",
     )
@@ -86,7 +132,7 @@ def too_small_for_so_many(case: Case) -> Finding | None:
     """Steps so short that ranks spend more on agreeing than on computing."""
     period = case.gpu.steps.period_ns
     apart = case.ns("collective")
-    if period is None or period.p50 > SMALL_STEP_NS or case.share("collective") < OTHER_LADDER[0]:
+    if case.infers or period is None or period.p50 > SMALL_STEP_NS or case.share("collective") < OTHER_LADDER[0]:
         return None
     return case.finding(
         "model-too-small",
@@ -99,4 +145,4 @@ def too_small_for_so_many(case: Case) -> Finding | None:
     )
 
 
-RULES = (all_reduce_exposed, many_small_collectives, not_compressed, too_small_for_so_many)
+RULES = (all_reduce_exposed, collectives_exposed, many_small_collectives, not_compressed, too_small_for_so_many)

@@ -6,14 +6,14 @@ import re
 
 from .. import numbers
 from ..measures import Finding
+from ..metrics.kernels import UNFUSED
 from ..numbers import share as percent
 from .case import COMPILE, OTHER_LADDER, REPORT_SHARE, Case, degree
 
 # Beyond this many kernels a step nobody compiled them: a compiled ResNet-50 step has some 700, an eager one 3 800.
 STORM_KERNELS = 1_000
-# All that XLA fuses into its neighbours or leaves out; convolutions and matrix products stay.
-UNFUSED = ("elementwise", "reduction", "batch_norm", "optimiser", "rnn_gates", "other")
 RNN_GATES_A_STEP = 60  # 20 time steps of 3 gates
+RNN_CELLS_A_STEP = 20
 ASYNC_COMPLETION = (
     "; HOROVOD_ENABLE_ASYNC_COMPLETION=1 (ring.init sets it) launches the update without waiting for the "
     "all-reduce to end"
@@ -30,7 +30,8 @@ def not_compiled(case: Case) -> Finding | None:
     kernels = case.gpu.kernels
     if case.compiled or (kernels.per_step or 0) < STORM_KERNELS:
         return None
-    count, unfused_ns = case.group(*UNFUSED)
+    count, summed_ns = case.group(*UNFUSED)
+    unfused_ns = summed_ns if kernels.unfused_ns is None else kernels.unfused_ns
     saved = {
         "compute": unfused_ns,
         "idle_turnaround": case.ns("idle_turnaround"),
@@ -40,8 +41,8 @@ def not_compiled(case: Case) -> Finding | None:
         "not-compiled",
         saved,
         busy_saved_ns={"compute": unfused_ns},
-        text=f"{numbers.count(kernels.per_step)} kernels a step, none of them compiled: element-wise work, reductions "
-        f"and normalisation take {percent(unfused_ns / case.gpu.span_ns)} of the time, launching "
+        text=f"{numbers.count(kernels.per_step)} kernels {case.each}, none of them compiled: element-wise work, "
+        f"reductions and normalisation take {percent(unfused_ns / case.gpu.span_ns)} of the time, launching "
         f"{percent(case.share('idle_launch', 'idle_turnaround'))}",
         change="model.compile(steps_per_execution=8); cuDNN's recurrent cells cannot be compiled by XLA"
         if case.recurrent
@@ -53,7 +54,7 @@ def not_compiled(case: Case) -> Finding | None:
             "fusion_candidate_runs": kernels.short_elementwise_runs.get("runs"),
             "fusion_candidate_kernels": kernels.short_elementwise_runs.get("kernels"),
         },
-        refuted_by="a compiled run of the same cell with as many kernels a step, or no shorter one",
+        refuted_by="a compiled run of the same cell with as many kernels per step, or no shorter one",
     )
 
 
@@ -81,7 +82,8 @@ def unfused_batch_norm(case: Case) -> Finding | None:
 def generic_rnn_cell(case: Case) -> Finding | None:
     """Gates as kernels of their own, time step after time step, where cuDNN runs a layer in a few."""
     gates = case.group("rnn_gates")[0] / case.steps
-    if case.group("rnn_cell")[0] or gates < RNN_GATES_A_STEP:
+    cells = case.gpu.kernels.recurrent_cells / case.steps
+    if case.group("rnn_cell")[0] or gates < RNN_GATES_A_STEP or cells < RNN_CELLS_A_STEP:
         return None
     launching = {"idle_launch": case.ns("idle_launch"), "idle_turnaround": case.ns("idle_turnaround")}
     step_kernels_ns = case.group("rnn_gates", "elementwise")[1]
@@ -89,12 +91,13 @@ def generic_rnn_cell(case: Case) -> Finding | None:
         "generic-rnn-cell",
         {**launching, "compute": step_kernels_ns},
         busy_saved_ns={"compute": step_kernels_ns},
-        text=f"{numbers.count(round(gates))} gate kernels a step: the recurrent layers run cell by cell, "
-        f"{numbers.count(case.gpu.kernels.per_step)} kernels a step where cuDNN needs some tens a layer",
+        text=f"{numbers.count(round(cells))} cells and {numbers.count(round(gates))} gate kernels {case.each}: the "
+        "recurrent layers run cell by cell, where cuDNN needs some tens of kernels per layer",
         change="keep keras.layers.LSTM/GRU's defaults (activation tanh, recurrent_activation sigmoid, no recurrent "
         "dropout, unroll=False, reset_after=True) so that use_cudnn='auto' takes cuDNN's cell",
-        evidence={"gate_kernels_per_step": round(gates, 1), "kernels_per_step": case.gpu.kernels.per_step},
-        refuted_by="a recording with cuDNN's cell that has as many kernels a step or is no faster",
+        evidence={"gate_kernels_per_step": round(gates, 1), "kernels_per_step": case.gpu.kernels.per_step}
+        | {"cells_per_step": round(cells, 1)},
+        refuted_by="a recording with cuDNN's cell that has as many kernels per step or is no faster",
     )
 
 
@@ -110,9 +113,28 @@ def launch_bound(case: Case) -> Finding | None:
         {"idle_launch": waiting},
         text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch",
         change=f"fewer, larger launches: {case.longer_kernels}; steps_per_execution in model.compile"
-        + (ASYNC_COMPLETION if case.gpu.collectives.count else ""),
+        + (ASYNC_COMPLETION if case.gpu.collectives.count and case.horovod else ""),
         evidence={"idle_launch_ns": waiting, "launch_latency_ns": latency},
-        refuted_by="a larger batch with the same idle_launch a step share",
+        refuted_by="a larger batch with the same share of idle_launch",
+    )
+
+
+def graphs_updated(case: Case) -> Finding | None:
+    """The host changes a CUDA graph's nodes before it launches it, and the GPU waits meanwhile."""
+    updates = case.gpu.graph_updates
+    if not updates or updates["count"] < 0.9 * case.steps:
+        return None
+    waiting = min(updates["idle_launch_ns"], case.ns("idle_launch"))
+    count = max(1, round(updates["count"] / case.steps))
+    return case.finding(
+        "graphs-updated-every-step",
+        {"idle_launch": waiting},
+        text=f"{numbers.count(count)} calls {case.each} change the nodes of a CUDA graph before it is launched, and "
+        f"{percent(waiting / case.gpu.span_ns)} of the time the GPU waits for them",
+        change="keep the buffers where they are from step to step: donated or resident inputs; if they must move, "
+        "without command buffers (XLA_FLAGS=--xla_gpu_enable_command_buffer=) and with a larger batch",
+        evidence={"calls_per_step": count, "idle_launch_in_them_ns": waiting},
+        refuted_by="as much launch idle without these calls",
     )
 
 
@@ -151,7 +173,7 @@ def tiny_batch(case: Case) -> Finding | None:
         change="raise --per-rank-batch until images/s stops growing, and the learning rate with it "
         "(ring.distribute(..., scale_learning_rate=True))",
         evidence={"share_under_5us": short, "under_5us_ns": short_ns, "median_ns": case.gpu.kernels.median_ns},
-        refuted_by="twice the batch takes twice the time a step",
+        refuted_by="twice the batch takes twice the time per step",
     )
 
 
@@ -187,8 +209,8 @@ def off_tensor_cores(case: Case) -> Finding | None:
 def gpu_mostly_idle(case: Case) -> Finding | None:
     """A model so small that a CPU may train it faster: the GPU computes for a small part of the time."""
     computing = case.share("compute", "collective")
-    waiting = case.ns("idle_launch", "idle_sync", "idle_turnaround", "idle_wait")
-    if not case.trains or computing > 0.15 or waiting < 0.5 * case.gpu.span_ns:
+    waiting = case.late_launch_ns + case.ns("idle_sync", "idle_turnaround", "idle_wait")
+    if not case.trains or case.infers or computing > 0.15 or waiting < 0.5 * case.gpu.span_ns:
         return None
     return case.unpriced(
         "cpu-may-be-faster",
@@ -218,6 +240,7 @@ RULES = (
     unfused_batch_norm,
     generic_rnn_cell,
     launch_bound,
+    graphs_updated,
     short_kernels,
     tiny_batch,
     off_tensor_cores,

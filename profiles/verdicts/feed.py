@@ -55,7 +55,8 @@ def input_pipeline_slow(case: Case) -> Finding | None:
     return case.finding(
         "input-pipeline-slow",
         {"idle_feed": case.ns("idle_feed")},
-        text=f"{degree(share, INPUT_LADDER)} input-bound: {percent(share)} of the time the GPU waits for a batch",
+        text=f"{degree(share, INPUT_LADDER)} input-bound: {percent(share)} of the time the GPU waits for "
+        + ("an input" if case.gpu.framework == "cuda" else "a batch"),
         change="dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE), .cache() after decoding, .batch before .map "
         "where it vectorises, smaller images in the files, more cores a rank",
         evidence={"idle_feed_ns": case.ns("idle_feed")},
@@ -69,6 +70,8 @@ def no_prefetch(case: Case) -> Finding | None:
     if case.cell is not None and not known:
         return None
     if not known and not (_asked_late(case) and case.share("idle_feed") >= INPUT_LADDER[0]):
+        return None
+    if not known and case.gpu.framework == "pytorch":  # a DataLoader's workers prefetch: the pipeline is slow
         return None
     said = "nothing is prefetched" if known else "batches are asked for when they are due, or made too slowly"
     return case.finding(

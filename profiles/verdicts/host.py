@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from .. import numbers
 from ..measures import Finding
 from ..numbers import share as percent
@@ -17,14 +19,15 @@ def _fetches(case: Case) -> float:
 def loss_fetched(case: Case) -> Finding | None:
     """The host waits for the GPU every step, mostly because it fetches a loss or a metric."""
     fetches = _fetches(case)
-    if fetches < 1:
+    if fetches < 1 or case.infers:
         return None
     share = case.share("idle_sync")
+    copies = "copy" if round(fetches) == 1 else "copies"
     return case.finding(
         "loss-fetched-every-step",
         {"idle_sync": case.ns("idle_sync")},
-        text=f"{numbers.count(round(fetches))} copies to the host every step, and {percent(share)} of the time the GPU "
-        "is idle after the host waited for it",
+        text=f"{numbers.count(round(fetches))} {copies} to the host every step, and {percent(share)} of the time the "
+        "GPU is idle after the host waited for it",
         change="give per-batch callbacks `async_safe = True` (keras's `_supports_tf_logs`) or on_epoch_end; no "
         ".numpy(), float(loss) or print in the loop; fetch the loss every hundredth step",
         evidence={"d2h_copies_per_step": round(fetches, 1), "idle_sync_ns": case.ns("idle_sync")},
@@ -59,16 +62,35 @@ def python_in_the_loop(case: Case) -> Finding | None:
     calling = max((e["ns"] for e in case.gpu.host_while_idle if e["kind"] == "api"), default=0)
     explained = case.ns("idle_launch") - case.late_launch_ns
     outside = max(0, min(case.ns("idle_launch"), idle - calling) - explained)
+    share = outside / case.gpu.span_ns
     if not case.gpu.host_while_idle or outside < OTHER_LADDER[1] * case.gpu.span_ns:
         return None
     return case.finding(
         "python-in-the-loop",
         {"idle_launch": outside},
-        text=f"{percent(outside / case.gpu.span_ns)} of the time the GPU waits for a launch while the host is in no "
-        "CUDA call: Python or the framework's executor is at work between the steps",
+        text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch "
+        "while the host is in no CUDA call, but in "
+        + ("a program of its own" if case.gpu.framework == "cuda" else "Python or the framework's executor"),
         change="steps_per_execution=8, tf.function around the whole step, no Python callbacks per batch",
         evidence={"idle_outside_calls_ns": outside, "host_while_idle": case.gpu.host_while_idle[:3]},
         refuted_by="the same idle with steps_per_execution raised",
+    )
+
+
+def allocates_all_along(case: Case) -> Finding | None:
+    """Memory is taken from the driver and given back in the loop; giving it back waits for the GPU."""
+    waiting = case.gpu.allocating_ns or 0
+    calls = [e["name"] for e in case.gpu.host_while_idle if re.search("Malloc|Alloc|Free", e["name"])]
+    if not case.trains or waiting < OTHER_LADDER[1] * case.gpu.span_ns:
+        return None
+    return case.finding(
+        "memory-allocated-in-the-loop",
+        {"idle_launch": waiting},
+        text=f"{percent(waiting / case.gpu.span_ns)} of the time the GPU waits while the host allocates and frees its "
+        f"memory{f' ({calls[0]})' if calls else ''}",
+        change="memory that is kept and used again: no TF_GPU_ALLOCATOR that gives it back, and buffers made once",
+        evidence={"idle_in_allocation_ns": waiting, "calls": calls},
+        refuted_by="as much launch idle with a pool of memory",
     )
 
 
@@ -89,4 +111,4 @@ def work_waits(case: Case) -> Finding | None:
     )
 
 
-RULES = (loss_fetched, host_synchronises, python_in_the_loop, work_waits)
+RULES = (loss_fetched, host_synchronises, python_in_the_loop, allocates_all_along, work_waits)

@@ -257,9 +257,9 @@ class BruteForce:
                     batches[process].append((row["start_ns"] + shift, end, row["tid"], int(name[6:])))
                 ranges |= name.endswith("_IteratorGetNext#")
                 if name in ("wait input", "IteratorGetNext", "IteratorGetNextOp::DoCompute") or name.startswith(
-                    ("IteratorGetNext:", "IteratorGetNextOp::DoCompute:")
+                    ("IteratorGetNext:", "IteratorGetNextOp::DoCompute:", "enumerate(DataLoader)#")
                 ):
-                    self.waits[process].append((row["start_ns"] + shift, row["end_ns"] + shift))
+                    self.waits[process].append((row["start_ns"] + shift, row["end_ns"] + shift, row["tid"]))
         self.inputs = feeding(self.ops, steps, ranges, batches)
         self.prior = last_ends_before(self.ops)
         self.fetches = [op for op in self.ops if op.owner == "d2h"]
@@ -285,16 +285,18 @@ class BruteForce:
         ender = self.ops[at]
         began = min(ender.call[0], end)
         cause = self._next_cause(dry, end, ender, began)
-        if not (self.inputs and id(ender) in self.inputs[1] and began > dry):
-            return [(dry, end, cause)]
         waits = self.waits[ender.process]
-        if not waits:
+        fed = bool(self.inputs and id(ender) in self.inputs[1] and began > dry)
+        if fed and not waits:
             return [(dry, end, "feed")]
-        cuts = {dry, end, began} | {t for wait in waits for t in wait if dry < t < end}
+        cuts = {dry, end, began} | {t for wait in waits for t in wait[:2] if dry < t < end}
         parts = []
         for a, b in zip(sorted(cuts)[:-1], sorted(cuts)[1:], strict=True):
-            waiting = a >= began or any(start <= a < stop for start, stop in waits)
-            parts.append((a, b, "feed" if waiting else cause))
+            if a < dry:
+                continue
+            open_waits = [thread for start, stop, thread in waits if start <= a < stop]
+            waiting = began > dry and ender.thread in open_waits
+            parts.append((a, b, "feed" if waiting or (fed and (a >= began or open_waits)) else cause))
         return parts
 
     def _next_cause(self, dry, end, ender, began):

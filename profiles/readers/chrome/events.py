@@ -38,6 +38,9 @@ class Args(msgspec.Struct, gc=False):
     in_device: Any = msgspec.field(name="inDevice", default=None)
     to_device: Any = msgspec.field(name="toDevice", default=None)
     in_context: Any = msgspec.field(name="inContext", default=None)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    elements: Any = msgspec.field(name="In msg nelems", default=None)
+    dtype: Any = None
     epoch_us: Any = msgspec.field(name="start_time_since_epoch_in_micros", default=None)
 
 

@@ -43,6 +43,10 @@ _MEMORY: Final = frozenset({"pageable", "pinned", "device", "array", "managed"})
 # of `gpu_user_annotation`, which repeat a range of the host's on the GPU's clock.
 _MARKS: Final = re.compile(r"ProfilerStep#\d+|enumerate\(DataLoader\)#.*|Optimizer\.(?:step|zero_grad)#.*")
 _ON_GPU: Final = "gpu_user_annotation"
+_ELEMENT_BYTES: Final = {
+    "double": 8, "long": 8, "int64": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "byte": 1,
+    "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "complexfloat": 8,
+}  # fmt: skip
 # Before this there was no GPU: times below it do not count from 1970.
 _EPOCH_FROM_NS: Final = 10**18
 
@@ -82,6 +86,8 @@ def read(path: Path) -> Timeline:
     for frame in frames.values():
         frame["start_ns"] -= origin
         frame["end_ns"] -= origin
+    if (told := _exchanges(frames)) is not None:
+        frames["exchanges"] = told
     known = {"kernels", "copies", "memsets", "devices", *({"api", "marks", "syncs"} & set(frames))}
     doubts = _doubts(frames, origin, found.left_out)
     frames["devices"] = _devices(document.devices, frames)
@@ -172,11 +178,47 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
         columns |= _ends([event.name if isinstance(event.name, str) else "" for event in events])
         columns["src_device"] = chrome.integers((a.from_device for a in args), bits=32)
         columns["dst_device"] = chrome.integers((a.to_device for a in args), bits=32)
+    if table == "kernels":
+        columns["exchanged"] = np.array([_exchanged(a) for a in args], dtype=np.int64)
+        columns["collective"] = _texts([a.collective for a in args])
     if table in ("api", "marks"):
         columns["tid"] = chrome.integers(event.tid for event in events)
     if table == "marks":
         columns |= {"open": np.zeros(len(events), dtype=bool), "domain": _texts([""] * len(events))}
     return pd.DataFrame(columns, copy=False)
+
+
+def _exchanged(args: chrome.Args) -> int:
+    """Bytes that a rank gives to a collective, as PyTorch tells them with NCCL's kernels; -1: it does not."""
+    size = _ELEMENT_BYTES.get(args.dtype.lower()) if isinstance(args.dtype, str) else None
+    known = args.collective is not None and type(args.elements) is int and 0 <= args.elements < 1 << 48
+    return int(args.elements) * size if known and size else -1
+
+
+def _exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
+    """The collectives whose bytes are told, each around the call that launched it alone; None where none are."""
+    kernels, api = frames.get("kernels"), frames.get("api")
+    if kernels is None or api is None:
+        return None
+    told = kernels[(kernels["exchanged"] >= 0) & (kernels["correlation"] >= 0)]
+    told = told.drop_duplicates("correlation", keep=False)
+    calls = api.drop_duplicates("correlation").set_index("correlation")
+    told = told[told["correlation"].isin(calls.index).to_numpy()]
+    if not len(told):
+        return None
+    called = calls.loc[told["correlation"]]
+    return pd.DataFrame(
+        {
+            "start_ns": called["start_ns"].to_numpy(),
+            "end_ns": called["end_ns"].to_numpy() + 1,
+            "open": False,
+            "pid": called["pid"].to_numpy(),
+            "tid": called["tid"].to_numpy(),
+            "bytes": told["exchanged"].to_numpy(),
+            "library": _texts(["NCCL"] * len(told)),
+            "name": told["collective"].array,
+        }
+    )
 
 
 def _texts(values: list[Any]) -> pd.Categorical:

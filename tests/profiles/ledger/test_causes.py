@@ -235,29 +235,30 @@ def pinned_training(batch_of_copy: dict[int, int], called: int, thread: int = 9)
 
 def test_a_late_copy_of_the_batch_of_the_next_step_is_a_feed_gap():
     made, steps = pinned_training({step: step for step in range(10, 14)}, called=-30)
-    # From 60 to 75 of every 100 ns the GPU waits for the copy; what ends the last 10 is the launch.
-    assert causes_of(made, steps) == {"feed": 3 * 15, "launch": 4 * 10}
+    # From 60 to 75 of every 100 ns the GPU waits for the copy; what ends the last 10 is the launch, of a thread that
+    # waits for input for 5 of them.
+    assert causes_of(made, steps) == {"feed": 3 * 15 + 4 * 5, "launch": 4 * 5}
 
 
 def test_a_copy_of_a_later_steps_batch_ends_an_idle_time_that_is_no_feed_gap():
     made, steps = pinned_training({step: step + 1 for step in range(10, 14)}, called=-30)
-    assert causes_of(made, steps) == {"launch": 3 * 15 + 4 * 10}
+    assert causes_of(made, steps) == {"feed": 4 * 5, "launch": 3 * 15 + 4 * 5}
 
 
 def test_a_copy_called_before_the_gpu_ran_dry_is_no_feed_gap_though_its_batch_is_the_next():
     made, steps = pinned_training({step: step for step in range(10, 14)}, called=-45)
-    assert causes_of(made, steps) == {"turnaround": 3 * 15, "launch": 4 * 10}
+    assert causes_of(made, steps) == {"turnaround": 3 * 15, "feed": 4 * 5, "launch": 4 * 5}
 
 
 def test_a_range_of_another_thread_says_nothing_of_a_copy():
     made, steps = pinned_training({step: step for step in range(10, 14)}, called=-30, thread=8)
-    assert "feed" not in causes_of(made, steps)
+    assert causes_of(made, steps)["feed"] == 4 * 5  # what the launching thread waits for
 
 
 def test_a_copy_whose_range_was_lost_is_numbered_from_the_others():
     made, steps = pinned_training({step: step for step in range(10, 14)}, called=-30)
     made.rows["marks"] = [row for row in made.rows["marks"] if row["name"] != "batch 11"]
-    assert causes_of(made, steps) == {"feed": 3 * 15, "launch": 4 * 10}
+    assert causes_of(made, steps) == {"feed": 3 * 15 + 4 * 5, "launch": 4 * 5}
 
 
 def test_labels_in_the_range_are_input_copies_and_what_lies_outside_is_not():

@@ -11,7 +11,7 @@ import profiles
 from profiles.measures import Finding
 from profiles.records import Cell
 from profiles.verdicts import Context
-from profiles.verdicts.torch import CHANGES
+from profiles.verdicts.words import PYTORCH as CHANGES
 from tests.made.training import CONV, MS, US, training
 from tests.recordings import DATA
 
@@ -22,7 +22,8 @@ EAGER = (("Mul_GPU_DT_FLOAT_DT_FLOAT_kernel", 3 * US), (CONV, 3 * US)) * 600
 FUSED = (("loop_multiply_fusion_12", 3 * US), (CONV, 3 * US)) * 600
 NORMALISED = ((CONV, 5 * MS), ("void tensorflow::functor::ColumnReduceKernel<float *>", 4 * MS))
 CUDNN_NORMALISED = ((CONV, 5 * MS), ("void bn_fw_tr_1C11_singleread<float>", 4 * MS))
-CELLS = (("Sigmoid_GPU_DT_FLOAT_kernel", 3 * US), ("Tanh_GPU_DT_FLOAT_kernel", 3 * US), (CONV, 3 * US)) * 80
+GATE, TANH = ("Sigmoid_GPU_DT_FLOAT_kernel", 3 * US), ("Tanh_GPU_DT_FLOAT_kernel", 3 * US)
+CELLS = (GATE, GATE, TANH, (CONV, 3 * US)) * 80
 CUDNN_CELL = (("elemWiseRNNcell<float>", MS), (CONV, 3 * MS)) * 2
 UNEVEN = (("cutlass_80_simt_sgemm_128x32_8x5_nn_align1", 9 * MS),)
 CELL = Cell(model="resnet50", ranks=1, per_rank_batch=64)

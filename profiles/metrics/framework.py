@@ -1,0 +1,65 @@
+"""Which framework launched a GPU's work, and what exchanges its gradients: the words of findings depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from .. import marks
+from ..gpus.operations import Gpu
+from ..timeline import Timeline
+from .kernels import TORCH_COMPILED
+
+# By ranges, then by kernels; the first that has any.
+_RANGES = {
+    "jax": r"^(?:PjitFunction|PjRt|PJRT_|jax\.)",
+    "pytorch": r"^(?:aten::|autograd::|ProfilerStep#|Optimizer\.step#|FSDP::)|'mod': 'torch|torch\.nn|cudagraph_trees",
+    "tensorflow": r"#edge_name=|^Horovod|^tf_Compute|ExecutorState::|EagerExecute|IteratorGetNext",
+}
+_KERNELS = {
+    "pytorch": rf"at::native|at_cuda_detail|{TORCH_COMPILED}|^triton_",
+    "tensorflow": r"tensorflow::|_GPU_DT_|EigenMetaKernel",
+    "onnxruntime": r"onnxruntime::",
+}
+# Both TensorFlow's and JAX's compiler makes them.
+_XLA = r"(?:^|_)fusion(?:_|\.|$)|^wrapped_"
+_EXCHANGES = {
+    "horovod": r"^Horovod",
+    "fsdp": r"^FSDP::|FullyShardedDataParallel|_unshard",
+    "ddp": r"DistributedDataParallel",
+    "tf.distribute": r"NcclAllReduce|CollectiveReduceV|MirroredStrategy|CrossReplica",
+}
+
+
+def of(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
+    """`pytorch`, `jax`, `tensorflow`, `onnxruntime`, `cuda` (none of these), or None: it cannot be told."""
+    if any(timelines[index].recording.format == "kineto" for index, _ in gpu.places):
+        return "pytorch"
+    ranges = list(_ranges(timelines, gpu))
+    for name, pattern in _RANGES.items():
+        if any(one.str.contains(pattern, regex=True).any() for one in ranges):
+            return name
+    for name, pattern in _KERNELS.items():
+        if gpu.names.str.contains(pattern, regex=True).any():
+            return name
+    if any((timelines[index].marks["domain"] == marks.DOMAIN).any() for index, _ in gpu.processes):
+        return "tensorflow"  # the harness's own training
+    if any(timelines[index].recording.format == "xplane" for index, _ in gpu.places):
+        return None
+    return None if gpu.names.str.contains(_XLA, regex=True).any() else "cuda"
+
+
+def exchange(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
+    """`horovod`, `fsdp`, `ddp` or `tf.distribute`, by their ranges; None where there are none of them."""
+    ranges = list(_ranges(timelines, gpu))
+    for name, pattern in _EXCHANGES.items():
+        if any(one.str.contains(pattern, regex=True).any() for one in ranges):
+            return name
+    return None
+
+
+def _ranges(timelines: Sequence[Timeline], gpu: Gpu) -> Iterator[pd.Index]:
+    """The distinct names of ranges of each recording that the GPU lies in."""
+    for index in dict.fromkeys(index for index, _ in gpu.processes):
+        yield timelines[index].marks["name"].cat.categories

@@ -1,0 +1,159 @@
+"""What to change, in the words of the framework that made the kernels; Keras's on TensorFlow stand in the rules.
+
+PyTorch's by the names of its performance tuning guide and of the references of DataLoader, torch.compile,
+DistributedDataParallel and its communication hooks (docs.pytorch.org); JAX's by its documentation of jit, transfers and
+XLA's GPU flags (docs.jax.dev).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from ..measures import Finding, GpuMeasures
+from ..metrics.kernels import TORCH_COMPILED
+from .collectives import MOSTLY_WAITING
+
+TORCH_KERNEL = re.compile(rf"at::native|{TORCH_COMPILED}")
+AHEAD = (
+    "DataLoader(pin_memory=True), then batch.to(device, non_blocking=True) for the next batch on a torch.cuda.Stream "
+    "of its own while this one computes"
+)
+FEWER_LAUNCHES = (
+    'torch.compile(model, mode="reduce-overhead") (CUDA graphs; in Keras model.compile(jit_compile=True)), an '
+    "optimizer with fused=True, a larger batch"
+)
+PYTORCH = {
+    "not-compiled": "torch.compile(model); in Keras model.compile(jit_compile=True)",
+    "launch-bound": FEWER_LAUNCHES,
+    "python-in-the-loop": FEWER_LAUNCHES + "; less Python between the steps: hooks, callbacks, logging",
+    "short-kernels": 'torch.compile(model, mode="max-autotune"), memory_format=torch.channels_last, a larger batch',
+    "tiny-batch": "a larger batch until samples/s stop growing, and the learning rate with it",
+    "generic-rnn-cell": "torch.nn.LSTM or torch.nn.GRU over whole sequences in place of LSTMCell and GRUCell in a loop",
+    "input-pipeline-slow": "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4); "
+    "smaller images in the files; decode and augment on the GPU",
+    "no-prefetch": AHEAD,
+    "prefetch-on-host-only": AHEAD,
+    "copies-pageable": "DataLoader(pin_memory=True) and batch.to(device, non_blocking=True)",
+    "copies-synchronous": "batch.to(device, non_blocking=True) from pinned memory (DataLoader(pin_memory=True))",
+    "copies-exposed-although-prefetched": AHEAD,
+    "copies-exposed": AHEAD + "; fewer bytes: images as uint8, scaled on the GPU; keep there what every step needs",
+    "small-copy-before-step": "make small tensors on the device (torch.full(..., device=...)), or copy them with the "
+    "batch, from pinned memory and non_blocking",
+    "memory-allocated-in-the-loop": "PyTorch's caching allocator: no PYTORCH_NO_CUDA_MEMORY_CACHING (on AMD "
+    "PYTORCH_NO_HIP_MEMORY_CACHING), no torch.cuda.empty_cache() in the loop",
+    "loss-fetched-every-step": "loss.item(), .cpu() and print every hundredth step; sum metrics on the GPU",
+    "host-synchronises": "no .item(), .cpu(), boolean indexing or torch.cuda.synchronize() a step",
+    "cpu-may-be-faster": "compare: the same script with CUDA_VISIBLE_DEVICES= ; else a larger batch",
+    "all-reduce-exposed": "DistributedDataParallel with fp16_compress_hook or bf16_compress_hook, "
+    "gradient_as_bucket_view=True, bucket_cap_mb tried; no_sync() while gradients accumulate; a larger batch",
+    "collectives-not-fused": "a larger bucket_cap_mb of DistributedDataParallel (25 by default)",
+    "model-too-small": "a larger batch, gradients accumulated under no_sync(), or fewer GPUs",
+    "threads-oversubscribed": "torch.set_num_threads(cores // local ranks) or OMP_NUM_THREADS; fewer num_workers",
+}
+
+
+JAX_AHEAD = "jax.device_put of the next batch before this step's result is asked for"
+JAX_JIT = "jax.jit around the whole step with donate_argnums; several steps in one call (jax.lax.scan); a larger batch"
+JAX = {
+    "not-compiled": "jax.jit around the whole step",
+    "unfused-batch-norm": "jax.jit around the whole step",
+    "generic-rnn-cell": "a larger batch and hidden size; jax.lax.scan(unroll=8)",
+    "launch-bound": JAX_JIT,
+    "python-in-the-loop": JAX_JIT + "; no float(loss) or block_until_ready per step",
+    "graphs-updated-every-step": "donate_argnums, so that buffers stay where they are; else without command buffers "
+    "(XLA_FLAGS=--xla_gpu_enable_command_buffer=)",
+    "short-kernels": "jax.jit around the whole step; a larger batch",
+    "tiny-batch": "a larger batch until samples/s stop growing",
+    "input-pipeline-slow": "batches made in threads or processes of their own (grain, tf.data), two ahead of the step",
+    "no-prefetch": JAX_AHEAD,
+    "prefetch-on-host-only": JAX_AHEAD,
+    "copies-pageable": JAX_AHEAD + "; NumPy arrays that are reused, aligned to 64 bytes",
+    "copies-synchronous": JAX_AHEAD,
+    "copies-exposed-although-prefetched": "fewer bytes: images as uint8, scaled in the step",
+    "copies-exposed": JAX_AHEAD + "; fewer bytes: images as uint8, scaled in the step",
+    "small-copy-before-step": "small arrays made in the step, or put on the device with the batch",
+    "memory-allocated-in-the-loop": "XLA's allocator: no XLA_PYTHON_CLIENT_ALLOCATOR=platform",
+    "loss-fetched-every-step": "keep losses on the device; float(loss) every hundredth step",
+    "host-synchronises": "no block_until_ready, float() or np.asarray() of a result per step",
+    "cpu-may-be-faster": "compare: the same script with JAX_PLATFORMS=cpu; else a larger batch",
+    "all-reduce-exposed": "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true; 16-bit gradients; a larger batch",
+    "collectives-exposed": "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true; a larger batch; other mesh axes",
+    "collectives-not-fused": "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=... above the gradients' bytes",
+    "model-too-small": "a larger batch, or fewer GPUs",
+    "threads-oversubscribed": "fewer processes per host, or one process for all its GPUs",
+}
+CUDA_AHEAD = "cudaMemcpyAsync from pinned memory (cudaMallocHost) on a stream of its own, while kernels run"
+CUDA = {
+    "launch-bound": "launch ahead of the GPU; fewer, larger kernels; a CUDA graph of what repeats",
+    "python-in-the-loop": "move what the host computes between launches to another thread, or launch ahead of it; "
+    "a CUDA graph of what repeats",
+    "graphs-updated-every-step": "buffers that stay where they are, or a graph per set of buffers",
+    "short-kernels": "fuse kernels; a CUDA graph of what repeats; programmatic dependent launch",
+    "input-pipeline-slow": "read and make the next input in another thread while the GPU works",
+    "copies-pageable": "pinned memory: cudaMallocHost, or cudaHostRegister of what there is",
+    "copies-synchronous": CUDA_AHEAD,
+    "copies-exposed-although-prefetched": "fewer bytes",
+    "copies-exposed": CUDA_AHEAD + "; keep on the GPU what is needed again; fewer bytes",
+    "memory-allocated-in-the-loop": "cudaMallocAsync and cudaFreeAsync, or buffers that are kept",
+    "loss-fetched-every-step": "copy results back less often, and asynchronously",
+    "host-synchronises": "launch what comes next before waiting; cudaStreamWaitEvent in place of cudaDeviceSynchronize",
+    "all-reduce-exposed": "the collective on a stream of its own while other kernels run",
+    "collectives-not-fused": "ncclGroupStart and ncclGroupEnd around them, or one over a larger buffer",
+}
+TENSORFLOW = {
+    "all-reduce-exposed": "mixed precision; a larger batch; tf.distribute.NcclAllReduce",
+    "collectives-not-fused": "tf.distribute.experimental.CommunicationOptions(bytes_per_pack=...)",
+    "model-too-small": "a larger batch, or fewer GPUs",
+}
+SERVED = {
+    "launch-bound": "CUDA graphs for decoding (vLLM without enforce_eager, SGLang's --cuda-graph-bs); larger batches",
+    "python-in-the-loop": "CUDA graphs for decoding; the scheduler ahead of the GPU (SGLang's overlap schedule, vLLM's "
+    "async scheduling); larger batches",
+    "tiny-batch": "more requests per batch",
+    "not-compiled": "torch.compile or the server's CUDA graphs",
+    "all-reduce-exposed": "fewer GPUs per replica (tensor parallel), the server's custom all-reduce, larger batches",
+}
+# Of programs that train nothing.
+TRAINING_ONLY = frozenset(
+    {"not-compiled", "unfused-batch-norm", "generic-rnn-cell", "tiny-batch", "cpu-may-be-faster", "model-too-small"}
+)
+# Of a training, not of an inference.
+NOT_OF_INFERENCE = frozenset({"unfused-batch-norm", "model-too-small", "gradients-not-compressed"})
+BY_FRAMEWORK: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {"pytorch": PYTORCH, "jax": JAX, "cuda": CUDA, "onnxruntime": CUDA}
+)
+
+
+def said(finding: Finding, gpu: GpuMeasures, *, of_cell: bool) -> Finding | None:
+    """The finding with the change in the words of the GPU's framework; None where it has no place there.
+
+    of_cell: the harness made the run, and its settings are the words.
+    """
+    framework = "pytorch" if made_kernels(gpu) else gpu.framework
+    if of_cell:
+        return _changed(finding, PYTORCH) if framework == "pytorch" else finding
+    if framework in ("cuda", "onnxruntime") and finding.code in TRAINING_ONLY:
+        return None
+    if gpu.steps.unit == "batch":
+        if finding.code in NOT_OF_INFERENCE:
+            return None
+        if finding.code in SERVED:
+            return _changed(finding, SERVED)
+    if framework == "tensorflow":
+        return _changed(finding, TENSORFLOW) if gpu.exchange == "tf.distribute" else finding
+    return _changed(finding, BY_FRAMEWORK.get(framework or "", {}))
+
+
+def made_kernels(gpu: GpuMeasures) -> bool:
+    """Do the kernels that take most of the time bear names of PyTorch or of its compiler?"""
+    return any(TORCH_KERNEL.search(kernel.name) for kernel in gpu.kernels.top)
+
+
+def _changed(finding: Finding, changes: Mapping[str, str]) -> Finding:
+    change = changes.get(finding.code)
+    if change is None:
+        return finding
+    return replace(finding, change=f"{MOSTLY_WAITING}; {change}" if MOSTLY_WAITING in finding.change else change)
