@@ -73,8 +73,8 @@ def no_other_rank(those: str, alone: Sequence[int]) -> Doubt:
 def starts_inside(measured: GpuMeasures, where: str) -> Doubt:
     return Doubt(
         "start-up-inside-window",
-        f"{numbers.share((measured.startup_ns or 0) / measured.span_ns)} of the window the GPU waits for a process that "
-        "starts: it makes its context, or loads, compiles or tunes kernels. No finding counts that time",
+        f"{numbers.share((measured.startup_ns or 0) / measured.span_ns)} of the window the GPU waits for a process "
+        "that starts: it makes its context, or loads, compiles or tunes kernels. No finding counts that time",
         "record from the steady part of the run on",
         (f"{where}/ledger_ns/idle_launch", f"{where}/startup_ns"),
     )
@@ -165,8 +165,9 @@ def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
     """managed: copies of managed memory, which the driver makes by itself."""
     return Doubt(
         "calls-missing",
-        f"{operations} of {of} operations have no launch call in the recording: the idle time they end is idle_unknown",
-        "prefetch what the GPU will need (cudaMemPrefetchAsync): managed memory moves when it is touched, without a call"
+        f"{operations} of {of} operations have no launch call in the recording: the idle time that they end is "
+        "idle_unknown",
+        "prefetch what the GPU needs (cudaMemPrefetchAsync): managed memory moves when it is touched, without a call"
         if 2 * managed > operations
         else "record the whole run of the program, not a slice of it",
         (f"{where}/ledger_ns/idle_unknown",),

@@ -36,13 +36,15 @@ MOSTLY_WAITING = "most of it is waiting: make the ranks arrive together, with as
 
 def all_reduce_exposed(case: Case) -> Finding | None:
     """Time in which gradients are reduced and nothing computes."""
-    return _exposed(case, "all-reduce-exposed", "all-reduce", _less_exposed(case)) if _kind(case) in GRADIENTS else None
+    return (
+        _exposed_as("all-reduce-exposed", case, "all-reduce", _less_exposed(case)) if _kind(case) in GRADIENTS else None
+    )
 
 
 def collectives_exposed(case: Case) -> Finding | None:
     """The same for the exchanges of sharded models, experts and pipelines, which no gradient's size shortens."""
     kind = _kind(case)
-    return _exposed(case, "collectives-exposed", *OTHER_KINDS[kind]) if kind in OTHER_KINDS else None
+    return _exposed_as("collectives-exposed", case, *OTHER_KINDS[kind]) if kind in OTHER_KINDS else None
 
 
 def _kind(case: Case) -> str:
@@ -51,7 +53,7 @@ def _kind(case: Case) -> str:
     return max(kinds, key=lambda name: kinds[name], default="all_reduce")
 
 
-def _exposed(case: Case, code: str, what: str, change: str) -> Finding | None:
+def _exposed_as(code: str, case: Case, what: str, change: str) -> Finding | None:
     if not case.trains:
         return None
     exposed = case.ns("collective")

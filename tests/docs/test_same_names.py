@@ -18,6 +18,7 @@ from profiles import measures_json
 from profiles.judging import gate
 from profiles.lazy import LazyGroup
 from profiles.measures import CLASSES, OWNERS, Straggler
+from profiles.metrics.collectives import KINDS
 from profiles.metrics.kernels import GROUPS
 from profiles.scaling.rows import CellRow, LaunchRow, column_names
 from profiles.steps.find import Repeats
@@ -140,7 +141,7 @@ def constants_of_calls(folder: str, names: set[str]) -> set[str]:
 
 
 # Where the code is a variable: a finding's own methods.
-VARIABLE = {("case.py", "code")}
+VARIABLE = {("case.py", "code"), ("collectives.py", "code")}
 
 
 def _name(function: ast.expr) -> str:
@@ -163,6 +164,7 @@ def test_every_doubt_is_in_its_page_and_the_page_knows_no_other() -> None:
 
 def test_every_finding_is_in_its_page_and_the_page_knows_no_other() -> None:
     found = constants_of_calls("profiles/verdicts", {"finding", "unpriced", "Finding"})
+    found |= constants_of_calls("profiles/verdicts", {"_exposed_as"})
     assert len(found) > 25
     assert codes_of_tables("findings.md") == found
 
@@ -196,7 +198,12 @@ def documented() -> dict[str, set[str]]:
 
 
 # Objects whose keys are data: places under them are written with `.*`, and their keys are named where they are defined.
-BY_NAME = {"copies": CLASSES, "groups": tuple(GROUPS) + ("other",), "hand_over_ns": ("launched", "in_graphs")}
+BY_NAME = {
+    "kinds": tuple(KINDS),
+    "copies": CLASSES,
+    "groups": tuple(GROUPS) + ("other",),
+    "hand_over_ns": ("launched", "in_graphs"),
+}
 OWNED = ("ledger_ns", "busy_ns", "batch_gap_ledger_ns")
 SPREADS = {"launch_latency_ns": {"p50", "p95"}, "skew_ns": {"p50", "max"}, "period_ns": {"p50", "p95", "max"}}
 

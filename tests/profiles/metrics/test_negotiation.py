@@ -54,7 +54,7 @@ def test_the_rank_that_is_ready_early_waits_until_the_all_reduce_is_launched() -
     assert found["gradients-wait-for-ranks"].gpu == 0
     assert found["gradients-wait-for-ranks"].cost_ns_per_step == 42 * MS
     # What remains of the launch idle is all that its own findings are paid for.
-    assert found["launch-bound"].evidence["idle_launch_ns"] == measures.gpus[0].ledger_ns["idle_launch"] - first
+    assert found["python-in-the-loop"].evidence["idle_launch_ns"] == measures.gpus[0].ledger_ns["idle_launch"] - first
 
 
 def test_ranks_that_wait_alike_are_told_of_the_exchange_and_of_no_rank() -> None:
