@@ -118,7 +118,7 @@ ringscope.nothing
     assert 'Revealed type is "def (path: str | pathlib.Path' in read and "-> profiles.timeline.Timeline" in read
     assert "-> profiles.measures.Measures" in measure
     assert "-> profiles.measures.Analysis" in analyse
-    assert 'Revealed type is "def (*, pin: bool =)"' in init
+    assert 'Revealed type is "def (*, pin: bool =' in init
     assert 'Revealed type is "int"' in rank.replace("builtins.", "")
     assert 'Revealed type is "str"' in version.replace("builtins.", "")
     assert "has no attribute" in nothing
