@@ -24,7 +24,7 @@ from typing import Any
 # name of the part -> the functions it is made of, each under the name that its caller knows it by
 PARTS = {
     "clocks": ("analysis.align",),
-    "GPUs and launch calls": ("analysis.gather",),
+    "GPUs and launch calls": ("gpus.gather.take", "gpus.gather.made_of"),
     "collectives": ("metrics.message_sizes.moved", "metrics.collectives.match", "metrics.collectives.measure"),
     "steps": ("analysis.find",),
     "the ledger": ("analysis.account", "metrics.gpu._step_rows", "metrics.gpu._batch_gap_ledger"),
@@ -68,9 +68,9 @@ def once(path: Path) -> dict[str, tuple[float, float]]:
             cpu_s = time.process_time if part in ALONE else time.thread_time
             setattr(owner, name, timed(getattr(owner, name), spans[part], cpu_s))
     began, cpu = time.perf_counter(), time.process_time()
-    timelines = [readers.read(path)]
+    timeline = readers.read(path)
     read, read_cpu = time.perf_counter(), time.process_time()
-    analysis.analyse(timelines, consume=True)
+    analysis.analyse(timeline)
     found = {"reading": (read - began, read_cpu - cpu)}
     found["measuring"] = time.perf_counter() - read, time.process_time() - read_cpu
     return found | {part: (together(some), sum(one[2] for one in some)) for part, some in spans.items()}

@@ -64,7 +64,7 @@ def other_ranks_missing(those: str, shared: Sequence[int]) -> Doubt:
 def no_other_rank(those: str, alone: Sequence[int]) -> Doubt:
     return Doubt(
         "ranks-missing",
-        f"{those}: how long collectives waited for others, and how long they moved data, cannot be told",
+        f"{those}: how long collectives waited for others, and how long they moved data, is unknown",
         _ALL_RANKS,
         tuple(f"/gpus/{gpu}/collectives/{name}" for gpu in alone for name in _ACROSS_RANKS),
     )
@@ -83,8 +83,8 @@ def starts_inside(measured: GpuMeasures, where: str) -> Doubt:
 def steps_by_period(where: str, recorded: str) -> Doubt:
     return Doubt(
         "steps-by-period",
-        "the steps are repetitions in the kernels, found without any mark: whether one is an optimiser update, a part "
-        "of one, or several cannot be told",
+        "the steps are repetitions in the kernels, found without marks: one may be an optimiser update, a part of "
+        "one, or several",
         _MARK_STEPS.get(recorded, _WITH_NVTX),
         (f"{where}/steps",),
     )
@@ -117,8 +117,8 @@ def collective_bytes_unknown(where: str, recorded: str) -> Doubt:
 def copy_too_fast(direction: str, moved: int, took_ns: int, where: str) -> Doubt:
     return Doubt(
         "copy-too-fast",
-        f"a {direction} copy of {numbers.size(moved)} is said to have taken {numbers.duration(took_ns)}, which no link "
-        "or memory can do: the times of these copies are not to be trusted",
+        f"the recording says that a {direction} copy of {numbers.size(moved)} took {numbers.duration(took_ns)}, faster "
+        "than any link or memory: do not trust the times of these copies",
         "record again, with nsys rather than nvprof",
         (f"{where}/copies/{direction}/gb_per_s", f"{where}/ledger_ns/{direction}", f"{where}/busy_ns/{direction}"),
     )
@@ -137,7 +137,7 @@ def graph_level_recording(launches: int, where: str) -> Doubt:
 def class_not_recorded(table: str, where: str) -> Doubt:
     return Doubt(
         "class-not-recorded",
-        f"the recording cannot tell of {table}: their time stands in idle_unknown, and no cause of idle is given",
+        f"the recording does not contain {table}: their time is in idle_unknown, and idle time has no causes",
         "record with nsys --trace=cuda,nvtx",
         (f"{where}/ledger_ns/idle_unknown",),
     )
@@ -146,7 +146,7 @@ def class_not_recorded(table: str, where: str) -> Doubt:
 def no_api_rows(where: str) -> Doubt:
     return Doubt(
         "no-api-rows",
-        "the recording has no CUDA API calls: why the GPU was idle cannot be told",
+        "the recording has no CUDA API calls: the causes of idle are unknown",
         "record with nsys --trace=cuda, or nvprof without --profile-api-trace none",
         (f"{where}/ledger_ns/idle_unknown", f"{where}/kernels/launch_latency_ns"),
     )
@@ -155,7 +155,7 @@ def no_api_rows(where: str) -> Doubt:
 def off_clock(pid: int, where: str) -> Doubt:
     return Doubt(
         "host-clock",
-        f"the API calls of process {pid} are on another clock than its kernels: they are left aside",
+        f"the API calls of process {pid} are on another clock than its kernels: they are left out",
         "record again, with nsys rather than nvprof",
         (f"{where}/ledger_ns/idle_unknown", f"{where}/kernels/launch_latency_ns"),
     )
@@ -188,7 +188,7 @@ def no_marks(where: str, recorded: str) -> Doubt:
 def steps_refused(reason: str, where: str, recorded: str) -> Doubt:
     return Doubt(
         "steps-refused",
-        f"no steps: {reason}; the window is the capture, warm-up included, and input copies cannot be told from others",
+        f"no steps: {reason}; the window is the capture, warm-up included, and input copies are not known",
         _MARK_STEPS.get(recorded, _WITH_NVTX),
         (f"{where}/steps", f"{where}/window", f"{where}/ledger_ns/idle_feed"),
     )
@@ -199,7 +199,7 @@ def mostly_no_training(computing: float, where: str) -> Doubt:
         "mostly-no-training",
         f"no steps were found, and the GPU computed for {numbers.share(computing)} of the capture: its idle may be "
         "the program's start as well as the training's, so nothing is concluded from it",
-        "record less, from the steady part of the training, or cut it out with --slice",
+        "record less, from the steady part of the training, or cut it out with ringscope cut",
         (f"{where}/ledger_ns", f"{where}/window"),
     )
 
@@ -218,7 +218,7 @@ def breaks_inside(steps: int, where: str) -> Doubt:
         "breaks-inside-window",
         f"{steps} steps in the window are over 3 times the median (evaluation, checkpoints): their time is in the "
         "ledger, not in the percentiles and the rows of the steps",
-        "cut the part between them out with --slice",
+        "cut out the part between them: ringscope cut --steps A:B",
         (f"{where}/ledger_ns",),
     )
 
@@ -245,7 +245,7 @@ def feed_or_host(where: str) -> Doubt:
 def copy_order_unknown(where: str) -> Doubt:
     return Doubt(
         "copy-order-unknown",
-        "which step an input copy feeds cannot be told: idle_feed is not given, the next cause that holds is",
+        "it is unknown which step an input copy feeds: idle_feed is not given, and the next cause that holds is",
         "record from the start of the training, or with the feed `pinned` of ringscope record: it marks its batches",
         (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps", f"{where}/input_copies"),
     )
@@ -256,6 +256,6 @@ def sync_upper_bound(where: str) -> Doubt:
         "sync-upper-bound",
         "the part of idle_sync that lies in batch gaps before a device-to-host copy is an upper bound: the host may "
         "have been late for another reason than waiting for that copy",
-        "take what the training loop fetches every step (losses, metrics) less often, and compare",
+        "fetch losses and metrics less often in the training loop, and compare",
         (f"{where}/ledger_ns/idle_sync",),
     )

@@ -92,7 +92,7 @@ def compare(before: Subject, after: Subject) -> Comparison:
         if not found.cells:
             found.reasons.append("the sweeps have no cell in common; compare sweeps of the same grid")
     if found.ledger is None and not found.cells:
-        why = "; ".join(found.reasons) or "one is a sweep without recordings, the other recordings"
+        why = "; ".join(found.reasons) or "one is a sweep without recordings, the other is recordings"
         raise RingscopeError(f"nothing to compare between {before.label} and {after.label}: {why}")
     return found
 

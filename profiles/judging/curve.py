@@ -105,9 +105,11 @@ def disagreeing(points: Sequence[Point]) -> Point | None:
 def _sorted(points: Sequence[Point]) -> list[Point]:
     by_gpus = {point.gpus: point for point in points}
     if len(by_gpus) < 2 or len(by_gpus) != len(points):
-        raise RingscopeError("prediction wants throughput on two counts of GPUs or more, each once; measure 1 and 2")
+        raise RingscopeError(
+            "prediction needs the throughput of two counts of GPUs or more, each once; measure 1 and 2"
+        )
     if any(point.gpus < 1 or not point.per_s > 0 for point in points):
-        raise RingscopeError("prediction wants positive counts of GPUs and throughputs")
+        raise RingscopeError("prediction needs positive counts of GPUs and throughputs")
     return [by_gpus[gpus] for gpus in sorted(by_gpus)]
 
 

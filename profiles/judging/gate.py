@@ -145,7 +145,7 @@ def judge(
     for name in (*at_most, *at_least):
         if name not in known:
             names = ", ".join((*RECORDED, *SWEPT))
-            raise RingscopeError(f"there is no metric {name!r}; take one of {names}, or one of them with [<cell id>]")
+            raise RingscopeError(f"unknown metric {name!r}; use one of {names}, also with [<cell id>]")
     judgement = Judgement(subject.label)
     judgement.checks += [_check(known[name], "max", limit, "budget") for name, limit in at_most.items()]
     judgement.checks += [_check(known[name], "min", limit, "budget") for name, limit in at_least.items()]
@@ -209,7 +209,7 @@ def baseline_of(subject: Subject) -> Baseline:
     """The baseline that a subject makes: every metric it knows. Raises RingscopeError where it knows none."""
     values = {name: metric.value for name, metric in metrics(subject).items() if metric.value is not None}
     if not values:
-        raise RingscopeError(f"{subject.label}: no metric is known, so there is nothing to hold later runs against")
+        raise RingscopeError(f"{subject.label}: no metric is known, so later runs cannot be compared with it")
     return Baseline(values, gpu_names(subject), subject.record.cell.id if subject.record else None)
 
 

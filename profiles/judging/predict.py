@@ -92,7 +92,7 @@ def outlook(one: Subject, two: Subject, ranks: Sequence[int], larger: Subject | 
         return Outlook(predict(one.measures, two.measures, ranks))
     check_alike(two, larger)
     if larger.measures is None:
-        raise RingscopeError(f"{larger.label}: no recordings there to hold the prediction against")
+        raise RingscopeError(f"{larger.label}: no recordings there to compare the prediction with")
     against = measured(larger.measures)
     return Outlook(predict(one.measures, two.measures, sorted({*ranks, against.ranks})), against)
 
@@ -106,7 +106,7 @@ def check_alike(one: Subject, two: Subject) -> None:
         apart.append(f"GPUs {', '.join(sorted(names[0]))} and {', '.join(sorted(names[1]))}")
     if apart:
         raise RingscopeError(
-            f"{one.label} and {two.label} are of unlike runs ({'; '.join(apart)}), and tell nothing of more ranks; "
+            f"{one.label} and {two.label} are of different runs ({'; '.join(apart)}) and say nothing about more ranks; "
             "record one cell on 1 and on 2 ranks"
         )
 
@@ -120,7 +120,7 @@ def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> list[Predicti
     """A prediction for each count of ranks (2 and up). Raises RingscopeError where the recordings do not tell."""
     if len(one.gpus) != 1 or len(two.gpus) != 2:
         found = f"{len(one.gpus)} and {len(two.gpus)}"
-        raise RingscopeError(f"prediction wants recordings of 1 GPU and of 2, not of {found}; record -np 1 and -np 2")
+        raise RingscopeError(f"prediction needs recordings of 1 GPU and of 2, not of {found}; record -np 1 and -np 2")
     first, second = _means(one), _means(two)
     if second.transfer is None or second.waiting is None:
         raise RingscopeError(

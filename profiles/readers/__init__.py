@@ -113,7 +113,7 @@ def read_all(
     if failures:
         raise failures[0]
     where = ", ".join(map(str, named)) or "nothing"
-    raise UnreadableRecording(where, "no recordings there", "name files, or a directory that holds some")
+    raise UnreadableRecording(where, "no recordings there", "name files, or a directory with recordings")
 
 
 def _tell(

@@ -114,7 +114,7 @@ def write(
         recording = read(file).recording
         if recording.format not in ("nsys-sqlite", "nvprof-sqlite"):
             remedy = "only SQLite recordings of nsys and nvprof can be cut"
-            raise UnreadableRecording(file, f"a recording of another kind ({recording.format})", remedy)
+            raise UnreadableRecording(file, f"a recording that cannot be cut ({recording.format})", remedy)
         cut = _Cut(file, within, recording.origin_ns, shrink, strip_private)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
             made = Path(scratch, "new.sqlite")

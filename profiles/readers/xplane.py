@@ -91,7 +91,7 @@ def read(path: Path) -> Timeline:
             started_ns = {name: value for name, value in _stats(plane, plane.stats)}.get("profile_start_time")
     frames = {table: pd.concat(parts, ignore_index=True) for table, parts in found.parts.items() if parts}
     if not frames:
-        raise UnreadableRecording(path, "a profile of TensorFlow's without GPU work and without ranges", _RECORD)
+        raise UnreadableRecording(path, "a TensorFlow profile without GPU work and without ranges", _RECORD)
     tables = {table: _with_texts(frame) for table, frame in frames.items()}
     tables["devices"] = pd.DataFrame(
         {"device": list(found.gpus), "uuid": "", "bus_id": "", "name": list(found.gpus.values())}

@@ -108,8 +108,8 @@ def first_looks(
         found.append(
             Look(
                 "faults",
-                f"{sum(faults.values())} of {len(cells)} did not run through: {kinds}",
-                f"read the logs, such as those in {first.cell.id}/; once the cause is mended: "
+                f"{sum(faults.values())} of {len(cells)} cells did not finish: {kinds}",
+                f"read the logs, such as those in {first.cell.id}/. Once the cause is fixed: "
                 "ringscope bench --resume --retry-failed",
             )
         )
@@ -160,8 +160,8 @@ def _larger_batch(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Loo
                 Look(
                     "larger-batch",
                     f"{largest.model} on {ranks(largest.ranks)}: throughput still grows at the largest batch, {batch} "
-                    f"a rank: {gain.value:.2f} x that of {smaller.per_rank_batch}",
-                    f"measure --per-rank-batch {batch},{2 * batch},{4 * batch}; a larger batch wants another learning "
+                    f"per rank: {gain.value:.2f} x that of {smaller.per_rank_batch}",
+                    f"measure --per-rank-batch {batch},{2 * batch},{4 * batch}; a larger batch needs another learning "
                     "rate",
                     gain.value - 1,
                 )
@@ -194,8 +194,8 @@ def _losses(rows: Sequence[CellRow]) -> list[Look]:
     return [
         Look(
             "scaling-loss",
-            f"{cell.model} on {ranks(cell.ranks)} reaches {100 * efficiency:.0f} % of {cell.ranks} x one rank: all of "
-            f"the rest is worth at most {1 / efficiency:.2f} x",
+            f"{cell.model} on {ranks(cell.ranks)} reaches {100 * efficiency:.0f} % of {cell.ranks} x one rank: the "
+            f"rest is worth at most {1 / efficiency:.2f} x",
             f"record it and see where the time goes: ringscope record {options(cell)}",
             1 / efficiency - 1,
         )

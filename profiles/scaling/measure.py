@@ -49,7 +49,7 @@ def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
     cells = [cell_row(cell, [row for _, row in by_cell[cell.id]], sweep, spreads) for cell in sweep.cells]
     for cell in cells:
         if cell.status == "missing" and cell.cell.id in recorded:
-            cell.reason = f"recorded by {recorded[cell.cell.id]}, whose timings are no measurement"
+            cell.reason = f"recorded by {recorded[cell.cell.id]}, whose timings are not measurements"
     doubted = doubts(sweep, plain, cells, spreads)
     return Scaling(rows, cells, first_looks(sweep, cells, spreads, doubted), doubted, spreads)
 

@@ -51,7 +51,7 @@ def newest(root: Path = ROOT) -> Path:
             sweeps[path.parent] = read_sweep(path.parent)
     found = [path for path, sweep in sweeps.items() if not sweep.options.get("profiler")]
     if not found:
-        raise RingscopeError(f"{root}: no sweep there; name its directory, or begin one with: ringscope bench")
+        raise RingscopeError(f"{root}: no sweep there; name its directory, or start one with: ringscope bench")
     return max(found, key=lambda path: (sweeps[path].created_utc_ns, path.name))
 
 

@@ -52,7 +52,7 @@ Examples:
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--max", "at_most", multiple=True, metavar="METRIC=VALUE", help="Broken above this value.")
 @click.option("--min", "at_least", multiple=True, metavar="METRIC=VALUE", help="Broken below this value.")
-@click.option("--baseline", type=click.Path(path_type=Path), help="Broken where this run is worse than that one.")
+@click.option("--baseline", type=click.Path(path_type=Path), help="Broken if this run is worse than that one.")
 @click.option("--write-baseline", type=click.Path(path_type=Path), help="Write this run's metrics as a baseline.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Write the checks as JUnit XML.")
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write them as a Markdown table.")

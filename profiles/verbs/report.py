@@ -17,11 +17,11 @@ Examples:
 )
 @click.argument("directory", type=click.Path(path_type=Path), required=False)
 @click.option(
-    "--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="write it as JSON; - prints it"
+    "--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout."
 )
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="write it as a page, one file")
-@click.option("--markdown", type=click.Path(path_type=Path, dir_okay=False), help="write it as Markdown")
-@click.option("--charts", type=click.Path(path_type=Path, file_okay=False), help="write its charts there, SVG and PNG")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page: one file.")
+@click.option("--markdown", type=click.Path(path_type=Path, dir_okay=False), help="Write Markdown.")
+@click.option("--charts", type=click.Path(path_type=Path, file_okay=False), help="Write the charts as SVG and PNG.")
 def command(
     directory: Path | None, as_json: Path | None, html: Path | None, markdown: Path | None, charts: Path | None
 ) -> None:

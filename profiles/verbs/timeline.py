@@ -67,13 +67,13 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 @click.command(help=HELP)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--json", "json_to", metavar="FILE", help="Write the measures as JSON; - writes them to the terminal.")
+@click.option("--json", "json_to", metavar="FILE", help="Write the measures as JSON; - is stdout.")
 @click.option(
     "--window",
     type=click.Choice(["steps", "capture"]),
     help="What to measure: the whole steps, or all that was recorded.  [default: steps if any are found, else capture]",
 )
-@click.option("--per-step", is_flag=True, help="Show each step: where its time went, its gaps.")
+@click.option("--per-step", is_flag=True, help="Also show every step: where its time went, its gaps.")
 @click.option("--html", metavar="FILE", type=_FILE, help="Write a page: one file that opens anywhere.")
 @click.option("--perfetto", metavar="FILE", type=_FILE, help="Write a trace (.json.gz) for ui.perfetto.dev.")
 @click.option("--markdown", metavar="FILE", type=_FILE, help="Write verdicts and tables as Markdown.")

@@ -50,7 +50,7 @@ def _ledger(comparison: Comparison) -> Group:
     assert ledger is not None
     before, after = float(ledger.step_before_ns), float(ledger.step_after_ns)
     table = Table(box=None, title_justify="left", title=f"A step: {comparison.step_verdict}", pad_edge=False)
-    for name in ("", "change of a step", "share of the step before"):
+    for name in ("", "change per step", "share of the step before"):
         table.add_column(name, justify="left" if not name else "right")
     table.add_row("step", f"{numbers.duration(before)} -> {numbers.duration(after)}", numbers.gain(after / before - 1))
     for change in comparison.changes:
@@ -59,7 +59,9 @@ def _ledger(comparison: Comparison) -> Group:
             ns = numbers.duration(abs(float(change.change_ns)))
             table.add_row(LOOKS[change.owner].label, f"{sign}{ns}", _gain(change.share_of_step))
     floor = numbers.share(comparison.noise_floor)
-    return Group(table, Text(f"one recording a side: differences up to {floor} of the step count as none", style="dim"))
+    return Group(
+        table, Text(f"one recording per side: a difference up to {floor} of the step counts as none", style="dim")
+    )
 
 
 def _gain(share: float | None) -> str:

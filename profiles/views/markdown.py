@@ -77,7 +77,7 @@ def _findings(document: Document) -> Iterator[str]:
         where = "" if gpu is None else f" ({document.titles[gpu]})"
         evidence = "; ".join(f"{key} {value}" for key, value in report.evidence(finding))
         yield f"{place + 1}. **{_plain(finding['code'])}**{where}: {_plain(finding['text'])}"
-        yield f"   - gives back at most {gain}, {cost} a step"
+        yield f"   - worth at most {gain} ({cost} per step)"
         yield f"   - change: {_plain(finding['change'])}"
         yield f"   - evidence: {_plain(evidence)}"
         yield f"   - refuted by: {_plain(finding['refuted_by'])}"

@@ -14,7 +14,7 @@ _OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 _LACKING: Final = {
     "kernels": "kernels",
     "copies": "copies",
-    "api": "API calls (no cause of idle can be told)",
+    "api": "API calls (the causes of idle stay unknown)",
     "marks": "NVTX marks (steps are found from the kernels)",
 }
 
@@ -87,7 +87,7 @@ def _gpus(timeline: Timeline) -> list[str]:
         if not any(counts.values()):
             idle += 1
             continue
-        where = " ".join(filter(None, (device.name, device.bus_id))) or "(model not told)"
+        where = " ".join(filter(None, (device.name, device.bus_id))) or "(unknown model)"
         held = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         pids = {
             int(pid) for table in tables.values() for pid in table["pid"][table["device"] == device.device].unique()
@@ -95,7 +95,7 @@ def _gpus(timeline: Timeline) -> list[str]:
         processes = f", {len(pids)} processes" if len(pids) > 1 else ""
         lines.append(f"{device.device:<8} {where}: {held}{processes}")
     if idle:
-        lines.append(f"{'(idle)':<8} {idle} more listed, without any work")
+        lines.append(f"{'(idle)':<8} {idle} more listed, without work")
     return lines
 
 

@@ -59,7 +59,7 @@ def _legend(cells: Sequence[CellRow]) -> list[RenderableType]:
     if told is None:
         return []
     text = (
-        f"± behind samples/s: half of {told.interval} over {told.ok} launches, which holds the true median with "
+        f"± behind samples/s: half of {told.interval} over {told.ok} launches, which contains the true median with "
         f"{100 * (told.coverage or 0):.0f} %"
     )
     if any(row.efficiency_error and row.cell.ranks > 1 for row in cells):

@@ -232,7 +232,7 @@ def _kernel_rows() -> list[tuple[str, Cell]]:
 
     return [
         ("count", lambda gpu: numbers.count(gpu.kernels.count)),
-        ("a step", lambda gpu: numbers.count(gpu.kernels.per_step)),
+        ("per step", lambda gpu: numbers.count(gpu.kernels.per_step)),
         ("CUDA graph launches", graphs),
         ("median, share under 5 µs", _kernel_times),
         ("launch latency p50 / p95", latency),
@@ -278,7 +278,7 @@ def _collective_rows() -> list[tuple[str, Cell]]:
         ("skew p50 / max", skew),
         ("waiting / transfer", apart),
         ("negotiation, GPU idle", negotiation),
-        ("bytes a step", moved),
+        ("bytes per step", moved),
         ("bus bandwidth", bandwidth),
         ("arrived last", last),
     ]

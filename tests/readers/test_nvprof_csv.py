@@ -222,7 +222,7 @@ def test_rows_that_cannot_be_are_left_out_and_doubted(tmp_path: Path) -> None:
         (["==9== NVPROF is profiling process 9, command: ./x", "hello"], "without a trace"),
         ([OLD, '1,2,1,1,1,32,1,1,8,0,0,,,"GPU (0)","1","7","k [1]"'], "no row of units"),
         ([OLD, "ms,us,,,,,,,,B,B,MB,GB/s,,,,"], "no GPU operation"),
-        ([OLD.replace('"Name"', '"Start"'), "ms,us,,,,,,,,B,B,MB,GB/s,,,,"], "header is damaged"),
+        ([OLD.replace('"Name"', '"Start"'), "ms,us,,,,,,,,B,B,MB,GB/s,,,,"], "damaged header"),
     ],
 )  # fmt: skip
 def test_what_is_no_trace_is_refused_with_its_own_reason(lines: list[str], said: str, tmp_path: Path) -> None:

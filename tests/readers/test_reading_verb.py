@@ -48,11 +48,11 @@ def test_info_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
         "begun        2026-11-20 10:51:51 UTC",
         "rank         0 (from its file name)",
         f"GPU 0        NVIDIA H200 0000:00:06.0: {len(read.kernels):,} kernels, {len(read.copies):,} copies",
-        "1 more listed, without any work",
+        "1 more listed, without work",
         f"{len(read.api):,} API calls, {len(read.marks):,} marks",
     ):
         assert part in real
-    assert "not in it    API calls (no cause of idle can be told), NVTX marks" in built
+    assert "not in it    API calls (the causes of idle stay unknown), NVTX marks" in built
     assert "rank         not known" in built
     assert "unreadable: " in doubts and "empty.sqlite: empty" in doubts and "1 other file in" in doubts
 

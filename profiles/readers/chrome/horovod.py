@@ -56,7 +56,7 @@ def read(path: Path) -> Timeline:
     timed = [timed[row] for row in kept.tolist()]
     phases, unfinished = _phases(timed, at[kept], names)
     if phases.empty:
-        raise UnreadableRecording(path, "a timeline of Horovod's in which no collective ends", _RECORD)
+        raise UnreadableRecording(path, "a Horovod timeline in which no collective ends", _RECORD)
     doubts = []
     if not whole:
         doubts.append(unfinished_recording(unfinished))
@@ -89,7 +89,7 @@ def _events(path: Path) -> tuple[list[msgspec.Raw], bool]:
             body = body[: max(body.rfind(b"}", 0, len(body) - 1), 0) + 1]
             if body[-1:] != b"}":
                 break
-    raise UnreadableRecording(path, "a timeline of Horovod's that is damaged before its end", _RECORD)
+    raise UnreadableRecording(path, "a Horovod timeline that is damaged before its end", _RECORD)
 
 
 def _phases(events: list[chrome.Event], at: Array, names: dict[Any, str]) -> tuple[pd.DataFrame, int]:

@@ -60,7 +60,7 @@ def read(path: Path) -> Timeline:
     begin, header = traces[0]
     stop = min((start for start, _ in headers if start > begin), default=len(lines.data))
     if len(set(header)) < len(header):
-        raise UnreadableRecording(path, "a trace of `nsys stats` whose header is damaged", _RECORD)
+        raise UnreadableRecording(path, "a trace of `nsys stats` with a damaged header", _RECORD)
     numbers = frozenset(header) - _TEXTS - {"GrdX", "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ", "Reg/Trd"}
     try:
         rows = printed.read_rows(lines, begin + 1, stop, header, numbers=numbers, texts=_TEXTS)
@@ -69,7 +69,7 @@ def read(path: Path) -> Timeline:
         raise UnreadableRecording(path, problem, _RECORD) from None
     tables, left_out = _tables(rows, header)
     if not any(len(tables[name]) for name in ("kernels", "copies", "memsets")):
-        raise UnreadableRecording(path, "a trace of `nsys stats` without a GPU operation", _RECORD)
+        raise UnreadableRecording(path, "a trace of `nsys stats` without GPU operations", _RECORD)
     doubts = []
     if len(tables["copies"]):
         doubts.append(coarse_sizes())

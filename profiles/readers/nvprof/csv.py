@@ -121,7 +121,7 @@ def _no_trace(path: Path, data: bytes) -> UnreadableRecording:
         return UnreadableRecording(path, f"{other[0]}, not a trace: {other[1]}", RECORD)
     if b"No kernels were profiled" in data or b"No CUDA application was profiled" in data:
         return UnreadableRecording(path, "nvprof saw no GPU work", "check that the program used a GPU, then " + RECORD)
-    return UnreadableRecording(path, "a log of nvprof's without a trace in it", RECORD)
+    return UnreadableRecording(path, "a log of nvprof without a trace", RECORD)
 
 
 def _no_operations(path: Path, tables: dict[str, pd.DataFrame], left_out: Counter[str]) -> UnreadableRecording:

@@ -53,7 +53,7 @@ class Printed:
     @staticmethod
     def read(block: Block, path: Path) -> Printed:
         if "Name" not in block.header or len(set(block.header)) < len(block.header):
-            raise UnreadableRecording(path, "a table of nvprof's whose header is damaged", RECORD)
+            raise UnreadableRecording(path, "a table of nvprof with a damaged header", RECORD)
         try:
             if block.units is None:
                 rows = printed.read_aligned(block.lines.data[slice(*block.span)], block.header, texts=_NUMBERS | _TEXTS)

@@ -60,7 +60,7 @@ class Database:
         if missing:
             raise UnreadableRecording(
                 self.path,
-                f"table {table} has no column {', '.join(missing)}: no schema known to this version",
+                f"table {table} has no column {', '.join(missing)}: not a schema that this version knows",
                 "export it again with `nsys export -t sqlite`, or report the file",
             )
 
@@ -72,7 +72,7 @@ class Database:
         return UnreadableRecording(
             self.path,
             f"SQLite cannot read it ({str(error).removeprefix('[SQLite] ').strip()})",
-            "copy or export it again; `sqlite3 FILE .recover` saves what can be saved",
+            "copy or export it again; `sqlite3 FILE .recover` saves what it can",
         )
 
 

@@ -91,7 +91,7 @@ def ledger_by_step(document: Document) -> Chart:
             },
         },
     }
-    text = "Time of each measured step by owner, one row of bars a GPU."
+    text = "Time of each measured step by owner, one row of bars per GPU."
     if width > 1:
         text += f" A bar is the mean of {width} neighbouring steps."
     return Chart("ledger-by-step", "Where each step's time went", text, spec)
@@ -112,7 +112,7 @@ def feed_gaps(document: Document) -> Chart:
         "data": {"values": rows},
         "mark": {"type": "bar"},
         "encoding": {
-            "x": {"field": "ms", "bin": {"maxbins": 30}, "title": "feed gap of a step, ms"},
+            "x": {"field": "ms", "bin": {"maxbins": 30}, "title": "feed gap per step, ms"},
             "y": axis(None, "steps", aggregate="count"),
             "color": {
                 "field": "gpu",

@@ -191,7 +191,7 @@ def _tiles(document: Document) -> Any:
         worst("input stall", numbers.share, "/input_stall_share", look="idle_feed"),
         worst("exposed copies", numbers.share, "/ledger_ns/h2d", "/span_ns", look="h2d"),
         worst(LOOKS[loss].label, numbers.share, f"/ledger_ns/{loss}", "/span_ns", look=loss),
-        worst("kernels a step", numbers.count, "/kernels/per_step"),
+        worst("kernels per step", numbers.count, "/kernels/per_step"),
     )
     return (tile for tile in tiles if tile)
 

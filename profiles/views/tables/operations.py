@@ -65,13 +65,13 @@ def collectives(document: Document) -> Table:
                 document.number(f"{at}/bus_gb_per_s", numbers.gb_per_s),
             )
         )
-    columns = ("GPU", "calls", "a step", "time", "exposed", "hidden", "waiting", "transfer", "skew p50", "skew max")
+    columns = ("GPU", "calls", "per step", "time", "exposed", "hidden", "waiting", "transfer", "skew p50", "skew max")
     return Table(
         "collectives",
         "Collectives",
         "Waiting lasts until the last rank has arrived, transfer from then on; a rank that arrives last often is the "
-        "straggler that the others wait for. Negotiation: the GPU idles, the gradients are handed to Horovod and their "
-        "all-reduce is not launched before the other ranks' are.",
+        "straggler that the others wait for. Negotiation is idle time in which Horovod has the gradients but does not "
+        "launch their all-reduce, because other ranks' gradients are not ready.",
         (*columns, "arrived last", "negotiation", "bus bandwidth"),
         tuple(rows),
     )

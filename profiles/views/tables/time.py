@@ -75,9 +75,9 @@ def summary(document: Document) -> Table:
     return Table(
         "gpus",
         "GPUs",
-        "Each GPU over its window. The feed gap is the time of a step that the GPU waits for a batch not yet sent; "
-        "the input stall adds the exposed input copies.",
-        (*columns, "input stall", "kernels a step", "steps from"),
+        "Each GPU over its window. The feed gap is the time in which the GPU waits for a batch that has not been sent. "
+        "The input stall is the feed gap and the exposed input copies.",
+        (*columns, "input stall", "kernels per step", "steps from"),
         tuple(rows),
     )
 
@@ -156,8 +156,8 @@ def feed(document: Document) -> Table:
     return Table(
         "feed",
         "Feed gaps",
-        "A batch gap runs from a step's last kernel to the next one's first; the feed gap is that part of a step in "
-        "which the GPU waits for a batch not yet sent. Percentiles are over all steps, those without a gap included.",
+        "A batch gap runs from the last kernel of a step to the first of the next. The feed gap is the part of a step "
+        "in which the GPU waits for a batch that has not been sent. Percentiles include steps without a gap.",
         ("GPU", "gap", "steps with one", "p50", "p95", "max", "total"),
         tuple(rows),
     )
@@ -184,8 +184,8 @@ def inputs(document: Document) -> Table:
     return Table(
         "inputs",
         "Input copies",
-        "Exposed copies of the batch that the step waits for stand apart from those of a later step's batch, which "
-        "was prefetched and is not hidden all the same.",
+        "Exposed copies are split by batch: the one that the step waits for, and a later one, which was prefetched but "
+        "is not hidden.",
         ("GPU", "copies", "moved", "time", "exposed, own step", "exposed, later step", "hidden"),
         tuple(rows),
     )

@@ -94,5 +94,5 @@ def test_more_gpus_are_never_more_efficient_and_the_interval_holds_the_estimate(
     [[], [Point(1, 5)], [Point(1, 5), Point(1, 6)], [Point(1, 5), Point(2, 0)], [Point(0, 5), Point(2, 6)]],
 )
 def test_too_few_or_impossible_sizes_are_refused(points: list[Point]) -> None:
-    with pytest.raises(RingscopeError, match="prediction wants"):
+    with pytest.raises(RingscopeError, match="prediction needs"):
         predict(points, [8])
