@@ -155,6 +155,7 @@ def test_readers_scaling_and_the_json_stand_on_the_ground():
 def test_the_harness_imports_profiles_and_never_the_reverse():
     assert not [one for one in imports() if within(one.by, ("profiles",)) and within(one.of, ("harness",))]
     assert [one for one in imports() if within(one.by, ("harness",)) and within(one.of, ("profiles",))]
+    assert not [one for one in imports() if within(one.of, ("ringscope",))], "the public face is for users"
 
 
 def test_no_modules_import_each_other_in_a_circle():
