@@ -78,7 +78,7 @@ def of_sweep(scaling: Scaling, gpus: Sequence[int], hosts: Hosts | None = None) 
             curves.setdefault(series, []).append(Point(row.cell.ranks, row.samples_per_s_global))
     several = {series: points for series, points in curves.items() if len(points) > 1}
     if not several:
-        raise RingscopeError("prediction wants one cell on two counts of ranks or more; run bench --ranks 1,2")
+        raise RingscopeError("prediction needs one cell on two counts of ranks or more; run bench --ranks 1,2")
     return [
         of_points(
             f"{cell.model}, {cell.per_rank_batch} per rank, feed {cell.feed}",

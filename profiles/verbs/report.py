@@ -16,9 +16,7 @@ Examples:
 """
 )
 @click.argument("directory", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout."
-)
+@click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page: one file.")
 @click.option("--markdown", type=click.Path(path_type=Path, dir_okay=False), help="Write Markdown.")
 @click.option("--charts", type=click.Path(path_type=Path, file_okay=False), help="Write the charts as SVG and PNG.")

@@ -118,7 +118,7 @@ def test_charts_are_written(tmp_path) -> None:
         ("x --points 1:2,2:4", "name a run directory, recordings of 1 and of 2 ranks, or --points"),
         ("x y z", "name a run directory, recordings of 1 and of 2 ranks, or --points"),
         ("--points 1,2", "--points 1,2: write it as 1:1492,2:2935"),
-        ("--points 1:5", "prediction needs throughput on two counts"),
+        ("--points 1:5", "prediction needs the throughput of two counts"),
         ("--points 1:100,2:200 --gpus-per-host 4", "--gpus-per-host has no effect without --network"),
         ("--points 1:100,2:200 --network fast", "--network needs --gpus-per-host, --step-bytes and --per-rank-batch"),
         ("--points 1:100,2:200 --measured z", "--measured goes with recordings"),

@@ -72,7 +72,7 @@ def test_an_unknown_value_cannot_be_judged_and_a_broken_one_comes_first() -> Non
 
 
 def test_a_metric_that_does_not_exist_is_wrong_usage() -> None:
-    with pytest.raises(RingscopeError, match="no metric 'feed_gaps'"):
+    with pytest.raises(RingscopeError, match="unknown metric 'feed_gaps'"):
         judge(_subject(gpu()), at_most={"feed_gaps": 1}, at_least={})
 
 

@@ -196,7 +196,7 @@ def test_throughput_that_grows_to_the_largest_batch_is_told_to_go_on() -> None:
     # Every launch trains 640 samples a rank: twice the batch in as much time a sample is as fast.
     cells = {replace(ONE, per_rank_batch=batch): (ms, ms + 1, ms - 1) for batch, ms in ((256, 500), (64, 900))}
     (found,) = (look for look in sweep_of(cells).looks if look.code == "larger-batch")
-    assert "256 a rank: 1.80 x that of 64" in found.text and "256,512,1024" in found.next
+    assert "256 per rank: 1.80 x that of 64" in found.text and "256,512,1024" in found.next
     grown_up = cells | {replace(ONE, per_rank_batch=512): (500, 501, 499)}
     assert "larger-batch" not in {look.code for look in sweep_of(grown_up).looks}
     strong = {replace(cell, global_batch=512): took for cell, took in cells.items()}
