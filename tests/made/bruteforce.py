@@ -334,22 +334,25 @@ class BruteForce:
             total[owner] += max(0, min(end, hi) - max(start, lo))
         return total
 
-    def busy(self):
-        """class -> ns of the window in which it was active."""
+    def busy(self, window=None):
+        """class -> ns of the window, or a part of it, in which it was active."""
         total = {}
         for name in CLASS_NAMES:
             mine = [op for op in self.ops if op.owner == name]
-            total[name] = sum(end - start for start, end, owner in owners_by_class(mine, self.window) if owner)
+            pieces = owners_by_class(mine, window or self.window)
+            total[name] = sum(end - start for start, end, owner in pieces if owner)
         return total
 
-    def exposed_inputs(self):
+    def exposed_inputs(self, window=None):
         """(ns in which a copy for this step owned the GPU, ns in which only copies for later ones did)."""
+        lo, hi = window or self.window
         if self.inputs is None:
             return 0, 0
         this = later = 0
         copies = [op for op in self.ops if id(op) in self.inputs[0]]
         for start, end, owner in self.pieces:
-            if owner != "h2d":
+            start, end = max(start, lo), min(end, hi)
+            if owner != "h2d" or end <= start:
                 continue
             cuts = sorted({start, end} | {t for op in copies for t in (op.start, op.end) if start < t < end})
             for a, b in zip(cuts[:-1], cuts[1:], strict=True):

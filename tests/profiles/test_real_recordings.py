@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pandas as pd
@@ -30,6 +30,21 @@ def timeline_of(path: Path):
     return read(path)
 
 
+@lru_cache(maxsize=1)
+def loops_of(path: Path):
+    """(GPU, its steps, {name of a window: window}, what plain loops make of all windows together) of each GPU."""
+    found, timeline = [], timeline_of(path)
+    for gpu in gather([timeline]):
+        steps = find(gpu, [timeline], [0])
+        windows = {"capture": (int(gpu.operations.start_ns.min()), int(gpu.operations.end_ns.max()))}
+        if steps.count:
+            windows["steps"] = (int(steps.start_ns[0]), int(steps.end_ns[-1]))
+        both = min(start for start, _ in windows.values()), max(end for _, end in windows.values())
+        brute = BruteForce([timeline], list(gpu.places), steps, both, off_clock=bool(gpu.off_clock))
+        found.append((gpu, steps, windows, brute))
+    return found
+
+
 @pytest.mark.parametrize("window_of", ["steps", "capture"])
 @pytest.mark.parametrize("path", [*OURS, *THEIRS], ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_ledger_of_a_real_recording_is_that_of_plain_loops(path: Path, window_of: str):
@@ -38,19 +53,13 @@ def test_the_ledger_of_a_real_recording_is_that_of_plain_loops(path: Path, windo
             read(path)
         return
     timeline = timeline_of(path)
-    gpus = gather([timeline])
-    assert gpus
-    for gpu in gpus:
-        steps = find(gpu, [timeline], [0])
-        if window_of == "steps":
-            if not steps.count:
-                continue
-            window = (int(steps.start_ns[0]), int(steps.end_ns[-1]))
-        else:
-            window = (int(gpu.operations.start_ns.min()), int(gpu.operations.end_ns.max()))
+    assert loops_of(path)
+    for gpu, steps, windows, brute in loops_of(path):
+        if window_of not in windows:
+            continue
+        window = windows[window_of]
         books = account([timeline], [0], gpu, steps, window)
-        brute = BruteForce([timeline], list(gpu.places), steps, window, off_clock=bool(gpu.off_clock))
-        expected = brute.ledger()
+        expected = brute.ledger(window)
         known = {name: ns for name, ns in books.ledger_ns.items() if ns is not None}
         if books.ledger_ns["idle_launch"] is None:  # without API rows all idle time is of unknown cause
             idle = sum(ns for name, ns in expected.items() if name.startswith("idle"))
@@ -58,9 +67,9 @@ def test_the_ledger_of_a_real_recording_is_that_of_plain_loops(path: Path, windo
         assert known == {name: expected[name] for name in known}
         assert sum(known.values()) == window[1] - window[0]
         assert {name: ns for name, ns in books.busy_ns.items() if ns is not None} == {
-            name: ns for name, ns in brute.busy().items() if books.busy_ns[name] is not None
+            name: ns for name, ns in brute.busy(window).items() if books.busy_ns[name] is not None
         }
-        assert tuple(one.total for one in exposed_inputs(books)) == brute.exposed_inputs()
+        assert tuple(one.total for one in exposed_inputs(books)) == brute.exposed_inputs(window)
 
 
 @pytest.mark.parametrize("ahead, fed", [(0, True), (1, False), (2, False)])
