@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.browser import chromium
+
+# A busy machine fails no test: hypothesis would after 200 ms an example.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 # Files with a test so marked are one chain, which one worker runs: real trainings take all cores, hosts and schedulers
 # are made of names and ports that are there once, and a browser is started once. Longest chain first.

@@ -116,7 +116,7 @@ def test_a_module_runs_under_tensorflows_profiler_as_python_runs_it(tmp_path: Pa
     argv = ["--out", str(tmp_path), "--delay", "99", "--duration", "1", "--", "-m", "told", "-a"]
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     argv = [sys.executable, "-m", "harness.launch.tensorflow_profiler", *argv]
-    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
     assert done.stdout.strip() == f"__main__ ['-a'] {tmp_path}", done.stderr
 
 

@@ -101,7 +101,7 @@ def test_the_installed_mpirun_is_told_so(tmp_path: Path) -> None:
     if ranks > 9:
         pytest.skip(f"{ranks} processes for a look at a variable")
     job = launch.command(rank, ranks=ranks, launcher="mpirun", environ=os.environ)
-    done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=240)
     assert done.stdout.split() == ["1"] * ranks, done.stderr
 
 
@@ -137,7 +137,7 @@ def test_a_sweep_asks_for_the_installed_mpirun_before_it_begins(monkeypatch: pyt
 def test_the_installed_mpirun_takes_these_words() -> None:
     rank = [sys.executable, "-c", "import os; print(os.environ['RINGSCOPE_RANK'], os.environ['RINGSCOPE_SIZE'])"]
     job = launch.command(rank, ranks=2, launcher="mpirun", environ=os.environ)
-    done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["0 2", "1 2"]
     assert "deprecated" not in done.stderr.lower()

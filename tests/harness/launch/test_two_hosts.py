@@ -36,7 +36,7 @@ def environment(shared: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100", "TWO_HOSTS_SHARE": str(shared)}
 
 
-def on_host_a(shared: Path, *argv: object, timeout: int = 120) -> subprocess.CompletedProcess[str]:
+def on_host_a(shared: Path, *argv: object, timeout: int = 300) -> subprocess.CompletedProcess[str]:
     """Run a command on host a, beside which there is a host b. Skips with the reason where that may not be."""
     words = (SCRIPT, *map(str, argv))
     environ = environment(shared)
@@ -148,7 +148,7 @@ class Sweep:
 
     def ready(self, begun: Callable[[], object]) -> None:
         """Wait until `begun`; skips with the reason where there can be no two hosts."""
-        wait_until(lambda: self.script.poll() is not None or begun(), 60, lambda: "the sweep did not get so far")
+        wait_until(lambda: self.script.poll() is not None or begun(), 240, lambda: "the sweep did not get so far")
         if self.script.poll() is not None:
             said = self.script.stdout.read().decode()
             pytest.skip(said) if self.script.returncode == CANNOT_HERE else pytest.fail(said)

@@ -16,7 +16,7 @@ import pytest
 
 from tests.harness.running import ROOT
 
-PATIENCE_S = 60
+PATIENCE_S = 240
 
 
 def start(*words: str, **environ: str) -> subprocess.Popen[str]:

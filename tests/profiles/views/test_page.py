@@ -165,37 +165,41 @@ def test_a_table_is_filtered_by_what_is_typed(opened: Opened) -> None:
     assert opened.page.locator("#t-kernels tbody tr:visible").count() == 4
 
 
-def view(opened: Opened) -> tuple[float, float]:
-    opened.page.wait_for_timeout(60)
+def view(opened: Opened, *, after: tuple[float, float] | None = None) -> tuple[float, float]:
+    """What the picture shows; `after`: once that is no longer this."""
+    if after is not None:
+        opened.page.wait_for_function("before => picture.view.some((at, i) => at !== before[i])", arg=list(after))
     return tuple(opened.page.evaluate("picture.view"))
 
 
 def test_the_timeline_zooms_by_button_key_wheel_and_drag(opened: Opened) -> None:
     whole = view(opened)
     opened.page.get_by_role("button", name="Zoom in").click()
-    half = view(opened)
+    half = view(opened, after=whole)
     assert half[1] - half[0] == pytest.approx((whole[1] - whole[0]) / 2)
     canvas = opened.page.locator("#picture")
     canvas.scroll_into_view_if_needed()
     canvas.focus()
     opened.page.keyboard.press("+")
-    assert view(opened)[1] - view(opened)[0] == pytest.approx((half[1] - half[0]) * 0.6)
+    near = view(opened, after=half)
+    assert near[1] - near[0] == pytest.approx((half[1] - half[0]) * 0.6)
     opened.page.keyboard.press("ArrowRight")
-    moved = view(opened)
+    moved = view(opened, after=near)
     assert moved[0] > half[0]
     box = canvas.bounding_box()
     opened.page.mouse.move(box["x"] + 600, box["y"] + 60)
     opened.page.keyboard.down("Control")
     opened.page.mouse.wheel(0, -200)
     opened.page.keyboard.up("Control")
-    closer = view(opened)
+    closer = view(opened, after=moved)
     assert closer[1] - closer[0] < moved[1] - moved[0]
     opened.page.mouse.down()
     opened.page.mouse.move(box["x"] + 400, box["y"] + 60)
     opened.page.mouse.up()
-    assert view(opened)[0] > closer[0]
+    dragged = view(opened, after=closer)
+    assert dragged[0] > closer[0]
     opened.page.keyboard.press("Home")
-    assert view(opened) == whole
+    assert view(opened, after=dragged) == whole
 
 
 def test_the_worst_step_is_offered_and_drawn_operation_by_operation(
@@ -203,8 +207,9 @@ def test_the_worst_step_is_offered_and_drawn_operation_by_operation(
 ) -> None:
     rows = made[1].measures.gpus[0].steps.rows
     worst = max(rows, key=lambda row: row.end_ns - row.start_ns)
+    whole = view(opened)
     opened.page.get_by_role("button", name=f"worst: step {worst.step}").click()
-    start, end = view(opened)
+    start, end = view(opened, after=whole)
     rank0 = "picture.rows.find(row => row.lane.name == 'stream 17')"
     drawn = opened.page.evaluate(f"picture.raws({rank0}).map(raw => raw.start.length)")
     kernels = made[2][0].kernels
@@ -213,7 +218,7 @@ def test_the_worst_step_is_offered_and_drawn_operation_by_operation(
     set_in_step = (memsets.start_ns < worst.end_ns) & (memsets.end_ns > worst.start_ns)
     assert drawn[-1:] == [int(at.sum()) + int(set_in_step.sum())]
     assert end - start < 2.5 * (worst.end_ns - worst.start_ns)
-    opened.page.wait_for_timeout(400)
+    opened.page.wait_for_function("document.querySelector('#picture-says').innerText.includes('Showing')")
     assert "Showing" in opened.page.locator("#picture-says").inner_text()
 
 
