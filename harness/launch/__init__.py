@@ -13,15 +13,19 @@ from pathlib import Path
 
 from profiles.errors import RingscopeError
 
-from . import horovodrun, mpirun, single
+from . import container as containers
+from . import horovodrun, mpirun, single, srun
 from .environment import OF_SLURM, allowed
 from .hosts import Host, take
 
-LAUNCHERS = ("horovodrun", "mpirun", "slurm", "single")
+# Of one machine or of hosts that are named; those that a batch script is written for.
+DIRECT = ("horovodrun", "mpirun", "single")
+BATCH = ("slurm", "srun", "pbs", "lsf", "kubeflow")
 _BUILDERS: dict[str, Callable[..., list[str]]] = {
     "horovodrun": horovodrun.argv,
     "mpirun": mpirun.argv,
-    "slurm": mpirun.argv,  # inside the allocation mpirun starts the ranks, through srun
+    "slurm": mpirun.argv,  # inside the allocation mpirun starts the ranks, its daemons through srun
+    "srun": srun.argv,
     "single": single.argv,
 }
 
@@ -51,6 +55,7 @@ def command(
     log_dir: Path | str | None = None,
     launcher_args: Sequence[str] = (),
     variables: Collection[str] = (),
+    container: str | None = None,
 ) -> Job:
     """The job that runs `rank_argv` on every rank.
 
@@ -59,13 +64,18 @@ def command(
     `lifeline` (`host:port/token`): each rank dies when that connection ends. `log_dir`: a rank's output goes to
     `rank<k>.log` there, and how it ended to `rank<k>.end.json`; without it the output passes through.
     `launcher_args` go to the launcher as they are, `variables` (names) to the ranks beside what training needs.
-    Raises RingscopeError where the hosts have too few slots.
+    `container`: the image that ranks run in. Raises RingscopeError where the hosts have too few slots.
     """
     if launcher not in _BUILDERS:
-        raise RingscopeError(f"there is no launcher {launcher!r}; take one of {', '.join(LAUNCHERS)}")
-    env = allowed(environ, {*variables, *(OF_SLURM if launcher == "slurm" else ())})
+        raise RingscopeError(f"there is no launcher {launcher!r}; take one of {', '.join(_BUILDERS)}")
+    env = allowed(environ, {*variables, *(OF_SLURM if launcher in ("slurm", "srun") else ())})
+    folders, words = [log_dir] if log_dir else [], list(launcher_args)
+    if container and launcher != "srun":
+        rank_argv = containers.apptainer(container, rank_argv, folders=folders)
     kept = keeper([*prefix, *rank_argv], lifeline=lifeline, log_dir=log_dir, rank=True)
-    argv = _BUILDERS[launcher](kept, ranks=ranks, hosts=take(hosts, ranks), env=env, launcher_args=list(launcher_args))
+    if container and launcher == "srun":
+        kept, words = containers.of_the_image(kept), [*containers.pyxis(container, folders=folders), *words]
+    argv = _BUILDERS[launcher](kept, ranks=ranks, hosts=take(hosts, ranks), env=env, launcher_args=words)
     return Job(argv, env)
 
 

@@ -31,7 +31,7 @@ def parse(text: str) -> tuple[Host, ...]:
 
 
 def read(path: Path) -> tuple[Host, ...]:
-    """A host file: a host a line, `a slots=4` (Open MPI's form) or `a:4`; # begins a comment."""
+    """A host file: one host per line, `a slots=4` (Open MPI's form) or `a:4`; # begins a comment."""
     try:
         lines = [line.partition("#")[0].strip() for line in path.read_text().splitlines()]
     except OSError as error:
@@ -44,7 +44,9 @@ def read(path: Path) -> tuple[Host, ...]:
         hosts.append(_host(match[1], match[2] or match[3] or "", whole=line))
     if not hosts:
         raise RingscopeError(f"{path}: no host in it; write a host a line, such as: a slots=4")
-    return tuple(hosts)
+    # PBS and LSF write a host once per rank.
+    names = dict.fromkeys(host.name for host in hosts)
+    return tuple(Host(name, sum(host.slots for host in hosts if host.name == name)) for name in names)
 
 
 def _host(name: str, slots: str, *, whole: str) -> Host:

@@ -1,50 +1,61 @@
-"""Slurm: a batch script that runs the whole sweep inside one allocation, where mpirun starts the ranks through srun."""
+"""Slurm: a batch script that runs the whole sweep inside one allocation. There mpirun or srun starts the ranks."""
 
 from __future__ import annotations
 
-import shlex
+import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from profiles.errors import RingscopeError
 
-from .environment import allowed
+from . import batch
 from .hosts import Host, slurm_slots
 
 
-def script(
-    argv: Sequence[str],
-    *,
-    ranks: int,
-    minutes: int,
-    gpus: bool,
-    log: Path,
-    environ: Mapping[str, str],
-    sbatch_args: Sequence[str] = (),
-) -> str:
-    """The batch script that runs `argv` (the sweep's own command line) with room for so many ranks and minutes.
-
-    `sbatch_args` (`--partition=gpu`, `--nodes=2`) become directives; a later directive wins over ours. The environment
-    is the allow-list's, not all of the submitting shell's.
-    """
+def script(request: batch.Request, *, by_srun: bool = False) -> str:
+    """The batch script. Of two directives that say the same sbatch takes the later: `request.args` win."""
+    per_node = request.ranks_per_node
     directives = [
         "--job-name=ringscope",
-        f"--ntasks={ranks}",
-        f"--time={minutes}",
-        f"--output={log}",
+        f"--ntasks={request.ranks}",
+        f"--time={request.minutes}",
+        f"--output={_pattern(request.log)}",
         "--export=NONE",
-        # Not --gpus-per-task, which would bind each node's one daemon of mpirun, and so its ranks, to one GPU.
-        *([f"--gpus={ranks}"] if gpus else []),
-        *sbatch_args,
     ]
-    passed = {name: value for name, value in allowed(environ).items() if not name.startswith("SLURM_")}
-    lines = ["#!/bin/bash", *(f"#SBATCH {directive}" for directive in directives), "set -eu"]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(passed.items())]
-    # sbatch --export=NONE makes srun pass nothing on either, unless told (sbatch(1)).
-    lines += ["unset SLURM_EXPORT_ENV", f"cd {shlex.quote(str(Path.cwd()))}", f"exec {shlex.join(argv)}"]
-    return "\n".join(lines) + "\n"
+    directives += [f"--ntasks-per-node={per_node}"] if per_node else []
+    directives += [f"--cpus-per-task={request.cpus_per_rank}"] if request.cpus_per_rank else []
+    directives += [_gpus(request, by_srun)] if request.gpus else []
+    words = [_escaped(word) for word in [*directives, *request.args]]
+    before = [
+        # sbatch --export=NONE makes srun pass nothing on either, unless told (sbatch(1)).
+        "unset SLURM_EXPORT_ENV",
+        # mpirun's daemon is one task per node: it gets all cores of the allocation there, not one task's (srun(1)).
+        *([] if by_srun else ["export SLURM_WHOLE=1"]),
+    ]
+    return batch.script("#SBATCH", words, request, without="SLURM_", before=before)
+
+
+def _gpus(request: batch.Request, by_srun: bool) -> str:
+    """Under mpirun not --gpus-per-task: it would bind each node's one daemon, and so its ranks, to one GPU."""
+    if by_srun:
+        return "--gpus-per-task=1"
+    return f"--gpus-per-node={request.ranks_per_node}" if request.ranks_per_node else f"--gpus={request.ranks}"
+
+
+def _pattern(log: Path) -> str:
+    """The log as a file name pattern (sbatch(1)), in which % has a meaning and a backslash takes it away."""
+    if "\\" in str(log):
+        raise RingscopeError(f"{log}: Slurm writes no log to a path with a backslash; name another --out")
+    return str(log).replace("%", "%%")
+
+
+def _escaped(word: str) -> str:
+    """A word of a directive as sbatch reads it: split at blanks outside of quotes, `\\` before a quote inside them."""
+    if re.fullmatch(r"[\w./:=,+@%-]+", batch.one_line(word)):
+        return word
+    return '"' + re.sub(r'([\\"])', r"\\\1", word) + '"'
 
 
 def submit(path: Path) -> str | None:

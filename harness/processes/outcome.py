@@ -30,7 +30,9 @@ UNREACHABLE = re.compile(
 )
 # Said when the line above it, in another's words, is not known here.
 UNREACHABLE_SOMEHOW = re.compile(r"ssh not successful|A daemon failed to report back")
-UNSUPPORTED = re.compile(r"(Gloo|MPI|NCCL)( support)? has not been built|not (been )?built with|unavailable because")
+UNSUPPORTED = re.compile(
+    r"(Gloo|MPI|NCCL)( support)? has not been built|not (been )?built with|unavailable because|Invalid MPI type"
+)
 STALLED = re.compile(r"is stalled for longer than|Timed out waiting \d+ms")
 
 # Of what a log ends with: TensorFlow's information and warnings, an exception without a message, a rule's or a frame's.

@@ -23,7 +23,8 @@ Examples:
 )
 @options.of_a_grid
 @click.option("--launches", type=click.IntRange(1), help="Launches per cell.  [default: 3]")
-@options.of_a_launch("horovodrun", "mpirun", "slurm", "single")
+@options.of_a_launch("horovodrun", "mpirun", "single", "slurm", "srun", "pbs", "lsf", "kubeflow")
+@options.of_a_job
 @click.option("--resume", is_flag=True, help="Run only what is missing in --out, or in the newest sweep.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: launch again what is not ok.")
 @click.option("--apply", metavar="FINDING", help="Rerun a recorded cell with this finding's change, and without it.")

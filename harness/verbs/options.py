@@ -145,7 +145,7 @@ def choices(chosen: Mapping[str, Any]) -> Choices:
 
 def of_a_launch(*launchers: str) -> Callable[[F], F]:
     """Where and how ranks are started, for how long at most, and where their files go."""
-    passed_on = "; for slurm: to sbatch" if "slurm" in launchers else ""
+    passed_on = ", or to the batch system" if "slurm" in launchers else ""
     seconds: dict[str, Any] = {"type": click.FloatRange(1), "show_default": True}
     path = click.Path(path_type=Path)
     options = (
@@ -155,14 +155,30 @@ def of_a_launch(*launchers: str) -> Callable[[F], F]:
         click.option("--hostfile", type=path, help="The same from a file, one host per line: a slots=4."),
         click.option("--time-limit", **seconds, default=900, help="Seconds that a launch may take."),
         click.option("--stall-limit", **seconds, default=180, help="Seconds without a step."),
+        click.option("--container", metavar="IMAGE", help="Run ranks in it: by pyxis under srun, else by Apptainer."),
         click.option("--out", type=path, help="The run directory.  [default: runs/<date>-<host>]"),
     )
     return lambda command: _together(command, *options)
 
 
+def of_a_job(command: F) -> F:
+    """What is asked of a batch system."""
+    path = click.Path(path_type=Path, dir_okay=False)
+    return _together(
+        command,
+        click.option("--ranks-per-node", type=click.IntRange(1), help="For a batch system: ranks on each node."),
+        click.option("--cpus-per-rank", type=click.IntRange(1), help="For a batch system: cores for each rank."),
+        click.option("--prologue", type=path, help="For a batch system: bash to begin with (module load ...)."),
+        click.option("--volume", metavar="CLAIM", help="For kubeflow: the volume claim that keeps the run directory."),
+    )
+
+
+OF_A_JOB = ("ranks_per_node", "cpus_per_rank", "prologue", "volume")
+
+
 def launch(chosen: Mapping[str, Any], given: Collection[str]) -> Launch:
     """How the options ask for ranks to be started. Raises RingscopeError."""
-    from ..jobs.options import Launch
+    from ..jobs.options import Job, Launch
     from ..launch import hosts
     from ..processes.supervise import Limits
 
@@ -175,18 +191,38 @@ def launch(chosen: Mapping[str, Any], given: Collection[str]) -> Launch:
         hosts=found,
         limits=Limits(time_s=chosen["time_limit"], stall_s=chosen["stall_limit"]),
         out=chosen["out"],
+        container=chosen["container"],
+        job=Job(**{name: chosen.get(name) for name in OF_A_JOB}),
         given=frozenset(given),
     )
 
 
 def of_the_launcher(chosen: Mapping[str, Any]) -> list[Rule]:
     """Options of a launch that exclude each other."""
+    from ..launch import BATCH
+
     return [
         (bool(chosen["hostfile"]), ("hosts",), "and --hostfile name the same; give one of them"),
         (
             chosen["launcher"] == "single",
             ("hosts", "hostfile", "launcher_args"),
             "is not for --launcher single, which starts one process here; leave one of them out",
+        ),
+        (
+            chosen["launcher"] not in BATCH and not chosen.get("resume"),
+            OF_A_JOB[:3],
+            "is for a batch system; name it by --launcher slurm, srun, pbs, lsf or kubeflow",
+        ),
+        (chosen["launcher"] != "kubeflow" and not chosen.get("resume"), ("volume",), "is for --launcher kubeflow"),
+        (
+            chosen["launcher"] in ("pbs", "lsf", "kubeflow"),
+            ("hosts", "hostfile"),
+            "is not for a batch system, which chooses the nodes; leave it out",
+        ),
+        (
+            chosen["launcher"] == "kubeflow",
+            ("launcher_args",),
+            "is not for kubeflow; edit job.json, or give kubectl its own options",
         ),
     ]
 

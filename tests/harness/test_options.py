@@ -68,6 +68,16 @@ IGNORED: list[tuple[click.Command, list[str], str]] = [
             ["--seed", "0"],
         )
     ),
+    *(
+        (verb_bench.command, [*words, "--launcher", "mpirun"], f"{words[0]} is for a batch system")
+        for words in (["--ranks-per-node", "2"], ["--cpus-per-rank", "2"], ["--prologue", "x"])
+    ),
+    (verb_bench.command, ["--volume", "x", "--launcher", "slurm"], "--volume is for --launcher kubeflow"),
+    *(
+        (verb_bench.command, ["--hosts", "a:1", "--launcher", launcher], "--hosts is not for a batch system")
+        for launcher in ("pbs", "lsf", "kubeflow")
+    ),
+    (verb_bench.command, ["--launcher-args", "-n x", "--launcher", "kubeflow"], "--launcher-args is not for kubeflow"),
     (record.command, ["--time-limit", "9", *COMMAND], "--time-limit has no effect on a command"),
     (record.command, ["--stall-limit", "9", *COMMAND], "--stall-limit has no effect on a command"),
     (record.command, ["--model", "mlp", "--delay", "9"], "--delay is for a command"),

@@ -1,0 +1,93 @@
+"""Kubeflow's MPI Operator: a manifest of an MPIJob (kubeflow.org/v2beta1) that runs the sweep in pods.
+
+Fields as in the operator's `pkg/apis/kubeflow/v2beta1/types.go`. The sweep travels in a ConfigMap, so the cluster needs
+no disk of this machine's. The operator writes the workers to /etc/mpi/hostfile and lets the launcher in by ssh.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import PurePosixPath
+from typing import Any
+
+from . import batch
+from .environment import FAMILIES, passes
+
+RUNS = "/runs"  # in the launcher's pod, where the volume is
+SWEEP = "/etc/ringscope"
+HOSTFILE = "/etc/mpi/hostfile"
+# Variables that are the pod's own affair, or the operator's.
+_NOT_PASSED = ("LC_", "OMPI_", "OPAL_", "PMIX_", "PRTE_", "RINGSCOPE_")
+
+
+def manifest(request: batch.Request, *, name: str, image: str, volume: str | None, sweep: str) -> str:
+    """A List of a ConfigMap that holds sweep.json and of the MPIJob, as JSON for `kubectl create -f`.
+
+    `volume`: a claim that keeps the run directory; None: it goes with the pod, and the report stands in its log.
+    """
+    name = _name(name)
+    out = str(PurePosixPath(RUNS, name))
+    words = ["ringscope", "bench", "--resume", "--out", out, "--launcher", "mpirun", "--hostfile", HOSTFILE]
+    begin = f"mkdir -p {out} && cp -n {SWEEP}/sweep.json {out}/"
+    script = "\n".join(filter(None, ("set -eu", request.prologue.rstrip("\n"), begin, f"exec {shlex.join(words)}")))
+    slots = max(request.nodes())
+    kept = {"persistentVolumeClaim": {"claimName": volume}} if volume else {"emptyDir": {}}
+    launcher = {
+        "name": "launcher",
+        "image": image,
+        "command": ["bash", "-c", script],
+        "env": _environment(request),
+        "volumeMounts": [{"name": "runs", "mountPath": RUNS}, {"name": "sweep", "mountPath": SWEEP}],
+    }
+    worker = {
+        "name": "worker",
+        "image": image,
+        "command": ["/usr/sbin/sshd", "-De"],
+        "resources": {"limits": _resources(request, slots)},
+    }
+    volumes = [{"name": "runs", **kept}, {"name": "sweep", "configMap": {"name": name}}]
+    job = {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": name},
+        "spec": {
+            "slotsPerWorker": slots,
+            "runPolicy": {
+                "cleanPodPolicy": "Running",
+                "activeDeadlineSeconds": 60 * request.minutes,
+                "backoffLimit": 0,
+            },
+            "mpiReplicaSpecs": {
+                "Launcher": _replicas(1, launcher, volumes),
+                "Worker": _replicas(len(request.nodes()), worker, []),
+            },
+        },
+    }
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"sweep.json": sweep}}
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": [config, job]}, indent=1) + "\n"
+
+
+def _replicas(count: int, container: dict[str, Any], volumes: list[dict[str, Any]]) -> dict[str, Any]:
+    pod = {"containers": [container]} | ({"volumes": volumes} if volumes else {})
+    return {"replicas": count, "restartPolicy": "Never", "template": {"spec": pod}}
+
+
+def _resources(request: batch.Request, slots: int) -> dict[str, int]:
+    cpus = {"cpu": request.cpus_per_rank * slots} if request.cpus_per_rank else {}
+    return cpus | ({"nvidia.com/gpu": slots} if request.gpus else {})
+
+
+def _environment(request: batch.Request) -> list[dict[str, str]]:
+    """Settings of libraries; paths are the image's."""
+    names = (name for name in sorted(request.environ) if name.startswith(FAMILIES) and passes(name))
+    return [{"name": name, "value": request.environ[name]} for name in names if not name.startswith(_NOT_PASSED)]
+
+
+def _name(text: str) -> str:
+    """A name that Kubernetes takes (RFC 1123), with room for the `-worker-511` of its pods."""
+    name = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:45].strip("-")
+    if not name or not name[0].isalpha():
+        name = f"ringscope-{name}".strip("-")
+    return name
