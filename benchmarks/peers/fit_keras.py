@@ -50,6 +50,8 @@ def run(options: argparse.Namespace) -> None:
 
     from benchmarks.fit_families import FAMILIES
 
+    imported_s = time.time()
+
     family = FAMILIES[options.model]
     ranks = ring.size() if options.way == "ring" else 1
     samples = (options.samples or family.samples) * (1 if options.way == "ring" else options.gpus)
@@ -66,10 +68,12 @@ def run(options: argparse.Namespace) -> None:
         model.compile(rate, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     if options.way == "ring":
         ring.distribute(model, step=options.step)  # <- the second line
+    built_s = time.time()
     random = np.random.default_rng(0)
     pool = [family.batch(random, samples) for _ in range(4 * ranks)]
     stacked = tf.nest.map_structure(lambda *parts: np.stack(parts), *pool)
     data = tf.data.Dataset.from_tensor_slices(stacked).repeat().prefetch(tf.data.AUTOTUNE)
+    fed_s = time.time()
     times = Times(keras, options.record)
     model.fit(data, epochs=options.epochs, steps_per_epoch=options.steps * ranks, verbose=0, callbacks=[times.callback])
     if options.way != "ring" or ring.rank() == 0:
@@ -80,6 +84,9 @@ def run(options: argparse.Namespace) -> None:
         measured = {
             "samples_per_s": round(max(rates), 1),
             "epochs_samples_per_s": [round(rate, 1) for rate in rates],
+            "imported_s": round(imported_s - BEGAN_S, 1),
+            "built_s": round(built_s - BEGAN_S, 1),
+            "fed_s": round(fed_s - BEGAN_S, 1),
             "first_step_s": round(times.first_step_s - BEGAN_S, 1),
             "peak_gib": peak_gib(options.way),
             "loss": times.losses,

@@ -17,6 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 
 VARIABLE = "RINGSCOPE_XLA_CACHE"
 FLAG = "--tf_xla_persistent_cache_directory"
@@ -81,6 +84,13 @@ def _cudnn() -> int:
         return 0
 
 
+class Place(NamedTuple):
+    """Calls of a graph, each of which returns a number that nobody reads."""
+
+    before: Callable[[], Any]
+    after: Callable[[], Any]
+
+
 class Order:
     """The order in which the ranks of a host compile one program: the first alone, the others once it has, from disk.
 
@@ -89,21 +99,25 @@ class Order:
 
     def __init__(self, token: str, local_rank: int, local_size: int) -> None:
         self._done = Path(tempfile.gettempdir()) / f"ringscope-{token}-{socket.gethostname()}"
-        self._rank = local_rank
+        self._first = local_rank == 0
         self._open = local_size == 1 or FLAG not in os.environ.get("TF_XLA_FLAGS", "")
 
     @contextmanager
-    def place(self) -> Iterator[Callable[[], None] | None]:
-        """What is inside runs when it is this rank's turn. The first gets what it is to call when it has compiled."""
-        if self._open:
-            yield None
-        elif self._rank == 0:
-            try:
-                yield self._done.touch
-            finally:
-                self._done.touch()  # whatever became of it
-        else:
-            while not self._done.exists():
-                time.sleep(ASK_EVERY_S)
-            yield None
-        self._open = True
+    def place(self) -> Iterator[Place | None]:
+        """What the first step's graph is to call around the program; None where nobody waits any more."""
+        try:
+            yield None if self._open else Place(self._wait, self._tell)
+        finally:
+            if self._first and not self._open:
+                self._tell()  # whatever became of it
+            self._open = True
+
+    def _wait(self) -> Any:
+        while not self._first and not self._done.exists():
+            time.sleep(ASK_EVERY_S)
+        return np.int64(0)
+
+    def _tell(self) -> Any:
+        if self._first:
+            self._done.touch()
+        return np.int64(0)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from .cache import Order
+from .cache import Order, Place
 from .exchange import hvd, tf
 
 SHAPES = 8  # programs that are compiled for one model; batches of more shapes are trained without XLA
@@ -17,8 +17,8 @@ REFUSALS = (
     tf.errors.InternalError,
     tf.errors.NotFoundError,
 )
-Take = Callable[[bool, Callable[[], None] | None], Any]
-"""(compiled?, what to call when it is) -> one step's logs."""
+Take = Callable[[bool, Place | None], Any]
+"""(compiled?, what to call around that) -> one step's logs."""
 
 
 def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
@@ -61,8 +61,8 @@ class Chooser:
             return take(self._known[shape], None)
         if self._wanted(data):
             try:
-                with self._order.place() as told:
-                    logs = take(True, told)
+                with self._order.place() as place:
+                    logs = take(True, place)
             except REFUSALS as error:
                 if not self._falls_back:
                     raise

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
+from .cache import Place
 from .exchange import hvd, tf
 from .feed import AS_IT_IS, CARRIERS, Carried, Feed, feed, opened
 from .marks import nvtx_marks
@@ -98,13 +99,11 @@ class Loop(Turns):
             return tf.function(one_step, autograph=False, reduce_retracing=True)  # type: ignore[no-any-return]
         return tf.function(one_step, autograph=False, input_signature=[signature])  # type: ignore[no-any-return]
 
-    def _in_halves(
-        self, kinds: tuple[str, ...] | None, compiled: bool, told: Callable[[], None] | None
-    ) -> Callable[..., Any]:
+    def _in_halves(self, kinds: tuple[str, ...] | None, compiled: bool, place: Place | None) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:
-            return self._step_of()(data, kinds, compiled, told)
+            return self._step_of()(data, kinds, compiled, place)
 
-        key = kinds, compiled, told is not None
+        key = kinds, compiled, place is not None
         if key not in self._functions:
             # Compiled, every shape has a program of its own, and so a graph: one for all would not tell it what it is.
             self._functions[key] = tf.function(one_step, autograph=False, reduce_retracing=not compiled)

@@ -80,7 +80,9 @@ def attention(query: Any, key: Any, value: Any, mask: Any | None, *, scale: floa
             causal = False
         nothing, much = tf.constant(0, query.dtype), tf.constant(MASKED[query.dtype], query.dtype)
         every = tf.broadcast_to(mask, [*mask.shape[:2], query.shape[1], key.shape[1]])
-        bias = [tf.stop_gradient(tf.where(every, nothing, much))]
+        # Where a mask lets nothing through, cuDNN's result is no number; Keras takes all keys alike (below).
+        seen = tf.reduce_any(every, axis=3, keepdims=True)
+        bias = [tf.stop_gradient(tf.where(tf.logical_or(every, tf.logical_not(seen)), nothing, much))]
 
     @tf.custom_gradient
     def attend(query: Any, key: Any, value: Any) -> Any:
@@ -91,7 +93,11 @@ def attention(query: Any, key: Any, value: Any, mask: Any | None, *, scale: floa
 
         return out, gradient
 
-    return attend(query, key, value)
+    out = attend(query, key, value)
+    if mask is None:
+        return out
+    alike = tf.reduce_mean(tf.repeat(value, query.shape[2] // value.shape[2], axis=2), axis=1, keepdims=True)
+    return tf.where(tf.transpose(seen, [0, 2, 1, 3]), out, alike)
 
 
 def _forward(operands: list[Any], scale: float, causal: bool) -> list[Any]:

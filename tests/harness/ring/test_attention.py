@@ -96,6 +96,7 @@ def test_on_a_gpu_it_is_kerass_attention_up_to_rounding(masked: bool, causal: bo
             return both(operands)
 
     exact = both([tf.cast(tensor, tf.float32) for tensor in given])
+    assert all(np.isfinite(each.numpy()).all() for each in exact)
     for mine, theirs in zip(fused(given), exact, strict=True):
         distance = np.linalg.norm(tf.cast(mine, tf.float32) - theirs) / np.linalg.norm(theirs)
         assert distance < 1e-2
