@@ -216,7 +216,8 @@ def _with_known_shape(gradient: Any, variable: Any) -> Any:
     """Else the table's shape comes from the program before, as int32 and so through the host, which waits for it."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    return tf.IndexedSlices(gradient.values, gradient.indices, tf.constant(list(variable.shape), gradient.indices.dtype))
+    shape = tf.constant(list(variable.shape), gradient.indices.dtype)
+    return tf.IndexedSlices(gradient.values, gradient.indices, shape)
 
 
 class _Packing:
