@@ -1,6 +1,6 @@
-"""What is here and does it work: the judgements behind `ringscope doctor`, one `Check` a line.
+"""What is here and does it work: the judgements behind `ringscope doctor`, one `Check` per line.
 
-Here are the judgements, pure functions of `machine.describe()`; harness/trials.py runs what has to be run.
+Here are pure functions of `machine.describe()`; trials.py runs what has to be run.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _gpus(machine: dict[str, Any]) -> Iterator[Check]:
         if gpu["processes"]:
             fault = f"{gpu['processes']} process(es) use it already: end them, or their work is in your numbers"
         elif _less(gpu["pcie_width"], gpu["pcie_width_max"]):
-            fault = f"the slot gives x{gpu['pcie_width']} of x{gpu['pcie_width_max']}: reseat it or take another slot"
+            fault = f"the slot gives x{gpu['pcie_width']} of x{gpu['pcie_width_max']}: reseat it or use another slot"
         yield Check(f"gpu {gpu['index']}", WARNING if fault else OK, text, fault, gpu)
     if machine["topology"] and len(machine["gpus"]) > 1:
         yield _topology(machine["topology"])
@@ -145,10 +145,10 @@ def _tensorflow(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
     text = f"{tensorflow['version']}, {built}, sees {tensorflow['gpus']} GPUs"
     here = visible(len(machine["gpus"]))
     if here and not tensorflow["cuda_build"]:
-        remedy = "it would train on the CPU: pip install 'tensorflow[and-cuda]' in place of tensorflow-cpu"
+        remedy = "training would run on the CPU: pip install 'tensorflow[and-cuda]' in place of tensorflow-cpu"
         return Check("tensorflow", FAILURE, text, remedy, tensorflow)
     if tensorflow["gpus"] < here:
-        remedy = f"{here} GPUs are here and it would train on the CPU: it did not find CUDA's libraries (line cuda)"
+        remedy = f"{here} GPUs are here, and it would train on the CPU: CUDA's libraries were not found (see line cuda)"
         return Check("tensorflow", FAILURE, text, remedy, tensorflow)
     return Check("tensorflow", OK, text, None, tensorflow)
 
@@ -168,7 +168,7 @@ def _keras(machine: dict[str, Any]) -> Check:
     backend = os.environ.get("KERAS_BACKEND", "tensorflow")
     data = {"version": version, "backend": backend}
     if int(version.split(".")[0]) < 3:
-        return Check("keras", FAILURE, version, "Keras 3 is wanted: pip install keras==3.15.1", data)
+        return Check("keras", FAILURE, version, "Keras 3 is needed: pip install keras==3.15.1", data)
     if backend != "tensorflow":
         return Check("keras", FAILURE, f"{version}, {backend}", "Horovod trains TensorFlow: unset KERAS_BACKEND", data)
     return Check("keras", OK, f"{version} on TensorFlow", None, data)
@@ -183,10 +183,10 @@ def _horovod(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
     features = [name.removesuffix("_built") for name, has in horovod.items() if name.endswith("_built") and has]
     text = f"{horovod['version']} with {', '.join(features) or 'nothing'}"
     if machine["gpus"] and not horovod["nccl_built"]:
-        remedy = f"without NCCL gradients pass through the host: {build} anew where nvcc is found"
+        remedy = f"without NCCL gradients pass through the host: {build} again with nvcc on the PATH"
         return Check("horovod", FAILURE, text, remedy, horovod)
     if not horovod["gloo_built"] and not horovod["mpi_built"]:
-        return Check("horovod", FAILURE, text, f"no way for ranks to meet: {build} with Gloo and MPI", horovod)
+        return Check("horovod", FAILURE, text, f"ranks have no way to connect: {build} with Gloo and MPI", horovod)
     if not horovod["gloo_built"]:
         return Check("horovod", WARNING, text, f"horovodrun needs Gloo: use --launcher mpirun, or {build}", horovod)
     return Check("horovod", OK, text, None, horovod)

@@ -54,7 +54,7 @@ def copies(machine: dict[str, Any]) -> list[Check]:
         return [Check("copies", UNKNOWN, "no GPU")]
     done = _run([sys.executable, "-m", "harness.doctor.bandwidth"], dict(os.environ))
     if isinstance(done, str):
-        return [Check("copies", FAILURE, done, "a GPU that cannot copy cannot train: look at nvidia-smi and dmesg")]
+        return [Check("copies", FAILURE, done, "a GPU that cannot copy cannot train: read nvidia-smi and dmesg")]
     return [judge_copies(found) for found in json.loads(done.stdout.splitlines()[-1])]
 
 
@@ -67,7 +67,7 @@ def judge_copies(found: dict[str, Any]) -> Check:
     name = f"copies gpu {found['device']}"
     if pageable["h2d_gb_per_s"] < PAGEABLE_SHARE * pinned["h2d_gb_per_s"]:
         ratio = pinned["h2d_gb_per_s"] / pageable["h2d_gb_per_s"]
-        remedy = f"batches from pinned memory would arrive {ratio:.1f} times faster: ringscope bench --feeds pinned"
+        remedy = f"batches from pinned memory would arrive {ratio:.1f} times as fast: ringscope bench --feeds pinned"
         return Check(name, WARNING, text, remedy, found)
     return Check(name, OK, text, None, found)
 
@@ -102,7 +102,7 @@ def judge_allreduce(found: dict[str, Any], launcher: str, machine: dict[str, Any
     joins = {join for row in machine["topology"] or [] for join in row if join != "X"}
     linked = joins and all(join.startswith("NV") for join in joins)
     if found["device"] == "gpu" and linked and found["bus_gb_per_s"] < NVLINK_GB_PER_S:
-        remedy = "slower than one NVLink: NCCL_DEBUG=INFO tells its way; unset NCCL_P2P_DISABLE, raise /dev/shm"
+        remedy = "slower than one NVLink: NCCL_DEBUG=INFO shows the path; unset NCCL_P2P_DISABLE, enlarge /dev/shm"
         return Check("all-reduce", WARNING, text, remedy, found)
     return Check("all-reduce", OK, text, None, found)
 
@@ -111,9 +111,9 @@ def _cannot_launch(machine: dict[str, Any], ranks: int) -> str | None:
     if machine["libraries"]["horovod"] is None:
         return "no Horovod"
     if ranks == 1:
-        return "one rank has nobody to exchange with"
+        return "one rank has no other to exchange with"
     if machine["gpus"] and ranks > visible(len(machine["gpus"])):
-        return f"{ranks} ranks want as many GPUs, {len(machine['gpus'])} here"
+        return f"{ranks} ranks need as many GPUs, and there are {len(machine['gpus'])}"
     return None
 
 
@@ -148,7 +148,7 @@ def training(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
             )
         except RingscopeError as error:
             said = why(Path(folder, f"log-{ranks}.txt").read_text()) or str(error)
-            remedy = f"see it whole: ringscope train --model mlp --ranks {ranks} --launcher {launcher}, and its logs"
+            remedy = f"all of it: ringscope train --model mlp --ranks {ranks} --launcher {launcher}, and its logs"
             return Check("training", FAILURE, said, remedy)
     return judge_training(found, f"{where}, {launcher}")
 
@@ -187,7 +187,7 @@ def _run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[st
     try:
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=RUN_LIMIT_S)
     except subprocess.TimeoutExpired:
-        return f"no end within {RUN_LIMIT_S} s: a rank hangs"
+        return f"not done within {RUN_LIMIT_S} s: a rank hangs"
     except FileNotFoundError:
         return f"{argv[0]} is not on the PATH"
     if done.returncode != 0:
@@ -203,4 +203,4 @@ def why(output: str) -> str:
 
 def _by_hand(module: list[str], ranks: int, launcher: str) -> str:
     start = f"mpirun -np {ranks}" if launcher == "mpirun" else f"horovodrun -np {ranks}"
-    return f"see it whole: {start} python {' '.join(module)} --out /tmp/allreduce.json"
+    return f"all of its output: {start} python {' '.join(module)} --out /tmp/allreduce.json"

@@ -80,7 +80,7 @@ def main(options: Bench) -> int:
             f"\n{prove.report(tried, scaling, directory.path)}", markup=False, highlight=False, soft_wrap=True
         )
     if stopped:
-        console.print(f"\ninterrupted; go on with: ringscope bench --resume --out {directory.path}", markup=False)
+        console.print(f"\ninterrupted; continue with: ringscope bench --resume --out {directory.path}", markup=False)
         return INTERRUPTED
     return exit_code(scaling)
 

@@ -1,4 +1,4 @@
-"""Tells a person how a sweep goes: a bar with the time left in a terminal, a line a launch elsewhere."""
+"""Shows how a sweep goes: a bar with the time left in a terminal, one line per launch elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .sweep import Task
 
 
 class Clock:
-    """How long the rest will take, of what the launches so far took."""
+    """How long the rest will take, by how long the launches so far took."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._left = [cell.id for cell, _ in tasks]

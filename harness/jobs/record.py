@@ -73,7 +73,7 @@ def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -
     stopped = bench.run_tasks(directory, [(cell, 0)], how, found, console)
     folder = directory.launch_dir(cell, 0)
     if stopped or not (folder / "rank0.jsonl").exists():
-        console.print(f"not recorded; the ranks' words are in {folder}", markup=False, soft_wrap=True)
+        console.print(f"not recorded; what the ranks printed is in {folder}", markup=False, soft_wrap=True)
         return None, True
     return folder, read_run(folder).record.status != "ok"
 
@@ -84,7 +84,7 @@ def _command(options: Record, how: sweep.How, console: Console) -> tuple[Path | 
     assert profiler is not None
     folder = ((options.launch.out or new_path()) / "command" / "0").resolve()
     if folder.exists():
-        raise RingscopeError(f"{folder}: something is there already; name another --out")
+        raise RingscopeError(f"{folder}: exists already; name another --out")
     span = options.span
     argv = profiler.of_command(options.command, folder, span)
     places = hosts.take(how.hosts, options.ranks)
@@ -92,7 +92,7 @@ def _command(options: Record, how: sweep.How, console: Console) -> tuple[Path | 
         folder.mkdir(parents=True)
     check_space(folder, options.ranks * profilers.BYTES_A_RANK)
     console.print(
-        f"recording with {profiler.name} from {span.delay_s:g} s on for {span.duration_s:g} s", highlight=False
+        f"recording with {profiler.name} after {span.delay_s:g} s, for {span.duration_s:g} s", highlight=False
     )
     words = ssh.words(how.launcher, how.launcher_args)
     with (

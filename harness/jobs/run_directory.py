@@ -41,15 +41,13 @@ class RunDirectory:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RingscopeError(
-                f"{path}: another ringscope is working on it; wait for it, or name another --out"
-            ) from None
+            raise RingscopeError(f"{path}: another ringscope works on it; wait for it, or name another --out") from None
 
     @classmethod
     def create(cls, path: Path, sweep: SweepRecord) -> RunDirectory:
         """A new sweep. Raises RingscopeError where the directory holds one already."""
         if (path / "sweep.json").exists():
-            raise RingscopeError(f"{path}: holds a sweep already; go on with it by --resume, or name another --out")
+            raise RingscopeError(f"{path}: holds a sweep already; continue it with --resume, or name another --out")
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
             check_space(path)
@@ -123,7 +121,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RingscopeError(
-            f"{path}: {error.strerror}; mend that and go on with --resume, or name an --out that can be written"
+            f"{path}: {error.strerror}; mend that and continue with --resume, or name an --out that can be written"
         ) from error
 
 
@@ -143,7 +141,7 @@ def check_space(path: Path, need_bytes: int = LEAST_FREE_BYTES) -> None:
     if free < need_bytes:
         raise RingscopeError(
             f"{path}: {free / 1e6:,.0f} MB free on its disk, {need_bytes / 1e6:,.0f} MB needed; "
-            "make room and go on with --resume"
+            "make room and continue with --resume"
         )
 
 

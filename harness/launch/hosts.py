@@ -26,7 +26,7 @@ def parse(text: str) -> tuple[Host, ...]:
     """`a:4,b:4`; a name alone takes one rank."""
     hosts = tuple(_host(*part.strip().partition(":")[::2], whole=text) for part in text.split(",") if part.strip())
     if not hosts:
-        raise RingscopeError(f"hosts: {text!r} names none; write name:slots, as in a:4,b:4")
+        raise RingscopeError(f"hosts: {text!r} names no host; write name:slots, as in a:4,b:4")
     return hosts
 
 
@@ -35,7 +35,9 @@ def read(path: Path) -> tuple[Host, ...]:
     try:
         lines = [line.partition("#")[0].strip() for line in path.read_text().splitlines()]
     except OSError as error:
-        raise RingscopeError(f"{path}: {error.strerror}; name a file with a host a line, such as: a slots=4") from error
+        raise RingscopeError(
+            f"{path}: {error.strerror}; name a file with one host per line, such as: a slots=4"
+        ) from error
     hosts = []
     for line in filter(None, lines):
         match = re.fullmatch(r"(\S+?)(?::(\S+)|\s+slots\s*=\s*(\S+))?(?:\s+\S+\s*=\s*\S+)*", line)
@@ -43,7 +45,7 @@ def read(path: Path) -> tuple[Host, ...]:
             raise RingscopeError(f"{path}: cannot read the line {line!r}; write it as: a slots=4")
         hosts.append(_host(match[1], match[2] or match[3] or "", whole=line))
     if not hosts:
-        raise RingscopeError(f"{path}: no host in it; write a host a line, such as: a slots=4")
+        raise RingscopeError(f"{path}: no host in it; write one host per line, such as: a slots=4")
     # PBS and LSF write a host once per rank.
     names = dict.fromkeys(host.name for host in hosts)
     return tuple(Host(name, sum(host.slots for host in hosts if host.name == name)) for name in names)
@@ -52,7 +54,7 @@ def read(path: Path) -> tuple[Host, ...]:
 def _host(name: str, slots: str, *, whole: str) -> Host:
     # The name ends on ssh's and mpirun's command lines: one beginning with a dash would be an option there.
     if not re.fullmatch(r"[A-Za-z0-9_\[][A-Za-z0-9_.\-\]]*", name):
-        raise RingscopeError(f"hosts: {name!r} in {whole!r} is no host name; write name:slots, as in a:4,b:4")
+        raise RingscopeError(f"hosts: {name!r} in {whole!r} is not a host name; write name:slots, as in a:4,b:4")
     if slots and not (slots.isdigit() and int(slots) > 0):
         raise RingscopeError(f"hosts: {slots!r} slots in {whole!r}; write name:slots, as in a:4,b:4")
     return Host(name, int(slots or 1))

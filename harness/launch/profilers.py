@@ -107,7 +107,7 @@ def _nvprof_records(gpu: Mapping[str, Any]) -> bool:
 
 
 def collect(profiler: Profiler, folder: Path) -> list[Path]:
-    """The recordings in `folder`, one a rank: nsys's reports exported to SQLite, TensorFlow's taken out of its folders.
+    """The recordings in `folder`, one per rank: nsys's exported to SQLite, TensorFlow's taken out of its folders.
 
     Raises RingscopeError where there is none, or an export fails.
     """

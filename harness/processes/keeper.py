@@ -64,7 +64,7 @@ def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: b
                 "let TCP connections through"
             )
     if rank and log_dir and not log_dir.is_dir():
-        return _refuse(f"rank {number} does not see {log_dir} on {here}; name an --out that every host sees")
+        return _refuse(f"rank {number} does not see {log_dir} on {here}; name an --out that every host can see")
     wake = _wake_on_signals()
     before = oom_kills()
     child = _start(argv, log_dir / f"rank{number}.log" if rank and log_dir else None)

@@ -106,7 +106,7 @@ def _of_records(directory: Path, processes: int, lost: Mapping[str, str]) -> Out
     for rank in range(processes):
         path = directory / f"rank{rank}.jsonl"
         if not path.exists():
-            return Outcome("failed", f"rank {rank} left no record here: {_where(directory, lost)}")
+            return Outcome("failed", f"rank {rank} left no record: {_where(directory, lost)}")
         try:
             read_rank(path)
         except RingscopeError as error:
@@ -120,7 +120,7 @@ def _where(directory: Path, lost: Mapping[str, str]) -> str:
     hosts = "; ".join(f"{host} ({why})" for host, why in lost.items())
     return (
         f"the run directory is not shared, and what lies in it could not be fetched from {hosts}; name an --out that "
-        "every host sees, or mend that and go on with --resume --retry-failed"
+        "every host sees, or mend that and continue with --resume --retry-failed"
     )
 
 
@@ -138,7 +138,7 @@ def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> 
         if line := _line_with(OUT_OF_MEMORY, log):
             return Outcome("oom", f"rank {rank}: {line}")
         if line := _line_with(STALLED, log):
-            return Outcome("hung", f"rank {rank} waited in vain for another: {line}")
+            return Outcome("hung", f"rank {rank} waited for another rank, which did not come: {line}")
     return None
 
 

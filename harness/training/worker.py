@@ -128,13 +128,13 @@ def check(cell: Cell, *, gpus: int) -> None:
     for one in SETTINGS:
         value, known = getattr(cell, one.name), tuple(MODELS) if one.name == "model" else one.choices
         if known and value not in known:
-            raise Unsupported(f"{one.name} {value!r} is none of {', '.join(known)}")
+            raise Unsupported(f"{one.name} {value!r} is not one of {', '.join(known)}")
     if cell.feed == "pinned" and not gpus:
-        raise Unsupported("the feed pinned copies to a GPU, and this host has none; take prefetch")
+        raise Unsupported("the feed pinned copies to a GPU, and this host has none; use prefetch")
     if cell.step == "compiled" and MODELS[cell.model].cudnn_rnn and gpus:
-        raise Unsupported(f"XLA cannot compile {cell.model}'s cuDNN cell; take {cell.model}_generic, or --step fit")
+        raise Unsupported(f"XLA cannot compile {cell.model}'s cuDNN cell; use {cell.model}_generic, or --step fit")
     if cell.strategy == "mirrored" and (cell.step != "fit" or cell.feed not in mirrored.FEEDS):
-        raise Unsupported(f"mirrored takes --step fit and the feeds {', '.join(mirrored.FEEDS)}")
+        raise Unsupported(f"mirrored works with --step fit and the feeds {', '.join(mirrored.FEEDS)}")
 
 
 def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> RankRecord:
@@ -152,7 +152,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     one_process = cell.strategy == "mirrored"
     ring.init(pin=not one_process)
     if ring.size() != (1 if one_process else cell.ranks):
-        raise Unsupported(f"the cell wants {cell.ranks} ranks, the launcher started {ring.size()}")
+        raise Unsupported(f"the cell needs {cell.ranks} ranks, and the launcher started {ring.size()}")
 
     progress.phase("build")
     trainer = (mirrored if one_process else plain.ranks)(cell, "/GPU:0" if gpus else "/CPU:0")

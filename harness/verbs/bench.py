@@ -18,7 +18,7 @@ Examples:
   ringscope bench --ranks 1,2,4 --models resnet50 --per-rank-batch 64,256 --launches 5
   ringscope bench --ranks 8 --hosts a:4,b:4 --launcher mpirun
   ringscope bench --apply copies-pageable --of runs/X/CELL/0   prove a finding
-  ringscope bench --resume                                 go on with the newest sweep
+  ringscope bench --resume                                 continue the newest sweep
 """
 )
 @options.of_a_grid
@@ -37,7 +37,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     Every option that takes a list multiplies the cells; `help` as its value lists the names. What is not given fits
     the machine. A cell that fails becomes a row with its reason, and the sweep goes on.
 
-    Exit code 0: all cells ok; 1: some are not; 2: bad input; 130: interrupted, go on with --resume.
+    Exit code 0: all cells ok; 1: some are not; 2: bad input; 130: interrupted, continue with --resume.
     """
     from harness.jobs import bench
     from harness.jobs.options import Bench

@@ -27,10 +27,11 @@ MARKS = {"ok": "green", "warning": "yellow", "failure": "red", "n/a": "dim"}
 @click.option("--json", "json_to", is_flag=False, flag_value="-", metavar="[FILE]", help="Write JSON; - is stdout.")
 @click.pass_context
 def command(context: click.Context, /, ranks: int | None, launcher: str, quick: bool, json_to: str | None) -> None:
-    """What is here, does it work, and do the ranks really train together.
+    """Check what is here, whether it works, and whether the ranks really train together.
 
-    Every line is ok, a warning or a failure, with what to do; n/a where there is nothing to judge. Exit code 1 if
-    anything fails.
+    Every line is ok, a warning or a failure with what to do, or n/a if there is nothing to judge.
+
+    Exit code 0: nothing fails; 1: something does; 2: bad input.
 
     \b
       ringscope doctor                     everything, about a minute

@@ -62,9 +62,9 @@ def _numbers(words: tuple[str, ...], flag: str, given: object, setting: Setting)
 def _names(words: tuple[str, ...], flag: str, given: object, known: tuple[str, ...]) -> tuple[str, ...]:
     for word in words:
         if known and word not in known:
-            raise RingscopeError(f"{flag}: there is no {word!r}; take some of {', '.join(known)}")
+            raise RingscopeError(f"{flag}: there is no {word!r}; choose from {', '.join(known)}")
     if not words:
-        raise RingscopeError(f"{flag}: {given!r} names none; take some of {', '.join(known)}")
+        raise RingscopeError(f"{flag}: {given!r} names none; choose from {', '.join(known)}")
     return words
 
 

@@ -45,10 +45,10 @@ Examples:
 @options.of_a_launch("horovodrun", "mpirun", "single")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:
-    """Record a cell, or any command of yours, one recording a rank, and measure it.
+    """Record a cell, or any command of yours, one recording per rank, and measure it.
 
-    Under Nsight Systems, else nvprof, else TensorFlow's profiler. A cell records its steady steps. A command is
-    recorded from --delay on for --duration, since it never says when its steps are steady, and goes on to its own end.
+    The profiler is Nsight Systems if it is here, else nvprof, else TensorFlow's own. A cell records its timed steps.
+    A command does not say when its steps are steady: it is recorded after --delay, for --duration, and runs to its end.
 
     Exit code 0: recorded; 1: the training failed; 2: bad input, or nothing was recorded.
     """

@@ -21,7 +21,7 @@ Examples:
 @options.of_a_launch("horovodrun", "mpirun", "single")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:
-    """Train one cell once and say how fast: `bench` of a single cell and launch.
+    """Train one cell once and report its speed, as `bench` does for a single cell and launch.
 
     Exit code 0: trained; 1: not, with the reason; 2: bad input.
     """

@@ -105,7 +105,7 @@ def test_a_healthy_machine_has_nothing_to_remedy():
         ({"libraries__horovod__gloo_built": False}, "horovod", "warning", "--launcher mpirun"),
         ({"libraries__horovod__mpi_built": False}, "mpi", "warning", "--launcher horovodrun"),
         ({"mpi": None}, "mpi", "warning", "openmpi"),
-        ({"mpi": "HYDRA build details:"}, "mpi", "warning", "not Open MPI's"),
+        ({"mpi": "HYDRA build details:"}, "mpi", "warning", "not Open MPI;"),
         ({"mpi": "mpirun (Open MPI) 3.1.3"}, "mpi", "warning", "put Open MPI 4 or 5 first"),
         ({"libraries__horovod__mpi_library": "Open MPI v4.1.4"}, "mpi", "warning", "do not find each other"),
         ({"libraries__horovod__mpi_library": "MPICH Version: 4.0.2"}, "mpi", "warning", "do not find each other"),

@@ -162,8 +162,8 @@ def test_without_tensorflow_a_sweep_ends_in_a_line_that_says_how_to_get_it(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--models", ","], "--models: ',' names none; take some of mlp,"),
-        (["--models", "mlp", "--hosts", ",,"], "hosts: ',,' names none"),
+        (["--models", ","], "--models: ',' names none; choose from mlp,"),
+        (["--models", "mlp", "--hosts", ",,"], "hosts: ',,' names no host"),
         (["--models", "mlp", "--data", "nowhere"], "nowhere: no such directory; name one of TFRecords"),
     ],
 )
@@ -178,5 +178,5 @@ def test_an_option_that_says_nothing_or_leads_nowhere_is_refused_before_anything
 def test_more_ranks_than_memory_holds_are_refused_and_not_begun() -> None:
     refused = sweep.refusal(Cell("mlp", 10**6, 8), sweep.How(), {})
     assert refused is not None and refused.status == "unsupported"
-    assert refused.reason.startswith("1000000 ranks want 0.3 GB each or more, here are ")
+    assert refused.reason.startswith("1000000 ranks need 0.3 GB each or more, and ")
     assert sweep.refusal(Cell("mlp", 2, 8), sweep.How(), {}) is None

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.train
 UINT8 = Cell("mlp", ranks=1, per_rank_batch=8, steps=5, warmup=0, input_dtype="uint8")
 FED = [replace(UINT8, feed=feed) for feed in ("numpy", "host", "prefetch", "device", "staging")]
 UNSUPPORTED = [
-    (Cell("no_such", ranks=1, per_rank_batch=8), "model 'no_such' is none of mlp,"),
+    (Cell("no_such", ranks=1, per_rank_batch=8), "model 'no_such' is not one of mlp,"),
     (Cell("mlp", ranks=1, per_rank_batch=8, strategy="mirrored", step="compiled"), "mirrored takes --step fit"),
-    (Cell("mlp", ranks=3, per_rank_batch=8), "the cell wants 3 ranks, the launcher started 1"),
+    (Cell("mlp", ranks=3, per_rank_batch=8), "the cell needs 3 ranks, and the launcher started 1"),
 ]
 # What single processes are given, by name: a cell, and further words of the worker.
 SINGLE: dict[str, tuple[Cell, tuple[str, ...]]] = {
