@@ -36,9 +36,13 @@ OTHER_PAGES = [*ROOT.glob("*.md"), *(ROOT / "examples").glob("*.md"), *(ROOT / "
 OF_OTHERS = {
     "nsys": ("--capture-range-end", "--cpuctxsw", "--cuda-graph-trace", "--include-blobs", "--trace"),
     "nvprof": ("--csv", "--print-api-trace", "--print-gpu-trace"),
-    "sbatch": ("--gpus", "--nodes", "--partition"),
+    "sbatch": (
+        *("--account", "--cpus-per-task", "--gpus", "--gpus-per-node", "--gpus-per-task"),
+        *("--nodes", "--ntasks", "--ntasks-per-node", "--partition"),
+    ),
+    "srun": ("--mpi",),
     "horovodrun": ("--network-interface",),
-    "mpirun": ("--prefix",),
+    "mpirun": ("--mca", "--prefix"),
     "torchrun": ("--nproc-per-node",),
     "XLA": ("--tf_xla_persistent_cache_directory", "--xla_gpu_command_buffer_scheduling_mode"),
     "python -m benchmarks": ("--pairs", "--tenfold", "--times"),
