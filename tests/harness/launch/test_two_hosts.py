@@ -18,7 +18,7 @@ import pytest
 
 from tests.harness.running import DRIVE, ROOT, rows, wait_until
 
-pytestmark = [pytest.mark.root, pytest.mark.train]
+pytestmark = [pytest.mark.root, pytest.mark.train, pytest.mark.long]
 SCRIPT = ROOT / "scripts" / "two_hosts.sh"
 CANNOT_HERE = 77
 REMOTE_LIMIT_S = 60  # what is promised: nothing on another host outlives its sweep by more

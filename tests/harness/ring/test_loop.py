@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,42 +17,39 @@ pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
 pytestmark = pytest.mark.train
 
-# Plain feeds first: the staged ones change what the rest of a process takes.
-WAYS = [(step, feed) for feed in ("plain", "staged") for step in ("fit", "compiled")]
-Asked = dict[tuple[str, str], list[dict[str, Any]]]
-
-
-def _asked(out: Path, prefix: list[str]) -> Asked:
-    """scripts/like_keras.py in all ways, in one start: what each rank wrote."""
-    places = {way: out / "-".join(way) for way in WAYS}
-    for place in places.values():
-        place.mkdir()
-    run_in_turn([[SCRIPTS / "like_keras.py", place, *way] for way, place in places.items()], prefix)
-    return {
-        way: [json.loads(path.read_text()) for path in sorted(place.glob("rank*.json"))]
-        for way, place in places.items()
-    }
+# Both steps and both feeds once, and the other two combinations. Plain feeds first: staged ones change the process.
+STARTS = [(("fit", "plain"), ("compiled", "staged")), (("compiled", "plain"), ("fit", "staged"))]
+WAYS = [pytest.param(way, marks=[pytest.mark.long] * place) for place, ways in enumerate(STARTS) for way in ways]
+Way = tuple[str, str]
+Asked = Callable[[Way, str | None], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def by_one(tmp_path_factory: pytest.TempPathFactory) -> Asked:
-    return _asked(tmp_path_factory.mktemp("alone"), [])
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    """What each rank of scripts/like_keras.py wrote, by way and launcher; two ways a start."""
 
+    @cache
+    def of(ways: tuple[Way, ...], launcher: str | None) -> dict[Way, list[dict[str, Any]]]:
+        places = {way: tmp_path_factory.mktemp("-".join(way)) for way in ways}
+        scripts = [[SCRIPTS / "like_keras.py", place, *way] for way, place in places.items()]
+        run_in_turn(scripts, LAUNCHERS[launcher] if launcher else [])
+        return {
+            way: [json.loads(path.read_text()) for path in sorted(place.glob("rank*.json"))]
+            for way, place in places.items()
+        }
 
-@pytest.fixture(scope="module")
-def by_two(tmp_path_factory: pytest.TempPathFactory) -> Asked:
-    return _asked(tmp_path_factory.mktemp("pair"), LAUNCHERS["gloo"])
+    return lambda way, launcher: of(next(ways for ways in STARTS if way in ways), launcher)[way]
 
 
 @pytest.fixture(scope="module", params=WAYS, ids="-".join)
-def alone(request: pytest.FixtureRequest, by_one: Asked) -> tuple[str, dict[str, Any]]:
-    (found,) = by_one[request.param]
+def alone(request: pytest.FixtureRequest, asked: Asked) -> tuple[str, dict[str, Any]]:
+    (found,) = asked(request.param, None)
     return request.param[0], found
 
 
 @pytest.fixture(scope="module", params=WAYS, ids="-".join)
-def pair(request: pytest.FixtureRequest, by_two: Asked) -> list[dict[str, Any]]:
-    found = by_two[request.param]
+def pair(request: pytest.FixtureRequest, asked: Asked) -> list[dict[str, Any]]:
+    found = asked(request.param, "gloo")
     assert len(found) == 2
     return found
 
