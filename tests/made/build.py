@@ -26,7 +26,9 @@ class Build:
 
     def __init__(self, *, device: int = 0, pid: int = 1, context: int = 1, path: str = "a.sqlite", **recording: Any):
         self.defaults = {"device": device, "pid": pid, "context": context}
-        self.recording = Recording(path=path, format="nsys-sqlite", tool="by hand", **recording)
+        made_by = {"format": "nsys-sqlite", "tool": "by hand"} | recording
+        self.recording = Recording(path=path, **made_by)
+        self.many_rows: dict[str, list[pd.DataFrame]] = defaultdict(list)
         self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._correlations = itertools.count(1)
 
@@ -66,9 +68,20 @@ class Build:
     def device(self, device: int, uuid: str = "", bus_id: str = "", name: str = "") -> None:
         self.rows["devices"].append({"device": device, "uuid": uuid, "bus_id": bus_id, "name": name})
 
+    def many(self, table: str, **columns: Any) -> None:
+        """Rows by columns, each an array or what all rows have; what is not said is as in a single row."""
+        unsaid = {"stream": 7, "correlation": -1, "graph_node": 0, "tid": 1, "domain": "ringscope", "open": False}
+        unsaid |= {"src_device": -1, "dst_device": -1, **self.defaults}
+        given = {name: columns.get(name, unsaid.get(name)) for name in contract.COLUMNS[table]}
+        self.many_rows[table].append(pd.DataFrame(given))
+
     def timeline(self, *, known: frozenset[str] = RECORDED) -> Timeline:
-        tables = {name: frame(name, self.rows[name]) for name in known | {"exchanges"}}
+        tables = {name: self._table(name) for name in known | {"exchanges"}}
         return contract.make(self.recording, tables, known=known)
+
+    def _table(self, name: str) -> pd.DataFrame:
+        single = [frame(name, self.rows[name])] if self.rows[name] or not self.many_rows[name] else []
+        return pd.concat([*single, *self.many_rows[name]], ignore_index=True)
 
     def _operation(self, table: str, start: int, end: int, more: dict[str, Any], launched_by: str) -> None:
         call = more.pop("call", None)

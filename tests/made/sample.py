@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from profiles.gpus.gather import gather
 from profiles.gpus.operations import for_pictures
@@ -30,7 +29,8 @@ from profiles.measures import (
     StepRow,
     Steps,
 )
-from profiles.timeline import Doubt, Recording, Timeline, make
+from profiles.timeline import Doubt, Timeline
+from tests.made.build import Build
 
 NAMES = (
     "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>(float const*, float*)",
@@ -136,54 +136,10 @@ def _timeline(
     step_start: np.ndarray,
     step_end: np.ndarray,
 ) -> Timeline:
-    def operations(keep: np.ndarray, stream: int) -> dict[str, object]:
-        return {
-            "start_ns": start[keep],
-            "end_ns": end[keep],
-            "device": gpu,
-            "context": 1,
-            "stream": stream,
-            "pid": 4000 + gpu,
-            "correlation": np.flatnonzero(keep),
-        }
-
-    is_kernel, is_reduce = owner == INDEX["compute"], owner == INDEX["collective"]
-    kernels = pd.concat(
-        [
-            pd.DataFrame(operations(is_kernel, 17) | {"name": rng.choice(NAMES, int(is_kernel.sum()))}),
-            pd.DataFrame(operations(is_reduce, 23) | {"name": COLLECTIVE}),
-        ]
-    ).assign(graph_node=0)
-    hidden = pd.DataFrame(operations(np.zeros(len(owner), bool), 21))
-    # A second copy, wholly under kernels: it costs nothing and must show on a stream of its own.
-    hidden = hidden.reindex(range(len(step_start))).assign(
-        start_ns=step_start + 2_000_000, end_ns=step_start + 2_600_000, device=gpu, context=1, stream=21, pid=4000 + gpu
-    )
-    copies = pd.concat(
-        [
-            pd.DataFrame(operations(owner == INDEX["h2d"], 21) | {"kind": "h2d", "bytes": BATCH_BYTES}),
-            pd.DataFrame(operations(owner == INDEX["d2h"], 22) | {"kind": "d2h", "bytes": 4}),
-            hidden.assign(correlation=-1, kind="h2d", bytes=512),
-        ]
-    ).assign(src_kind="pageable", dst_kind="device", src_device=-1, dst_device=gpu, graph_node=0)
-    memsets = pd.DataFrame(operations(owner == INDEX["memset"], 17) | {"bytes": 64}).assign(graph_node=0)
-    marks = pd.DataFrame(
-        {
-            "start_ns": step_start - 5000,
-            "end_ns": step_end - 9000,
-            "open": False,
-            "pid": 4000 + gpu,
-            "tid": 1,
-            "domain": "ringscope",
-            "name": [f"step {i}" for i in range(len(step_start))],
-        }
-    )
-    devices = pd.DataFrame(
-        {"device": [gpu], "uuid": [f"GPU-{gpu:08x}"], "bus_id": [f"0000:{gpu + 1:02x}:00.0"], "name": ["NVIDIA H200"]}
-    )
-    recording = Recording(
+    made = Build(
+        device=gpu,
+        pid=4000 + gpu,
         path=f"sample.rank{gpu}.sqlite",
-        format="nsys-sqlite",
         tool="nsys",
         tool_version="2025.3.1",
         schema_version="3.20.3",
@@ -192,8 +148,25 @@ def _timeline(
         origin_ns=0,
         origin_utc_ns=1_790_000_000_000_000_000,
     )
-    tables = {"kernels": kernels, "copies": copies, "memsets": memsets, "marks": marks, "devices": devices}
-    return make(recording, {name: table.reset_index(drop=True) for name, table in tables.items()})
+
+    def own(table: str, by: str, stream: int, **more: object) -> None:
+        """The segments of this owner, as operations."""
+        at = np.flatnonzero(owner == INDEX[by])
+        made.many(table, start_ns=start[at], end_ns=end[at], stream=stream, correlation=at, **more)
+
+    from_host = {"src_kind": "pageable", "dst_kind": "device", "dst_device": gpu}
+    own("kernels", "compute", 17, name=rng.choice(NAMES, int((owner == INDEX["compute"]).sum())))
+    own("kernels", "collective", 23, name=COLLECTIVE)
+    own("copies", "h2d", 21, kind="h2d", bytes=BATCH_BYTES, **from_host)
+    own("copies", "d2h", 22, kind="d2h", bytes=4, **from_host)
+    # A second copy, wholly under kernels: it costs nothing and must show on a stream of its own.
+    hidden = {"start_ns": step_start + 2_000_000, "end_ns": step_start + 2_600_000}
+    made.many("copies", **hidden, stream=21, kind="h2d", bytes=512, **from_host)
+    own("memsets", "memset", 17, bytes=64)
+    names = [f"step {step}" for step in range(len(step_start))]
+    made.many("marks", start_ns=step_start - 5000, end_ns=step_end - 9000, name=names)
+    made.device(gpu, uuid=f"GPU-{gpu:08x}", bus_id=f"0000:{gpu + 1:02x}:00.0", name="NVIDIA H200")
+    return made.timeline(known=frozenset({"kernels", "copies", "memsets", "marks", "devices"}))
 
 
 def _measures(
