@@ -106,19 +106,23 @@ def compile_halves(
     # A graph for each shape: one for all would hide from the layers' forms what it is. XLA cannot compile what ranks
     # exchange inside the forward pass.
     compiles = not (reduces and normalization.is_synchronised(model))
-    programs = {
-        True: tf.function(forward_backward, autograph=False, jit_compile=compiles),
-        False: tf.function(forward_backward, autograph=False),
-    }
+
+    def program(compiled: bool) -> Any:
+        return tf.function(forward_backward, autograph=False, jit_compile=compiled and compiles)
+
+    programs = {compiled: program(compiled) for compiled in (True, False)}
 
     def halves(data: Any, kinds: tuple[str, ...] | None, compiled: bool) -> Any:
         """The exchange of denominators is the same, compiled or not."""
         if not exchanging:
+            _build_losses(model, opened(data, kinds))
             try:
                 return programs[compiled](data, kinds, compiled, [])
             except Exception:
                 if not exchanging:
                     raise
+                # A function whose first trace ended halfway is of no more use.
+                programs.update({compiled: program(compiled) for compiled in (True, False)})
         totals = _totals(model, lambda share: traced(data, kinds, False, share))
         return programs[compiled](data, kinds, compiled, totals)
 
@@ -173,6 +177,14 @@ def join_losses(model: Any) -> None:
 def _joined(model: Any, reduces: bool, share: losses.Share) -> AbstractContextManager[None]:
     uneven = bool(model.__dict__.get("uneven_by_ring"))
     return losses.joined(model, hvd.size() if reduces else 1, share, uneven=uneven)
+
+
+def _build_losses(model: Any, data: Any) -> None:
+    """Make the variables of the compiled losses and metrics now: what a trace that ends halfway makes is lost."""
+    loss = model._compile_loss
+    if loss is not None and not loss.built:
+        with tf.init_scope():
+            model._symbolic_build(data_batch=data)
 
 
 def _totals(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:

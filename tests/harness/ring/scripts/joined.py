@@ -1,0 +1,207 @@
+"""What two ranks must train to like one rank on the joined batch. usage: joined.py OUT RANKS
+
+Trained by two ranks with batches of B and by one with 2 B, each case in both step modes; each rank writes, by case, its
+weights, history and evaluation, or the refusal."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers, losses
+
+from harness import ring
+from profiles.errors import RingscopeError
+
+ring.init(seed=7)
+if "debug" in sys.argv:
+    keras.config.disable_traceback_filtering()
+    sys.argv.remove("debug")
+out, ranks = Path(sys.argv[1]), int(sys.argv[2])
+joined = ranks // ring.size()  # batches that one rank takes at once
+random = np.random.default_rng(0)
+X, Y = random.normal(size=(96, 4)).astype("float32"), random.normal(size=(96, 1)).astype("float32")
+LABELS, WEIGHTS = random.integers(0, 2, (96, 1)), random.uniform(0, 3, 96).astype("float32")
+WORDS = random.integers(0, 9, (96, 6))  # 0 is padding, more of it in some samples
+WORDS[::3, 3:] = 0
+TAGS = random.integers(0, 3, (96, 6))
+SGD = lambda: keras.optimizers.SGD(0.05, momentum=0.9)  # noqa: E731
+
+Case = Callable[[str], dict[str, Any]]
+CASES: dict[str, Case] = {}
+
+
+def case(function: Case) -> Case:
+    CASES[function.__name__.replace("_", " ")] = function
+    return function
+
+
+def dense(*inner: Any, outputs: int = 1, **options: Any) -> keras.Model:
+    return keras.Sequential([keras.Input((4,)), *inner, layers.Dense(outputs, **options)])
+
+
+def trained(
+    model: keras.Model, step: str, *data: Any, batch: int = 8, epochs: int = 2, **options: Any
+) -> dict[str, Any]:
+    ring.distribute(model, step=step)
+    if not isinstance(data[0], (tf.data.Dataset, keras.utils.PyDataset)):
+        options |= {"batch_size": batch * joined}
+    history = model.fit(*data, epochs=epochs, shuffle=False, verbose=0, **options)
+    return {
+        "weights": [w.numpy().tolist() for w in model.weights if not w.path.endswith("seed_generator_state")],
+        "history": {name: np.asarray(values, float).tolist() for name, values in history.history.items()},
+    }
+
+
+@case
+def mean(step: str) -> dict[str, Any]:
+    model = dense(layers.Dense(8, activation="tanh"))
+    model.compile(SGD(), "mse")
+    return trained(model, step, X, Y, validation_data=(X[:40], Y[:40]))
+
+
+@case
+def sum_of_losses(step: str) -> dict[str, Any]:
+    model = dense(layers.Dense(8, kernel_regularizer="l2"))
+    model.compile(keras.optimizers.SGD(0.005), losses.MeanSquaredError(reduction="sum"))
+    return trained(model, step, X, Y)
+
+
+@case
+def sum_of_weighted_losses_without_reduction(step: str) -> dict[str, Any]:
+    model = dense(layers.Dense(8))
+    model.compile(keras.optimizers.SGD(0.002), losses.MeanSquaredError(reduction="none"))
+    return trained(model, step, X, Y, sample_weight=WEIGHTS)
+
+
+@case
+def a_mean_by_weight(step: str) -> dict[str, Any]:
+    model = dense(layers.Dense(8, kernel_regularizer="l2"))
+    model.compile(SGD(), losses.MeanSquaredError(reduction="mean_with_sample_weight"))
+    return trained(model, step, X, Y, sample_weight=WEIGHTS)
+
+
+@case
+def weights_of_samples_and_classes(step: str) -> dict[str, Any]:
+    model = dense(activation="sigmoid")
+    model.compile(SGD(), "binary_crossentropy", weighted_metrics=["accuracy"])
+    return trained(model, step, X, LABELS, class_weight={0: 1.0, 1: 3.0})
+
+
+@case
+def masked_tokens(step: str) -> dict[str, Any]:
+    model = keras.Sequential([keras.Input((6,)), layers.Embedding(9, 5, mask_zero=True), layers.Dense(3)])
+    model.compile(SGD(), losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    return trained(model, step, WORDS, TAGS)
+
+
+@case
+def two_masks_and_a_regulariser(step: str) -> dict[str, Any]:
+    one, other = keras.Input((6,), name="one"), keras.Input((6,), name="other")
+    tags = layers.Dense(3, name="tags", kernel_regularizer="l2")(layers.Embedding(9, 5, mask_zero=True)(one))
+    more = layers.Dense(3, name="more")(layers.Embedding(9, 5, mask_zero=True)(other))
+    model = keras.Model([one, other], [tags, more])
+    loss = losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(SGD(), [loss, loss], loss_weights=[1.0, 0.3])
+    return trained(model, step, [WORDS, WORDS[::-1].copy()], [TAGS, TAGS])
+
+
+@case
+def a_last_batch_that_is_smaller(step: str) -> dict[str, Any]:
+    model = dense(layers.Dense(8, kernel_regularizer="l2"))
+    model.compile(SGD(), "mse", metrics=["mae"])
+    return trained(model, step, tf.data.Dataset.from_tensor_slices((X[:92], Y[:92])).batch(8 * joined))
+
+
+@case
+def regularised_activities(step: str) -> dict[str, Any]:
+    model = dense(layers.Dense(8, activity_regularizer="l2"), layers.ActivityRegularization(l1=1e-3))
+    model.compile(SGD(), "mse")
+    return trained(model, step, X, Y)
+
+
+@case
+def synchronised_normalisation(step: str) -> dict[str, Any]:
+    model = dense(layers.Dense(8), layers.BatchNormalization(synchronized=True, momentum=0.9))
+    model.compile(SGD(), "mse")
+    return trained(model, step, X * 3 + 5, Y)
+
+
+@case
+def synchronised_normalisation_of_masked_steps(step: str) -> dict[str, Any]:
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            layers.Embedding(9, 5, mask_zero=True),
+            layers.BatchNormalization(synchronized=True),
+            layers.Dense(3),
+        ]
+    )
+    model.compile(SGD(), losses.SparseCategoricalCrossentropy(from_logits=True))
+    return trained(model, step, WORDS, TAGS)
+
+
+@case
+def metrics_that_are_no_means(step: str) -> dict[str, Any]:
+    model = dense(layers.Dense(8), activation="sigmoid")
+    names = [
+        "accuracy",
+        keras.metrics.AUC(),
+        keras.metrics.Precision(),
+        keras.metrics.Recall(),
+        keras.metrics.F1Score(threshold=0.5),
+        keras.metrics.R2Score(),
+        keras.metrics.RootMeanSquaredError(),
+    ]
+    model.compile(SGD(), "binary_crossentropy", metrics=[*names, keras.metrics.BinaryIoU()])
+    y = LABELS.astype("float32")
+    found = trained(model, step, X, y, validation_data=(X[:50], y[:50]))
+    results = model.evaluate(X[:70], y[:70], batch_size=8, verbose=0)
+    found["evaluated"] = [np.asarray(value, float).tolist() for value in results]
+    found["predicted"] = model.predict(X[:70], batch_size=8, verbose=0).tolist()
+    return found
+
+
+@case
+def a_split_for_validation(step: str) -> dict[str, Any]:
+    model = dense(layers.Dense(8))
+    model.compile(SGD(), "mse", metrics=["mae"])
+    return trained(model, step, X[:95], Y[:95], validation_split=0.2)
+
+
+@case
+def batches_of_a_py_dataset(step: str) -> dict[str, Any]:
+    class Batches(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 96 // (8 * joined)
+
+        def __getitem__(self, i: int) -> Any:
+            rows = slice(i * 8 * joined, (i + 1) * 8 * joined)
+            return X[rows], Y[rows]
+
+    model = dense(layers.Dense(8))
+    model.compile(SGD(), "mse")
+    return trained(model, step, Batches(), validation_data=Batches())
+
+
+def kept(case: Case, step: str) -> dict[str, Any]:
+    keras.utils.set_random_seed(3)
+    try:
+        return case(step)
+    except RingscopeError as error:
+        return {"refused": str(error)}
+    finally:
+        keras.backend.clear_session()
+
+
+found = {
+    f"{name}, {step}": kept(case, step)
+    for name, case in CASES.items()
+    for step in ("fit", "compiled")
+    if all(word in name for word in sys.argv[3:])
+}
+(out / f"{ring.size()}ranks{ring.rank()}.json").write_text(json.dumps(found))
