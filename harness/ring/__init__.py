@@ -31,6 +31,7 @@ from .exchange import (
     from_rank,
     has_weights,
     hvd,
+    is_default,
     is_distributed,
     is_seen,
     optimizers_of,
@@ -178,13 +179,16 @@ def distribute(
     from . import choose, fit, loop
 
     init()
-    optimizers = optimizers_of(model)
-    _check(optimizers, step, compression, groups, op)
+    own = optimizers_of(model, of_parts=False)
+    used = [each for each in own if len(own) == 1 or not is_default(model, each)]
+    _check(used, step, compression, groups, op)
+    # Those of its parts that are distributed already, with the part, stay as they are.
+    optimizers = own + [each for each in optimizers_of(model) if each not in own and not is_seen(each)]
     if warmup_epochs and (warmup_steps or not scale_learning_rate):
         raise RingscopeError("warmup_epochs goes with scale_learning_rate=True, in the place of warmup_steps")
     falls_back = step == "auto"
     if falls_back:
-        step, why = choose.resolved(model, len(optimizers), groups)
+        step, why = choose.resolved(model, len(used), groups)
         if tf.config.get_visible_devices("GPU") and rank() == 0:
             choose.say(f"this model is trained with step={step!r}: {why}")
     # A model that was compiled anew starts anew: what an earlier call laid over its methods goes.
@@ -214,7 +218,7 @@ def distribute(
         if scale_learning_rate and not warmup_epochs:
             _scale_learning_rate(optimizer, warmup_steps)
         apply = update.reduce_in_apply(model, optimizer, exchange, aggregate)
-        if step == "compiled":
+        if step == "compiled" and optimizer is used[0]:
             order = cache.Order(hvd.broadcast_object(uuid4().hex, name="order"), local_rank(), int(hvd.local_size()))
             update.compile_halves(
                 model,

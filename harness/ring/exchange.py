@@ -137,15 +137,25 @@ def _average_as_bfloat16(values: list[Any]) -> list[Any]:
     return [tf.cast(tf.reshape(part, tf.shape(value)), value.dtype) for part, value in zip(parts, values, strict=True)]
 
 
-def optimizers_of(model: Any) -> list[Any]:
-    """The optimizers among a model's attributes (models with a train step of their own may have several)."""
+def optimizers_of(model: Any, *, of_parts: bool = True) -> list[Any]:
+    """The optimizers among a model's attributes (models with a train step of their own may have several), then those of
+    the models that are parts of it."""
     from keras.optimizers import Optimizer
 
     found: dict[int, Any] = {}
-    for value in vars(model).values():
-        several = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
-        found |= {id(each): each for each in several if isinstance(each, Optimizer)}
+    for each in model._flatten_layers() if of_parts else [model]:
+        held = vars(each).values() if hasattr(each, "compile") else ()
+        for value in held:
+            several = list(value.values()) if isinstance(value, dict) else value
+            several = several if isinstance(several, (list, tuple)) else (several,)
+            found |= {id(one): one for one in several if isinstance(one, Optimizer)}
     return list(found.values())
+
+
+def is_default(model: Any, optimizer: Any) -> bool:
+    """Whether `compile` made it without being asked to: a model with optimizers of its own does not use it."""
+    config = getattr(getattr(model, "_compile_config", None), "config", {})
+    return optimizer is getattr(model, "optimizer", None) and config.get("optimizer") == "rmsprop"
 
 
 def is_distributed(model: Any) -> bool:

@@ -1,0 +1,73 @@
+"""Losses, metrics and normalisation of two real ranks against one rank on the joined batch (scripts/joined.py)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.harness.running import LAUNCHERS, ROOT, run_python
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("horovod.tensorflow")
+pytestmark = pytest.mark.train
+
+SCRIPT = str(ROOT / "tests" / "harness" / "ring" / "scripts" / "joined.py")
+CASES = [
+    "mean",
+    "sum of losses",
+    "sum of weighted losses without reduction",
+    "a mean by weight",
+    "weights of samples and classes",
+    "masked tokens",
+    "two masks and a regulariser",
+    "a last batch that is smaller",
+    "regularised activities",
+    "synchronised normalisation",
+    "synchronised normalisation of masked steps",
+    "metrics that are no means",
+    "a split for validation",
+    "batches of a py dataset",
+]
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What one rank found on joined batches, then what each of two ranks did."""
+    out = tmp_path_factory.mktemp("joined")
+    for prefix in (LAUNCHERS["gloo"], []):
+        done = run_python(SCRIPT, str(out), "2", prefix=prefix, timeout_s=900)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((out / name).read_text()) for name in ("1ranks0.json", "2ranks0.json", "2ranks1.json")]
+
+
+def numbers(values: Any) -> Any:
+    return np.concatenate([np.ravel(np.asarray(value, float)) for value in values])
+
+
+@pytest.mark.parametrize("step", ["fit", "compiled"])
+@pytest.mark.parametrize("name", CASES)
+def test_two_ranks_train_and_report_what_one_does_on_the_joined_batch(
+    found: list[dict[str, Any]], name: str, step: str
+) -> None:
+    alone, *together = (each[f"{name}, {step}"] for each in found)
+    assert together[0] == together[1]
+    assert np.max(np.abs(numbers(alone["weights"]) - numbers(together[0]["weights"]))) <= TOLERANCE
+    assert alone["history"].keys() == together[0]["history"].keys()
+    for metric, values in alone["history"].items():
+        assert np.allclose(values, together[0]["history"][metric], atol=1e-5, rtol=1e-5), metric
+
+
+@pytest.mark.parametrize("step", ["fit", "compiled"])
+def test_evaluate_and_predict_give_every_rank_what_one_would_get(found: list[dict[str, Any]], step: str) -> None:
+    alone, *together = (each[f"metrics that are no means, {step}"] for each in found)
+    for what in ("evaluated", "predicted"):
+        assert np.allclose(numbers(alone[what]), numbers(together[0][what]), atol=1e-5)
+        assert together[0][what] == together[1][what]
+
+
+def test_every_case_of_the_script_is_asked(found: list[dict[str, Any]]) -> None:
+    assert {f"{name}, {step}" for name in CASES for step in ("fit", "compiled")} == set(found[0])
