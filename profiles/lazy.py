@@ -10,7 +10,7 @@ import click
 
 from . import version
 from .errors import RingscopeError
-from .terminals import show_everything
+from .terminals import plain, show_everything
 
 
 class LazyGroup(click.Group):
@@ -46,11 +46,16 @@ def run(group: LazyGroup) -> None:
     show_everything(sys.stdout, sys.stderr)
     try:
         group.main(standalone_mode=True)
+    except MemoryError:
+        print(
+            "ringscope: out of memory; give fewer recordings at once, or cut one with `ringscope cut`", file=sys.stderr
+        )
+        sys.exit(2)
     except RingscopeError as error:
-        print(f"ringscope: {error}", file=sys.stderr)
+        print(plain(f"ringscope: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"ringscope: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(plain(f"ringscope: {error.filename}: {error.strerror}"), file=sys.stderr)
         sys.exit(2)

@@ -1,10 +1,20 @@
-"""Terminals that cannot show every character: what they lack is written in characters that they have."""
+"""What a terminal is sent: characters that it has, and none that command it.
+
+Names of ranges, kernels, GPUs and files are data, and may hold escape sequences or markup. Everything that is printed
+goes through `echo` or a `console` of this module.
+"""
 
 from __future__ import annotations
 
 import codecs
 import io
-from typing import Any, Final
+import unicodedata
+from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # Of one column each where a table or a bar stands on it.
 _INSTEAD: Final = {
@@ -21,6 +31,46 @@ _INSTEAD: Final = {
     "…": ".",
 }
 _NAME: Final = "ringscope"
+_KEPT: Final = "\n\t"
+_PICTURES: Final = 0x2400  # of the control characters, in Unicode
+
+
+def plain(text: str) -> str:
+    """The text with its control characters, and those that turn the direction of writing, made visible."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_shown, text))
+
+
+def _shown(character: str) -> str:
+    if character in _KEPT or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+        return character
+    return chr(_PICTURES + ord(character)) if ord(character) < 0x20 else "\N{SYMBOL FOR DELETE}"
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print text that may hold names."""
+    import click
+
+    click.echo(plain(text), err=err, nl=nl)
+
+
+@cache
+def _plain_console() -> type[Console]:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class PlainConsole(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else segment._replace(text=plain(segment.text))
+
+    return PlainConsole
+
+
+def console(**options: Any) -> Console:
+    """A rich console that takes texts for what they are: no markup, no emoji, no control characters."""
+    return _plain_console()(**{"highlight": False, "markup": False, "emoji": False, **options})
 
 
 def show_everything(*streams: Any) -> None:

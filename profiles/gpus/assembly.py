@@ -200,7 +200,7 @@ class _Gpu:
         self._names = [names]
 
     def gathered(self) -> Gathered:
-        place = np.array([part.place for part in self._parts], np.int8)
+        place = _narrow(np.array([part.place for part in self._parts], np.int32))  # a GPU may lie in hundreds
         table = np.array([TABLES.index(part.table) for part in self._parts], np.int8)
         operations = Operations(
             **self._columns, place=place[self._part], table=table[self._part], row=self._row, sources=self._sources

@@ -56,7 +56,7 @@ class Operations:
     # of a kernel the place of its name in Gpu.names; of a graph launch negative, by graph; of others 0
     name: Ints
     # where its row lies: index into Gpu.places, index into TABLES, row of that table
-    place: NDArray[np.int8]
+    place: Ints
     table: NDArray[np.int8]
     row: NDArray[np.int32]
     sources: tuple[Source, ...]  # by place

@@ -18,7 +18,7 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -74,17 +74,37 @@ def read_all(
     strict: bool = False,
     progress: Callable[[float, float, Path], None] | None = None,
 ) -> tuple[list[Timeline], list[Doubt]]:
-    """Every recording at `paths` (files, directories, globs) in order, and a doubt for each that cannot be read.
+    """Every recording at `paths` (files, directories, globs, .tar archives compressed or not) in order, and a doubt for
+    each that cannot be read.
 
     In a directory files that are no recordings are skipped, and, less those of a run, counted in a doubt
     `skipped-files`. progress is called
     with (files done, parts of one included, files in all, path). Raises UnreadableRecording if none can be read, or
     with `strict` at the first that cannot.
     """
+    with ExitStack() as unpacked:
+        return _read_all(paths, unpacked, max_bytes, cache, strict, progress)
+
+
+def _read_all(
+    paths: Iterable[str | Path],
+    unpacked: ExitStack,
+    max_bytes: int | None,
+    cache: bool,
+    strict: bool,
+    progress: Callable[[float, float, Path], None] | None,
+) -> tuple[list[Timeline], list[Doubt]]:
     named = [Path(path) for given in paths for path in _globbed(str(given))]
     files: list[tuple[Path, Path | None]] = []
+    inside: dict[Path, Path] = {}  # files of archives, and what they are called there
     for path in named:
-        files += [(inner, path) for inner in _within(path)] if path.is_dir() else [(path, None)]
+        if path.is_dir():
+            files += [(inner, path) for inner in _within(path)]
+        elif members := unpacked.enter_context(opening.members(path, max_bytes)):
+            inside |= members
+            files += [(inner, path) for inner in members]
+        else:
+            files.append((path, None))
     timelines: list[Timeline] = []
     found: list[Doubt] = []
     skipped: dict[Path, int] = {}
@@ -97,13 +117,16 @@ def read_all(
                 one = read if folder is None else _read
                 timeline = one(path, max_bytes=max_bytes, cache=cache)
         except UnreadableRecording as error:
+            if path in inside:
+                error = UnreadableRecording(inside[path], error.problem, error.remedy)
             if strict:
-                raise
+                raise error from None
             failures.append(error)
             found.append(doubts.unreadable(error))
             continue
         if timeline is not None:
-            timelines.append(timeline)
+            called = dataclasses.replace(timeline.recording, path=str(inside.get(path, path)))
+            timelines.append(dataclasses.replace(timeline, recording=called))
         elif folder is not None and not of_a_run(path):
             skipped[folder] = skipped.get(folder, 0) + 1
     for folder, count in skipped.items():
@@ -128,6 +151,8 @@ def _read(path: Path, *, max_bytes: int | None, cache: bool) -> Timeline | None:
     with opened(path, max_bytes=max_bytes, cache=cache) as file:
         with file.open("rb") as stream:
             head = stream.read(opening.HEAD_BYTES)
+        if said := refused.stranger(head):
+            raise UnreadableRecording(path, *said)
         for detects, reader in formats():
             if detects(head, file):
                 timeline = reader(file)

@@ -10,7 +10,9 @@ import gzip
 import io
 import lzma
 import os
+import shutil
 import stat
+import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -28,6 +30,13 @@ MAX_RATIO: Final = 1000
 # Below this the ratio says nothing: a few megabytes of zeros are no attack.
 RATIO_FROM_BYTES: Final = 64 << 20
 
+# No format but SQLite's has so long a stretch without a character in it.
+MAX_BLANK: Final = 16 << 20
+_BLANK: Final = b"\0 \t\r\n"
+_SQLITE: Final = b"SQLite format 3\0"
+
+_TAR, _TAR_AT = b"ustar", 257
+_MOST_MEMBERS: Final = 10_000
 _CHUNK: Final = 1 << 20
 _NESTED: Final = 3
 _MAGICS: Final = (b"\xfd7zXZ\0", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd")
@@ -75,12 +84,53 @@ def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
             yield target
 
 
+@contextmanager
+def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Path]]:
+    """The files of a tar archive, compressed or not, in a temporary directory, and what to call each; none where
+    `path` is no archive. Raises UnreadableRecording."""
+    try:
+        start = head(path)
+    except UnreadableRecording:
+        start = b""  # who reads it says why
+    if start[_TAR_AT : _TAR_AT + len(_TAR)] != _TAR:
+        yield {}
+        return
+    limit = MAX_BYTES if max_bytes is None else max_bytes
+    with tempfile.TemporaryDirectory(prefix="ringscope-") as folder, _streams(path) as (_, content):
+        found: dict[Path, Path] = {}
+        written = 0
+        try:
+            with tarfile.open(fileobj=content, mode="r|") as archive:
+                for member in archive:
+                    file = archive.extractfile(member) if member.isreg() else None
+                    if file is None:
+                        continue
+                    written += member.size
+                    if written > limit or len(found) >= _MOST_MEMBERS:
+                        problem = f"an archive of more than {limit:,} bytes or {_MOST_MEMBERS:,} files"
+                        raise UnreadableRecording(path, problem, "unpack it, and name the recordings in it")
+                    # A name of its own: what the archive says of places is not followed.
+                    target = Path(folder, f"{len(found)}-{Path(member.name).name}")
+                    with target.open("wb") as copy:
+                        shutil.copyfileobj(file, copy)
+                    found[target] = path / member.name
+        except tarfile.TarError as error:
+            raise UnreadableRecording(path, f"an archive that is damaged ({error})", "copy it again") from None
+        yield found
+
+
 def _unfold(path: Path, raw: BinaryIO, content: BinaryIO, target: Path, max_bytes: int | None) -> None:
     limit = MAX_BYTES if max_bytes is None else max_bytes
-    written = 0
+    written = blank = 0
+    start = cast(io.BufferedReader, content).peek(HEAD_BYTES)[:HEAD_BYTES]
+    most_blank = 0 if not start.strip(_BLANK) else MAX_BLANK
     with target.open("wb") as file:
         while chunk := content.read(_CHUNK):
             written += len(chunk)
+            blank = 0 if chunk.strip(_BLANK) else blank + len(chunk)
+            if blank > most_blank and not start.startswith(_SQLITE):
+                why = "zeros or blanks" if not most_blank else f"{blank >> 20} MiB of zeros or blanks in a row"
+                raise UnreadableRecording(path, f"unfolds to {why}, not to a recording", "copy or record it again")
             folded = max_bytes is None and written > max(RATIO_FROM_BYTES, MAX_RATIO * raw.tell())
             if written > limit or folded:
                 why = f"more than {MAX_RATIO} times its size" if folded else f"more than {limit:,} bytes"

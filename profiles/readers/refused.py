@@ -2,11 +2,57 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Final
 
 from .tables import sqlite
 
 _READ = "give a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod (docs/reference/files.md)"
+
+
+_PYTORCH = "give the trace that prof.export_chrome_trace or tensorboard_trace_handler wrote"
+# Well-known strangers, by what their first bytes hold.
+_SIGNS: Final = tuple(
+    (re.compile(sign, re.DOTALL), said)
+    for sign, said in (
+        (
+            rb"\A\s*\{.{0,400}\"schema\"\s*:\s*\"[^\"]*chakra",
+            ("an execution trace of PyTorch's (Chakra): operators, and no times of a GPU", _PYTORCH),
+        ),
+        (
+            rb"\A\s*\{\s*\"rocprofiler-sdk-tool\"",
+            (
+                "a recording of rocprofv3 in its own JSON",
+                "give PyTorch's trace, or JAX's .xplane.pb: those of AMD GPUs are read",
+            ),
+        ),
+        (
+            rb"\A\x80[\x02-\x05].{0,200}(?:segments|device_traces|segment_pool_id|allocator_settings)",
+            ("a memory snapshot of PyTorch's, which holds allocations and no timeline", _PYTORCH),
+        ),
+        (
+            rb"\[\d+/\d+\] Executing '[a-z_]+' stats report"
+            rb"|\*\* [^\n]{1,80}\((?:cuda_|nvtx_|osrt_|mpi_|um_|cudaapisum|gpukernsum|gpumem)[a-z_]*\)",
+            (
+                "what `nsys stats` (or `nsys profile --stats=true`) prints, which holds sums and no timeline",
+                "give the .nsys-rep or the .sqlite that it was made of",
+            ),
+        ),
+        (
+            rb"(?:^|\n)=+ ?(?:\d+= )?CPU profiling result",
+            (
+                "a table of nvprof's CPU profile, without GPU operations",
+                "record again with `nvprof -o FILE`, without --cpu-profiling on",
+            ),
+        ),
+    )
+)
+
+
+def stranger(head: bytes) -> tuple[str, str] | None:
+    """(problem, remedy) of a well-known file that is no recording, by its first bytes."""
+    return next((said for sign, said in _SIGNS if sign.search(head)), None)
 
 
 def recognised(head: bytes, path: Path) -> tuple[str, str] | None:

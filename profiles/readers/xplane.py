@@ -89,6 +89,9 @@ def read(path: Path) -> Timeline:
             found.add_host(plane, _HOST_PLANES[plane.name])
         elif plane.name == "Task Environment":
             started_ns = {name: value for name, value in _stats(plane, plane.stats)}.get("profile_start_time")
+    if not found.gpus and any(plane.name.startswith("/device:TPU") for plane in space.planes):
+        problem = "a profile of a TPU: its operations are no kernels on streams, and are not read"
+        raise UnreadableRecording(path, problem, "look at it with XProf (TensorBoard's profile plugin)")
     frames = {table: pd.concat(parts, ignore_index=True) for table, parts in found.parts.items() if parts}
     if not frames:
         raise UnreadableRecording(path, "a TensorFlow profile without GPU work and without ranges", _RECORD)

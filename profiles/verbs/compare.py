@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from .. import terminals
 from ..errors import RingscopeError
 from . import predict
 from .options import write_json
@@ -38,13 +39,11 @@ def command(before: Path, after: Path, as_json: Path | None, ranks: str | None, 
         raise RingscopeError("--measured is compared with a prediction; give --predict too")
     import json
 
-    from rich.console import Console
-
     from ..judging import compare, subject
     from ..views import compare as view
 
     found = compare.compare(subject.load([before]), subject.load([after]))
     if as_json is None:
-        view.show(found, Console())
+        view.show(found, terminals.console())
     else:
         write_json(json.dumps(compare.to_json(found), indent=1) + "\n", as_json)

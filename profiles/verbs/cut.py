@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from .. import terminals
 from ..errors import RingscopeError
 from .options import refuse_ignored
 
@@ -74,4 +75,4 @@ def write(given: Options) -> None:
             progress=progress,
             **reading,
         )
-    click.echo(recordings.written(given.output, rows))
+    terminals.echo(recordings.written(given.output, rows))

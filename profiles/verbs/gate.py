@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from .. import terminals
 from ..errors import RingscopeError
 from .options import refuse_ignored
 
@@ -81,7 +82,7 @@ def command(context: click.Context, /, **options: Any) -> None:
     subject = subjects.load(given.paths, strict=given.strict)
     if given.write_baseline:
         _write(given.write_baseline, json.dumps(gate.to_json(gate.baseline_of(subject)), indent=1) + "\n")
-        click.echo(f"{given.write_baseline}: the baseline of {subject.label}")
+        terminals.echo(f"{given.write_baseline}: the baseline of {subject.label}")
         if not given.judges:
             return
     judgement = gate.judge(subject, at_most=maxima, at_least=minima, baseline=against)
@@ -89,7 +90,7 @@ def command(context: click.Context, /, **options: Any) -> None:
         _write(given.junit, view.junit(judgement))
     if given.markdown:
         _write(given.markdown, view.markdown(judgement))
-    click.echo(view.text(judgement))
+    terminals.echo(view.text(judgement))
     sys.exit(judgement.exit_code)
 
 

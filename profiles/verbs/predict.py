@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .. import terminals
 from ..errors import RingscopeError
 from .options import refuse_ignored, write_json
 
@@ -95,7 +96,7 @@ def show(paths: list[Path], option: str, ranks: str, larger: Path | None, as_jso
     one, two = (subject.load([path]) for path in paths)
     found = predict.outlook(one, two, wanted, subject.load([larger]) if larger else None)
     if as_json is None:
-        click.echo(view.text(found))
+        terminals.echo(view.text(found))
     else:
         write_json(json.dumps(predict.to_json(found), indent=1) + "\n", as_json)
 
@@ -103,8 +104,6 @@ def show(paths: list[Path], option: str, ranks: str, larger: Path | None, as_jso
 def _forecast(options: Options) -> None:
     """Predict from throughput and print."""
     import json
-
-    from rich.console import Console
 
     from ..judging import forecast, subject
     from ..judging.curve import Point
@@ -129,7 +128,7 @@ def _forecast(options: Options) -> None:
     if str(options.as_json) != "-":
         from ..views import forecast as view
 
-        view.show(found, Console())
+        view.show(found, terminals.console())
 
 
 def _hosts(options: Options) -> Hosts | None:

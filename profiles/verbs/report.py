@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from .. import terminals
+
 
 @click.command(
     epilog="""\b
@@ -30,8 +32,6 @@ def command(
     import json
     import sys
 
-    from rich.console import Console
-
     from profiles.files import write_whole
     from profiles.scaling.run_directory import machine, newest, read, write
 
@@ -48,11 +48,11 @@ def command(
     if as_json:
         text = json.dumps({"schema": "ringscope.scaling/1", **scaling.to_json()}, indent=1)
         if str(as_json) == "-":
-            click.echo(text)
+            terminals.echo(text)
         else:
             write_whole(as_json, text)
     if str(as_json) != "-":
         from profiles.views import sweep
 
-        sweep.show(scaling, str(path), Console())
+        sweep.show(scaling, str(path), terminals.console())
     sys.exit(0 if all(row.status == "ok" for row in scaling.cells) else 1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from .. import terminals
 from ..errors import RingscopeError
 from . import cut
 from .options import Rule, refuse_ignored, write_json
@@ -135,7 +136,7 @@ def _info(given: Options) -> None:
 
     with waiting.progress("reading") as progress:
         timelines, doubts = read_all(given.paths, strict=given.strict, progress=progress, **given.reading)
-    click.echo(recordings.text(timelines, doubts))
+    terminals.echo(recordings.text(timelines, doubts))
 
 
 def _measure(given: Options) -> None:
@@ -158,7 +159,7 @@ def _measure(given: Options) -> None:
         recording_files.refuse_inputs(measures.recordings, files, Path(given.json_to) if given.json_to else None)
         written = recording_files.write(analysis, files, paths=given.paths, progress=partial(progress, "writing"))
     for path in written:
-        click.echo(f"wrote {path}", err=True)
+        terminals.echo(f"wrote {path}", err=True)
     if given.json_to is not None:
         write_json(measures_json.dumps(measures, per_step=given.per_step), given.json_to)
     if given.json_to == "-":
@@ -166,4 +167,4 @@ def _measure(given: Options) -> None:
     terminal.show(measures, terminal.console(), per_step=given.per_step)
     recording = Path(measures.recordings[0].path)
     if measures.findings and records.beside(recording):
-        click.echo(f"\nprove one: ringscope bench --apply {measures.findings[0].code} --of {recording.parent}")
+        terminals.echo(f"\nprove one: ringscope bench --apply {measures.findings[0].code} --of {recording.parent}")

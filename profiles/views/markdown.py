@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .. import numbers
 from ..files import written_whole
+from ..terminals import plain
 from .tables import report
 from .tables.table import Cell, Document, Json, Table
 
@@ -85,17 +86,17 @@ def _findings(document: Document) -> Iterator[str]:
 
 
 def _again(command: str) -> Iterator[str]:
-    yield from ("Make this report again:", "", "```", command, "```", "")
+    yield from ("Make this report again:", "", "```", plain(command), "```", "")
 
 
 def _cell(cell: Cell) -> str:
     text = cell.text if not cell.code or len(cell.text) <= LONGEST_NAME else cell.text[: LONGEST_NAME - 1] + "…"
     if cell.code:
-        return "`" + text.replace("|", "\\|").replace("`", "'").replace("\n", " ") + "`"
+        return "`" + plain(text).replace("|", "\\|").replace("`", "'").replace("\n", " ") + "`"
     return _plain(text)
 
 
 def _plain(text: str) -> str:
     """Words that end no cell and start no HTML; `code` in backticks stays."""
-    parts = text.replace("|", "\\|").replace("\n", " ").split("`")
+    parts = plain(text).replace("|", "\\|").replace("\n", " ").split("`")
     return "`".join(part if place % 2 else _TAG.sub("&lt;", part) for place, part in enumerate(parts))

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from .. import numbers
+from .. import numbers, terminals
 from ..measures import CLASSES, OWNERS, Gaps, GpuMeasures, Measures, StepRow
 from ..timeline import Doubt
 from .charts.palette import OWNERS as LOOKS
@@ -27,8 +27,8 @@ _COPIES = {"h2d": "host to device", "d2h": "device to host", "p2p": "peer to pee
 
 def console() -> Console:
     """The user's terminal; a pipe or a file gets a page as wide as it needs."""
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=max(found.width, 120))
+    found = terminals.console()
+    return found if found.is_terminal else terminals.console(width=max(found.width, 120))
 
 
 def show(measures: Measures, to: Console, *, per_step: bool = False) -> None:

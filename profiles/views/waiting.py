@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from .. import terminals
+
 PATIENCE_S: Final = 2.0
 
 Progress = Callable[[float, float, Path], None]
@@ -24,12 +26,11 @@ def progress(doing: str) -> Iterator[Progress]:
 @contextmanager
 def stages() -> Iterator[Callable[[str, float, float, Path], None]]:
     """A function to call with (what is being done, done, in all, which). Shows a bar on stderr from PATIENCE_S on."""
-    from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    console = terminals.console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task("", total=None)
     later = threading.Timer(PATIENCE_S, bar.start)

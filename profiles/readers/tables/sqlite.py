@@ -23,6 +23,20 @@ from ...errors import UnreadableRecording
 MAGIC: Final = b"SQLite format 3\0"
 _HOT_JOURNAL: Final = bytes.fromhex("d9d505f920a163d7")
 
+_TABLES_READ: Final = (
+    "CUPTI_",
+    "NVTX_",
+    "StringIds",
+    "StringTable",
+    "TARGET_INFO_",
+    "META_DATA_",
+    "EXPORT_META_",
+    "Version",
+)
+# Longer texts are no names. The longest of real recordings are arguments of PyProf's, of some 100 KB.
+_LENGTH: Final = 0  # SQLITE_LIMIT_LENGTH
+_LONGEST_TEXT: Final = 16 << 20
+
 # Errors of a damaged file; its noise can also reach the text of a message, or a column's name.
 _ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeError)
 
@@ -36,11 +50,23 @@ class Database:
 
     def __post_init__(self) -> None:
         check(self.path)
-        names = self.query("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-        for (name,) in names:
+        names = self.query("SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')")
+        for name, kind, sql in names:
             if isinstance(name, str):
+                if kind == "view" or str(sql).upper().startswith("CREATE VIRTUAL"):
+                    self._refuse_code(name)
+                    continue
                 columns = self.query(f"PRAGMA table_info({quoted(name)})")
                 self.tables[name] = tuple(str(row[1]) for row in columns)
+
+    def _refuse_code(self, name: str) -> None:
+        """A view is a query that somebody wrote, and may run for ever. Those of names that are read are refused."""
+        if name.startswith(_TABLES_READ):
+            raise UnreadableRecording(
+                self.path,
+                f"{name} is a view or a virtual table, not the profiler's own",
+                "give the file that the profiler wrote, or export it again with `nsys export -t sqlite`",
+            )
 
     def query(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """All rows, for small tables. Text that is no UTF-8 has its odd bytes replaced."""
@@ -98,6 +124,7 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
     import adbc_driver_manager.dbapi
     import pyarrow as pa
 
+    _refuse_long(database, table, value)
     sql = (
         f"SELECT {key}, CAST({value} AS BLOB) FROM {quoted(table)}"
         f" WHERE typeof({key}) = 'integer' AND {value} IS NOT NULL"
@@ -111,6 +138,22 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
     if not found.num_rows:
         return np.array([], dtype=np.int64), pa.array([], pa.large_binary())
     return found.column(0).to_numpy(), found.column(1).cast(pa.large_binary()).combine_chunks()
+
+
+def _refuse_long(database: Database, table: str, value: str) -> None:
+    """Raises UnreadableRecording where a text is longer than any name: SQLite is told to stop there."""
+    with closing(sqlite3.connect(uri(database.path), uri=True)) as connection:
+        connection.text_factory = bytes
+        if not hasattr(connection, "setlimit"):  # Python 3.10
+            return
+        connection.setlimit(_LENGTH, _LONGEST_TEXT)
+        try:
+            connection.execute(f"SELECT sum(length({value})) FROM {quoted(table)}").fetchall()
+        except sqlite3.DataError:
+            problem = f"a text in {table} is longer than {_LONGEST_TEXT >> 20} MiB: no profiler writes such names"
+            raise UnreadableRecording(database.path, problem, "record again, with shorter names of ranges") from None
+        except sqlite3.Error as error:
+            raise database.damaged(error) from None
 
 
 def connected(path: Path) -> Any:

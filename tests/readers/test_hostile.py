@@ -1,0 +1,164 @@
+"""Files and names that were made to do harm, or that only look like recordings: each ends in a sentence, soon."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sqlite3
+import string
+import tarfile
+import unicodedata
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiles import analyse, terminals
+from profiles.errors import UnreadableRecording
+from profiles.readers import read, read_all
+from profiles.views import markdown, recordings, terminal
+from profiles.views.tables.table import document_of
+from tests.made.build import Build
+from tests.made.training import training
+
+HOSTILE = st.text(
+    st.one_of(
+        st.sampled_from("\x1b[]/\\|<>`\x07\x9b\x9d\u202e\u2066\r\b\x00"),
+        st.sampled_from(string.ascii_letters),
+        st.characters(),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def named(name: str) -> Build:
+    made = Build(path=name.replace("\x00", "") or "a.sqlite")
+    made.device(0, uuid="GPU-1", name=name)
+    for step in range(4):
+        at = 1_000_000 * step
+        made.mark(name, at, at + 900_000, domain=name)
+        made.kernel(at + 500_000, at + 800_000, name, call=(at + 400_000, at + 410_000))
+    return made
+
+
+def is_harmless(text: str) -> bool:
+    return not {unicodedata.category(one) for one in text if one not in "\n\t"} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+@settings(max_examples=25, deadline=None)
+@given(HOSTILE)
+def test_whatever_a_name_is_it_is_printed_and_commands_nothing(name: str) -> None:
+    timeline = named(name).timeline()
+    measures = analyse([timeline]).measures
+    printed = io.StringIO()
+    terminal.show(measures, terminals.console(file=printed, width=200))
+    text = markdown.of_recordings(document_of(measures), title=name, command=name)
+    assert is_harmless(printed.getvalue())
+    assert is_harmless(text)
+    assert is_harmless(terminals.plain(recordings.text([timeline], [])))
+
+
+@pytest.mark.parametrize("name", ["[/nope]", "[param|cuda]", "[bold red]", ":warning:", "\x1b]0;owned\x07", "\x1b[2J"])
+def test_a_name_like_markup_is_shown_as_it_is(name: str) -> None:
+    printed = io.StringIO()
+    terminal.show(analyse([named(name).timeline()]).measures, terminals.console(file=printed, width=200))
+    assert terminals.plain(name.replace("\x07", "")) in printed.getvalue()  # rich leaves bells out
+
+
+def test_one_gpu_in_more_recordings_than_a_byte_can_count() -> None:
+    made = [training(rank=0, steps=3) for _ in range(129)]
+    several = [replace(one, recording=replace(one.recording, path=f"{at}.sqlite")) for at, one in enumerate(made)]
+    (gpu,) = analyse(several).measures.gpus
+    assert len(gpu.recordings) == 129
+
+
+def database(folder: Path, sql: str) -> Path:
+    path = folder / "made.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(sql)
+    return path
+
+
+RECURSIVE = """
+CREATE TABLE META_DATA_EXPORT (name, value);
+CREATE VIEW StringIds AS
+ WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n) SELECT id, 'x' AS value FROM n;
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, contextId, streamId, correlationId, globalPid,
+ demangledName, shortName, graphNodeId);
+"""
+HUGE_TEXT = """
+CREATE TABLE StringIds (id, value);
+INSERT INTO StringIds VALUES (1, printf('%.*c', 50000000, 'x'));
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, contextId INT, streamId INT,
+ correlationId INT, globalPid INT, demangledName INT, shortName INT, graphNodeId INT);
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2, 0, 1, 7, 1, 1, 1, 1, 0);
+"""
+
+
+def test_a_view_named_as_a_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableRecording, match="StringIds is a view"):
+        read(database(tmp_path, RECURSIVE))
+
+
+def test_a_text_longer_than_any_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableRecording, match="longer than 16 MiB"):
+        read(database(tmp_path, HUGE_TEXT))
+
+
+@pytest.mark.parametrize("start", [b"", b"{", b'{"traceEvents": ['])
+@pytest.mark.parametrize("filler", [b"\0", b" "])
+def test_a_bomb_of_nothing_is_refused_before_it_is_unfolded(tmp_path: Path, start: bytes, filler: bytes) -> None:
+    path = tmp_path / "bomb.json.gz"
+    with gzip.open(path, "wb", 1) as file:
+        file.write(start)
+        for _ in range(48):
+            file.write(filler * (1 << 20))
+    with pytest.raises(UnreadableRecording, match="zeros or blanks"):
+        read(path)
+
+
+STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "chakra.json": (lambda: json.dumps({"schema": "1.0.2-chakra.0.0.4", "pid": 1, "nodes": []}).encode(), "Chakra"),
+    "memory.pickle": (lambda: b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00}\x8c\x08segments\x94", "memory snapshot"),
+    "stats.txt": (
+        lambda: b" ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)  Total Time (ns)\n",
+        "nsys stats",
+    ),
+    "cpu.csv": (
+        lambda: b"==1== NVPROF is profiling process 1\n======== CPU profiling result (bottom up):\nTime(%)",
+        "CPU",
+    ),
+    "rocprof.json": (lambda: b'{"rocprofiler-sdk-tool": [{"metadata": {"pid": 1}}]}', "rocprofv3"),
+    "trace.pftrace": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "known format"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_a_stranger_is_told_what_it_is_and_what_to_give(tmp_path: Path, name: str) -> None:
+    make, words = STRANGERS[name]
+    path = tmp_path / name
+    path.write_bytes(make())
+    with pytest.raises(UnreadableRecording, match=words) as refused:
+        read(path)
+    assert refused.value.remedy
+
+
+def test_an_archive_of_recordings_is_opened(tmp_path: Path) -> None:
+    event = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"device": 0}}
+    trace = {"schemaVersion": 1, "traceEvents": [event]}
+    archive = tmp_path / "traces.tar.gz"
+    with tarfile.open(archive, "w:gz") as file:
+        for rank in range(2):
+            data = json.dumps(trace).encode()
+            member = tarfile.TarInfo(f"run/rank{rank}.json")
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+    found, _ = read_all([archive])
+    assert [one.recording.rank for one in found] == [0, 1]
+    assert all(str(archive) in one.recording.path for one in found)
