@@ -36,6 +36,7 @@ _BLANK: Final = b"\0 \t\r\n"
 _SQLITE: Final = b"SQLite format 3\0"
 
 _TAR, _TAR_AT = b"ustar", 257
+_LARGER: Final = "give --max-size BYTES if it is one"
 _MOST_MEMBERS: Final = 10_000
 _CHUNK: Final = 1 << 20
 _NESTED: Final = 3
@@ -128,15 +129,13 @@ def _unfold(path: Path, raw: BinaryIO, content: BinaryIO, target: Path, max_byte
         while chunk := content.read(_CHUNK):
             written += len(chunk)
             blank = 0 if chunk.strip(_BLANK) else blank + len(chunk)
-            if blank > most_blank and not start.startswith(_SQLITE):
+            if max_bytes is None and blank > most_blank and not start.startswith(_SQLITE):
                 why = "zeros or blanks" if not most_blank else f"{blank >> 20} MiB of zeros or blanks in a row"
-                raise UnreadableRecording(path, f"unfolds to {why}, not to a recording", "copy or record it again")
+                raise UnreadableRecording(path, f"unfolds to {why}, not as a recording does", _LARGER)
             folded = max_bytes is None and written > max(RATIO_FROM_BYTES, MAX_RATIO * raw.tell())
             if written > limit or folded:
                 why = f"more than {MAX_RATIO} times its size" if folded else f"more than {limit:,} bytes"
-                raise UnreadableRecording(
-                    path, f"unfolds to {why}, not as a recording does", "give --max-size BYTES if it is one"
-                )
+                raise UnreadableRecording(path, f"unfolds to {why}, not as a recording does", _LARGER)
             try:
                 file.write(chunk)
             except OSError as error:

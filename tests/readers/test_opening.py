@@ -76,8 +76,13 @@ def test_a_bomb_is_stopped_and_a_larger_limit_lets_it_through(packed: str, tmp_p
     else:
         path.write_bytes(PACKED[packed](bytes(size)))
     assert path.stat().st_size * opening.MAX_RATIO < size
-    with pytest.raises(UnreadableRecording, match="unfolds to more than 1000 times its size.*--max-size"):
+    with pytest.raises(UnreadableRecording, match="unfolds to zeros or blanks.*--max-size"):
         readers.read(path)
+    letters = tmp_path / "letters"
+    letters.write_bytes(PACKED["xz"](b"x" * size))
+    assert letters.stat().st_size * opening.MAX_RATIO < size
+    with pytest.raises(UnreadableRecording, match="unfolds to more than 1000 times its size.*--max-size"):
+        readers.read(letters)
     with opening.plain(path, max_bytes=size) as file:
         assert file.stat().st_size == size
     with pytest.raises(UnreadableRecording, match=f"unfolds to more than {size - 1:,} bytes"):
