@@ -49,7 +49,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.fixture(scope="module", params=LAUNCHERS)
+# Scripts below train under mpirun in every run of the tests.
+@pytest.fixture(scope="module", params=["gloo", pytest.param("mpirun", marks=pytest.mark.long)])
 def trained(
     request: pytest.FixtureRequest, alone: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, equality.Equality]:
