@@ -45,6 +45,7 @@ def manifest(request: batch.Request, *, name: str, image: str, volume: str | Non
         "name": "worker",
         "image": image,
         "command": ["/usr/sbin/sshd", "-De"],
+        "readinessProbe": {"tcpSocket": {"port": 22}, "initialDelaySeconds": 2},
         "resources": {"limits": _resources(request, slots)},
     }
     volumes = [{"name": "runs", **kept}, {"name": "sweep", "configMap": {"name": name}}]
@@ -54,6 +55,7 @@ def manifest(request: batch.Request, *, name: str, image: str, volume: str | Non
         "metadata": {"name": name},
         "spec": {
             "slotsPerWorker": slots,
+            "launcherCreationPolicy": "WaitForWorkersReady",  # else ssh finds nobody there yet
             "runPolicy": {
                 "cleanPodPolicy": "Running",
                 "activeDeadlineSeconds": 60 * request.minutes,

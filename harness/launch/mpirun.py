@@ -45,7 +45,7 @@ def words(
     """Ranks fill host after host and are bound to no core: TensorFlow's threads need several.
 
     `crowded`: a host has more ranks than cores. Then ranks that wait give theirs to others. Open MPI's spin otherwise,
-    since it believes in the slots that it is told: 2 047 ms per step where 18 were enough (4 ranks on 2 cores).
+    since it believes in the slots that it is told: 244 ms per step instead of 9.5 (4 ranks of `mlp` on 2 cores).
     """
     waiting = ["--mca", "mpi_yield_when_idle", "1"] if crowded else []
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"

@@ -158,8 +158,10 @@ def test_the_manifest_is_an_mpijob_as_the_operator_defines_it() -> None:
     config, job = made()
     assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
     spec = job["spec"]
-    # pkg/apis/kubeflow/v2beta1/types.go of the operator
-    assert set(spec) <= {"slotsPerWorker", "runPolicy", "mpiReplicaSpecs", "sshAuthMountPath", "mpiImplementation"}
+    # The operator's API: pkg/apis/kubeflow/v2beta1/types.go, sdk's V2beta1MPIJobSpec.
+    fields = "launcherCreationPolicy mpiImplementation mpiReplicaSpecs runLauncherAsWorker runPolicy slotsPerWorker"
+    assert set(spec) <= {*fields.split(), "sshAuthMountPath"}
+    assert spec["launcherCreationPolicy"] in ("AtStartup", "WaitForWorkersReady")
     assert spec["slotsPerWorker"] == 4 and set(spec["mpiReplicaSpecs"]) == {"Launcher", "Worker"}
     assert set(spec["runPolicy"]) <= {
         "cleanPodPolicy",
