@@ -243,6 +243,17 @@ def test_clocks_that_disagree_are_said_and_no_cause_is_told(built: Path, shift: 
     assert len(read.kernels) and read.left_out["clocks-apart in api"] > 0
 
 
+@pytest.mark.parametrize(("early_ns", "kept"), [(134_000, True), (5_000_000, False)])
+def test_copies_that_seem_to_begin_just_before_their_call_leave_the_calls(
+    built: Path, early_ns: int, kept: bool
+) -> None:
+    change(built, f"DELETE FROM {CUPTI}CONCURRENT_KERNEL")
+    change(built, f"DELETE FROM {CUPTI}MEMCPY2")
+    called = f"SELECT start FROM {CUPTI}RUNTIME AS call WHERE call.correlationId = copy.correlationId LIMIT 1"
+    change(built, f"UPDATE {CUPTI}MEMCPY AS copy SET start = COALESCE(({called}), start) - {early_ns}")
+    assert bool(len(readers.read(built).api)) == kept
+
+
 def test_times_that_cannot_be_do_not_move_the_origin(built: Path) -> None:
     good = readers.read(built)
     row(built, "CONCURRENT_KERNEL", start=0, end=0)
