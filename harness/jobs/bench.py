@@ -96,7 +96,8 @@ def remembered(options: Bench) -> Bench:
     )
     launcher = launch.launcher if "launcher" in given else before.get("launcher", launch.launcher)
     container = launch.container or before.get("container")
-    again = replace(launch, launcher=launcher, limits=limits, out=path, container=container)
+    variables = launch.variables or tuple(before.get("env", ()))
+    again = replace(launch, launcher=launcher, limits=limits, out=path, container=container, variables=variables)
     if launcher == before.get("launcher"):  # another launcher does not take the same words
         again = replace(again, launcher_args=launch.launcher_args or before.get("launcher_args") or "")
     if launcher != "single" and not launch.hosts and before.get("hosts"):
@@ -149,6 +150,7 @@ def how_to_launch(options: Launch) -> sweep.How:
         hosts=hosts,
         limits=options.limits,
         launcher_args=tuple(shlex.split(words)),
+        variables=options.variables,
         container=options.container,
         gpus=len(nvml.visible_gpus()),
     )
@@ -181,6 +183,7 @@ def new_directory(options: Launch, cells: list[Cell], launches: int, how: sweep.
             "stall_limit": options.limits.stall_s,
             "hosts": ",".join(map(str, how.hosts)) or None,
             **({"container": options.container} if options.container else {}),
+            **({"env": list(options.variables)} if options.variables else {}),
             "profiler": how.profiler.name if how.profiler else None,
         },
     )

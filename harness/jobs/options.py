@@ -30,6 +30,7 @@ class Launch:
     hosts: tuple[Host, ...] = ()  # none: this machine
     limits: Limits = field(default_factory=Limits)
     out: Path | None = None  # the run directory; None: a new one under runs/
+    variables: tuple[str, ...] = ()  # of the environment that ranks get beside what training needs
     container: str | None = None  # the image that ranks run in
     job: Job = field(default_factory=Job)
     given: frozenset[str] = frozenset()  # the options above that the command line names

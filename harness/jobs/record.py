@@ -108,6 +108,7 @@ def _command(options: Record, how: sweep.How, console: Console) -> tuple[Path | 
             prefix=profiler.prefix(folder, span),
             lifeline=lifeline.address,
             launcher_args=how.launcher_args,
+            variables=how.variables,
             container=how.container,
         )
         code = subprocess.run(launch.keeper(job.argv, lifeline=lifeline.address), env=job.env).returncode

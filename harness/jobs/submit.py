@@ -42,6 +42,7 @@ def file_of(sweep: SweepRecord, launches: int, directory: Path, options: Launch,
         cpus_per_rank=job.cpus_per_rank,
         gpus=gpus,
         args=tuple(shlex.split(options.launcher_args)),
+        variables=options.variables,
         prologue=batch.read_prologue(job.prologue) if job.prologue else "",
     )
     if options.launcher in ("slurm", "srun"):

@@ -51,6 +51,7 @@ class How:
     limits: Limits = field(default_factory=Limits)
     launcher_args: tuple[str, ...] = ()
     profiler: Profiler | None = None  # then the timed steps are recorded, and the launch is no measurement
+    variables: tuple[str, ...] = ()  # of the environment that ranks get beside what training needs
     container: str | None = None  # the image that ranks run in
     gpus: int = 0  # of this host that its ranks may use; 0: they train on the CPU
 
@@ -135,6 +136,7 @@ def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> C
             lifeline=lifeline,
             log_dir=folder,
             launcher_args=how.launcher_args,
+            variables=how.variables,
             container=how.container,
         )
 

@@ -1,7 +1,7 @@
-"""A command for every rank -> one argument vector and environment that starts them all. Pure functions, but that the
+"""A command for every rank -> one argument vector and environment that start them all. Pure functions; only the
 installed mpirun is asked once for its version.
 
-Each rank's command is wrapped in a keeper (harness/keeper.py), which ends the rank when the sweep ends in any way.
+Each rank's command is wrapped in a keeper (harness/processes/keeper.py), which ends the rank when the sweep ends.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ class Request:
     gpus: bool = False
     args: tuple[str, ...] = ()  # further ones of the system, which win over ours
     prologue: str = ""  # lines of bash that come first, such as `module load cuda`
+    variables: tuple[str, ...] = ()  # that travel beside what training needs
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def nodes(self) -> list[int]:
@@ -53,7 +54,8 @@ def script(
     `without`: the system's own variables, by how they begin, which each node gets from it. `before`: lines before the
     command.
     """
-    passed = {name: value for name, value in allowed(request.environ).items() if not name.startswith(without)}
+    env = allowed(request.environ, request.variables)
+    passed = {name: value for name, value in env.items() if not name.startswith(without)}
     lines = ["#!/bin/bash", *(f"{mark} {one_line(directive)}" for directive in directives)]
     lines += [request.prologue.rstrip("\n")] if request.prologue else []
     lines += ["set -eu"]

@@ -83,8 +83,9 @@ def _resources(request: batch.Request, slots: int) -> dict[str, int]:
 
 def _environment(request: batch.Request) -> list[dict[str, str]]:
     """Settings of libraries; paths are the image's."""
-    names = (name for name in sorted(request.environ) if name.startswith(FAMILIES) and passes(name))
-    return [{"name": name, "value": request.environ[name]} for name in names if not name.startswith(_NOT_PASSED)]
+    ours = {name for name in request.environ if name.startswith(FAMILIES) and passes(name)}
+    names = {name for name in ours if not name.startswith(_NOT_PASSED)} | {*request.variables} & {*request.environ}
+    return [{"name": name, "value": request.environ[name]} for name in sorted(names)]
 
 
 def _name(text: str) -> str:

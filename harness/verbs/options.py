@@ -155,6 +155,7 @@ def of_a_launch(*launchers: str) -> Callable[[F], F]:
         click.option("--hostfile", type=path, help="The same from a file, one host per line: a slots=4."),
         click.option("--time-limit", **seconds, default=900, help="Seconds that a launch may take."),
         click.option("--stall-limit", **seconds, default=180, help="Seconds without a step."),
+        click.option("--env", metavar="NAME", multiple=True, help="Pass this environment variable to ranks, too."),
         click.option("--container", metavar="IMAGE", help="Run ranks in it: by pyxis under srun, else by Apptainer."),
         click.option("--out", type=path, help="The run directory.  [default: runs/<date>-<host>]"),
     )
@@ -191,6 +192,7 @@ def launch(chosen: Mapping[str, Any], given: Collection[str]) -> Launch:
         hosts=found,
         limits=Limits(time_s=chosen["time_limit"], stall_s=chosen["stall_limit"]),
         out=chosen["out"],
+        variables=chosen["env"],
         container=chosen["container"],
         job=Job(**{name: chosen.get(name) for name in OF_A_JOB}),
         given=frozenset(given),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import pytest
 
-from harness.jobs import bench
+from harness.jobs import bench, sweep
 from harness.jobs.grid import Choices
 from harness.jobs.options import Bench, Launch
 from harness.launch.hosts import Host
@@ -141,3 +142,16 @@ def test_what_the_command_line_names_goes_before_what_a_sweep_remembers(begun: P
 def test_another_launcher_does_not_get_the_words_of_the_first(begun: Path) -> None:
     found = resumed(Launch(out=begun, launcher="horovodrun", given=frozenset({"launcher"})))
     assert (found.launcher, found.launcher_args) == ("horovodrun", "")
+
+
+def test_a_variable_that_is_named_reaches_the_ranks_and_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINE", "1")
+    words = ["--models", "mlp", "--ranks", "1", "--env", "MINE", "--env", "ABSENT", "--launcher", "pbs"]
+    verb_bench.command.main([*words, "--out", str(tmp_path / "out")], standalone_mode=False)
+    assert "export MINE=1" in (tmp_path / "out" / "job.pbs").read_text().splitlines()
+    resumed_ = resumed(Launch(out=tmp_path / "out"))
+    how = bench.how_to_launch(replace(resumed_, launcher="mpirun"))
+    job = sweep.command(tmp_path, Cell("mlp", 1, 8), how, {"MINE": "1", "OTHER": "1"})("LINE")
+    assert job.env["MINE"] == "1" and "OTHER" not in job.env

@@ -85,6 +85,10 @@ def test_a_line_break_in_a_directive_is_refused_and_no_command(where: str, make:
         make(request)
 
 
+def test_a_variable_travels_if_it_is_named(make: Callable[[Request], str]) -> None:
+    assert "export HF_TOKEN=hush" in make(replace(REQUEST, variables=("HF_TOKEN",))).splitlines()
+
+
 def test_slurm_is_asked_for_nodes_cores_and_gpus() -> None:
     request = replace(REQUEST, ranks_per_node=4, cpus_per_rank=12, gpus=True, args=("--partition=a b",))
     asked = directives(slurm.script(request))
