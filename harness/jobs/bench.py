@@ -53,7 +53,9 @@ def main(options: Bench) -> int:
         raise RingscopeError(f"--{sorted(named)[0].replace('_', '-')} is for a batch system, and nothing is submitted")
     if options.dry_run:
         return _dry_run(chosen, options, how, gpus, submitting, console)
-    if not submitting:
+    if submitting:
+        _file_of(chosen, options, gpus)  # what it cannot say is refused before anything is written
+    else:
         sweep.check_training()
         sweep.check_launcher(how)
     directory = _directory(options, chosen, default_launches(gpus), how)
@@ -225,8 +227,14 @@ def _dry_run(
             console.print(f"    {shlex.join(job.argv)}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"{counted(len(cells), 'cell')} x {counted(launches, 'launch')}", highlight=False)
     if submitting:
-        record = SweepRecord(list(cells), launches, how.launcher)
-        path = (options.launch.out or new_path()).resolve()
-        written = submit.file_of(record, len(cells) * launches, path, options.launch, gpus=bool(gpus))
+        written = _file_of(cells, options, gpus)
         console.print(f"\n{written.name}:\n{written.text}", markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def _file_of(cells: Sequence[Cell], options: Bench, gpus: int) -> submit.Written:
+    """The file for the batch system, of a sweep that is not written down yet. Raises RingscopeError."""
+    launches = options.launches or default_launches(gpus)
+    record = SweepRecord(list(cells), launches, options.launch.launcher)
+    path = (options.launch.out or new_path()).resolve()
+    return submit.file_of(record, len(cells) * launches, path, options.launch, gpus=bool(gpus))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -183,6 +184,10 @@ def launch(chosen: Mapping[str, Any], given: Collection[str]) -> Launch:
     from ..launch import hosts
     from ..processes.supervise import Limits
 
+    try:
+        shlex.split(chosen["launcher_args"])
+    except ValueError as error:
+        raise RingscopeError(f"--launcher-args {chosen['launcher_args']}: {error}; quote it as for a shell") from error
     found = hosts.parse(chosen["hosts"]) if chosen["hosts"] is not None else ()
     if chosen["hostfile"]:
         found = hosts.read(chosen["hostfile"])

@@ -79,6 +79,14 @@ IGNORED: list[tuple[click.Command, list[str], str]] = [
         for launcher in ("pbs", "lsf", "kubeflow")
     ),
     (verb_bench.command, ["--launcher-args", "-n x", "--launcher", "kubeflow"], "--launcher-args is not for kubeflow"),
+    (
+        verb_bench.command,
+        ["--launcher-args", "'a"],
+        "--launcher-args 'a: No closing quotation; quote it",
+    ),
+    (verb_bench.command, ["--launcher", "slurm", "--prologue", "none"], "--prologue none: cannot be read"),
+    (verb_bench.command, ["--launcher", "kubeflow"], "--launcher kubeflow starts pods: name their image"),
+    (verb_bench.command, ["--launcher", "pbs", "--launcher-args", "'a\nb'"], "\"'a\\nb'\" has a line break"),
     (record.command, ["--time-limit", "9", *COMMAND], "--time-limit has no effect on a command"),
     (record.command, ["--stall-limit", "9", *COMMAND], "--stall-limit has no effect on a command"),
     (record.command, ["--model", "mlp", "--delay", "9"], "--delay is for a command"),
