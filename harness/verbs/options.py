@@ -118,6 +118,7 @@ def _single(setting: Setting, **special: Any) -> Callable[[F], F]:
 def _option(flags: list[str], setting: Setting, *, single: bool, **special: Any) -> Callable[[F], F]:
     fits = FITS if setting.fits and setting.name != "model" else ""
     plain: dict[str, Any] = {
+        "type": str,  # click would infer a number from the default, and refuse a list
         "metavar": ("NUMBER" if setting.is_number else "NAME") + ("" if single else ",..."),
         "default": None if setting.fits else setting.default,
         "show_default": not setting.fits and setting.default is not None,
