@@ -55,19 +55,24 @@ def _input_first(finding: Finding, cases: Sequence[Case]) -> bool:
 
 
 def _without_twins(found: Sequence[Finding]) -> list[Finding]:
-    """A GPU that waits for launches because the host is elsewhere has one finding, `python-in-the-loop`, with the
-    price and the advice of both."""
-    launches = {finding.gpu: finding for finding in found if finding.code == "launch-bound"}
+    """A GPU that waits for launches because the host is elsewhere has one finding, `python-in-the-loop`, which then
+    has the evidence of both. Of findings on several GPUs those that lose most are compared."""
+    launches = {_loses_most(finding): finding for finding in found if finding.code == "launch-bound"}
     left = []
     for finding in found:
-        twin = launches.get(finding.gpu)
+        twin = launches.get(_loses_most(finding))
         if finding.code == "python-in-the-loop" and twin is not None:
             outside, waiting = finding.evidence["idle_outside_calls_ns"], twin.evidence["idle_launch_ns"]
             if outside >= _TWIN * waiting:
-                del launches[finding.gpu]
+                del launches[_loses_most(finding)]
                 finding = replace(finding, evidence={**twin.evidence, **finding.evidence})
         left.append(finding)
-    return [finding for finding in left if finding.code != "launch-bound" or finding.gpu in launches]
+    return [finding for finding in left if finding.code != "launch-bound" or _loses_most(finding) in launches]
+
+
+def _loses_most(finding: Finding) -> int | None:
+    index: int | None = finding.evidence.get("gpu", finding.gpu) if finding.gpu is None else finding.gpu
+    return index
 
 
 def _worth(finding: Finding) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,15 @@ def test_a_host_that_is_elsewhere_makes_one_finding_and_not_two() -> None:
     found = findings(loop(TORCH, marks="step {}"))
     assert "python-in-the-loop" in found and "launch-bound" not in found
     assert "torch.compile" in found["python-in-the-loop"].change
+
+
+def test_two_gpus_of_which_one_alone_is_launched_late_by_its_host_have_one_finding_for_it() -> None:
+    late, less = loop(TORCH, marks="step {}"), loop(TORCH, marks="step {}", gap_ns=7 * US)
+    for rank, made in enumerate((late, less)):
+        made.recording = replace(made.recording, path=f"rank{rank}.sqlite", rank=rank, rank_source="marks")
+    measures = analyse([late.timeline(), less.timeline()]).measures
+    codes = [one.code for one in measures.findings]
+    assert "python-in-the-loop" in codes and "launch-bound" not in codes
 
 
 @pytest.mark.parametrize("framework", ["jax", "cuda", "pytorch"])
