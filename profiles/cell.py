@@ -9,7 +9,7 @@ To add an axis of the grid:
 2. Read `cell.<name>` where it acts, in `harness/training/`. What cannot be combined with it raises `Unsupported` in
    `harness.training.worker.check`.
 3. Where its default depends on the model or the machine: `fits=True`, and its value in `harness.jobs.grid.suits`.
-4. Name it in docs/reference/results-csv.md. A test finds what is left out there.
+4. Name it in docs/reference/results-csv.md and run scripts/command_line_page.py. Tests find what is left out there.
 """
 
 from __future__ import annotations

@@ -254,17 +254,18 @@ def test_the_report_fits_the_terminal(width: int) -> None:
     assert len(bars) == 32 and all("%" in line.split("█")[-1] for line in bars)
 
 
-def test_the_columns_of_the_tables_stay_where_they_are() -> None:
+def test_the_columns_of_the_tables_stay_in_their_order() -> None:
+    """Further ones may stand between them."""
     first = ["model", "ranks", "per_rank_batch", "feed", "step", "precision", "strategy"]
     last = ["input_dtype", "compression", "aggregate", "global_batch", "steps", "warmup"]
-    assert column_names(LaunchRow) == [
+    of_a_launch = [
         *first,
         *("launch", "status", "reason", "samples_per_s_global", "step_ms_p50", "input_wait_share"),
         *("step_ms_p95", "window_ms", "clock_offset_ms_max"),
         *last,
         *("launcher", "profiled", "started_utc_ns", "seconds", "host", "cell"),
     ]
-    assert column_names(CellRow) == [
+    of_a_cell = [
         *first,
         *("launches", "ok", "status", "reason", "samples_per_s_global", "samples_per_s_low", "samples_per_s_high"),
         *("interval", "coverage", "samples_per_s_sigma", "step_ms_p50", "input_wait_share", "speedup", "speedup_error"),
@@ -272,6 +273,8 @@ def test_the_columns_of_the_tables_stay_where_they_are() -> None:
         *last,
         "cell",
     ]
+    for kind, promised in ((LaunchRow, of_a_launch), (CellRow, of_a_cell)):
+        assert [name for name in column_names(kind) if name in promised] == promised
 
 
 @pytest.mark.parametrize(("cores", "doubted"), [(1, True), (2, False), (None, False)])
