@@ -38,53 +38,61 @@ def main(options: Bench) -> int:
     console = Console()
     if options.resume:
         options = remembered(options)
-    here = nvml.visible_gpus()
-    gpus = len(here)
+    gpus = len(nvml.visible_gpus())
     how = how_to_launch(options.launch)
-    tried = _trial(options, gpus)
-    if tried:
-        elsewhere = tried.recorded_on != {gpu["name"] for gpu in here}
-        where = f"; recorded on {', '.join(sorted(tried.recorded_on)) or 'no GPU'}, unlike this" if elsewhere else ""
-        console.print(f"{tried.words()}{where}", markup=False, highlight=False, soft_wrap=True)
+    tried = _trial(options, gpus, console)
     chosen = [tried.before, tried.after] if tried else cells(options, gpus=gpus)
     check_data(chosen, how)
-    submitting = how.launcher in BATCH and not (how.launcher in ("slurm", "srun") and in_allocation())
-    if not submitting and (named := options.launch.given & {one.name for one in fields(Job)}):
-        raise RingscopeError(f"--{sorted(named)[0].replace('_', '-')} is for a batch system, and nothing is submitted")
+    submitting = _is_submitted(options, how)
     if options.dry_run:
         return _dry_run(chosen, options, how, gpus, submitting, console)
     if submitting:
-        _file_of(chosen, options, gpus)  # what it cannot say is refused before anything is written
-    else:
-        sweep.check_training()
-        sweep.check_launcher(how)
+        return _submit(chosen, options, how, gpus, console)
+    sweep.check_training()
+    sweep.check_launcher(how)
     directory = _directory(options, chosen, default_launches(gpus), how)
-    if submitting:
-        tasks = sweep.missing(directory, retry_failed=options.retry_failed)
-        path = directory.path.resolve()
-        written = submit.file_of(directory.sweep, len(tasks), path, options.launch, gpus=bool(gpus))
-        return submit.submit(written, directory.path, console)
-    tasks = sweep.missing(directory, retry_failed=options.retry_failed)
-    stopped = False
-    if tasks:
-        with console.status("looking at this machine"):
-            found = machine.describe()
-        if not directory.sweep.machine:
-            directory.sweep.machine = found
-            directory.write_sweep()
-        cells_now = counted(len(directory.sweep.cells), "cell")
-        console.print(f"{cells_now}, {counted(len(tasks), 'launch')} to do, into {directory.path}", highlight=False)
-        stopped = run_tasks(directory, tasks, how, found, console)
+    stopped = _run(directory, sweep.missing(directory, retry_failed=options.retry_failed), how, console)
     scaling = run_directory.write(directory.path)
     view.show(scaling, str(directory.path), console)
     if tried:
-        console.print(
-            f"\n{prove.report(tried, scaling, directory.path)}", markup=False, highlight=False, soft_wrap=True
-        )
+        said = prove.report(tried, scaling, directory.path)
+        console.print(f"\n{said}", markup=False, highlight=False, soft_wrap=True)
     if stopped:
         console.print(f"\ninterrupted; continue with: ringscope bench --resume --out {directory.path}", markup=False)
         return INTERRUPTED
     return exit_code(scaling)
+
+
+def _is_submitted(options: Bench, how: sweep.How) -> bool:
+    """Whether a batch system is to run the sweep. Raises RingscopeError for what only such a one is asked for."""
+    if how.launcher in BATCH and not (how.launcher in ("slurm", "srun") and in_allocation()):
+        return True
+    if named := options.launch.given & {one.name for one in fields(Job)}:
+        raise RingscopeError(f"--{sorted(named)[0].replace('_', '-')} is for a batch system, and nothing is submitted")
+    return False
+
+
+def _submit(chosen: list[Cell], options: Bench, how: sweep.How, gpus: int, console: Console) -> int:
+    _file_of(chosen, options, gpus)  # what it cannot say is refused before anything is written
+    directory = _directory(options, chosen, default_launches(gpus), how)
+    tasks = sweep.missing(directory, retry_failed=options.retry_failed)
+    path = directory.path.resolve()
+    written = submit.file_of(directory.sweep, len(tasks), path, options.launch, gpus=bool(gpus))
+    return submit.submit(written, directory.path, console)
+
+
+def _run(directory: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How, console: Console) -> bool:
+    """Launch what is missing; whether it was stopped."""
+    if not tasks:
+        return False
+    with console.status("looking at this machine"):
+        found = machine.describe()
+    if not directory.sweep.machine:
+        directory.sweep.machine = found
+        directory.write_sweep()
+    cells_now = counted(len(directory.sweep.cells), "cell")
+    console.print(f"{cells_now}, {counted(len(tasks), 'launch')} to do, into {directory.path}", highlight=False)
+    return run_tasks(directory, tasks, how, found, console)
 
 
 def remembered(options: Bench) -> Bench:
@@ -107,11 +115,16 @@ def remembered(options: Bench) -> Bench:
     return replace(options, launch=again)
 
 
-def _trial(options: Bench, gpus: int) -> prove.Trial | None:
+def _trial(options: Bench, gpus: int, console: Console) -> prove.Trial | None:
+    """The trial that is asked for, told to the person; None where none is."""
     if options.finding is None or options.of is None:
         return None
     steps, warmup = (options.choices.values[name][0] for name in ("steps", "warmup"))
-    return prove.trial(options.finding, options.of, gpus=gpus, steps=steps, warmup=warmup)
+    tried = prove.trial(options.finding, options.of, gpus=gpus, steps=steps, warmup=warmup)
+    elsewhere = tried.recorded_on != {gpu["name"] for gpu in nvml.visible_gpus()}
+    where = f"; recorded on {', '.join(sorted(tried.recorded_on)) or 'no GPU'}, unlike this" if elsewhere else ""
+    console.print(f"{tried.words()}{where}", markup=False, highlight=False, soft_wrap=True)
+    return tried
 
 
 def default_launches(gpus: int) -> int:
