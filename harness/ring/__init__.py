@@ -239,6 +239,7 @@ def distribute(
                 _scale_learning_rate(optimizer, warmup_epochs * steps_per_epoch)
 
         model.__dict__["warm_up_by_ring"] = warm_up
+    model.__dict__["step_by_ring"] = step
     model.train_function = None
     loop.lay_over(model)
     seeds.set_apart(rank(), lambda value: from_rank(0, value))

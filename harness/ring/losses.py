@@ -7,7 +7,7 @@ same size on every rank. So while a train step is traced, the losses of `compile
     a sum     sum of this rank's values * ranks
 
 whose mean over ranks is the loss on the joined batch. Regularisers of weights are the same on all ranks, and stay;
-those of activities are sums over the batch. The denominators are exchanged only where they can differ: masks, means by
+those of activities are means over the batch in Keras. The denominators are exchanged only where they can differ: masks, means by
 weight, batches of unlike sizes.
 """
 
@@ -68,7 +68,7 @@ def joined(model: Any, ranks: int, share: Share, *, uneven: bool) -> Iterator[No
     if ranks == 1:
         yield
         return
-    with _compiled_losses(model, ranks, share, uneven), _activity_losses(model, ranks), _tracked(model, share, uneven):
+    with _compiled_losses(model, ranks, share, uneven), _tracked(model, share, uneven):
         yield
 
 
@@ -148,31 +148,6 @@ def _sum_of_weights(values: Any, sample_weight: Any, mask: Any, dtype: Any) -> A
         reduction="mean_with_sample_weight",
     )
     return tf.reduce_sum(tf.cast(weights, dtype))
-
-
-@contextmanager
-def _activity_losses(model: Any, ranks: int) -> Iterator[None]:
-    """Keras's regularisers of activities sum over the batch: times the ranks, as a sum is."""
-    layers = [layer for layer in model._flatten_layers() if getattr(layer, "activity_regularizer", None) is not None]
-    own = [(layer, layer.activity_regularizer) for layer in layers]
-    for layer, regularizer in own:
-        _check_sums(layer, regularizer)
-        layer.__dict__["activity_regularizer"] = lambda x, regularizer=regularizer: regularizer(x) * ranks
-    try:
-        yield
-    finally:
-        for layer, regularizer in own:
-            layer.__dict__["activity_regularizer"] = regularizer
-
-
-def _check_sums(layer: Any, regularizer: Any) -> None:
-    from keras import regularizers
-
-    if type(regularizer) not in (regularizers.L1, regularizers.L2, regularizers.L1L2):
-        raise RingscopeError(
-            f"layer {layer.name!r} has an activity regularizer of your own, and how it joins over ranks is unknown; use"
-            " keras.regularizers.L1, L2 or L1L2, or add_loss(...) with a mean over the batch in the layer's call"
-        )
 
 
 @contextmanager

@@ -28,17 +28,25 @@ BATCH = 32  # Keras's
 # ---- training
 
 
-def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_length: str, share: Any) -> bool:
+def share_of_training(
+    options: dict[str, Any], rank: int, size: int, unknown_length: str, share: Any, *, alike: bool = False
+) -> bool:
     """Cut x, y and sample_weight of `fit`, or the data set, to this rank's share; a given steps_per_epoch is divided.
     Returns whether the ranks' batches may be of unlike sizes.
 
     unknown_length: a data set that does not know its length is followed by all ranks to the last N batches that are
-    whole (`together`), or counted once by rank 0 (`count`). share: gives every rank rank 0's value.
+    whole (`together`), or counted once by rank 0 (`count`). share: gives every rank rank 0's value. alike: batches of
+    a step must be of one size on all ranks; a smaller last one is left out where it can be known.
     """
     x = options.get("x")
     uneven = True
     if isinstance(x, tf.data.Dataset):
-        uneven = not static_batch(x)
+        smaller = False if static_batch(x) else has_smaller_last_batch(x)
+        uneven = smaller is not False
+        if smaller and int(x.cardinality()) >= 0 and alike:
+            # The other batches of the last one's group are left out with it.
+            options["x"] = x = x.take((int(x.cardinality()) - 1) // size * size)
+            uneven = False
         bounded = bool(options.get("steps_per_epoch"))
         options["x"] = _share_of_dataset(x, rank, size, unknown_length, share, bounded=bounded)
     elif isinstance(x, keras.utils.PyDataset):
@@ -62,6 +70,21 @@ def static_batch(dataset: Any) -> bool:
     """Whether all its batches are of one size."""
     shapes = [getattr(spec, "shape", None) for spec in tf.nest.flatten(dataset.element_spec)]
     return all(shape is not None and shape.rank not in (None, 0) and shape[0] is not None for shape in shapes)
+
+
+def has_smaller_last_batch(dataset: Any) -> bool | None:
+    """Whether the last batch of the data set is smaller than the others; None where that cannot be known."""
+    # TensorFlow has no public way to ask; where its private one changes, nothing is known.
+    while True:
+        kind, inputs = type(dataset).__name__, list(getattr(dataset, "_inputs", list)())
+        if kind in ("_BatchDataset", "_ParallelBatchDataset") and len(inputs) == 1:
+            samples = int(inputs[0].cardinality())
+            return samples % int(dataset._batch_size) != 0 if samples >= 0 else None
+        if len(inputs) != 1 or not any(word in kind for word in ("Prefetch", "Map", "Options", "Cache")):
+            return None
+        if "FlatMap" in kind:
+            return None
+        dataset = inputs[0]
 
 
 def length(array: Any) -> int:

@@ -112,19 +112,24 @@ def compile_halves(
 
     programs = {compiled: program(compiled) for compiled in (True, False)}
 
-    def halves(data: Any, kinds: tuple[str, ...] | None, compiled: bool) -> Any:
-        """The exchange of denominators is the same, compiled or not."""
+    def totals_of(data: Any, kinds: tuple[str, ...] | None, compiled: bool) -> list[Any]:
+        """Everybody's denominators of this step, exchanged alike whether it is compiled or not."""
         if not exchanging:
             _build_losses(model, opened(data, kinds))
             try:
-                return programs[compiled](data, kinds, compiled, [])
+                programs[compiled].get_concrete_function(data, kinds, compiled, [])
+                return []
             except Exception:
                 if not exchanging:
                     raise
                 # A function whose first trace ended halfway is of no more use.
                 programs.update({compiled: program(compiled) for compiled in (True, False)})
-        totals = _totals(model, lambda share: traced(data, kinds, False, share))
-        return programs[compiled](data, kinds, compiled, totals)
+        if model.__dict__.get("unlike_by_ring"):
+            raise RingscopeError(
+                "this model's masked or weighted loss cannot be compiled with batches of unlike sizes on the ranks;"
+                " take step='fit', or batch(..., drop_remainder=True)"
+            )
+        return _totals(model, lambda share: traced(data, kinds, False, share))
 
     def unpacked(packed: Sequence[Any]) -> None:
         variables = caught[0][1]
@@ -141,8 +146,10 @@ def compile_halves(
         place: Place | None = None,
     ) -> Any:
         """place: what is to happen before and after the first program is compiled."""
-        with tf.control_dependencies([] if place is None else [tf.numpy_function(place.before, [], tf.int64)]):
-            logs, gradients = halves(data, kinds, compiled)
+        totals = totals_of(data, kinds, compiled)
+        # A rank that waits to compile has said its denominators: the first, which compiles, needs them.
+        with tf.control_dependencies([] if place is None else [tf.numpy_function(place.before, [], tf.int64), *totals]):
+            logs, gradients = programs[compiled](data, kinds, compiled, totals)
         if place is not None:
             with tf.control_dependencies(tf.nest.flatten(logs)[:1]):
                 tf.numpy_function(place.after, [], tf.int64)
