@@ -7,8 +7,8 @@ same size on every rank. So while a train step is traced, the losses of `compile
     a sum     sum of this rank's values * ranks
 
 whose mean over ranks is the loss on the joined batch. Regularisers of weights are the same on all ranks, and stay;
-those of activities are means over the batch in Keras. The denominators are exchanged only where they can differ: masks, means by
-weight, batches of unlike sizes.
+those of activities are means over the batch in Keras. The denominators are exchanged only where they can differ: masks,
+means by weight, batches of unlike sizes.
 """
 
 from __future__ import annotations
