@@ -63,7 +63,7 @@ def unfused_batch_norm(case: Case) -> Finding | None:
     if case.group("batch_norm")[0] or case.group("fused")[0] or not case.group("convolution_matmul")[0]:
         return None
     named = [k for k in case.gpu.kernels.top if FRAMEWORK_REDUCTIONS.search(k.name)]
-    reduction_ns = case.group("reduction")[1]
+    reduction_ns = min(case.group("reduction")[1], case.gpu.busy_ns.get("compute") or 0)
     if not named:
         return None
     return case.finding(

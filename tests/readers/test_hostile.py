@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from profiles import analyse, terminals
 from profiles.errors import UnreadableRecording
-from profiles.readers import read, read_all
+from profiles.readers import read, read_all, xplane
 from profiles.views import markdown, recordings, terminal
 from profiles.views.tables.table import document_of
 from tests.made.build import Build
@@ -147,6 +147,15 @@ def test_a_stranger_is_told_what_it_is_and_what_to_give(tmp_path: Path, name: st
     with pytest.raises(UnreadableRecording, match=words) as refused:
         read(path)
     assert refused.value.remedy
+
+
+def test_a_profile_of_a_tpu_says_so(tmp_path: Path) -> None:
+    space = xplane.message()()
+    space.planes.add(name="/device:TPU:0").lines.add(name="XLA Ops").events.add(metadata_id=1, duration_ps=1000)
+    path = tmp_path / "tpu.xplane.pb"
+    path.write_bytes(space.SerializeToString())
+    with pytest.raises(UnreadableRecording, match="profile of a TPU"):
+        read(path)
 
 
 def test_an_archive_of_recordings_is_opened(tmp_path: Path) -> None:
