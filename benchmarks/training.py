@@ -55,6 +55,8 @@ class Shape:
     collective_ns: int = 500_000
     hidden_ns: int = 300_000  # of the all-reduce on GPU 0, at most
     skew_ns: int = 10_000  # later start of the all-reduce from one GPU to the next; all end together
+    slow_gpus: tuple[int, ...] = ()  # compute for late_ns longer in every step, and the others wait for them
+    late_ns: int = 0
 
     def __post_init__(self) -> None:
         if self.gpus % self.processes:
@@ -65,6 +67,8 @@ class Shape:
             raise ValueError("the exposed part of the all-reduce must last 120 us, the feed 20 us")
         if self.skew_ns * (self.gpus - 1) >= self.hidden_ns or self.kernel_ns < 10_000 or self.h2d_ns < 50_000:
             raise ValueError("too short: the skews must fit into hidden_ns, 10 us a kernel, 50 us a copy")
+        if bool(self.slow_gpus) != bool(self.late_ns) or len(set(self.slow_gpus)) == self.gpus:
+            raise ValueError("slow_gpus are some of the GPUs, and late_ns is by how much they are slower")
 
     def pid(self, gpu: int) -> int:
         return 4000 + gpu * self.processes // self.gpus
@@ -73,22 +77,36 @@ class Shape:
         """The idle time before the copy of each step."""
         return self.feed_ns + (np.arange(self.steps, dtype=np.int64) * 104_729 % 1_009) * 100
 
-    def durations_ns(self) -> np.ndarray:
-        """Durations of the kernels of a step; every step has the same."""
-        return self.kernel_ns + np.arange(self.kernels, dtype=np.int64) * 7_919 % 4_001
+    def slower_ns(self, gpu: int) -> int:
+        """By how much the kernels of a step last longer on this GPU."""
+        return self.late_ns if gpu in self.slow_gpus else 0
 
-    def kernel_starts_ns(self) -> np.ndarray:
+    def waiting_ns(self, gpu: int) -> int:
+        """How long the all-reduce of this GPU waits for the slow ones."""
+        return self.late_ns - self.slower_ns(gpu)
+
+    def durations_ns(self, gpu: int) -> np.ndarray:
+        """Durations of the kernels of a step; every step has the same. A slow GPU's first kernels last longer."""
+        usual = self.kernel_ns + np.arange(self.kernels, dtype=np.int64) * 7_919 % 4_001
+        slower = np.zeros(self.kernels, np.int64)
+        # The all-reduce may begin beside the last kernels: none of these may change.
+        slower[: self.kernels // 2] = self.slower_ns(gpu) // (self.kernels // 2)
+        slower[0] += self.slower_ns(gpu) - slower.sum()
+        return usual + slower
+
+    def kernel_starts_ns(self, gpu: int) -> np.ndarray:
         """Starts of the kernels, from the end of the copy."""
-        before = np.concatenate(([0], np.cumsum(self.durations_ns())[:-1]))
+        before = np.concatenate(([0], np.cumsum(self.durations_ns(gpu))[:-1]))
         return before + np.arange(self.kernels, dtype=np.int64) * self.turnaround_ns
 
-    def body_ns(self) -> int:
+    def body_ns(self, gpu: int) -> int:
         """From the end of the copy to the end of the last kernel."""
-        return int(self.kernel_starts_ns()[-1] + self.durations_ns()[-1])
+        return int(self.kernel_starts_ns(gpu)[-1] + self.durations_ns(gpu)[-1])
 
     def step_starts_ns(self) -> np.ndarray:
         """When each step starts, which is when the one before ends; and the end of the last."""
-        rest = self.h2d_ns + self.body_ns() - self.hidden_ns + self.collective_ns
+        usual = self.body_ns(min(set(range(self.gpus)) - set(self.slow_gpus)))
+        rest = self.h2d_ns + usual + self.late_ns - self.hidden_ns + self.collective_ns
         return np.concatenate(([0], np.cumsum(self.feeds_ns() + rest)))
 
 
@@ -107,10 +125,10 @@ class Answers:
 def answers(shape: Shape, gpu: int) -> Answers:
     """Sums over one step times the number of steps: kernels never overlap, all else hides in them or stands alone."""
     steps, hidden = shape.steps, shape.hidden_ns - gpu * shape.skew_ns
-    starts, durations = shape.kernel_starts_ns(), shape.durations_ns()
-    from_ns = shape.body_ns() - hidden
+    starts, durations = shape.kernel_starts_ns(gpu), shape.durations_ns(gpu)
+    from_ns = shape.body_ns(gpu) - hidden
     beside = int(np.maximum(starts + durations - np.maximum(starts, from_ns), 0).sum())
-    collective = shape.collective_ns - gpu * shape.skew_ns
+    collective = shape.collective_ns - gpu * shape.skew_ns + shape.waiting_ns(gpu)
     waits = int(np.maximum(np.minimum(starts[1:], from_ns) - (starts + durations)[:-1], 0).sum())
     feeds = shape.feeds_ns()
     others = {"d2h": 1, "d2d": 1, "p2p": int(shape.gpus > 1), "memset": 1}
@@ -180,11 +198,11 @@ def _steps_of(shape: Shape, gpu: int, steps: np.ndarray) -> Tables:
     starts_ns = shape.step_starts_ns()
     copy_start = starts_ns[steps] + shape.feeds_ns()[steps]
     copy_end = copy_start + shape.h2d_ns
-    kernel_start = copy_end[:, None] + shape.kernel_starts_ns()
-    kernel_end = kernel_start + shape.durations_ns()
+    kernel_start = copy_end[:, None] + shape.kernel_starts_ns(gpu)
+    kernel_end = kernel_start + shape.durations_ns(gpu)
     hidden = shape.hidden_ns - gpu * shape.skew_ns
     collective_start = kernel_end[:, -1] - hidden
-    collective_end = collective_start + shape.collective_ns - gpu * shape.skew_ns
+    collective_end = collective_start + shape.collective_ns - gpu * shape.skew_ns + shape.waiting_ns(gpu)
     pid, calls_per_step = shape.pid(gpu), shape.kernels + 8
     local = gpu % (shape.gpus // shape.processes)
     first_id = (steps * (shape.gpus // shape.processes) + local) * calls_per_step + 1

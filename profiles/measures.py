@@ -18,6 +18,7 @@ from .timeline import Doubt, Recording
 SCHEMA = "ringscope.measures/1"
 CLASSES = ("compute", "collective", "h2d", "d2h", "p2p", "d2d", "memset")
 CAUSES = ("feed", "sync", "launch", "turnaround", "wait", "unknown")
+MANY_GPUS = 8  # more than these are summarised: nobody reads as many columns
 OWNERS = CLASSES + tuple(f"idle_{cause}" for cause in CAUSES)
 
 
@@ -246,6 +247,11 @@ class Measures:
     def titles(self) -> list[str]:
         """What each GPU is called."""
         return gpu_titles((gpu.rank, gpu.device) for gpu in self.gpus)
+
+    @property
+    def many(self) -> bool:
+        """Too many GPUs to show one by one?"""
+        return len(self.gpus) > MANY_GPUS
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ _AS_TEXT = ("origin_ns", "origin_utc_ns")
 
 def to_json(measures: Measures, *, per_step: bool = True) -> dict[str, Any]:
     """What `json.dumps` takes. Without `per_step` the rows of the steps are left out; then it is no inverse."""
-    found = _plain(measures)
+    found = plain(measures)
     if not per_step:
         for gpu in found["gpus"]:
             gpu["steps"]["rows"] = []
@@ -53,16 +53,17 @@ def load(path: Path) -> Measures:
         raise RingscopeError(f"{path}: {error}") from error
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Dataclasses as objects, with all in them that JSON has no type for."""
     if is_dataclass(value) and not isinstance(value, type):
         return {
-            one.name: _text(getattr(value, one.name)) if one.name in _AS_TEXT else _plain(getattr(value, one.name))
+            one.name: _text(getattr(value, one.name)) if one.name in _AS_TEXT else plain(getattr(value, one.name))
             for one in fields(value)
         }
     if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     return value
 
 

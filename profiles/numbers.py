@@ -6,6 +6,8 @@ show the same digits.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 UNKNOWN = "n/a"
 _TIME = (("ns", 1), ("µs", 10**3), ("ms", 10**6), ("s", 10**9))
 _RATE = (("B/s", 1), ("kB/s", 10**3), ("MB/s", 10**6), ("GB/s", 10**9))
@@ -48,6 +50,17 @@ def gain(ratio_less_one: float | None, why: str = "") -> str:
 def count(number: int | None, why: str = "") -> str:
     """A whole number with thousands apart: `45,678`."""
     return unknown(why) if number is None else f"{number:,}"
+
+
+def ranges(several: Iterable[int]) -> str:
+    """Whole numbers, neighbours together: `0, 8 to 15, 37`."""
+    runs: list[list[int]] = []
+    for one in sorted(set(several)):
+        if runs and one == runs[-1][-1] + 1:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 def per_s(rate: float | None, what: str = "samples", why: str = "") -> str:

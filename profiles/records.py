@@ -171,6 +171,17 @@ def beside(path: Path) -> RunRecord | None:
         return None
 
 
+def host_beside(path: Path) -> str | None:
+    """The host of the rank that a file belongs to, as `rank<k>.jsonl` beside `rank<k>.sqlite` tells it; or None."""
+    try:
+        with path.with_name(path.name.split(".")[0] + ".jsonl").open(encoding="utf-8") as lines:
+            header = json.loads(lines.readline())
+        host = header["host"] if header["schema"] == RANK_SCHEMA else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return host if isinstance(host, str) else None
+
+
 def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, Any]], T]) -> T:
     try:
         data: dict[str, Any] = json.loads(path.read_text())

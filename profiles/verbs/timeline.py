@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from .. import terminals
+from .. import numbers, terminals
 from ..errors import RingscopeError
+from ..measures import Measures
 from . import cut
 from .options import Rule, refuse_ignored, write_json
 
@@ -34,8 +35,11 @@ class Options:
 
     paths: tuple[str, ...]
     json_to: str | None
+    json_summary: str | None
     window: str | None
     per_step: bool
+    ranks: tuple[int, ...]
+    per_rank: bool
     html: Path | None
     perfetto: Path | None
     markdown: Path | None
@@ -70,11 +74,23 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--json", "json_to", metavar="FILE", help="Write the measures as JSON; - is stdout.")
 @click.option(
+    "--json-summary",
+    metavar="FILE",
+    help="Write what a summary of many GPUs shows as JSON; - is stdout.",
+)
+@click.option(
     "--window",
     type=click.Choice(["steps", "capture"]),
     help="What to measure: the whole steps, or all that was recorded.  [default: steps if any are found, else capture]",
 )
 @click.option("--per-step", is_flag=True, help="Also show every step: where its time went, its gaps.")
+@click.option(
+    "--ranks",
+    metavar="N,N",
+    callback=lambda _context, _option, text: _numbers(text),
+    help="Show the columns of these ranks.  [default: all of up to 8 GPUs, else a summary alone]",
+)
+@click.option("--per-rank", is_flag=True, help="Show the columns of every GPU, however many there are.")
 @click.option("--html", metavar="FILE", type=_FILE, help="Write a page: one file that opens anywhere.")
 @click.option("--perfetto", metavar="FILE", type=_FILE, help="Write a trace (.json.gz) for ui.perfetto.dev.")
 @click.option("--markdown", metavar="FILE", type=_FILE, help="Write verdicts and tables as Markdown.")
@@ -102,12 +118,37 @@ def command(context: click.Context, /, **options: Any) -> None:
 
 def _rules(given: Options) -> list[Rule]:
     """What would have no effect."""
-    shown = ("json_to", "window", "per_step", "html", "perfetto", "markdown", "charts", "parquet")
+    shown = (
+        "json_to",
+        "json_summary",
+        "ranks",
+        "per_rank",
+        "window",
+        "per_step",
+        "html",
+        "perfetto",
+        "markdown",
+        "charts",
+        "parquet",
+    )
     return [
         (given.cuts, (*shown, "info", "strict"), f"has no effect with {_CUTTING}; leave it out"),
         (not given.cuts, ("output",), f"names the file that {_CUTTING} writes; give one of them"),
         (given.info, shown, "has no effect with --info, which measures nothing; leave one of them out"),
+        (given.per_rank, ("ranks",), "has no effect with --per-rank, which shows all; leave one of them out"),
+        (given.json_to == "-", ("per_rank",), "has no effect with --json -; write the JSON to a file"),
+        (given.json_to == given.json_summary == "-", ("json_summary",), "and --json cannot both go to stdout"),
     ]
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    """`37,38` as numbers."""
+    if text is None:
+        return ()
+    try:
+        return tuple(int(one) for one in text.split(","))
+    except ValueError as error:
+        raise RingscopeError(f"--ranks {text}: give ranks as whole numbers with commas between, as 37,38") from error
 
 
 def _cut(given: Options) -> None:
@@ -143,7 +184,8 @@ def _measure(given: Options) -> None:
     """Measure, write the files asked for, and show the numbers unless the JSON goes where they would."""
     from .. import measures_json, records
     from ..analysis import analyse
-    from ..views import recording_files, terminal, waiting
+    from ..judging import ranks_summary
+    from ..views import ranks, recording_files, terminal, waiting
 
     files = recording_files.Files(**{kind: getattr(given, kind) for kind in recording_files.KINDS})
     with waiting.stages() as progress:
@@ -156,15 +198,34 @@ def _measure(given: Options) -> None:
             **given.reading,
         )
         measures = analysis.measures
-        recording_files.refuse_inputs(measures.recordings, files, Path(given.json_to) if given.json_to else None)
+        summary, asked = ranks_summary.summarise(measures), _asked(measures, given.ranks)
+        recording_files.refuse_inputs(
+            measures.recordings, files, *(Path(to) for to in (given.json_to, given.json_summary) if to)
+        )
         written = recording_files.write(analysis, files, paths=given.paths, progress=partial(progress, "writing"))
     for path in written:
         terminals.echo(f"wrote {path}", err=True)
     if given.json_to is not None:
         write_json(measures_json.dumps(measures, per_step=given.per_step), given.json_to)
-    if given.json_to == "-":
+    if given.json_summary is not None:
+        write_json(ranks_summary.dumps(summary), given.json_summary)
+    if "-" in (given.json_to, given.json_summary):
         return
-    terminal.show(measures, terminal.console(), per_step=given.per_step)
+    to = terminal.console()
+    if measures.many and not given.per_rank:
+        ranks.show(measures, summary, to, in_full=asked, per_step=given.per_step)
+    else:
+        terminal.show(measures, to, per_step=given.per_step, only=asked or None)
     recording = Path(measures.recordings[0].path)
     if measures.findings and records.beside(recording):
         terminals.echo(f"\nprove one: ringscope bench --apply {measures.findings[0].code} --of {recording.parent}")
+
+
+def _asked(measures: Measures, wanted: tuple[int, ...]) -> list[int]:
+    """Places of the GPUs of these ranks. Raises RingscopeError for a rank without one."""
+    known = {gpu.rank for gpu in measures.gpus if gpu.rank is not None}
+    missing = [rank for rank in wanted if rank not in known]
+    if missing:
+        found = f"recordings of ranks {numbers.ranges(known)}" if known else "no recording that tells its rank"
+        raise RingscopeError(f"--ranks: no GPU of rank {missing[0]}; there are {found}")
+    return [place for place, gpu in enumerate(measures.gpus) if gpu.rank in wanted]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..measures import Finding, Measures
-from . import collectives, compute, feed, host, ranks, words
+from . import collectives, compute, feed, host, order, ranks, words
 from .case import INPUT_LADDER, Case, Context
 
 __all__ = ["Context", "find"]
@@ -18,7 +18,7 @@ ACROSS_GPUS: tuple[Callable[[Sequence[Case], Measures], list[Finding]], ...] = r
 
 
 def find(measures: Measures, context: Context | None = None) -> list[Finding]:
-    """All findings, the one that would give back most first; those without a price last.
+    """All findings, the one that would give back most first (see `order`); those without a price last.
 
     A verdict that holds for every GPU is one finding (gpu None) with the numbers of the GPU that loses most; one that
     holds for some is that GPU's, and its evidence names the others. The change is said in the words of the framework.
@@ -28,16 +28,17 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     for rule in PER_GPU:
         each = [finding for case in cases if (finding := rule(case)) is not None]
         if len(each) == len(cases) and len(cases) > 1:
-            worst = max(each, key=_worth)
+            worst = max(each, key=order.worth)
             each = [replace(worst, gpu=None, evidence={**worst.evidence, "gpu": worst.gpu})]
         elif len(each) > 1:
-            worst = max(each, key=_worth)
+            worst = max(each, key=order.worth)
             each = [replace(worst, evidence={**worst.evidence, "gpus": [finding.gpu for finding in each]})]
         found += each
     for across in ACROSS_GPUS:
         found += across(cases, measures)
     found = [one for finding in _without_twins(found) if (one := _said(finding, cases)) is not None]
-    return sorted(found, key=lambda finding: (_input_first(finding, cases), _worth(finding)), reverse=True)
+    worth = order.beside_ranks(found) if measures.many else order.worth
+    return sorted(found, key=lambda finding: (_input_first(finding, cases), worth(finding)), reverse=True)
 
 
 def _said(finding: Finding, cases: Sequence[Case]) -> Finding | None:
@@ -73,7 +74,3 @@ def _without_twins(found: Sequence[Finding]) -> list[Finding]:
 def _loses_most(finding: Finding) -> int | None:
     index: int | None = finding.evidence.get("gpu", finding.gpu) if finding.gpu is None else finding.gpu
     return index
-
-
-def _worth(finding: Finding) -> float:
-    return -1.0 if finding.at_most_gain is None else finding.at_most_gain

@@ -32,6 +32,7 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     finding = waiting.finding(
         "straggler",
         {"collective": lost},
+        busy_saved_ns={"collective": lost},
         text=f"{name} arrives last at {percent(share)} of the collectives{since}; the others wait "
         f"{percent(lost / waiting.gpu.span_ns)} of the time for it",
         change=f"look at {name} alone: its clock and temperature (nvidia-smi -q -d CLOCK,PERFORMANCE), its link, its "
@@ -83,30 +84,48 @@ def _step_at(case: Case, time_ns: int) -> int | None:
 
 
 def slow_gpu(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """The same kernels take longer on one GPU: a lower clock, heat, or a neighbour."""
-    if len(cases) < 2:
+    """The same kernels take longer on one GPU: a lower clock, heat, or a neighbour. Of many GPUs one finding for all
+    that are slow, with the numbers of the slowest."""
+    if len(cases) < 2 or len({_kernels(case) for case in cases}) > 1:
         return []
-    found = []
-    for case in cases:
-        others = median(c.ns("compute") / c.steps for c in cases if c is not case)
-        same_work = all(_kernels(c) == _kernels(case) for c in cases)
-        mine = case.ns("compute") / case.steps
-        if not others or not same_work or mine < SLOWER * others:
-            continue
-        saved = int((mine - others) * case.steps)
-        finding = case.finding(
-            "slow-gpu",
-            {"compute": saved},
-            busy_saved_ns={"compute": saved},
-            text=f"{case.gpu.title} computes {percent(mine / others - 1)} longer a step than the others, with as "
-            "many kernels",
-            change="compare clocks, power caps and temperatures (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE); give the "
-            "other processes on it another GPU",
-            evidence={"compute_ns_per_step": int(mine), "others_median_ns_per_step": int(others)},
-            refuted_by="the same rank on another GPU and still slower",
-        )
-        found += [finding] if finding else []
-    return found
+    each = [case.ns("compute") / case.steps for case in cases]
+    slow = []
+    for place, mine in enumerate(each):
+        others = median(each[:place] + each[place + 1 :])
+        if others and mine >= SLOWER * others:
+            slow.append((mine, others, cases[place]))
+    if not measures.many:
+        return [finding for one in slow if (finding := _slow(*one, one[2].gpu.title)) is not None]
+    slowest = max(slow, key=lambda one: one[0], default=None)
+    finding = _slow(*slowest, _named([case for _, _, case in slow])) if slowest else None
+    if finding is None:
+        return []
+    finding.evidence["gpus"] = [case.index for _, _, case in slow]
+    return [finding]
+
+
+def _slow(mine: float, others: float, case: Case, name: str) -> Finding | None:
+    saved = int((mine - others) * case.steps)
+    return case.finding(
+        "slow-gpu",
+        {"compute": saved},
+        busy_saved_ns={"compute": saved},
+        text=f"{name} computes {percent(mine / others - 1)} longer a step than the others, with as many kernels",
+        change="compare clocks, power caps and temperatures (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE); give the "
+        "other processes on it another GPU",
+        evidence={"compute_ns_per_step": int(mine), "others_median_ns_per_step": int(others)},
+        refuted_by="the same rank on another GPU and still slower",
+    )
+
+
+def _named(cases: Sequence[Case]) -> str:
+    """What several GPUs are called together; the verb after it is that of one."""
+    ranks = [case.gpu.rank for case in cases]
+    if len(cases) == 1:
+        return cases[0].gpu.title
+    known = [rank for rank in ranks if rank is not None]
+    which = f"ranks {numbers.ranges(known)}" if len(known) == len(ranks) else f"{len(cases)} GPUs"
+    return f"each of {which}"
 
 
 def _kernels(case: Case) -> int:

@@ -31,27 +31,37 @@ def console() -> Console:
     return found if found.is_terminal else terminals.console(width=max(found.width, 120))
 
 
-def show(measures: Measures, to: Console, *, per_step: bool = False) -> None:
-    """Print one page."""
-    to.print(page(measures, width=to.width, per_step=per_step))
+def show(measures: Measures, to: Console, *, per_step: bool = False, only: Sequence[int] | None = None) -> None:
+    """Print one page, with the columns of all GPUs or of some."""
+    to.print(page(measures, width=to.width, per_step=per_step, only=only))
 
 
-def page(measures: Measures, *, width: int = 100, per_step: bool = False) -> Group:
+def page(measures: Measures, *, width: int = 100, per_step: bool = False, only: Sequence[int] | None = None) -> Group:
     """The page as one renderable of at most `width` columns."""
+    shown = range(len(measures.gpus)) if only is None else only
     parts: list[RenderableType] = [_recordings(measures), Text()]
-    titles = measures.titles
-    for title, gpu in zip(titles, measures.gpus, strict=True):
-        parts += [_title(title, gpu), _bar(gpu, width - 2), _legend(gpu), Text()]
-    at_once = max(1, (width - NAMES_WIDTH) // COLUMN_WIDTH)
-    for first in range(0, len(measures.gpus), at_once):
-        parts.append(_numbers(measures.gpus[first : first + at_once], titles[first:]))
-    for title, gpu in zip(titles, measures.gpus, strict=True):
-        if gpu.host_while_idle:
-            parts.append(_host(title, gpu))
-        if per_step and gpu.steps.rows:
-            parts.append(_steps(title, gpu, width))
+    parts += one_by_one(measures, shown, width=width, per_step=per_step)
     parts += list(_findings(measures)) + list(_doubts(measures.doubts))
     return Group(*parts)
+
+
+def one_by_one(
+    measures: Measures, shown: Sequence[int], *, width: int, per_step: bool = False
+) -> Iterator[RenderableType]:
+    """Some GPUs in full: their bars, all numbers in a column each, the host meanwhile, and their steps if asked for."""
+    titles = measures.titles
+    some = [(titles[place], measures.gpus[place]) for place in shown]
+    for title, gpu in some:
+        yield from (_title(title, gpu), _bar(gpu, width - 2), _legend(gpu), Text())
+    at_once = max(1, (width - NAMES_WIDTH) // COLUMN_WIDTH)
+    for first in range(0, len(some), at_once):
+        columns = some[first : first + at_once]
+        yield _numbers([gpu for _, gpu in columns], [title for title, _ in columns])
+    for title, gpu in some:
+        if gpu.host_while_idle:
+            yield _host(title, gpu)
+        if per_step and gpu.steps.rows:
+            yield _steps(title, gpu, width)
 
 
 def _recordings(measures: Measures) -> Text:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from benchmarks.training import COLLECTIVE, Shape, answers, timeline
 
 SHAPE = Shape(steps=3, kernels=20, gpus=2, processes=2, feed_ns=150_000)
+ONE_SLOW = replace(SHAPE, slow_gpus=(1,), late_ns=123_457)
 
 
 @pytest.mark.parametrize("gpu", [0, 1])
-def test_the_answers_are_what_a_bitmap_of_the_run_says(gpu: int) -> None:
-    run = timeline(SHAPE, range(gpu, gpu + 1))
+@pytest.mark.parametrize("shape", [SHAPE, ONE_SLOW], ids=["alike", "one slow"])
+def test_the_answers_are_what_a_bitmap_of_the_run_says(shape: Shape, gpu: int) -> None:
+    run = timeline(shape, range(gpu, gpu + 1))
     collective = run.kernels["name"] == COLLECTIVE
     operations = {
         "compute": run.kernels[~collective],
@@ -30,7 +34,7 @@ def test_the_answers_are_what_a_bitmap_of_the_run_says(gpu: int) -> None:
             mine[start:end] = True
         busy[kind] = int(mine.sum())
         owner[mine] = kind
-    expected = answers(SHAPE, gpu)
+    expected = answers(shape, gpu)
     assert expected.span_ns == last - first
     assert dict(expected.busy_ns) == busy
     assert {kind: expected.ledger_ns[kind] for kind in operations} == {

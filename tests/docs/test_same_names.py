@@ -15,7 +15,7 @@ import pytest
 import ringscope
 from harness.verbs import VERBS as HARNESS_VERBS
 from profiles import measures_json
-from profiles.judging import gate
+from profiles.judging import gate, ranks_summary
 from profiles.lazy import LazyGroup
 from profiles.measures import CLASSES, OWNERS, Straggler
 from profiles.metrics.collectives import KINDS
@@ -50,6 +50,7 @@ OF_OTHERS = {
     "a script of the user's": ("--epochs",),
 }
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*\w(?![\w-])")
+SUMMARISED = ("Spread", "Difference", "Outlier", "Host", "CountedDoubt")
 # Keys of evidence that every finding may have (profiles/verdicts/__init__.py, Case.where).
 OF_ALL_FINDINGS = {"gpu", "gpus", "worst_step", "worst_step_start_ns"}
 VARIED = ("resnet50-2gpu-prefetch", "resnet50-2gpu-in-stream", "dense41m-2gpu-pinned", "cnn-1gpu-graph", "lstm-1gpu")
@@ -188,6 +189,15 @@ def test_every_metric_that_can_be_gated_is_named() -> None:
 
 
 # ---- keys of the JSON
+
+
+def test_every_key_of_the_summary_of_many_gpus_is_in_the_section_on_it() -> None:
+    (section,) = re.findall(r"^## More than 8 GPUs.*?(?=^## )", (REFERENCE / "report.md").read_text(), re.M | re.S)
+    kinds = (ranks_summary.Summary, *(getattr(ranks_summary, name) for name in SUMMARISED))
+    keys = {one.name for kind in kinds for one in fields(kind)}
+    rows = {name for row in re.findall(r"^\|.*\|$", section, re.M) for name in re.findall(r"`(\w+)`", row)}
+    assert not keys - rows
+    assert {"step", "waiting"} <= set(re.findall(r"`(\w+)`", section))
 
 
 def documented() -> dict[str, set[str]]:

@@ -1,0 +1,50 @@
+"""In which order findings are told: the one that would give back most first.
+
+Where one of many ranks holds up all others, the others' waiting is collective time, and every finding about collectives
+is priced with it. What is worth less without that waiting than the rank that causes it comes after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..measures import Finding
+
+# Priced by exposed collectives, in which others' waiting for a slow rank lies.
+_WITH_WAITING = frozenset({"all-reduce-exposed", "collectives-exposed", "collectives-not-fused", "model-too-small"})
+_OF_RANKS = ("straggler", "slow-gpu")
+
+
+def worth(finding: Finding) -> float:
+    """The throughput that it gives back at most; below all others where it has no price."""
+    return -1.0 if finding.at_most_gain is None else finding.at_most_gain
+
+
+def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
+    """As `worth`, with collectives' findings priced without the waiting that a straggler or slow GPUs cause.
+
+    GPUs that compute for longer come before the straggler among them: that is why it arrives last.
+    """
+    of_ranks = [finding for finding in found if finding.code in _OF_RANKS]
+    waiting_ns = max((finding.cost_ns_per_step or 0 for finding in of_ranks), default=0)
+    most = max((worth(finding) for finding in of_ranks), default=0.0)
+    late = {finding.gpu for finding in of_ranks if finding.code == "straggler"}
+
+    def beside(finding: Finding) -> float:
+        if finding.code in _WITH_WAITING:
+            return _without(finding, waiting_ns)
+        # As much as the straggler, and a hair more to come before it.
+        slow = finding.evidence.get("gpus", [finding.gpu])
+        return most * (1 + 1e-9) if finding.code == "slow-gpu" and late & set(slow) else worth(finding)
+
+    return beside
+
+
+def _without(finding: Finding, ns: int) -> float:
+    """The gain if the step lost this much less by it. gain = step / (step - cost) - 1, hence step."""
+    gain, cost = finding.at_most_gain, finding.cost_ns_per_step
+    if not gain or cost is None:
+        return worth(finding)
+    step = cost * (1 + gain) / gain
+    rest = max(0, cost - ns)
+    return step / (step - rest) - 1

@@ -1,0 +1,136 @@
+"""Tables of many GPUs together: who differs, each owner over all, the hosts. Pointers are into the summary's JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ... import numbers
+from ...judging.ranks_summary import Summary
+from ...measures_json import plain
+from ..charts.palette import OWNERS as LOOKS
+from .table import Cell, Document, Json, Table, words
+
+NAMES = {"step": "the whole step", "waiting": "waiting for other ranks"}
+# Metrics told of one outlier, and of one of many; the summary's JSON has all.
+MOST_OF_ONE, MOST_OF_EACH, MANY_OUTLIERS = 3, 1, 5
+MOST_OF_HOSTS = 6  # columns
+
+
+def document_of(summary: Summary) -> Document:
+    return Document({"summary": plain(summary)})
+
+
+def name_of(metric: str) -> str:
+    """What a metric is called."""
+    return NAMES.get(metric) or LOOKS[metric].label
+
+
+def outliers(document: Document) -> Table:
+    rows = []
+    summary = document["/summary"]
+    most = MOST_OF_ONE if len(summary["outliers"]) <= MANY_OUTLIERS else MOST_OF_EACH
+    for place, outlier in enumerate(summary["outliers"]):
+        who = f"host {outlier['name']}" if outlier["what"] == "host" else outlier["name"]
+        for nth, difference in enumerate(outlier["differences"][:most]):
+            at = f"/summary/outliers/{place}/differences/{nth}"
+            more, metric = difference["difference_ns"], difference["metric"]
+            rows.append(
+                (
+                    words(who),
+                    Cell(_members(summary, outlier["gpus"]) if outlier["what"] == "host" else outlier["host"] or ""),
+                    Cell(name_of(metric), metric, look=metric if metric in LOOKS else ""),
+                    document.number(f"{at}/ns", numbers.duration),
+                    document.number(f"{at}/median_ns", numbers.duration),
+                    document.number(f"{at}/difference_ns", _signed),
+                    document.number(f"{at}/sigmas", _sigmas),
+                    Cell(numbers.share_of(more, _step_ns(summary)), more / _step_ns(summary)),
+                )
+            )
+    return Table(
+        "outliers",
+        "Who differs",
+        "GPUs and whole hosts further than 5 sigma (1.4826 x the median distance from the median of all) and 1 % of "
+        f"the {summary['per']} from the median. What computes for longer than the others also waits less for them.",
+        ("who", "where", f"what, per {summary['per']}", "time", "median of all", "difference", "sigmas", "of the step"),
+        tuple(rows),
+    )
+
+
+def spreads(document: Document) -> Table:
+    """Rows are the owners of the ledger, and what lies beside them."""
+    summary = document["/summary"]
+    rows = []
+    for place, spread in enumerate(summary["spreads"]):
+        at, metric = f"/summary/spreads/{place}", spread["metric"]
+        alike = spread["min_ns"] == spread["max_ns"]
+        rows.append(
+            (
+                Cell(name_of(metric), metric, look=metric if metric in LOOKS else ""),
+                document.number(f"{at}/min_ns", numbers.duration),
+                document.number(f"{at}/median_ns", numbers.duration),
+                document.number(f"{at}/max_ns", numbers.duration),
+                Cell(numbers.share_of(spread["median_ns"], _step_ns(summary)), spread["median_ns"]),
+                Cell("all alike" if alike else summary["titles"][spread["min_gpu"]]),
+                Cell("" if alike else summary["titles"][spread["max_gpu"]]),
+                Cell(numbers.count(spread["unknown"]) if spread["unknown"] else "", spread["unknown"]),
+            )
+        )
+    per = f"per {summary['per']}"
+    return Table(
+        "spreads",
+        "Over all GPUs",
+        "The ledger over all GPUs: medians are values that some GPU has, so they need not add up to the whole.",
+        (per, "least", "median", "most", "median's share", "least on", "most on", "do not tell"),
+        tuple(rows),
+    )
+
+
+def hosts(document: Document) -> Table:
+    """A row a host: the medians over its GPUs of what differs most between GPUs."""
+    summary = document["/summary"]
+    shown = _most_spread(summary["spreads"])
+    rows = []
+    for place, host in enumerate(summary["hosts"]):
+        at = f"/summary/hosts/{place}/median_ns"
+        medians = [
+            document.number(f"{at}/{metric}", numbers.duration) if metric in host["median_ns"] else words(None)
+            for metric in shown
+        ]
+        rows.append((words(host["host"]), words(_members(summary, host["gpus"])), *medians))
+    return Table(
+        "hosts",
+        "Hosts",
+        f"Medians over the GPUs of each host, per {summary['per']}, of what differs most between GPUs.",
+        ("host", "GPUs", *(name_of(metric) for metric in shown)),
+        tuple(rows),
+    )
+
+
+def of_summary(document: Document) -> list[Table]:
+    """The tables of a summary; those without a row are left out."""
+    return [table for table in (outliers(document), spreads(document), hosts(document)) if table.rows]
+
+
+def _members(summary: Json, gpus: Sequence[int]) -> str:
+    """Which ranks these GPUs are; how many where some have none."""
+    ranks = [summary["ranks"][gpu] for gpu in gpus]
+    known = [rank for rank in ranks if rank is not None]
+    return f"ranks {numbers.ranges(known)}" if len(known) == len(ranks) else f"{len(gpus)} GPUs"
+
+
+def _most_spread(spreads: Sequence[Json]) -> list[str]:
+    """Metrics in their own order, of which no others lie further apart between GPUs."""
+    ordered = sorted(spreads, key=lambda one: one["min_ns"] - one["max_ns"])[:MOST_OF_HOSTS]
+    return [one["metric"] for one in spreads if one in ordered]
+
+
+def _step_ns(summary: Json) -> int:
+    return int(next(one["median_ns"] for one in summary["spreads"] if one["metric"] == "step"))
+
+
+def _signed(ns: int) -> str:
+    return f"{'+' if ns > 0 else '-'}{numbers.duration(abs(ns))}"
+
+
+def _sigmas(value: float | None) -> str:
+    return numbers.unknown("others alike") if value is None else f"{value:,.0f}"

@@ -1,0 +1,110 @@
+"""Many GPUs on a terminal: the planted rank is named at once, and the whole fits a screen or three."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from benchmarks.training import Shape
+from benchmarks.write_sqlite import write_nsys
+from profiles.errors import RingscopeError
+from profiles.records import RankRecord, write_rank
+from profiles.verbs.timeline import command
+
+SHAPE = Shape(
+    steps=12,
+    kernels=12,
+    gpus=32,
+    processes=32,
+    skew_ns=50,
+    hidden_ns=150_000,
+    kernel_ns=20_000,
+    feed_ns=100_000,
+    slow_gpus=(19,),
+    late_ns=2_000_000,
+)
+
+
+def record(shape: Shape, folder: Path, per_host: int = 8) -> Path:
+    """The recordings of all ranks, with the records that tell their hosts beside them."""
+    for rank in range(shape.gpus):
+        write_nsys(shape, folder / f"rank{rank}.sqlite", range(rank, rank + 1))
+        host = RankRecord(rank, shape.gpus, rank % per_host, f"node{rank // per_host:02}", None, 0, 1, 1, [1], [0])
+        write_rank(folder / f"rank{rank}.jsonl", host)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(SHAPE, tmp_path_factory.mktemp("many"))
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(command, [str(one) for one in arguments])
+
+
+def test_a_summary_tells_the_verdict_then_who_differs_then_all_gpus_hosts_and_doubts(
+    recordings: Path, tmp_path: Path
+) -> None:
+    result = run(recordings, "--json-summary", tmp_path / "s.json", "--json", tmp_path / "all.json")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert len(lines) <= 120 and max(map(len, lines)) <= 120
+    titles = ["what to change", "who differs", "over all gpus", "hosts", "what to doubt"]
+    assert [line for line in lines if line in titles] == titles
+    assert lines[0].startswith("32 GPUs on 4 hosts, ")
+    first = lines[lines.index("what to change") + 1]
+    assert "rank 19, GPU 19" in first
+    outlier = lines[lines.index("who differs") + 2]
+    assert "rank 19, GPU 19" in outlier and "node02" in outlier and "+2.000 ms" in outlier
+    assert any(line.split()[:2] == ["node03", "ranks"] and "24 to 31" in line for line in lines)
+    summary, measures = (json.loads((tmp_path / name).read_text()) for name in ("s.json", "all.json"))
+    assert summary["schema"] == "ringscope.summary/1" and summary["outliers"][0]["gpus"] == [19]
+    assert measures["schema"] == "ringscope.measures/1" and len(measures["gpus"]) == 32
+    assert [one["code"] for one in summary["findings"]] == [one["code"] for one in measures["findings"]]
+
+
+def test_ranks_asked_for_follow_the_summary_with_their_columns_and_per_rank_shows_all(recordings: Path) -> None:
+    some = run(recordings, "--ranks", "7,19").stdout
+    assert "who differs" in some and some.count("who had the GPU") == 1
+    assert "rank 7, GPU 7" in some and "rank 8, GPU 8  " not in some
+    whole = run(recordings, "--per-rank").stdout
+    assert "who differs" not in whole and all(f"rank {rank}, GPU {rank}" in whole for rank in range(32))
+
+
+def test_of_few_gpus_the_ranks_asked_for_are_the_columns(recordings: Path) -> None:
+    paths = [recordings / f"rank{rank}.sqlite" for rank in (0, 1)]
+    both, one = run(*paths).stdout, run(*paths, "--ranks", "1").stdout
+    assert "who differs" not in both and "rank 0, GPU 0" in both
+    assert "rank 1, GPU 1" in one and "rank 0, GPU 0" not in one.split("what to change")[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--ranks", "19,40"], "no GPU of rank 40; there are recordings of ranks 0 to 31"),
+        (["--ranks", "a"], "give ranks as whole numbers"),
+        (["--ranks", "1", "--per-rank"], "has no effect with --per-rank"),
+        (["--json", "-", "--json-summary", "-"], "cannot both go to stdout"),
+        (["--info", "--json-summary", "x"], "has no effect with --info"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(recordings: Path, arguments: list[str], told: str) -> None:
+    result = run(recordings, *arguments)
+    assert isinstance(result.exception, RingscopeError) and told in str(result.exception)
+
+
+@pytest.mark.long
+def test_five_hundred_and_twelve_ranks_fit_120_lines(tmp_path: Path) -> None:
+    slow = tuple(range(8 * 37, 8 * 38))
+    many = replace(SHAPE, gpus=512, processes=512, skew_ns=10, slow_gpus=slow, steps=10)
+    result = run(record(many, tmp_path), "--json-summary", tmp_path / "s.json")
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) <= 120
+    summary = json.loads((tmp_path / "s.json").read_text())
+    assert [(one["what"], one["name"]) for one in summary["outliers"]] == [("host", "node37")]
+    assert "ranks 296 to 303" in summary["findings"][0]["text"]
