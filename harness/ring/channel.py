@@ -213,12 +213,16 @@ class Channel:
     def end_loop(self) -> None:
         self.training = False
 
-    def begin_step(self) -> None:
-        """Count a step that is about to begin; waits while a common last step is agreed on."""
+    def begin_step(self) -> bool:
+        """Count a step that is about to begin, once a common last step that is being agreed on is known; False where
+        that one has been taken already."""
         with self._changed:
             if self._held:
                 self._changed.wait_for(lambda: not self._held)
+            if self.last_step is not None and self.steps_begun >= self.last_step:
+                return False
             self.steps_begun += 1
+            return True
 
     def agree_on_last_step(self) -> int:
         """Ask all ranks to stop together; returns the last step of this loop, which no rank has passed."""

@@ -24,6 +24,7 @@ class Watch:
         self.training = self.evaluating = False
         self.evaluated = WHOLE
         self._steps = 0
+        self._logs: Any = None  # of the last step
         self._last: tuple[Callable[[Any], Any], Any] | None = None
         self._result = model._get_metrics_result_or_logs
 
@@ -65,9 +66,11 @@ class Watch:
             if channel is not None:
                 if channel.failure is not None:
                     raise OtherRankLeft(left(*channel.failure))
-                channel.begin_step()
+                if not channel.begin_step():
+                    self._model.stop_training = True
+                    return self._logs
             self._last = function, iterator
-            logs = function(iterator)
+            logs = self._logs = function(iterator)
             self._steps += 1
             if self._steps == CHECKED_STEP:
                 agreement.check_weights(self._model, f"after step {CHECKED_STEP}")
