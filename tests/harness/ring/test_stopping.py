@@ -1,0 +1,47 @@
+"""Two real ranks of which one stops within an epoch, or leaves by an exception (scripts/stops.py)."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.ring import SCRIPTS
+from tests.harness.running import LAUNCHERS, run_python
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("horovod.tensorflow")
+pytestmark = pytest.mark.train
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, float]:
+    """Where the ranks wrote, what they said, and the seconds from their last words to the end."""
+    out = tmp_path_factory.mktemp("stops")
+    done = run_python(str(SCRIPTS / "stops.py"), str(out), prefix=LAUNCHERS["gloo"])
+    wrote_s = max(path.stat().st_mtime for path in out.glob("*.json"))
+    return out, done.stdout + done.stderr, time.time() - wrote_s
+
+
+@pytest.fixture(scope="module")
+def facts(ended: tuple[Path, str, float]) -> list[dict[str, Any]]:
+    return [json.loads((ended[0] / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+def test_all_ranks_draw_the_same_data(facts: list[dict[str, Any]]) -> None:
+    assert facts[0]["first drawn"] == facts[1]["first drawn"]
+
+
+@pytest.mark.parametrize("step", ["fit", "compiled"])
+def test_all_ranks_stop_after_the_same_step_at_most_8_later(facts: list[dict[str, Any]], step: str) -> None:
+    assert facts[0][step] == facts[1][step]
+    assert 3 <= facts[0][step]["steps"] <= 11
+
+
+def test_a_rank_that_leaves_is_named_and_the_others_end(ended: tuple[Path, str, float]) -> None:
+    _, said, seconds = ended
+    assert "rank 1 left the training: ValueError: a mistake of one rank" in said
+    assert seconds < 60  # it takes 10 s; the machine may be slow
