@@ -214,7 +214,7 @@ def float32_input(case: Case) -> Finding | None:
         "float32-input",
         {"h2d": int(exposed * UINT8_SAVES)},
         busy_saved_ns={"h2d": int(int(inputs["busy_ns"] or 0) * UINT8_SAVES)},
-        text=f"the input travels as float32: {numbers.size(int(inputs['bytes'] or 0) // case.steps)} a step, "
+        text=f"the input travels as float32: {numbers.size(int(inputs['bytes'] or 0) // case.steps)} per step, "
         f"{percent(exposed / case.gpu.span_ns)} of the time exposed copy; images are uint8 until they are scaled",
         change="images as uint8, scaled in the model: keras.layers.Rescaling(1/127.5, offset=-1) as its first layer "
         "(ringscope bench --input-dtype uint8); other features as float16, half the bytes",

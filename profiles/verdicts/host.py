@@ -47,8 +47,8 @@ def host_synchronises(case: Case) -> Finding | None:
         {"idle_sync": case.ns("idle_sync")},
         text=f"{degree(share, OTHER_LADDER)} bound by a host that waits: {percent(share)} of the time the GPU is idle "
         f"after the host waited for it{f' ({calls[0]})' if calls else ''}",
-        change="launch the next step before the last one is done: no sync_devices, .numpy() or blocking wait a step; "
-        "where a feed waits for free buffers, more of them, or batches made faster",
+        change="launch the next step before the last one is done: no sync_devices, .numpy() or blocking wait "
+        "in every step; where a feed waits for free buffers, more of them, or batches made faster",
         evidence={"idle_sync_ns": case.ns("idle_sync"), "calls": calls},
         refuted_by="as much idle_sync without the waiting call",
     )

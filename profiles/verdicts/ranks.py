@@ -110,7 +110,7 @@ def _slow(mine: float, others: float, case: Case, name: str) -> Finding | None:
         "slow-gpu",
         {"compute": saved},
         busy_saved_ns={"compute": saved},
-        text=f"{name} computes {percent(mine / others - 1)} longer a step than the others, with as many kernels",
+        text=f"{name} computes {percent(mine / others - 1)} longer per step than the others, with as many kernels",
         change="compare clocks, power caps and temperatures (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE); give the "
         "other processes on it another GPU",
         evidence={"compute_ns_per_step": int(mine), "others_median_ns_per_step": int(others)},

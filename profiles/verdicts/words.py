@@ -45,7 +45,7 @@ PYTORCH = {
     "memory-allocated-in-the-loop": "PyTorch's caching allocator: no PYTORCH_NO_CUDA_MEMORY_CACHING (on AMD "
     "PYTORCH_NO_HIP_MEMORY_CACHING), no torch.cuda.empty_cache() in the loop",
     "loss-fetched-every-step": "loss.item(), .cpu() and print every hundredth step; sum metrics on the GPU",
-    "host-synchronises": "no .item(), .cpu(), boolean indexing or torch.cuda.synchronize() a step",
+    "host-synchronises": "no .item(), .cpu(), boolean indexing or torch.cuda.synchronize() in every step",
     "cpu-may-be-faster": "compare: the same script with CUDA_VISIBLE_DEVICES= ; else a larger batch",
     "all-reduce-exposed": "DistributedDataParallel with fp16_compress_hook or bf16_compress_hook, "
     "gradient_as_bucket_view=True, bucket_cap_mb tried; no_sync() while gradients accumulate; a larger batch",
