@@ -1,0 +1,229 @@
+"""What would train wrongly in silence, raise or hang elsewhere, asked of two ranks. usage: guards.py OUT"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import scipy.sparse
+import tensorflow as tf
+from asked import refused
+from keras import layers
+
+from harness import ring
+from harness.ring import sharing
+from profiles.errors import RingscopeError
+
+ring.init()
+out, rank = Path(sys.argv[1]), ring.rank()
+facts: dict[str, Any] = {}
+loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+MODES = ("fit", "compiled")
+
+
+def classifier(step: str = "fit", *inner: layers.Layer, **options: Any) -> keras.Model:
+    model = keras.Sequential([keras.Input((4,)), *inner, layers.Dense(3)])
+    model.compile(keras.optimizers.SGD(0.1), loss_of)
+    return ring.distribute(model, step=step, **options)
+
+
+def digest(model: keras.Model) -> list[float]:
+    return [float(np.sum(np.square(weight.numpy()), dtype=np.float64)) for weight in model.trainable_weights]
+
+
+# 1. One seed; what a script draws itself is the same on all ranks.
+permutation = np.random.permutation(64)
+facts["permutation"] = permutation.tolist()
+x, y = np.random.normal(size=(64, 4)).astype("float32"), np.random.randint(0, 3, 64)
+classifier().fit(x[permutation], y[permutation], batch_size=8, verbose=0)
+facts["noise"] = [tf.random.normal([3]).numpy().tolist(), keras.random.normal([3]).numpy().tolist()]
+drawn = tf.data.Dataset.range(16).shuffle(16)
+facts["shuffle"] = [int(value) for value in drawn]
+own = np.random.default_rng(rank).permutation(64)  # a generator of the script's own
+facts["another order"] = refused(lambda: classifier().fit(x[own], y[own], verbose=0))
+facts["another order, its own share"] = refused(lambda: classifier().fit(x[own], y[own], verbose=0, shard=False))
+words = layers.TextVectorization(vocabulary=["a", "b", "c"] if rank == 0 else ["c", "b", "a"])
+texts = tf.data.Dataset.from_tensor_slices((np.array(["a b", "c a"] * 16), y[:32])).map(
+    lambda text, label: (words(text), label)
+)
+
+
+def reader() -> keras.Model:
+    model = keras.Sequential([layers.Embedding(9, 3), layers.GlobalAveragePooling1D(), layers.Dense(3)])
+    model.compile(keras.optimizers.SGD(0.1), loss_of)
+    return ring.distribute(model, step="fit")
+
+
+facts["another vocabulary"] = refused(lambda: reader().fit(texts.batch(4), verbose=0))
+facts["an unequal source"] = refused(
+    lambda: classifier().fit(tf.data.Dataset.from_tensor_slices((x + rank, y)).batch(8), verbose=0)
+)
+
+
+# 2. Updates that pass by the distributed optimizer.
+class ByHand(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(3)
+        self.sub = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+        self.sub.compile(keras.optimizers.SGD(0.1))
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.dense(inputs)
+
+
+class Assigns(ByHand):
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_of(data[1], self(data[0]))
+        for variable, gradient in zip(
+            self.dense.trainable_variables, tape.gradient(loss, self.dense.trainable_variables), strict=True
+        ):
+            variable.assign(variable - 0.1 * gradient)
+        return {"loss": loss}
+
+
+class OfAPart(ByHand):
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_of(data[1], self.sub(data[0]))
+        variables = self.sub.trainable_variables
+        self.sub.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return {"loss": loss}
+
+
+for name, kind in (("assigned by hand", Assigns), ("the optimizer of a part", OfAPart)):
+    model = kind()
+    model(x[:1])
+    model.compile(keras.optimizers.SGD(0.1))
+    ring.distribute(model, step="fit")
+    facts[name] = refused(lambda model=model: model.fit(x, y, batch_size=8, verbose=0))
+    facts[f"{name}, weights"] = digest(model)
+
+# 6. A script that evaluates on rank 0 alone does not hang; batches are said once.
+model = classifier()
+if rank == 0:
+    facts["evaluated alone"] = model.evaluate(x, y, verbose=0)
+model.fit(x, y, batch_size=8, verbose=0)
+
+# What raised where plain Keras trains.
+sparse = scipy.sparse.random(64, 4, 0.5, "csr", dtype="float32", random_state=0)
+ragged = tf.ragged.constant([[1, 2, 3][: 1 + i % 3] for i in range(64)])
+for step in MODES:
+    model = classifier(step)
+    model.fit(sparse, y, batch_size=8, verbose=0)
+    facts[f"scipy, {step}"] = digest(model)
+model = classifier()
+model.fit(tf.sparse.from_dense(x), y, batch_size=8, verbose=0)
+facts["sparse"] = digest(model)
+facts["ragged"] = [sharing.length(ragged), sharing._every(ragged, rank, 2).to_list()[:3]]
+
+
+class Built(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(3)
+
+    def build(self, shape: Any) -> None:
+        self.dense.build(shape)
+        self.built = True
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.dense(inputs)
+
+
+for step in MODES:
+    model = Built()
+    model.build((None, 4))
+    model.compile(keras.optimizers.SGD(0.1), loss_of)
+    ring.distribute(model, step=step)
+    model.train_on_batch(x[rank::2], y[rank::2])
+    model.fit(x, y, batch_size=8, verbose=0)
+    facts[f"built by its shape, {step}"] = digest(model)
+    frozen = layers.Dense(4, trainable=False)
+    model = classifier(step, frozen)
+    frozen.trainable = True
+    model.fit(x, y, batch_size=8, verbose=0)
+    facts[f"unfrozen, {step}"] = digest(model)
+
+model = classifier()
+model.fit(x, y, batch_size=8, verbose=0, callbacks=[keras.callbacks.TensorBoard(str(out / "board"))])
+facts["tensorboard"] = digest(model)
+
+backup = out / "backup"
+for epochs in (2, 4):  # the second goes on from the first's third epoch
+    model = classifier("fit", layers.Dense(4))
+    if rank:
+        model.layers[0].kernel.assign_add(tf.ones_like(model.layers[0].kernel))
+    began: list[int] = []
+    callbacks = [
+        keras.callbacks.BackupAndRestore(str(backup), delete_checkpoint=epochs == 4),
+        keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs, began=began: began.append(epoch)),
+    ]
+    model.fit(x, y, batch_size=8, epochs=epochs, verbose=0, callbacks=callbacks)
+    facts[f"backup of {epochs}"] = [began, digest(model)]
+
+
+# Stopping together, within an epoch.
+class StopAt(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if rank == 1 and batch == 2:
+            self.model.stop_training = True
+
+
+for step in MODES:
+    model = classifier(step)
+    model.fit(x, y, batch_size=2, epochs=3, verbose=0, callbacks=[StopAt()])
+    facts[f"stopped, {step}"] = [int(model.optimizer.iterations), digest(model)]
+
+
+# What scripts from Horovod leave in.
+def left(make: Callable[[], object]) -> str:
+    try:
+        make()
+    except RingscopeError as error:
+        return str(error)
+    return "no error"
+
+
+import horovod.keras as hvd  # noqa: E402
+
+facts["hvd.DistributedOptimizer"] = left(lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+facts["hvd.callbacks"] = left(lambda: hvd.callbacks.BroadcastGlobalVariablesCallback(0))
+facts["adasum"] = refused(lambda: classifier(op="adasum"))
+for step in MODES:
+    for name, options in {
+        "sum": {"op": "sum"},
+        "predivided": {"predivide_factor": 2.0},
+        "dense": {"sparse_as_dense": True},
+    }.items():
+        keras.utils.set_random_seed(5)
+        model = classifier(step, **options)
+        model.fit(x, y, batch_size=8, verbose=0, shuffle=False)
+        facts[f"{name}, {step}"] = digest(model)
+    keras.utils.set_random_seed(5)
+    model = classifier(step)
+    model.fit(x, y, batch_size=8, verbose=0, shuffle=False)
+    facts[f"average, {step}"] = digest(model)
+model = classifier(scale_learning_rate=True, warmup_epochs=2)
+model.fit(x, y, batch_size=8, epochs=3, verbose=0)
+facts["rate after warming up"] = float(model.optimizer.learning_rate)
+
+# A rank that leaves by an exception: the last, since the others end.
+(out / f"rank{rank}.json").write_text(json.dumps(facts))
+
+
+class Fails(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if rank == 1 and batch == 1:
+            raise ValueError("a mistake of rank 1's")
+
+
+try:
+    classifier().fit(x, y, batch_size=2, epochs=3, verbose=0, callbacks=[Fails()])
+except ValueError:
+    time.sleep(60)  # it lives on: its end is no sign to the others
