@@ -60,6 +60,12 @@ class Options:
         return self.within is not None or self.shrink or self.strip_private
 
     @property
+    def again(self) -> list[str]:
+        """The paths and what chooses GPUs, for a command that makes a file again."""
+        chosen = ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
+        return [*self.paths, *chosen, *(["--per-rank"] if self.per_rank else [])]
+
+    @property
     def reading(self) -> dict[str, Any]:
         """How recordings are read."""
         return {"max_bytes": self.max_size, "cache": not self.no_cache}
@@ -199,10 +205,18 @@ def _measure(given: Options) -> None:
         )
         measures = analysis.measures
         summary, asked = ranks_summary.summarise(measures), _asked(measures, given.ranks)
+        summarised = measures.many and not given.per_rank
         recording_files.refuse_inputs(
             measures.recordings, files, *(Path(to) for to in (given.json_to, given.json_summary) if to)
         )
-        written = recording_files.write(analysis, files, paths=given.paths, progress=partial(progress, "writing"))
+        written = recording_files.write(
+            analysis,
+            files,
+            given=given.again,
+            summary=summary if summarised else None,
+            shown=ranks_summary.shown_one_by_one(summary, asked),
+            progress=partial(progress, "writing"),
+        )
     for path in written:
         terminals.echo(f"wrote {path}", err=True)
     if given.json_to is not None:
@@ -212,7 +226,7 @@ def _measure(given: Options) -> None:
     if "-" in (given.json_to, given.json_summary):
         return
     to = terminal.console()
-    if measures.many and not given.per_rank:
+    if summarised:
         ranks.show(measures, summary, to, in_full=asked, per_step=given.per_step)
     else:
         terminal.show(measures, to, per_step=given.per_step, only=asked or None)

@@ -67,15 +67,16 @@ def _tables(shown: Sequence[Table]) -> Iterator[str]:
 
 
 def _findings(document: Document) -> Iterator[str]:
-    if not document.json["findings"]:
+    found = document[f"{document.told_at}/findings"]
+    if not found:
         return
     yield from ("## What to change", "")
-    for place, finding in enumerate(document.json["findings"]):
-        at = f"/findings/{place}"
+    for place, finding in enumerate(found):
+        at = f"{document.told_at}/findings/{place}"
         gain = document.number(f"{at}/at_most_gain", numbers.gain).text
         cost = document.number(f"{at}/cost_ns_per_step", numbers.duration).text
         gpu = finding["gpu"]
-        where = "" if gpu is None else f" ({document.titles[gpu]})"
+        where = "" if gpu is None else f" ({document.whose(gpu)})"
         evidence = "; ".join(f"{key} {value}" for key, value in report.evidence(finding))
         yield f"{place + 1}. **{_plain(finding['code'])}**{where}: {_plain(finding['text'])}"
         yield f"   - worth at most {gain} ({cost} per step)"

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from ..errors import RingscopeError
+from ..judging import part
+from ..judging.ranks_summary import Summary
 from ..measures import Analysis
 from ..timeline import Recording
 from .waiting import Progress
@@ -45,10 +47,14 @@ def write(
     analysis: Analysis,
     files: Files,
     *,
-    paths: Sequence[str],
+    given: Sequence[str],
+    summary: Summary | None = None,
+    shown: Sequence[int] = (),
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Write the files asked for; `paths` as the user gave them, for the command that makes each again.
+    """Write the files asked for; `given` as the user gave it, for the command that makes each again.
+
+    With a summary, page, Markdown and charts show it and the GPUs `shown`; Perfetto and Parquet always have all.
 
     Returns what was written. Raises RingscopeError where a file may not be written.
     """
@@ -57,26 +63,27 @@ def write(
         return []
     from . import markdown, page, parquet, perfetto
     from .charts import chart, recording
-    from .tables import table
+    from .tables import ranks, table
 
+    told = part.of(analysis, shown) if summary else analysis
     title = _title([recording.path for recording in analysis.measures.recordings])
     written = []
     for done, kind in enumerate(asked):
         path: Path = getattr(files, kind)
         if progress:
             progress(done, len(asked), path)
-        again = shlex.join(["ringscope", "timeline", *paths, f"--{kind}", str(path)])
+        again = shlex.join(["ringscope", "timeline", *given, f"--{kind}", str(path)])
         if kind == "html":
-            page.write(path, title=title, command=again, analysis=analysis)
+            page.write(path, title=title, command=again, analysis=told, summary=summary)
         elif kind == "perfetto":
             perfetto.write(analysis, path, progress=progress)
         elif kind == "markdown":
-            document = table.document_of(analysis.measures)
+            document = ranks.document_of(summary, told.measures) if summary else table.document_of(told.measures)
             markdown.write(path, markdown.of_recordings(document, title=title, command=again))
         elif kind == "parquet":
             parquet.write(analysis.measures, path)
         elif kind == "charts":
-            chart.write(recording.of_recordings(table.document_of(analysis.measures)), path)
+            chart.write(recording.of_recordings(table.document_of(told.measures)), path)
         written.append(path)
     return written
 

@@ -16,15 +16,16 @@ from typing import Any
 
 from ... import numbers
 from ...files import written_whole
+from ...judging.ranks_summary import Summary
 from ...measures import OWNERS, Analysis
 from ..charts import recording
 from ..charts import sweep as sweep_charts
 from ..charts.chart import PAGE, Chart
 from ..charts.palette import OWNERS as LOOKS
-from ..tables import report
+from ..tables import ranks, report
 from ..tables import table as tables
 from ..tables.table import Cell, Document, Table
-from . import picture
+from . import many, picture
 
 Json = Mapping[str, Any]
 
@@ -52,15 +53,16 @@ def write(
     title: str,
     command: str,
     analysis: Analysis | None = None,
+    summary: Summary | None = None,
     sweep: Sweep | None = None,
     machine: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Write the page of an analysis, of a sweep, or of both.
 
-    `command` makes the page again; `machine` is pairs of words about what ran. Raises RingscopeError where `path` may
-    not be written.
+    `summary`: of many GPUs, of which `analysis` has some. `command` makes the page again; `machine` is pairs of words
+    about what ran. Raises RingscopeError where `path` may not be written.
     """
-    text = render(title=title, command=command, analysis=analysis, sweep=sweep, machine=machine)
+    text = render(title=title, command=command, analysis=analysis, summary=summary, sweep=sweep, machine=machine)
     with written_whole(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
@@ -70,6 +72,7 @@ def render(
     title: str,
     command: str,
     analysis: Analysis | None = None,
+    summary: Summary | None = None,
     sweep: Sweep | None = None,
     machine: Sequence[tuple[str, str]] = (),
 ) -> str:
@@ -80,7 +83,7 @@ def render(
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters["coded"] = _coded
     template = environment.from_string(folder.joinpath("page.html.j2").read_text("utf-8"))
-    shown = _recorded(analysis) if analysis else _nothing_recorded()
+    shown = _recorded(analysis, summary) if analysis else _nothing_recorded()
     shown |= _swept(sweep, shown["tables"]) if sweep else {"scaling_charts": [], "looks_first": []}
     return template.render(
         shown,
@@ -98,13 +101,14 @@ def render(
     )
 
 
-def _recorded(analysis: Analysis) -> dict[str, Any]:
-    document = tables.document_of(analysis.measures)
+def _recorded(analysis: Analysis, summary: Summary | None) -> dict[str, Any]:
+    document = ranks.document_of(summary, analysis.measures) if summary else tables.document_of(analysis.measures)
     return {
+        **(many.of_document(document) if summary else {"together": []}),
         "recorded": True,
         "document": document,
         "tables": {table.id: table for table in report.of_recordings(document)},
-        "tiles": list(_tiles(document)),
+        "tiles": [Tile(*one) for one in many.tiles(document)] if summary else list(_tiles(document)),
         "findings": _findings(document),
         "bars": list(_bars(document)),
         "legend": [
@@ -119,7 +123,7 @@ def _recorded(analysis: Analysis) -> dict[str, Any]:
 
 
 def _nothing_recorded() -> dict[str, Any]:
-    nothing: dict[str, Any] = {key: [] for key in ("tiles", "findings", "bars", "legend", "step_charts")}
+    nothing: dict[str, Any] = {key: [] for key in ("together", "tiles", "findings", "bars", "legend", "step_charts")}
     return nothing | {
         "recorded": False,
         "document": None,
@@ -149,15 +153,18 @@ def _lead(shown: Json) -> str:
     document = shown["document"]
     if document is None:
         return "How training scales over ranks, measured over whole launches."
+    if document.told_at:
+        return many.lead(document) + _first_change(shown)
     gpus = document.json["gpus"]
     steps = max((gpu["steps"]["count"] for gpu in gpus), default=0)
     name = ", ".join(sorted({gpu["name"] for gpu in gpus if gpu["name"]}))
     what = f"{len(gpus)} GPU{'s' * (len(gpus) != 1)}{f' ({name})' if name else ''}, "
     what += f"{steps} steps measured." if steps else "no steps found: the whole capture is measured."
-    if shown["findings"]:
-        first = shown["findings"][0]
-        what += f" First to change: {first['text']}"
-    return what
+    return what + _first_change(shown)
+
+
+def _first_change(shown: Json) -> str:
+    return f" First to change: {shown['findings'][0]['text']}" if shown["findings"] else ""
 
 
 def _tiles(document: Document) -> Any:
@@ -198,15 +205,15 @@ def _tiles(document: Document) -> Any:
 
 def _findings(document: Document) -> list[dict[str, Any]]:
     found = []
-    for index, finding in enumerate(document.json["findings"]):
-        at = f"/findings/{index}"
+    for index, finding in enumerate(document[f"{document.told_at}/findings"]):
+        at = f"{document.told_at}/findings/{index}"
         gpu = finding["gpu"]
         found.append(
             {
                 **finding,
                 "gain": document.number(f"{at}/at_most_gain", numbers.gain),
                 "cost": document.number(f"{at}/cost_ns_per_step", numbers.duration),
-                "gpu": None if gpu is None or len(document.json["gpus"]) == 1 else document.titles[gpu],
+                "gpu": None if gpu is None or len(document.json["gpus"]) == 1 else document.whose(gpu),
                 "evidence": report.evidence(finding),
             }
         )
@@ -254,6 +261,8 @@ def _lead_note(gpu: Json) -> str:
 def _sections(shown: Json) -> Any:
     if shown["findings"] or shown["looks_first"] or shown["recorded"]:
         yield "verdicts", "Verdicts"
+    if shown["together"]:
+        yield "together", "All GPUs"
     if shown["bars"]:
         yield from (("time", "Time"), ("timeline", "Timeline"))
     if shown["step_charts"]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ... import numbers
 from ...judging.ranks_summary import Summary
-from ...measures_json import plain
+from ...measures import Measures
+from ...measures_json import plain, to_json
 from ..charts.palette import OWNERS as LOOKS
 from .table import Cell, Document, Json, Table, words
 
@@ -16,8 +17,9 @@ MOST_OF_ONE, MOST_OF_EACH, MANY_OUTLIERS = 3, 1, 5
 MOST_OF_HOSTS = 6  # columns
 
 
-def document_of(summary: Summary) -> Document:
-    return Document({"summary": plain(summary)})
+def document_of(summary: Summary, some: Measures | None = None) -> Document:
+    """The summary, beside the measures of some of its GPUs."""
+    return Document({**(to_json(some) if some else {}), "summary": plain(summary)})
 
 
 def name_of(metric: str) -> str:
@@ -102,6 +104,29 @@ def hosts(document: Document) -> Table:
         "Hosts",
         f"Medians over the GPUs of each host, per {summary['per']}, of what differs most between GPUs.",
         ("host", "GPUs", *(name_of(metric) for metric in shown)),
+        tuple(rows),
+    )
+
+
+def doubts(document: Document) -> Table:
+    """Each doubt once, with the number of places that it touches."""
+    rows = [
+        (
+            words(one["code"], code=True),
+            words(one["text"]),
+            words(one["next"]),
+            document.number(
+                f"/summary/doubts/{place}/places", lambda places: numbers.count(places) if places else "all"
+            ),
+        )
+        for place, one in enumerate(document["/summary/doubts"])
+    ]
+    return Table(
+        "doubts",
+        "Doubts",
+        "What makes these numbers less than certain, and what to do about it. Each is told once, with how many places "
+        "of the JSON it touches.",
+        ("code", "doubt", "do", "touches"),
         tuple(rows),
     )
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from ... import numbers
 from ...cell import TELLING
-from . import operations, time
+from . import operations, ranks, time
 from .table import Cell, Document, Format, Json, Table, words
 
-PERCENTILES = ("p50", "p95", "max")
+PERCENTILES = ("p50", "p95", "min", "median", "max")
 KEYS = ("model", "ranks", "per_rank_batch")  # always columns of their own
 MAKERS = (
     time.summary,
@@ -29,9 +29,11 @@ MAKERS = (
 
 
 def of_recordings(document: Document) -> list[Table]:
-    """The tables of measured recordings, in the order a reader wants them; those without a row are left out."""
-    makers = (*MAKERS, recordings, doubts)
-    return [table for table in (make(document) for make in makers) if table.rows]
+    """The tables of measured recordings, in the order a reader wants them; those without a row are left out. Those of
+    a summary come first, and the rest are of the GPUs that are shown beside it."""
+    makers = (*MAKERS, recordings, ranks.doubts if document.told_at else doubts)
+    together = ranks.of_summary(document) if document.told_at else []
+    return together + [table for table in (make(document) for make in makers) if table.rows]
 
 
 def recordings(document: Document) -> Table:

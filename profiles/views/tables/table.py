@@ -62,6 +62,16 @@ class Document:
         """What each GPU is called."""
         return gpu_titles((gpu["rank"], gpu["device"]) for gpu in self.json["gpus"])
 
+    @property
+    def told_at(self) -> str:
+        """Where the findings and doubts are: in the summary, where there is one."""
+        return "/summary" if "summary" in self.json else ""
+
+    def whose(self, gpu: int) -> str:
+        """What the GPU of a finding is called."""
+        named: str = self["/summary/titles"][gpu] if self.told_at else self.titles[gpu]
+        return named
+
     def number(self, at: str, form: Format, *, of: str = "") -> Cell:
         """The number at `at` (by the one at `of`), formatted."""
         value = self[at]

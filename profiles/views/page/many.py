@@ -1,0 +1,58 @@
+"""What a page says of many GPUs together; the rest of the page then shows some of them one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ... import numbers
+from ..charts.palette import OWNERS as LOOKS
+from ..tables import ranks
+from ..tables.table import Cell, Document
+
+MOST_TILES = 6
+
+
+def of_document(document: Document) -> dict[str, Any]:
+    """What the template needs: the tables, the names of the GPUs shown one by one, the rows of numbers at the top."""
+    summary = document["/summary"]
+    return {
+        "together": ranks.of_summary(document),
+        "together_title": f"All {len(summary['titles'])} GPUs",
+        "one_by_one": f"{len(document.titles)} of {len(summary['titles'])} GPUs one by one: "
+        + "; ".join(document.titles),
+    }
+
+
+def lead(document: Document) -> str:
+    """How many GPUs and steps, and who differs."""
+    summary = document["/summary"]
+    hosts = f" on {len(summary['hosts'])} hosts" if len(summary["hosts"]) > 1 else ""
+    steps = f", {summary['count']} {summary['per']}s measured." if summary["per"] == "step" else "."
+    names = [f"host {one['name']}" if one["what"] == "host" else one["name"] for one in summary["outliers"]]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    differ = f" Far from the others: {', '.join(names[:3])}{more}." if names else " No GPU is far from the others."
+    return f"{len(summary['titles'])} GPUs{hosts}{steps}{differ}"
+
+
+def tiles(document: Document) -> Iterator[tuple[str, Cell, str, str]]:
+    """What, the number, on which GPU, its look: the step, compute where it is least, and the largest losses."""
+    summary = document["/summary"]
+    at = {one["metric"]: (f"/summary/spreads/{place}", one) for place, one in enumerate(summary["spreads"])}
+    step_at, step = at["step"]
+    yield f"{summary['per']}, median", document.number(f"{step_at}/median_ns", numbers.duration), "of all GPUs", ""
+    losses = [metric for metric in at if metric not in ("step", "compute", "waiting")]
+    losses.sort(key=lambda metric: -at[metric][1]["max_ns"])
+    for metric in ["compute", *losses][: MOST_TILES - 1]:
+        if metric in at:
+            end = "min" if metric == "compute" else "max"
+            here, one = at[metric]
+            cell = document.number(f"{here}/{end}_ns", numbers.duration)
+            alike = one["min_ns"] == one["max_ns"]
+            where = "on every GPU" if alike else summary["titles"][one[f"{end}_gpu"]]
+            yield (
+                LOOKS[metric].label,
+                cell,
+                f"{'' if alike else 'least: ' if end == 'min' else 'most: '}{where}",
+                metric,
+            )
