@@ -135,7 +135,7 @@ def summarise(measures: Measures, hosts: Sequence[str | None] | None = None) -> 
         findings=[replace(one, evidence=_shortened(one.evidence)) for one in measures.findings],
         outliers=list(_outliers(titles, hosts, members, spreads, away)),
         spreads=spreads,
-        hosts=[_host(host, gpus, values) for host, gpus in sorted(members.items())],
+        hosts=_hosts(members, values, spreads),
         doubts=_counted(measures.doubts),
         straggler=measures.straggler,
         clock=measures.clock,
@@ -214,6 +214,18 @@ def _outliers(
 def _largest_first(differences: Sequence[Difference]) -> list[Difference]:
     """What it has more of than the others, then what it has less of: a slow rank waits less since the others wait."""
     return sorted(differences, key=lambda one: (one.difference_ns < 0, -abs(one.difference_ns)))
+
+
+def _hosts(
+    members: Mapping[str, Sequence[int]], values: Mapping[str, Sequence[int | None]], spreads: Sequence[Spread]
+) -> list[Host]:
+    """The host that is furthest from the median of all in any metric first; those alike by their first GPU."""
+
+    def furthest(host: Host) -> int:
+        return max(abs(host.median_ns.get(one.metric, one.median_ns) - one.median_ns) for one in spreads)
+
+    found = [_host(host, gpus, values) for host, gpus in members.items()]
+    return sorted(found, key=lambda host: (-furthest(host), host.gpus[0]))
 
 
 def _host(host: str, gpus: Sequence[int], values: Mapping[str, Sequence[int | None]]) -> Host:

@@ -98,7 +98,9 @@ def _table(table: Table) -> Iterator[RenderableType]:
     columns = [place for place in range(len(table.columns)) if any(row[place].text for row in rows)]
     shown = Rich(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for place in columns:
-        shown.add_column(table.columns[place], justify="right" if table.numeric(place) else "left", no_wrap=True)
+        number = table.numeric(place)
+        # Words are folded where there is no room, numbers never cut.
+        shown.add_column(table.columns[place], justify="right" if number else "left", no_wrap=number, overflow="fold")
     before = ""
     for row in rows:
         again = table.id == "outliers" and row[0].text == before

@@ -11,7 +11,7 @@ from ...measures_json import plain, to_json
 from ..charts.palette import OWNERS as LOOKS
 from .table import Cell, Document, Json, Table, words
 
-NAMES = {"step": "the whole step", "waiting": "waiting for other ranks"}
+NAMES = {"step": "the whole step", "waiting": "waiting for ranks"}
 # Metrics told of one outlier, and of one of many; the summary's JSON has all.
 MOST_OF_ONE, MOST_OF_EACH, MANY_OUTLIERS = 3, 1, 5
 MOST_OF_HOSTS = 6  # columns
@@ -88,7 +88,7 @@ def spreads(document: Document) -> Table:
 
 
 def hosts(document: Document) -> Table:
-    """A row a host: the medians over its GPUs of what differs most between GPUs."""
+    """A row a host, the one that differs most first: the medians over its GPUs of what differs most between GPUs."""
     summary = document["/summary"]
     shown = _most_spread(summary["spreads"])
     rows = []
@@ -102,7 +102,8 @@ def hosts(document: Document) -> Table:
     return Table(
         "hosts",
         "Hosts",
-        f"Medians over the GPUs of each host, per {summary['per']}, of what differs most between GPUs.",
+        f"Medians over the GPUs of each host, per {summary['per']}, of what differs most between GPUs. The host that is "
+        "furthest from the others comes first.",
         ("host", "GPUs", *(name_of(metric) for metric in shown)),
         tuple(rows),
     )
@@ -144,9 +145,10 @@ def _members(summary: Json, gpus: Sequence[int]) -> str:
 
 
 def _most_spread(spreads: Sequence[Json]) -> list[str]:
-    """Metrics in their own order, of which no others lie further apart between GPUs."""
-    ordered = sorted(spreads, key=lambda one: one["min_ns"] - one["max_ns"])[:MOST_OF_HOSTS]
-    return [one["metric"] for one in spreads if one in ordered]
+    """The step and the metrics that lie furthest apart between GPUs, in their own order."""
+    differing = [one for one in spreads if one["metric"] == "step" or one["max_ns"] > one["min_ns"]]
+    ordered = sorted(differing, key=lambda one: (one["metric"] != "step", one["min_ns"] - one["max_ns"]))
+    return [one["metric"] for one in spreads if one in ordered[:MOST_OF_HOSTS]]
 
 
 def _step_ns(summary: Json) -> int:
@@ -158,4 +160,4 @@ def _signed(ns: int) -> str:
 
 
 def _sigmas(value: float | None) -> str:
-    return numbers.unknown("others alike") if value is None else f"{value:,.0f}"
+    return numbers.unknown("alike") if value is None else f"{value:,.0f}"
