@@ -102,7 +102,7 @@ def hosts(document: Document) -> Table:
     return Table(
         "hosts",
         "Hosts",
-        f"Medians over the GPUs of each host, per {summary['per']}, of what differs most between GPUs. The host that is "
+        f"Medians over the GPUs of each host, per {summary['per']}, of what differs most between GPUs. The host "
         "furthest from the others comes first.",
         ("host", "GPUs", *(name_of(metric) for metric in shown)),
         tuple(rows),
