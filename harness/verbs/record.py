@@ -57,10 +57,11 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     from harness.launch.profilers import Span
 
     argv = chosen["command_line"]
-    if bool(argv) == bool(chosen["model"]):
-        raise RingscopeError(
-            "give a cell (--model resnet50 ...) or a command of yours (-- python my_train.py), not both"
-        )
+    what = "a cell (--model resnet50 ...) or a command of yours (-- python my_train.py)"
+    if argv and chosen["model"]:
+        raise RingscopeError(f"give {what}, not both")
+    if not argv and not chosen["model"]:
+        raise RingscopeError(f"nothing to record: give {what}")
     options.refuse_ignored(context, [*rules(chosen), *options.of_the_launcher(chosen)])
     asked = Record(
         launch=options.launch(chosen, options.given(context)),

@@ -92,7 +92,7 @@ IGNORED: list[tuple[click.Command, list[str], str]] = [
     (record.command, ["--model", "mlp", "--delay", "9"], "--delay is for a command"),
     (record.command, ["--model", "mlp", "--duration", "9"], "--duration is for a command"),
     (record.command, ["--model", "mlp", *COMMAND], "give a cell (--model resnet50 ...) or a command"),
-    (record.command, [], "give a cell (--model resnet50 ...) or a command"),
+    (record.command, [], "nothing to record: give a cell (--model resnet50 ...) or a command"),
     (doctor.command, ["--quick", "-np", "2"], "--ranks has no effect with --quick"),
     (doctor.command, ["--quick", "--launcher", "mpirun"], "--launcher has no effect with --quick"),
 ]
