@@ -70,6 +70,7 @@ def test_the_gpus_one_by_one_unfold_and_are_drawn(browser: Any, page: Path) -> N
         shown.wait_for_function("globalThis.picture !== undefined")
         assert "rank 19" in shown.locator("#verdicts .finding").first.inner_text()
         assert "rank 19, GPU 19" in shown.locator("#t-outliers").inner_text()
+        assert shown.locator("#together h3").all_inner_texts() == ["Who differs", "Over all GPUs", "Hosts"]
         assert not shown.locator("#picture").is_visible()
         shown.locator("details.each > summary").click()
         shown.wait_for_function("picture.width > 0")
