@@ -15,7 +15,6 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 from profiles.errors import RingscopeError
 
@@ -219,7 +218,6 @@ def distribute(
             _scale_learning_rate(optimizer, warmup_steps)
         apply = update.reduce_in_apply(model, optimizer, exchange, aggregate)
         if step == "compiled" and optimizer is used[0]:
-            order = cache.Order(hvd.broadcast_object(uuid4().hex, name="order"), local_rank(), int(hvd.local_size()))
             update.compile_halves(
                 model,
                 optimizer,
@@ -229,7 +227,7 @@ def distribute(
                 narrow,
                 reduces=together,
                 pack=op != "adasum",
-                chooser=choose.Chooser(order, falls_back=falls_back),
+                chooser=choose.Chooser(falls_back=falls_back),
             )
         optimizer.distributed_by_ring = True
     if warmup_epochs:

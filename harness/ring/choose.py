@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from .cache import Order, Place
 from .exchange import hvd, tf
 
 SHAPES = 8  # programs that are compiled for one model; batches of more shapes are trained without XLA
@@ -17,8 +16,8 @@ REFUSALS = (
     tf.errors.InternalError,
     tf.errors.NotFoundError,
 )
-Take = Callable[[bool, Place | None], Any]
-"""(compiled?, what to call around that) -> one step's logs."""
+Take = Callable[[bool], Any]
+"""(compiled?) -> one step's logs."""
 
 
 def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
@@ -50,19 +49,18 @@ class Chooser:
     falls_back: what XLA refuses is trained without it; else its error is the user's.
     """
 
-    def __init__(self, order: Order, *, falls_back: bool) -> None:
-        self._order, self._falls_back = order, falls_back
+    def __init__(self, *, falls_back: bool) -> None:
+        self._falls_back = falls_back
         self._known: dict[Hashable, bool] = {}
         self._refused = False
 
     def run(self, take: Take, data: Any) -> Any:
         shape = tuple(_shape(leaf) for leaf in tf.nest.flatten(data))
         if shape in self._known:
-            return take(self._known[shape], None)
+            return take(self._known[shape])
         if self._wanted(data):
             try:
-                with self._order.place() as place:
-                    logs = take(True, place)
+                logs = take(True)
             except REFUSALS as error:
                 if not self._falls_back:
                     raise
@@ -71,7 +69,7 @@ class Chooser:
                 self._known[shape] = True
                 return logs
         self._known[shape] = False
-        return take(False, None)
+        return take(False)
 
     def _wanted(self, data: Any) -> bool:
         if not self._falls_back:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from .cache import Place
 from .exchange import hvd, tf
 from .feed import AS_IT_IS, CARRIERS, Carried, Feed, feed, opened
 from .marks import nvtx_marks
@@ -81,7 +80,7 @@ class Loop(Turns):
         data, kinds = (batch.data, batch.kinds) if isinstance(batch, Carried) else (batch, None)
         chooser = getattr(self._step_of(), "chooser", None)
         if chooser is not None:
-            return chooser.run(lambda *how: self._in_halves(kinds, *how)(data), data)
+            return chooser.run(lambda compiled: self._in_halves(kinds, compiled)(data), data)
         signature = None if spec is None else _signature(spec, kinds)
         # A spec prints all that it is, and some hold what has no hash.
         key = kinds, str(signature), self._model.run_eagerly
@@ -99,11 +98,11 @@ class Loop(Turns):
             return tf.function(one_step, autograph=False, reduce_retracing=True)  # type: ignore[no-any-return]
         return tf.function(one_step, autograph=False, input_signature=[signature])  # type: ignore[no-any-return]
 
-    def _in_halves(self, kinds: tuple[str, ...] | None, compiled: bool, place: Place | None) -> Callable[..., Any]:
+    def _in_halves(self, kinds: tuple[str, ...] | None, compiled: bool) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:
-            return self._step_of()(data, kinds, compiled, place)
+            return self._step_of()(data, kinds, compiled)
 
-        key = kinds, compiled, place is not None
+        key = kinds, compiled
         if key not in self._functions:
             # Compiled, every shape has a program of its own, and so a graph: one for all would not tell it what it is.
             self._functions[key] = tf.function(one_step, autograph=False, reduce_retracing=not compiled)

@@ -9,7 +9,6 @@ from typing import Any
 from profiles.errors import RingscopeError
 
 from . import losses, normalization
-from .cache import Place
 from .choose import Chooser
 from .exchange import began_alike, hvd, tf
 from .feed import opened
@@ -17,7 +16,6 @@ from .forms import forms
 
 Exchange = Callable[[Sequence[Any]], list[Any]]
 """Gradients of this rank -> what all ranks apply."""
-FEWEST_ROWS = 1000  # a smaller table's gradient is as cheap dense
 Update = Callable[[Sequence[Any], Any], None]
 """(gradients, variables) -> the variables are updated."""
 
@@ -72,7 +70,7 @@ def compile_halves(
     """
     train_step, reduced = model.train_step, optimizer.apply
     caught: list[tuple[list[Any], list[Any]]] = []
-    packing, sparse = _Packing(), _Sparse()
+    packing = _Packing()
     exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
 
     def catch(grads: Any, trainable_variables: Any = None) -> None:
@@ -95,7 +93,10 @@ def compile_halves(
         logs = traced(data, kinds, compiled, losses.given(totals) if exchanging else needed)
         if len(caught) != 1:
             raise RingscopeError(f"the train step applies gradients {len(caught)} times; `compiled` wants exactly once")
-        gradients = sparse.kept(*caught[0])
+        # An embedding's rows too as a table: XLA adds rows of one index in any order, so that ranks which each add what
+        # they have gathered end apart in the last bits; and rows bring their table's shape through the host, which
+        # waits for it, between the two programs: a fifth of a decoder's step on an H200.
+        gradients = [g if g is None else tf.convert_to_tensor(g) for g in caught[0][0]]
         gradients = [tf.cast(g, narrow) if narrow and g is not None else g for g in gradients]
         return logs, packing.pack(gradients) if reduces and pack else gradients
 
@@ -139,28 +140,14 @@ def compile_halves(
 
     compiled_update = tf.function(unpacked, jit_compile=True)
 
-    def step(
-        data: Any,
-        kinds: tuple[str, ...] | None = None,
-        compiled: bool = True,
-        place: Place | None = None,
-    ) -> Any:
-        """place: what is to happen before and after the first program is compiled."""
+    def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
         totals = totals_of(data, kinds, compiled)
-        # A rank that waits to compile has said its denominators: the first, which compiles, needs them.
-        with tf.control_dependencies([] if place is None else [tf.numpy_function(place.before, [], tf.int64), *totals]):
-            logs, gradients = programs[compiled](data, kinds, compiled, totals)
-        if place is not None:
-            with tf.control_dependencies(tf.nest.flatten(logs)[:1]):
-                tf.numpy_function(place.after, [], tf.int64)
-        variables = caught[0][1]
-        of = packing.travelling(variables) if reduces and pack else variables
-        gradients = [_with_known_shape(g, v) for g, v in zip(gradients, of, strict=True)]
+        logs, gradients = programs[compiled](data, kinds, compiled, totals)
 
         def update(grads: Sequence[Any], variables: Any) -> None:
             (compiled_update if compiled else unpacked)(exchange(grads))
 
-        (_aggregated(update, aggregate, state) if aggregate > 1 else update)(gradients, variables)
+        (_aggregated(update, aggregate, state) if aggregate > 1 else update)(gradients, caught[0][1])
         return logs
 
     state: dict[str, Any] = {}
@@ -207,38 +194,6 @@ def _totals(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
     return [tf.cast(total, each.dtype) for total, each in zip(tf.unstack(together, len(own)), own, strict=True)]
 
 
-class _Sparse:
-    """An embedding's gradient as rows of the table or as a table, whichever is less to send: each rank gets the rows of
-    all, while the table, which is summed on the way, travels twice."""
-
-    def __init__(self) -> None:
-        self._stay: list[bool] | None = None
-
-    def kept(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
-        if self._stay is None:
-            stay = [_stays_sparse(g, v) for g, v in zip(gradients, variables, strict=True)]
-            with tf.init_scope():  # all ranks trace their first step; a batch of another length must not part them
-                self._stay = hvd.broadcast_object(stay, name="sparse") if hvd.size() > 1 else stay
-        return [
-            g if g is None or stays else tf.convert_to_tensor(g) for g, stays in zip(gradients, self._stay, strict=True)
-        ]
-
-
-def _stays_sparse(gradient: Any, variable: Any) -> bool:
-    if not isinstance(gradient, tf.IndexedSlices) or variable.shape[0] <= FEWEST_ROWS:
-        return False
-    rows = gradient.indices.shape.num_elements()
-    return rows is None or rows * hvd.size() < 2 * variable.shape[0]
-
-
-def _with_known_shape(gradient: Any, variable: Any) -> Any:
-    """Else the table's shape comes from the program before, as int32 and so through the host, which waits for it."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    shape = tf.constant(list(variable.shape), gradient.indices.dtype)
-    return tf.IndexedSlices(gradient.values, gradient.indices, shape)
-
-
 class _Packing:
     """Dense gradients of one type as one vector: one tensor for the ranks to agree on, and none of Horovod's copies
     into and out of a buffer of its own. The others travel beside it."""
@@ -248,7 +203,7 @@ class _Packing:
         self._count = 0
 
     def pack(self, gradients: list[Any]) -> list[Any]:
-        """The vector, then the gradients that are missing, sparse, of another type or of an open shape."""
+        """The vector, then the gradients that are missing, of another type or of an open shape."""
         dense = {i: g for i, g in enumerate(gradients) if isinstance(g, tf.Tensor) and g.shape.is_fully_defined()}
         kinds = [g.dtype for g in dense.values()]
         most = max(kinds, key=kinds.count, default=None)
@@ -266,12 +221,6 @@ class _Packing:
         packed = {i: tf.reshape(part, shape) for part, (i, shape) in zip(parts, self._shapes.items(), strict=True)}
         others = iter(gradients[1:])
         return [packed[i] if i in packed else next(others) for i in range(self._count)]
-
-    def travelling(self, variables: Sequence[Any]) -> list[Any]:
-        """What each of the packed gradients is of, None of the vector."""
-        if not self._shapes:
-            return list(variables)
-        return [None, *(v for i, v in enumerate(variables) if i not in self._shapes)]
 
 
 def _aggregated(update: Update, every: int, state: dict[str, Any]) -> Update:

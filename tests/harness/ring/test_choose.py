@@ -58,6 +58,5 @@ def test_after_a_few_shapes_new_ones_are_trained_without_xla(found: list[dict[st
         assert "batches come in more than 8 shapes; those seen so far stay compiled" in rank["many shapes"]["said"]
 
 
-def test_the_ranks_of_a_host_compile_one_after_the_other(found: list[dict[str, Any]]) -> None:
-    assert found[0]["began"] < found[0]["compiled"] <= found[1]["began"]
+def test_what_is_compiled_is_kept_on_disk(found: list[dict[str, Any]]) -> None:
     assert all(rank["cached programs"] > 0 for rank in found)

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness import ring
-from harness.ring import cache, choose
+from harness.ring import choose
 
 # Set before TensorFlow looks at devices, as ring.init does where there is a GPU.
 cached = Path(tempfile.mkdtemp())
@@ -55,34 +54,9 @@ class OnTheHost(keras.Sequential):
         return super().train_step((tf.ensure_shape(seen, inputs.shape), labels))
 
 
-class Late(keras.Sequential):
-    def train_step(self, data: Any) -> Any:
-        if rank == 0:
-            time.sleep(3)
-        return super().train_step(data)
-
-
-waits, tells = cache.Order._wait, cache.Order._tell
-
-
-def waited(order: cache.Order) -> Any:
-    done = waits(order)
-    found.setdefault("began", time.time())
-    return done
-
-
-def told(order: cache.Order) -> Any:
-    done = tells(order)
-    found.setdefault("compiled", time.time())
-    return done
-
-
-cache.Order._wait, cache.Order._tell = waited, told
-
-
 whole = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
 trained("here", dense(), whole, on_gpu=False)
-trained("taken", dense(Late), whole)
+trained("taken", dense(), whole)
 trained("refused", dense(OnTheHost), whole)
 trained("narrow", dense(), whole, compression="fp16")
 # 64 - 1 = 63 rows: the last of 16 batches, rank 1's, holds 3.
