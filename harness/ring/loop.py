@@ -81,7 +81,7 @@ class Loop(Turns):
         chooser = getattr(self._step_of(), "chooser", None)
         signature = None if spec is None else _signature(spec, kinds)
         if chooser is not None:
-            # Ranks whose batches may be of unlike sizes exchange their sizes within the step: where one rank went over to
+            # Ranks whose batches may be of unlike sizes exchange these within the step: where one rank went over to
             # a graph of its own for a shorter batch, both waited for ever. One graph for all sizes, then.
             if not (hvd.size() > 1 and self._model.__dict__.get("uneven_by_ring")):
                 signature = None
