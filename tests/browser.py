@@ -6,6 +6,7 @@ import functools
 import http.server
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,15 @@ def chromium() -> Iterator[Any]:
             yield browser
         finally:
             browser.close()
+
+
+def wait_until(page: Any, expression: str, argument: Any = None, *, timeout_s: float = 60) -> None:
+    """Ask the page until `expression` holds. Playwright's own wait evaluates text inside the page, whose policy
+    forbids that."""
+    until = time.monotonic() + timeout_s
+    while not page.evaluate(expression, argument):
+        assert time.monotonic() < until, f"not within {timeout_s} s: {expression}"
+        time.sleep(0.02)
 
 
 @contextmanager

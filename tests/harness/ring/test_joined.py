@@ -55,7 +55,8 @@ def test_two_ranks_train_and_report_what_one_does_on_the_joined_batch(
 ) -> None:
     alone, *together = (each[f"{name}, {step}"] for each in found)
     assert together[0] == together[1]
-    assert np.max(np.abs(numbers(alone["weights"]) - numbers(together[0]["weights"]))) <= TOLERANCE
+    # Moving variances are in the tens: to them a float32 is exact to some 1e-6.
+    assert np.allclose(numbers(alone["weights"]), numbers(together[0]["weights"]), atol=TOLERANCE, rtol=TOLERANCE)
     assert alone["history"].keys() == together[0]["history"].keys()
     for metric, values in alone["history"].items():
         assert np.allclose(values, together[0]["history"][metric], atol=1e-5, rtol=1e-5), metric

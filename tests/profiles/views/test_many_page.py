@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser import chromium
+from tests.browser import wait_until
 from tests.made.pointer import at_pointer
 from tests.profiles.views.test_ranks import SHAPE, record, run
 
@@ -27,12 +26,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = run(folder, "--html", written[0], "--markdown", written[1], "--ranks", "7")
     assert result.exit_code == 0, result.output
     return written[0]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as found:
-        yield found
 
 
 def embedded(page: Path) -> Any:
@@ -67,15 +60,15 @@ def test_the_gpus_one_by_one_unfold_and_are_drawn(browser: Any, page: Path) -> N
         errors: list[str] = []
         shown.on("pageerror", lambda error: errors.append(str(error)))
         shown.goto(page.as_uri())
-        shown.wait_for_function("globalThis.picture !== undefined")
+        wait_until(shown, "globalThis.picture !== undefined")
         assert "rank 19" in shown.locator("#verdicts .finding").first.inner_text()
         assert "rank 19, GPU 19" in shown.locator("#t-outliers").inner_text()
         assert shown.locator("#together h3").all_inner_texts() == ["Who differs", "Over all GPUs", "Hosts"]
         assert not shown.locator("#picture").is_visible()
         shown.locator("details.each > summary").click()
-        shown.wait_for_function("picture.width > 0")
+        wait_until(shown, "picture.width > 0")
         drawn = "() => picture.c.getImageData(0, 0, picture.canvas.width, picture.canvas.height).data.some((v) => v)"
-        shown.wait_for_function(drawn)
+        wait_until(shown, drawn)
         assert not errors
     finally:
         shown.close()
@@ -93,7 +86,7 @@ def test_the_page_of_512_ranks_is_small_and_quick(browser: Any, tmp_path: Path) 
     try:
         began = time.monotonic()
         shown.goto((tmp_path / "page.html").as_uri())
-        shown.wait_for_function("globalThis.picture !== undefined")
+        wait_until(shown, "globalThis.picture !== undefined")
         took_s = time.monotonic() - began
         # The page itself says how long it was busy; the clock outside also counts a busy machine.
         inside_s = shown.evaluate("performance.getEntriesByType('navigation')[0].domInteractive") / 1000

@@ -15,6 +15,7 @@ from profiles.measures import Analysis
 from profiles.timeline import Timeline
 from profiles.views import markdown, page
 from profiles.views.tables import table
+from tests.browser import wait_until
 from tests.made.pointer import at_pointer
 from tests.made.sample import sample
 
@@ -70,7 +71,7 @@ class Opened:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(path.as_uri())
         if self.page.query_selector("#packed"):
-            self.page.wait_for_function("globalThis.picture !== undefined")
+            wait_until(self.page, "globalThis.picture !== undefined")
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_a_table_is_filtered_by_what_is_typed(opened: Opened) -> None:
 def view(opened: Opened, *, after: tuple[float, float] | None = None) -> tuple[float, float]:
     """What the picture shows; `after`: once that is no longer this."""
     if after is not None:
-        opened.page.wait_for_function("before => picture.view.some((at, i) => at !== before[i])", arg=list(after))
+        wait_until(opened.page, "before => picture.view.some((at, i) => at !== before[i])", list(after))
     return tuple(opened.page.evaluate("picture.view"))
 
 
@@ -218,7 +219,7 @@ def test_the_worst_step_is_offered_and_drawn_operation_by_operation(
     set_in_step = (memsets.start_ns < worst.end_ns) & (memsets.end_ns > worst.start_ns)
     assert drawn[-1:] == [int(at.sum()) + int(set_in_step.sum())]
     assert end - start < 2.5 * (worst.end_ns - worst.start_ns)
-    opened.page.wait_for_function("document.querySelector('#picture-says').innerText.includes('Showing')")
+    wait_until(opened.page, "document.querySelector('#picture-says').innerText.includes('Showing')")
     assert "Showing" in opened.page.locator("#picture-says").inner_text()
 
 

@@ -16,6 +16,7 @@ from profiles import numbers
 from profiles.errors import UnreadableRecording
 from profiles.measures import OWNERS
 from profiles.verbs.timeline import command
+from tests.browser import wait_until
 from tests.made.pointer import at_pointer
 from tests.recordings import DATA, SHARED
 
@@ -164,7 +165,7 @@ def test_recordings_of_other_tools_make_pages_without_a_complaint(browser: Any, 
         page.on("console", lambda said, to=complaints: to.append(said.text))
         page.on("pageerror", lambda error, to=complaints: to.append(str(error)))
         page.goto(html.as_uri())
-        page.wait_for_function("globalThis.picture !== undefined")
+        wait_until(page, "globalThis.picture !== undefined")
         assert complaints == [], recording
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.close()
