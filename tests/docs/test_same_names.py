@@ -44,8 +44,11 @@ OF_OTHERS = {
     "horovodrun": ("--network-interface",),
     "mpirun": ("--mca", "--prefix"),
     "torchrun": ("--nproc-per-node",),
-    "XLA": ("--tf_xla_persistent_cache_directory", "--xla_gpu_command_buffer_scheduling_mode"),
-    "python -m benchmarks": ("--pairs", "--tenfold", "--times"),
+    "XLA": (
+        *("--tf_xla_persistent_cache_directory", "--xla_gpu_command_buffer_scheduling_mode"),
+        "--xla_gpu_enable_command_buffer",
+    ),
+    "python -m benchmarks": ("--pairs", "--tenfold", "--times", "--way"),
     "python -m harness.training.worker": ("--cell", "--record"),
     "a script of the user's": ("--epochs",),
 }

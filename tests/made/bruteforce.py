@@ -114,9 +114,23 @@ def idle_spans(ops, first, last):
 
 
 def is_synchronising(name):
-    if re.match(r"(cu|cuda)(Ctx|Device|Stream|Event)Synchronize", name):
+    if re.match(r"(cu|cuda|hip)(Ctx|Device|Stream|Event)Synchronize", name):
         return True
-    return name.startswith(("cudaMemcpy", "cuMemcpy")) and "Async" not in name
+    return name.startswith(("cudaMemcpy", "cuMemcpy", "hipMemcpy")) and "Async" not in name
+
+
+def is_waiting_for_input(name):
+    if name in ("wait input", "IteratorGetNext", "IteratorGetNextOp::DoCompute"):
+        return True
+    if name.startswith(("IteratorGetNext:", "IteratorGetNextOp::DoCompute:", "enumerate(DataLoader)#")):
+        return True
+    if name.startswith(("[pl][profile]", "[pl][module]")):
+        return name.endswith("train_dataloader_next") or "fetch_next" in name
+    plain = re.sub("[ _-]", "", name.lower().strip("# "))
+    loads = {batch + load for batch in ("data", "batch") for load in ("load", "loading", "loader")}
+    gets = {get + batch for batch in ("data", "batch") for get in ("load", "get", "fetch", "next")}
+    waits = {wait + "for" + what for wait in ("wait", "waiting") for what in ("data", "input", "batch")}
+    return plain in loads | gets | waits
 
 
 def batch_of(op, batches):
@@ -256,9 +270,7 @@ class BruteForce:
                     end = float("inf") if row["open"] else row["end_ns"] + shift
                     batches[process].append((row["start_ns"] + shift, end, row["tid"], int(name[6:])))
                 ranges |= name.endswith("_IteratorGetNext#")
-                if name in ("wait input", "IteratorGetNext", "IteratorGetNextOp::DoCompute") or name.startswith(
-                    ("IteratorGetNext:", "IteratorGetNextOp::DoCompute:", "enumerate(DataLoader)#")
-                ):
+                if is_waiting_for_input(name):
                     self.waits[process].append((row["start_ns"] + shift, row["end_ns"] + shift, row["tid"]))
         self.inputs = feeding(self.ops, steps, ranges, batches)
         self.prior = last_ends_before(self.ops)

@@ -25,7 +25,7 @@ UINT8 = Cell("mlp", ranks=1, per_rank_batch=8, steps=5, warmup=0, input_dtype="u
 FED = [replace(UINT8, feed=feed) for feed in ("numpy", "host", "prefetch", "device", "staging")]
 UNSUPPORTED = [
     (Cell("no_such", ranks=1, per_rank_batch=8), "model 'no_such' is not one of mlp,"),
-    (Cell("mlp", ranks=1, per_rank_batch=8, strategy="mirrored", step="compiled"), "mirrored takes --step fit"),
+    (Cell("mlp", ranks=1, per_rank_batch=8, strategy="mirrored", step="compiled"), "mirrored works with --step fit"),
     (Cell("mlp", ranks=3, per_rank_batch=8), "the cell needs 3 ranks, and the launcher started 1"),
 ]
 # What single processes are given, by name: a cell, and further words of the worker.
@@ -135,7 +135,7 @@ def test_a_cudnn_cell_in_a_compiled_step_is_unsupported_on_gpus_only() -> None:
     for name in ("lstm", "gru"):
         cell = Cell(name, ranks=1, per_rank_batch=8, step="compiled")
         worker.check(cell, gpus=0)
-        with pytest.raises(worker.Unsupported, match=f"take {name}_generic, or --step fit"):
+        with pytest.raises(worker.Unsupported, match=f"use {name}_generic, or --step fit"):
             worker.check(cell, gpus=1)
         worker.check(Cell(f"{name}_generic", ranks=1, per_rank_batch=8, step="compiled"), gpus=1)
 
