@@ -54,9 +54,9 @@ class Chooser:
         self._known: dict[Hashable, bool] = {}
         self._refused = False
 
-    def run(self, take: Take, data: Any, *, one_graph: bool = False) -> Any:
-        """One step. one_graph: all shapes go through one, so what is known of one holds for all."""
-        shape = () if one_graph else tuple(_shape(leaf) for leaf in tf.nest.flatten(data))
+    def run(self, take: Take, data: Any) -> Any:
+        """One step."""
+        shape = tuple(_shape(leaf) for leaf in tf.nest.flatten(data))
         if shape in self._known:
             return take(self._known[shape])
         if self._wanted(data):

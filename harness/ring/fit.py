@@ -186,16 +186,11 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
             warnings.warn(text, stacklevel=6)
     alike = all(each == said[0][1] for _, each in said)
     uneven = True
-    compiled = model.__dict__.get("step_by_ring") == "compiled"
     if shard:
         _warn_of_shuffles(options.get("x"))
         uneven = sharing.share_of_training(
-            options, hvd.rank(), hvd.size(), unknown_length, lambda value: from_rank(0, value), alike=compiled
+            options, hvd.rank(), hvd.size(), unknown_length, lambda value: from_rank(0, value)
         )
-    if compiled and uneven:
-        # A program of another shape on one rank alone must not exchange more than gradients.
-        model.__dict__["unlike_by_ring"], uneven = True, False
-        once("a smaller batch on one rank counts as much as the others'; to have none, batch(..., drop_remainder=True)")
     _say_batch(options)
     if model.__dict__.get("uneven_by_ring") != uneven:
         model.__dict__["uneven_by_ring"], model.train_function = uneven, None

@@ -79,17 +79,9 @@ class Loop(Turns):
         graph."""
         data, kinds = (batch.data, batch.kinds) if isinstance(batch, Carried) else (batch, None)
         chooser = getattr(self._step_of(), "chooser", None)
-        signature = None if spec is None else _signature(spec, kinds)
         if chooser is not None:
-            # Ranks whose batches may be of unlike sizes exchange these within the step: where one rank went over to
-            # a graph of its own for a shorter batch, both waited for ever. One graph for all sizes, then.
-            if not (hvd.size() > 1 and self._model.__dict__.get("uneven_by_ring")):
-                signature = None
-            return chooser.run(
-                lambda compiled: self._in_halves(kinds, compiled, signature)(data),
-                data,
-                one_graph=signature is not None,
-            )
+            return chooser.run(lambda compiled: self._in_halves(kinds, compiled)(data), data)
+        signature = None if spec is None else _signature(spec, kinds)
         # A spec prints all that it is, and some hold what has no hash.
         key = kinds, str(signature), self._model.run_eagerly
         if key not in self._functions:
@@ -106,14 +98,12 @@ class Loop(Turns):
             return tf.function(one_step, autograph=False, reduce_retracing=True)  # type: ignore[no-any-return]
         return tf.function(one_step, autograph=False, input_signature=[signature])  # type: ignore[no-any-return]
 
-    def _in_halves(self, kinds: tuple[str, ...] | None, compiled: bool, signature: Any) -> Callable[..., Any]:
+    def _in_halves(self, kinds: tuple[str, ...] | None, compiled: bool) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:
             return self._step_of()(data, kinds, compiled)
 
-        key = kinds, compiled, str(signature)
-        if key not in self._functions and signature is not None:
-            self._functions[key] = tf.function(one_step, autograph=False, input_signature=[signature])
-        elif key not in self._functions:
+        key = kinds, compiled
+        if key not in self._functions:
             # Compiled, every shape has a program of its own, and so a graph: one for all would not tell it what it is.
             self._functions[key] = tf.function(one_step, autograph=False, reduce_retracing=not compiled)
         return self._functions[key]

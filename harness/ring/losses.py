@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from profiles.errors import RingscopeError
@@ -56,7 +57,16 @@ def given(totals: Sequence[Any]) -> Share:
 def shared_inline(own: Any, name: str | None = None) -> Any:
     # Shapes are known on the host, and so few bytes are not worth a launch of NCCL.
     with tf.device("/CPU:0"):
-        return hvd.allreduce(tf.identity(own), op=hvd.Sum, name=name)
+        return hvd.allreduce(own * tf.cast(_one(), own.dtype), op=hvd.Sum, name=name)
+
+
+@cache
+def _one() -> Any:
+    """A variable that is 1. A batch of a fixed shape has a constant denominator, and TensorFlow takes an all-reduce of
+    a constant for a constant too: it would exchange it once, while it optimises the graph, and no more. A rank that met
+    a batch of another shape alone then waited for ever for ranks which had theirs already."""
+    with tf.init_scope():
+        return tf.Variable(1.0, trainable=False, name="one")
 
 
 @contextmanager

@@ -28,25 +28,19 @@ BATCH = 32  # Keras's
 # ---- training
 
 
-def share_of_training(
-    options: dict[str, Any], rank: int, size: int, unknown_length: str, share: Any, *, alike: bool = False
-) -> bool:
+def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_length: str, share: Any) -> bool:
     """Cut x, y and sample_weight of `fit`, or the data set, to this rank's share; a given steps_per_epoch is divided.
     Returns whether the ranks' batches may be of unlike sizes.
 
     unknown_length: a data set that does not know its length is followed by all ranks to the last N batches that are
-    whole (`together`), or counted once by rank 0 (`count`). share: gives every rank rank 0's value. alike: batches of
-    a step must be of one size on all ranks; a smaller last one is left out where it can be known.
+    whole (`together`), or counted once by rank 0 (`count`). share: gives every rank rank 0's value.
     """
     x = options.get("x")
     uneven = True
     if isinstance(x, tf.data.Dataset):
         smaller = False if static_batch(x) else has_smaller_last_batch(x)
-        uneven = smaller is not False
-        if smaller and int(x.cardinality()) >= 0 and alike:
-            # The other batches of the last one's group are left out with it.
-            options["x"] = x = x.take((int(x.cardinality()) - 1) // size * size)
-            uneven = False
+        # A smaller last batch is left out where its group is not whole.
+        uneven = smaller is None or (smaller and int(x.cardinality()) % size == 0)
         bounded = bool(options.get("steps_per_epoch"))
         options["x"] = _share_of_dataset(x, rank, size, unknown_length, share, bounded=bounded)
     elif isinstance(x, keras.utils.PyDataset):

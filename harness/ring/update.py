@@ -77,20 +77,20 @@ def compile_halves(
         _check_start(model)
         caught.append((list(grads), list(trainable_variables or model.trainable_variables)))
 
-    def traced(data: Any, kinds: tuple[str, ...] | None, compiled: bool, share: losses.Share) -> Any:
+    def traced(data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool, share: losses.Share) -> Any:
         """The model's step up to the gradients, which end in `caught`."""
         caught.clear()
         optimizer.apply = catch
         try:
-            with _joined(model, reduces, share), forms(model) if compiled else nullcontext():
+            with _joined(model, reduces, share, uneven), forms(model) if compiled else nullcontext():
                 return train_step(opened(data, kinds))
         finally:
             optimizer.apply = reduced
 
     def forward_backward(
-        data: Any, kinds: tuple[str, ...] | None, compiled: bool, totals: Sequence[Any]
+        data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool, totals: Sequence[Any]
     ) -> tuple[Any, list[Any]]:
-        logs = traced(data, kinds, compiled, losses.given(totals) if exchanging else needed)
+        logs = traced(data, kinds, compiled, uneven, losses.given(totals) if exchanging else needed)
         if len(caught) != 1:
             raise RingscopeError(f"the train step applies gradients {len(caught)} times; `compiled` wants exactly once")
         # An embedding's rows too as a table: XLA adds rows of one index in any order, so that ranks which each add what
@@ -113,24 +113,19 @@ def compile_halves(
 
     programs = {compiled: program(compiled) for compiled in (True, False)}
 
-    def totals_of(data: Any, kinds: tuple[str, ...] | None, compiled: bool) -> list[Any]:
+    def totals_of(data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool) -> list[Any]:
         """Everybody's denominators of this step, exchanged alike whether it is compiled or not."""
         if not exchanging:
             _build_losses(model, opened(data, kinds))
             try:
-                programs[compiled].get_concrete_function(data, kinds, compiled, [])
+                programs[compiled].get_concrete_function(data, kinds, compiled, uneven, [])
                 return []
             except Exception:
                 if not exchanging:
                     raise
                 # A function whose first trace ended halfway is of no more use.
                 programs.update({compiled: program(compiled) for compiled in (True, False)})
-        if model.__dict__.get("unlike_by_ring"):
-            raise RingscopeError(
-                "this model's masked or weighted loss cannot be compiled with batches of unlike sizes on the ranks;"
-                " take step='fit', or batch(..., drop_remainder=True)"
-            )
-        return _totals(model, lambda share: traced(data, kinds, False, share))
+        return _totals(model, lambda share: traced(data, kinds, False, uneven, share))
 
     def unpacked(packed: Sequence[Any]) -> None:
         variables = caught[0][1]
@@ -141,8 +136,9 @@ def compile_halves(
     compiled_update = tf.function(unpacked, jit_compile=True)
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
-        totals = totals_of(data, kinds, compiled)
-        logs, gradients = programs[compiled](data, kinds, compiled, totals)
+        uneven = _is_uneven(model)
+        totals = totals_of(data, kinds, compiled, uneven)
+        logs, gradients = programs[compiled](data, kinds, compiled, uneven, totals)
 
         def update(grads: Sequence[Any], variables: Any) -> None:
             (compiled_update if compiled else unpacked)(exchange(grads))
@@ -161,16 +157,20 @@ def join_losses(model: Any) -> None:
     train_step = model.train_step
 
     def step(data: Any) -> Any:
-        with _joined(model, True, losses.shared_inline):
+        with _joined(model, True, losses.shared_inline, _is_uneven(model)):
             return train_step(data)
 
     step.by_ring = True  # type: ignore[attr-defined]
     model.train_step = step
 
 
-def _joined(model: Any, reduces: bool, share: losses.Share) -> AbstractContextManager[None]:
-    uneven = bool(model.__dict__.get("uneven_by_ring"))
+def _joined(model: Any, reduces: bool, share: losses.Share, uneven: bool) -> AbstractContextManager[None]:
     return losses.joined(model, hvd.size() if reduces else 1, share, uneven=uneven)
+
+
+def _is_uneven(model: Any) -> bool:
+    """Whether the ranks' batches may be of unlike sizes, as `fit` has found."""
+    return bool(model.__dict__.get("uneven_by_ring"))
 
 
 def _build_losses(model: Any, data: Any) -> None:
@@ -190,6 +190,8 @@ def _totals(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
     # Keras's regularisers look up each weight in the scope itself.
     with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables]):
         trace(losses.collected(own))
+    if not own:
+        return []
     together = losses.shared_inline(tf.stack([tf.cast(each, tf.float32) for each in own]), name="denominators")
     return [tf.cast(total, each.dtype) for total, each in zip(tf.unstack(together, len(own)), own, strict=True)]
 

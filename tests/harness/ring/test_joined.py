@@ -24,6 +24,8 @@ CASES = [
     "masked tokens",
     "two masks and a regulariser",
     "a last batch that is smaller",
+    "batches whose shapes one rank meets alone",
+    "a second fit on batches of unlike sizes",
     "regularised activities",
     "synchronised normalisation",
     "synchronised normalisation of masked steps",

@@ -114,9 +114,42 @@ def two_masks_and_a_regulariser(step: str) -> dict[str, Any]:
 def a_last_batch_that_is_smaller(step: str) -> dict[str, Any]:
     model = dense(layers.Dense(8, kernel_regularizer="l2"))
     model.compile(SGD(), "mse", metrics=["mae"])
-    # Compiled, the group of the smaller batch is left out: 10 of 12 batches are whole groups of whole batches.
-    samples = 80 if step == "compiled" and ring.size() == 1 else 92
-    return trained(model, step, tf.data.Dataset.from_tensor_slices((X[:samples], Y[:samples])).batch(8 * joined))
+    return trained(model, step, tf.data.Dataset.from_tensor_slices((X[:92], Y[:92])).batch(8 * joined))
+
+
+def tokens(*steps: int) -> tf.data.Dataset:
+    """Batches of 4 samples and so many steps, those of all ranks padded to the longest where one rank takes them."""
+
+    def batches() -> Any:
+        for i in range(0, len(steps), joined):
+            longest = max(steps[i : i + joined])
+            group = [slice(4 * k, 4 * k + 4) for k in range(i, i + joined)]
+            words = [np.pad(WORDS[rows, :6], [(0, 0), (0, 6)]) for rows in group]
+            tags = [np.pad(TAGS[rows, :6], [(0, 0), (0, 6)]) for rows in group]
+            yield np.concatenate(words)[:, :longest], np.concatenate(tags)[:, :longest]
+
+    spec = tf.TensorSpec((None, None), tf.int64)
+    found = tf.data.Dataset.from_generator(batches, output_signature=(spec, spec))
+    return found.apply(tf.data.experimental.assert_cardinality(len(steps) // joined))
+
+
+@case
+def batches_whose_shapes_one_rank_meets_alone(step: str) -> dict[str, Any]:
+    model = keras.Sequential([keras.Input((None,)), layers.Embedding(9, 5, mask_zero=True), layers.Dense(3)])
+    model.compile(SGD(), losses.SparseCategoricalCrossentropy(from_logits=True))
+    return trained(model, step, tokens(6, 6, 6, 8, 6, 6, 12, 8, 12, 6, 8, 9))
+
+
+@case
+def a_second_fit_on_batches_of_unlike_sizes(step: str) -> dict[str, Any]:
+    model = dense(layers.Dense(8))
+    model.compile(SGD(), "mse")
+    trained(model, step, X[:64], Y[:64])
+    data = tf.data.Dataset.from_tensor_slices((X[:92], Y[:92])).batch(8 * joined)
+    history = model.fit(data, epochs=2, verbose=0)
+    model.fit(X[:64], Y[:64], sample_weight=WEIGHTS[:64], batch_size=8 * joined, shuffle=False, verbose=0)
+    model.fit(data, verbose=0)
+    return {"weights": [w.tolist() for w in model.get_weights()], "history": history.history}
 
 
 @case
