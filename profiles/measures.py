@@ -219,6 +219,7 @@ class Finding:
     change: str
     evidence: dict[str, Any]
     refuted_by: str
+    owners: list[str] = field(default_factory=list)  # whose time the change would take away; none without a price
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from profiles.errors import RingscopeError
+from profiles.judging import explained
 from profiles.records import Cell, SweepRecord, read_sweep
 from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling
@@ -24,7 +25,7 @@ from ..launch import hosts as host_lists
 from ..machine import describe as machine
 from ..machine import nvml
 from ..processes.supervise import Limits
-from . import prove, submit, sweep
+from . import explain, prove, submit, sweep
 from .grid import CPU_LAUNCHES, GPU_LAUNCHES, grid
 from .options import Bench, Job, Launch
 from .progress import Watch, describe
@@ -52,8 +53,10 @@ def main(options: Bench) -> int:
     sweep.check_launcher(how)
     directory = _directory(options, chosen, default_launches(gpus), how)
     stopped = _run(directory, sweep.missing(directory, retry_failed=options.retry_failed), how, console)
-    scaling = run_directory.write(directory.path)
-    view.show(scaling, str(directory.path), console)
+    if not stopped and not tried:
+        stopped = _explain(directory, how, console, options)
+    scaling, found = explained.told(run_directory.write(directory.path), directory.path)
+    view.show(scaling, str(directory.path), console, found)
     if tried:
         said = prove.report(tried, scaling, directory.path)
         console.print(f"\n{said}", markup=False, highlight=False, soft_wrap=True)
@@ -95,6 +98,21 @@ def _run(directory: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How, c
     return run_tasks(directory, tasks, how, found, console)
 
 
+def _explain(directory: RunDirectory, how: sweep.How, console: Console, options: Bench) -> bool:
+    """Launch what tells why the most ranks are not so many times one; whether it was stopped."""
+
+    def train(
+        inside: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How, allowed: Callable[[sweep.Task], bool]
+    ) -> bool:
+        return run_tasks(inside, tasks, how, directory.sweep.machine, console, allowed)
+
+    try:
+        return explain.explain(directory, how, console, train, asked=options.explain)
+    except RingscopeError as error:  # the sweep is whole all the same
+        console.print(f"not explained: {error}", style="red", markup=False, soft_wrap=True)
+        return False
+
+
 def remembered(options: Bench) -> Bench:
     """The options of `--resume`: what the command line does not name is as the sweep began."""
     path = options.launch.out or run_directory.newest()
@@ -112,7 +130,8 @@ def remembered(options: Bench) -> Bench:
         again = replace(again, launcher_args=launch.launcher_args or before.get("launcher_args") or "")
     if launcher != "single" and not launch.hosts and before.get("hosts"):
         again = replace(again, hosts=host_lists.parse(before["hosts"]))
-    return replace(options, launch=again)
+    asked = options.explain if options.explain is not None else before.get("explain")
+    return replace(options, launch=again, explain=asked)
 
 
 def _trial(options: Bench, gpus: int, console: Console) -> prove.Trial | None:
@@ -180,10 +199,12 @@ def _directory(options: Bench, cells: list[Cell], launches: int, how: sweep.How)
     if options.resume and options.launch.out:
         more = cells if options.more_cells else []
         return RunDirectory.resume(options.launch.out, more, launches=options.launches)
-    return new_directory(options.launch, cells, options.launches or launches, how)
+    return new_directory(options.launch, cells, options.launches or launches, how, explain=options.explain)
 
 
-def new_directory(options: Launch, cells: list[Cell], launches: int, how: sweep.How) -> RunDirectory:
+def new_directory(
+    options: Launch, cells: list[Cell], launches: int, how: sweep.How, *, explain: bool | None = None
+) -> RunDirectory:
     """A run directory that remembers how it was begun. Raises RingscopeError."""
     record = SweepRecord(
         cells=cells,
@@ -199,6 +220,7 @@ def new_directory(options: Launch, cells: list[Cell], launches: int, how: sweep.
             "hosts": ",".join(map(str, how.hosts)) or None,
             **({"container": options.container} if options.container else {}),
             **({"env": list(options.variables)} if options.variables else {}),
+            **({} if explain is None else {"explain": explain}),
             "profiler": how.profiler.name if how.profiler else None,
         },
     )
@@ -206,9 +228,14 @@ def new_directory(options: Launch, cells: list[Cell], launches: int, how: sweep.
 
 
 def run_tasks(
-    directory: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How, found: dict[str, Any], console: Console
+    directory: RunDirectory,
+    tasks: Sequence[sweep.Task],
+    how: sweep.How,
+    found: dict[str, Any],
+    console: Console,
+    allowed: Callable[[sweep.Task], bool] = lambda task: True,
 ) -> bool:
-    """Run the tasks; whether a person, or the machine's end, stopped them."""
+    """Run the tasks that are allowed when it is their turn; whether a person, or the machine's end, stopped them."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -216,7 +243,7 @@ def run_tasks(
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         with Watch(tasks, console) as watch:
-            sweep.run(directory, tasks, how=how, machine=found, watcher=watch)
+            sweep.run(directory, filter(allowed, tasks), how=how, machine=found, watcher=watch)
     except KeyboardInterrupt:
         return True
     finally:

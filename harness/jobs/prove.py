@@ -90,6 +90,7 @@ BY_HAND = {
     "launched-work-waits": "it lies between the streams",
     "small-copy-before-step": "every cell has int64 labels; one that was recorded with others: record it again",
     "collectives-not-fused": "every cell reduces its gradients in as few groups as --step allows",
+    "cores-shared": "it lies in the machine, not in the cell",
     "threads-oversubscribed": "every cell divides the host's cores by its ranks",
     "straggler": "it lies in the machine, not in the cell",
     "gradients-wait-for-ranks": "it lies in what the other ranks wait for: prove their findings",

@@ -12,7 +12,6 @@ from pathlib import Path
 from rich.console import Console
 
 from profiles.errors import RingscopeError
-from profiles.files import write_whole
 from profiles.measures import Measures
 from profiles.records import read_run
 from profiles.views import terminal
@@ -22,7 +21,7 @@ from ..launch import hosts, profilers, ssh
 from ..machine import describe, nvml
 from ..processes import remote_files
 from ..processes.lifeline import Lifeline
-from . import bench, sweep
+from . import bench, measuring, sweep
 from .grid import Choices, grid
 from .options import Record
 from .run_directory import check_space, new_path, writing
@@ -124,18 +123,13 @@ def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:
 
     None where they hold no GPU work (a training on the CPU): they stay, and the reason is printed.
     """
-    from profiles import measures_json
-    from profiles.judging.subject import load
-
     try:
-        measures = load(list(recordings)).measures
+        measures = measuring.write_measures(recordings)
     except RingscopeError as error:
         here = nvml.visible_gpus()
         why = error if here else "this host has no GPU, and GPUs are what is measured"
         print(f"recorded, not measured: {why}", file=sys.stderr)
         return None
-    assert measures is not None  # recordings were given
-    write_whole(recordings[0].with_name("measures.json"), measures_json.dumps(measures))
     if keep == "measures":
         for path in recordings[0].parent.glob("rank*"):
             if path.name.endswith(profilers.SUFFIXES):

@@ -29,10 +29,15 @@ Examples:
 @click.option("--retry-failed", is_flag=True, help="With --resume: launch again what is not ok.")
 @click.option("--apply", metavar="FINDING", help="Rerun a recorded cell with this finding's change, and without it.")
 @click.option("--of", type=click.Path(path_type=Path), help="With --apply: the recorded launch, or its run directory.")
+@click.option(
+    "--explain/--no-explain",
+    default=None,
+    help="Launch each model again to tell where N ranks lose time.  [default: within a third of the sweep]",
+)
 @click.option("--dry-run", is_flag=True, help="Print the cells and the commands, run nothing.")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:
-    """Train a grid of cells under Horovod and report how it scales.
+    """Train a grid of cells under Horovod and report how it scales, and where the time goes that N ranks lose.
 
     Every option that takes a list multiplies the cells; `help` as its value lists the names. What is not given fits
     the machine. A cell that fails becomes a row with its reason, and the sweep goes on.
@@ -53,6 +58,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
         resume=chosen["resume"],
         more_cells=bool(given & options.OF_A_GRID),
         retry_failed=chosen["retry_failed"],
+        explain=chosen["explain"],
         dry_run=chosen["dry_run"],
     )
     context.exit(bench.main(asked))
@@ -67,7 +73,7 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
         (not of, ("apply",), "goes with --of LAUNCH, where the finding was found; add that"),
         (
             bool(apply),
-            (options.OF_A_GRID - {"steps", "warmup"}) | {"resume"},
+            (options.OF_A_GRID - {"steps", "warmup"}) | {"resume", "explain"},
             "has no effect with --apply, which reruns the cell of --of in a sweep of its own; leave it out",
         ),
         (resume, ("dry_run",), "shows a new grid, not what --resume would run; leave one of them out"),

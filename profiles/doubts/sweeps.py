@@ -54,3 +54,20 @@ def shared_cores() -> Doubt:
         "first of all this machine's arithmetic",
         "read the comparison of feeds and steps, and measure scaling where each rank has a GPU",
     )
+
+
+def not_explained(cell: str, why: str) -> Doubt:
+    return Doubt(
+        "not-explained",
+        f"{cell}: not told why a step takes what it takes: {why}",
+        "launch again what explains it: ringscope bench --resume --explain --retry-failed",
+    )
+
+
+def recorded_unlike_timed(cell: str, recorded_ns: int, timed_ns: float) -> Doubt:
+    return Doubt(
+        "recorded-unlike-timed",
+        f"{cell}: a recorded step takes {recorded_ns / timed_ns:.2f} x as long as a timed one; the losses are "
+        "those of the recorded steps",
+        "read their order and not their size; record more steps by hand: ringscope record --steps 50",
+    )

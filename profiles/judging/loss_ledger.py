@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -24,21 +26,37 @@ class LossLedger:
     step_after_ns: Fraction
     loss_ns: dict[str, Fraction | None]
 
+    def __post_init__(self) -> None:
+        parts = sum((part for part in self.loss_ns.values() if part is not None), Fraction(0))
+        if parts != self.step_after_ns - self.step_before_ns:
+            raise AssertionError("the losses do not sum to the difference of the steps")
 
-def losses(before: Measures, after: Measures) -> LossLedger:
-    """What a step of `after` takes more than one of `before`, by class and cause.
+    def whole(self) -> tuple[int, int, dict[str, int | None]]:
+        """(step before, step after, losses) in whole ns that still add up: each part is rounded down or up."""
+        before, more = round(self.step_before_ns), round(self.step_after_ns - self.step_before_ns)
+        known = {owner: part for owner, part in self.loss_ns.items() if part is not None}
+        down: Mapping[str, int] = {owner: math.floor(part) for owner, part in known.items()}
+        left = more - sum(down.values())  # 0 up to as many as there are parts
+        up = sorted(known, key=lambda owner: down[owner] - known[owner])[:left]  # those that lost most by rounding
+        found = {owner: None if owner not in known else down[owner] + (owner in up) for owner in self.loss_ns}
+        if sum(part for part in found.values() if part is not None) != more:
+            raise AssertionError("the rounded losses do not sum to the difference of the rounded steps")
+        return before, before + more, found
+
+
+def losses(before: Measures, after: Measures, *, scale: Fraction = Fraction(1)) -> LossLedger:
+    """What a step of `after` takes more than one of `before` times `scale`, by class and cause.
+
+    scale: 1, but with a batch that is held over all ranks the samples of a rank's step after, by those before.
 
     Raises RingscopeError where a GPU has no measured steps, or only totals that hold breaks as well.
     """
     one, other = _per_step(before), _per_step(after)
+    one = {owner: None if share is None else scale * share for owner, share in one.items()}
     unknown = {owner for owner in OWNERS if one[owner] is None or other[owner] is None}
     one_known, other_known = _known(one, unknown), _known(other, unknown)
     loss_ns = {owner: None if owner in unknown else other_known[owner] - one_known[owner] for owner in OWNERS}
-    found = LossLedger(sum(one_known.values(), Fraction(0)), sum(other_known.values(), Fraction(0)), loss_ns)
-    parts = sum((part for part in loss_ns.values() if part is not None), Fraction(0))
-    if parts != found.step_after_ns - found.step_before_ns:
-        raise AssertionError("the losses do not sum to the difference of the steps")
-    return found
+    return LossLedger(sum(one_known.values(), Fraction(0)), sum(other_known.values(), Fraction(0)), loss_ns)
 
 
 def _known(per_step: dict[str, Fraction | None], unknown: set[str]) -> dict[str, Fraction]:

@@ -33,6 +33,7 @@ class Look:
     text: str
     next: str
     worth: float = 0.0
+    model: str = ""  # that it is about, where it is about one
 
 
 def doubts(
@@ -139,6 +140,7 @@ def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
             f"{gain.value:.2f} x as fast (at least {gain.low:.2f} x)",
             f"train with --{EXCHANGEABLE[axis].single_option} {getattr(fast, axis)}",
             gain.value - 1,
+            slow.model,
         )
     return list(best.values())
 
@@ -164,6 +166,7 @@ def _larger_batch(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Loo
                     f"measure --per-rank-batch {batch},{2 * batch},{4 * batch}; a larger batch needs another learning "
                     "rate",
                     gain.value - 1,
+                    largest.model,
                 )
             )
     return sorted(grown, key=lambda look: -look.worth)[:1]
@@ -198,16 +201,28 @@ def _losses(rows: Sequence[CellRow]) -> list[Look]:
             f"rest is worth at most {1 / efficiency:.2f} x",
             f"record it and see where the time goes: ringscope record {options(cell)}",
             1 / efficiency - 1,
+            cell.model,
         )
     ]
 
 
 def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
-    """The cell that waits most for input, of those that have no faster feed beside them."""
+    """The cell that waits most for input, of those on a model's most ranks that have no faster feed beside them.
+
+    Where more ranks add more by other causes than the wait is long, faster batches are not the answer.
+    """
+    most: dict[str, int] = {}
+    for row in rows:
+        if row.step_ms_p50 is not None:
+            most[row.cell.model] = max(row.cell.ranks, most.get(row.cell.model, 0))
     waiting = [
         row
         for row in rows
-        if (row.input_wait_share or 0) >= INPUT_MODERATE and row.cell.feed != "resident" and not _faster_feed(row, rows)
+        if (row.input_wait_share or 0) >= INPUT_MODERATE
+        and row.cell.ranks == most.get(row.cell.model)
+        and row.cell.feed != "resident"
+        and not _faster_feed(row, rows)
+        and not _loses_more_elsewhere(row, rows)
     ]
     if not waiting:
         return []
@@ -226,8 +241,19 @@ def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
             if untried
             else "make batches faster: more workers, uint8 input, records that are decoded beforehand",
             share / (1 - share),
+            row.cell.model,
         )
     ]
+
+
+def _loses_more_elsewhere(row: CellRow, rows: Sequence[CellRow]) -> bool:
+    """Do these ranks take more than one, aside from waiting for input, than they wait? (medians, so nearly)"""
+    one = next((other for other in rows if other.cell.ranks == 1 and same_but_ranks(row.cell, other.cell)), None)
+    if one is None or row.cell.ranks == 1 or one.step_ms_p50 is None or row.step_ms_p50 is None:
+        return False
+    wait, before = row.input_wait_share or 0.0, one.input_wait_share or 0.0
+    share = row.cell.per_rank_batch / one.cell.per_rank_batch  # below 1 with strong scaling
+    return row.step_ms_p50 * (1 - wait) - share * one.step_ms_p50 * (1 - before) > row.step_ms_p50 * wait
 
 
 def _faster_feed(row: CellRow, rows: Sequence[CellRow]) -> bool:

@@ -33,6 +33,7 @@ def command(
     import sys
 
     from profiles.files import write_whole
+    from profiles.judging import explained
     from profiles.scaling.run_directory import machine, newest, read, write
 
     path = directory or newest()
@@ -41,12 +42,14 @@ def command(
     except PermissionError as error:  # somebody else's sweep, or one that is put away
         click.echo(f"ringscope: results.csv and summary.csv stay as they are: {error}", err=True)
         scaling = read(path)
+    scaling, found = explained.told(scaling, path)
     if html or markdown or charts:
         from profiles.views import sweep_files
 
-        sweep_files.write(scaling, path, html=html, markdown=markdown, charts=charts, machine=machine(path))
+        files = {"html": html, "markdown": markdown, "charts": charts}
+        sweep_files.write(scaling, path, **files, machine=machine(path), explained=found)
     if as_json:
-        text = json.dumps({"schema": "ringscope.scaling/1", **scaling.to_json()}, indent=1)
+        text = json.dumps(explained.to_json(scaling, found), indent=1)
         if str(as_json) == "-":
             terminals.echo(text)
         else:
@@ -54,5 +57,5 @@ def command(
     if str(as_json) != "-":
         from profiles.views import sweep
 
-        sweep.show(scaling, str(path), terminals.console())
+        sweep.show(scaling, str(path), terminals.console(), found)
     sys.exit(0 if all(row.status == "ok" for row in scaling.cells) else 1)

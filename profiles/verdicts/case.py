@@ -138,6 +138,7 @@ class Case:
             change=change,
             evidence={**evidence, **self.where(saved_ns)},
             refuted_by=refuted_by,
+            owners=[owner for owner, ns in saved_ns.items() if ns],
         )
 
     def unpriced(self, code: str, *, text: str, change: str, evidence: Mapping[str, Any], refuted_by: str) -> Finding:

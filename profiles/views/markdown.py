@@ -9,6 +9,7 @@ from pathlib import Path
 from .. import numbers
 from ..files import written_whole
 from ..terminals import plain
+from .tables import explained as losses
 from .tables import report
 from .tables.table import Cell, Document, Json, Table
 
@@ -36,12 +37,32 @@ def of_recordings(document: Document, *, title: str, command: str) -> str:
 
 
 def of_sweep(
-    cells: Sequence[Json], *, title: str, command: str, looks: Sequence[Json] = (), doubts: Sequence[Json] = ()
+    cells: Sequence[Json],
+    *,
+    title: str,
+    command: str,
+    looks: Sequence[Json] = (),
+    doubts: Sequence[Json] = (),
+    explained: Sequence[Json] = (),
 ) -> str:
-    """The report of a sweep: rows of summary.csv, what to look at first (`text`, `next`), doubts."""
+    """The report of a sweep: what is explained, rows of summary.csv, what to look at first (`text`, `next`), doubts."""
     first = [f"- {_plain(look['text'])} **Next:** {_plain(look['next'])}" for look in looks]
     shown = [table for table in (report.cells(cells), report.doubts(Document({"doubts": list(doubts)}))) if table.rows]
-    return "\n".join([f"# {_plain(title)}", "", *first, *([""] if first else []), *_tables(shown), *_again(command)])
+    parts = [*_explained(explained), *first, *([""] if first else []), *_tables(shown), *_again(command)]
+    return "\n".join([f"# {_plain(title)}", "", *parts])
+
+
+def _explained(found: Sequence[Json]) -> Iterator[str]:
+    for one in found:
+        yield f"- {_plain(losses.title(one))}"
+        if finding := one["finding"]:
+            gain = numbers.gain(finding["at_most_gain"])
+            yield f"  - **{finding['code']}**: {_plain(finding['text'])}, worth at most {gain}"
+            yield f"  - change: {_plain(finding['change'])}"
+        elif silent := losses.silent(one):
+            yield f"  - {_plain(silent)}"
+    if found:
+        yield from ("", *_tables([losses.losses(found)]))
 
 
 def table(of: Table) -> str:

@@ -11,8 +11,10 @@ from rich.text import Text
 
 from .. import numbers
 from ..cell import TELLING, Setting
+from ..judging.explained import Explained
 from ..scaling.measure import Scaling
 from ..scaling.rows import CellRow
+from .explained import blocks
 
 # ranks, samples/s, its interval, step, waits: then the bar takes what is left, with the efficiency behind it.
 COLUMNS = (("ranks", 6), ("samples/s", 12), ("", 8), ("step", 10), ("waits", 8))
@@ -20,10 +22,10 @@ BAR_WIDTH = range(10, 41)
 AFTER_BAR = 20
 
 
-def terminal(scaling: Scaling, directory: str, width: int = 80) -> RenderableType:
-    """The whole report, for a terminal of so many columns: 80 and more."""
+def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Sequence[Explained] = ()) -> RenderableType:
+    """The whole report, for a terminal of so many columns: 80 and more. It leads with what is explained."""
     bar = max(BAR_WIDTH.start, min(width - sum(size for _, size in COLUMNS) - AFTER_BAR, BAR_WIDTH.stop - 1))
-    parts: list[RenderableType] = [_heading(scaling, directory)]
+    parts: list[RenderableType] = [*blocks(explained, directory), _heading(scaling, directory)]
     for label, rows in _groups(scaling.cells):
         parts += [Text(f"\n{label}", style="bold"), *(_line(row, bar) for row in rows)]
     parts += _legend(scaling.cells)
@@ -36,9 +38,9 @@ def terminal(scaling: Scaling, directory: str, width: int = 80) -> RenderableTyp
     return Group(*parts)
 
 
-def show(scaling: Scaling, directory: str, console: Console) -> None:
+def show(scaling: Scaling, directory: str, console: Console, explained: Sequence[Explained] = ()) -> None:
     """Print the report."""
-    console.print(terminal(scaling, directory, console.width))
+    console.print(terminal(scaling, directory, console.width, explained))
 
 
 def _heading(scaling: Scaling, directory: str) -> RenderableType:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..judging.explained import Explained
 from ..scaling.measure import Scaling
 from ..scaling.rows import columns
 from . import markdown as text
@@ -25,8 +26,9 @@ def write(
     markdown: Path | None = None,
     charts: Path | None = None,
     machine: Mapping[str, Any] | None = None,
+    explained: Sequence[Explained] = (),
 ) -> None:
-    """Write those that are named.
+    """Write those that are named; page and Markdown lead with what is explained.
 
     `directory` is the run directory, which the page names in the command for itself; `machine` what a launch's record
     says of where it ran.
@@ -36,12 +38,15 @@ def write(
     cells = list(map(columns, scaling.cells))
     looks = [asdict(look) for look in scaling.looks]
     doubts = [asdict(doubt) for doubt in scaling.doubts]
+    why = [one.to_json() for one in explained]
     if html:
         again = shlex.join([*command, "--html", str(html)])
-        sweep = page.Sweep(cells, looks, doubts)
+        sweep = page.Sweep(cells, looks, doubts, why)
         page.write(html, title=title, command=again, sweep=sweep, machine=report.machine(machine or {}))
     if markdown:
         again = shlex.join([*command, "--markdown", str(markdown)])
-        text.write(markdown, text.of_sweep(cells, title=title, command=again, looks=looks, doubts=doubts))
+        text.write(
+            markdown, text.of_sweep(cells, title=title, command=again, looks=looks, doubts=doubts, explained=why)
+        )
     if charts:
         drawing.write(sweep_charts.of_sweep(cells), charts)

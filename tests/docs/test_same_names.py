@@ -15,7 +15,7 @@ import pytest
 import ringscope
 from harness.verbs import VERBS as HARNESS_VERBS
 from profiles import measures_json
-from profiles.judging import gate, ranks_summary
+from profiles.judging import explained, gate, ranks_summary, without_exchange
 from profiles.lazy import LazyGroup
 from profiles.measures import CLASSES, OWNERS, Straggler
 from profiles.metrics.collectives import KINDS
@@ -201,6 +201,13 @@ def test_every_key_of_the_summary_of_many_gpus_is_in_the_section_on_it() -> None
     rows = {name for row in re.findall(r"^\|.*\|$", section, re.M) for name in re.findall(r"`(\w+)`", row)}
     assert not keys - rows
     assert {"step", "waiting"} <= set(re.findall(r"`(\w+)`", section))
+
+
+def test_every_key_of_what_is_explained_of_a_sweep_is_in_the_section_on_it() -> None:
+    (section,) = re.findall(r"^## Why N ranks.*?(?=^## )", (REFERENCE / "report.md").read_text(), re.M | re.S)
+    keys = {one.name for kind in (explained.Explained, explained.Loss) for one in fields(kind)} - {"doubts"}
+    rows = {name for row in re.findall(r"^\|.*\|$", section, re.M) for name in re.findall(r"`(\w+)`", row)}
+    assert keys | set(without_exchange.CAUSES) <= rows
 
 
 def documented() -> dict[str, set[str]]:

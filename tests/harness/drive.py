@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 from harness import launch
+from harness.launch import profilers
 from harness.machine import describe as machine
 from harness.verbs import bench
 
@@ -20,6 +22,8 @@ def main() -> None:
     launch.worker = worker
     describe = machine.describe
     machine.describe = lambda: describe(libraries=False)
+    if nsys := os.environ.get("RINGSCOPE_TEST_NSYS"):
+        profilers.choose = lambda wanted=None: profilers.Profiler("nsys", nsys)
     bench.command(options)
 
 

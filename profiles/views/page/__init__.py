@@ -22,6 +22,7 @@ from ..charts import recording
 from ..charts import sweep as sweep_charts
 from ..charts.chart import PAGE, Chart
 from ..charts.palette import OWNERS as LOOKS
+from ..tables import explained as losses
 from ..tables import ranks, report
 from ..tables import table as tables
 from ..tables.table import Cell, Document, Table
@@ -32,11 +33,12 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What a page shows of a sweep: the rows of summary.csv, what to look at first, its doubts."""
+    """What a page shows of a sweep: the rows of summary.csv, what to look at first, its doubts, what is explained."""
 
     cells: Sequence[Json]
     looks: Sequence[Json] = ()  # text, next
     doubts: Sequence[Json] = ()
+    explained: Sequence[Json] = ()  # why N ranks are not N times one, a model each
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def render(
     environment.filters["coded"] = _coded
     template = environment.from_string(folder.joinpath("page.html.j2").read_text("utf-8"))
     shown = _recorded(analysis, summary) if analysis else _nothing_recorded()
-    shown |= _swept(sweep, shown["tables"]) if sweep else {"scaling_charts": [], "looks_first": []}
+    shown |= _swept(sweep, shown["tables"]) if sweep else {"scaling_charts": [], "looks_first": [], "explained": []}
     return template.render(
         shown,
         title=title,
@@ -137,6 +139,7 @@ def _nothing_recorded() -> dict[str, Any]:
 
 def _swept(sweep: Sweep, recorded: dict[str, Table]) -> dict[str, Any]:
     own = [report.cells(sweep.cells), report.doubts(Document({"doubts": list(sweep.doubts)}))]
+    own += [losses.losses(sweep.explained)] if sweep.explained else []
     merged = recorded | {table.id: table for table in own if table.rows}
     if "doubts" in recorded and own[1].rows:
         merged["doubts"] = Table(
@@ -146,13 +149,27 @@ def _swept(sweep: Sweep, recorded: dict[str, Table]) -> dict[str, Any]:
         "tables": merged,
         "scaling_charts": [_drawn(chart) for chart in sweep_charts.of_sweep(sweep.cells)],
         "looks_first": list(sweep.looks),
+        "explained": [_explained(one) for one in sweep.explained],
     }
+
+
+def _explained(one: Json) -> dict[str, Any]:
+    finding = one["finding"]
+    shown = finding and {
+        **finding,
+        "gain": Cell(numbers.gain(finding["at_most_gain"]), finding["at_most_gain"]),
+        "cost": Cell(numbers.duration(finding["cost_ns_per_step"]), finding["cost_ns_per_step"]),
+        "gpu": None,
+        "evidence": report.evidence(finding),
+    }
+    return {"title": losses.title(one), "finding": shown, "silent": losses.silent(one)}
 
 
 def _lead(shown: Json) -> str:
     document = shown["document"]
     if document is None:
-        return "How training scales over ranks, measured over whole launches."
+        largest = [one["title"] for one in shown["explained"]]
+        return ". ".join(["How training scales over ranks, measured over whole launches", *largest]) + "."
     if document.told_at:
         return many.lead(document) + _first_change(shown)
     gpus = document.json["gpus"]
@@ -259,6 +276,8 @@ def _lead_note(gpu: Json) -> str:
 
 
 def _sections(shown: Json) -> Any:
+    if shown["explained"]:
+        yield "losses", "Losses"
     if shown["findings"] or shown["looks_first"] or shown["recorded"]:
         yield "verdicts", "Verdicts"
     if shown["together"]:

@@ -1,0 +1,148 @@
+"""After the timed launches of a sweep: a few more that tell why its most ranks are not so many times one.
+
+With GPUs each model is recorded once on one rank and once on the most; without, launches on the most ranks exchange
+nothing (profiles.judging.explained says what is made of them). They lie in `explain/` of the run directory, which is a
+sweep of its own: resumed like one, and a fault there is a row there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from rich.console import Console
+
+from profiles.errors import RingscopeError
+from profiles.judging import explained
+from profiles.records import Cell, Run, SweepRecord, read_runs
+from profiles.scaling import run_directory
+from profiles.scaling.measure import Scaling
+
+from ..launch import profilers
+from . import measuring, sweep
+from .run_directory import RunDirectory, check_space
+
+# Of the whole sweep's time, these launches with it.
+SHARE = 1 / 3
+RECORDED_STEPS = 12  # as `ringscope record` does
+# Launches that exchange nothing: two, so that one which something else disturbed does not count.
+UNEXCHANGED = 2
+# A recorded launch against a timed one of the cell: the profiler, its export, measuring.
+RECORDING_TAKES = 1.5
+
+Train = Callable[[RunDirectory, Sequence[sweep.Task], sweep.How, Callable[[sweep.Task], bool]], bool]
+
+
+@dataclass(slots=True)
+class Budget:
+    """What launches may still take; `limit_s` None: as long as they do."""
+
+    limit_s: float | None
+    usual_s: dict[Cell, float]  # what a launch takes, as far as the timed ones tell
+    spent_s: float = 0.0
+    left_out: int = 0
+
+    def allows(self, task: sweep.Task) -> bool:
+        """Whether a launch may begin, which then counts as spent."""
+        expected_s = self.usual_s[task[0]]
+        if self.limit_s is not None and self.spent_s + expected_s > self.limit_s:
+            self.left_out += 1
+            return False
+        self.spent_s += expected_s
+        return True
+
+
+def explain(directory: RunDirectory, how: sweep.How, console: Console, train: Train, *, asked: bool | None) -> bool:
+    """Launch what is missing; whether a person stopped it.
+
+    asked: True whatever it takes, None within SHARE of the sweep's time, False not at all.
+    train: launches tasks in a directory, as long as they are allowed; whether it was stopped.
+    """
+    if asked is False:
+        return False
+    runs = read_runs(directory.path)
+    scaling = run_directory.read(directory.path)
+    on_gpus = any(rank.device for run in runs for rank in run.ranks)
+    how = replace(how, profiler=profilers.choose() if on_gpus else None)
+    tasks, usual_s = planned(scaling, how)
+    if not tasks:
+        return False
+    inside = _folder(directory, tasks, how)
+    missing = [task for task in tasks if not inside.done(*task, retry_failed=asked is True)]
+    budget = Budget(None if asked else _limit_s(scaling), usual_s, sum(map(_took_s, read_runs(inside.path))))
+    stopped = False
+    if missing:
+        by = how.profiler.name if how.profiler else "launches without the exchange"
+        console.print(f"explaining, by {by}: at most {len(missing)} more", highlight=False)
+        if how.profiler:
+            check_space(inside.path, max(cell.ranks for cell, _ in missing) * profilers.BYTES_A_RANK)
+        stopped = train(inside, missing, how, budget.allows)
+    if budget.left_out:
+        console.print(
+            f"{budget.left_out} left out: they take more than a third of the sweep's time; for them all the same: "
+            f"ringscope bench --resume --explain --out {directory.path}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    if how.profiler:
+        with console.status(f"measuring what {how.profiler.name} recorded"):
+            _measure(inside, how.profiler)
+    return stopped
+
+
+def planned(scaling: Scaling, how: sweep.How) -> tuple[list[sweep.Task], dict[Cell, float]]:
+    """The launches that explain a sweep, those of every model before a second one, and what each takes as expected."""
+    took: dict[Cell, list[float]] = {}
+    for row in scaling.launches:
+        took.setdefault(row.cell, []).append(row.seconds)
+    tasks: list[sweep.Task] = []
+    usual_s: dict[Cell, float] = {}
+    for pair in explained.pairs(scaling):
+        if how.profiler:
+            for cell in (pair.one, pair.many):
+                recorded = explained.short(cell, RECORDED_STEPS)
+                tasks.append((recorded, 0))
+                usual_s[recorded] = RECORDING_TAKES * median(took[cell])
+        elif pair.many.strategy != "none" and (alone := explained.exchanging_nothing(pair.many)) is not None:
+            tasks += [(alone, number) for number in range(UNEXCHANGED)]
+            usual_s[alone] = median(took[pair.many])
+    return sorted(tasks, key=lambda task: task[1]), usual_s
+
+
+def _limit_s(scaling: Scaling) -> float:
+    """Seconds such that the launches and the timed ones together take them for SHARE."""
+    return sum(row.seconds for row in scaling.launches) * SHARE / (1 - SHARE)
+
+
+def _took_s(run: Run) -> float:
+    return max(0, run.record.finished_utc_ns - run.record.started_utc_ns) / 1e9
+
+
+def _folder(directory: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How) -> RunDirectory:
+    """`explain/`, with the cells of the tasks; what else it holds stays."""
+    path = directory.path / explained.FOLDER
+    cells = list(dict.fromkeys(cell for cell, _ in tasks))
+    launches = 1 + max(number for _, number in tasks)
+    if (path / "sweep.json").exists():
+        inside = RunDirectory.resume(path, cells, launches=launches)
+    else:
+        options = {"profiler": how.profiler.name if how.profiler else None}
+        record = SweepRecord(cells, launches, how.launcher, directory.sweep.hosts, time.time_ns(), options=options)
+        inside = RunDirectory.create(path, record)
+    inside.sweep.machine = directory.sweep.machine
+    inside.write_sweep()
+    return inside
+
+
+def _measure(inside: RunDirectory, profiler: profilers.Profiler) -> None:
+    """Measure what was recorded and is not measured yet; what cannot be becomes a failed launch, with the reason."""
+    for run in read_runs(inside.path):
+        if run.record.status != "ok" or not run.record.profiled or (run.directory / "measures.json").exists():
+            continue
+        try:
+            measuring.write_measures(profilers.collect(profiler, run.directory))
+        except RingscopeError as error:
+            inside.finish(run.record, "failed", f"recorded, and not measured: {error}")

@@ -1,0 +1,73 @@
+"""What to change where N ranks are not N times one, told without a GPU's timeline: by the largest of the losses.
+
+The losses are those of profiles.judging.without_exchange, in ns per step; docs/reference/findings.md has the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .. import numbers
+from ..measures import Finding
+from ..records import Cell
+
+
+def find(cause: str, ns: int, step_ns: int, cell: Cell) -> Finding:
+    """The finding behind the largest loss, `ns` of a step of `cell` that takes `step_ns`."""
+    found = RULES[cause](cell, ns)
+    found.cost_ns_per_step, found.at_most_gain = ns, step_ns / (step_ns - ns) - 1
+    found.owners = [cause]
+    return found
+
+
+def finding(code: str, *, text: str, change: str, evidence: Mapping[str, Any], refuted_by: str) -> Finding:
+    """Of all ranks, and not priced yet."""
+    return Finding(
+        code=code,
+        gpu=None,
+        cost_ns_per_step=None,
+        at_most_gain=None,
+        text=text,
+        change=change,
+        evidence=dict(evidence),
+        refuted_by=refuted_by,
+    )
+
+
+def _exchange(cell: Cell, ns: int) -> Finding:
+    changes = [f"exchange less often (--aggregate {2 * cell.aggregate})", "more samples per step (--per-rank-batch)"]
+    if cell.compression == "none":
+        changes.append("half of the bytes (--compression fp16) where ranks are on several hosts")
+    return finding(
+        "all-reduce-exposed",
+        text=f"the exchange of gradients, and waiting for the other ranks in it, adds {numbers.duration(ns)} to a step",
+        change="; ".join(changes),
+        evidence={},
+        refuted_by="a launch with --strategy none that is no faster",
+    )
+
+
+def _cores(cell: Cell, ns: int) -> Finding:
+    return finding(
+        "cores-shared",
+        text=f"a rank computes for {numbers.duration(ns)} longer beside {cell.ranks - 1} more, without any exchange: "
+        "the ranks of a host share its cores, caches and memory",
+        change="give each rank cores of its own: fewer ranks per host, more hosts, or a GPU each",
+        evidence={},
+        refuted_by="as many ranks on hosts of their own that are no faster",
+    )
+
+
+def _input(cell: Cell, ns: int) -> Finding:
+    return finding(
+        "input-pipeline-slow",
+        text=f"a rank waits {numbers.duration(ns)} longer for its batch than one rank alone does",
+        change="make batches with less work (--input-dtype uint8, records that are decoded beforehand), and ahead of "
+        "the step (--feeds prefetch)",
+        evidence={},
+        refuted_by="--feeds resident, which feeds nothing, that is no faster",
+    )
+
+
+RULES: dict[str, Callable[[Cell, int], Finding]] = {"exchange": _exchange, "compute": _cores, "input_wait": _input}

@@ -1,0 +1,103 @@
+"""Where the time goes that N ranks lose, in words and as a table: for terminal, page and Markdown.
+
+Made from its JSON (`ringscope report --json`, `explained`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ... import numbers
+from ..charts.palette import OWNERS as LOOKS
+from .table import Cell, Json, Table, words
+
+CAUSES: Final = {
+    "input_wait": "waiting for input",
+    "exchange": "exchange of gradients",
+    "compute": "slower compute",
+    "unknown": "not told apart",
+}
+
+
+def title(one: Json) -> str:
+    """`mlp: a step on 2 ranks takes 5.353 ms, 3.599 ms more than on one`."""
+    more = one["step_after_ns"] - one["step_before_ns"]
+    than = f"{numbers.duration(abs(more))} {'more' if more >= 0 else 'less'} than on one"
+    return f"{one['model']}: a step on {one['ranks']} ranks takes {numbers.duration(one['step_after_ns'])}, {than}"
+
+
+def label(one: Json, cause: str) -> str:
+    """What a cause is called: those of recordings as in every other view."""
+    return LOOKS[cause].label if one["method"] == "recordings" else CAUSES[cause]
+
+
+def change(ns: int | None, why: str = "") -> str:
+    """`+3.120 ms`."""
+    return numbers.duration(ns, why) if ns is None else f"{'+' if ns >= 0 else '-'}{numbers.duration(abs(ns))}"
+
+
+def share(one: Json, ns: int | None) -> str:
+    """Of what a step takes more; "" where it takes less, or the part is unknown."""
+    more = one["step_after_ns"] - one["step_before_ns"]
+    return numbers.share(ns / more) if ns is not None and more > 0 else ""
+
+
+def interval(loss: Json) -> str:
+    if loss["low_ns"] is None:
+        return ""
+    return f"{change(loss['low_ns'])} to {change(loss['high_ns'])}"
+
+
+def told_by(one: Json, directory: str = "DIR") -> str:
+    """How it was told, and where to see more."""
+    if one["method"] == "recordings":
+        see = f"ringscope timeline {directory}/{one['recording']} --html page.html"
+        return f"Recorded by {one['profiler']}; to see it: {see}"
+    if one["method"] == "without-exchange":
+        counts, ranks = one["launches"], one["ranks"]
+        text = f"Launches: {counts['one']} on one rank, {counts['many']} on {ranks}, "
+        text += (
+            f"{counts['without_exchange']} on {ranks} without the exchange; of several the one with the median step."
+        )
+        intervals = any(loss["low_ns"] is not None for loss in one["losses"])
+        return text + (" Intervals: any of them against any other." if intervals else "")
+    return "Why is not told."
+
+
+def silent(one: Json) -> str:
+    """Why there is no finding; "" where there is one."""
+    if one["finding"] or one["method"] is None:
+        return ""
+    if one["largest"] is None:
+        return "No loss here is more than launches differ by and more than 3 % of the step."
+    if one["largest"] in ("unknown", "idle_unknown"):
+        return "The largest part could not be told apart."
+    return f"No finding explains the largest, {label(one, one['largest'])}."
+
+
+def losses(found: Sequence[Json]) -> Table:
+    """A row for each cause of each model, below its step."""
+    rows = []
+    for one in found:
+        more = one["step_after_ns"] - one["step_before_ns"]
+        step = words(f"step, 1 to {one['ranks']} ranks")
+        rows.append((words(one["model"]), step, Cell(change(more), more), Cell("100 %" if more > 0 else ""), Cell("")))
+        for loss in one["losses"]:
+            rows.append(
+                (
+                    words(one["model"]),
+                    words(label(one, loss["cause"])),
+                    Cell(change(loss["ns"], loss["why"]), loss["ns"]),
+                    Cell(share(one, loss["ns"])),
+                    Cell(interval(loss)),
+                )
+            )
+    about = " ".join(dict.fromkeys(told_by(one) for one in found))
+    return Table(
+        "losses",
+        "Where the time goes that more ranks lose",
+        f"What a step takes more, per cause; the parts add up exactly. {about}",
+        ("model", "cause", "more per step", "share", "interval over launches"),
+        tuple(rows),
+    )
