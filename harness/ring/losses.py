@@ -6,9 +6,10 @@ same size on every rank. So while a train step is traced, the losses of `compile
     a mean    sum of this rank's values * ranks / everybody's denominator   (elements, unmasked ones, or weights)
     a sum     sum of this rank's values * ranks
 
-whose mean over ranks is the loss on the joined batch. Regularisers of weights are the same on all ranks, and stay;
-those of activities are means over the batch in Keras. The denominators are exchanged only where they can differ: masks,
-means by weight, batches of unlike sizes.
+whose mean over ranks is the loss on the joined batch. What has been reduced already, by a loss function of the user's
+own, `add_loss` or a regulariser, is taken for a mean over the batch, and counts by the batch's size; what does not
+depend on the batch comes out as it is. The denominators are exchanged only where they can differ: masks, means by
+weight, batches of unlike sizes.
 """
 
 from __future__ import annotations
@@ -78,12 +79,64 @@ def joined(model: Any, ranks: int, share: Share, *, uneven: bool) -> Iterator[No
     if ranks == 1:
         yield
         return
-    with _compiled_losses(model, ranks, share, uneven), _tracked(model, share, uneven):
+    batch = _Batch(ranks, share) if uneven else None
+    with _compiled_losses(model, ranks, share, batch), _reduced_already(model, batch), _tracked(model, batch):
         yield
 
 
+class _Batch:
+    """This rank's batch among all ranks' of the same step, where their sizes may differ."""
+
+    def __init__(self, ranks: int, share: Share) -> None:
+        self._ranks, self._share = ranks, share
+        self._total: Any = None
+        self.size: Any = None
+
+    def measure(self, *data: Any) -> None:
+        """Keep the size of the first of `data` that has one."""
+        for leaf in tf.nest.flatten(data):
+            shape = getattr(leaf, "shape", None)
+            if shape is not None and len(shape):
+                self.size = tf.cast(
+                    leaf.nrows() if isinstance(leaf, tf.RaggedTensor) else tf.shape(leaf)[0], tf.float32
+                )
+                return
+
+    def mean_size(self) -> Any:
+        if self._total is None:
+            self._total = self._share(self.size)
+        return self._total / self._ranks
+
+    def by_size(self, mean: Any) -> Any:
+        """A mean over this batch -> what the mean over ranks must be taken of."""
+        if self.size is None:
+            return mean
+        return mean * tf.cast(tf.math.divide_no_nan(self.size, self.mean_size()), mean.dtype)
+
+
 @contextmanager
-def _compiled_losses(model: Any, ranks: int, share: Share, uneven: bool) -> Iterator[None]:
+def _reduced_already(model: Any, batch: _Batch | None) -> Iterator[None]:
+    """What layers add to the loss, by the size of the batch."""
+    if batch is None:
+        yield
+        return
+    compute_loss, aggregate = model.compute_loss, model._aggregate_additional_loss
+
+    def measured(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(("x", "y", "y_pred"), args, strict=False)) | kwargs
+        batch.measure(given.get("y_pred"), given.get("x"))
+        return compute_loss(*args, **kwargs)
+
+    model.__dict__["compute_loss"] = measured
+    model.__dict__["_aggregate_additional_loss"] = lambda loss: batch.by_size(aggregate(loss))
+    try:
+        yield
+    finally:
+        del model.__dict__["compute_loss"], model.__dict__["_aggregate_additional_loss"]
+
+
+@contextmanager
+def _compiled_losses(model: Any, ranks: int, share: Share, batch: _Batch | None) -> Iterator[None]:
     from keras.src.losses import loss as keras_losses
 
     compiled = model._compile_loss
@@ -93,12 +146,14 @@ def _compiled_losses(model: Any, ranks: int, share: Share, uneven: bool) -> Iter
     own, reduce = compiled.call, keras_losses.reduce_weighted_values
 
     def reduced(values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = "mean", dtype: Any = None):  # type: ignore[no-untyped-def]
-        return _reduced(reduce, values, sample_weight, mask, reduction, dtype, ranks, share, uneven)
+        return _reduced(reduce, values, sample_weight, mask, reduction, dtype, ranks, share, batch)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
+        if batch is not None and batch.size is None:
+            batch.measure(y_pred)
         keras_losses.reduce_weighted_values = reduced
         try:
-            return own(*args, **kwargs)
+            return own(y_true, y_pred, *args, **kwargs)
         finally:
             keras_losses.reduce_weighted_values = reduce
 
@@ -118,10 +173,11 @@ def _reduced(
     dtype: Any,
     ranks: int,
     share: Share,
-    uneven: bool,
+    batch: _Batch | None,
 ) -> Any:
     if len(values.shape) == 0:  # a function of the user's own that has reduced already
-        return reduce(values, sample_weight, mask, reduction, dtype)
+        mean = reduce(values, sample_weight, mask, reduction, dtype)
+        return mean if batch is None else batch.by_size(mean)
     if reduction == "sum":
         return reduce(values, sample_weight, mask, reduction, dtype) * ranks
     if reduction in (None, "none"):
@@ -129,7 +185,7 @@ def _reduced(
         each = reduce(values, sample_weight, mask, reduction, dtype)
         return each * ranks - tf.stop_gradient(each * (ranks - 1))
     by_weight = reduction == "mean_with_sample_weight"
-    differs = uneven or mask is not None or (by_weight and sample_weight is not None)
+    differs = batch is not None or mask is not None or (by_weight and sample_weight is not None)
     if not differs:
         return reduce(values, sample_weight, mask, reduction, dtype)
     total = reduce(values, sample_weight, mask, "sum", dtype)
@@ -161,11 +217,11 @@ def _sum_of_weights(values: Any, sample_weight: Any, mask: Any, dtype: Any) -> A
 
 
 @contextmanager
-def _tracked(model: Any, share: Share, uneven: bool) -> Iterator[None]:
+def _tracked(model: Any, batch: _Batch | None) -> Iterator[None]:
     """The reported loss is a mean over batches by their sizes. Where those differ between ranks, each rank counts the
     joined loss with its own size: what it adds is scaled so that the sum over ranks is the joined one."""
     tracker = model._loss_tracker
-    if not uneven or tracker is None:
+    if batch is None or tracker is None:
         yield
         return
     own = tracker.update_state
@@ -173,9 +229,8 @@ def _tracked(model: Any, share: Share, uneven: bool) -> Iterator[None]:
     def update_state(value: Any, sample_weight: Any = None) -> Any:
         if sample_weight is None:
             return own(value)
-        size = tf.cast(sample_weight, tf.float32)
-        mean_size = share(size) / hvd.size()
-        return own(tf.cast(value, tf.float32) * tf.math.divide_no_nan(mean_size, size), sample_weight)
+        batch.size = size = tf.cast(sample_weight, tf.float32)
+        return own(tf.cast(value, tf.float32) * tf.math.divide_no_nan(batch.mean_size(), size), sample_weight)
 
     tracker.__dict__["update_state"] = update_state
     try:

@@ -188,7 +188,7 @@ def _totals(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
 
     own: list[Any] = []
     # Keras's regularisers look up each weight in the scope itself.
-    with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables]):
+    with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
         trace(losses.collected(own))
     if not own:
         return []

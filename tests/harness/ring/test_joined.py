@@ -27,6 +27,7 @@ CASES = [
     "batches whose shapes one rank meets alone",
     "a second fit on batches of unlike sizes",
     "regularised activities",
+    "means that were taken before of batches of unlike sizes",
     "synchronised normalisation",
     "synchronised normalisation of masked steps",
     "metrics that are no means",

@@ -160,6 +160,18 @@ def regularised_activities(step: str) -> dict[str, Any]:
 
 
 @case
+def means_that_were_taken_before_of_batches_of_unlike_sizes(step: str) -> dict[str, Any]:
+    class AddsLoss(layers.Layer):
+        def call(self, x: Any) -> Any:
+            self.add_loss(keras.ops.mean(x**2))
+            return x
+
+    model = dense(layers.Dense(8, activity_regularizer="l2", kernel_regularizer="l1"), AddsLoss())
+    model.compile(SGD(), lambda y, p: keras.ops.mean(keras.ops.abs(y - p)))
+    return trained(model, step, tf.data.Dataset.from_tensor_slices((X[:92], Y[:92])).batch(8 * joined))
+
+
+@case
 def synchronised_normalisation(step: str) -> dict[str, Any]:
     model = dense(layers.Dense(8), layers.BatchNormalization(synchronized=True, momentum=0.9))
     model.compile(SGD(), "mse")
