@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,6 +220,10 @@ class Finding:
     evidence: dict[str, Any]
     refuted_by: str
     owners: list[str] = field(default_factory=list)  # whose time the change would take away; none without a price
+
+
+# Findings that compare GPUs. Their texts name the GPU, and views need not.
+OF_RANKS: Final = ("straggler", "slow-gpu")
 
 
 @dataclass(slots=True)

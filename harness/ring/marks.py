@@ -93,13 +93,24 @@ def cuda_profiler(local_rank: int) -> Iterator[None]:
     cudart = _cudart()
     if cudart is not None:
         # Without it the runtime would make a context on GPU 0 for every rank.
-        cudart.cudaSetDevice(local_rank)
+        cudart.cudaSetDevice(own_device(local_rank, _visible(cudart)))
         cudart.cudaProfilerStart()
     try:
         yield
     finally:
         if cudart is not None:
             cudart.cudaProfilerStop()
+
+
+def own_device(local_rank: int, visible: int) -> int:
+    """This rank's GPU as CUDA numbers those that its process sees; a launcher may show each process its own alone."""
+    return local_rank if local_rank < visible else 0
+
+
+def _visible(cudart: ctypes.CDLL) -> int:
+    count = ctypes.c_int()
+    failed = cudart.cudaGetDeviceCount(ctypes.byref(count))
+    return 0 if failed else count.value
 
 
 def _cudart() -> ctypes.CDLL | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..cell import Cell
+from ..cell import TELLING, Cell
 from ..doubts import forecasts as doubts
 from ..errors import RingscopeError
 from ..scaling.measure import Scaling
@@ -81,13 +81,20 @@ def of_sweep(scaling: Scaling, gpus: Sequence[int], hosts: Hosts | None = None) 
         raise RingscopeError("prediction needs one cell on two counts of ranks or more; run bench --ranks 1,2")
     return [
         of_points(
-            f"{cell.model}, {cell.per_rank_batch} per rank, feed {cell.feed}",
+            _label(cell, several),
             points,
             gpus,
             replace(hosts, per_rank_batch=cell.per_rank_batch) if hosts else None,
         )
         for cell, points in several.items()
     ]
+
+
+def _label(cell: Cell, beside: Collection[Cell]) -> str:
+    """Model, batch, feed and every other setting in which the curves of a sweep differ."""
+    always = ("model", "per_rank_batch", "feed")
+    told = [one for one in TELLING if one.name in always or len({getattr(each, one.name) for each in beside}) > 1]
+    return ", ".join(filter(None, (one.said(getattr(cell, one.name)) for one in told)))
 
 
 def to_json(forecasts: Sequence[Forecast]) -> dict[str, Any]:

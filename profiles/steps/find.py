@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import numbers
+from .. import numbers, stats
 from ..gpus.operations import Gpu
 from ..timeline import Timeline
 from . import content, period
@@ -16,8 +16,8 @@ from . import marks as mark
 from .cycles import KernelSequence, agreement, boundaries, kernel_sequence, trains
 from .layers import repeat_layers
 
-# A whole step at the head is warm-up above median + max(WARM_UP_MADS x MAD scaled to a standard deviation, 10 %).
-_WARM_UP_MADS = 5 * 1.4826
+# A whole step at the head is warm-up above median + max(5 standard deviations as told by the MAD, 10 % of the median).
+_WARM_UP_MADS = 5 * stats.MAD_TO_SIGMA
 _WARM_UP_SHARE = 0.10
 # A later step is a break (an evaluation, a checkpoint) above so many medians.
 BREAK_MEDIANS = 3

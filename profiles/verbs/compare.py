@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from .. import terminals
-from ..errors import RingscopeError
 from . import predict
-from .options import write_json
+from .options import refuse_ignored, write_json
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says; None is not given."""
+
+    before: Path
+    after: Path
+    as_json: Path | None
+    ranks: str | None
+    larger: Path | None
 
 
 @click.command(
@@ -25,25 +36,30 @@ Examples:
 @click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
 @click.option("--predict", "ranks", metavar="N,N", help="As ringscope predict --ranks.")
 @click.option("--measured", "larger", type=click.Path(path_type=Path), help="As ringscope predict --measured.")
-def command(before: Path, after: Path, as_json: Path | None, ranks: str | None, larger: Path | None) -> None:
+@click.pass_context
+def command(context: click.Context, /, **chosen: object) -> None:
     """Compare two run directories, or two sets of recordings (files or directories of them).
 
     First come the machine, model, batch and versions of both. Of recordings it shows the time per step of every class
     and cause, with the exact difference. Of sweeps it shows the throughput of every cell, with an effect size and a
     test over launches.
     """
-    if ranks is not None:
-        predict.show([before, after], "--predict", ranks, larger, as_json)
-        return
-    if larger is not None:
-        raise RingscopeError("--measured is compared with a prediction; give --predict too")
+    options = Options(**chosen)  # type: ignore[arg-type]
+    refuse_ignored(context, [(options.ranks is None, ("larger",), "is compared with a prediction; give --predict too")])
+    if options.ranks is not None:
+        predict.show([options.before, options.after], "--predict", options.ranks, options.larger, options.as_json)
+    else:
+        _compare(options)
+
+
+def _compare(options: Options) -> None:
     import json
 
     from ..judging import compare, subject
     from ..views import compare as view
 
-    found = compare.compare(subject.load([before]), subject.load([after]))
-    if as_json is None:
+    found = compare.compare(subject.load([options.before]), subject.load([options.after]))
+    if options.as_json is None:
         view.show(found, terminals.console())
     else:
-        write_json(json.dumps(compare.to_json(found), indent=1) + "\n", as_json)
+        write_json(json.dumps(compare.to_json(found), indent=1) + "\n", options.as_json)

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from .. import terminals
+from .options import write_json
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says; None is not given."""
+
+    directory: Path | None
+    as_json: Path | None
+    html: Path | None
+    markdown: Path | None
+    charts: Path | None
+
+    @property
+    def pictures(self) -> dict[str, Path | None]:
+        """The files that show the sweep, by kind."""
+        return {"html": self.html, "markdown": self.markdown, "charts": self.charts}
 
 
 @click.command(
@@ -22,9 +40,7 @@ Examples:
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page: one file.")
 @click.option("--markdown", type=click.Path(path_type=Path, dir_okay=False), help="Write Markdown.")
 @click.option("--charts", type=click.Path(path_type=Path, file_okay=False), help="Write the charts as SVG and PNG.")
-def command(
-    directory: Path | None, as_json: Path | None, html: Path | None, markdown: Path | None, charts: Path | None
-) -> None:
+def command(**chosen: Path | None) -> None:
     """Print the report of a run directory again, and write its results.csv and summary.csv anew.
 
     Exit code 0: every cell is ok; 1: some are not; 2: there is no sweep to report.
@@ -32,29 +48,24 @@ def command(
     import json
     import sys
 
-    from profiles.files import write_whole
     from profiles.judging import explained
     from profiles.scaling.run_directory import machine, newest, read, write
 
-    path = directory or newest()
+    options = Options(**chosen)
+    path = options.directory or newest()
     try:
         scaling = write(path)
     except PermissionError as error:  # somebody else's sweep, or one that is put away
         click.echo(f"ringscope: results.csv and summary.csv stay as they are: {error}", err=True)
         scaling = read(path)
     scaling, found = explained.told(scaling, path)
-    if html or markdown or charts:
+    if any(options.pictures.values()):
         from profiles.views import sweep_files
 
-        files = {"html": html, "markdown": markdown, "charts": charts}
-        sweep_files.write(scaling, path, **files, machine=machine(path), explained=found)
-    if as_json:
-        text = json.dumps(explained.to_json(scaling, found), indent=1)
-        if str(as_json) == "-":
-            terminals.echo(text)
-        else:
-            write_whole(as_json, text)
-    if str(as_json) != "-":
+        sweep_files.write(scaling, path, **options.pictures, machine=machine(path), explained=found)
+    if options.as_json:
+        write_json(json.dumps(explained.to_json(scaling, found), indent=1) + "\n", options.as_json)
+    if str(options.as_json) != "-":
         from profiles.views import sweep
 
         sweep.show(scaling, str(path), terminals.console(), found)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..measures import Finding
+from ..measures import OF_RANKS, Finding
 
 # Priced by exposed collectives, in which others' waiting for a slow rank lies.
 _WITH_WAITING = frozenset({"all-reduce-exposed", "collectives-exposed", "collectives-not-fused", "model-too-small"})
-_OF_RANKS = ("straggler", "slow-gpu")
 
 
 def worth(finding: Finding) -> float:
@@ -25,7 +24,7 @@ def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
 
     GPUs that compute for longer come before the straggler among them: that is why it arrives last.
     """
-    of_ranks = [finding for finding in found if finding.code in _OF_RANKS]
+    of_ranks = [finding for finding in found if finding.code in OF_RANKS]
     waiting_ns = max((finding.cost_ns_per_step or 0 for finding in of_ranks), default=0)
     most = max((worth(finding) for finding in of_ranks), default=0.0)
     late = {finding.gpu for finding in of_ranks if finding.code == "straggler"}

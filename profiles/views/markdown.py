@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .. import numbers
 from ..files import written_whole
+from ..measures import OF_RANKS
 from ..terminals import plain
 from .tables import explained as losses
 from .tables import report
@@ -97,7 +98,7 @@ def _findings(document: Document) -> Iterator[str]:
         gain = document.number(f"{at}/at_most_gain", numbers.gain).text
         cost = document.number(f"{at}/cost_ns_per_step", numbers.duration).text
         gpu = finding["gpu"]
-        where = "" if gpu is None else f" ({document.whose(gpu)})"
+        where = "" if gpu is None or finding["code"] in OF_RANKS else f" ({document.whose(gpu)})"
         evidence = "; ".join(f"{key} {value}" for key, value in report.evidence(finding))
         yield f"{place + 1}. **{_plain(finding['code'])}**{where}: {_plain(finding['text'])}"
         yield f"   - worth at most {gain} ({cost} per step)"

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from .. import numbers
 from ..judging.ranks_summary import CountedDoubt, Summary
-from ..measures import Finding, Measures
+from ..measures import OF_RANKS, Finding, Measures
 from . import terminal
 from .charts.palette import OWNERS as LOOKS
 from .tables import ranks
@@ -79,7 +79,7 @@ def _findings(summary: Summary) -> Iterator[RenderableType]:
 
 def _whose(finding: Finding, summary: Summary) -> str:
     """The GPU that a finding is of, and how many more; "" where it is of all, or its own words say it."""
-    if finding.gpu is None or finding.code in ("slow-gpu", "straggler"):
+    if finding.gpu is None or finding.code in OF_RANKS:
         return ""
     gpus = finding.evidence.get("gpus", [])
     others = (gpus["count"] if isinstance(gpus, dict) else len(gpus)) - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.columns import Columns
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import numbers, terminals
-from ..measures import CLASSES, OWNERS, Gaps, GpuMeasures, Measures, StepRow
+from ..measures import CLASSES, OF_RANKS, OWNERS, Gaps, GpuMeasures, Measures, StepRow
 from ..timeline import Doubt
 from .charts.palette import OWNERS as LOOKS
 
@@ -26,9 +27,11 @@ _COPIES = {"h2d": "host to device", "d2h": "device to host", "p2p": "peer to pee
 
 
 def console() -> Console:
-    """The user's terminal; a pipe or a file gets a page as wide as it needs."""
+    """The user's terminal, or as wide as COLUMNS says; else a pipe or a file gets a page as wide as it needs."""
     found = terminals.console()
-    return found if found.is_terminal else terminals.console(width=max(found.width, 120))
+    if found.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return found
+    return terminals.console(width=max(found.width, 120))
 
 
 def show(measures: Measures, to: Console, *, per_step: bool = False, only: Sequence[int] | None = None) -> None:
@@ -329,7 +332,7 @@ def _findings(measures: Measures) -> Iterator[RenderableType]:
         return
     yield Text("\nwhat to change", style="bold")
     for finding in measures.findings:
-        whose = "" if finding.gpu is None else f"{measures.titles[finding.gpu]}: "
+        whose = "" if finding.gpu is None or finding.code in OF_RANKS else f"{measures.titles[finding.gpu]}: "
         worth = f" (at most {numbers.gain(finding.at_most_gain)})" if finding.at_most_gain is not None else ""
         text = Text("• ")
         text.append(finding.code, style="italic")

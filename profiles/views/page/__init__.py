@@ -17,7 +17,7 @@ from typing import Any
 from ... import numbers
 from ...files import written_whole
 from ...judging.ranks_summary import Summary
-from ...measures import OWNERS, Analysis
+from ...measures import OF_RANKS, OWNERS, Analysis
 from ..charts import recording
 from ..charts import sweep as sweep_charts
 from ..charts.chart import PAGE, Chart
@@ -224,13 +224,13 @@ def _findings(document: Document) -> list[dict[str, Any]]:
     found = []
     for index, finding in enumerate(document[f"{document.told_at}/findings"]):
         at = f"{document.told_at}/findings/{index}"
-        gpu = finding["gpu"]
+        gpu, unsaid = finding["gpu"], len(document.json["gpus"]) == 1 or finding["code"] in OF_RANKS
         found.append(
             {
                 **finding,
                 "gain": document.number(f"{at}/at_most_gain", numbers.gain),
                 "cost": document.number(f"{at}/cost_ns_per_step", numbers.duration),
-                "gpu": None if gpu is None or len(document.json["gpus"]) == 1 else document.whose(gpu),
+                "gpu": None if gpu is None or unsaid else document.whose(gpu),
                 "evidence": report.evidence(finding),
             }
         )

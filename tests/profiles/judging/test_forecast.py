@@ -54,6 +54,17 @@ def test_without_counts_it_is_asked_for_2_4_and_8_times_the_largest() -> None:
     assert [row.gpus for row in forecast.of_points("", DGX2, []).rows] == [1, 2, 4, 8, 16]
 
 
+def test_a_curve_is_called_by_all_that_tells_it_from_the_others() -> None:
+    cells = [replace(PLAIN, ranks=ranks, step=step) for step in ("fit", "compiled") for ranks in (1, 2)]
+    found = forecast.of_sweep(sweep(*((cell, 100.0 * cell.ranks) for cell in cells)), [4])
+    assert [one.label for one in found] == [
+        "mlp, 64 per rank, feed prefetch, step fit",
+        "mlp, 64 per rank, feed prefetch, step compiled",
+    ]
+    (alone,) = forecast.of_sweep(sweep(*((cell, 100.0 * cell.ranks) for cell in cells[:2])), [4])
+    assert alone.label == "mlp, 64 per rank, feed prefetch"
+
+
 def test_a_network_adds_its_time_to_the_step_of_a_host_and_none_inside_it() -> None:
     hosts = Hosts(2, Network(1, 1e9, 0), 10**7, 149)
     inside, across = (row for row in forecast.of_points("", DGX2, [2, 8], hosts).rows[1:])

@@ -8,13 +8,14 @@ import re
 import pytest
 from rich.console import Console
 
-from profiles import numbers
-from profiles.measures import Measures, StepRow
+from profiles import numbers, verdicts
+from profiles.measures import OF_RANKS, Measures, StepRow
 from profiles.views import markdown, page, terminal
 from profiles.views.charts import recording
 from profiles.views.charts.palette import OWNERS as LOOKS
 from profiles.views.lanes import of_gpus
 from profiles.views.tables import table
+from tests.made import hand
 from tests.made.sample import sample
 
 
@@ -99,3 +100,32 @@ def test_every_view_calls_a_gpu_the_same() -> None:
     assert {view: [title in words for title in titles] for view, words in views.items()} == dict.fromkeys(
         views, [True, True]
     )
+
+
+def test_a_finding_that_compares_gpus_names_its_gpu_once() -> None:
+    slow = {"compute": 9_000_000, "idle_launch": 1_000_000}
+    found = hand.measures(
+        [
+            hand.gpu(
+                rank=0, ledger={"compute": 5_000_000, "collective": 5_000_000}, waiting=4_900_000, arrived_last=0.0
+            ),
+            hand.gpu(rank=1, ledger=slow, waiting=0, arrived_last=1.0),
+        ]
+    )
+    found.findings = [one for one in verdicts.find(found) if one.code in OF_RANKS]
+    assert {one.code for one in found.findings} == set(OF_RANKS)
+    document = table.document_of(found)
+    for text in (shown(found, 300), markdown.of_recordings(document, title="t", command="c")):
+        for one in found.findings:
+            (line,) = (line for line in text.splitlines() if one.text in line)
+            assert line.count(found.titles[1]) == 1
+
+
+@pytest.mark.parametrize(("columns", "width"), [(None, 120), ("72", 72), ("160", 160)])
+def test_into_a_pipe_the_page_is_as_wide_as_columns_says(
+    columns: str | None, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert terminal.console().width == width
