@@ -1,7 +1,7 @@
-"""A command for every rank -> one argument vector and environment that start them all. Pure functions; only the
-installed mpirun is asked once for its version.
+"""From a command for each rank to one command line and environment that start them all.
 
-Each rank's command is wrapped in a keeper (harness/processes/keeper.py), which ends the rank when the sweep ends.
+These are pure functions, but for mpirun, which is asked for its version once. Each rank's command runs under a keeper
+(harness/processes/keeper.py), which ends the rank when the sweep ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import horovodrun, mpirun, single, srun
 from .environment import OF_SLURM, allowed
 from .hosts import Host, take
 
-# Of one machine or of hosts that are named; those that a batch script is written for.
+# DIRECT start ranks on this machine or on named hosts; for BATCH a script is written.
 DIRECT = ("horovodrun", "mpirun", "single")
 BATCH = ("slurm", "srun", "pbs", "lsf", "kubeflow")
 _BUILDERS: dict[str, Callable[..., list[str]]] = {
@@ -32,7 +32,7 @@ _BUILDERS: dict[str, Callable[..., list[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to execute: nothing of the caller's environment is to be added to `env`."""
+    """What to execute. `env` is the whole environment: nothing of the caller's is added."""
 
     argv: list[str]
     env: dict[str, str]
@@ -59,12 +59,17 @@ def command(
 ) -> Job:
     """The job that runs `rank_argv` on every rank.
 
-    `prefix` stands before it, such as a profiler (`nsys profile -o out.%q{RINGSCOPE_RANK} ...`): under every launcher
-    the rank finds its number in RINGSCOPE_RANK and their count in RINGSCOPE_SIZE.
-    `lifeline` (`host:port/token`): each rank ends when that connection does. `log_dir`: a rank's output goes to
-    `rank<k>.log` there, and how it ended to `rank<k>.end.json`; without it the output passes through.
-    `launcher_args` go to the launcher as they are, `variables` (names) to the ranks beside what training needs.
-    `container`: the image that ranks run in. Raises RingscopeError where the hosts have too few slots.
+    Under every launcher a rank finds its number in RINGSCOPE_RANK and the number of ranks in RINGSCOPE_SIZE.
+
+    prefix: words before `rank_argv`, such as a profiler (`nsys profile -o out.%q{RINGSCOPE_RANK} ...`).
+    lifeline: `host:port/token`; each rank ends when its connection to it does.
+    log_dir: a rank's output goes to `rank<k>.log` there, and how it ended to `rank<k>.end.json`. None: output passes
+        through.
+    launcher_args: words for the launcher itself.
+    variables: names of variables that ranks get beside what training needs.
+    container: the image that ranks run in.
+
+    Raises RingscopeError for an unknown launcher, or where the hosts have too few slots.
     """
     if launcher not in _BUILDERS:
         raise RingscopeError(f"there is no launcher {launcher!r}; choose from {', '.join(_BUILDERS)}")

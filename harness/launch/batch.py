@@ -1,7 +1,7 @@
-"""What a batch system is asked for, and what its scripts have in common. One module per system writes the file.
+"""What is asked of a batch system, and what all batch scripts have in common. One module per system writes the script.
 
-A script runs the whole sweep inside one allocation: `ringscope bench --resume`, which starts its ranks there. Whatever
-a person gives is quoted: a path or an argument is never read as a command (tests/harness/launch/test_batch.py).
+A script runs the whole sweep in one allocation: `ringscope bench --resume`, which starts its ranks there. All that a
+user gives is quoted: no path or argument is read as a command (tests/harness/launch/test_batch.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .environment import allowed
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A sweep that is to run in a batch system, on nodes with a GPU per rank where `gpus`."""
+    """A sweep to run in a batch system. gpus: whether each rank needs a GPU."""
 
     argv: tuple[str, ...]  # the sweep's own command
     ranks: int

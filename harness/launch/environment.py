@@ -1,5 +1,8 @@
-"""The variables a rank gets: what training needs, by name. horovodrun puts its whole environment on ssh's command line,
-where everybody on both hosts can read it, so nothing else that happens to be set may travel."""
+"""The environment variables that a rank gets: those that training needs, by name.
+
+horovodrun puts its whole environment on ssh's command line, where everybody on both hosts can read it. So nothing else
+that happens to be set is passed on.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ OF_SLURM = frozenset(_OF_SLURM.split())
 SECRET = re.compile(
     r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|COOKIE|(^|_)(API_?)?(AUTH|BEARER|CERT|JWT|KEY|PASS|PWD)(_|$)", re.IGNORECASE
 )
-# Of a launcher that this process itself runs under: a nested launch must not take itself for part of it.
+# Set by a launcher that this process runs under: a launch inside it would take itself for part of the outer one.
 INHERITED = re.compile(
     r"(OMPI_COMM_WORLD_|OMPI_UNIVERSE|PMIX_(RANK|NAMESPACE|SERVER)|HOROVOD_(RANK|SIZE|LOCAL_|CROSS_|GLOO_)|"
     r"RINGSCOPE_(RANK|SIZE)$)"
@@ -46,9 +49,9 @@ INHERITED = re.compile(
 
 
 def allowed(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
-    """What a rank gets of `environ`, with this package on its path and root let through Open MPI's question.
+    """What a rank gets of `environ`, with this package on its path, and with Open MPI told that root may run it.
 
-    `more`: names that pass whatever they are.
+    more: names of variables that are passed in any case.
     """
     env = {name: value for name, value in environ.items() if name in more or passes(name)}
     root = str(Path(__file__).resolve().parents[2])

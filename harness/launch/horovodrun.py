@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from .hosts import Host
 
-# How long horovodrun waits for every host's service; a host that is away must not cost the cell's whole limit.
+# How long horovodrun waits for the service of every host. A host that is away must not use up the cell's whole limit.
 START_TIMEOUT_S = 45
 
 
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """horovodrun takes the ranks' environment from its own: `env` is not named again here."""
+    """The command line. Ranks inherit `env` from horovodrun, so it is not named again."""
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
     return [
         "horovodrun",

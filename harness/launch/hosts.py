@@ -61,7 +61,10 @@ def _host(name: str, slots: str, *, whole: str) -> Host:
 
 
 def take(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
-    """The first of the hosts that together hold the ranks; the last one's slots cut to what is left."""
+    """The first hosts that together hold the ranks, the last with as many slots as are still needed.
+
+    No host named: none. Raises RingscopeError where they have too few slots.
+    """
     if not hosts:
         return ()
     taken: list[Host] = []

@@ -18,7 +18,7 @@ from .environment import FAMILIES, passes
 RUNS = "/runs"  # in the launcher's pod, where the volume is
 SWEEP = "/etc/ringscope"
 HOSTFILE = "/etc/mpi/hostfile"
-# Variables that are the pod's own affair, or the operator's.
+# Variables that the pod or the operator sets itself.
 _NOT_PASSED = ("LC_", "OMPI_", "OPAL_", "PMIX_", "PRTE_", "RINGSCOPE_")
 
 

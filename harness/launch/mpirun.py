@@ -1,4 +1,4 @@
-"""Open MPI's `mpirun`: 4 (ORTE underneath) and 5 (PRRTE), whose options bear other names."""
+"""Open MPI's `mpirun`, versions 4 (ORTE) and 5 (PRRTE), whose options have different names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLDEST, NEWEST = 4, 5
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """As the mpirun that is here wants it. Raises RingscopeError where that is not Open MPI's, or too old."""
+    """The command line for the installed mpirun. Raises RingscopeError where it is not Open MPI's, or too old."""
     crowded = max([host.slots for host in hosts] or [ranks]) > describe.usable_cpus()
     return words(
         rank_argv,
@@ -77,9 +77,9 @@ def words(
 
 
 def installed_major() -> int:
-    """The Open MPI that `mpirun` here belongs to. Raises RingscopeError where it is none, or too old.
+    """The major version of the installed Open MPI. Raises RingscopeError where mpirun is another's, or too old.
 
-    Where there is no mpirun at all a command can still be shown, as the newest would have it.
+    Without any mpirun it is the newest: the command can still be shown.
     """
     if describe.which("mpirun") is None:
         return NEWEST

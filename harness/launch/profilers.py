@@ -1,4 +1,4 @@
-"""Nsight Systems, nvprof and TensorFlow's profiler: which one records here, what it is told, what it leaves behind."""
+"""Nsight Systems, nvprof and TensorFlow's profiler: which of them records here, with what options, into what files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELAY_S, DURATION_S = 30.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When a command is recorded, in seconds from its start; a cell says so itself, with the CUDA capture range."""
+    """When a command is recorded, in seconds from its start. A cell opens the CUDA capture range itself."""
 
     delay_s: float = DELAY_S
     duration_s: float = DURATION_S
@@ -38,7 +38,7 @@ class Profiler:
     path: str | None = None
 
     def prefix(self, folder: Path, span: Span | None = None) -> list[str]:
-        """What stands before a rank's command. `span`: of a command; None for a cell, which opens its own range."""
+        """The words before a rank's command. span: of a user's command; None for a cell, which opens its own range."""
         stem = f"{folder}/rank%q{{RINGSCOPE_RANK}}"
         if self.name == "nsys":
             return [str(self.path), "profile", *_NSYS, *_nsys_span(span), "-o", stem]
@@ -47,11 +47,11 @@ class Profiler:
         return []
 
     def worker_options(self) -> list[str]:
-        """What the harness's own worker is told."""
+        """Options of the harness's own worker."""
         return ["--record", "tensorflow" if self.name == "tensorflow" else "cuda"]
 
     def of_command(self, argv: Sequence[str], folder: Path, span: Span) -> list[str]:
-        """A user's command, made to be recorded. Raises RingscopeError where this profiler cannot."""
+        """The user's command as it is recorded. Raises RingscopeError where this profiler cannot record it."""
         if self.name != "tensorflow":
             return list(argv)
         options = list(takewhile(lambda word: word in _PYTHON_FLAGS, argv[1:]))

@@ -10,5 +10,5 @@ from .hosts import Host
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """The rank's own command."""
+    """The rank's own command, unchanged."""
     return list(rank_argv)

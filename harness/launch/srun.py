@@ -1,4 +1,4 @@
-"""`srun --mpi=pmix`: Slurm itself starts the ranks, with Open MPI inside them. Inside an allocation alone."""
+"""`srun --mpi=pmix`: Slurm itself starts the ranks, which use Open MPI. Works inside an allocation only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .hosts import Host
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """Ranks fill node after node and are bound to no core. `env` reaches them as srun's own environment does."""
+    """Ranks fill node after node and are bound to no core. They inherit `env` from srun, so it is not named again."""
     where = [f"--nodes={len(hosts)}", f"--nodelist={','.join(host.name for host in hosts)}"] if hosts else []
     # srun does not take the allocation's --cpus-per-task over by itself (srun(1), since 22.05).
     cpus = [f"--cpus-per-task={env['SLURM_CPUS_PER_TASK']}"] if env.get("SLURM_CPUS_PER_TASK") else []

@@ -2,7 +2,7 @@
 
     python -m harness.launch.tensorflow_profiler --out DIR --delay S --duration S -- SCRIPT|-m MODULE ...
 
-What `ringscope record` falls back to for a command of the user's where neither nsys nor nvprof is.
+`ringscope record` uses it for a user's command where there is neither nsys nor nvprof.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A keeper stands above the launcher and one above every rank, here and on other hosts. It holds a connection to the
 sweep, the lifeline. Whatever ends the sweep, kill -9 included, ends the connection: the kernel says so at once to
 keepers of the same host or of one that is reached; a host that is cut off or dead is noticed by TCP's keep-alive
-within 35 s. The keeper then kills everything below it, also what has made itself a session of its own, for it is a
-subreaper (prctl(2)): orphans become its children.
+within 35 s. The keeper then kills everything below it, also what has started a session of its own: it is a
+subreaper (prctl(2)), so orphans become its children.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def main() -> int:
 
 
 def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: bool) -> int:
-    """Run `argv` to its end or the lifeline's; return its exit code, 128 + n where signal n ended it."""
+    """Run `argv` until it ends, or the lifeline does. Returns its exit code; 128 + n where signal n ended it.
+
+    lifeline: `host:port/token`. log_dir: where the files of a rank go. rank: the command is a rank's, not a launcher's.
+    """
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     number = ranks.rank()
     if rank:
@@ -85,7 +88,7 @@ def _refuse(why: str) -> int:
 
 
 def connect(lifeline: str) -> socket.socket:
-    """The lifeline, `host:port/token`, which notices within 35 s that its other end has gone without a word."""
+    """Connect to a lifeline, `host:port/token`. It ends within 35 s of being cut off. Raises OSError."""
     address, _, token = lifeline.partition("/")
     host, _, port = address.rpartition(":")
     line = socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S)
@@ -99,7 +102,7 @@ def connect(lifeline: str) -> socket.socket:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for memory on this host since it started."""
+    """How many processes this host's kernel has killed for lack of memory since it booted; 0 where it does not say."""
     try:
         counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     except OSError:
@@ -142,7 +145,7 @@ def _start(argv: list[str], log: Path | None) -> subprocess.Popen[bytes] | OSErr
 
 
 def _watch(pid: int, line: socket.socket | None, wake: int) -> int:
-    """Until the child ends, or has been ended because the lifeline has or the keeper was told to; its exit code."""
+    """Wait for the child's end; end it when the lifeline ends or a signal says so. Returns its exit code."""
     deadline: float | None = None
     while True:
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -170,7 +173,7 @@ def _alive(line: socket.socket) -> bool:
 
 
 def _reap(pid: int) -> int | None:
-    """Bury every child that has ended; the exit code (negative: signal) if `pid` is among them."""
+    """Collect every child that has ended; the exit code (negative: signal) if `pid` is among them."""
     found = None
     while True:
         try:
@@ -184,7 +187,7 @@ def _reap(pid: int) -> int | None:
 
 
 def kill_below() -> None:
-    """Kill every descendant until none is left: the orphans of the killed come up as children."""
+    """Kill every descendant until none is left. Those whose parent was killed become children of this process."""
     import psutil
 
     while True:

@@ -1,7 +1,7 @@
-"""The sweep's end of the lines that keepers hold: while it stands, ranks may live (harness/processes/__init__.py).
+"""The sweep's end of the keepers' connections: ranks run as long as it is open (harness/processes/__init__.py).
 
-A keeper says the lifeline's token first. Who does not within TOKEN_S is let go, so strangers on the network cannot use
-up this process's connections.
+A keeper sends the lifeline's token first. A connection that has not sent it within TOKEN_S is closed, so that strangers
+on the network cannot use up the connections of this process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RETRY_S = 0.2
 
 
 class Lifeline:
-    """A listening socket and all connections made to it. `close`, or this process's end, ends the ranks of a launch.
+    """A listening socket and its connections. Closing it, or the end of this process, ends the ranks of a launch.
 
     `lines`: how many keepers will come. Raises RingscopeError where this process may not open so many files.
     """
@@ -99,7 +99,7 @@ class Lifeline:
         line.close()
 
     def close(self) -> None:
-        """Let go of every rank."""
+        """Close all connections, which ends every rank."""
         with contextlib.suppress(OSError):
             self._end.send(b"x")
         self._thread.join()
@@ -127,7 +127,7 @@ def _make_room(lines: int) -> None:
 
 
 def _own_address(remote: Sequence[str]) -> str:
-    """The address of this machine that the remote hosts can reach: the one that its packets to them bear."""
+    """This machine's address as the remote hosts see it: the one on its packets to them."""
     for name in remote:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
             probe.connect((name, 9))  # no packet is sent

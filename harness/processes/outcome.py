@@ -1,4 +1,4 @@
-"""What became of a launch, judged by what it left behind: exit codes, the ranks' ends and errors, logs."""
+"""What became of a launch, from what it left behind: exit codes, the files of the ranks, logs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ KEEPERS = re.compile(r"ringscope: ")  # what keepers say of their own
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One of profiles.records.STATUSES, and why where it is not ok."""
+    """One of profiles.records.STATUSES, and the reason if it is not ok."""
 
     status: str
     reason: str = ""
@@ -59,8 +59,9 @@ def judge(
 ) -> Outcome:
     """The outcome of the launch that left its files in `directory`.
 
-    The first cause wins, not the loudest: ranks whose peer has gone fail too. `stopped`: why it was ended from outside.
-    `lost`: hosts that do not see `directory`, and why their ranks' files could not be fetched.
+    The first failure counts: a rank whose peer has gone fails too. processes: how many ranks there were. exit_code: the
+    launcher's. stopped: why the launch was ended from outside, if it was. remote: ranks ran on other hosts. lost: hosts
+    that do not see `directory`, and why the files of their ranks could not be fetched.
     """
     errors = _by_rank(directory, "error.json")
     ends = _by_rank(directory, "end.json")

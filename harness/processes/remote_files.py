@@ -1,4 +1,4 @@
-"""A launch over hosts that do not share the sweep's disk: its directory is made there before it, fetched after it."""
+"""A launch over hosts that do not share the sweep's disk: its directory is made there first and fetched afterwards."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _lay_out(directory: Path, names: Sequence[str], shells: _Shells) -> list[str
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a host made of a script: its exit code, its output and the last line of its complaints."""
+    """How a script ended on a host: its exit code, its output, and the last line of its errors."""
 
     code: int
     output: IO[bytes]
@@ -122,7 +122,7 @@ def _answer(process: subprocess.Popen[bytes], output: IO[bytes], errors: IO[byte
 
 
 def _unpack(answer: _Answer, directory: Path) -> str | None:
-    """Take the files out of the archive that are not here yet, each whole or not at all; why not, None where done."""
+    """Unpack the files that are not here yet, each whole or not at all. Returns what went wrong, or None."""
     if answer.code:
         return answer.said
     try:

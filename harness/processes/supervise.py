@@ -1,4 +1,4 @@
-"""Starts a launch, watches it, ends it (at its limit, a stall, or with the sweep) and says what became of it."""
+"""Starts a launch, watches it, ends it (at its limit, at a stall, or with the sweep) and judges how it ended."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from . import remote_files
 from .lifeline import Lifeline
 from .outcome import Outcome, judge
 
-# Often enough for a person and a limit, too seldom to take time from ranks that share these cores.
+# Often enough for a reader and for a limit; seldom enough to take no time from ranks on the same cores.
 POLL_S = 0.5
-# From one rank's failure to the end of the others, which a launcher that works brings about by itself.
+# From one rank's failure to the end of the others. A launcher that works ends them by itself.
 AFTER_FAILURE_S = 20
 # From the lifeline's end to the keeper's.
 LETTING_GO_S = 15
@@ -39,7 +39,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a rank is: the worker's phase, and in it `step` steps done of `of`."""
+    """How far a rank is: the worker's phase, and `step` of its `of` steps done."""
 
     phase: str
     step: int
@@ -102,7 +102,7 @@ def _start(job: launch.Job, lifeline: str, directory: Path) -> subprocess.Popen[
 def _watch(
     keeper: subprocess.Popen[bytes], directory: Path, limits: Limits, on_progress: Callable[[Progress], object]
 ) -> Outcome | None:
-    """Until the launch ends by itself (None), or must be ended: why."""
+    """Wait for the end of a launch. Returns None where it ends by itself, else why it must be ended."""
     began = moved = time.monotonic()
     failed: float | None = None
     seen: dict[int, Progress] = {}

@@ -1,8 +1,8 @@
-"""Warm-up and one timed window around an injected clock: what a step took, and how much of it waited for input.
+"""Warm-up, and one timed window: how long each step took, and how much of it was waiting for input.
 
-The accelerator is synchronised at the two edges of the window and nowhere inside it: a step's time is the host's time
-from one step's beginning to the next one's, and the last step also carries the final synchronisation. So the steps sum
-exactly to the window, on every device.
+The device is synchronised at both ends of the window and nowhere inside. A step lasts from its start to the start of
+the next, in the host's time; the last one also holds the final synchronisation. So the steps add up to the window
+exactly, on every device.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def measure(
 ) -> Window:
     """Time `steps` calls of `turn`, which takes one step and returns the ns that it waited for its batch.
 
-    One clock discipline: UTC is read once, at the start, and everything after is the monotonic clock laid on it, so a
-    clock that is set during the window cannot stretch it.
+    UTC is read once, at the start. All later times are the monotonic clock's, added to it: a clock that is set during
+    the window cannot stretch it. synchronise: waits for the device. progress: called with the number of steps done.
     """
     edges_ns, waits_ns = [0] * (steps + 1), [0] * steps
     synchronise()
@@ -54,16 +54,17 @@ def measure(
 
 
 def warm_up(turn: Callable[[], int], *, steps: int, progress: Callable[[int], object]) -> None:
-    """Untimed steps: compilation, autotuning, caches, the memory allocator's growth."""
+    """Run untimed steps, in which programs are compiled and tuned, caches filled and memory allocated."""
     for done in range(steps):
         turn()
         progress(done + 1)
 
 
 def clock_offset_ns(instants_ns: list[list[int]], rank: int, hosts: list[str]) -> int:
-    """This host's clock minus rank 0's: the median over barriers of the difference between the instants they were left.
+    """This host's clock minus rank 0's, in ns: the median difference of the times at which both left a barrier.
 
-    `instants_ns[k][i]`: rank k's UTC clock as it left barrier i. Ranks of one host share a clock: 0.
+    `instants_ns[k][i]`: rank k's UTC clock as it left barrier i. `hosts[k]`: its host. Ranks of one host
+    share a clock: 0.
     """
     if hosts[rank] == hosts[0]:
         return 0

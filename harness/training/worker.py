@@ -1,9 +1,13 @@
 """What each rank executes: `python -m harness.training.worker --cell CELL.json --out DIR [--record [cuda|tensorflow]]`.
 
-It writes, each whole: `DIR/rank<k>.jsonl` (profiles.records.RankRecord) when it has trained, else
-`DIR/rank<k>.error.json` ({"status", "reason"}); and keeps `DIR/rank<k>.progress` up to date, one JSON line with
-phase, step, of.
-Exit codes: 0 trained, 1 failed or out of memory, 3 a combination that cannot be.
+Files in DIR, k being the rank:
+
+    rank<k>.jsonl       the record (profiles.records.RankRecord), if the training ended well
+    rank<k>.error.json  {"status", "reason"}, if it did not
+    rank<k>.progress    one line of JSON with phase, step and of, kept up to date
+
+The first two are written whole or not at all. Exit codes: 0 trained, 1 failed or out of memory, 3 a cell that cannot
+run here.
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ class Progress:
         self._next_ns = 0
 
     def phase(self, name: str, of: int = 0) -> Callable[[int], None]:
-        """Start a phase; the result is called with the number of steps done."""
+        """Start a phase of `of` steps (0: not counted). Returns a function to call with the number of steps done."""
         self._write(name, 0, of)
 
         def done(step: int) -> None:
@@ -115,14 +119,16 @@ def what_became(error: Exception) -> tuple[str, str]:
 
 
 def first_cause(text: str) -> str:
-    """The line that says what happened: the first, but the last of what TensorFlow says of a graph's execution, which
-    begins with the place of every operation."""
+    """The line of an error's text that says what happened.
+
+    It is the first one. Where TensorFlow was executing a graph it is the last, after the places of the operations.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip() and "{{node" not in line]
     return lines[-1] if lines[0].endswith("Graph execution error:") else lines[0]
 
 
 def check(cell: Cell, *, gpus: int) -> None:
-    """Raise Unsupported, with the reason, for a cell that cannot be run on a host with so many GPUs."""
+    """Raise Unsupported, with the reason, for a cell that cannot run on a host with this many GPUs."""
     from .strategies import mirrored
 
     for one in SETTINGS:
@@ -138,7 +144,10 @@ def check(cell: Cell, *, gpus: int) -> None:
 
 
 def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> RankRecord:
-    """Set up, warm up, time one window, and say what it took."""
+    """Train a cell as this rank: set up, warm up, time one window. record: its profiler, cuda or tensorflow.
+
+    Raises Unsupported for a cell that cannot run here, RingscopeError where its data or its GPUs are missing.
+    """
     progress.phase("import")
     import tensorflow as tf
 
@@ -167,7 +176,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     synchronise()
     offset_ns = clock_offset_ns()
     with recording(record, out):
-        barrier()  # profilers start at their leisure
+        barrier()  # one rank's profiler may take longer to start than another's
         window = windows.measure(
             turn,
             steps=cell.steps,
@@ -194,14 +203,14 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
 
 
 def synchronise() -> None:
-    """Return when the devices have done all that was launched."""
+    """Wait until the devices have done all that was launched."""
     import tensorflow as tf
 
     tf.test.experimental.sync_devices()
 
 
 def barrier() -> None:
-    """Return when all ranks have come here; by the CPU, so that no kernel of it lies in a recording."""
+    """Wait until all ranks are here. The exchange runs on the CPU, so that no kernel of it is in a recording."""
     import horovod.tensorflow as hvd
     import tensorflow as tf
 
@@ -210,7 +219,7 @@ def barrier() -> None:
 
 
 def clock_offset_ns() -> int:
-    """This host's clock minus rank 0's, by the instants at which the ranks leave the same barriers."""
+    """This host's clock minus rank 0's, in ns, from the times at which both leave the same barriers."""
     import horovod.tensorflow as hvd
 
     instants = []
@@ -223,7 +232,7 @@ def clock_offset_ns() -> int:
 
 @contextmanager
 def recording(profiler: str | None, out: Path) -> Iterator[None]:
-    """Profile what is inside, if asked to; the recording says whose it is."""
+    """Profile the block, where a profiler is named; the recording gets a mark with the rank."""
     from .. import ring
     from ..ring import marks
 
@@ -241,7 +250,7 @@ def recording(profiler: str | None, out: Path) -> Iterator[None]:
 
 
 def closing_facts(model: Any, logs: Any) -> dict[str, Any]:
-    """What the run came to: the last logs, a digest of the trainable weights (equal on ranks that trained together)."""
+    """The last logs, a SHA-256 of the trainable weights (equal on ranks that trained together), and versions."""
     import horovod
     import keras
     import tensorflow as tf
@@ -258,7 +267,7 @@ def closing_facts(model: Any, logs: Any) -> dict[str, Any]:
 
 
 def gpu_uuid(ordinal: int) -> str | None:
-    """The UUID of this process's GPU as nvidia-smi prints it, from the driver, which heeds CUDA_VISIBLE_DEVICES."""
+    """The UUID of a GPU as nvidia-smi prints it; None without a driver. ordinal: of those this process sees."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

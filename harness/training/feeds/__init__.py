@@ -2,9 +2,9 @@
 
     feed(source: Source, device: str) -> Iterator[tuple[x, y]]
 
-It yields for ever batches of `source.batch` samples. x: (batch, *spec.input_shape) of `source.dtype`; y: (batch,) of
-int64; as NumPy arrays or tensors, wherever the feed leaves them. `device` is TensorFlow's name, "/GPU:0" or "/CPU:0".
-The time `next` takes is the step's wait for input. Name the function in FEEDS and every cell and test knows it.
+It yields batches of `source.batch` samples, without end. x: (batch, *spec.input_shape) of `source.dtype`; y: (batch,)
+of int64; as NumPy arrays or tensors, wherever the feed leaves them. `device` is "/GPU:0" or "/CPU:0".
+The time that `next` takes is the step's wait for input. A function named in FEEDS is known to every cell and test.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def pinned(source: Source, device: str) -> Iterator[Batch]:
     """tf.data into pinned buffers, copied ahead on a stream of their own: the fastest way to a GPU, and `fit`'s."""
     pool = slots()
     if pool is None:
-        raise RingscopeError("the feed pinned wants a GPU whose driver answers, and there is none; take prefetch")
+        raise RingscopeError("the feed pinned needs a GPU whose driver answers, and there is none; use prefetch")
     return staged(iter(source.dataset().prefetch(tf.data.AUTOTUNE)), pool)
 
 

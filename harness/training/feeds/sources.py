@@ -1,7 +1,7 @@
 """Where samples come from: synthetic ones by seed, or a directory of TFRecords.
 
 The joined batch of N ranks is the batch of one rank with N times the samples: sample j of step i on rank r is number
-(i * N + r) * batch + j, whoever asks.
+(i * N + r) * batch + j, whichever rank asks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ class Source(Protocol):
 
 
 class Synthetic:
-    """Random samples from a pool of whole global batches (at most some 128 MiB of uint8 in all, at least one batch)."""
+    """Random samples from a pool of whole global batches (at most some 128 MiB of uint8 in all, at least one batch).
+
+    batch: samples of this rank per step. rank, size: this rank, and how many there are. dtype: float32 (-1 to 1) or
+    uint8. threads: of tf.data.
+    """
 
     def __init__(
         self,
@@ -89,8 +93,12 @@ def _random_rows(seed: int, first: int, count: int, row_bytes: int) -> Any:
 
 class TFRecords:
     """tf.train.Examples: `image/encoded` (JPEG, PNG) or `image/raw` (uint8 of the model's shape), and
-    `image/class/label`. Files are dealt to ranks in turn where each gets as many, else examples are, each rank reading
-    all of them; either way without end."""
+    `image/class/label`.
+
+    Where the ranks can share the files evenly, each reads its own. Otherwise each rank reads all files and keeps every
+    N-th example. Either way they repeat without end. Raises RingscopeError where the directory has no TFRecords, or
+    fewer examples than one step of all ranks takes.
+    """
 
     def __init__(
         self,
@@ -118,7 +126,7 @@ class TFRecords:
     def dataset(self) -> Any:
         by_file = len(self._files) % self._size == 0
         files = self._files[self._rank :: self._size] if by_file else self._files
-        # In file order, so that every rank deals the same cards.
+        # In the order of the files, so that every rank counts the examples alike.
         examples = tf.data.TFRecordDataset(files, num_parallel_reads=4).with_options(_options(self._threads)).repeat()
         if not by_file:
             examples = examples.shard(self._size, self._rank)

@@ -1,4 +1,4 @@
-"""Name -> Keras model and what its batches look like."""
+"""The models by name, and the batches that each takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a model eats: one sample's shape, and integer labels below `classes` (1: a yes-or-no answer, 0 or 1)."""
+    """What a model takes: samples of this shape, and integer labels below `classes` (1: a yes-or-no answer, 0 or 1)."""
 
     input_shape: tuple[int, ...]
     classes: int
@@ -39,7 +39,7 @@ MODELS = {
 
 
 def build(name: str, *, input_dtype: str = "float32", precision: str = "float32", seed: int = 0) -> Any:
-    """A built, uncompiled Keras model with float32 logits; equal arguments give equal weights.
+    """A Keras model with its weights, not compiled, with float32 logits; equal arguments give equal weights.
 
     uint8 input is scaled to -1..1 inside the model, so that a quarter of the bytes cross the bus.
     """

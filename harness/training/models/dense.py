@@ -10,13 +10,14 @@ from . import Spec
 
 
 def mlp(x: Any, spec: Spec) -> Any:
+    """256-128."""
     for units in (256, 128):
         x = keras.layers.Dense(units, activation="relu")(x)
     return x
 
 
 def dense41m(x: Any, spec: Spec) -> Any:
-    """8000-4000-2000-500-300-1: 41,157,101 parameters, some 2 flops a byte of gradient and sample."""
+    """8000-4000-2000-500-300-1: 41,157,101 parameters, and some 2 flops per byte of gradient and sample."""
     for units in (4000, 2000, 500, 300):
         x = keras.layers.Dense(units, activation="relu")(x)
     return x

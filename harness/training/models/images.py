@@ -22,17 +22,19 @@ def cnn_cifar(x: Any, spec: Spec) -> Any:
 
 
 def resnet50(x: Any, spec: Spec) -> Any:
+    """ResNet-50 as in keras.applications (He et al., 2015), random weights."""
     body = keras.applications.ResNet50(include_top=False, weights=None, input_shape=spec.input_shape, pooling="avg")
     return body(x)
 
 
 def inception3(x: Any, spec: Spec) -> Any:
+    """Inception v3 as in keras.applications (Szegedy et al., 2015), random weights."""
     body = keras.applications.InceptionV3(include_top=False, weights=None, input_shape=spec.input_shape, pooling="avg")
     return body(x)
 
 
 def vgg16(x: Any, spec: Spec) -> Any:
-    """VGG16 with its two wide dense layers: 138 million parameters, of which they hold 120 million."""
+    """VGG16 with its two wide dense layers: 138 million parameters, 120 million of them there."""
     body = keras.applications.VGG16(include_top=False, weights=None, input_shape=spec.input_shape)
     x = keras.layers.Flatten()(body(x))
     for _ in range(2):

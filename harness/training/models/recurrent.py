@@ -1,4 +1,4 @@
-"""Recurrent classifiers, each with the cell cuDNN can run and with the generic one, a loop of small kernels."""
+"""Recurrent classifiers: with the cell that cuDNN can run, and with the generic one, a loop of small kernels."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ UNITS = 256
 
 
 def lstm(x: Any, spec: Spec) -> Any:
+    """cuDNN's cell on a GPU."""
     return keras.layers.LSTM(UNITS, use_cudnn="auto")(x)
 
 
 def lstm_generic(x: Any, spec: Spec) -> Any:
+    """The generic cell on every device."""
     return keras.layers.LSTM(UNITS, use_cudnn=False)(x)
 
 
 def gru(x: Any, spec: Spec) -> Any:
+    """cuDNN's cell on a GPU."""
     return keras.layers.GRU(UNITS, use_cudnn="auto")(x)
 
 
 def gru_generic(x: Any, spec: Spec) -> Any:
+    """The generic cell on every device."""
     return keras.layers.GRU(UNITS, use_cudnn=False)(x)

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
-    """What the worker's loop turns. turn: one step on the next batch; (its logs, the ns that it waited for it)."""
+    """A model that is ready to train. turn: takes one step; (its logs, the ns that it waited for its batch)."""
 
     model: Any
     turn: Callable[[], tuple[Any, int]]

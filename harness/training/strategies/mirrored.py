@@ -18,7 +18,10 @@ FEEDS = ("host", "prefetch", "device")
 
 
 def mirrored(cell: Cell, device: str) -> Trainer:
-    """Without GPUs the replicas share the CPU, cut into as many logical devices; it must not have been used before."""
+    """The cell's model on all its replicas. Raises RingscopeError where there are fewer GPUs than replicas.
+
+    Without GPUs the replicas share the CPU, cut into as many logical devices; it must not have been used before.
+    """
     kind = device.strip("/").split(":")[0]
     physical = tf.config.list_physical_devices(kind)
     if kind == "CPU":

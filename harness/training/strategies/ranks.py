@@ -16,6 +16,7 @@ from . import Trainer
 
 
 def ranks(cell: Cell, device: str) -> Trainer:
+    """The cell's model, distributed by `ring`, and its feed to this device ("/GPU:0" or "/CPU:0")."""
     entry = MODELS[cell.model]
     options = dict(cell.options)
     model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
@@ -43,6 +44,7 @@ def optimizer(name: str) -> Any:
 
 
 def make_source(cell: Cell, batch: int, *, rank: int, size: int, threads: int) -> Source:
+    """Where the cell's samples come from. batch: samples of this rank per step."""
     spec = MODELS[cell.model].spec
     if cell.data == "synthetic":
         return Synthetic(spec, batch, rank=rank, size=size, dtype=cell.input_dtype, seed=cell.seed, threads=threads)
