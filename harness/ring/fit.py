@@ -121,7 +121,9 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
         with stopping.loop(channel), watch.during_fit():
             if hvd.size() > 1:
                 watch.evaluated = _prepare(model, options, shard, unknown_length)
-            _agree_on_plan(options)
+            ends_unknown = _agree_on_plan(options)
+            # Ranks that share a data set go through the same batches; with data of their own one may end first.
+            model.__dict__["unknown_by_ring"] = ends_unknown and not shard and hvd.size() > 1
             if not has_weights(model):
                 _build(model, options.get("x"))
             _warm_up(model, options)
@@ -192,8 +194,7 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
             options, hvd.rank(), hvd.size(), unknown_length, lambda value: from_rank(0, value)
         )
     _say_batch(options)
-    if model.__dict__.get("uneven_by_ring") != uneven:
-        model.__dict__["uneven_by_ring"], model.train_function = uneven, None
+    model.__dict__["uneven_by_ring"] = uneven
     return _cut_validation(options, validation) if alike else OWN
 
 
@@ -261,14 +262,16 @@ def _together(given: Any) -> list[Any]:
     return [Restore(backups), Begin(), Agree(), *given, StopTogether()]
 
 
-def _agree_on_plan(options: dict[str, Any]) -> None:
-    """Raise RingscopeError where the ranks know that some would wait for others for ever."""
+def _agree_on_plan(options: dict[str, Any]) -> bool:
+    """Raise RingscopeError where the ranks know that some would wait for others for ever. Returns whether there are
+    ranks whose steps only the end of their data will tell."""
     validates = options.get("validation_data") is not None or bool(options.get("validation_split"))
     mine = tf.constant([[_steps(options), int(options.get("epochs", 1)), int(validates)]], tf.int64)
     steps, epochs, validations = hvd.allgather(mine, name="plan").numpy().T.tolist()
     _check_alike(steps, "steps an epoch", "give all ranks data of one length, or one steps_per_epoch")
     _check_alike(epochs, "epochs", "give all ranks as many")
     _check_alike(validations, "validations an epoch", "give validation_data to all ranks, or to none")
+    return UNKNOWN in steps
 
 
 def _check_alike(counts: list[int], what: str, remedy: str) -> None:

@@ -41,6 +41,22 @@ class Turns:
         return logs, waited_ns
 
 
+class WhileAllHave:
+    """A feed that ends on all ranks where it ends on one: else the others would wait for that one's next step."""
+
+    def __init__(self, own: Feed) -> None:
+        self._own = own
+        self.wait_for_room, self.close = own.wait_for_room, own.close
+
+    def __next__(self) -> Any:
+        batch = next(self._own, None)
+        with tf.device("/CPU:0"):
+            have = hvd.allreduce(tf.constant(float(batch is not None)), op=hvd.Min, name="another batch")
+        if not have:
+            raise StopIteration
+        return batch
+
+
 class Loop(Turns):
     """The steps of one kind that a model takes, in order.
 
@@ -69,7 +85,8 @@ class Loop(Turns):
                     if logs is None:
                         raise
                     break
-        else:  # arrays, of `train_on_batch`
+        else:  # arrays, of `train_on_batch`: how many the other ranks give only they know
+            self._model.__dict__["uneven_by_ring"] = True
             for _, data in zip(range(self._steps_per_execution()), iterator, strict=False):
                 logs = self.step(data)
         return logs
@@ -79,11 +96,12 @@ class Loop(Turns):
         graph."""
         data, kinds = (batch.data, batch.kinds) if isinstance(batch, Carried) else (batch, None)
         chooser = getattr(self._step_of(), "chooser", None)
+        uneven = bool(self._model.__dict__.get("uneven_by_ring"))
         if chooser is not None:
-            return chooser.run(lambda compiled: self._in_halves(kinds, compiled)(data), data)
+            return chooser.run(lambda compiled: self._in_halves(kinds, compiled, uneven)(data), data)
         signature = None if spec is None else _signature(spec, kinds)
         # A spec prints all that it is, and some hold what has no hash.
-        key = kinds, str(signature), self._model.run_eagerly
+        key = kinds, str(signature), self._model.run_eagerly, uneven
         if key not in self._functions:
             self._functions[key] = self._whole(kinds, signature)
         return self._functions[key](data)
@@ -98,11 +116,11 @@ class Loop(Turns):
             return tf.function(one_step, autograph=False, reduce_retracing=True)  # type: ignore[no-any-return]
         return tf.function(one_step, autograph=False, input_signature=[signature])  # type: ignore[no-any-return]
 
-    def _in_halves(self, kinds: tuple[str, ...] | None, compiled: bool) -> Callable[..., Any]:
+    def _in_halves(self, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:
             return self._step_of()(data, kinds, compiled)
 
-        key = kinds, compiled
+        key = kinds, compiled, uneven
         if key not in self._functions:
             # Compiled, every shape has a program of its own, and so a graph: one for all would not tell it what it is.
             self._functions[key] = tf.function(one_step, autograph=False, reduce_retracing=not compiled)
@@ -114,7 +132,8 @@ class Loop(Turns):
     def _feed_for(self, iterator: Any) -> Feed:
         if self._feed is None or self._feed[0] is not iterator:
             self.close()
-            self._feed = iterator, feed(iterator, first=self.number)
+            own = feed(iterator, first=self.number)
+            self._feed = iterator, WhileAllHave(own) if self._model.__dict__.get("unknown_by_ring") else own
         return self._feed[1]
 
     def close(self) -> None:

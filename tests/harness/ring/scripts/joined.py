@@ -172,6 +172,30 @@ def means_that_were_taken_before_of_batches_of_unlike_sizes(step: str) -> dict[s
 
 
 @case
+def train_on_batch_with_unlike_sizes(step: str) -> dict[str, Any]:
+    model = dense(layers.Dense(8))
+    model.compile(SGD(), "mse")
+    found = trained(model, step, X[:64], Y[:64])
+    for begin in (0, 8, 16):
+        rows = slice(begin, begin + 7) if joined > 1 else slice(begin + 4 * ring.rank(), begin + 4 + 3 * ring.rank())
+        model.train_on_batch(X[rows], Y[rows])
+    return found | {"weights": [w.tolist() for w in model.get_weights()]}
+
+
+@case
+def own_data_that_ends_earlier_on_one_rank(step: str) -> dict[str, Any]:
+    def own() -> Any:
+        for i in range(4 if joined > 1 else 4 + 2 * ring.rank()):
+            begin = 16 * i + 8 * ring.rank()
+            yield X[begin : begin + 8 * joined], Y[begin : begin + 8 * joined]
+
+    spec = tf.TensorSpec((None, 4)), tf.TensorSpec((None, 1))
+    model = dense(layers.Dense(8))
+    model.compile(SGD(), "mse")
+    return trained(model, step, tf.data.Dataset.from_generator(own, output_signature=spec), shard=False)
+
+
+@case
 def synchronised_normalisation(step: str) -> dict[str, Any]:
     model = dense(layers.Dense(8), layers.BatchNormalization(synchronized=True, momentum=0.9))
     model.compile(SGD(), "mse")
