@@ -19,6 +19,8 @@ import json
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
+from . import strategies
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -133,8 +135,8 @@ class Cell:
     strategy: str = field(
         default="horovod",
         metadata=_setting(
-            "What averages the gradients (none: nothing, the upper bound)",
-            choices=("horovod", "none", "mirrored"),
+            "How the training is spread over the GPUs",
+            choices=tuple(strategies.STRATEGIES),
             axis=True,
             words="strategy {}",
             unsaid=True,
@@ -158,6 +160,30 @@ class Cell:
             "Local steps per all-reduce", least=1, axis=True, words="all-reduce every {} steps", unsaid=True
         ),
     )
+    micro_batches: int = field(
+        default=1,
+        metadata=_setting(
+            "Parts of a batch that follow each other through the stages of a split model",
+            least=1,
+            axis=True,
+            title="micro-batches",
+            words="{} micro-batches",
+            unsaid=True,
+            exchangeable=True,
+            digested=False,
+        ),
+    )
+    stages: int = field(
+        default=2,
+        metadata=_setting(
+            "GPUs that hold one model, with strategy hybrid",
+            least=1,
+            axis=True,
+            words="{} stages",
+            unsaid=True,
+            digested=False,
+        ),
+    )
     steps: int = field(default=40, metadata=_setting("Timed steps per launch", least=2))
     warmup: int = field(default=10, metadata=_setting("Untimed steps before them", least=1))
     data: str = field(default="synthetic", metadata=_setting("synthetic, or a directory of TFRecords", column="none"))
@@ -175,9 +201,21 @@ class Cell:
     )
 
     @property
+    def spread(self) -> strategies.Strategy:
+        """What its strategy is."""
+        return strategies.of(self.strategy)
+
+    @property
     def processes(self) -> int:
-        """How many processes train: one per rank, but one for all where TensorFlow mirrors the model itself."""
-        return 1 if self.strategy == "mirrored" else self.ranks
+        """How many processes train: one per rank, unless the strategy gives a process several GPUs."""
+        return max(1, self.ranks // self.gpus_per_process)
+
+    @property
+    def gpus_per_process(self) -> int:
+        """How many of the ranks' GPUs a process holds."""
+        if self.spread.one_process:
+            return self.ranks
+        return self.stages if self.spread.splits else 1
 
     @property
     def id(self) -> str:

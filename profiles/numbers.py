@@ -24,6 +24,11 @@ def size(count: int | float | None, why: str = "") -> str:
     return unknown(why) if count is None else _scaled(count, _SIZE, digits=3)
 
 
+def gigabytes(number: float | None, why: str = "") -> str:
+    """`size` of so many GB."""
+    return unknown(why) if number is None else size(number * 1e9)
+
+
 def share(part: float | None, why: str = "") -> str:
     """A share of 1 as percent with one decimal; what is there but rounds to nothing is `<0.1 %`."""
     if part is None:
@@ -81,6 +86,16 @@ def gb_per_s(rate: float | None, why: str = "") -> str:
 def factor(ratio: float | None, why: str = "") -> str:
     """A speed-up: `3.71 x`."""
     return unknown(why) if ratio is None else f"{ratio:.2f} x"
+
+
+def figure(value: float | None, why: str = "") -> str:
+    """A number without a unit, such as a loss, to four digits: `2.303`; whole ones as they are."""
+    return unknown(why) if value is None else _significant(value, 4)
+
+
+def median(of_counts: float | None, why: str = "") -> str:
+    """The median of whole numbers: `3`, or between two of them `3.5`."""
+    return unknown(why) if of_counts is None else f"{of_counts:g}"
 
 
 def unknown(why: str = "") -> str:

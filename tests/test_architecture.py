@@ -36,6 +36,7 @@ PROFILES = (
     ("profiles.doubts",),
     ("profiles.timeline", "profiles.intervals", "profiles.threads", "profiles.files", "profiles.terminals"),
     ("profiles.cell", "profiles.errors", "profiles.version"),
+    ("profiles.strategies",),
 )
 HARNESS = (
     ("harness.__main__",),
@@ -47,7 +48,7 @@ HARNESS = (
     ("harness.ring", "harness.machine"),
     ("harness",),
 )
-GROUND = {room for rooms in PROFILES[-4:] for room in rooms}
+GROUND = {room for rooms in PROFILES[-5:] for room in rooms}
 # Rooms that know nothing but the ground, though they stand to the right of others.
 ON_THE_GROUND = ("profiles.gpus", "profiles.readers", "profiles.scaling", "profiles.measures_json")
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from profiles.cell import setting
 from profiles.errors import RingscopeError
 from profiles.records import Cell
 
@@ -48,15 +49,21 @@ def check(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 600,
 ) -> list[Equality]:
-    """Train `cells` (all of one number of ranks) together and on one rank with the joined batch, and compare.
+    """Train `cells` (all of one number of processes) together and on one rank with the joined batch, and compare.
 
-    launch: number of ranks -> the launcher's words before `python`, such as ["horovodrun", "-np", "2"].
+    launch: number of processes -> the launcher's words before `python`, such as ["horovodrun", "-np", "2"].
     directory: a folder for the weights and the logs. Raises RingscopeError where a launch fails.
     """
-    joined = [replace(cell, ranks=1, per_rank_batch=cell.per_rank_batch * cell.ranks) for cell in cells]
-    run(cells, launch(cells[0].ranks), directory, env=env, timeout_s=timeout_s)
+    joined = [on_one_device(cell) for cell in cells]
+    run(cells, launch(cells[0].processes), directory, env=env, timeout_s=timeout_s)
     run(joined, [], directory, env=env, timeout_s=timeout_s)
     return [compare(cell, directory / cell.id, directory / one.id) for cell, one in zip(cells, joined, strict=True)]
+
+
+def on_one_device(cell: Cell) -> Cell:
+    """The cell's joined batches on one device, without any strategy."""
+    plain = {name: setting(name).default for name in ("strategy", "micro_batches", "stages", "compression")}
+    return replace(cell, **plain, ranks=1, per_rank_batch=cell.per_rank_batch * cell.ranks)
 
 
 def run(
@@ -90,8 +97,8 @@ def run(
 
 
 def compare(cell: Cell, together: Path, alone: Path) -> Equality:
-    """Compare the weights in `together/rank<k>.npz`, k below cell.ranks, with `alone/rank0.npz`."""
-    ranks = [_weights(together / f"rank{k}.npz") for k in range(cell.ranks)]
+    """Compare the weights in `together/rank<k>.npz`, k below cell.processes, with `alone/rank0.npz`."""
+    ranks = [_weights(together / f"rank{k}.npz") for k in range(cell.processes)]
     one = _weights(alone / "rank0.npz")
     trainable = [name for name in one if name.startswith("trainable")]
     differences = [float(np.max(np.abs(ranks[0][name] - one[name]))) for name in trainable]
@@ -132,16 +139,21 @@ def main(argv: list[str] | None = None) -> None:
     import tensorflow as tf
 
     from .. import ring
-    from ..training.strategies.ranks import ranks
+    from ..training.strategies import devices
+    from ..training.strategies import trainer as trainer_of
 
-    ring.init()
+    cells = [Cell.from_json(one) for one in json.loads(options.cells.read_text())]
+    ring.init(pin=not any(cell.spread.one_process or cell.spread.splits for cell in cells))
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"
     # Else a GPU's float32 products have 10 bits of mantissa, and the order of sums shows.
     tf.config.experimental.enable_tensor_float_32_execution(False)
-    for cell in map(Cell.from_json, json.loads(options.cells.read_text())):
-        trainer = ranks(cell, device)
+    if (most := max(cell.gpus_per_process for cell in cells)) > 1:
+        devices.take(device, most)  # before the first cell uses any
+    for cell in cells:
+        trainer = trainer_of(cell, device)
         for _ in range(cell.steps):
             trainer.turn()
+        trainer.settle()
         if cell.strategy == "horovod":
             ring.average_statistics(trainer.model)
         save_weights(trainer.model, options.out / cell.id / f"rank{ring.rank()}.npz")

@@ -106,7 +106,7 @@ def planned(scaling: Scaling, how: sweep.How) -> tuple[list[sweep.Task], dict[Ce
                 recorded = explained.short(cell, RECORDED_STEPS)
                 tasks.append((recorded, 0))
                 usual_s[recorded] = RECORDING_TAKES * median(took[cell])
-        elif pair.many.strategy != "none" and (alone := explained.exchanging_nothing(pair.many)) is not None:
+        elif pair.many.strategy != "independent" and (alone := explained.exchanging_nothing(pair.many)) is not None:
             tasks += [(alone, number) for number in range(UNEXCHANGED)]
             usual_s[alone] = median(took[pair.many])
     return sorted(tasks, key=lambda task: task[1]), usual_s

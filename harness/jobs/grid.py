@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from profiles.cell import SETTINGS, Cell
+from profiles.cell import SETTINGS, Cell, setting
+from profiles.strategies import OWN_SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ FITS = {
     "resnet50": Fit(256, 4, gpu_input="uint8"),
     "inception3": Fit(128, 4, gpu_input="uint8"),
     "vgg16": Fit(128, 2, gpu_input="uint8"),
+    "transformer": Fit(64, 1),
     "lstm": Fit(256, 16, gpu_step="fit"),
     "gru": Fit(256, 16, gpu_step="fit"),
     "lstm_generic": Fit(256, 16),
@@ -69,6 +71,7 @@ def grid(choices: Choices, *, gpus: int) -> list[Cell]:
         values["ranks"] = sorted(values["ranks"])
         for chosen in itertools.product(*(values.get(one.name) or (one.default,) for one in _ORDER)):
             cell = Cell(**dict(zip((one.name for one in _ORDER), chosen, strict=True)))
+            cell = _as_its_strategy_can(cell, choices.values)
             cells.append(share(cell, cell.per_rank_batch) if choices.scaling == "strong" else cell)
     return list(dict.fromkeys(cells))
 
@@ -88,6 +91,21 @@ def suits(model: str, gpus: int) -> dict[str, Any]:
     }
 
 
+def _as_its_strategy_can(cell: Cell, given: Mapping[str, tuple[Any, ...]]) -> Cell:
+    """What the command line leaves open is what the strategy can do; of several strategies, those that do not heed a
+    setting are measured once. What is asked of one alone stays, and is refused where it cannot be."""
+    spread = cell.spread
+    if "feed" not in given and cell.feed not in spread.feeds:
+        ahead = "device" if cell.feed == "pinned" else "prefetch"
+        cell = replace(cell, feed=ahead if ahead in spread.feeds else "prefetch")
+    if "step" not in given and cell.step not in spread.steps:
+        cell = replace(cell, step=spread.steps[0])
+    if len(given.get("strategy", ())) > 1:
+        unheeded = [name for name in OWN_SETTINGS if name not in spread.heeds]
+        cell = replace(cell, **{name: setting(name).default for name in unheeded})
+    return cell
+
+
 def share(cell: Cell, global_batch: int) -> Cell:
     """The cell of strong scaling: the global batch divided by the ranks (rounded down where it does not divide)."""
     return replace(cell, per_rank_batch=global_batch // cell.ranks, global_batch=global_batch)
@@ -100,7 +118,12 @@ def default_ranks(gpus: int) -> tuple[int, ...]:
 
 
 def indivisible(cell: Cell) -> str | None:
-    """Why the cell's batch cannot be shared by its ranks, None where it can."""
+    """Why the cell's batch cannot be shared by its ranks, or these by its stages; None where they can."""
     if cell.global_batch is not None and cell.global_batch % cell.ranks:
         return f"a batch of {cell.global_batch} over all ranks does not divide by {cell.ranks}"
+    if cell.ranks % cell.gpus_per_process:
+        return f"{cell.ranks} ranks do not divide by {cell.gpus_per_process} stages"
+    if (cell.per_rank_batch * cell.gpus_per_process) % cell.micro_batches:
+        batch = cell.per_rank_batch * cell.gpus_per_process
+        return f"a batch of {batch} does not divide into {cell.micro_batches} micro-batches"
     return None

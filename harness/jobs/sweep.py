@@ -113,7 +113,7 @@ def _launch(
             directory.begin(record),
             processes=cell.processes,
             limits=how.limits,
-            hosts=() if cell.strategy == "mirrored" else take(how.hosts, cell.processes),
+            hosts=() if cell.spread.one_process else take(how.hosts, cell.processes),
             ssh=ssh.words(how.launcher, how.launcher_args),
             on_progress=watcher.moved,
         )
@@ -129,7 +129,7 @@ def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> C
         return launch.command(
             [*launch.worker(folder / "cell.json", folder), *(how.profiler.worker_options() if how.profiler else ())],
             ranks=cell.processes,
-            launcher="single" if cell.strategy == "mirrored" else how.launcher,
+            launcher="single" if cell.spread.one_process else how.launcher,
             environ={**environ, **stall_check(how.limits)},
             hosts=how.hosts,
             prefix=how.profiler.prefix(folder) if how.profiler else (),
@@ -160,8 +160,8 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
         return Outcome("indivisible", reason)
     if how.launcher == "single" and cell.processes > 1:
         return Outcome("unsupported", f"--launcher single starts one process, and the cell needs {cell.ranks}")
-    if cell.strategy == "mirrored" and how.hosts and how.launcher in ("horovodrun", "mpirun"):
-        return Outcome("unsupported", "mirrored is one process on this host; leave --hosts out")
+    if cell.spread.one_process and how.hosts and how.launcher in ("horovodrun", "mpirun"):
+        return Outcome("unsupported", f"{cell.strategy} is one process on this host; leave --hosts out")
     try:
         take(how.hosts, cell.processes)
     except RingscopeError as error:
@@ -172,13 +172,13 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
         return Outcome("unsupported", reason)
     libraries = machine.get("libraries") or {}
     horovod = libraries.get("horovod")
-    if libraries and not horovod and cell.strategy != "mirrored":
+    if libraries and not horovod and not cell.spread.one_process:
         reason = (libraries.get("reasons") or {}).get("horovod", "no reason given")
         return Outcome(
             "unsupported", f"Horovod is not usable here ({reason}): python scripts/build_horovod.py builds it"
         )
     needed = {"horovodrun": "gloo_built", "single": None}.get(how.launcher, "mpi_built")
-    if horovod and needed and horovod.get(needed) is False and cell.strategy != "mirrored":
+    if horovod and needed and horovod.get(needed) is False and not cell.spread.one_process:
         lacks = needed.removesuffix("_built")
         return Outcome("unsupported", f"this Horovod is built without {lacks}, which --launcher {how.launcher} needs")
     return None

@@ -48,6 +48,7 @@ __all__ = [
     "init",
     "is_distributed",
     "local_rank",
+    "meet",
     "rank",
     "size",
     "threads",
@@ -139,6 +140,11 @@ def size() -> int:
 
 def local_rank() -> int:
     return int(hvd.local_rank())
+
+
+def meet(kind: str, payload: Any) -> list[Any] | None:
+    """What every rank brings to the meeting of that kind, by rank, without TensorFlow; None where a rank has ended."""
+    return [payload] if _channel is None else _channel.meet(kind, payload)
 
 
 def distribute(

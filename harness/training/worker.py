@@ -16,6 +16,7 @@ import argparse
 import ctypes
 import hashlib
 import json
+import math
 import os
 import socket
 import sys
@@ -24,18 +25,21 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from profiles.cell import SETTINGS
+from profiles.cell import SETTINGS, setting
 from profiles.errors import RingscopeError
 from profiles.files import write_whole
 from profiles.records import Cell, RankRecord, write_rank
+from profiles.strategies import OWN_SETTINGS, STRATEGIES
 
 from ..machine import ranks
 from ..machine.memory import OUT_OF_MEMORY
 from . import windows
 from .models import MODELS
+from .strategies import Trainer
 
 OFFSET_BARRIERS = 21
 
@@ -129,8 +133,6 @@ def first_cause(text: str) -> str:
 
 def check(cell: Cell, *, gpus: int) -> None:
     """Raise Unsupported, with the reason, for a cell that cannot run on a host with this many GPUs."""
-    from .strategies import mirrored
-
     for one in SETTINGS:
         value, known = getattr(cell, one.name), tuple(MODELS) if one.name == "model" else one.choices
         if known and value not in known:
@@ -139,8 +141,15 @@ def check(cell: Cell, *, gpus: int) -> None:
         raise Unsupported("the feed pinned copies to a GPU, and this host has none; use prefetch")
     if cell.step == "compiled" and MODELS[cell.model].cudnn_rnn and gpus:
         raise Unsupported(f"XLA cannot compile {cell.model}'s cuDNN cell; use {cell.model}_generic, or --step fit")
-    if cell.strategy == "mirrored" and (cell.step != "fit" or cell.feed not in mirrored.FEEDS):
-        raise Unsupported(f"mirrored works with --step fit and the feeds {', '.join(mirrored.FEEDS)}")
+    spread = cell.spread
+    if cell.step not in spread.steps or cell.feed not in spread.feeds:
+        raise Unsupported(
+            f"{cell.strategy} works with --step {', '.join(spread.steps)} and the feeds {', '.join(spread.feeds)}"
+        )
+    for name in OWN_SETTINGS:
+        if name not in spread.heeds and getattr(cell, name) != setting(name).default:
+            heeding = (one.name for one in STRATEGIES.values() if name in one.heeds)
+            raise Unsupported(f"{cell.strategy} has no {name.replace('_', '-')}; {', '.join(heeding)} have")
 
 
 def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> RankRecord:
@@ -152,19 +161,17 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     import tensorflow as tf
 
     from .. import ring
-    from .strategies import ranks as plain
-    from .strategies.mirrored import mirrored
+    from .strategies import trainer as trainer_of
 
     gpus = len(tf.config.list_physical_devices("GPU"))
     check(cell, gpus=gpus)
     progress.phase("connect")
-    one_process = cell.strategy == "mirrored"
-    ring.init(pin=not one_process)
-    if ring.size() != (1 if one_process else cell.ranks):
-        raise Unsupported(f"the cell needs {cell.ranks} ranks, and the launcher started {ring.size()}")
+    ring.init(pin=not (cell.spread.one_process or cell.spread.splits))
+    if ring.size() != cell.processes:
+        raise Unsupported(f"the cell needs {cell.processes} processes, and the launcher started {ring.size()}")
 
     progress.phase("build")
-    trainer = (mirrored if one_process else plain.ranks)(cell, "/GPU:0" if gpus else "/CPU:0")
+    trainer = trainer_of(cell, "/GPU:0" if gpus else "/CPU:0")
     last: dict[str, Any] = {}
 
     def turn() -> int:
@@ -173,14 +180,15 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
 
     windows.warm_up(turn, steps=cell.warmup, progress=progress.phase("warm-up", cell.warmup))
     trainer.model.reset_metrics()
-    synchronise()
+    synchronise(trainer)
     offset_ns = clock_offset_ns()
-    with recording(record, out):
+    first_gpu = ring.local_rank() * cell.gpus_per_process
+    with recording(record, out, first_gpu):
         barrier()  # one rank's profiler may take longer to start than another's
         window = windows.measure(
             turn,
             steps=cell.steps,
-            synchronise=synchronise,
+            synchronise=partial(synchronise, trainer),
             utc_ns=time.time_ns,
             monotonic_ns=time.perf_counter_ns,
             progress=progress.phase("train", cell.steps),
@@ -191,21 +199,22 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
         size=ring.size(),
         local_rank=ring.local_rank(),
         host=socket.gethostname(),
-        device=gpu_uuid(ring.local_rank()) if gpus else None,
+        device=gpu_uuid(first_gpu) if gpus else None,
         window_start_ns=window.start_ns,
         window_end_ns=window.end_ns,
         samples=trainer.samples_per_step * cell.steps,
         step_ns=window.step_ns,
         input_wait_ns=window.input_wait_ns,
         clock_offset_ns=offset_ns,
-        extra=closing_facts(trainer.model, last["logs"]),
+        extra=closing_facts(trainer.model, last["logs"]) | trainer.facts(),
     )
 
 
-def synchronise() -> None:
+def synchronise(trainer: Trainer) -> None:
     """Wait until the devices have done all that was launched."""
     import tensorflow as tf
 
+    trainer.settle()
     tf.test.experimental.sync_devices()
 
 
@@ -231,14 +240,17 @@ def clock_offset_ns() -> int:
 
 
 @contextmanager
-def recording(profiler: str | None, out: Path) -> Iterator[None]:
-    """Profile the block, where a profiler is named; the recording gets a mark with the rank."""
+def recording(profiler: str | None, out: Path, gpu: int) -> Iterator[None]:
+    """Profile the block, where a profiler is named; the recording gets a mark with the rank.
+
+    gpu: this process's first on its host.
+    """
     from .. import ring
     from ..ring import marks
 
     capture: AbstractContextManager[Any] = nullcontext()
     if profiler == "cuda":
-        capture = marks.cuda_profiler(ring.local_rank())
+        capture = marks.cuda_profiler(gpu)
     elif profiler == "tensorflow":
         import tensorflow as tf
 
@@ -262,8 +274,19 @@ def closing_facts(model: Any, logs: Any) -> dict[str, Any]:
         "logs": {name: float(value) for name, value in logs.items()},
         "weights_sha256": digest.hexdigest(),
         "parameters": int(model.count_params()),
+        "memory_peak_bytes": memory_peak_bytes(),
+        "optimizer_bytes": sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.optimizer.variables),
         "versions": {"tensorflow": tf.__version__, "keras": keras.__version__, "horovod": horovod.__version__},
     }
+
+
+def memory_peak_bytes() -> list[int] | None:
+    """The most that TensorFlow's allocator has handed out on each GPU of this process so far; None without GPUs."""
+    import tensorflow as tf
+
+    listed = [device.name for device in tf.config.list_logical_devices("GPU")]
+    gpus = [name.removeprefix("/device:") for name in listed if name.startswith("/device:")]  # not those of other tasks
+    return [int(tf.config.experimental.get_memory_info(gpu)["peak"]) for gpu in gpus] or None
 
 
 def gpu_uuid(ordinal: int) -> str | None:

@@ -122,8 +122,8 @@ def pairs(scaling: Scaling) -> list[Pair]:
     return list(best.values())
 
 
-def _rank_of(cell: Cell, speed: dict[Cell, float]) -> tuple[int, bool, float]:
-    return cell.ranks, cell.feed != "resident", speed[cell]
+def _rank_of(cell: Cell, speed: dict[Cell, float]) -> tuple[int, bool, bool, float]:
+    return cell.ranks, cell.feed != "resident", cell.strategy == "horovod", speed[cell]
 
 
 def short(cell: Cell, steps: int) -> Cell:
@@ -133,7 +133,7 @@ def short(cell: Cell, steps: int) -> Cell:
 
 def exchanging_nothing(cell: Cell) -> Cell | None:
     """The same ranks beside each other without the exchange; None where it cannot be left out."""
-    return replace(cell, strategy="none") if cell.strategy in ("horovod", "none") else None
+    return replace(cell, strategy="independent") if cell.strategy in ("horovod", "independent") else None
 
 
 def explained(pair: Pair, timed: Sequence[Run], beside: Sequence[Run], directory: Path) -> Explained:
@@ -142,7 +142,7 @@ def explained(pair: Pair, timed: Sequence[Run], beside: Sequence[Run], directory
     recorded = [next((run for run in beside if _is_recorded(run, cell)), None) for cell in (pair.one, pair.many)]
     if any(recorded):
         return _by_recordings(pair, one, many, recorded, directory)
-    return _by_launches(pair, one, many, beside if pair.many.strategy != "none" else timed)
+    return _by_launches(pair, one, many, beside if pair.many.strategy != "independent" else timed)
 
 
 def _launches(runs: Sequence[Run], cell: Cell) -> list[without_exchange.Launch]:

@@ -5,35 +5,24 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from ..cell import AXES, SETTINGS, Cell
 from ..doubts import sweeps as say
 from ..records import Run, SweepRecord
 from ..stats import Spread, ratio
 from ..timeline import Doubt
+from . import beside
+from .look import WORTH_A_LOOK, Look
 from .rows import CellRow, same_but_ranks, window_ns
 
 # XProf's words for waiting for input, as shares of the step time.
 INPUT_MODERATE, INPUT_HIGH = 0.05, 0.20
-# Below this a scaling loss is not worth a look of its own.
-WORTH_A_LOOK = 0.03
 FEW_LAUNCHES = 3
 # A clock offset above this share of the window is not a detail of the throughput any more.
 OFFSET_SHARE = 0.001
 # Settings that can be exchanged and still train the same model.
 EXCHANGEABLE = {one.name: one for one in SETTINGS if one.exchangeable}
-
-
-@dataclass(slots=True)
-class Look:
-    """What to look at first: the observation, what to do, and what it may be worth (throughput ratio minus 1)."""
-
-    code: str
-    text: str
-    next: str
-    worth: float = 0.0
-    model: str = ""  # that it is about, where it is about one
 
 
 def doubts(
@@ -117,6 +106,7 @@ def first_looks(
     ranked = [
         *_better(sweep.cells, spreads),
         *_larger_batch(sweep.cells, spreads),
+        *([] if shared else beside.looks(sweep.cells, spreads)),
         *([] if shared else _losses(cells)),
         *_waits(cells, with_gpu=bool(sweep.machine.get("gpus"))),
     ]

@@ -10,7 +10,8 @@ from typing import Any
 from ..records import Run, SweepRecord
 from ..stats import Spread, spread
 from ..timeline import Doubt
-from .advice import Look, doubts, first_looks
+from .advice import doubts, first_looks
+from .look import Look
 from .rows import CellRow, LaunchRow, cell_row, columns, launch_row
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..cell import SETTINGS, TELLING, Cell
 from ..records import RankRecord, Run, SweepRecord
 from ..stats import Ratio, Spread, nearest_rank, ratio, spread
+from ..strategies import OWN_SETTINGS
 
 
 @dataclass(slots=True)
@@ -30,6 +31,11 @@ class LaunchRow:
     started_utc_ns: int
     seconds: float
     host: str
+    memory_peak_gb: float | None = None
+    loss: float | None = None
+    bubble_share: float | None = None
+    staleness_p50: int | None = None
+    staleness_max: int | None = None
 
 
 @dataclass(slots=True)
@@ -61,10 +67,20 @@ class CellRow:
     efficiency_low: float | None = None
     efficiency_high: float | None = None
     efficiency_coverage: float | None = None
+    memory_peak_gb: float | None = None
+    loss: float | None = None
+    bubble_share: float | None = None
+    staleness_p50: float | None = None
+    staleness_max: float | None = None
+    of_horovod: float | None = None
 
 
+# Numbers that a launch's ranks tell beside their steps (`_told`), as both rows have them.
+TOLD = ("memory_peak_gb", "loss", "bubble_share", "staleness_p50", "staleness_max")
+# Settings of how something is trained; the others are of what is.
+HOW = ("strategy", "feed", "step", *OWN_SETTINGS)
 # Numbers of a row that stand behind all settings; the others stand between the first settings and the last ones.
-_BEHIND = ("launcher", "profiled", "started_utc_ns", "seconds", "host")
+_BEHIND = ("launcher", "profiled", "started_utc_ns", "seconds", "host", *TOLD, "of_horovod")
 
 
 def columns(row: LaunchRow | CellRow) -> dict[str, Any]:
@@ -103,6 +119,7 @@ def launch_row(run: Run) -> LaunchRow:
     """A launch's numbers; null where it is not ok. Percentiles are over all steps of all ranks."""
     record, ranks = run.record, run.ranks
     steps = [step for rank in ranks for step in rank.step_ns]
+    unknown = any("input_wait_unknown" in rank.extra for rank in ranks)
     waits = sum(wait for rank in ranks for wait in rank.input_wait_ns)
     return LaunchRow(
         cell=record.cell,
@@ -112,7 +129,7 @@ def launch_row(run: Run) -> LaunchRow:
         samples_per_s_global=samples_per_s(ranks) if ranks else None,
         step_ms_p50=nearest_rank(steps, 50) / 1e6 if steps else None,
         step_ms_p95=nearest_rank(steps, 95) / 1e6 if steps else None,
-        input_wait_share=waits / sum(steps) if steps else None,
+        input_wait_share=waits / sum(steps) if steps and not unknown else None,
         window_ms=window_ns(ranks) / 1e6 if ranks else None,
         clock_offset_ms_max=max(abs(rank.clock_offset_ns) for rank in ranks) / 1e6 if ranks else None,
         launcher=record.launcher,
@@ -120,7 +137,40 @@ def launch_row(run: Run) -> LaunchRow:
         started_utc_ns=record.started_utc_ns,
         seconds=max(0, record.finished_utc_ns - record.started_utc_ns) / 1e9,
         host=str(record.machine.get("host", "")),
+        **_told(ranks, nearest_rank(steps, 50) if steps else None),
     )
+
+
+def _told(ranks: Sequence[RankRecord], step_ns: int | None) -> dict[str, Any]:
+    """What the ranks say of themselves; null where they do not.
+
+    memory_peak_gb: the most that TensorFlow's allocator has handed out on any GPU, warm-up included, in 1e9 bytes.
+    loss: mean over the window, and over the ranks.
+    """
+    memory = [peak for rank in ranks for peak in rank.extra.get("memory_peak_bytes") or ()]
+    losses = [rank.extra["logs"]["loss"] for rank in ranks if "loss" in (rank.extra.get("logs") or {})]
+    staleness = [updates for rank in ranks for updates in rank.extra.get("staleness") or ()]
+    return {
+        "memory_peak_gb": max(memory) / 1e9 if memory else None,
+        "loss": sum(losses) / len(losses) if losses else None,
+        "bubble_share": bubble_share([rank.extra.get("pipeline") for rank in ranks], step_ns),
+        "staleness_p50": nearest_rank(staleness, 50) if staleness else None,
+        "staleness_max": max(staleness) if staleness else None,
+    }
+
+
+def bubble_share(pipelines: Sequence[dict[str, Any] | None], step_ns: int | None) -> float | None:
+    """1 - what the stages compute in a step / (stages x step): the share of a step that a stage's GPU stands still.
+
+    A stage computes `stage_ns`, its time alone for one micro-batch there and back, for each of them. Null without
+    stages, and where the stages alone are slower than in the pipeline: then they were not alone, or not compute-bound.
+    """
+    known = [one for one in pipelines if one]
+    if not known or not step_ns:
+        return None
+    busy = sum(one["micro_batches"] * sum(one["stage_ns"]) for one in known)
+    share = 1 - busy / (sum(len(one["stage_ns"]) for one in known) * step_ns)
+    return share if share >= 0 else None
 
 
 def cell_row(cell: Cell, rows: Sequence[LaunchRow], sweep: SweepRecord, spreads: dict[str, Spread]) -> CellRow:
@@ -138,7 +188,12 @@ def cell_row(cell: Cell, rows: Sequence[LaunchRow], sweep: SweepRecord, spreads:
         row.samples_per_s_global, row.samples_per_s_low, row.samples_per_s_high = own.median, own.low, own.high
         row.interval, row.coverage, row.samples_per_s_sigma = own.interval, own.coverage, own.sigma
         row.step_ms_p50 = spread([r.step_ms_p50 for r in good if r.step_ms_p50 is not None]).median
-        row.input_wait_share = spread([r.input_wait_share for r in good if r.input_wait_share is not None]).median
+        waits = [r.input_wait_share for r in good if r.input_wait_share is not None]
+        row.input_wait_share = spread(waits).median if waits else None
+        for name in TOLD:
+            values = [value for r in good if (value := getattr(r, name)) is not None]
+            setattr(row, name, spread(values).median if values else None)
+        row.of_horovod = of_horovod(cell, sweep.cells, spreads)
     if efficiency := efficiency_of(cell, sweep.cells, spreads):
         row.speedup = efficiency.value * cell.ranks
         row.efficiency, row.efficiency_error = efficiency.value, efficiency.error
@@ -156,6 +211,26 @@ def efficiency_of(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread])
     if cell.id == one.id:
         return Ratio(1.0, 0.0, 1.0, 1.0, 1.0)
     return ratio(spreads[cell.id], spreads[one.id], scale=1 / cell.ranks)
+
+
+def of_horovod(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> float | None:
+    """X(cell) / X(horovod), of the same batches on as many GPUs: of horovod's cells that with the same step and feed,
+    else the fastest. Null without one."""
+    beside = [
+        other for other in cells if other.strategy == "horovod" and other.id in spreads and same_work(cell, other)
+    ]
+    alike = [other for other in beside if (other.step, other.feed) == (cell.step, cell.feed)]
+    if cell.id not in spreads or not beside:
+        return None
+    if cell.strategy == "horovod":
+        return 1.0
+    return spreads[cell.id].median / max(spreads[other.id].median for other in alike or beside)
+
+
+def same_work(cell: Cell, other: Cell) -> bool:
+    """Whether two cells train the same model on the same batches and as many GPUs."""
+    how = {one.name: getattr(cell, one.name) for one in SETTINGS if one.name in HOW}
+    return replace(other, **how) == cell
 
 
 def same_but_ranks(cell: Cell, other: Cell) -> bool:

@@ -6,15 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..measures import Finding, Measures
-from . import collectives, compute, feed, host, order, ranks, words
+from . import collectives, compute, feed, host, order, ranks, spread, words
 from .case import INPUT_LADDER, Case, Context
 
 __all__ = ["Context", "find"]
 
 # Launch idle that lies outside of all calls to such a part is all of it.
 _TWIN = 0.8
-PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (*compute.RULES, *host.RULES, *feed.RULES, *collectives.RULES)
-ACROSS_GPUS: tuple[Callable[[Sequence[Case], Measures], list[Finding]], ...] = ranks.RULES
+PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (
+    *compute.RULES,
+    *host.RULES,
+    *feed.RULES,
+    *collectives.RULES,
+    *spread.RULES,
+)
+ACROSS_GPUS: tuple[Callable[[Sequence[Case], Measures], list[Finding]], ...] = (*ranks.RULES, *spread.ACROSS)
 
 
 def find(measures: Measures, context: Context | None = None) -> list[Finding]:
@@ -45,7 +51,7 @@ def _said(finding: Finding, cases: Sequence[Case]) -> Finding | None:
     """In the words of the framework of the GPU that it is of."""
     of = finding.evidence.get("gpu", 0) if finding.gpu is None else finding.gpu
     case = next((case for case in cases if case.index == of), cases[0])
-    return words.said(finding, case.gpu, of_cell=case.cell is not None)
+    return words.said(finding, case.gpu, exchange=case.exchange, of_cell=case.cell is not None)
 
 
 def _input_first(finding: Finding, cases: Sequence[Case]) -> bool:

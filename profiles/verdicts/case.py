@@ -96,8 +96,14 @@ class Case:
     @property
     def horovod(self) -> bool:
         """Does Horovod exchange the gradients, as a cell or its ranges tell? Also where nothing tells anything."""
-        told = self.gpu.exchange == "horovod" or (self.cell is not None and self.cell.strategy == "horovod")
-        return told or (self.gpu.framework in (None, "tensorflow") and self.gpu.exchange is None)
+        if self.exchange is not None or self.cell is not None:
+            return self.exchange == "horovod"
+        return self.gpu.framework in (None, "tensorflow")
+
+    @property
+    def exchange(self) -> str | None:
+        """What carries gradients or activations: as the cell tells, else the recording's ranges; None where neither."""
+        return self.cell.spread.exchange if self.cell is not None else self.gpu.exchange
 
     @property
     def infers(self) -> bool:

@@ -118,6 +118,8 @@ def not_compressed(case: Case) -> Finding | None:
     found = case.gpu.collectives
     if case.cell is None or case.cell.compression != "none" or not found.transfer_ns:
         return None
+    if "compression" not in case.cell.spread.heeds:
+        return None
     halved = min(found.transfer_ns, found.exposed_ns) // 2
     return case.finding(
         "gradients-not-compressed",

@@ -44,7 +44,7 @@ def _exchange(cell: Cell, ns: int) -> Finding:
         text=f"the exchange of gradients, and waiting for the other ranks in it, adds {numbers.duration(ns)} to a step",
         change="; ".join(changes),
         evidence={},
-        refuted_by="a launch with --strategy none that is no faster",
+        refuted_by="a launch with --strategy independent that is no faster",
     )
 
 

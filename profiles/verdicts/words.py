@@ -108,6 +108,8 @@ TENSORFLOW = {
     "collectives-not-fused": "tf.distribute.experimental.CommunicationOptions(bytes_per_pack=...)",
     "model-too-small": "a larger batch, or fewer GPUs",
 }
+# Of a cell's strategy, where Horovod's words do not serve.
+OF_EXCHANGE = {"tf.distribute": TENSORFLOW}
 SERVED = {
     "launch-bound": "CUDA graphs for decoding (vLLM without enforce_eager, SGLang's --cuda-graph-bs); larger batches",
     "python-in-the-loop": "CUDA graphs for decoding; the scheduler ahead of the GPU (SGLang's overlap schedule, vLLM's "
@@ -127,14 +129,14 @@ BY_FRAMEWORK: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 
 
-def said(finding: Finding, gpu: GpuMeasures, *, of_cell: bool) -> Finding | None:
+def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, of_cell: bool) -> Finding | None:
     """The finding with the change in the words of the GPU's framework; None where it has no place there.
 
-    of_cell: the harness made the run, and its settings are the words.
+    exchange: what carries gradients between the GPUs. of_cell: the harness made the run; its settings are the words.
     """
     framework = "pytorch" if made_kernels(gpu) else gpu.framework
     if of_cell:
-        return _changed(finding, PYTORCH) if framework == "pytorch" else finding
+        return _changed(finding, PYTORCH if framework == "pytorch" else OF_EXCHANGE.get(exchange or "", {}))
     if framework in ("cuda", "onnxruntime") and finding.code in TRAINING_ONLY:
         return None
     if gpu.steps.unit == "batch":
@@ -143,7 +145,7 @@ def said(finding: Finding, gpu: GpuMeasures, *, of_cell: bool) -> Finding | None
         if finding.code in SERVED:
             return _changed(finding, SERVED)
     if framework == "tensorflow":
-        return _changed(finding, TENSORFLOW) if gpu.exchange == "tf.distribute" else finding
+        return _changed(finding, TENSORFLOW) if exchange == "tf.distribute" else finding
     return _changed(finding, BY_FRAMEWORK.get(framework or "", {}))
 
 

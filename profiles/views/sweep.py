@@ -14,6 +14,7 @@ from ..cell import TELLING, Setting
 from ..judging.explained import Explained
 from ..scaling.measure import Scaling
 from ..scaling.rows import CellRow
+from . import strategies
 from .explained import blocks
 
 # ranks, samples/s, its interval, step, waits: then the bar takes what is left, with the efficiency behind it.
@@ -26,7 +27,14 @@ def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Seque
     """The whole report, for a terminal of so many columns: 80 and more. It leads with what is explained."""
     bar = max(BAR_WIDTH.start, min(width - sum(size for _, size in COLUMNS) - AFTER_BAR, BAR_WIDTH.stop - 1))
     parts: list[RenderableType] = [*blocks(explained, directory), _heading(scaling, directory)]
-    for label, rows in _groups(scaling.cells):
+    beside = strategies.compared(scaling.cells)
+    for rows in beside:
+        parts += strategies.table(rows)
+    in_tables = {id(row) for rows in beside for row in rows}
+    groups = [(label, rows) for label, rows in _groups(scaling.cells) if len(rows) > 1 or id(rows[0]) not in in_tables]
+    if groups:
+        parts += [Text(""), Text("".join(f"{name:>{size}}" for name, size in COLUMNS) + "  efficiency")]
+    for label, rows in groups:
         parts += [Text(f"\n{label}", style="bold"), *(_line(row, bar) for row in rows)]
     parts += _legend(scaling.cells)
     if scaling.looks:
@@ -44,15 +52,12 @@ def show(scaling: Scaling, directory: str, console: Console, explained: Sequence
 
 
 def _heading(scaling: Scaling, directory: str) -> RenderableType:
-    """What holds for every cell, and the names of the columns."""
+    """What holds for every cell."""
     first = scaling.cells[0]
     said = _settings(first, [one for one in TELLING if not _varies(scaling.cells, one)])
     said += [f"{first.cell.steps} steps after {first.cell.warmup}"]
     said += [f"{first.launches} launches" if first.launches > 1 else "one launch"]
-    columns = "".join(f"{name:>{size}}" for name, size in COLUMNS) + "  efficiency"
-    return Group(
-        Text(f"\nScaling of {directory}", style="bold"), Text(", ".join(said), style="dim"), Text(""), Text(columns)
-    )
+    return Group(Text(f"\nScaling of {directory}", style="bold"), Text(", ".join(said), style="dim"))
 
 
 def _legend(cells: Sequence[CellRow]) -> list[RenderableType]:
@@ -87,13 +92,10 @@ def _settings(row: CellRow, settings: Sequence[Setting]) -> list[str]:
 def _line(row: CellRow, bar: int) -> RenderableType:
     if row.samples_per_s_global is None:
         return _without_numbers(row)
-    half = ""
-    if row.samples_per_s_low is not None and row.samples_per_s_high is not None and row.ok > 1:
-        half = f"±{(row.samples_per_s_high - row.samples_per_s_low) / 2 / row.samples_per_s_global * 100:.1f} %"
     cells = (
         str(row.cell.ranks),
         numbers.per_s(row.samples_per_s_global).removesuffix(" samples/s"),
-        half,
+        strategies.half(row),
         numbers.duration(None if row.step_ms_p50 is None else row.step_ms_p50 * 1e6),
         numbers.share(row.input_wait_share),
     )

@@ -31,6 +31,7 @@ MODELS = {
     "resnet50": Entry("images", "resnet50", Spec((224, 224, 3), 1000)),
     "inception3": Entry("images", "inception3", Spec((299, 299, 3), 1000)),
     "vgg16": Entry("images", "vgg16", Spec((224, 224, 3), 1000)),
+    "transformer": Entry("attention", "transformer", Spec((256, 64), 10)),
     "lstm": Entry("recurrent", "lstm", Spec((128, 64), 10), cudnn_rnn=True),
     "lstm_generic": Entry("recurrent", "lstm_generic", Spec((128, 64), 10)),
     "gru": Entry("recurrent", "gru", Spec((128, 64), 10), cudnn_rnn=True),

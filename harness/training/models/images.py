@@ -1,4 +1,7 @@
-"""Image classifiers: a small network for 32x32 pictures, and the usual three of the scaling literature."""
+"""Image classifiers: a small network for 32x32 pictures, and the usual three of the scaling literature.
+
+Their layers are the model's own, and not those of a model within it, so that it can be cut between any of them.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +26,18 @@ def cnn_cifar(x: Any, spec: Spec) -> Any:
 
 def resnet50(x: Any, spec: Spec) -> Any:
     """ResNet-50 as in keras.applications (He et al., 2015), random weights."""
-    body = keras.applications.ResNet50(include_top=False, weights=None, input_shape=spec.input_shape, pooling="avg")
-    return body(x)
+    return keras.applications.ResNet50(include_top=False, weights=None, input_tensor=x, pooling="avg").output
 
 
 def inception3(x: Any, spec: Spec) -> Any:
     """Inception v3 as in keras.applications (Szegedy et al., 2015), random weights."""
-    body = keras.applications.InceptionV3(include_top=False, weights=None, input_shape=spec.input_shape, pooling="avg")
-    return body(x)
+    return keras.applications.InceptionV3(include_top=False, weights=None, input_tensor=x, pooling="avg").output
 
 
 def vgg16(x: Any, spec: Spec) -> Any:
     """VGG16 with its two wide dense layers: 138 million parameters, 120 million of them there."""
-    body = keras.applications.VGG16(include_top=False, weights=None, input_shape=spec.input_shape)
-    x = keras.layers.Flatten()(body(x))
+    body = keras.applications.VGG16(include_top=False, weights=None, input_tensor=x)
+    x = keras.layers.Flatten()(body.output)
     for _ in range(2):
         x = keras.layers.Dense(4096, activation="relu")(x)
     return x

@@ -1,13 +1,36 @@
-"""Other ways to spread the work, for comparison with Horovod: one function per strategy that returns a `Trainer`.
+"""Ways to spread the work, beside each other: a module per way, whose `trainer(cell, device)` gives a `Trainer`.
 
-`horovod` all-reduces; `none` trains every rank alone (the upper bound); `mirrored` is one process over all GPUs.
+profiles/strategies.py says what each is and what it can be combined with.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from profiles.records import Cell
+
+_MODULES = {
+    "horovod": "ranks",
+    "independent": "ranks",
+    "mirrored": "mirrored",
+    "multiworker": "multiworker",
+    "replicas": "replicas",
+    "sharded": "sharded",
+    "parameter_server": "parameter_server",
+    "split": "split",
+    "hybrid": "split",
+}
+
+
+def _nothing() -> None:
+    pass
+
+
+def _no_facts() -> dict[str, Any]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +40,11 @@ class Trainer:
     model: Any
     turn: Callable[[], tuple[Any, int]]
     samples_per_step: int  # by this process
+    settle: Callable[[], None] = _nothing  # return when every step that was begun has ended, wherever it runs
+    facts: Callable[[], dict[str, Any]] = _no_facts  # what only this strategy knows of the run, asked after the window
+
+
+def trainer(cell: Cell, device: str) -> Trainer:
+    """The trainer of a cell's strategy; device: TensorFlow's name of this process's first device."""
+    made: Trainer = importlib.import_module(f".{_MODULES[cell.strategy]}", __name__).trainer(cell, device)
+    return made

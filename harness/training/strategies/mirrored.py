@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
-from profiles.errors import RingscopeError
 from profiles.records import Cell
 
 from ... import ring
 from ...ring.feed import as_feed
 from ...ring.loop import Turns
+from ..feeds.sources import Source
 from ..models import MODELS, build, compile_model
-from . import Trainer
+from . import Trainer, devices
 from .ranks import make_source, optimizer
 
-FEEDS = ("host", "prefetch", "device")
+
+def trainer(cell: Cell, device: str) -> Trainer:
+    """Without GPUs the replicas share the CPU, cut into as many logical devices; it must not have been used before."""
+    strategy = tf.distribute.MirroredStrategy(devices.take(device, cell.ranks))
+    source = make_source(cell, cell.per_rank_batch * cell.ranks, rank=0, size=1, threads=ring.threads())
+    return training(cell, strategy, source, strategy.experimental_distribute_dataset)
 
 
-def mirrored(cell: Cell, device: str) -> Trainer:
-    """The cell's model on all its replicas. Raises RingscopeError where there are fewer GPUs than replicas.
+def training(cell: Cell, strategy: Any, source: Source, distributed: Callable[[Any, Any], Any]) -> Trainer:
+    """Keras's train step under a strategy of tf.distribute.
 
-    Without GPUs the replicas share the CPU, cut into as many logical devices; it must not have been used before.
+    source: the samples of this process. distributed: (data set, its options) -> the data set of its replicas' parts.
     """
-    kind = device.strip("/").split(":")[0]
-    physical = tf.config.list_physical_devices(kind)
-    if kind == "CPU":
-        tf.config.set_logical_device_configuration(
-            physical[0], [tf.config.LogicalDeviceConfiguration() for _ in range(cell.ranks)]
-        )
-    elif len(physical) < cell.ranks:
-        raise RingscopeError(f"{cell.ranks} replicas but {len(physical)} GPUs; ask for at most {len(physical)}")
-    strategy = tf.distribute.MirroredStrategy([f"/{kind}:{i}" for i in range(cell.ranks)])
     with strategy.scope():
         model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
         name = dict(cell.options).get("optimizer", "sgd")
         compile_model(model, MODELS[cell.model].spec, optimizer=optimizer(name))
         model.optimizer.build(model.trainable_variables)
-    source = make_source(cell, cell.per_rank_batch * cell.ranks, rank=0, size=1, threads=ring.threads())
     dataset = source.dataset()
     if cell.feed == "prefetch":
         dataset = dataset.prefetch(tf.data.AUTOTUNE)
     where = tf.distribute.InputOptions(experimental_fetch_to_device=cell.feed == "device")
-    batches = iter(strategy.experimental_distribute_dataset(dataset, where))
+    batches = iter(distributed(dataset, where))
 
     @tf.function
     def step(batch: object) -> object:
         logs = strategy.run(model.train_step, args=(batch,))
-        return {name: strategy.experimental_local_results(value)[0] for name, value in logs.items()}
+        return {name: tf.add_n(own := strategy.experimental_local_results(v)) / len(own) for name, v in logs.items()}
 
     turns = Turns(step)
     feed = as_feed(batches)
-    return Trainer(model, lambda: turns.turn(feed), cell.per_rank_batch * cell.ranks)
+    return Trainer(model, lambda: turns.turn(feed), source.batch)

@@ -1,4 +1,4 @@
-"""One process per GPU: `horovod`, and `none`, the same without an all-reduce."""
+"""One process per GPU: `horovod`, and `independent`, the same without an all-reduce."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..models import MODELS, build, compile_model
 from . import Trainer
 
 
-def ranks(cell: Cell, device: str) -> Trainer:
+def trainer(cell: Cell, device: str) -> Trainer:
     """The cell's model, distributed by `ring`, and its feed to this device ("/GPU:0" or "/CPU:0")."""
     entry = MODELS[cell.model]
     options = dict(cell.options)

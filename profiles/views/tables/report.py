@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ... import numbers
@@ -12,6 +12,14 @@ from .table import Cell, Document, Format, Json, Table, words
 
 PERCENTILES = ("p50", "p95", "min", "median", "max")
 KEYS = ("model", "ranks", "per_rank_batch")  # always columns of their own
+# What a cell's ranks tell of themselves, shown where one does.
+TOLD: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("of_horovod", "of horovod", numbers.factor),
+    ("memory_peak_gb", "GPU memory", numbers.gigabytes),
+    ("loss", "loss", numbers.figure),
+    ("staleness_p50", "staleness p50", numbers.median),
+    ("bubble_share", "bubble", numbers.share),
+)
 MAKERS = (
     time.summary,
     time.ledger,
@@ -72,6 +80,9 @@ def cells(rows: Sequence[Json]) -> Table:
     differs = [one for one in TELLING if one.name in KEYS or len({row.get(one.name) for row in rows}) > 1]
     alike = (one for one in TELLING if rows and one not in differs)
     common = list(filter(None, (one.said(rows[0].get(one.name, one.default)) for one in alike)))
+    strategies = any(one.name == "strategy" for one in differs)
+    told = [one for one in TOLD if any(row.get(one[0]) is not None for row in rows)]
+    told = [one for one in told if one[0] not in ("of_horovod", "loss") or strategies]
     shown = []
     for row in rows:
         shown.append(
@@ -84,16 +95,22 @@ def cells(rows: Sequence[Json]) -> Table:
                 Cell(_interval(row, "efficiency", numbers.share)),
                 Cell(_milliseconds(row["step_ms_p50"]), row["step_ms_p50"]),
                 Cell(numbers.share(row["input_wait_share"]), row["input_wait_share"]),
+                *(Cell(text(row.get(name)), row.get(name)) for name, _, text in told),
                 words(row["status"] if not row["reason"] else f"{row['status']}: {row['reason']}"),
             )
         )
-    columns = ("throughput", "interval", "speed-up", "efficiency", "interval of it", "step p50", "input wait", "status")
+    columns = ("throughput", "interval", "speed-up", "efficiency", "interval of it", "step p50", "input wait")
     return Table(
         "cells",
         "Cells",
         "Each cell over its launches: medians, and the interval over launches. Throughput is of all ranks together; "
         "efficiency is that of N ranks by N times that of one." + (f" All: {', '.join(common)}." if common else ""),
-        (*(one.title or one.name.replace("_", " ") for one in differs), *columns),
+        (
+            *(one.title or one.name.replace("_", " ") for one in differs),
+            *columns,
+            *(title for _, title, _ in told),
+            "status",
+        ),
         tuple(shown),
     )
 

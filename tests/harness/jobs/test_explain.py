@@ -30,7 +30,7 @@ from tests.recordings import DATA
 
 ONE = Cell("mlp", 1, 8, steps=10)
 TWO = replace(ONE, ranks=2)
-ALONE = replace(TWO, strategy="none")
+ALONE = replace(TWO, strategy="independent")
 MPIRUN = Path(sys.executable).with_name("mpirun")
 needs_mpirun = pytest.mark.skipif(
     not (MPIRUN.exists() or shutil.which("mpirun")), reason="no mpirun: pip install '.[train-cpu]'"
@@ -72,7 +72,7 @@ def test_without_a_gpu_the_most_ranks_are_launched_without_the_exchange(tmp_path
     other, others = replace(ONE, model="gru"), replace(TWO, model="gru")
     folder = write(tmp_path / "run", {ONE: [(1, 0)] * 3, TWO: [(2, 0)] * 3, other: [(1, 0)] * 3, others: [(2, 0)] * 3})
     tasks, usual_s = planned(run_directory.read(folder), How())
-    gru = replace(others, strategy="none")
+    gru = replace(others, strategy="independent")
     assert tasks == [(ALONE, 0), (gru, 0), (ALONE, 1), (gru, 1)]  # a first one of every model before a second
     assert usual_s == {ALONE: 9.0, gru: 9.0}
 
@@ -246,6 +246,6 @@ def test_two_ranks_of_a_small_model_lose_their_time_to_the_exchange(launcher: st
         return sum(line["step_ns"] - line["input_wait_ns"] for line in lines) / len(lines)
 
     (timed,) = (work_ns(run) for run in read_runs(out) if run.record.cell.ranks == 2)
-    alone = [run for run in read_runs(out / "explain") if run.record.cell.strategy == "none"]
+    alone = [run for run in read_runs(out / "explain") if run.record.cell.strategy == "independent"]
     assert len(alone) == 2
     assert min(abs(timed - work_ns(run) - parts["exchange"]) for run in alone) <= 1

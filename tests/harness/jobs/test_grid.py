@@ -19,6 +19,7 @@ from harness.verbs import record as verb_record
 from profiles.cell import AXES, SETTINGS, Setting, setting
 from profiles.errors import RingscopeError
 from profiles.records import Cell
+from profiles.strategies import STRATEGIES
 from tests.harness.running import ROOT
 
 CELL = Cell("mlp", 2, 8, steps=3)
@@ -182,3 +183,56 @@ def test_more_ranks_than_memory_holds_are_refused_and_not_begun() -> None:
     assert refused is not None and refused.status == "unsupported"
     assert refused.reason.startswith("1000000 ranks need 0.3 GB each or more, and ")
     assert sweep.refusal(Cell("mlp", 2, 8), sweep.How(), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"),
+    [
+        (Cell("mlp", 3, 8, strategy="hybrid"), "3 ranks do not divide by 2 stages"),
+        (Cell("mlp", 2, 8, strategy="split", micro_batches=3), "a batch of 16 does not divide into 3 micro-batches"),
+        (Cell("mlp", 4, 5, strategy="hybrid", micro_batches=4), "a batch of 10 does not divide into 4 micro-batches"),
+    ],
+)
+def test_stages_and_micro_batches_that_do_not_divide_are_a_row_with_the_reason(cell: Cell, says: str) -> None:
+    refused = sweep.refusal(cell, sweep.How(), {})
+    assert refused is not None and (refused.status, refused.reason) == ("indivisible", says)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "processes", "gpus"),
+    [
+        ("horovod", 4, 1),
+        ("split", 1, 4),
+        ("replicas", 1, 4),
+        ("hybrid", 2, 2),
+        ("multiworker", 4, 1),
+        ("no such", 4, 1),
+    ],
+)
+def test_a_strategy_says_how_many_processes_share_the_gpus(strategy: str, processes: int, gpus: int) -> None:
+    cell = Cell("mlp", 4, 8, strategy=strategy)
+    assert (cell.processes, cell.gpus_per_process) == (processes, gpus)
+
+
+def test_what_is_left_open_fits_the_strategy_and_what_is_asked_for_stays() -> None:
+    lists = {"model": ("resnet50",), "strategy": tuple(STRATEGIES), "ranks": (2,)}
+    for cell in grid(Choices(lists), gpus=2):
+        assert cell.step in cell.spread.steps and cell.feed in cell.spread.feeds
+    (horovod,) = (cell for cell in grid(Choices(lists), gpus=2) if cell.strategy == "horovod")
+    assert (horovod.step, horovod.feed) == ("compiled", "pinned")
+    asked = {**lists, "step": ("compiled",), "feed": ("pinned",)}
+    assert {(cell.step, cell.feed) for cell in grid(Choices(asked), gpus=2)} == {("compiled", "pinned")}
+
+
+def test_a_setting_multiplies_the_strategies_that_heed_it_alone() -> None:
+    lists = {
+        "model": ("mlp",),
+        "ranks": (2,),
+        "strategy": ("horovod", "split"),
+        "micro_batches": (1, 4),
+        "feed": ("host",),
+    }
+    cells = grid(Choices(lists), gpus=0)
+    assert [(cell.strategy, cell.micro_batches) for cell in cells] == [("horovod", 1), ("split", 1), ("split", 4)]
+    (alone,) = grid(Choices({**lists, "strategy": ("horovod",), "micro_batches": (4,)}), gpus=0)
+    assert alone.micro_batches == 4  # asked for by name: the worker refuses it, with the reason

@@ -84,7 +84,7 @@ def test_two_ranks_leave_a_record_each_of_the_same_training(tmp_path: Path, laun
 
 
 def test_without_an_all_reduce_the_ranks_train_apart(tmp_path: Path) -> None:
-    cell = Cell("mlp", ranks=2, per_rank_batch=8, steps=3, warmup=1, strategy="none")
+    cell = Cell("mlp", ranks=2, per_rank_batch=8, steps=3, warmup=1, strategy="independent")
     first, second = trained(tmp_path, cell, "gloo")
     assert first.extra["weights_sha256"] != second.extra["weights_sha256"]
 

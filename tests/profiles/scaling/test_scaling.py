@@ -203,6 +203,20 @@ def test_throughput_that_grows_to_the_largest_batch_is_told_to_go_on() -> None:
     assert "larger-batch" not in {look.code for look in sweep_of(strong).looks}
 
 
+def test_a_strategy_that_is_faster_and_trains_the_same_is_named_and_so_is_what_exchanging_costs() -> None:
+    two = replace(ONE, ranks=2, step="fit")
+    took = {"horovod": 1000, "sharded": 900, "independent": 800, "mirrored": 1200}
+    cells = {replace(two, strategy=name): (ms, ms + 1, ms - 1) for name, ms in took.items()}
+    found = {look.code: look for look in sweep_of(cells).looks}
+    assert "strategy sharded is 1.11 x as fast" in found["better-strategy"].text
+    assert "it is 1.25 x as fast" in found["exchange-cost"].text
+    horovod = replace(two, strategy="horovod")
+    other_step = {replace(cell, step="compiled") if cell == horovod else cell: ms for cell, ms in cells.items()}
+    assert "exchange-cost" not in {look.code for look in sweep_of(other_step).looks}
+    slower = cells | {horovod: (500, 501, 499)}
+    assert not {"better-strategy", "exchange-cost"} & {look.code for look in sweep_of(slower).looks}
+
+
 def test_the_cell_that_loses_most_can_be_recorded_as_it_was_measured() -> None:
     from harness.jobs.grid import grid
     from harness.verbs import options, record

@@ -70,6 +70,10 @@ ONE_GPU: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"kernels": {"share_under_5us": 0.8}, "ledger": {"idle_launch": 5 * MS}},
         {"kernels": {"share_under_5us": 0.8}, "ledger": {"idle_launch": MS}},
     ),
+    "copies-between-gpus": (
+        {"ledger": {"p2p": MS}, "cell": replace(CELL, strategy="replicas", step="fit")},
+        {"ledger": {"p2p": MS // 20}},
+    ),
     "off-tensor-cores": (
         {"top": [("cutlass_80_simt_sgemm_128x32_nn_align1", 100, 20 * MS)]},
         {"top": [("cutlass_80_tensorop_f16_s16816gemm_align8", 100, 20 * MS)]},
@@ -351,3 +355,31 @@ def test_copies_to_the_host_are_a_steps_only_where_there_are_steps() -> None:
     one = gpu(d2h_per_step=2, ledger={"idle_sync": MS})
     one.window = "capture"
     assert _find("loss-fetched-every-step", one) is None
+
+
+def test_stages_that_wait_for_each_other_are_told_beside_the_share_of_equal_ones() -> None:
+    cell = replace(CELL, strategy="split", micro_batches=4, step="fit")
+    first, last = gpu(ledger={"idle_launch": MS, "idle_wait": MS}), gpu(rank=1, ledger={"idle_launch": 4 * MS})
+    found = _find("pipeline-bubble", first, last, cell=cell)
+    assert found is not None and found.gpu == 1 and found.cost_ns_per_step == 4 * MS
+    assert found.evidence["bubble_of_equal_stages"] == pytest.approx(1 / 5)
+    assert found.evidence["waiting_share"] == [pytest.approx(0.2), pytest.approx(0.4)]
+    assert "--micro-batches 16" in found.change and "1.33 x" in found.change
+    assert _find("pipeline-bubble", first, last, cell=CELL) is None
+    assert _find("pipeline-bubble", gpu(), gpu(rank=1), cell=cell) is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said", "unsaid"),
+    [
+        ("horovod", ("--compression fp16",), ()),
+        ("mirrored", ("tf.distribute.NcclAllReduce",), ("--compression", "HOROVOD")),
+        ("multiworker", ("tf.distribute.NcclAllReduce",), ("--compression", "HOROVOD")),
+    ],
+)
+def test_the_words_are_those_of_the_cells_strategy(strategy: str, said: Any, unsaid: Any) -> None:
+    one = gpu(ledger={"collective": 3 * MS}, per_step_collectives=60, transfer=2 * MS)
+    found = {f.code: f for f in find(measures([one]), Context(cell=replace(CELL, strategy=strategy, step="fit")))}
+    told = " ".join(finding.change for finding in found.values())
+    assert all(words in told for words in said) and not any(words in told for words in unsaid)
+    assert ("gradients-not-compressed" in found) is (strategy == "horovod")

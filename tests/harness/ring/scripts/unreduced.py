@@ -9,7 +9,7 @@ from harness.training.strategies.ranks import ranks
 from profiles.records import Cell
 
 ring.init()
-cell = Cell("mlp", ring.size(), int(sys.argv[2]), strategy="none", warmup=0)
+cell = Cell("mlp", ring.size(), int(sys.argv[2]), strategy="independent", warmup=0)
 trainer = ranks(cell, "/CPU:0")
 for _ in range(10):
     trainer.turn()

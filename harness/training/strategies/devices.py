@@ -1,0 +1,31 @@
+"""The devices of a process that has several: its share of the host's GPUs, or as many logical CPUs."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from profiles.errors import RingscopeError
+
+from ... import ring
+
+
+def take(device: str, count: int) -> list[str]:
+    """Names of `count` devices of the kind of `device`, of which local rank r holds the r-th `count`.
+
+    Without GPUs they are parts of the CPU, which must not have been used before. Raises RingscopeError where there
+    are too few GPUs.
+    """
+    kind = device.strip("/").split(":")[0]
+    physical = tf.config.list_physical_devices(kind)
+    if kind == "CPU":
+        made = tf.config.get_logical_device_configuration(physical[0]) or ()
+        if len(made) < count:
+            tf.config.set_logical_device_configuration(
+                physical[0], [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
+            )
+    else:
+        first = ring.local_rank() * count
+        if len(physical) < first + count:
+            raise RingscopeError(f"{first + count} GPUs are needed, and there are {len(physical)}; ask for fewer ranks")
+        tf.config.set_visible_devices(physical[first : first + count], kind)
+    return [f"/{kind}:{i}" for i in range(count)]

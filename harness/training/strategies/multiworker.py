@@ -1,0 +1,54 @@
+"""tf.distribute.MultiWorkerMirroredStrategy: a process per GPU, TensorFlow's own collectives between them.
+
+Keras 3's `fit` refuses it; its `train_step` under `strategy.run` does not. Horovod only starts the ranks and compares
+their clocks.
+"""
+
+from __future__ import annotations
+
+import socket
+from functools import cache
+from typing import Any
+
+import tensorflow as tf
+
+from profiles.errors import RingscopeError
+from profiles.records import Cell
+
+from ... import ring
+from . import Trainer
+from .mirrored import training
+from .ranks import make_source
+
+
+def trainer(cell: Cell, device: str) -> Trainer:
+    strategy = together()
+    source = make_source(cell, cell.per_rank_batch, rank=ring.rank(), size=ring.size(), threads=ring.threads())
+
+    def own(dataset: Any, options: Any) -> Any:
+        return strategy.distribute_datasets_from_function(lambda _: dataset, options)
+
+    return training(cell, strategy, source, own)
+
+
+@cache
+def together() -> Any:
+    """The strategy over all ranks, one for the process's life; before TensorFlow is first used."""
+    found = ring.meet("address", address())
+    if found is None:
+        raise RingscopeError("a rank ended before all had met; its log says why")
+    one_host = len({host for host, _ in found}) == 1
+    workers = [f"{'127.0.0.1' if one_host else host}:{port}" for host, port in found]
+    gpus = tf.config.get_visible_devices("GPU")
+    kind = tf.distribute.experimental.CommunicationImplementation
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": workers}), task_type="worker", task_id=ring.rank(), rpc_layer="grpc"
+    )
+    options = tf.distribute.experimental.CommunicationOptions(implementation=kind.NCCL if gpus else kind.RING)
+    return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+
+
+def address() -> tuple[str, int]:
+    """This host and a port that is free now."""
+    with socket.create_server(("", 0)) as server:
+        return socket.gethostname(), server.getsockname()[1]

@@ -1,0 +1,195 @@
+"""tf.distribute.ParameterServerStrategy: workers that do not wait for each other (asynchronous SGD, Li et al. 2014).
+
+This process coordinates: it keeps every worker supplied with steps. `cell.ranks` workers, a process and a GPU each, and
+one parameter server, which holds the weights in host memory, are processes that it starts:
+
+    python -m harness.training.strategies.parameter_server --cluster JSON --job worker --index 0
+
+A worker reads the weights, computes gradients on its own samples and applies them, whatever the others did meanwhile:
+`staleness` is how many updates of others came between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import cache
+from typing import Any
+
+import tensorflow as tf
+
+from profiles.errors import RingscopeError
+from profiles.records import Cell
+
+from ... import ring
+from ...ring.marks import nvtx_marks
+from ..models import MODELS, build, compile_model, loss_for
+from . import Trainer
+from .ranks import make_source, optimizer
+
+AHEAD = 2  # steps per worker that are handed out before the oldest is awaited
+UNKNOWN_WAIT = "workers take their batches themselves"
+
+
+def trainer(cell: Cell, device: str) -> Trainer:
+    cluster = Cluster.of(cell.ranks, device)
+    strategy, coordinator = cluster.strategy, cluster.coordinator
+    spec = MODELS[cell.model].spec
+    with strategy.scope():
+        model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
+        compile_model(model, spec, optimizer=optimizer(dict(cell.options).get("optimizer", "sgd")))
+        model.optimizer.build(model.trainable_variables)
+        updates = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+    source = make_source(cell, cell.per_rank_batch * cell.ranks, rank=0, size=1, threads=ring.threads())
+
+    def own_batches() -> Any:
+        """On a worker: its share of each joined batch."""
+        first = tf.distribute.coordinator.experimental_get_current_worker_index() * cell.per_rank_batch
+
+        def share(x: Any, y: Any) -> tuple[Any, Any]:
+            return x[first : first + cell.per_rank_batch], y[first : first + cell.per_rank_batch]
+
+        batches = source.dataset().map(share)
+        return batches.prefetch(tf.data.AUTOTUNE) if cell.feed == "prefetch" else batches
+
+    batches = iter(coordinator.create_per_worker_dataset(own_batches))
+    step = update_of(strategy, model, loss_for(spec), updates)
+    run = Asynchronous(lambda: coordinator.schedule(step, args=(batches,)), coordinator, cell.ranks, cluster.check)
+    return Trainer(
+        model,
+        run.turn,
+        cell.per_rank_batch * cell.ranks,
+        settle=run.settle,
+        facts=lambda: run.facts(cell.warmup),
+    )
+
+
+def update_of(strategy: Any, model: Any, loss: Any, updates: Any) -> Any:
+    """A worker's step: (loss, updates when it began to read the weights, updates with its own, its number)."""
+
+    def replica(x: Any, y: Any) -> tuple[Any, Any, Any, Any]:
+        read = tf.identity(updates)
+        with tf.control_dependencies([read]):
+            x = tf.identity(x)
+        with tf.GradientTape() as tape:
+            value = loss(y, model(x, training=True))
+            scaled = model.optimizer.scale_loss(value)
+        gradients = tape.gradient(scaled, [v.value for v in model.trainable_variables])
+        model.optimizer.apply(gradients, model.trainable_variables)
+        worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+        return value, read, updates.assign_add(1, read_value=True), worker
+
+    @tf.function
+    def step(batches: Any) -> Any:
+        return strategy.run(replica, args=next(batches))
+
+    return step
+
+
+class Asynchronous:
+    """Steps handed out ahead of their results: a turn hands out one for each worker, and waits for what is overdue."""
+
+    def __init__(self, schedule: Callable[[], Any], coordinator: Any, workers: int, check: Callable[[], None]) -> None:
+        self._schedule, self._coordinator, self._workers, self._check = schedule, coordinator, workers, check
+        self._begun: list[Any] = []  # results, some of the future, in the order of their steps
+        self._marks = nvtx_marks()
+
+    def turn(self) -> tuple[dict[str, Any], int]:
+        with self._marks.step(len(self._begun) // self._workers):
+            self._begun += [self._schedule() for _ in range(self._workers)]
+            overdue = len(self._begun) - self._workers * AHEAD
+            if overdue > 0:
+                self._begun[overdue - 1].get()
+            self._check()
+        return {}, 0
+
+    def settle(self) -> None:
+        self._coordinator.join()
+
+    def facts(self, warmup: int) -> dict[str, Any]:
+        """The mean loss, every update's staleness and the worker that made it, of the steps after the warm-up."""
+        timed = self._coordinator.fetch(self._begun[warmup * self._workers :])
+        return {
+            "logs": {"loss": sum(float(value) for value, *_ in timed) / len(timed)},
+            "staleness": [int(applied) - 1 - int(read) for _, read, applied, _ in timed],
+            "workers": [int(worker) for *_, worker in timed],
+            "input_wait_unknown": UNKNOWN_WAIT,
+        }
+
+
+class Cluster:
+    """The processes of the workers and of the parameter server; they end with this one."""
+
+    def __init__(self, workers: int, gpus: Sequence[str]) -> None:
+        ports = free_ports(workers + 1)
+        jobs = [("worker", index) for index in range(workers)] + [("ps", 0)]
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        spec = {"worker": addresses[:workers], "ps": addresses[workers:]}
+        self._tasks = {}
+        for job, index in jobs:
+            visible = gpus[index] if job == "worker" and gpus else "-1"
+            words = ["--cluster", json.dumps(spec), "--job", job, "--index", str(index)]
+            self._tasks[f"{job} {index}"] = subprocess.Popen(
+                [sys.executable, "-m", __name__, *words], env={**os.environ, "CUDA_VISIBLE_DEVICES": visible}
+            )
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(spec), rpc_layer="grpc")
+        self.strategy = tf.distribute.ParameterServerStrategy(resolver)
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
+
+    @staticmethod
+    @cache
+    def of(workers: int, device: str) -> Cluster:
+        """The one cluster of this process, which itself leaves GPUs alone."""
+        gpus = []
+        if "GPU" in device:
+            found = len(tf.config.list_physical_devices("GPU"))
+            if found < workers:
+                raise RingscopeError(f"{workers} workers need a GPU each, and there are {found}; ask for fewer ranks")
+            named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+            gpus = named.split(",") if named else [str(number) for number in range(found)]
+        tf.config.set_visible_devices([], "GPU")
+        return Cluster(workers, gpus)
+
+    def check(self) -> None:
+        """Raises RingscopeError where a task has ended, of which the coordinator only says that it waits."""
+        for name, task in self._tasks.items():
+            if task.poll() is not None:
+                raise RingscopeError(f"{name} ended with code {task.returncode}; what it printed is in this rank's log")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this host that are free now."""
+    with ExitStack() as held:
+        servers = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [server.getsockname()[1] for server in servers]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Serve as a worker or as the parameter server until the coordinator's process ends."""
+    parser = argparse.ArgumentParser(prog=f"python -m {__name__}", description="A task of a cluster.")
+    parser.add_argument("--cluster", required=True, help="job -> addresses, as JSON")
+    parser.add_argument("--job", choices=("worker", "ps"), required=True)
+    parser.add_argument("--index", type=int, required=True)
+    options = parser.parse_args(argv)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no task outlives its coordinator
+    cluster = json.loads(options.cluster)
+    threads = max(1, len(os.sched_getaffinity(0)) // sum(map(len, cluster.values())))
+    config = tf.compat.v1.ConfigProto()
+    config.intra_op_parallelism_threads, config.inter_op_parallelism_threads = threads, max(2, threads)
+    config.gpu_options.allow_growth = True
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec(cluster), job_name=options.job, task_index=options.index, protocol="grpc", config=config
+    )
+    server.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""A step in parts: the batch cut along its samples, the model along its layers, each piece on a device of its own.
+
+`replicas` are parts on different devices of a model in one stage; `split` is parts that follow each other through
+stages on different devices. The loss is that of the joined outputs, so every output is there before the way back
+begins (GPipe's schedule, Huang et al. 2019, arXiv:1811.06965).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+Exchange = Callable[[list[Any]], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One part's way through one stage: what goes in and out, and the tape between."""
+
+    tape: Any
+    entered: Any
+    left: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who computes what. places[part][stage]: a device. A stage's variables lie where its first part is computed."""
+
+    stages: Sequence[Any]  # models whose outputs are the next one's inputs
+    places: Sequence[Sequence[str]]
+
+    def forward(self, x: Any) -> list[list[Piece]]:
+        """The way of each part through all stages."""
+        return [self._through(part, places) for part, places in zip(self._cut(x), self.places, strict=True)]
+
+    def _cut(self, x: Any) -> list[Any]:
+        return list(tf.split(x, len(self.places)))
+
+    def _through(self, value: Any, places: Sequence[str]) -> list[Piece]:
+        pieces: list[Piece] = []
+        for stage, place in zip(self.stages, places, strict=True):
+            with tf.device(place):
+                entered = tf.identity(value)  # the transfer between devices
+                with tf.GradientTape() as tape:
+                    if pieces:
+                        tape.watch(entered)
+                    value = stage(entered, training=True)
+            pieces.append(Piece(tape, entered, value))
+        return pieces
+
+    def backward(self, pieces: Sequence[Sequence[Piece]], gradient: Any) -> list[list[Any]]:
+        """Gradients of each stage's variables, summed over the parts, where the variables are.
+
+        gradient: of the joined outputs. Without a device's name around it the way back of every stage would run on the
+        first device.
+        """
+        with tf.device(self.places[0][-1]):
+            cut = self._cut(gradient)
+        parts = [self._back(way, places, part) for way, places, part in zip(pieces, self.places, cut, strict=True)]
+        summed = []
+        for number in range(len(self.stages)):
+            with tf.device(self.places[0][number]):
+                summed.append([tf.add_n(each) for each in zip(*(part[number] for part in parts), strict=True)])
+        return summed
+
+    def _back(self, way: Sequence[Piece], places: Sequence[str], gradient: Any) -> list[list[Any]]:
+        found: list[list[Any]] = []
+        for number in reversed(range(len(self.stages))):
+            piece, variables = way[number], self.stages[number].trainable_variables
+            wanted = [v.value for v in variables] + ([piece.entered] if number else [])
+            with tf.device(places[number]):
+                gradients = piece.tape.gradient(piece.left, wanted, output_gradients=tf.identity(gradient))
+            found.insert(0, gradients[: len(variables)])
+            gradient = gradients[-1]
+        return found
+
+
+def train_step(model: Any, plan: Plan, loss: Any, exchange: Sequence[Exchange] | None = None) -> Callable[[Any], Any]:
+    """(x, y) -> the logs of one update of `model`, whose weights are those of the plan's stages, in their order.
+
+    exchange: per stage, its gradients -> those that are applied.
+    """
+    last = [places[-1] for places in plan.places]
+
+    @tf.function
+    def step(batch: Any) -> Any:
+        x, y = batch
+        pieces = plan.forward(x)
+        with tf.device(last[0]):
+            joined = tf.concat([way[-1].left for way in pieces], axis=0)
+            with tf.GradientTape() as tape:
+                tape.watch(joined)
+                value = loss(y, joined)
+                scaled = model.optimizer.scale_loss(value)
+            gradient = tape.gradient(scaled, joined)
+        gradients = plan.backward(pieces, gradient)
+        for number, change in enumerate(exchange or ()):
+            with tf.device(plan.places[0][number]):
+                gradients[number] = change(gradients[number])
+        model.optimizer.apply([each for stage in gradients for each in stage], model.trainable_variables)
+        model._loss_tracker.update_state(value)
+        return model.get_metrics_result()
+
+    return step  # type: ignore[no-any-return]

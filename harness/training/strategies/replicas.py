@@ -1,0 +1,31 @@
+"""What became of `make_parallel` and `keras.utils.multi_gpu_model`: one process and one set of weights, on the first
+GPU; the batch cut in parts, the model called on each of them on a GPU of its own, the outputs joined on the first."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from profiles.records import Cell
+
+from ... import ring
+from ...ring.feed import as_feed
+from ...ring.loop import Turns
+from ..feeds import FEEDS
+from ..models import MODELS, build, compile_model, loss_for
+from . import Trainer, devices
+from .parts import Plan, train_step
+from .ranks import make_source, optimizer
+
+
+def trainer(cell: Cell, device: str) -> Trainer:
+    places = devices.take(device, cell.ranks)
+    with tf.device(places[0]):
+        model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
+        spec = MODELS[cell.model].spec
+        compile_model(model, spec, optimizer=optimizer(dict(cell.options).get("optimizer", "sgd")))
+        model.optimizer.build(model.trainable_variables)
+    batch = cell.per_rank_batch * cell.ranks
+    source = make_source(cell, batch, rank=0, size=1, threads=ring.threads())
+    turns = Turns(train_step(model, Plan([model], [[place] for place in places]), loss_for(spec)))
+    feed = as_feed(FEEDS[cell.feed](source, places[0]))
+    return Trainer(model, lambda: turns.turn(feed), batch)

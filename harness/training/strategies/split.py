@@ -1,0 +1,97 @@
+"""Layers on different GPUs of one process (`split`), and several such processes under Horovod (`hybrid`).
+
+The batch follows in micro-batches, so that a stage works on one while the next stage works on the one before.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from profiles.errors import RingscopeError
+from profiles.records import Cell
+
+from ... import ring
+from ...ring.feed import as_feed
+from ...ring.loop import Turns
+from ..feeds import FEEDS
+from ..models import MODELS, build, compile_model, loss_for
+from . import Trainer, devices
+from .parts import Plan, train_step
+from .ranks import make_source, optimizer
+from .stages import cut
+
+TIMED_ALONE = 5
+
+
+def trainer(cell: Cell, device: str) -> Trainer:
+    import keras
+
+    places = devices.take(device, cell.gpus_per_process)
+    with tf.device("/CPU:0"):
+        whole = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
+    stages = cut(whole, places)
+    model = keras.Sequential(stages, name=cell.model)
+    spec = MODELS[cell.model].spec
+    compile_model(model, spec, optimizer=optimizer(dict(cell.options).get("optimizer", "sgd")))
+    model.optimizer.build(model.trainable_variables)
+    averaged = partial(ring.average_gradients, compression=cell.compression)
+    exchange = [averaged] * len(stages) if ring.size() > 1 else None
+    batch = cell.per_rank_batch * cell.gpus_per_process
+    if batch % cell.micro_batches:
+        raise RingscopeError(f"a batch of {batch} does not divide into {cell.micro_batches} micro-batches")
+    plan = Plan(stages, [places] * cell.micro_batches)
+    source = make_source(cell, batch, rank=ring.rank(), size=ring.size(), threads=ring.threads())
+    turns = Turns(train_step(model, plan, loss_for(spec), exchange))
+    feed = as_feed(FEEDS[cell.feed](source, places[0]))
+    return Trainer(
+        model, lambda: turns.turn(feed), batch, facts=lambda: pipeline_facts(stages, places, cell.micro_batches, batch)
+    )
+
+
+def pipeline_facts(stages: Sequence[Any], places: Sequence[str], parts: int, batch: int) -> dict[str, Any]:
+    """What the pipeline is: how long each stage takes alone for one micro-batch there and back, and what crosses."""
+    borders = [stage.outputs[0] for stage in stages[:-1]]
+    crossing = sum(math.prod(t.shape[1:]) * tf.as_dtype(t.dtype).size for t in borders) * batch * 2
+    return {
+        "pipeline": {
+            "micro_batches": parts,
+            "stage_ns": [alone_ns(s, place, batch // parts) for s, place in zip(stages, places, strict=True)],
+            "transfer_bytes_per_step": crossing,
+            "parameters": [stage.count_params() for stage in stages],
+        }
+    }
+
+
+def alone_ns(stage: Any, place: str, samples: int) -> int:
+    """Median time of a stage's way there and back for so many samples, with nothing else under way."""
+    with tf.device(place):
+        x = tf.zeros((samples, *stage.inputs[0].shape[1:]), stage.inputs[0].dtype)
+        left = stage.outputs[0]
+        gradient = tf.ones((samples, *left.shape[1:]), left.dtype)
+        plan = Plan([stage], [[place]])
+
+        @tf.function
+        def there_and_back() -> Any:
+            pieces = plan.forward(x)
+            return pieces[0][-1].left, plan.backward(pieces, gradient)  # what is not asked for is not computed
+
+        return timed(there_and_back)
+
+
+def timed(call: Callable[[], Any]) -> int:
+    """Median ns of a call and of what it launches, after two that are not timed."""
+    took = []
+    for number in range(TIMED_ALONE + 2):
+        began = time.perf_counter_ns()
+        call()
+        tf.test.experimental.sync_devices()
+        if number >= 2:
+            took.append(time.perf_counter_ns() - began)
+    return int(statistics.median_low(took))

@@ -1,0 +1,56 @@
+"""Strategies beside each other -> what to look at first: one that is faster than Horovod, and what exchanging costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..cell import Cell
+from ..stats import Spread, ratio
+from .look import WORTH_A_LOOK, Look
+from .rows import same_work
+
+
+def looks(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
+    """At most one of each kind: where it is worth most."""
+    measured = [cell for cell in cells if cell.id in spreads]
+    found = [*_faster(measured, spreads), *_bounds(measured, spreads)]
+    best: dict[str, Look] = {}
+    for look in found:
+        if look.code not in best or look.worth > best[look.code].worth:
+            best[look.code] = look
+    return list(best.values())
+
+
+def _faster(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]:
+    """Strategies that train the same as Horovod, and faster than its fastest cell by more than both intervals."""
+    for cell in cells:
+        beside = [one for one in cells if one.strategy == "horovod" and same_work(cell, one)]
+        if not beside or cell.strategy == "horovod" or not cell.spread.synchronous:
+            continue
+        gain = min((ratio(spreads[cell.id], spreads[one.id]) for one in beside), key=lambda gain: gain.value)
+        if gain.low > 1 + WORTH_A_LOOK:
+            yield Look(
+                "better-strategy",
+                f"{cell.model} on {cell.ranks} GPUs: strategy {cell.strategy} is {gain.value:.2f} x as fast as horovod "
+                f"(at least {gain.low:.2f} x), and trains the same",
+                f"train with --strategy {cell.strategy}; record both and see what horovod waits for",
+                gain.value - 1,
+            )
+
+
+def _bounds(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]:
+    """What Horovod's exchange costs at most: the same cell without it."""
+    for free in (cell for cell in cells if cell.strategy == "independent" and cell.ranks > 1):
+        beside = (one for one in cells if one.strategy == "horovod" and same_work(free, one))
+        for one in beside:
+            if (one.step, one.feed) != (free.step, free.feed):
+                continue
+            gain = ratio(spreads[free.id], spreads[one.id])
+            if gain.low > 1 + WORTH_A_LOOK:
+                yield Look(
+                    "exchange-cost",
+                    f"{one.model} on {one.ranks} GPUs: without any exchange (strategy independent) it is "
+                    f"{gain.value:.2f} x as fast: no strategy can give more than that",
+                    "record horovod's cell: its findings say how much is waiting for ranks, and how much transfer",
+                    gain.value - 1,
+                )

@@ -1,0 +1,19 @@
+"""What is worth a look in a sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Below this a loss or a gain is not worth a look of its own.
+WORTH_A_LOOK = 0.03
+
+
+@dataclass(slots=True)
+class Look:
+    """What to look at first: the observation, what to do, and what it may be worth (throughput ratio minus 1)."""
+
+    code: str
+    text: str
+    next: str
+    worth: float = 0.0
+    model: str = ""  # that it is about, where it is about one

@@ -1,0 +1,112 @@
+"""The ways to spread a training over GPUs, one `Strategy` each: what every room needs to know of one.
+
+From the table are made: the values of the setting `strategy`, the number of processes, what a cell may combine with
+it, and the words of findings and advice. What each does is in harness/training/strategies/.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+EVERY_FEED: Final = ("numpy", "host", "prefetch", "device", "staging", "pinned", "resident")
+# A step of its own takes batches as they come; those of `pinned` are in carriers that ring's loop opens.
+OWN_STEP: Final = tuple(feed for feed in EVERY_FEED if feed != "pinned")
+DATASETS: Final = ("host", "prefetch", "device")  # tf.distribute feeds itself from a data set
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to train on several GPUs."""
+
+    name: str
+    does: str  # in one line
+    exchange: str | None  # what carries gradients or activations between GPUs; None: nothing does
+    synchronous: bool = True  # ends in the weights of one GPU on the joined batch
+    one_process: bool = False  # for all GPUs of the cell; else one for each
+    splits: bool = False  # a process holds `stages` GPUs, each with some of the layers
+    steps: tuple[str, ...] = ("fit",)
+    feeds: tuple[str, ...] = OWN_STEP
+    heeds: tuple[str, ...] = ()  # of OWN_SETTINGS
+
+
+# Settings that only some strategies heed.
+OWN_SETTINGS: Final = ("compression", "aggregate", "micro_batches", "stages")
+
+STRATEGIES: Final = {
+    one.name: one
+    for one in (
+        Strategy(
+            "horovod",
+            "a process per GPU, gradients averaged by Horovod",
+            "horovod",
+            steps=("fit", "compiled"),
+            feeds=EVERY_FEED,
+            heeds=("compression", "aggregate"),
+        ),
+        Strategy(
+            "independent",
+            "a process per GPU, each a training of its own: the upper bound",
+            None,
+            synchronous=False,
+            steps=("fit", "compiled"),
+            feeds=EVERY_FEED,
+            heeds=("compression", "aggregate"),
+        ),
+        Strategy(
+            "mirrored",
+            "tf.distribute.MirroredStrategy: one process, a copy of the model per GPU",
+            "tf.distribute",
+            one_process=True,
+            feeds=DATASETS,
+        ),
+        Strategy(
+            "multiworker",
+            "tf.distribute.MultiWorkerMirroredStrategy: a process per GPU",
+            "tf.distribute",
+            feeds=DATASETS,
+        ),
+        Strategy(
+            "sharded",
+            "a process per GPU, each with a part of the optimizer's state (ZeRO-1), exchanged by Horovod",
+            "horovod",
+            steps=("fit", "compiled"),
+            feeds=EVERY_FEED,
+            heeds=("compression",),
+        ),
+        Strategy(
+            "parameter_server",
+            "tf.distribute.ParameterServerStrategy: weights on a server, workers that do not wait for each other",
+            "parameter server",
+            synchronous=False,
+            one_process=True,
+            feeds=("host", "prefetch"),
+        ),
+        Strategy(
+            "replicas",
+            "one set of weights, called on a part of the batch on each GPU, outputs joined",
+            "copies",
+            one_process=True,
+        ),
+        Strategy(
+            "split",
+            "layers on different GPUs, in one process",
+            "copies",
+            one_process=True,
+            splits=True,
+            heeds=("micro_batches",),
+        ),
+        Strategy(
+            "hybrid",
+            "split within a process, Horovod between processes",
+            "horovod",
+            splits=True,
+            heeds=("compression", "micro_batches", "stages"),
+        ),
+    )
+}
+
+
+def of(name: str) -> Strategy:
+    """The strategy of that name; of one that this version does not know, a process per GPU and nothing else."""
+    return STRATEGIES.get(name) or Strategy(name, "unknown to this version", None, synchronous=False)

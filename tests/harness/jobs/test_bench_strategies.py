@@ -1,0 +1,35 @@
+"""One sweep over every strategy: each a row, with numbers that can be held against each other."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from profiles.strategies import STRATEGIES
+from tests.harness.running import run_python
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("horovod.tensorflow")
+pytestmark = [pytest.mark.train, pytest.mark.long]
+
+
+def test_every_strategy_is_a_row_beside_horovod(tmp_path: Path) -> None:
+    words = ["--models", "mlp", "--ranks", "2", "--per-rank-batch", "16", "--feeds", "prefetch", "--steps", "6"]
+    words += ["--strategy", ",".join(STRATEGIES), "--micro-batches", "1,4", "--launches", "1", "--warmup", "2"]
+    done = run_python("-m", "harness", "bench", *words, "--out", str(tmp_path / "out"), timeout_s=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with (tmp_path / "out" / "summary.csv").open() as file:
+        rows = {(row["strategy"], row["micro_batches"]): row for row in csv.DictReader(file)}
+    pipelined = [name for name, one in STRATEGIES.items() if one.splits]
+    assert set(rows) == {(name, "1") for name in STRATEGIES} | {(name, "4") for name in pipelined}
+    for (name, _), row in rows.items():
+        assert row["status"] == "ok" and float(row["of_horovod"]) > 0, name
+        # 12 steps of random labels teach little: all are near ln 10, those of one joined batch nearest.
+        assert float(row["loss"]) == pytest.approx(float(rows["horovod", "1"]["loss"]), abs=0.2)
+        assert (row["staleness_p50"] != "") is (name == "parameter_server")
+        if STRATEGIES[name].synchronous:
+            assert float(row["loss"]) == pytest.approx(float(rows["horovod", "1"]["loss"]), abs=1e-4), name
+    assert rows["parameter_server", "1"]["input_wait_share"] == ""
+    assert "strategy" in done.stdout and "of horovod" in done.stdout

@@ -1,0 +1,111 @@
+"""Plans of parts and stages on logical CPUs, against the model itself and against the clock; prints a line of JSON."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+from harness.training.models import MODELS, build, loss_for
+from harness.training.strategies import devices, split, stages
+from harness.training.strategies.parts import Plan
+
+PLACES = ["/CPU:0", "/CPU:1", "/CPU:2"]
+SLEEP_S = 0.04
+
+
+def furthest(first: list[object], second: list[object]) -> float:
+    return max(float(np.max(np.abs(a - b))) for a, b in zip(first, second, strict=True))
+
+
+def difference(name: str, parts: int, count: int) -> dict[str, object]:
+    """Outputs and gradients of a model in stages against the whole model's, and where its weights lie."""
+    whole = build(name)
+    x = tf.random.stateless_uniform((12, *MODELS[name].spec.input_shape), (1, 2))
+    y = tf.range(12, dtype=tf.int64) % MODELS[name].spec.classes
+    with tf.GradientTape() as tape:
+        logits = whole(x, training=True)
+        loss = loss_for(MODELS[name].spec)(y, logits)
+    of_whole = tape.gradient(loss, [v.value for v in whole.trainable_variables])
+    of_logits = tf.nn.softmax(logits) - tf.one_hot(y, logits.shape[-1])
+    pieces = stages.cut(whole, PLACES[:count])
+    plan = Plan(pieces, [PLACES[:count]] * parts)
+
+    @tf.function
+    def both() -> tuple[object, object]:
+        way = plan.forward(x)
+        return tf.concat([each[-1].left for each in way], 0), plan.backward(way, of_logits / 12)
+
+    outputs, gradients = both()
+    return {
+        "outputs": furthest([logits], [outputs]),
+        "gradients": furthest(of_whole, [g for stage in gradients for g in stage]),
+        "places": [sorted({v.value.device[-6:] for v in stage.variables}) for stage in pieces],
+        "parameters": [stage.count_params() for stage in pieces],
+    }
+
+
+class Slow(layers.Layer):
+    """The same, after a while; its gradient too. As on a GPU's one stream, one thing at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._busy = threading.Lock()
+
+    def call(self, x: object) -> object:
+        @tf.custom_gradient
+        def slow(x: object) -> tuple[object, object]:
+            out = self._late(x)
+            return out, lambda gradient: self._late(gradient + 0 * out)
+
+        return slow(x)
+
+    def _late(self, value: tf.Tensor) -> tf.Tensor:
+        # Not stateful: TensorFlow runs operations that are one after the other.
+        waited = tf.numpy_function(self._wait, [value], value.dtype, stateful=False)
+        waited.set_shape(value.shape)
+        return waited
+
+    def _wait(self, value: np.ndarray) -> np.ndarray:
+        with self._busy:
+            time.sleep(SLEEP_S)
+        return value
+
+    def compute_output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape
+
+
+def pipeline(parts: int, count: int) -> dict[str, object]:
+    """A step of so many micro-batches through stages that take SLEEP_S each way, and what `split` says of them."""
+    places = PLACES[:count]
+    models = []
+    for place in places:
+        with tf.device(place):
+            models.append(keras.Sequential([keras.Input((1,)), layers.Dense(1), Slow()]))
+    plan = Plan(models, [places] * parts)
+    x, gradient = tf.ones((parts, 1)), tf.ones((parts, 1))
+
+    @tf.function
+    def there_and_back() -> object:
+        way = plan.forward(x)
+        joined = tf.concat([each[-1].left for each in way], 0)
+        return plan.backward(way, joined * gradient)
+
+    return {"step_ns": split.timed(there_and_back), **split.pipeline_facts(models, places, parts, parts)}
+
+
+def main() -> None:
+    tf.config.threading.set_inter_op_parallelism_threads(16)  # those that wait for a stage compute nothing
+    devices.take("/CPU:0", len(PLACES))
+    models = {f"{name} {p} x {s}": difference(name, p, s) for name, p, s in (("mlp", 4, 3), ("gru_generic", 2, 2))}
+    pipelines = [pipeline(parts, count) for count in (2, 3) for parts in (1, 2, 4)]
+    print(json.dumps({"models": models, "pipelines": pipelines, "sleep_s": SLEEP_S}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Every strategy trains what it says: real processes on logical CPUs, against one device on the joined batch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from harness.doctor import equality
+from harness.training import worker
+from profiles.records import Cell
+from profiles.scaling.rows import bubble_share
+from profiles.strategies import OWN_SETTINGS, STRATEGIES
+from tests.harness.running import LAUNCHERS, environment, run_python
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("horovod.tensorflow")
+pytestmark = pytest.mark.train
+
+MLP = Cell("mlp", ranks=2, per_rank_batch=12, steps=8, warmup=0)
+# What one process trains on several devices.
+ONE_PROCESS = {
+    "mirrored": replace(MLP, strategy="mirrored"),
+    "replicas": replace(MLP, strategy="replicas"),
+    "replicas, Adam": replace(MLP, strategy="replicas", options=(("optimizer", "adam"),)),
+    "split": replace(MLP, strategy="split"),
+    "split, micro-batches": replace(MLP, strategy="split", micro_batches=4, feed="numpy"),
+    "split, batch normalisation and dropout": replace(
+        MLP, strategy="split", model="cnn_cifar", steps=3, feed="staging"
+    ),
+}
+SHARDED = {
+    "sharded": replace(MLP, strategy="sharded"),
+    "sharded, Adam, compiled": replace(MLP, strategy="sharded", options=(("optimizer", "adam"),), step="compiled"),
+}
+# Gradients rounded to float16 before they are summed: as far from one device as Horovod's own.
+NARROWED = {"sharded, gradients as fp16": replace(MLP, strategy="sharded", compression="fp16")}
+BY_MPI = {f"{name}, by MPI": replace(cell, seed=1) for name, cell in (SHARDED | NARROWED).items()}
+# What two processes train: the first starts TensorFlow's own service, which has to come before anything else.
+TWO = {
+    "multiworker": replace(MLP, strategy="multiworker"),
+    **SHARDED,
+    **NARROWED,
+    "hybrid": replace(MLP, strategy="hybrid", ranks=4, per_rank_batch=6),
+    "hybrid, micro-batches": replace(MLP, strategy="hybrid", ranks=4, per_rank_batch=6, micro_batches=3),
+}
+NARROWED |= {name: cell for name, cell in BY_MPI.items() if cell.compression != "none"}
+CELLS = ONE_PROCESS | TWO | BY_MPI
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, equality.Equality]:
+    """What came of each cell, by name: those of one process and what they are held against share a start."""
+    out = tmp_path_factory.mktemp("trained")
+    alone = {name: equality.on_one_device(cell) for name, cell in CELLS.items()}
+    equality.run([*ONE_PROCESS.values(), *dict.fromkeys(alone.values())], [], out, env=environment())
+    equality.run(list(TWO.values()), LAUNCHERS["gloo"], out, env=environment())
+    equality.run(list(BY_MPI.values()), LAUNCHERS["mpirun"], out / "mpi", env=environment())
+    places = {name: out / "mpi" if name in BY_MPI else out for name in CELLS}
+    return {name: equality.compare(cell, places[name] / cell.id, out / alone[name].id) for name, cell in CELLS.items()}
+
+
+@pytest.mark.parametrize("name", [name for name in CELLS if name not in NARROWED])
+def test_a_synchronous_strategy_ends_in_the_weights_of_one_device(
+    trained: dict[str, equality.Equality], name: str
+) -> None:
+    found = trained[name]
+    assert found.max_difference <= equality.TOLERANCE
+    assert found.trainable_bit_equal
+
+
+@pytest.mark.parametrize("name", NARROWED)
+def test_narrowed_gradients_leave_ranks_equal_and_near_one_device(
+    trained: dict[str, equality.Equality], name: str
+) -> None:
+    found = trained[name]
+    assert equality.TOLERANCE / 1000 < found.max_difference < 1e-4  # they were rounded, and only that
+    assert found.trainable_bit_equal
+
+
+@pytest.fixture(scope="module")
+def pieces() -> dict[str, Any]:
+    done = run_python(str(Path(__file__).parent / "scripts" / "pieces.py"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_stages_give_the_outputs_and_gradients_of_the_whole_model(pieces: dict[str, Any]) -> None:
+    for name, found in pieces["models"].items():
+        assert found["outputs"] < 1e-6 and found["gradients"] < 1e-6, name
+
+
+def test_the_weights_of_a_stage_lie_on_its_device(pieces: dict[str, Any]) -> None:
+    found = pieces["models"]["mlp 4 x 3"]
+    assert [[name[-5:] for name in places] for places in found["places"]] == [["CPU:0"], ["CPU:1"], ["CPU:2"]]
+    assert sum(found["parameters"]) == 256 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10
+
+
+def test_a_pipeline_stands_still_for_the_share_of_the_formula(pieces: dict[str, Any]) -> None:
+    """Stages that sleep: no core is needed, so two of them do it at once on any machine."""
+    apart = []
+    for one in pieces["pipelines"]:
+        told = one["pipeline"]
+        count, parts = len(told["stage_ns"]), told["micro_batches"]
+        least_ns = 2 * (parts + count - 1) * pieces["sleep_s"] * 1e9
+        assert least_ns <= one["step_ns"] < 1.4 * least_ns
+        share = bubble_share([told], one["step_ns"])
+        assert share is not None
+        apart.append(abs(share - (count - 1) / (parts + count - 1)))
+        assert told["transfer_bytes_per_step"] == (count - 1) * parts * 4 * 2  # a float32 there, and its gradient back
+    assert median(apart) < 0.04
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_setting_that_a_strategy_does_not_heed_is_refused(strategy: str) -> None:
+    spread, cell = STRATEGIES[strategy], Cell("mlp", 2, 8, strategy=strategy)
+    worker.check(cell, gpus=0)
+    other = {"compression": "fp16", "aggregate": 2, "micro_batches": 2, "stages": 1}
+    for name in OWN_SETTINGS:
+        asked = replace(cell, **{name: other[name]})
+        if name in spread.heeds:
+            worker.check(asked, gpus=0)
+        else:
+            with pytest.raises(worker.Unsupported, match=f"{strategy} has no {name.replace('_', '-')}"):
+                worker.check(asked, gpus=0)
+    if "compiled" not in spread.steps:
+        with pytest.raises(worker.Unsupported, match=f"{strategy} works with --step fit and the feeds"):
+            worker.check(replace(cell, step="compiled"), gpus=0)
+
+
+def test_staleness_is_the_updates_that_others_made_meanwhile() -> None:
+    """One worker holds its update back until the other has made three: by hand, 3 for it and 0 for each of those."""
+    done = run_python(str(Path(__file__).parent / "scripts" / "stale.py"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert sorted(zip(found["workers"], found["staleness"], strict=True)) == [(0, 3), (1, 0), (1, 0), (1, 0)]
+    assert found["updates"] == 4
+    # d loss / d kernel = d loss / d bias = 1 for every update, whatever it was made of: 1 - 4 x 0.5 and 0 - 4 x 0.5.
+    assert found["weights"] == [-1.0, -2.0]
