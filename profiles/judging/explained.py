@@ -106,7 +106,8 @@ def to_json(scaling: Scaling, found: Sequence[Explained]) -> dict[str, Any]:
 
 
 def pairs(scaling: Scaling) -> list[Pair]:
-    """Of each model that ran on one rank and on more: the fastest of its settings on the most ranks.
+    """Of each model that ran on one rank and on more: the fastest of its settings on the most ranks, horovod before
+    other strategies.
 
     `resident` feeds nothing, so it is taken where nothing else was measured.
     """

@@ -2,8 +2,8 @@
 and without it.
 
 For machines without a GPU to record. Three kinds of launches of a cell are set against each other: on one rank, on N
-ranks, and on N ranks that train beside each other and exchange nothing (`--strategy independent`). Of each the step's time and
-its wait for input are the means over all steps of all ranks. With t the step less its wait:
+ranks, and on N ranks that train beside each other and exchange nothing (`--strategy independent`). Of each the step's
+time and its wait for input are the means over all steps of all ranks. With t the step less its wait:
 
     waiting for input     wait(N) - wait(1)
     exchange              t(N) - t(N without the exchange)
