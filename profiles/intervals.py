@@ -148,3 +148,35 @@ def contains(a: Intervals, instant: ArrayLike) -> NDArray[np.bool_]:
         return np.zeros(at.shape, np.bool_)
     piece = np.searchsorted(a.start, at, side="right") - 1
     return (piece >= 0) & (at < a.end[piece])
+
+
+class Nested:
+    """Ranges that may lie in each other, or cross: which of those that hold an instant began last.
+
+    start, end: [start[i], end[i]), in any order. Of ranges that begin together the shorter one counts as later.
+    n ranges cost O(n log n) to look through.
+    """
+
+    def __init__(self, start: ArrayLike, end: ArrayLike) -> None:
+        first, last = np.asarray(start, np.int64), np.asarray(end, np.int64)
+        self._row = np.lexsort((-last, first))
+        self._start, self._end = first[self._row], last[self._row]
+        # Of each the one before it that ends later: those between end no later, and hold nothing that it does not.
+        around = np.arange(-1, len(first) - 1)
+        asked = np.flatnonzero(around >= 0)
+        while len(asked):
+            asked = asked[self._end[around[asked]] <= self._end[asked]]
+            around[asked] = around[around[asked]]
+            asked = asked[around[asked] >= 0]
+        self._around = around
+
+    def innermost(self, instant: ArrayLike) -> Int64s:
+        """Per instant the range that began last of those that hold it: its place as given, -1 for none."""
+        at = np.asarray(instant, np.int64)
+        found: Int64s = np.searchsorted(self._start, at, side="right") - 1
+        asked = np.flatnonzero(found >= 0)
+        while len(asked):
+            asked = asked[self._end[found[asked]] <= at[asked]]
+            found[asked] = self._around[found[asked]]
+            asked = asked[found[asked] >= 0]
+        return np.where(found >= 0, np.append(self._row, -1)[found], -1)

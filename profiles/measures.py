@@ -50,6 +50,29 @@ class NamedKernel:
     name: str
     count: int
     total_ns: int
+    owned_ns: int = 0  # its part of the ledger: of kernels of a class that run at once the one that began first counts
+
+
+@dataclass(slots=True)
+class NamedOperator:
+    """An operator or a layer. Kernels: those launched under it. Idle time: that which they, or its copies, ended."""
+
+    name: str
+    kernels: int
+    total_ns: int  # of the kernels that start in the window, their lengths added up
+    owned_ns: int  # of the ledger's compute and collective
+    idle_ns: int
+
+
+@dataclass(slots=True)
+class Operators:
+    """The rows, `others` and `unknown` add up: to all kernels and their time, to the ledger's busy classes and idle."""
+
+    source: str  # kernels, operators or ranges: who names them
+    rows: list[NamedOperator]
+    distinct: int  # how many names there are, those of `others` included
+    others: NamedOperator  # those that follow the rows
+    unknown: NamedOperator  # launched under none
 
 
 @dataclass(slots=True)
@@ -187,6 +210,9 @@ class GpuMeasures:
     framework: str | None = None
     # horovod, fsdp, ddp, tf.distribute: what exchanges gradients, as its ranges tell
     exchange: str | None = None
+    # None: the recording names none
+    operators: Operators | None = None
+    layers: Operators | None = None
     # launch idle while the process starts: contexts, first allocations, loading and compiling of kernels; and while it
     # allocates and frees memory all along
     startup_ns: int | None = None

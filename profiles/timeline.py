@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -37,8 +39,8 @@ MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "unknown")
 
 COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        # graph_node: 0 for a kernel launched by itself
-        "kernels": {**_OPERATION, "name": TEXT, "graph_node": "int64"},
+        # graph_node: 0 for a kernel launched by itself. operator: what the recording itself says it belongs to, or ""
+        "kernels": {**_OPERATION, "name": TEXT, "graph_node": "int64", "operator": TEXT},
         # one row a launch of a CUDA graph recorded as a whole
         "graphs": {**_OPERATION, "graph": "int64"},
         "copies": {
@@ -83,6 +85,20 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "library": TEXT,
             "name": TEXT,
         },
+        # ranges of the framework's operators and modules (layers), on the thread that runs them. inputs: their shapes,
+        # types and arguments as the recording writes them, or "". sequence: of autograd, -1: none; backward: it undoes
+        # the operator of that number
+        "operators": {
+            "start_ns": "int64",
+            "end_ns": "int64",
+            "pid": "int64",
+            "tid": "int64",
+            "name": TEXT,
+            "module": "bool",
+            "inputs": TEXT,
+            "sequence": "int64",
+            "backward": "bool",
+        },
         # synchronisations as CUPTI sees them (event, stream, context), stream -1 where it has none
         "syncs": {**_OPERATION, "name": TEXT},
         # time the profiler itself took
@@ -100,6 +116,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     }
 )
 TABLES = tuple(COLUMNS)
+_UNSAID = ("operator",)  # columns that a reader may leave out: empty texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +159,7 @@ class Timeline:
     api: pd.DataFrame
     marks: pd.DataFrame
     exchanges: pd.DataFrame
+    operators: pd.DataFrame
     syncs: pd.DataFrame
     overheads: pd.DataFrame
     phases: pd.DataFrame
@@ -184,6 +202,9 @@ def _conform(name: str, table: pd.DataFrame | None) -> pd.DataFrame:
     columns = COLUMNS[name]
     if table is None:
         return pd.DataFrame({column: pd.Series([], dtype=kind) for column, kind in columns.items()})
+    for column in set(_UNSAID) & set(columns) - set(table):
+        table = table.copy(deep=False)
+        table[column] = pd.Categorical.from_codes(np.zeros(len(table), np.int8), [""])
     missing = [column for column in columns if column not in table]
     if missing:
         raise ValueError(f"table {name} lacks {missing}")

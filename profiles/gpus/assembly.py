@@ -71,6 +71,7 @@ class Tables:
             call_end_ns=launches.end_ns,
             bytes_of=tuple(sizes),
             is_node=is_node if is_node.any() else np.broadcast_to(np.False_, len(is_node)),
+            **_operators(timeline.kernels["operator"].cat),
         )
 
     def source(self, shift_ns: int) -> Source:
@@ -218,6 +219,15 @@ class _Gpu:
                 part = self._parts[number]
                 found[first + mine] = changed(part, part.columns[column][rows[mine]])
         return found
+
+
+def _operators(told: Any) -> dict[str, Any]:
+    """What the kernels say they belong to, a column of texts, as Source has it."""
+    texts = [str(text) for text in told.categories]
+    if not any(texts):
+        return {"operator_of": np.broadcast_to(np.int8(-1), len(told.codes)), "operators": ()}
+    said = np.array([place if text else -1 for place, text in enumerate(texts)] + [-1])
+    return {"operator_of": said[told.codes.to_numpy()], "operators": tuple(texts)}
 
 
 def _column(timeline: Timeline, table: str, name: str) -> Array:

@@ -34,6 +34,9 @@ class Source:
     shift_ns: int  # brings them on the GPU's clock
     bytes_of: tuple[NDArray[np.int64] | None, ...]  # per table
     is_node: NDArray[np.bool_]  # which kernels were nodes of CUDA graphs
+    # of each kernel the place in `operators` of what the recording says it belongs to, -1: nothing
+    operator_of: Ints
+    operators: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

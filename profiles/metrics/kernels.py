@@ -9,16 +9,17 @@ from numpy.typing import NDArray
 
 from .. import intervals
 from ..gpus.operations import COLLECTIVE_NAME, TABLES, Gpu, Operations
-from ..measures import Kernels, NamedKernel
+from ..measures import Kernels, NamedKernel, Ownership
 from ..stats import nearest_rank, nearest_ranks
 from ..steps.find import FoundSteps
 from . import recurrence
+from .owned import owned_ns
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SHORT_NS = 5_000
-TOP = 10
+TOP = 100  # as many as a comparison names; views show the first ten
 KERNELS, GRAPHS = TABLES.index("kernels"), TABLES.index("graphs")
 _BLOCK = 1 << 17  # kernels looked at together: what a cache holds
 TORCH_COMPILED = r"triton_(?:poi|red|per)_fused"
@@ -45,7 +46,7 @@ GROUPS = {
 UNFUSED = ("elementwise", "reduction", "batch_norm", "optimiser", "rnn_gates", "other")
 
 
-def measure(gpu: Gpu, steps: FoundSteps, window: tuple[int, int]) -> Kernels:
+def measure(gpu: Gpu, steps: FoundSteps, window: tuple[int, int], ownership: Ownership) -> Kernels:
     """The kernels that start in the window; percentiles are observed values (nearest rank)."""
     inside = gpu.operations.starting_in(window)
     # Columns one by one: a GPU's operations are mostly kernels, and a second copy of all of them is large.
@@ -63,7 +64,7 @@ def measure(gpu: Gpu, steps: FoundSteps, window: tuple[int, int]) -> Kernels:
         median_ns=nearest_rank(lasted, 50) if len(rows) else None,
         share_under_5us=float((lasted < SHORT_NS).mean()) if len(rows) else None,
         launch_latency_ns=_launch_latency(inside, rows),
-        top=_top(gpu.names, count, total),
+        top=_top(gpu.names, count, total, _owned(gpu, window, ownership)),
         groups=_by_group(group, count, total),
         short_elementwise_runs=_short_runs(inside.stream[rows], group[code], lasted),
         under_5us_ns=_covered(inside.start_ns[rows], inside.end_ns[rows], lasted < SHORT_NS) if len(rows) else None,
@@ -116,9 +117,20 @@ def _launch_latency(operations: Operations, rows: NDArray[np.int64]) -> dict[str
     return {"p50": p50, "p95": p95}
 
 
-def _top(names: pd.Index, count: NDArray[np.int64], total: NDArray[np.int64]) -> list[NamedKernel]:
+def _owned(gpu: Gpu, window: tuple[int, int], ownership: Ownership) -> NDArray[np.int64]:
+    """ns of the ledger by name."""
+    owned = np.zeros(len(gpu.names), np.int64)
+    for rows, ns in owned_ns(gpu.operations, ownership, window):
+        kernels = gpu.operations.table[rows] == KERNELS
+        owned += _sums(gpu.operations.name[rows[kernels]], ns[kernels], len(owned))
+    return owned
+
+
+def _top(
+    names: pd.Index, count: NDArray[np.int64], total: NDArray[np.int64], owned: NDArray[np.int64]
+) -> list[NamedKernel]:
     order = np.argsort(-total, kind="stable")[:TOP]
-    return [NamedKernel(str(names[at]), int(count[at]), int(total[at])) for at in order if count[at]]
+    return [NamedKernel(str(names[at]), int(count[at]), int(total[at]), int(owned[at])) for at in order if count[at]]
 
 
 def _sums(code: NDArray[np.signedinteger[Any]], values: NDArray[np.int64], length: int) -> NDArray[np.int64]:

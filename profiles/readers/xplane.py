@@ -43,7 +43,9 @@ _WAYS: Final = {"MemcpyH2D": "HtoD", "MemcpyD2H": "DtoH", "MemcpyD2D": "DtoD", "
 _KINDS: Final = {"MemcpyH2D": "h2d", "MemcpyD2H": "d2h", "MemcpyD2D": "d2d", "MemcpyP2P": "p2p"}
 _HOST_PLANES: Final = {"/host:CPU": "TSL", "/host:NVTX-CUPTI": "", "/host:python-tracer": "python"}
 _CALLS_PLANE: Final = "/host:CUPTI"
-_WANTED: Final = re.compile(r"^(correlation|context|cuda_graph_exec|cuda_graph_node)_id$|_details$")
+_WANTED: Final = re.compile(
+    r"^(?:(?:correlation|context|cuda_graph_exec|cuda_graph_node)_id|tf_op|name|hlo_op)$|_details$"
+)
 _LIMIT: Final = 1 << 60
 _RECORD: Final = "record again, and let the profiler stop before training ends"
 
@@ -253,7 +255,7 @@ def _operations(table: str, rows: list[_Row]) -> pd.DataFrame:
         return frame.assign(graph=_integers(rows, "cuda_graph_exec_id"))
     frame["graph_node"] = np.maximum(_integers(rows, "cuda_graph_node_id"), 0)
     if table == "kernels":
-        return frame.assign(name=[row.name for row in rows])
+        return frame.assign(name=[row.name for row in rows], operator=[_operator(row) for row in rows])
     key = "memcpy_details" if table == "copies" else "Memset_details"
     details = [_details(row.stats.get(key) or row.stats.get(key.lower())) for row in rows]
     sizes = chrome.integers(detail.get("size", detail.get("num_bytes")) for detail in details)
@@ -279,6 +281,20 @@ def _details(text: Any) -> dict[str, str]:
 
 def _integers(rows: list[_Row], key: str) -> Array:
     return chrome.integers(row.stats.get(key) for row in rows)
+
+
+def _operator(row: _Row) -> str:
+    """What a kernel belongs to: the framework's path, else the instruction of the compiler; "" where nothing is said.
+
+    A CUDA graph that the compiler made has many instructions in it: its kernels are called as these are.
+    """
+    told = [str(row.stats.get(key) or "") for key in ("name", "tf_op", "hlo_op")]
+    path, operation, instruction = (text.rstrip(":") for text in told)
+    if instruction.startswith("command_buffer"):
+        instruction = row.name
+    if "/" in path:
+        return path
+    return operation if operation and operation != "XlaModule" else instruction
 
 
 def _is_call(row: _Row, plane: str) -> bool:
@@ -312,7 +328,7 @@ def _mark_name(row: _Row) -> str:
 
 
 def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
-    for column in ("name", "domain", "kind", "src_kind", "dst_kind"):
+    for column in ("name", "domain", "kind", "src_kind", "dst_kind", "operator"):
         if column in frame:
             codes, texts = pd.factorize(frame[column])
             frame[column] = printed.categorical(codes, list(texts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
@@ -12,12 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import numbers, terminals
-from ..measures import CLASSES, OF_RANKS, OWNERS, Gaps, GpuMeasures, Measures, StepRow
+from ..measures import (
+    CLASSES,
+    OF_RANKS,
+    OWNERS,
+    Gaps,
+    GpuMeasures,
+    Measures,
+    NamedOperator,
+    Operators,
+    StepRow,
+)
 from ..timeline import Doubt
 from .charts.palette import OWNERS as LOOKS
 
 Cell = Callable[[GpuMeasures], str]
 COLUMN_WIDTH, NAMES_WIDTH = 24, 30
+MOST_OPERATORS = 8
 # Of the table of steps, whose widest cells are like `79.33 µs`.
 STEP_COLUMN_WIDTH = 11
 _STEP_TITLES = ("step", "period", "kernels", "batch\ngap")
@@ -63,6 +75,9 @@ def one_by_one(
     for title, gpu in some:
         if gpu.host_while_idle:
             yield _host(title, gpu)
+        for what, found in (("operator", gpu.operators), ("layer", gpu.layers)):
+            if found is not None:
+                yield _operators(title, what, found, gpu.span_ns)
         if per_step and gpu.steps.rows:
             yield _steps(title, gpu, width)
 
@@ -304,6 +319,24 @@ def _host(whose: str, gpu: GpuMeasures) -> Group:
         table.add_row(f"  {name[:60]}", numbers.duration(entry["ns"]), numbers.share(entry["share"]))
     title = f"{whose}: what the host did in the idle time (calls overlap, so these do not add up)"
     return Group(Text(), Text(title, style="bold"), table)
+
+
+def _operators(whose: str, what: str, found: Operators, span_ns: int) -> Group:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("", "kernels", "of the window", "idle before"):
+        table.add_column(column, justify="left" if not column else "right")
+    unknown = replace(found.unknown, name="none known")
+    for row in (*found.rows[:MOST_OPERATORS], unknown):
+        if row.total_ns or row.idle_ns:
+            times = (numbers.duration(row.total_ns), numbers.share_of(row.owned_ns, span_ns), _idle(row, span_ns))
+            table.add_row(f"  {row.name[:60]}", *times)
+    more = max(found.distinct - MOST_OPERATORS, 0)
+    title = f"{whose}: time by {what}" + (f", the first {MOST_OPERATORS} of {found.distinct}" if more else "")
+    return Group(Text(), Text(title, style="bold"), table)
+
+
+def _idle(row: NamedOperator, span_ns: int) -> str:
+    return f"{numbers.duration(row.idle_ns)}  {numbers.share_of(row.idle_ns, span_ns):>7}" if row.idle_ns else ""
 
 
 def _steps(whose: str, gpu: GpuMeasures, width: int) -> Group:

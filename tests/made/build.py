@@ -65,18 +65,24 @@ class Build:
         row |= {"pid": self.defaults["pid"], "tid": tid, "library": library, "name": name}
         self.rows["exchanges"].append(row)
 
+    def operator(self, name: str, start: int, end: int, *, module: bool = False, tid: int = 1, **more: Any) -> None:
+        """An operator of the framework, or a module (a layer)."""
+        row = {"start_ns": start, "end_ns": end, "pid": self.defaults["pid"], "tid": tid, "name": name}
+        row |= {"module": module, "inputs": "", "sequence": -1, "backward": False, **more}
+        self.rows["operators"].append(row)
+
     def device(self, device: int, uuid: str = "", bus_id: str = "", name: str = "") -> None:
         self.rows["devices"].append({"device": device, "uuid": uuid, "bus_id": bus_id, "name": name})
 
     def many(self, table: str, **columns: Any) -> None:
         """Rows by columns, each an array or what all rows have; what is not said is as in a single row."""
         unsaid = {"stream": 7, "correlation": -1, "graph_node": 0, "tid": 1, "domain": "ringscope", "open": False}
-        unsaid |= {"src_device": -1, "dst_device": -1, **self.defaults}
+        unsaid |= {"src_device": -1, "dst_device": -1, "operator": "", **self.defaults}
         given = {name: columns.get(name, unsaid.get(name)) for name in contract.COLUMNS[table]}
         self.many_rows[table].append(pd.DataFrame(given))
 
     def timeline(self, *, known: frozenset[str] = RECORDED) -> Timeline:
-        tables = {name: self._table(name) for name in known | {"exchanges"}}
+        tables = {name: self._table(name) for name in known | {"exchanges", "operators"}}
         return contract.make(self.recording, tables, known=known)
 
     def _table(self, name: str) -> pd.DataFrame:

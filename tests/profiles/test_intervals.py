@@ -70,3 +70,12 @@ def test_times_of_an_epoch_stay_exact():
     a = intervals.union([epoch, epoch + 3], [epoch + 1, epoch + 7])
     assert intervals.total_in(a, [epoch], [epoch + 5]).tolist() == [3]
     assert a.start.dtype == np.int64
+
+
+@given(pieces, st.lists(instants, max_size=30))
+def test_the_innermost_of_ranges_that_nest_or_cross_is_the_one_that_began_last(ranges, asked):
+    starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+    found = intervals.Nested(starts, ends).innermost(np.array(asked, np.int64)).tolist()
+    for instant, place in zip(asked, found, strict=True):
+        held = [(start, -end, at) for at, (start, end) in enumerate(ranges) if start <= instant < end]
+        assert place == (max(held)[2] if held else -1)

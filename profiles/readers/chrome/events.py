@@ -41,6 +41,12 @@ class Args(msgspec.Struct, gc=False):
     collective: Any = msgspec.field(name="Collective name", default=None)
     elements: Any = msgspec.field(name="In msg nelems", default=None)
     dtype: Any = None
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b""))
+    older_dims: msgspec.Raw = msgspec.field(name="Input dims", default=msgspec.Raw(b""))
+    types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw(b""))
+    values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=msgspec.Raw(b""))
+    sequence: Any = msgspec.field(name="Sequence number", default=None)
+    forward_thread: Any = msgspec.field(name="Fwd thread id", default=None)
     epoch_us: Any = msgspec.field(name="start_time_since_epoch_in_micros", default=None)
 
 

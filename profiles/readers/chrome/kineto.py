@@ -1,7 +1,7 @@
 """Kineto's traces, as PyTorch's profiler writes them: Chrome trace JSON, one file a process.
 
-Kernels, copies, memsets, runtime calls, synchronisations and user annotations are read; the framework's own operators
-are counted and left out.
+Kernels, copies, memsets, runtime calls, synchronisations, user annotations, PyTorch's operators and modules are read;
+the rest is counted and left out.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _TABLES: Final = {
     "user_annotation": "marks",
     "cuda_sync": "syncs",
     "overhead": "overheads",
+    "cpu_op": "operators", "operator": "operators",
 }  # fmt: skip
 _OPERATIONS: Final = ("kernels", "copies", "memsets", "syncs")
 _KINDS: Final = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "PtoP": "p2p", "HtoH": "h2h", "HtoA": "h2d"}
@@ -42,6 +43,8 @@ _MEMORY: Final = frozenset({"pageable", "pinned", "device", "array", "managed"})
 # Ranges of other categories that tell steps and waiting for input; traces of 2021 have one category for all. Not those
 # of `gpu_user_annotation`, which repeat a range of the host's on the GPU's clock.
 _MARKS: Final = re.compile(r"ProfilerStep#\d+|enumerate\(DataLoader\)#.*|Optimizer\.(?:step|zero_grad)#.*")
+# Of Python's functions the modules: layers, each with a number of its own.
+_MODULE: Final = "nn.Module: "
 _ON_GPU: Final = "gpu_user_annotation"
 _ELEMENT_BYTES: Final = {
     "double": 8, "long": 8, "int64": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "byte": 1,
@@ -88,7 +91,7 @@ def read(path: Path) -> Timeline:
         frame["end_ns"] -= origin
     if (told := _exchanges(frames)) is not None:
         frames["exchanges"] = told
-    known = {"kernels", "copies", "memsets", "devices", *({"api", "marks", "syncs"} & set(frames))}
+    known = {"kernels", "copies", "memsets", "devices", *({"api", "marks", "syncs", "operators"} & set(frames))}
     doubts = _doubts(frames, origin, found.left_out)
     frames["devices"] = _devices(document.devices, frames)
     rank = document.distributed.get("rank") if isinstance(document.distributed, dict) else None
@@ -121,6 +124,7 @@ class _Found:
     def add(self, events: list[Event]) -> None:
         by_table: dict[str, list[Event]] = defaultdict(list)
         by_category: dict[Any, str | None] = {}
+        by_name: dict[str, str | None] = {}
         for event in events:
             if event.ph != "X":
                 continue
@@ -128,8 +132,10 @@ class _Found:
             if category not in by_category:
                 by_category[category] = _TABLES.get(category.lower())
             table = by_category[category]
-            if table is None and category != _ON_GPU and isinstance(event.name, str) and _MARKS.fullmatch(event.name):
-                table = "marks"
+            if table in (None, "operators") and category != _ON_GPU and isinstance(event.name, str):
+                if event.name not in by_name:
+                    by_name[event.name] = _by_name(event.name)
+                table = by_name[event.name] or table
             if table is None:
                 self.left_out[f"category {category}" if category else "no category"] += 1
             else:
@@ -138,6 +144,12 @@ class _Found:
             frame = _frame(table, chosen, self.left_out)
             if len(frame):
                 self.parts[table].append(frame)
+
+
+def _by_name(name: str) -> str | None:
+    if _MARKS.fullmatch(name):
+        return "marks"
+    return "operators" if name.startswith(_MODULE) else None
 
 
 def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFrame:
@@ -183,9 +195,32 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
         columns["collective"] = _texts([a.collective for a in args])
     if table in ("api", "marks"):
         columns["tid"] = chrome.integers(event.tid for event in events)
+    if table == "operators":
+        columns |= _told(events, args)
     if table == "marks":
         columns |= {"open": np.zeros(len(events), dtype=bool), "domain": _texts([""] * len(events))}
     return pd.DataFrame(columns, copy=False)
+
+
+def _told(events: list[Event], args: list[chrome.Args]) -> dict[str, Any]:
+    """What operators say of themselves. Those of the autograd thread name the thread that went forward."""
+    names = [event.name if isinstance(event.name, str) else "" for event in events]
+    return {
+        "tid": chrome.integers(event.tid for event in events),
+        "name": _texts([name.removeprefix(_MODULE) for name in names]),
+        "module": np.array([name.startswith(_MODULE) for name in names], dtype=bool),
+        "inputs": _texts([_inputs(a) for a in args]),
+        "sequence": chrome.integers(a.sequence for a in args),
+        "backward": chrome.integers(a.forward_thread for a in args) > 0,
+    }
+
+
+def _inputs(args: chrome.Args) -> str:
+    """Shapes, types and values of an operator's inputs, as they were written; "" where it says none."""
+    if not (dims := bytes(args.dims) or bytes(args.older_dims)):
+        return ""
+    told = b'{"dims":' + dims + b',"types":' + (bytes(args.types) or b"[]")
+    return (told + b',"values":' + (bytes(args.values) or b"[]") + b"}").decode(errors="replace")
 
 
 def _exchanged(args: chrome.Args) -> int:

@@ -8,6 +8,9 @@ from ... import numbers
 from ..charts.palette import OWNERS as LOOKS
 from .table import Cell, Document, Format, Table, each_gpu, words
 
+MOST_OPERATORS = 20
+MOST_KERNELS = 10  # of each GPU
+
 
 def copies(document: Document) -> Table:
     rows = []
@@ -80,7 +83,7 @@ def collectives(document: Document) -> Table:
 def kernels(document: Document) -> Table:
     rows = []
     for gpu_at, gpu, name in each_gpu(document):
-        for place, kernel in enumerate(gpu["kernels"]["top"]):
+        for place, kernel in enumerate(gpu["kernels"]["top"][:MOST_KERNELS]):
             at = f"{gpu_at}/kernels/top/{place}"
             total = f"{at}/total_ns"
             rows.append(
@@ -101,6 +104,51 @@ def kernels(document: Document) -> Table:
         ("kernel", "GPU", "launches", "time", "share", "mean"),
         tuple(rows),
     )
+
+
+def operators(document: Document) -> Table:
+    return _named(
+        document,
+        "operators",
+        "Operators",
+        "Kernels by the operator that launched them, and the idle time that the operator's kernels and copies ended. ",
+    )
+
+
+def layers(document: Document) -> Table:
+    return _named(
+        document, "layers", "Layers", "The same by layer, forward and backward, as the recording's ranges name them. "
+    )
+
+
+def _named(document: Document, key: str, title: str, caption: str) -> Table:
+    rows = []
+    for gpu_at, gpu, whose in each_gpu(document):
+        found = gpu.get(key)
+        if not found:
+            continue
+        named = [
+            (f"rows/{place}", Cell(row["name"], row["name"], code=True)) for place, row in enumerate(found["rows"])
+        ]
+        beyond = found["distinct"] - min(len(named), MOST_OPERATORS)
+        rest = [("unknown", words(f"none known ({found['source']})"))]
+        for place, name in [*named[:MOST_OPERATORS], *rest]:
+            at = f"{gpu_at}/{key}/{place}"
+            rows.append(
+                (
+                    name,
+                    whose,
+                    document.number(f"{at}/kernels", numbers.count),
+                    document.number(f"{at}/total_ns", numbers.duration),
+                    document.number(f"{at}/owned_ns", numbers.share, of=f"{gpu_at}/span_ns"),
+                    document.number(f"{at}/idle_ns", numbers.duration),
+                    document.number(f"{at}/idle_ns", numbers.share, of=f"{gpu_at}/span_ns"),
+                )
+            )
+        if beyond > 0:
+            caption += f"{beyond} more are in the JSON. "
+    columns = (key.removesuffix("s"), "GPU", "kernels", "kernel time", "of the window", "idle before", "of the window")
+    return Table(key, title, caption + "Shares are of the window.", columns, tuple(rows))
 
 
 def groups(document: Document) -> Table:

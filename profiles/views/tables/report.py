@@ -33,6 +33,8 @@ MAKERS = (
     operations.collectives,
     operations.kernels,
     operations.groups,
+    operations.operators,
+    operations.layers,
 )
 
 

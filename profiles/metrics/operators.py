@@ -1,0 +1,239 @@
+"""Which operator and which layer a GPU's time belongs to (docs/reference/measures.md, "Operators and layers").
+
+A kernel belongs to the innermost range that was open on the thread of its launch call when the call began, or to what
+the recording itself says. Idle time belongs to the operator of the operation that ended it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..gpus.operations import TABLES, Gpu, Operations, distinct
+from ..intervals import Nested
+from ..ledger.account import Account
+from ..measures import CLASSES, NamedOperator, Operators, Ownership
+from ..timeline import Timeline
+from . import operator_names
+from .owned import owned_ns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Int64s = NDArray[np.int64]
+# Per operation of a GPU the place of its name in the texts, -1: none. None: nothing has a name.
+Found: TypeAlias = "tuple[Int64s | None, list[str]]"
+SHOWN = 100
+KERNELS = TABLES.index("kernels")
+_BLOCK = 1 << 17  # operations looked at together: what a cache holds
+# Of PyTorch's ranges those that stand beside the modules.
+_BESIDE_MODULES = r"Optimizer\.(?:step|zero_grad)#.*"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Ranges of one process's threads, on its recording's clock; name: place in some texts, never -1."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    tid: Int64s
+    name: Int64s
+
+
+class _Texts(dict[str, int]):
+    """Texts by number, in the order in which they came."""
+
+    def __missing__(self, text: str) -> int:
+        self[text] = len(self)
+        return self[text]
+
+
+def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account) -> tuple[Operators | None, Operators | None]:
+    """Operators and layers; None where the recordings name none under which anything was launched."""
+    if any(source.operators for source in gpu.operations.sources):
+        source, operators = "kernels", _of_kernels(gpu.operations)
+    else:
+        source = "operators" if any(len(timelines[index].operators) for index, _ in gpu.processes) else "ranges"
+        operators = _named(timelines, gpu, _ranges)
+    layers = (
+        _named(timelines, gpu, _module_ranges) if source == "operators" else _renamed(operators, operator_names.layer)
+    )
+    return _summed(source, gpu, books, operators), _summed(source, gpu, books, layers)
+
+
+def _named(timelines: Sequence[Timeline], gpu: Gpu, ranges: Callable[[Timeline, int, _Texts], Ranges | None]) -> Found:
+    texts = _Texts()
+    by_process = [ranges(timelines[index], pid, texts) for index, pid in gpu.processes]
+    return under(timelines, gpu, by_process), list(texts)
+
+
+def under(timelines: Sequence[Timeline], gpu: Gpu, ranges: Sequence[Ranges | None]) -> Int64s | None:
+    """Per operation of the GPU the `name` of the innermost range that it was launched under, -1: none.
+
+    `ranges`: of each process of the GPU. None where there are no ranges at all.
+    """
+    if not any(one is not None and len(one.start_ns) for one in ranges):
+        return None
+    operations = gpu.operations
+    found = np.full(len(operations), -1, np.int64)
+    for process, ((index, _), of_process) in enumerate(zip(gpu.processes, ranges, strict=True)):
+        if of_process is None or process in gpu.off_clock:
+            continue
+        called_ns, called_by = (timelines[index].api[column].to_numpy() for column in ("start_ns", "tid"))
+        threads = {tid: np.flatnonzero(of_process.tid == tid) for tid in distinct(of_process.tid).tolist()}
+        nested = {tid: Nested(of_process.start_ns[rows], of_process.end_ns[rows]) for tid, rows in threads.items()}
+        for first in range(0, len(operations), _BLOCK):
+            block = slice(first, first + _BLOCK)
+            mine = first + np.flatnonzero(operations.launched[block] & (operations.process[block] == process))
+            call = operations.call_row[mine]
+            tid = called_by[call]
+            for one in distinct(tid).tolist():
+                if one in threads:
+                    rows = np.flatnonzero(tid == one)
+                    at = nested[one].innermost(called_ns[call[rows]])
+                    inside = at >= 0
+                    found[mine[rows[inside]]] = of_process.name[threads[one][at[inside]]]
+    return found
+
+
+def _of_kernels(operations: Operations) -> Found:
+    """What the recording says of each kernel."""
+    texts = _Texts()
+    found = np.full(len(operations), -1, np.int64)
+    for place, source in enumerate(operations.sources):
+        number = [texts[operator_names.of_kernel(text)] if text else -1 for text in source.operators]
+        mine = np.flatnonzero((operations.place == place) & (operations.table == KERNELS))
+        if number:
+            found[mine] = np.array([*number, -1])[source.operator_of[operations.row[mine]]]
+    return found, list(texts)
+
+
+def _ranges(timeline: Timeline, pid: int, texts: _Texts) -> Ranges | None:
+    """The operators of a process, and its other ranges that name any."""
+    marks = timeline.marks[(timeline.marks["pid"] == pid).to_numpy()]
+    pairs = marks["domain"].cat.codes.to_numpy(np.int64) * (len(marks["name"].cat.categories) + 1)
+    pairs += marks["name"].cat.codes.to_numpy()
+    used, place = np.unique(pairs, return_inverse=True)
+    names, domains = marks["name"].cat.categories, marks["domain"].cat.categories
+    told = [
+        operator_names.of_range(_text(names, pair % (len(names) + 1)), _text(domains, pair // (len(names) + 1)))
+        for pair in used.tolist()
+    ]
+    number = np.array([texts[text] if text else -1 for text in told] or [-1])
+    named = number[place] if len(marks) else np.empty(0, np.int64)
+    own = timeline.operators[((timeline.operators["pid"] == pid) & ~timeline.operators["module"]).to_numpy()]
+    own_names = np.array([texts[str(text)] for text in own["name"].cat.categories] or [-1])
+    return _together((marks[named >= 0], named[named >= 0]), (own, own_names[own["name"].cat.codes.to_numpy()]))
+
+
+def _text(texts: pd.Index, place: int) -> str:
+    return str(texts[place]) if 0 <= place < len(texts) else ""
+
+
+def _together(*parts: tuple[pd.DataFrame, Int64s]) -> Ranges | None:
+    """The ranges of tables, with their names; None where there are none."""
+    start, end, tid = (
+        np.concatenate([table[column].to_numpy() for table, _ in parts]) for column in ("start_ns", "end_ns", "tid")
+    )
+    return Ranges(start, end, tid, np.concatenate([names for _, names in parts])) if len(start) else None
+
+
+def _module_ranges(timeline: Timeline, pid: int, texts: _Texts) -> Ranges | None:
+    """Modules, optimisers, and operators that go back through one: autograd numbers them as those that went forward."""
+    operators = timeline.operators[(timeline.operators["pid"] == pid).to_numpy()]
+    modules = operators[operators["module"].to_numpy()]
+    if not len(modules):
+        return None
+    names = np.array([texts[str(text)] for text in modules["name"].cat.categories])[modules["name"].cat.codes]
+    beside = timeline.marks[(timeline.marks["pid"] == pid).to_numpy()]
+    beside = beside[beside["name"].astype(str).str.fullmatch(_BESIDE_MODULES).to_numpy(bool)]
+    back, layer = _backward(operators[~operators["module"].to_numpy()], modules, names)
+    steps = np.array([texts[text] for text in beside["name"].astype(str)], np.int64)
+    return _together((modules, names), (back, layer), (beside, steps))
+
+
+def _backward(operators: pd.DataFrame, modules: pd.DataFrame, names: Int64s) -> tuple[pd.DataFrame, Int64s]:
+    """The operators that go back, and the module that the last operator of their number went forward in."""
+    numbered = operators[operators["sequence"].to_numpy() >= 0]
+    back = numbered[numbered["backward"].to_numpy()]
+    forth = numbered[~numbered["backward"].to_numpy()].sort_values("start_ns").drop_duplicates("sequence", keep="last")
+    layer = np.full(len(forth), -1)
+    for tid in distinct(forth["tid"].to_numpy()).tolist():
+        rows = np.flatnonzero(forth["tid"] == tid)
+        inside = np.flatnonzero(modules["tid"] == tid)
+        around = Nested(modules["start_ns"].to_numpy()[inside], modules["end_ns"].to_numpy()[inside])
+        found = around.innermost(forth["start_ns"].to_numpy()[rows])
+        layer[rows[found >= 0]] = names[inside[found[found >= 0]]]
+    order = np.argsort(forth["sequence"].to_numpy())
+    numbers = forth["sequence"].to_numpy()[order]
+    place = np.minimum(np.searchsorted(numbers, back["sequence"].to_numpy()), max(len(numbers) - 1, 0))
+    if not len(numbers):
+        return back[:0], layer[:0]
+    of_back = np.where(numbers[place] == back["sequence"].to_numpy(), layer[order][place], -1)
+    return back[of_back >= 0], of_back[of_back >= 0]
+
+
+def _renamed(named: Found, rename: Callable[[str], str | None]) -> Found:
+    found, names = named
+    texts = _Texts()
+    number = np.array([texts[new] if (new := rename(name)) else -1 for name in names] + [-1])
+    return (None if found is None or not texts else number[found]), list(texts)
+
+
+def _summed(source: str, gpu: Gpu, books: Account, named: Found) -> Operators | None:
+    """The sums by name; the last of the bins, -1, is of none. None where nothing has a name."""
+    found, names = named
+    if found is None or not (found >= 0).any():
+        return None
+    bins = len(names) + 1
+    inside = slice(*np.searchsorted(gpu.operations.start_ns, books.window).tolist())
+    kernels = inside.start + np.flatnonzero(gpu.operations.table[inside] == KERNELS)
+    lasted = gpu.operations.end_ns[kernels] - gpu.operations.start_ns[kernels]
+    count, total = np.bincount(found[kernels] % bins, minlength=bins), _sums(found[kernels], lasted, bins)
+    owned = np.zeros(bins, np.int64)
+    for rows, ns in owned_ns(gpu.operations, books.ownership, books.window):
+        owned += _sums(found[rows], ns, bins)
+    idle = _idle(gpu.operations, books.ownership, found, bins)
+    if int(idle.sum()) != _idle_total(books.ownership):
+        raise AssertionError("the idle time of the operators is not that of the ledger")
+    order = np.argsort(-(owned + idle)[:-1], kind="stable").tolist()
+    order = [at for at in order if count[at] or owned[at] or idle[at]]
+
+    def row(name: str, places: list[int]) -> NamedOperator:
+        return NamedOperator(name, *(int(values[places].sum()) for values in (count, total, owned, idle)))
+
+    return Operators(
+        source=source,
+        rows=[row(names[at], [at]) for at in order[:SHOWN]],
+        distinct=len(order),
+        others=row("", order[SHOWN:]),
+        unknown=row("", [bins - 1]),
+    )
+
+
+def _idle(operations: Operations, ownership: Ownership, found: Int64s, bins: int) -> Int64s:
+    """ns of idle time by the name of the operation that ended it."""
+    lasting = np.flatnonzero(operations.end_ns > operations.start_ns)
+    start = operations.start_ns[lasting]
+    ns = np.zeros(bins, np.int64)
+    for first in range(0, len(ownership.owner), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        idle = np.flatnonzero(ownership.owner[block] >= len(CLASSES)) + first
+        ender = np.searchsorted(start, ownership.start_ns[idle], side="right")
+        name = np.where(ender < len(lasting), found[lasting[np.minimum(ender, len(lasting) - 1)]], -1)
+        ns += _sums(name, ownership.end_ns[idle] - ownership.start_ns[idle], bins)
+    return ns
+
+
+def _idle_total(ownership: Ownership) -> int:
+    idle = ownership.owner >= len(CLASSES)
+    return int((ownership.end_ns[idle] - ownership.start_ns[idle]).sum())
+
+
+def _sums(name: Int64s, values: Int64s, bins: int) -> Int64s:
+    """Sums of ns per name; exact, as whole floats are below 2**53 ns (104 days)."""
+    return np.bincount(name % bins, weights=values, minlength=bins).astype(np.int64)

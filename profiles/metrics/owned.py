@@ -1,0 +1,44 @@
+"""Which kernel owned the GPU: the ledger's compute and collective parted among the operations of each class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import intervals
+from ..gpus.operations import COLLECTIVE, COMPUTE, Operations
+from ..ledger import ownership as ledger
+from ..measures import Ownership
+
+Int64s = NDArray[np.int64]
+_BLOCK = 1 << 17  # operations looked at together: what a cache holds
+
+
+def owned_ns(operations: Operations, ownership: Ownership, window: tuple[int, int]) -> Iterator[tuple[Int64s, Int64s]]:
+    """Block by block the rows of kernels and CUDA graphs, and the ns of the window that each owned.
+
+    Of operations of one class that run at once the one that began first owns the time; so they add up to the ledger.
+    Raises AssertionError where they do not.
+    """
+    exposed = ledger.owned_by(ownership, COLLECTIVE)
+    reach = {COMPUTE: window[0], COLLECTIVE: window[0]}
+    total = 0
+    for first in range(0, len(operations), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        for kind in (COMPUTE, COLLECTIVE):
+            rows = first + np.flatnonzero(operations.kind[block] == kind)
+            if not len(rows):
+                continue
+            end = np.minimum(operations.end_ns[rows], window[1])
+            before = np.maximum.accumulate(np.append(reach[kind], end))
+            reach[kind] = int(before[-1])
+            start = np.maximum(operations.start_ns[rows], before[:-1])
+            start = np.minimum(start, end)
+            owned = end - start if kind == COMPUTE else intervals.total_in(exposed, start, end)
+            total += int(owned.sum())
+            yield rows, owned
+    expected = ledger.owned_by(ownership, COMPUTE).total + exposed.total
+    if total != expected:
+        raise AssertionError(f"kernels own {total} ns of the window {window}, the ledger says {expected}")
