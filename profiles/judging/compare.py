@@ -9,10 +9,11 @@ from typing import Any
 
 from ..cell import SETTINGS, Cell
 from ..errors import RingscopeError
-from ..measures import OWNERS
+from ..measures import OWNERS, Measures
 from ..stats import Difference, difference
 from .gate import gpu_names
 from .loss_ledger import LossLedger, losses
+from .named_changes import NamedChange, NamedChanges, by_kernel, by_layer, by_operator
 from .subject import Subject
 
 # One recording or one launch a side tells nothing of its own noise; steps of one run agree to some 2 %.
@@ -71,6 +72,9 @@ class Comparison:
     ledger: LossLedger | None = None
     changes: list[Change] = field(default_factory=list)
     step_verdict: str | None = None  # of the recordings: faster, slower, no difference
+    kernels: NamedChanges | None = None
+    operators: NamedChanges | None = None
+    layers: NamedChanges | None = None
     cells: list[CellChange] = field(default_factory=list)
     noise_floor: float = NOISE_FLOOR
     reasons: list[str] = field(default_factory=list)  # why a part is missing
@@ -87,14 +91,24 @@ def compare(before: Subject, after: Subject) -> Comparison:
         else:
             found.changes = _changes(found.ledger)
             found.step_verdict = _by_floor(1 / (1 + _relative(found.ledger)))
+        _by_name(found, before.measures, after.measures)
     if before.scaling is not None and after.scaling is not None:
         found.cells = _cells(before, after)
         if not found.cells:
             found.reasons.append("the sweeps have no cell in common; compare sweeps of the same grid")
-    if found.ledger is None and not found.cells:
+    if found.ledger is None and found.kernels is None and not found.cells:
         why = "; ".join(found.reasons) or "one is a sweep without recordings, the other is recordings"
         raise RingscopeError(f"nothing to compare between {before.label} and {after.label}: {why}")
     return found
+
+
+def _by_name(found: Comparison, before: Measures, after: Measures) -> None:
+    try:
+        found.kernels = by_kernel(before, after, NOISE_FLOOR)
+        found.operators = by_operator(before, after, NOISE_FLOOR)
+        found.layers = by_layer(before, after, NOISE_FLOOR)
+    except RingscopeError as error:
+        found.reasons.append(str(error))
 
 
 def likeness(before: Subject, after: Subject) -> Likeness:
@@ -188,6 +202,17 @@ def _median(values: list[float]) -> float:
     return float(median(values))
 
 
+def _named(changes: NamedChanges | None) -> dict[str, Any] | None:
+    if changes is None:
+        return None
+
+    def row(change: NamedChange) -> dict[str, Any]:
+        times = ("before_ns", "after_ns", "idle_before_ns", "idle_after_ns")
+        return {"name": change.name, "state": change.state} | {one: round(getattr(change, one)) for one in times}
+
+    return {"per": changes.per, "rows": [row(one) for one in changes.rows], "others": row(changes.others)}
+
+
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """What `json.dumps` takes; fractions of ns as the nearest integer."""
     ledger = comparison.ledger
@@ -211,6 +236,9 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
             }
             for c in comparison.changes
         ],
+        "kernels": _named(comparison.kernels),
+        "operators": _named(comparison.operators),
+        "layers": _named(comparison.layers),
         "cells": [asdict(cell) for cell in comparison.cells],
         "reasons": comparison.reasons,
     }

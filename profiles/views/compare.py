@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fractions import Fraction
+
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
 from ..judging.compare import CellChange, Comparison, Likeness
+from ..judging.named_changes import NamedChange, NamedChanges
 from .charts.palette import OWNERS as LOOKS
+
+MOST_NAMES, NAME_WIDTH = 10, 40
 
 
 def show(comparison: Comparison, console: Console) -> None:
@@ -22,6 +28,10 @@ def page(comparison: Comparison) -> Group:
     ]
     if comparison.ledger is not None:
         parts.append(_ledger(comparison))
+    for title in ("kernels", "operators", "layers"):
+        changes = getattr(comparison, title)
+        if changes is not None:
+            parts.append(_named(title, changes))
     if comparison.cells:
         parts.append(_cells(comparison))
     return Group(*parts, *(Text(f"- {reason}") for reason in comparison.reasons))
@@ -62,6 +72,49 @@ def _ledger(comparison: Comparison) -> Group:
     return Group(
         table, Text(f"one recording per side: a difference up to {floor} of the step counts as none", style="dim")
     )
+
+
+def _named(title: str, changes: NamedChanges) -> Table:
+    """The names that changed most, then all the others together."""
+    moved = [row for row in changes.rows if row.change_ns]
+    rest = [*moved[MOST_NAMES:], changes.others]
+    count = len(moved) - MOST_NAMES
+    table = Table(box=None, title_justify="left", title=f"\n{title.capitalize()}, per {changes.per}", pad_edge=False)
+    idle = ("of it idle",) if changes.with_idle else ()
+    table.add_column("", no_wrap=True)
+    for name in ("before", "after", "change", *idle):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    rows = [(_short(row.name), row) for row in moved[:MOST_NAMES]]
+    for name, row in [*rows, (f"{count} more, and the rest" if count > 0 else "the rest", _together(rest))]:
+        table.add_row(name, *_times(row)[: 3 + len(idle)], row.state)
+    return table
+
+
+def _short(name: str) -> str:
+    """Its beginning and its end: paths and kernels alike differ in both."""
+    return name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH // 2]}…{name[1 - NAME_WIDTH // 2 :]}"
+
+
+def _together(rows: Sequence[NamedChange]) -> NamedChange:
+    times = ("before_ns", "after_ns", "idle_before_ns", "idle_after_ns")
+    return NamedChange(
+        name="", state="", **{one: sum((getattr(row, one) for row in rows), Fraction(0)) for one in times}
+    )
+
+
+def _times(row: NamedChange) -> tuple[str, ...]:
+    before, after = row.before_ns + row.idle_before_ns, row.after_ns + row.idle_after_ns
+    return (
+        numbers.duration(float(before)),
+        numbers.duration(float(after)),
+        _signed(row.change_ns),
+        _signed(row.idle_after_ns - row.idle_before_ns),
+    )
+
+
+def _signed(ns: Fraction) -> str:
+    return f"{'-' if ns < 0 else '+'}{numbers.duration(abs(float(ns)))}" if ns else ""
 
 
 def _gain(share: float | None) -> str:
