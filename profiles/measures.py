@@ -94,6 +94,46 @@ class Kernels:
 
 
 @dataclass(slots=True)
+class Computed:
+    """An operator on operands of some shapes: what its calls computed and moved at least, and in what time."""
+
+    name: str
+    shapes: str
+    dtype: str  # tf32: float32 whose operands the matrix units round
+    calls: int
+    flops: int
+    bytes: int  # the least: each input and output once
+    kernel_ns: int  # of its kernels that start in the window, added up
+    flops_per_s: float | None
+    of_peak: float | None  # of the GPU's for the type
+    bound: str | None  # compute or memory: which of the two limits it at best
+    of_roof: float | None  # the least time that this limit allows, by the time it took
+
+
+@dataclass(slots=True)
+class Arithmetic:
+    """What the operators whose shapes are told computed in the window: a lower bound where `matrix_share` is below 1."""
+
+    flops: int
+    flops_by_dtype: dict[str, int]
+    flops_per_s: float  # over the window
+    mfu: float | None  # share of the window that it would take at the GPU's peak
+    mfu_unknown: str | None  # why it is
+    kernel_ns: int  # of their kernels
+    matrix_share: float | None  # of the time of convolutions and matrix products, that of kernels with known work
+    peak_flops_per_s: dict[str, float | None] | None
+    peak_bytes_per_s: float | None
+    peak_source: str | None
+    rows: list[Computed]
+    distinct: int
+
+    @property
+    def all_told(self) -> bool:
+        """Is the work of all but a few convolutions and matrix products known?"""
+        return self.matrix_share is None or self.matrix_share >= 0.95
+
+
+@dataclass(slots=True)
 class Copies:
     """Of one direction. All null where the recording cannot tell of copies."""
 
@@ -213,6 +253,8 @@ class GpuMeasures:
     # None: the recording names none
     operators: Operators | None = None
     layers: Operators | None = None
+    # None: no shapes are told
+    arithmetic: Arithmetic | None = None
     # launch idle while the process starts: contexts, first allocations, loading and compiling of kernels; and while it
     # allocates and frees memory all along
     startup_ns: int | None = None

@@ -83,6 +83,14 @@ def gb_per_s(rate: float | None, why: str = "") -> str:
     return f"{rate:,.0f} GB/s" if rate >= 1000 else _scaled(rate * 1e9, _RATE, digits=3)
 
 
+def flop_per_s(rate: float | None, why: str = "") -> str:
+    """Operations per second to three digits: `616 TFLOP/s`, `4.87 TFLOP/s`, `35.8 GFLOP/s`."""
+    if rate is None:
+        return unknown(why)
+    scale, prefix = next(((s, p) for s, p in ((1e12, "T"), (1e9, "G"), (1e6, "M")) if rate >= s), (1.0, ""))
+    return f"{rate / scale:,.{0 if rate >= 100 * scale else 1 if rate >= 10 * scale else 2}f} {prefix}FLOP/s"
+
+
 def factor(ratio: float | None, why: str = "") -> str:
     """A speed-up: `3.71 x`."""
     return unknown(why) if ratio is None else f"{ratio:.2f} x"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from .. import numbers
-from ..measures import CLASSES, GpuMeasures
+from ..measures import CLASSES, Arithmetic, GpuMeasures
 from ..timeline import Doubt
 
 # What of the collectives takes the recordings of several ranks.
@@ -111,6 +111,25 @@ def collective_bytes_unknown(where: str, recorded: str) -> Doubt:
         if recorded == "kineto"
         else "Horovod's NVTX ranges say it (nsys --trace=cuda,nvtx), and NCCL's in nsys export --include-blobs=true",
         (f"{where}/collectives/bytes_per_step", f"{where}/collectives/bus_gb_per_s"),
+    )
+
+
+def flops_partly_told(measured: Arithmetic, where: str) -> Doubt:
+    return Doubt(
+        "flops-partly-told",
+        f"the recording tells the shapes behind {numbers.share(measured.matrix_share)} of the time of convolutions and "
+        "matrix products: FLOP/s and MFU are at least what is given",
+        "record eagerly, without CUDA graphs and torch.compile, with record_shapes=True",
+        (f"{where}/arithmetic",),
+    )
+
+
+def no_peak(measured: Arithmetic, where: str) -> Doubt:
+    return Doubt(
+        "peak-unknown",
+        f"{measured.mfu_unknown}: no MFU, and no limit by computing or memory",
+        "divide flops_per_s by what the GPU's data sheet says for the type",
+        (f"{where}/arithmetic/mfu",),
     )
 
 

@@ -18,7 +18,7 @@ from ..measures import OWNERS, Gaps, GpuMeasures, Percentiles, StepRow, Steps
 from ..stats import nearest_rank, nearest_ranks
 from ..steps.find import FoundSteps
 from ..timeline import Timeline
-from . import collectives, copies, framework, kernels, operators
+from . import arithmetic, collectives, copies, framework, kernels, operators
 from .collectives import Calls
 from .hand_over import hand_over_ns
 from .held_launches import held_launches
@@ -49,6 +49,7 @@ def measure(
     feed_known = books.ledger_ns["idle_feed"] is not None
     rows = _step_rows(gpu, steps, books)
     feed_ns = books.ledger_ns["idle_feed"]
+    counted = kernels.measure(gpu, steps, books.window, books.ownership)
     by_operator, by_layer = operators.measure(timelines, gpu, books)
     starting_ns, allocating_ns = launch_idle_by_host(timelines, shift_ns, gpu, books.ownership)
     return GpuMeasures(
@@ -63,7 +64,7 @@ def measure(
         span_ns=span_ns,
         ledger_ns=books.ledger_ns,
         busy_ns=books.busy_ns,
-        kernels=kernels.measure(gpu, steps, books.window, books.ownership),
+        kernels=counted,
         copies=copies.measure(timelines, gpu, books.busy_ns, books.ledger_ns, books.window),
         collectives=exchanged,
         steps=_steps(steps, rows),
@@ -82,6 +83,7 @@ def measure(
         exchange=framework.exchange(timelines, gpu),
         operators=by_operator,
         layers=by_layer,
+        arithmetic=arithmetic.measure(timelines, gpu, books, counted),
         startup_ns=starting_ns,
         allocating_ns=allocating_ns,
         graph_updates=graph_updates(timelines, shift_ns, gpu, books.ownership, books.window),

@@ -91,6 +91,12 @@ def _groups(names: pd.Index) -> NDArray[np.int8]:
     return group
 
 
+def of_group(names: pd.Index, group: str) -> NDArray[np.bool_]:
+    """Which names belong to the group."""
+    found: NDArray[np.bool_] = _groups(names) == list(GROUPS).index(group)
+    return found
+
+
 def _per_step(start_ns: NDArray[np.int64], steps: FoundSteps) -> int | None:
     """Median count over the measured steps."""
     if not steps.count:

@@ -41,8 +41,8 @@ def command(context: click.Context, /, **chosen: object) -> None:
     """Compare two run directories, or two sets of recordings (files or directories of them).
 
     First come the machine, model, batch and versions of both. Of recordings it shows the time per step of every class
-    and cause, with the exact difference, and which kernels, operators and layers changed. Of sweeps it shows the throughput of every cell, with an effect size and a
-    test over launches.
+    and cause, with the exact difference, and which kernels, operators and layers changed. Of sweeps it shows the
+    throughput of every cell, with an effect size and a test over launches.
     """
     options = Options(**chosen)  # type: ignore[arg-type]
     refuse_ignored(context, [(options.ranks is None, ("larger",), "is compared with a prediction; give --predict too")])

@@ -266,8 +266,17 @@ def _kernel_rows() -> list[tuple[str, Cell]]:
         ("launch latency p50 / p95", latency),
         ("hand-over p50", hand_over),
         ("most time in", groups),
+        ("computed, MFU", _computed),
         ("short element-wise ones", runs),
     ]
+
+
+def _computed(gpu: GpuMeasures) -> str:
+    found = gpu.arithmetic
+    if found is None:
+        return ""
+    least = "" if found.all_told else "at least "
+    return f"{least}{numbers.flop_per_s(found.flops_per_s)}, {numbers.share(found.mfu)}"
 
 
 def _kernel_times(gpu: GpuMeasures) -> str:

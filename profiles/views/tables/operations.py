@@ -151,6 +151,48 @@ def _named(document: Document, key: str, title: str, caption: str) -> Table:
     return Table(key, title, caption + "Shares are of the window.", columns, tuple(rows))
 
 
+def arithmetic(document: Document) -> Table:
+    rows = []
+    for gpu_at, gpu, whose in each_gpu(document):
+        for place, row in enumerate((gpu.get("arithmetic") or {"rows": ()})["rows"][:MOST_OPERATORS]):
+            at = f"{gpu_at}/arithmetic/rows/{place}"
+            rows.append(
+                (
+                    Cell(row["name"], row["name"], code=True),
+                    words(row["shapes"]),
+                    words(row["dtype"]),
+                    whose,
+                    document.number(f"{at}/calls", numbers.count),
+                    document.number(f"{at}/kernel_ns", numbers.duration),
+                    document.number(f"{at}/flops_per_s", numbers.flop_per_s),
+                    document.number(f"{at}/of_peak", numbers.share),
+                    words(row["bound"]),
+                    document.number(f"{at}/of_roof", numbers.share),
+                )
+            )
+    columns = (
+        "operator",
+        "operands",
+        "type",
+        "GPU",
+        "calls",
+        "kernel time",
+        "computed",
+        "of peak",
+        "bound by",
+        "of roof",
+    )
+    return Table(
+        "arithmetic",
+        "FLOP/s",
+        "Convolutions, matrix products and attention whose shapes the recording tells. Bound by: whether computing or "
+        "memory limits them at best, each operand moved once. Of roof: the least time that this limit allows, by the time "
+        "it took.",
+        columns,
+        tuple(rows),
+    )
+
+
 def groups(document: Document) -> Table:
     rows = []
     for gpu_at, gpu, name in each_gpu(document):

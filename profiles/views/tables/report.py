@@ -35,6 +35,7 @@ MAKERS = (
     operations.groups,
     operations.operators,
     operations.layers,
+    operations.arithmetic,
 )
 
 

@@ -1,0 +1,141 @@
+"""How much a GPU computes per second, of what it could (docs/reference/measures.md, "FLOP/s and MFU")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..gpus.operations import TABLES, Gpu
+from ..ledger.account import Account
+from ..measures import Arithmetic, Computed, Kernels
+from ..timeline import Timeline
+from . import flop_counts, kernels, peaks
+from .flop_counts import Work
+from .operators import Ranges, under
+
+Int64s = NDArray[np.int64]
+SHOWN = 30
+KERNELS = TABLES.index("kernels")
+# In float32 the shapes do not tell whether operands are rounded for the matrix units; the names of kernels do.
+_TF32 = r"(?i)tf32|s1688(?!_f16)|xf32"
+
+
+def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account, counted: Kernels) -> Arithmetic | None:
+    """Of the window; None where no operator with shapes launched a kernel in it."""
+    works: list[Work | None] = []
+    ranges: list[Ranges | None] = []
+    names: list[str] = []
+    for index, pid in gpu.processes:
+        found, of_calls = _calls(timelines[index], pid, len(works))
+        ranges.append(found)
+        works += [work for _, work in of_calls]
+        names += [name for name, _ in of_calls]
+    call = under(timelines, gpu, ranges)
+    if call is None:
+        return None
+    inside = slice(*np.searchsorted(gpu.operations.start_ns, books.window).tolist())
+    rows = inside.start + np.flatnonzero((gpu.operations.table[inside] == KERNELS) & (call[inside] >= 0))
+    if not len(rows):
+        return None
+    lasted = gpu.operations.end_ns[rows] - gpu.operations.start_ns[rows]
+    code = gpu.operations.name[rows]
+    used, place = np.unique(call[rows], return_inverse=True)
+    kernel_ns = np.bincount(place, weights=lasted).astype(np.int64)
+    rounded = np.asarray(gpu.names.str.contains(_TF32, regex=True), dtype=bool)[code]
+    rounds = np.bincount(place[rounded], minlength=len(used)) > 0
+    peak = peaks.of(gpu.name)
+    sums: dict[tuple[str, Work, str], list[int]] = {}
+    for one, ns, is_rounded in zip(used.tolist(), kernel_ns.tolist(), rounds.tolist(), strict=True):
+        work = works[one]
+        assert work is not None
+        dtype = "tf32" if work.dtype == "float32" and is_rounded else work.dtype
+        into = sums.setdefault((names[one], work, dtype), [0, 0])
+        into[0] += 1
+        into[1] += ns
+    rows_of = [_row(*key, calls=values[0], kernel_ns=values[1], peak=peak) for key, values in sums.items()]
+    rows_of.sort(key=lambda row: (-row.kernel_ns, row.name, row.shapes))
+    matrix = kernels.of_group(gpu.names, "convolution_matmul")[code]
+    whole = counted.groups["convolution_matmul"]["total_ns"]
+    return _summed(rows_of, books, peak, gpu.name, int(lasted[matrix].sum()) / whole if whole else None)
+
+
+def _summed(
+    rows: list[Computed], books: Account, peak: peaks.Peak | None, name: str | None, told: float | None
+) -> Arithmetic:
+    span_ns = books.window[1] - books.window[0]
+    by_dtype: dict[str, int] = {}
+    for row in rows:
+        by_dtype[row.dtype] = by_dtype.get(row.dtype, 0) + row.flops
+    unknown = [dtype for dtype in by_dtype if peak is None or dtype not in peak.flops_per_s]
+    reason = f"no peak of {name or 'a GPU without a name'} is known" if peak is None else None
+    if peak is not None and unknown:
+        reason = f"no peak of {name} is known for {', '.join(unknown)}"
+    mfu = None
+    if peak is not None and not unknown:
+        mfu = sum(flops / peak.flops_per_s[dtype] for dtype, flops in by_dtype.items()) / (span_ns / 1e9)
+    return Arithmetic(
+        flops=sum(by_dtype.values()),
+        flops_by_dtype=by_dtype,
+        flops_per_s=sum(by_dtype.values()) / (span_ns / 1e9),
+        mfu=mfu,
+        mfu_unknown=reason,
+        kernel_ns=sum(row.kernel_ns for row in rows),
+        matrix_share=told,
+        peak_flops_per_s=None if peak is None else {one: peak.flops_per_s.get(one) for one in by_dtype},
+        peak_bytes_per_s=None if peak is None else peak.bytes_per_s,
+        peak_source=None if peak is None else peak.source,
+        rows=rows[:SHOWN],
+        distinct=len(rows),
+    )
+
+
+def _row(name: str, work: Work, dtype: str, *, calls: int, kernel_ns: int, peak: peaks.Peak | None) -> Computed:
+    seconds = kernel_ns / 1e9
+    top = peak.flops_per_s.get(dtype) if peak else None
+    moves = peak.bytes_per_s if peak else None
+    computing, moving = (calls * work.flops / top if top else None), (calls * work.bytes / moves if moves else None)
+    bound = None
+    if computing is not None and moving is not None:
+        bound = "compute" if computing >= moving else "memory"
+    least = max(computing, moving) if computing is not None and moving is not None else None
+    return Computed(
+        name=name,
+        shapes=work.shapes,
+        dtype=dtype,
+        calls=calls,
+        flops=calls * work.flops,
+        bytes=calls * work.bytes,
+        kernel_ns=kernel_ns,
+        flops_per_s=calls * work.flops / seconds if kernel_ns else None,
+        of_peak=computing / seconds if computing is not None and kernel_ns else None,
+        bound=bound,
+        of_roof=least / seconds if least is not None and kernel_ns else None,
+    )
+
+
+def _calls(timeline: Timeline, pid: int, first: int) -> tuple[Ranges | None, list[tuple[str, Work | None]]]:
+    """The calls whose work is known, numbered from `first` on; one within another is a part of it and left out."""
+    table = timeline.operators[((timeline.operators["pid"] == pid) & ~timeline.operators["module"]).to_numpy()]
+    if not len(table):
+        return None, []
+    name, inputs = table["name"].cat, table["inputs"].cat
+    pairs = name.codes.to_numpy(np.int64) * (len(inputs.categories) + 1) + inputs.codes.to_numpy()
+    used, place = np.unique(pairs, return_inverse=True)
+    told: list[tuple[str, Work | None]] = []
+    for pair in used.tolist():
+        of_name, of_inputs = divmod(pair, len(inputs.categories) + 1)
+        called = str(name.categories[of_name]) if of_name >= 0 else ""
+        text = str(inputs.categories[of_inputs]) if of_inputs < len(inputs.categories) else ""
+        told.append((called, flop_counts.of_call(called, text)))
+    known = np.flatnonzero(np.array([work is not None for _, work in told])[place])
+    start, end, tid = (table[column].to_numpy()[known] for column in ("start_ns", "end_ns", "tid"))
+    order = np.lexsort((-end, start, tid))
+    known, start, end, tid = known[order], start[order], end[order], tid[order]
+    outermost = np.ones(len(known), bool)
+    for one in np.unique(tid).tolist():
+        mine = np.flatnonzero(tid == one)
+        outermost[mine[1:]] = start[mine[1:]] >= np.maximum.accumulate(end[mine])[:-1]
+    known, start, end, tid = known[outermost], start[outermost], end[outermost], tid[outermost]
+    return Ranges(start, end, tid, first + np.arange(len(known))), [told[at] for at in place[known].tolist()]

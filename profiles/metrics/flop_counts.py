@@ -1,0 +1,136 @@
+"""Floating-point operations and bytes of PyTorch's operators, from the shapes that a recording tells.
+
+A multiplication and an addition are two operations, as torch.utils.flop_counter counts them: attention is not halved
+for a causal mask, and going back through flash attention is five matrix products, as one is computed again.
+Bytes are the least that must move: each input and output once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+from typing import Any, Final
+
+Shape = Sequence[int]
+# What PyTorch calls them, in lower case and without "c10::": our name, and bytes an element.
+_TYPES: Final[Mapping[str, tuple[str, int]]] = MappingProxyType(
+    {
+        "double": ("float64", 8), "float": ("float32", 4), "half": ("float16", 2), "bfloat16": ("bfloat16", 2),
+        "float8_e4m3fn": ("float8", 1), "float8_e5m2": ("float8", 1), "float8_e4m3fnuz": ("float8", 1),
+        "float8_e5m2fnuz": ("float8", 1), "signed char": ("int8", 1),
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Of one call: operations, the least bytes, and the type of its first operand."""
+
+    flops: int
+    bytes: int
+    dtype: str
+    shapes: str  # of the operands, as people write them
+
+
+def of_call(name: str, inputs: str) -> Work | None:
+    """The work of a call of an operator with these inputs (as in `operators.inputs`); None where it is not known."""
+    count = _COUNTS.get(name)
+    if count is None or not inputs:
+        return None
+    try:
+        told = json.loads(inputs)
+        found = count(told["dims"], told["values"])
+        kind = _TYPES.get(str(told["types"][found.operand]).lower().removeprefix("c10::"))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return None
+    if kind is None or found.flops <= 0:
+        return None
+    return Work(found.flops, found.elements * kind[1], kind[0], " x ".join(map(str, found.shapes)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    flops: int
+    elements: int
+    shapes: tuple[list[int], ...]
+    operand: int = 0  # whose type it is computed in
+
+
+def _mm(dims: Sequence[Any], _: Sequence[Any], first: int = 0) -> _Count:
+    a, b = dims[first], dims[first + 1]
+    *batch, m, k = a
+    if b[-2] != k or list(b[:-2]) != batch:
+        raise ValueError
+    sizes = prod(a) + prod(b) + prod(batch) * m * b[-1]
+    return _Count(2 * prod(batch) * m * k * b[-1], sizes, (a, b), first)
+
+
+def _addmm(dims: Sequence[Any], values: Sequence[Any]) -> _Count:
+    return _mm(dims, values, 1)
+
+
+def _convolution(dims: Sequence[Any], values: Sequence[Any]) -> _Count:
+    """input, weight, bias, stride, padding, dilation, transposed, output_padding, groups."""
+    image, weight = dims[0], dims[1]
+    stride, padding, dilation = (json.loads(values[at]) for at in (3, 4, 5))
+    kernel = weight[2:]
+    if values[6] == "True":
+        more = json.loads(values[7])
+        out = [
+            (size - 1) * s - 2 * p + d * (k - 1) + o + 1
+            for size, s, p, d, k, o in zip(image[2:], stride, padding, dilation, kernel, more, strict=True)
+        ]
+        out_channels = weight[1] * int(values[8])
+        flops = 2 * prod(image) * weight[1] * prod(kernel)
+    else:
+        out = [
+            (size + 2 * p - d * (k - 1) - 1) // s + 1
+            for size, s, p, d, k in zip(image[2:], stride, padding, dilation, kernel, strict=True)
+        ]
+        out_channels = weight[0]
+        flops = 2 * image[0] * out_channels * prod(out) * weight[1] * prod(kernel)
+    return _Count(flops, prod(image) + prod(weight) + image[0] * out_channels * prod(out), (image, weight))
+
+
+def _convolution_backward(dims: Sequence[Any], values: Sequence[Any]) -> _Count:
+    """grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask."""
+    grad, image, weight = dims[0], dims[1], dims[2]
+    spread = image if values[7] == "True" else grad
+    wanted = [one.strip() == "True" for one in values[10].strip("[]").split(",")]
+    once = 2 * prod(spread) * weight[1] * prod(weight[2:])
+    # For each gradient the other operand and the gradient that comes in are read, and it is written.
+    moved = [prod(grad) + prod(weight) + prod(image) for one in wanted[:2] if one]
+    return _Count(once * sum(wanted[:2]), sum(moved), (grad, image, weight))
+
+
+def _attention(dims: Sequence[Any], _: Sequence[Any], products: int = 2, first: int = 0) -> _Count:
+    """query, key, value: batch, heads, length, width; going back, the gradient comes first."""
+    query, key, value = dims[first : first + 3]
+    batch, heads, length, width = query
+    if len(key) != 4 or len(value) != 4 or key[3] != width:
+        raise ValueError
+    scores, weighted = width, value[3]  # of the products one half each; going back one more of the scores
+    of_scores = products - products // 2
+    flops = 2 * batch * heads * length * key[2] * (of_scores * scores + (products // 2) * weighted)
+    out = batch * heads * length * weighted
+    moved = prod(query) + prod(key) + prod(value) + out
+    return _Count(flops, moved if products == 2 else 2 * moved, (query, key, value), first)
+
+
+def _attention_backward(dims: Sequence[Any], values: Sequence[Any]) -> _Count:
+    return _attention(dims, values, products=5, first=1)
+
+
+_SDPA: Final = "aten::_scaled_dot_product_{}_attention"
+_COUNTS: Final[Mapping[str, Callable[[Sequence[Any], Sequence[Any]], _Count]]] = MappingProxyType(
+    {
+        "aten::mm": _mm, "aten::bmm": _mm, "aten::_scaled_mm": _mm,
+        "aten::addmm": _addmm, "aten::baddbmm": _addmm, "aten::_addmm_activation": _addmm,
+        "aten::convolution": _convolution, "aten::convolution_backward": _convolution_backward,
+        **{_SDPA.format(kind): _attention for kind in ("flash", "efficient", "cudnn")},
+        **{_SDPA.format(kind) + "_backward": _attention_backward for kind in ("flash", "efficient", "cudnn")},
+    }
+)  # fmt: skip
