@@ -112,7 +112,7 @@ class Computed:
 
 @dataclass(slots=True)
 class Arithmetic:
-    """What the operators whose shapes are told computed in the window: a lower bound where `matrix_share` is below 1."""
+    """What operators whose shapes are told computed in the window: a lower bound where `matrix_share` is below 1."""
 
     flops: int
     flops_by_dtype: dict[str, int]

@@ -186,8 +186,8 @@ def arithmetic(document: Document) -> Table:
         "arithmetic",
         "FLOP/s",
         "Convolutions, matrix products and attention whose shapes the recording tells. Bound by: whether computing or "
-        "memory limits them at best, each operand moved once. Of roof: the least time that this limit allows, by the time "
-        "it took.",
+        "memory limits them at best, each operand moved once. Of roof: the least time that this limit allows, by the "
+        "time it took.",
         columns,
         tuple(rows),
     )

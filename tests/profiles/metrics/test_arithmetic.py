@@ -64,7 +64,7 @@ QUERY, KEY = [4, 8, 128, 64], [4, 8, 256, 64]
         ),
         # As torch's own test of its counter has them (test_sdpa, lengths 128 and 256): 939 524 096 both ways.
         ("aten::_scaled_dot_product_flash_attention", inputs([QUERY, KEY, KEY]), 268_435_456, None),
-        ("aten::_scaled_dot_product_flash_attention_backward", inputs([QUERY, QUERY, KEY, KEY]), 939_524_096 - 268_435_456, None),
+        ("aten::_scaled_dot_product_flash_attention_backward", inputs([QUERY, QUERY, KEY, KEY]), 671_088_640, None),
     ],
 )  # fmt: skip
 def test_calls_count_as_published(name: str, told: str, flops: int, moved: int | None) -> None:
