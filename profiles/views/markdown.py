@@ -14,7 +14,6 @@ from .tables import explained as losses
 from .tables import report
 from .tables.table import Cell, Document, Json, Table
 
-MOST_KERNELS = 20
 LONGEST_NAME = 90
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")  # where Markdown begins HTML; "<0.1 %" does not
 
@@ -79,13 +78,7 @@ def table(of: Table) -> str:
 
 def _tables(shown: Sequence[Table]) -> Iterator[str]:
     for one in shown:
-        rows = one.rows
-        more = ""
-        if one.id == "kernels" and len(rows) > MOST_KERNELS:
-            rows = tuple(sorted(rows, key=lambda row: -float(row[3].value or 0))[:MOST_KERNELS])
-            more = f" The first {MOST_KERNELS} of {len(one.rows)}."
-        cut = Table(one.id, one.title, one.caption, one.columns, rows)
-        yield from (f"## {one.title}", "", table(cut), "", _plain(one.caption) + more, "")
+        yield from (f"## {one.title}", "", table(one), "", _plain(one.caption), "")
 
 
 def _findings(document: Document) -> Iterator[str]:

@@ -75,7 +75,7 @@ def ledger_by_step(document: Document) -> Chart:
         },
         "spacing": 10,
         "spec": {
-            "width": 720,
+            "width": 1080,
             "height": 96,
             "mark": {"type": "bar"},
             "encoding": {

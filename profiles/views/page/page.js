@@ -72,6 +72,17 @@ one('#download')?.addEventListener('click', (event) => {
   event.currentTarget.href = URL.createObjectURL(new Blob([one('#measures').textContent], { type: 'application/json' }));
 });
 
+// ---- paper has nothing to click: everything is unfolded for it, and folded again
+
+let folded = [];
+addEventListener('beforeprint', () => {
+  folded = all('details:not([open])');
+  for (const details of folded) details.open = true;
+});
+addEventListener('afterprint', () => {
+  for (const details of folded) details.open = false;
+});
+
 // ---- the timeline
 
 const TYPES = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, float64: Float64Array };
@@ -267,7 +278,23 @@ class Picture {
     if (this.gutter) {
       c.fillStyle = this.soft;
       c.fillText(row.lane.name, 0, row.y + row.height / 2, this.gutter - 8);
+    } else {
+      this.label(row);
     }
+  }
+
+  /** On a narrow screen a lane has no room beside it: its name stands in it, on ground of its own. */
+  label({ lane, y }) {
+    const { c } = this;
+    c.save();
+    c.font = `10px ${getComputedStyle(this.canvas).fontFamily}`;
+    c.globalAlpha = .82;
+    c.fillStyle = this.ground;
+    c.fillRect(0, y, c.measureText(lane.name).width + 8, 13);
+    c.globalAlpha = 1;
+    c.fillStyle = this.ink;
+    c.fillText(lane.name, 4, y + 7);
+    c.restore();
   }
 
   bins(row, raws) {

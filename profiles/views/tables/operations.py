@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from ... import numbers
 from ..charts.palette import OWNERS as LOOKS
-from .table import Cell, Document, Format, Table, each_gpu, words
+from .table import Cell, Document, Format, Json, Table, each_gpu, words
 
+# What a column adds to its GPU's title, how its numbers are written, and for a quotient what they are divided by.
+Form: TypeAlias = tuple[str, Format, str]
 MOST_OPERATORS = 20
-MOST_KERNELS = 10  # of each GPU
+MOST_KERNELS = 20
 
 
 def copies(document: Document) -> Table:
@@ -81,116 +85,132 @@ def collectives(document: Document) -> Table:
 
 
 def kernels(document: Document) -> Table:
-    rows = []
-    for gpu_at, gpu, name in each_gpu(document):
-        for place, kernel in enumerate(gpu["kernels"]["top"][:MOST_KERNELS]):
-            at = f"{gpu_at}/kernels/top/{place}"
-            total = f"{at}/total_ns"
-            rows.append(
-                (
-                    Cell(kernel["name"], kernel["name"], code=True),
-                    name,
-                    document.number(f"{at}/count", numbers.count),
-                    document.number(total, numbers.duration),
-                    document.number(total, numbers.share, of=f"{gpu_at}/span_ns"),
-                    document.number(total, numbers.duration, of=f"{at}/count"),
-                )
-            )
-    return Table(
+    forms: dict[str, Form] = {
+        "total_ns": ("", numbers.duration, ""),
+        "share": (", share", numbers.share, "/span_ns"),
+    }
+    if len(document.json["gpus"]) == 1:
+        forms |= {"count": (", launches", numbers.count, ""), "mean": (", mean", numbers.duration, "count")}
+    return _by_name(
+        document,
         "kernels",
         "Kernels",
-        "The kernels that take most time on each GPU. Shares are of the window; kernels of several streams may "
-        "overlap.",
-        ("kernel", "GPU", "launches", "time", "share", "mean"),
-        tuple(rows),
+        f"The {MOST_KERNELS} kernels that take most time on all GPUs together; the JSON has more. Shares are of the "
+        "window; kernels of several streams may overlap.",
+        ("kernel",),
+        "kernels/top",
+        lambda kernel: (kernel["name"],),
+        forms,
+        MOST_KERNELS,
     )
 
 
 def operators(document: Document) -> Table:
-    return _named(
+    return _operators(
         document,
         "operators",
         "Operators",
-        "Kernels by the operator that launched them, and the idle time that the operator's kernels and copies ended. ",
+        "Kernels by the operator that launched them, and the idle time that the operator's kernels and copies ended.",
     )
 
 
 def layers(document: Document) -> Table:
-    return _named(
-        document, "layers", "Layers", "The same by layer, forward and backward, as the recording's ranges name them. "
+    about = "The same by layer, forward and backward, as the recording's ranges name them."
+    return _operators(document, "layers", "Layers", about)
+
+
+def _operators(document: Document, key: str, title: str, caption: str) -> Table:
+    forms: dict[str, Form] = {
+        "owned_ns": ("", numbers.duration, ""),
+        "share": (", share", numbers.share, "/span_ns"),
+        "idle_ns": (", idle before", numbers.duration, ""),
+    }
+    several = len(document.json["gpus"]) > 1
+    forms = {name: form for name, form in forms.items() if name != "share" or not several}
+    caption += f" The first {MOST_OPERATORS} on all GPUs together, and what has no name; the JSON has more."
+    only = (key.removesuffix("s"),)
+    return _by_name(
+        document, key, title, caption, only, f"{key}/rows", lambda row: (row["name"],), forms, MOST_OPERATORS
     )
-
-
-def _named(document: Document, key: str, title: str, caption: str) -> Table:
-    rows = []
-    for gpu_at, gpu, whose in each_gpu(document):
-        found = gpu.get(key)
-        if not found:
-            continue
-        named = [
-            (f"rows/{place}", Cell(row["name"], row["name"], code=True)) for place, row in enumerate(found["rows"])
-        ]
-        beyond = found["distinct"] - min(len(named), MOST_OPERATORS)
-        rest = [("unknown", words(f"none known ({found['source']})"))]
-        for place, name in [*named[:MOST_OPERATORS], *rest]:
-            at = f"{gpu_at}/{key}/{place}"
-            rows.append(
-                (
-                    name,
-                    whose,
-                    document.number(f"{at}/kernels", numbers.count),
-                    document.number(f"{at}/total_ns", numbers.duration),
-                    document.number(f"{at}/owned_ns", numbers.share, of=f"{gpu_at}/span_ns"),
-                    document.number(f"{at}/idle_ns", numbers.duration),
-                    document.number(f"{at}/idle_ns", numbers.share, of=f"{gpu_at}/span_ns"),
-                )
-            )
-        if beyond > 0:
-            caption += f"{beyond} more are in the JSON. "
-    columns = (key.removesuffix("s"), "GPU", "kernels", "kernel time", "of the window", "idle before", "of the window")
-    return Table(key, title, caption + "Shares are of the window.", columns, tuple(rows))
 
 
 def arithmetic(document: Document) -> Table:
-    rows = []
-    for gpu_at, gpu, whose in each_gpu(document):
-        for place, row in enumerate((gpu.get("arithmetic") or {"rows": ()})["rows"][:MOST_OPERATORS]):
-            at = f"{gpu_at}/arithmetic/rows/{place}"
-            rows.append(
-                (
-                    Cell(row["name"], row["name"], code=True),
-                    words(row["shapes"]),
-                    words(row["dtype"]),
-                    whose,
-                    document.number(f"{at}/calls", numbers.count),
-                    document.number(f"{at}/kernel_ns", numbers.duration),
-                    document.number(f"{at}/flops_per_s", numbers.flop_per_s),
-                    document.number(f"{at}/of_peak", numbers.share),
-                    words(row["bound"]),
-                    document.number(f"{at}/of_roof", numbers.share),
-                )
-            )
-    columns = (
-        "operator",
-        "operands",
-        "type",
-        "GPU",
-        "calls",
-        "kernel time",
-        "computed",
-        "of peak",
-        "bound by",
-        "of roof",
-    )
-    return Table(
+    return _by_name(
+        document,
         "arithmetic",
         "FLOP/s",
         "Convolutions, matrix products and attention whose shapes the recording tells. Bound by: whether computing or "
         "memory limits them at best, each operand moved once. Of roof: the least time that this limit allows, by the "
         "time it took.",
-        columns,
-        tuple(rows),
+        ("operator", "operands", "type", "bound by"),
+        "arithmetic/rows",
+        lambda row: (row["name"], row["shapes"], row["dtype"], row["bound"] or numbers.UNKNOWN),
+        {
+            "kernel_ns": ("", numbers.duration, ""),
+            "flops_per_s": (", computed", numbers.flop_per_s, ""),
+            "of_peak": (", of peak", numbers.share, ""),
+            "of_roof": (", of roof", numbers.share, ""),
+        },
+        MOST_OPERATORS,
     )
+
+
+def _by_name(
+    document: Document,
+    key: str,
+    title: str,
+    caption: str,
+    names: tuple[str, ...],
+    place_of: str,
+    name_of: Callable[[Json], tuple[str, ...]],
+    forms: Mapping[str, Form],
+    most: int,
+) -> Table:
+    """A row a name, columns a GPU: `forms` has the key of a number, and what the column adds to the GPU's title.
+
+    Rows are sorted by the first number and, of operators, their idle time. `share` is that number by the span, `mean`
+    by the count.
+    """
+    gpus = list(each_gpu(document))
+    first = next(iter(forms))
+    found: dict[tuple[str, ...], dict[int, str]] = {}
+    totals: dict[tuple[str, ...], float] = {}
+    for number, (at, gpu, _) in enumerate(gpus):
+        for place, row in enumerate(_rows(gpu, place_of)):
+            name = name_of(row)
+            found.setdefault(name, {})[number] = f"{at}/{place_of}/{place}"
+            totals[name] = totals.get(name, 0) + (row[first] or 0) + (row.get("idle_ns") or 0)
+    order = sorted(totals, key=lambda name: -totals[name])[:most]
+    shown = [([Cell(part, part, code=not at) for at, part in enumerate(name)], found[name]) for name in order]
+    if key in ("operators", "layers"):
+        nameless = {number: f"{at}/{key}/unknown" for number, (at, gpu, _) in enumerate(gpus) if gpu.get(key)}
+        shown += [([words("none known")], nameless)] if nameless else []
+    rows = []
+    for cells, places in shown:
+        for number, (at, _, _) in enumerate(gpus):
+            cells = [*cells, *(_number(document, places.get(number), at, first, one, forms[one]) for one in forms)]
+        rows.append(tuple(cells))
+    columns = [f"{whose.text}{more}" for _, _, whose in gpus for more, _, _ in forms.values()]
+    if len(gpus) == 1:
+        columns = [more.removeprefix(", ") or "time" for more, _, _ in forms.values()]
+    return Table(key, title, caption, (*names, *columns), tuple(rows))
+
+
+def _rows(gpu: Json, place_of: str) -> Sequence[Json]:
+    found: Any = gpu
+    for part in place_of.split("/"):
+        found = found.get(part) if found else None
+    return found or ()
+
+
+def _number(document: Document, row: str | None, gpu: str, first: str, key: str, form: Form) -> Cell:
+    """One number of a row of a GPU; nothing where the GPU has no such row."""
+    if row is None:
+        return Cell("", None)
+    _, shown, of = form
+    if key in ("share", "mean"):
+        return document.number(f"{row}/{first}", shown, of=f"{gpu}{of}" if key == "share" else f"{row}/{of}")
+    return document.number(f"{row}/{key}", shown)
 
 
 def groups(document: Document) -> Table:

@@ -66,7 +66,7 @@ def recordings(document: Document) -> Table:
 
 def doubts(document: Document) -> Table:
     rows = [
-        (words(one["code"], code=True), words(one["text"]), words(one["next"]), words(", ".join(one["where"]) or "all"))
+        (words(one["code"], code=True), words(one["text"]), words(one["next"]), words(touched(one["where"], document)))
         for one in document.json["doubts"]
     ]
     return Table(
@@ -76,6 +76,30 @@ def doubts(document: Document) -> Table:
         ("code", "doubt", "do", "touches"),
         tuple(rows),
     )
+
+
+def touched(where: Sequence[str], document: Document) -> str:
+    """What JSON pointers point at, in words: `ledger, idle feed (rank 0, GPU 0)`; a GPU named alone is all of it."""
+    gpus: dict[str, list[int]] = {}
+    others = []
+    for pointer in where:
+        first, *path = pointer.split("/")[1:]
+        if first == "gpus" and path and path[0].isdigit():
+            gpus.setdefault(", ".join(map(_plainly, path[1:])), []).append(int(path[0]))
+        else:
+            others.append(", ".join(map(_plainly, (first, *path))))
+    count = len(document.json.get("gpus", ()))
+    told = [(what, "" if len(set(some)) == count else _titles(some, document)) for what, some in gpus.items()]
+    said = [f"{what} ({whose})" if what and whose else what or whose or "all" for what, whose in told]
+    return "; ".join([*others, *said]) or "all"
+
+
+def _titles(gpus: Sequence[int], document: Document) -> str:
+    return ", ".join(document.titles[gpu] if gpu < len(document.titles) else f"GPU {gpu}" for gpu in gpus)
+
+
+def _plainly(key: str) -> str:
+    return key.removesuffix("_ns").replace("_", " ")
 
 
 def cells(rows: Sequence[Json]) -> Table:

@@ -58,9 +58,12 @@ def summary(document: Document) -> Table:
                 document.number(f"{at}/feed_gaps/p95_ns", numbers.duration),
                 document.number(f"{at}/input_stall_share", numbers.share),
                 document.number(f"{at}/kernels/per_step", numbers.count),
-                words(gpu["steps"]["source"] or gpu["steps"]["refused"]),
+                words(gpu["steps"]["source"] or "none"),
             )
         )
+    refused = list(
+        dict.fromkeys(gpu["steps"]["refused"] for _, gpu, _ in each_gpu(document) if gpu["steps"]["refused"])
+    )
     columns = (
         "GPU",
         "window",
@@ -76,7 +79,8 @@ def summary(document: Document) -> Table:
         "gpus",
         "GPUs",
         "Each GPU over its window. The feed gap is the time in which the GPU waits for a batch that has not been sent. "
-        "The input stall is the feed gap and the exposed input copies.",
+        "The input stall is the feed gap and the exposed input copies."
+        + "".join(f" No steps: {reason}." for reason in refused),
         (*columns, "input stall", "kernels per step", "steps from"),
         tuple(rows),
     )

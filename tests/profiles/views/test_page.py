@@ -162,8 +162,48 @@ def test_a_table_sorts_by_any_column_both_ways(opened: Opened) -> None:
 
 
 def test_a_table_is_filtered_by_what_is_typed(opened: Opened) -> None:
-    opened.page.fill("input[data-for=t-kernels]", "allreduce")
-    assert opened.page.locator("#t-kernels tbody tr:visible").count() == 4
+    opened.page.get_by_text("Every step as a table").click()
+    opened.page.fill("input[data-for=t-steps]", "Rank 2")
+    assert opened.page.locator("#t-steps tbody tr:visible").count() == 12
+
+
+def test_a_kernel_has_one_row_and_each_gpu_two_columns(opened: Opened) -> None:
+    heads = opened.page.locator("#t-kernels thead th").all_inner_texts()
+    titles = [f"rank {rank}, GPU {rank}" for rank in range(4)]
+    assert heads == ["kernel", *(head for title in titles for head in (title, f"{title}, share"))]
+    names = opened.page.locator("#t-kernels tbody th").all_inner_texts()
+    assert len(names) == len(set(names)) == 9
+
+
+def test_doubts_say_in_words_what_they_touch(opened: Opened) -> None:
+    said = opened.page.locator("#t-doubts tbody tr td:last-child").all_inner_texts()
+    assert said and not any("/" in one for one in said)
+
+
+def test_paper_shows_what_is_folded_away_on_the_screen(opened: Opened) -> None:
+    folded = "document.querySelectorAll('details:not([open])').length"
+    before = opened.page.evaluate(folded)
+    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert before > 3 and opened.page.evaluate(folded) == 0
+    assert opened.page.locator(".finding dl").first.is_visible()
+    opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert opened.page.evaluate(folded) == before
+
+
+def test_the_chart_of_the_steps_takes_the_whole_width(opened: Opened) -> None:
+    chart, place = (opened.page.locator(one).bounding_box() for one in ("#chart-ledger-by-step svg", "#steps .steps"))
+    assert chart["width"] == pytest.approx(place["width"], abs=2)
+
+
+def test_streams_are_named_on_a_phone(browser: Any, made: tuple[Path, Analysis, list[Timeline]]) -> None:
+    phone = Opened(browser, made[0], viewport={"width": 390, "height": 844}, has_touch=True)
+    written = phone.page.evaluate(
+        """() => { const said = [], paint = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (...all) { said.push(all[0]); paint.apply(this, all); };
+        picture.paint(); CanvasRenderingContext2D.prototype.fillText = paint; return said; }"""
+    )
+    assert {"ledger", "stream 17", "stream 21"} <= set(written)
+    phone.page.context.close()
 
 
 def view(opened: Opened, *, after: tuple[float, float] | None = None) -> tuple[float, float]:
@@ -305,7 +345,7 @@ def test_everything_is_named_and_reached_by_keyboard(opened: Opened) -> None:
 
 
 def test_a_name_in_a_recording_runs_nothing(opened: Opened) -> None:
-    assert opened.page.locator("#t-kernels").get_by_text("<script>alert('x')</script>").count() == 4
+    assert opened.page.locator("#t-kernels").get_by_text("<script>alert('x')</script>").count() == 1
 
 
 def test_a_page_of_a_sweep_alone_shows_how_it_scales(browser: Any, tmp_path: Path) -> None:
