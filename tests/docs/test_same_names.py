@@ -17,7 +17,7 @@ from harness.verbs import VERBS as HARNESS_VERBS
 from profiles import measures_json
 from profiles.judging import explained, gate, ranks_summary, without_exchange
 from profiles.lazy import LazyGroup
-from profiles.measures import CLASSES, OWNERS, Straggler
+from profiles.measures import CLASSES, OWNERS, Arithmetic, Computed, Straggler
 from profiles.metrics.collectives import KINDS
 from profiles.metrics.kernels import GROUPS
 from profiles.scaling.rows import CellRow, LaunchRow, column_names
@@ -233,7 +233,12 @@ SPREADS = {"launch_latency_ns": {"p50", "p95"}, "skew_ns": {"p50", "max"}, "peri
 
 
 # What no recording of tests/data has.
-UNSEEN: dict[str, type[Any]] = {"straggler": Straggler, "gpus[].steps.repeats": Repeats}
+UNSEEN: dict[str, type[Any]] = {
+    "straggler": Straggler,
+    "gpus[].steps.repeats": Repeats,
+    "gpus[].arithmetic": Arithmetic,
+    "gpus[].arithmetic.rows[]": Computed,
+}
 
 
 def objects(value: Any, place: str = "") -> Iterator[tuple[str, set[str]]]:
