@@ -56,6 +56,8 @@ FRAMEWORKS = ("tensorflow", "keras", "horovod", "mpi4py")
 # Where frameworks may be imported: modules, and packages with all in them.
 TRAINS = (
     "harness.doctor.equality",
+    "harness.doctor.observer",
+    "harness.doctor.samples",
     "harness.launch.tensorflow_profiler",
     "harness.machine.probe",
     "harness.ring",

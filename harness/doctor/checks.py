@@ -35,7 +35,8 @@ class Check:
         return asdict(self)
 
 
-def to_json(checks: list[Check], machine: dict[str, Any]) -> dict[str, Any]:
+def to_json(checks: list[Check], machine: dict[str, Any] | None) -> dict[str, Any]:
+    """machine: None where it was not looked at."""
     return {
         "schema": SCHEMA,
         "status": FAILURE if any(c.status == FAILURE for c in checks) else OK,

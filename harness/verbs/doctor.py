@@ -15,21 +15,51 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..doctor.checks import Check
+    from ..doctor.script import Trial
 
 NAME_WIDTH = 14  # of the longest check, `shared memory`
 MARKS = {"ok": "green", "warning": "yellow", "failure": "red", "n/a": "dim"}
 
 
 @click.command()
-@click.option("-np", "--ranks", type=click.IntRange(1), help="Ranks to try. Default: every GPU, 2 without one.")
+@click.argument("command_line", metavar="[-- COMMAND ...]", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "-np", "--ranks", type=click.IntRange(1), help="Ranks to try. Default: every GPU, 2 without one; of a command 2."
+)
 @click.option("--launcher", type=click.Choice(["horovodrun", "mpirun"]), default="horovodrun", show_default=True)
 @click.option("--quick", is_flag=True, help="Look only: run no copy, no all-reduce and no training.")
+@click.option(
+    "--steps", type=click.IntRange(2), default=10, show_default=True, help="Of a command: after so many it is ended."
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(1),
+    default=300,
+    show_default=True,
+    help="Of a command: seconds for these steps, its start included.",
+)
+@click.option("--in-place", is_flag=True, help="Run a command here, not in a copy of the working directory.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", metavar="[FILE]", help="Write JSON; - is stdout.")
 @click.pass_context
-def command(context: click.Context, /, ranks: int | None, launcher: str, quick: bool, json_to: str | None) -> None:
-    """Check what is here, whether it works, and whether the ranks really train together.
+def command(
+    context: click.Context,
+    /,
+    command_line: tuple[str, ...],
+    ranks: int | None,
+    launcher: str,
+    quick: bool,
+    steps: int,
+    time_limit: float,
+    in_place: bool,
+    json_to: str | None,
+) -> None:
+    """Check what is here, whether it works, and whether the ranks really train together; or whether a script's do.
 
     Every line is ok, a warning or a failure with what to do, or n/a if there is nothing to judge.
+
+    A command is run on 2 ranks for some steps of its Keras optimizers and then ended in the middle: are the weights
+    equal on all ranks after each step, and which samples did each train on? The script is not changed. It runs in a
+    copy of the working directory, which is dropped; what it writes by absolute paths it does write.
 
     Exit code 0: nothing fails; 1: something does; 2: bad input.
 
@@ -38,6 +68,8 @@ def command(context: click.Context, /, ranks: int | None, launcher: str, quick: 
       ringscope doctor --quick             versions and devices only, some seconds
       ringscope doctor --launcher mpirun   the same under MPI
       ringscope doctor --json doctor.json  for a bug report
+      ringscope doctor -- python train.py  do the ranks of this script train together?
+      ringscope doctor -np 4 --steps 20 -- python train.py --epochs 3
     """
     import json
     from pathlib import Path
@@ -48,11 +80,25 @@ def command(context: click.Context, /, ranks: int | None, launcher: str, quick: 
 
     from ..doctor import checks as doctor
 
+    of_machine, of_command = ("quick",), ("steps", "time_limit", "in_place")
     options.refuse_ignored(
-        context, [(quick, ("ranks", "launcher"), "has no effect with --quick; leave one of them out")]
+        context,
+        [
+            (quick and not command_line, ("ranks", "launcher"), "has no effect with --quick; leave one of them out"),
+            (bool(command_line), of_machine, "looks at the machine, not at a command; leave one of them out"),
+            (not command_line, of_command, "is for a command: ringscope doctor -- python train.py"),
+        ],
     )
     console = Console(stderr=json_to == "-", highlight=False)
-    checks, machine = _examine(console, ranks=ranks, launcher=launcher, quick=quick, tell=json_to != "-")
+    tell = json_to != "-"
+    machine: dict[str, Any] | None = None
+    if command_line:
+        from ..doctor.script import Trial
+
+        trial = Trial(command_line, ranks or 2, launcher, steps=steps, limit_s=time_limit, in_place=in_place)
+        checks = _try(console, trial, tell=tell)
+    else:
+        checks, machine = _examine(console, ranks=ranks, launcher=launcher, quick=quick, tell=tell)
     found = doctor.to_json(checks, machine)
     if json_to == "-":
         print(json.dumps(found, indent=1))
@@ -62,6 +108,37 @@ def command(context: click.Context, /, ranks: int | None, launcher: str, quick: 
         if json_to:
             write_whole(Path(json_to), json.dumps(found, indent=1) + "\n")
     sys.exit(1 if found["status"] == doctor.FAILURE else 0)
+
+
+def _try(console: Console, trial: Trial, *, tell: bool) -> list[Check]:
+    """Run the command, with the steps that its slowest rank has taken shown, and judge it."""
+    import os
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from ..doctor import script, together
+    from ..machine import nvml
+
+    environ = dict(os.environ)
+    if trial.ranks > len(nvml.visible_gpus()):
+        environ["CUDA_VISIBLE_DEVICES"] = ""
+    where = "here" if trial.in_place else "in a copy of this folder, which is dropped afterwards"
+    if tell:
+        device = "the CPU" if environ.get("CUDA_VISIBLE_DEVICES") == "" else "a GPU each"
+        console.print(f"{trial.ranks} ranks on {device}, {where}", markup=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("steps", total=trial.steps)
+        found = script.observe(
+            trial,
+            lambda ranks: progress.update(task, completed=min(rank.last_step for rank in ranks)),
+            environ,
+        )
+    checks = together.judge(found)
+    if tell:
+        for check in checks:
+            console.print(_line(check))
+    return checks
 
 
 def _examine(

@@ -1,0 +1,261 @@
+"""What a rank of a script does, seen from inside its process: `ringscope doctor -- COMMAND`.
+
+The script is not changed. Keras's optimizers tell when weights are updated, and from TensorFlow's functions and the
+iterators of data sets come the samples of a step (samples.py). Each rank writes `rank<k>.jsonl`: a line when it starts,
+one before the first step and one after each, and one when enough steps are done; then it waits for the doctor's word
+and ends.
+
+Nothing is imported before the script imports it, so that what it sets before still counts.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import hashlib
+import importlib.abc
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .samples import Batches, rows_of
+
+FOLDER, STEPS, PATHS = "RINGSCOPE_OBSERVED", "RINGSCOPE_OBSERVED_STEPS", "RINGSCOPE_OBSERVED_PATHS"
+SAMPLED = 64  # values of a variable, by which the size of a difference is told
+WORD_LIMIT_S = 120.0
+REDUCES = ("allreduce", "allgather", "reducescatter", "grouped_allreduce", "grouped_allgather", "grouped_reducescatter")
+EXCHANGES = (*REDUCES, "alltoall")
+
+
+def begin() -> None:
+    """Observe this process, and none that it starts."""
+    folder, steps = os.environ.pop(FOLDER, None), os.environ.pop(STEPS, "0")
+    paths = os.environ.pop(PATHS, "")
+    if folder is None:
+        return
+    if paths:
+        os.environ["PYTHONPATH"] = paths
+    else:
+        os.environ.pop("PYTHONPATH", None)
+    observer = Observer(Path(folder), int(os.environ.get("RINGSCOPE_RANK", "0")), int(steps))
+    after = {"keras": observer.keras_is_there, "horovod.tensorflow.mpi_ops": observer.horovod_is_there}
+    sys.meta_path.insert(0, AfterImport(after))
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls back when a module has been imported."""
+
+    def __init__(self, callbacks: dict[str, Callable[[Any], None]]) -> None:
+        self._waiting = dict(callbacks)
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        callback = self._waiting.pop(name, None)
+        if callback is None:
+            return None
+        others = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self)
+        spec = next((each for each in others if each is not None), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = _then(spec.loader.exec_module, callback)  # type: ignore[assignment,method-assign]
+        return spec
+
+
+def _then(execute: Callable[[Any], None], callback: Callable[[Any], None]) -> Callable[[Any], None]:
+    def executed(module: Any) -> None:
+        execute(module)
+        callback(module)
+
+    return executed
+
+
+class Observer:
+    """Of one process. Its hooks are called on whatever thread trains."""
+
+    def __init__(self, folder: Path, rank: int, steps: int) -> None:
+        self._folder, self._rank, self._steps = folder, rank, steps
+        self._lock, self._within = threading.RLock(), threading.local()
+        self._optimizers: dict[int, Any] = {}
+        self._began: dict[int, int] = {}  # iterations of each when it was first seen
+        self._variables: dict[int, Any] = {}
+        self._step = 0
+        self._exchanged = 0
+        self._fed: weakref.WeakSet[Batches] = weakref.WeakSet()
+        self._drawn: list[str] | None = None
+        self._file = (folder / f"rank{rank}.jsonl").open("a")
+        stacks = (folder / f"rank{rank}.stack").open("w")
+        faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True)
+        self._write({"kind": "process", "pid": os.getpid(), "argv": sys.orig_argv})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+    # ---- hooks
+
+    def keras_is_there(self, keras: Any) -> None:
+        if keras.backend.backend() != "tensorflow":
+            self._write({"kind": "backend", "backend": keras.backend.backend()})
+            return
+        import tensorflow as tf
+        from keras.src.backend.tensorflow.trainer import TFEpochIterator
+        from keras.src.optimizers.base_optimizer import BaseOptimizer
+        from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+
+        apply, call = BaseOptimizer.apply, type(tf.function(lambda: None)).__call__
+        start = TFEpochIterator.__init__
+
+        @functools.wraps(apply)
+        def applied(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
+            grads, variables = list(grads), trainable_variables and list(trainable_variables)
+            self._meet(optimizer, variables)
+            result = apply(optimizer, grads, variables)
+            if tf.executing_eagerly():
+                self._look(None)
+            return result
+
+        def called(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if getattr(self._within, "function", False) or not tf.executing_eagerly():
+                return call(function, *args, **kwargs)
+            self._within.function = True
+            try:
+                result = call(function, *args, **kwargs)
+            finally:
+                self._within.function = False
+            self._look((args, kwargs))
+            return result
+
+        @functools.wraps(start)
+        def started(iterator: Any, *args: Any, **kwargs: Any) -> None:
+            start(iterator, *args, **kwargs)
+            if isinstance(iterator._distributed_dataset, tf.data.Dataset):
+                batches = Batches(iterator._distributed_dataset)
+                iterator._get_iterator = lambda: batches
+                self._fed.add(batches)
+
+        BaseOptimizer.apply = applied
+        type(tf.function(lambda: None)).__call__ = called
+        TFEpochIterator.__init__ = started
+        # None is made to ask for its class: devices may not be set up yet.
+        following = OwnedIterator.__next__
+
+        def followed(iterator: Any) -> Any:
+            element = following(iterator)
+            self._drawn = rows_of(tf.nest.flatten(element, expand_composites=True))
+            return element
+
+        OwnedIterator.__next__ = followed
+
+    def horovod_is_there(self, operations: Any) -> None:
+        """Count the elements that go into its sums, where they are traced or made eagerly."""
+        library = getattr(operations, "MPI_LIB", None)
+        for name in EXCHANGES:
+            own = getattr(library, f"horovod_{name}", None)
+            if own is not None:
+                setattr(library, f"horovod_{name}", self._counting(own))
+
+    def _counting(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(own)
+        def counted(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            for each in tensors if isinstance(tensors, (list, tuple)) else [tensors]:
+                self._exchanged += getattr(getattr(each, "shape", None), "num_elements", lambda: 0)() or 0
+            return own(tensors, *args, **kwargs)
+
+        return counted
+
+    # ---- what is seen
+
+    def _meet(self, optimizer: Any, variables: Sequence[Any] | None) -> None:
+        """Called where gradients are applied, mostly while that is traced."""
+        with self._lock:
+            known = id(optimizer) in self._optimizers
+            if not known:
+                self._optimizers[id(optimizer)] = optimizer
+                self._began[id(optimizer)] = _count(optimizer)
+            new = [v for v in variables or optimizer._trainable_variables if id(v) not in self._variables]
+            self._variables |= {id(v): v for v in new}
+            if new and self._step == 0:
+                self._write(self._line(0, None))
+
+    def _look(self, arguments: Any) -> None:
+        """Whether steps have been taken since; then what the weights are now, and what they were taken on."""
+        with self._lock:
+            steps = max((_count(o) - self._began[key] for key, o in self._optimizers.items()), default=0)
+            if steps <= self._step:
+                return
+            self._write(self._line(steps, self._rows(arguments, steps - self._step)))
+            self._step = steps
+            if steps >= self._steps:
+                self._end()
+
+    def _line(self, step: int, rows: list[str] | None) -> dict[str, Any]:
+        weights = [[_name(v), *_told(v)] for v in self._variables.values()]
+        return {
+            "kind": "step",
+            "step": step,
+            "weights": [each for each in weights if len(each) > 1],
+            "elements": sum(_elements(v) for v in self._variables.values()),
+            "exchanged": self._exchanged,
+            "rows": rows,
+            "ring": "harness.ring" in sys.modules,
+            "horovod": "horovod.tensorflow" in sys.modules,
+            "horovods_optimizer": any(hasattr(o, "_allreduce_grads") for o in self._optimizers.values()),
+        }
+
+    def _rows(self, arguments: Any, steps: int) -> list[str] | None:
+        """The samples of the last `steps` steps, None where they do not show."""
+        import tensorflow as tf
+
+        leaves = tf.nest.flatten(arguments) if arguments is not None else []
+        for leaf in leaves:
+            for batches in self._fed:
+                if batches.iterator is leaf:
+                    return batches.take(steps)
+        return rows_of(tf.nest.flatten(leaves, expand_composites=True)) or self._drawn
+
+    def _end(self) -> None:
+        """Tell that enough is known, wait until all ranks are so far, and end in the middle of the script."""
+        self._write({"kind": "done"})
+        deadline = time.monotonic() + WORD_LIMIT_S
+        while not (self._folder / "end").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _count(optimizer: Any) -> int:
+    import tensorflow as tf
+
+    with tf.init_scope():
+        return int(optimizer.iterations.numpy())
+
+
+def _name(variable: Any) -> str:
+    return str(getattr(variable, "path", None) or variable.name)
+
+
+def _elements(variable: Any) -> int:
+    import numpy as np
+
+    return int(np.prod(variable.shape))
+
+
+def _told(variable: Any) -> list[Any]:
+    """[digest of its bits, values at fixed places]; nothing of one that is made where it is traced."""
+    import numpy as np
+    import tensorflow as tf
+
+    try:
+        with tf.init_scope():
+            values = np.ascontiguousarray(variable.numpy())
+    except Exception:  # what TensorFlow raises here is not said to be of any kind
+        return []
+    places = np.linspace(0, values.size - 1, min(SAMPLED, values.size)).astype(np.int64)
+    sampled = values.reshape(-1)[places].astype(np.float64).tolist()
+    return [hashlib.blake2b(values.tobytes(), digest_size=8).hexdigest(), sampled]

@@ -1,0 +1,75 @@
+"""The samples that a rank trains on, told apart by digests, so that the ranks' can be compared."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+ROWS = 1024  # of a batch
+
+
+def rows_of(leaves: Sequence[Any]) -> list[str] | None:
+    """A digest of each of the first ROWS rows of a batch, over all its tensors and arrays that have as many; None where
+    there is no batch."""
+    import numpy as np
+
+    arrays = [np.asarray(leaf) for leaf in leaves if _is_batch(leaf)]
+    if not arrays:
+        return None
+    batch = [array for array in arrays if len(array) == len(arrays[0])]
+    found = []
+    for number in range(min(ROWS, len(batch[0]))):
+        digest = hashlib.blake2b(digest_size=8)
+        for array in batch:
+            row = array[number]
+            digest.update(repr(row).encode() if array.dtype == object else row.tobytes())
+        found.append(digest.hexdigest())
+    return found
+
+
+def _is_batch(leaf: Any) -> bool:
+    if not hasattr(leaf, "shape") or not (hasattr(leaf, "numpy") or type(leaf).__module__ == "numpy"):
+        return False
+    # Variables and iterators are handles; a keras.Variable has a path.
+    return len(leaf.shape) > 0 and getattr(leaf, "dtype", None) != "resource" and not hasattr(leaf, "assign")
+
+
+class Batches:
+    """A data set as Keras's `fit` iterates over it, the digests of whose rows are kept in their order."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._rows: list[list[str]] = []
+        self._dataset = self._tapped(dataset)
+        self.iterator: Any = None
+
+    def __iter__(self) -> Any:
+        self._rows.clear()  # of batches that an earlier iterator had made ahead
+        self.iterator = iter(self._dataset)
+        return self.iterator
+
+    def take(self, count: int) -> list[str]:
+        """The rows of the next `count` batches."""
+        taken, self._rows[:count] = self._rows[:count], []
+        return [row for rows in taken for row in rows]
+
+    def _tapped(self, dataset: Any) -> Any:
+        import tensorflow as tf
+
+        def keep(*leaves: Any) -> Any:
+            self._rows.append(rows_of(leaves) or [])
+            return True
+
+        def tap(*element: Any) -> Any:
+            leaves = [leaf for leaf in tf.nest.flatten(element, expand_composites=True) if leaf is not None]
+            kept = tf.numpy_function(keep, leaves, tf.bool)
+            with tf.control_dependencies([kept]):
+                same = tf.nest.map_structure(
+                    lambda leaf: None if leaf is None else tf.identity(leaf), element, expand_composites=True
+                )
+            return same if isinstance(dataset.element_spec, tuple) else same[0]
+
+        try:
+            return dataset.map(tap)
+        except (TypeError, ValueError):
+            return dataset

@@ -1,0 +1,197 @@
+"""Do the ranks of somebody's script train together? `ringscope doctor -- COMMAND` runs it for some steps and says so.
+
+The command runs on every rank, observed from inside (observer.py), in a copy of the working directory. It is ended when
+all ranks have taken enough steps, or one has ended, or none comes any further.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+from .. import launch
+from ..launch.environment import INHERITED, allowed, search_path
+from ..processes.lifeline import Lifeline
+from . import observer
+from .workspace import copied
+
+LAUNCHERS = ("mpirun", "mpiexec", "horovodrun", "srun", "torchrun", "jsrun")
+POLL_S = 0.2
+STALL_S = 60.0  # without a step of any rank, once one has come to its end
+LAST_WORDS_S = 10.0  # for the ranks to end when they are told to
+
+
+@dataclass
+class Rank:
+    """What one rank was seen doing. `steps`: the line of each step, by its number; 0 is before the first."""
+
+    number: int
+    pid: int | None = None
+    steps: dict[int, dict[str, Any]] = field(default_factory=dict)
+    backend: str | None = None
+    done: bool = False
+    end: dict[str, Any] | None = None  # how it ended by itself, as its keeper wrote it
+    ended_at: float = 0.0
+    log: str = ""
+    stack: str = ""  # where it was when it hung
+
+    @property
+    def last_step(self) -> int:
+        return max(self.steps, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is asked for."""
+
+    command: Sequence[str]
+    ranks: int
+    launcher: str
+    steps: int = 10
+    limit_s: float = 300.0
+    in_place: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What came of it. `hung`: some ranks came no further; `late`: the time was up before enough was seen."""
+
+    trial: Trial
+    ranks: list[Rank]
+    hung: bool
+    late: bool
+    launcher_log: str
+
+
+def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[str, str]) -> Observed:
+    """Run the command on its ranks until enough is known; `tell` is called while it runs.
+
+    Raises RingscopeError where the command cannot be started.
+    """
+    program = Path(trial.command[0]).name
+    if program in LAUNCHERS:
+        raise RingscopeError(f"give the command of one rank, without {program}: ringscope doctor -np 2 -- python ...")
+    if shutil.which(trial.command[0], path=search_path(environ)) is None:
+        raise RingscopeError(f"{trial.command[0]}: no such program; give a command such as: python train.py")
+    with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as temporary:
+        seen = Path(temporary, "seen")
+        seen.mkdir()
+        with nullcontext(Path.cwd()) if trial.in_place else copied(Path.cwd(), Path(temporary, "copy")) as folder:
+            with Lifeline(lines=trial.ranks + 1) as lifeline:
+                process = _start(trial, seen, folder, environ, lifeline.address)
+                found = _follow(trial, process, seen, tell)
+            process.wait()  # whatever still lived has ended with the lifeline
+        return Observed(trial, *found)
+
+
+def _start(
+    trial: Trial, seen: Path, folder: Path, environ: Mapping[str, str], lifeline: str
+) -> subprocess.Popen[bytes]:
+    """The launcher, whose ranks' Python is observed and no other: their own command says so, not the environment."""
+    # All ranks are on this host, so nothing of the user's environment shows to anybody else.
+    passed = {name for name in environ if name.isidentifier() and not INHERITED.match(name)}
+    environ = {name: environ[name] for name in passed}
+    hook = Path(__file__).with_name("hook")
+    variables = {
+        observer.FOLDER: str(seen),
+        observer.STEPS: str(trial.steps),
+        observer.PATHS: environ.get("PYTHONPATH", ""),
+        "PYTHONPATH": ":".join(filter(None, (str(hook), allowed(environ).get("PYTHONPATH")))),
+        # Ranks that do not choose a GPU each would else take the memory of all.
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    }
+    job = launch.command(
+        ["env", *(f"{name}={value}" for name, value in variables.items()), *trial.command],
+        ranks=trial.ranks,
+        launcher=trial.launcher,
+        environ=environ,
+        variables=passed,
+        lifeline=lifeline,
+        log_dir=seen,
+    )
+    with (seen / "launcher.log").open("wb") as output:
+        return subprocess.Popen(
+            launch.keeper(job.argv, lifeline=lifeline),
+            env=job.env,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+
+
+def _follow(
+    trial: Trial, process: subprocess.Popen[bytes], seen: Path, tell: Callable[[list[Rank]], None]
+) -> tuple[list[Rank], bool, bool, str]:
+    """(the ranks, whether they hung, whether the time was up, the launcher's words), once enough is known."""
+    deadline = time.monotonic() + trial.limit_s
+    moved_at, moves = time.monotonic(), -1
+    hung = late = False
+    while True:
+        over = process.poll() is not None
+        ranks = [_read(seen, number) for number in range(trial.ranks)]
+        tell(ranks)
+        now, so_far = time.monotonic(), sum(len(rank.steps) + rank.done + (rank.end is not None) for rank in ranks)
+        if so_far != moves:
+            moved_at, moves = now, so_far
+        late = now > deadline
+        waited_for = [rank for rank in ranks if not rank.done and rank.end is None]
+        hung = now - moved_at > STALL_S and 0 < len(waited_for) < len(ranks)
+        if over or not waited_for or late or hung:
+            break
+        time.sleep(POLL_S)
+    for rank in waited_for:
+        _ask_where(rank)
+    if waited_for and not over:
+        time.sleep(1)
+    (seen / "end").touch()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(LAST_WORDS_S)
+    for rank in ranks:
+        rank.log, rank.stack = (_text(seen / f"rank{rank.number}.{kind}") for kind in ("log", "stack"))
+    return ranks, hung, late and bool(waited_for), _text(seen / "launcher.log")
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _read(seen: Path, number: int) -> Rank:
+    """What a rank has written so far. A command may start Python several times: the last counts."""
+    rank = Rank(number)
+    for text in _text(seen / f"rank{number}.jsonl").splitlines(keepends=True):
+        if not text.endswith("\n"):
+            break
+        line = json.loads(text)
+        if line["kind"] == "process":
+            rank = Rank(number, pid=line["pid"])
+        elif line["kind"] == "step":
+            rank.steps[line["step"]] = line
+        elif line["kind"] == "backend":
+            rank.backend = line["backend"]
+        elif line["kind"] == "done":
+            rank.done = True
+            break
+    end = seen / f"rank{number}.end.json"
+    if end.exists() and not rank.done:
+        rank.end, rank.ended_at = json.loads(end.read_text()), end.stat().st_mtime
+    return rank
+
+
+def _ask_where(rank: Rank) -> None:
+    """Have the rank write down where it is, which it does even while it waits inside a library."""
+    if rank.pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(rank.pid, signal.SIGUSR2)

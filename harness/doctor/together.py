@@ -1,0 +1,205 @@
+"""What a script's ranks were seen doing -> whether they train together, one `Check` a question."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+from .checks import FAILURE, OK, UNKNOWN, WARNING, Check
+from .script import Observed, Rank
+
+TWO_LINES = (
+    "add two lines: `from ringscope import ring; ring.init()` as the script's first, and `ring.distribute(model)` after"
+    " model.compile(...) (docs/guides/train.md)"
+)
+HOROVODS = "Horovod's own Keras optimizer reduces nothing under Keras 3: take it out, and "
+BY_HAND = (
+    "give every gradient to hvd.allreduce before the optimizer applies it, and broadcast the first weights; or "
+    + TWO_LINES
+)
+BY_RING = (
+    "something updates it past the distributed optimizer: update it by an optimizer that the model holds when"
+    " ring.distribute(model) is called, or average the gradients first: ring.average_gradients(gradients)"
+)
+DISTINCT = 0.9  # of a rank's rows, below which equal rows say nothing: the data has few different ones
+Line = dict[str, Any]
+
+
+def judge(found: Observed) -> list[Check]:
+    """Checks `script`, and where steps were seen `weights` and `data`."""
+    checks = [_script(found)]
+    if all(rank.last_step for rank in found.ranks):
+        data, apart = _data(found.ranks)
+        checks += [_weights(found.ranks, apart), data]
+    return checks
+
+
+# ---- did it run
+
+
+def _script(found: Observed) -> Check:
+    ranks, command = found.ranks, shlex.join(found.trial.command)
+    steps = [rank.last_step for rank in ranks]
+    data = {"steps": steps, "ended": [rank.end for rank in ranks], "command": list(found.trial.command)}
+    failed = sorted((rank for rank in ranks if _failed(rank)), key=lambda rank: rank.ended_at)
+    if failed:
+        return Check("script", FAILURE, _how_it_failed(failed[0]), _mend(found), data | {"log": _tail(failed[0].log)})
+    if any(rank.backend for rank in ranks):
+        text = f"Keras runs on {ranks[0].backend}; Horovod and ring train TensorFlow"
+        return Check("script", FAILURE, text, "set KERAS_BACKEND=tensorflow", data)
+    waiting = [rank for rank in ranks if not rank.done and rank.end is None]
+    if waiting and (found.hung or found.late):
+        return _waiting(found, waiting[0], data)
+    if waiting:  # the launcher ended without them
+        lines = found.launcher_log.strip().splitlines()
+        return Check("script", FAILURE, f"not started: {lines[-1][:300] if lines else command}", _mend(found), data)
+    if not all(steps):
+        if not any(rank.pid for rank in ranks):
+            text = f"{command} ended, and its Python could not be observed"
+            return Check("script", FAILURE, text, "run it by the Python of the environment that has ringscope", data)
+        text = f"{command} ended, and on rank {steps.index(0)} no Keras optimizer took a step"
+        remedy = "ringscope follows the optimizers of Keras 3 on TensorFlow; give the arguments with which it trains"
+        return Check("script", FAILURE, text, remedy, data)
+    if len(set(steps)) > 1 and not all(rank.done for rank in ranks):
+        few, many = min(ranks, key=lambda rank: rank.last_step), max(ranks, key=lambda rank: rank.last_step)
+        text = f"rank {few.number} took {few.last_step} steps and rank {many.number} {many.last_step}"
+        return Check("script", WARNING, text, "give all ranks as many batches, or one waits for the other", data)
+    by = "then ended by ringscope" if all(rank.done for rank in ranks) else "then it ended"
+    return Check("script", OK, f"{len(ranks)} ranks, {found.trial.launcher}: {min(steps)} steps each, {by}", None, data)
+
+
+def _failed(rank: Rank) -> bool:
+    """Whether it has ended by an error of its own; what a launcher ends for another's sake gets a signal."""
+    return rank.end is not None and (bool(rank.end["exit_code"]) or rank.end["signal"] not in (None, 9, 15))
+
+
+def _how_it_failed(rank: Rank) -> str:
+    assert rank.end is not None
+    how = f"exit code {rank.end['exit_code']}" if rank.end["signal"] is None else f"signal {rank.end['signal']}"
+    lines = [
+        line for line in rank.log.splitlines() if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b", line)
+    ]
+    said = (lines or rank.log.strip().splitlines() or [""])[-1].strip()[:300]
+    return f"rank {rank.number} failed after {rank.last_step} steps ({how}): {said}"
+
+
+def _mend(found: Observed) -> str:
+    alone = f"first make it run by itself: {shlex.join(found.trial.command)}"
+    here = "; it ran in a copy of this folder: if it needs files beside it by relative paths, --in-place"
+    return alone + ("" if found.trial.in_place else here)
+
+
+def _tail(log: str) -> list[str]:
+    return log.strip().splitlines()[-20:]
+
+
+def _waiting(found: Observed, rank: Rank, data: dict[str, Any]) -> Check:
+    where = _where(rank.stack)
+    at = f" at {where}" if where else ""
+    others = [other for other in found.ranks if other.done or other.end is not None]
+    if others:
+        text = (
+            f"rank {rank.number} took {rank.last_step} steps and came no further{at}, while rank {others[0].number}"
+            f" took {others[0].last_step}: it waits for an exchange that rank {others[0].number} never makes"
+        )
+        remedy = "have all ranks take as many steps, and call what is collective on all of them, not on rank 0 alone"
+    else:
+        how_far = f"took {rank.last_step}{at}" if rank.pid else "had not begun"
+        text = f"not enough steps within {found.trial.limit_s:g} s: rank {rank.number} {how_far}"
+        remedy = "a longer --time-limit, or fewer --steps, if it is only slow; else a rank hangs there"
+    return Check("script", FAILURE, text, remedy, data | {"stack": rank.stack.splitlines()[-40:]})
+
+
+def _where(stack: str) -> str:
+    """The innermost line of the main thread, which is written last, that is nobody's library."""
+    frames = re.findall(r'File "([^"]+)", line (\d+) in', re.split(r"(?m)^(?:Current thread|Thread) .*$", stack)[-1])
+    own = [frame for frame in frames if not re.search(r"site-packages|/lib/python3|/harness/|^<", frame[0])]
+    return f"{Path(own[0][0]).name}:{own[0][1]}" if own else ""
+
+
+# ---- do they train together
+
+
+def _weights(ranks: list[Rank], apart: bool) -> Check:
+    """apart: the ranks took different samples, so that weights which are equal have been made so."""
+    common = sorted(set.intersection(*(set(rank.steps) for rank in ranks)) - {0})
+    lines = [rank.steps[rank.last_step] for rank in ranks]
+    ring, horovod = (all(line[what] for line in lines) for what in ("ring", "horovod"))
+    last = common[-1] if common else 0
+    values, exchanged = (min(line[what] for line in lines) for what in ("elements", "exchanged"))
+    data: dict[str, Any] = {"compared_after": common, "values": values, "exchanged_values": exchanged, "ring": ring}
+    if not common:
+        return Check("weights", UNKNOWN, "the ranks have no step in common after which to compare them", None, data)
+    remedy = BY_RING if ring else BY_HAND if horovod else TWO_LINES
+    if any(line["horovods_optimizer"] for line in lines):
+        remedy = HOROVODS + TWO_LINES
+    for step in sorted(set.intersection(*(set(rank.steps) for rank in ranks))):
+        differing = _differing([rank.steps[step] for rank in ranks])
+        if differing:
+            name, rank, by, count = differing
+            when = f"after step {step}" if step else "before the first step"
+            text = f"each rank trains alone: {name} differs between rank 0 and rank {rank} {when}, by {by:.2g}"
+            text += f", and {count - 1} more" if count > 1 else ""
+            if step == 0 and not _differing([rank.steps[last] for rank in ranks]):
+                continue  # sent by rank 0 within the first step
+            return Check("weights", FAILURE, text, remedy, data | {"variable": name, "step": step, "difference": by})
+    if not apart and exchanged < values / 2 and not (ring and exchanged):
+        text = (
+            "equal on all ranks only because each trains alone on the same samples, from the same seed:"
+            f" {exchanged or 'no'} values were exchanged, of {values} weights"
+        )
+        return Check("weights", FAILURE, text, remedy, data)
+    first = [rank.steps.get(0) or rank.steps[common[0]] for rank in ranks]
+    if len(common) > 1 and first[0]["weights"] == ranks[0].steps[last]["weights"]:
+        return Check("weights", WARNING, "no weight moved: nothing is trained", "look at the learning rate", data)
+    variables = len(lines[0]["weights"])
+    text = f"{variables} variables, {values} values, bit-equal on all ranks after each of {len(common)} steps"
+    return Check("weights", OK, text, None, data)
+
+
+def _differing(lines: list[Line]) -> tuple[str, int, float, int] | None:
+    """(first variable that differs, the rank where it does, by how much in the values looked at, how many do)."""
+    found = []
+    for rank, line in enumerate(lines[1:], start=1):
+        for mine, theirs in zip(lines[0]["weights"], line["weights"], strict=False):
+            if mine[1] != theirs[1]:
+                by = max((abs(a - b) for a, b in zip(mine[2], theirs[2], strict=False)), default=0.0)
+                found.append((mine[0], rank, by))
+    return (*found[0], len({name for name, _, _ in found})) if found else None
+
+
+def _data(ranks: list[Rank]) -> tuple[Check, bool]:
+    """What the ranks' samples have in common, and whether ranks are known to have trained on different ones."""
+    last = min(rank.last_step for rank in ranks)
+    rows = [_rows(rank, last) for rank in ranks]
+    if any(each is None for each in rows):
+        text = "the samples of a step do not show: neither from `fit`, a data set nor the arguments of a tf.function"
+        return Check("data", UNKNOWN, text), False
+    taken = [each for each in rows if each is not None]
+    kinds = [set(each) for each in taken]
+    common = set.intersection(*kinds)
+    counts = " and ".join(str(len(each)) for each in taken)
+    data = {"samples": [len(each) for each in taken], "in_common": len(common)}
+    if any(len(kind) < DISTINCT * len(each) for kind, each in zip(kinds, taken, strict=True)):
+        return Check("data", UNKNOWN, f"{counts} samples, many of them alike: not compared", None, data), not common
+    if not common:
+        return Check("data", OK, f"{counts} samples in {last} steps, none of them in common", None, data), True
+    share = "the same samples on all ranks" if all(kind == common for kind in kinds) else f"{len(common)} in common"
+    remedy = (
+        "ranks that take the same samples do the same work: ring cuts what model.fit is given; in a loop of your own"
+        " dataset.shard(ring.size(), ring.rank())"
+    )
+    text = f"{counts} samples in {last} steps: {share}"
+    return Check("data", WARNING, text, remedy, data), any(kind != common for kind in kinds)
+
+
+def _rows(rank: Rank, last: int) -> list[str] | None:
+    lines = [rank.steps[step] for step in sorted(rank.steps) if 0 < step <= last]
+    rows: list[str] = []
+    for line in lines:
+        if line["rows"] is None:
+            return None
+        rows += line["rows"]
+    return rows

@@ -1,0 +1,72 @@
+"""A copy of the working directory, in which a script that is tried may write what it likes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from profiles.errors import RingscopeError
+
+LARGEST_BYTES = 1 << 30
+MOST_FILES = 100_000
+
+
+@contextmanager
+def copied(folder: Path, into: Path) -> Iterator[Path]:
+    """A copy of `folder` below `into`, a new folder, gone afterwards. Environments, .git and what links lead to are
+    linked.
+
+    Raises RingscopeError where it holds more than is worth copying.
+    """
+    _check(folder)
+    into.mkdir()
+    copy = into / (folder.name or "root")
+    _copy(folder, copy)
+    try:
+        yield copy
+    finally:
+        shutil.rmtree(into, ignore_errors=True)
+
+
+def _is_linked(entry: os.DirEntry[str]) -> bool:
+    return entry.is_symlink() or entry.name == ".git" or (entry.is_dir() and os.path.exists(f"{entry.path}/pyvenv.cfg"))
+
+
+def _files(folder: str) -> Iterator[int]:
+    """The sizes in bytes of the files that a copy takes."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if _is_linked(entry) or entry.name == "__pycache__":
+                continue
+            if entry.is_dir():
+                yield from _files(entry.path)
+            elif entry.is_file():
+                yield entry.stat().st_size
+
+
+def _check(folder: Path) -> None:
+    total = 0
+    for number, size in enumerate(_files(str(folder))):
+        total += size
+        if total > LARGEST_BYTES or number >= MOST_FILES:
+            raise RingscopeError(
+                f"{folder}: more than {LARGEST_BYTES >> 30} GiB or {MOST_FILES:,} files, too much for the copy in which"
+                " the script is tried; call this in a folder with the script alone (large data may be linked there), or"
+                " give --in-place: then it may overwrite files here"
+            )
+
+
+def _copy(folder: Path, copy: Path) -> None:
+    copy.mkdir()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            target = copy / entry.name
+            if _is_linked(entry):
+                target.symlink_to(os.path.realpath(entry.path))
+            elif entry.is_dir() and entry.name != "__pycache__":
+                _copy(Path(entry.path), target)
+            elif entry.is_file():
+                shutil.copy2(entry.path, target)

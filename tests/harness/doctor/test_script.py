@@ -1,0 +1,145 @@
+"""`ringscope doctor -- COMMAND` on real ranks of each kind of script (scripts/)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.running import ROOT, carrying, environment
+
+SCRIPTS = Path(__file__).with_name("scripts")
+RING = ROOT / "tests" / "harness" / "ring" / "scripts"
+pytestmark = pytest.mark.train
+
+
+def doctor(folder: Path, *words: object) -> tuple[int, dict[str, dict[str, Any]]]:
+    """(exit code, check by name) of `ringscope doctor WORDS` called in `folder`, from which no process is left."""
+    mark = f"doctor-{os.getpid()}-{time.monotonic_ns()}"
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", "doctor", "--json", "-", *map(str, words)],
+        cwd=folder,
+        env=environment() | {"RINGSCOPE_TEST": mark},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.stdout.startswith("{"), done.stderr
+    assert not carrying(mark)
+    return done.returncode, {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working directory with the scripts in it."""
+    for script in SCRIPTS.glob("*.py"):
+        shutil.copy(script, tmp_path)
+    return tmp_path
+
+
+def test_plain_keras_on_two_ranks_is_said_to_train_alone_and_which_lines_to_add(folder: Path) -> None:
+    pytest.importorskip("horovod.tensorflow")
+    code, checks = doctor(folder, "--steps", 4, "--", "python", "plain.py")
+    assert code == 1
+    assert (checks["script"]["status"], checks["script"]["data"]["steps"]) == ("ok", [4, 4])
+    weights = checks["weights"]
+    assert weights["status"] == "failure" and "each rank trains alone: " in weights["text"]
+    assert "kernel differs between rank 0 and rank 1" in weights["text"]
+    assert "ring.init()" in weights["remedy"] and "ring.distribute(model)" in weights["remedy"]
+    assert weights["data"]["exchanged_values"] == 0 and weights["data"]["difference"] > 1e-3
+    # Each rank shuffles all the data for itself.
+    assert checks["data"]["status"] == "warning" and checks["data"]["data"]["samples"] == [64, 64]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in SCRIPTS.glob("*.py"))
+
+
+def test_ranks_with_the_two_lines_train_together_on_samples_of_their_own(folder: Path) -> None:
+    pytest.importorskip("horovod.tensorflow")
+    # Long enough for the check of step 3, after which a script of 4 epochs ends by itself.
+    code, checks = doctor(folder, "--steps", 50, "--in-place", "--", "python", "two_lines.py", 4)
+    assert code == 0, checks
+    assert checks["script"]["text"].endswith("40 steps each, then it ended")
+    assert checks["weights"]["status"] == "ok" and checks["weights"]["data"]["compared_after"] == list(range(1, 41))
+    assert checks["weights"]["data"]["exchanged_values"] >= checks["weights"]["data"]["values"] == 20 * 32 + 32 + 99
+    # All of 4 epochs: no sample of one rank was the other's.
+    assert checks["data"]["data"] == {"samples": [640, 640], "in_common": 0}
+    assert {path.name for path in folder.glob("written*")} == {"written-by-rank0", "written-by-rank1"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("command", "launcher", "status", "says", "remedy"),
+    [
+        (["plain.py", 1], "mpirun", "failure", "equal on all ranks only because each trains alone", "ring.distribute"),
+        (["by_hand.py", "together"], "mpirun", "ok", "bit-equal on all ranks", None),
+        (
+            ["by_hand.py", "forgotten"],
+            "horovodrun",
+            "failure",
+            "differs between rank 0 and rank 1 after step 1",
+            "hvd.",
+        ),
+        ([RING / "stock_horovod.py", ".", 16], "horovodrun", "failure", "differs", "Horovod's own Keras optimizer"),
+        ([RING / "own_loop.py", ".", 16], "horovodrun", "ok", "bit-equal on all ranks", None),
+        ([RING / "custom_train_step.py", ".", 16, "compiled"], "horovodrun", "ok", "bit-equal on all ranks", None),
+    ],
+)
+def test_any_way_to_train_is_judged_by_what_became_of_the_weights(
+    folder: Path, command: list[object], launcher: str, status: str, says: str, remedy: str | None
+) -> None:
+    pytest.importorskip("horovod.tensorflow")
+    code, checks = doctor(folder, "--launcher", launcher, "--steps", 6, "--", "python", *command)
+    assert (code, checks["weights"]["status"]) == (int(status == "failure"), status), checks
+    assert says in checks["weights"]["text"]
+    assert (remedy or "") in (checks["weights"]["remedy"] or "")
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        pytest.param(["ends"], "no Keras optimizer took a step", marks=pytest.mark.long),
+        (["fails"], "rank 1 failed after 0 steps (exit code 1): FileNotFoundError: no-such-file.npy"),
+        pytest.param(["hangs"], "not enough steps within 40 s: rank 0 took 0 at odd.py:11", marks=pytest.mark.long),
+    ],
+)
+def test_a_script_that_ends_fails_or_hangs_is_said_to(folder: Path, command: list[str], says: str) -> None:
+    limit = 40 if command == ["hangs"] else 60
+    code, checks = doctor(folder, "--time-limit", limit, "--", "python", "odd.py", *command)
+    assert code == 1 and list(checks) == ["script"]
+    assert checks["script"]["status"] == "failure" and says in checks["script"]["text"]
+    assert checks["script"]["remedy"]
+
+
+@pytest.mark.long
+def test_a_rank_that_waits_for_one_that_has_ended_is_named_with_its_line(folder: Path) -> None:
+    code, checks = doctor(folder, "--", "python", "odd.py", "one_hangs")
+    assert code == 1
+    assert "rank 1 took 0 steps and came no further at odd.py:11, while rank 0 took 0" in checks["script"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--", "mpirun", "-np", "2", "python", "x.py"], "without mpirun"),
+        (["--", "no-such-program"], "no-such-program: no such program"),
+        (["--steps", "5"], "is for a command"),
+        (["--quick", "--", "python", "x.py"], "not at a command"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_in_one_line(folder: Path, words: list[str], says: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", "doctor", *words],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert says in done.stderr and len(done.stderr.strip().splitlines()) <= 2

@@ -1,0 +1,142 @@
+"""What ranks were seen doing, made by hand, and what the doctor says of it; the copy that a script runs in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.doctor import workspace
+from harness.doctor.script import Observed, Rank, Trial
+from harness.doctor.together import judge
+from profiles.errors import RingscopeError
+
+TRIAL = Trial(["python", "train.py"], 2, "horovodrun")
+
+
+def step(number: int, *values: float, rows: list[str] | None = None, **facts: Any) -> dict[str, Any]:
+    """A line of a step; two weights of 50 values each, of which the first is told."""
+    weights = [[f"layer/weight{i}", str(value), [value]] for i, value in enumerate(values)]
+    line = {"kind": "step", "step": number, "weights": weights, "elements": 100, "exchanged": 0, "rows": rows}
+    return line | {"ring": False, "horovod": False, "horovods_optimizer": False} | facts
+
+
+def rank(number: int, *steps: dict[str, Any], **facts: Any) -> Rank:
+    return Rank(number, pid=1, steps={line["step"]: line for line in steps}, **({"done": True} | facts))
+
+
+def judged(*ranks: Rank, hung: bool = False, late: bool = False) -> dict[str, tuple[str, str, str]]:
+    """(status, text, remedy) by name."""
+    checks = judge(Observed(TRIAL, list(ranks), hung, late, "the launcher's last word"))
+    return {check.name: (check.status, check.text, check.remedy or "") for check in checks}
+
+
+ROWS = [[f"{rank}-{i}" for i in range(20)] for rank in range(2)]
+
+
+def test_weights_equal_on_samples_that_differ_have_been_made_equal():
+    found = judged(*(rank(k, step(0, 1, 2), step(1, 3, 4, rows=ROWS[k])) for k in range(2)))
+    assert {name: status for name, (status, _, _) in found.items()} == dict.fromkeys(
+        ("script", "weights", "data"), "ok"
+    )
+    assert "20 and 20 samples in 1 steps, none of them in common" in found["data"][1]
+
+
+def test_weights_equal_on_equal_samples_need_an_exchange_to_be_believed():
+    def pair(exchanged: int) -> dict[str, tuple[str, str, str]]:
+        return judged(*(rank(k, step(1, 3, 4, rows=ROWS[0], exchanged=exchanged)) for k in range(2)))
+
+    status, text, remedy = pair(7)["weights"]  # say, of a metric
+    assert status == "failure" and "7 values were exchanged, of 100 weights" in text and "ring.distribute" in remedy
+    found = pair(100)
+    assert found["weights"][0] == "ok"
+    assert found["data"][0] == "warning" and "the same samples on all ranks" in found["data"][1]
+
+
+def test_the_first_step_that_differs_is_named_with_the_weight_and_by_how_much():
+    first, second = rank(0, step(1, 3, 4), step(2, 5, 6)), rank(1, step(1, 3, 4), step(2, 5, 6.5))
+    status, text, _ = judged(first, second)["weights"]
+    assert status == "failure"
+    assert "layer/weight1 differs between rank 0 and rank 1 after step 2, by 0.5" in text and "more" not in text
+
+
+@pytest.mark.parametrize(
+    ("facts", "remedy"),
+    [
+        ({}, "ring.init()"),
+        ({"horovod": True}, "hvd.allreduce"),
+        ({"horovod": True, "horovods_optimizer": True}, "Horovod's own Keras optimizer"),
+        ({"horovod": True, "ring": True}, "past the distributed optimizer"),
+    ],
+)
+def test_what_to_change_depends_on_what_the_script_uses(facts, remedy):
+    found = judged(rank(0, step(1, 3, 4, **facts)), rank(1, step(1, 9, 4, **facts)))
+    assert remedy in found["weights"][2]
+
+
+def test_weights_sent_within_the_first_step_may_begin_apart():
+    ranks = (rank(k, step(0, k, 2), step(1, 3, 4, rows=ROWS[k]), step(2, 5, 6, rows=ROWS[k])) for k in range(2))
+    assert judged(*ranks)["weights"][0] == "ok"
+
+
+def test_what_does_not_train_is_not_called_together():
+    found = judged(*(rank(k, step(0, 1, 2), *(step(i, 1, 2, rows=ROWS[k]) for i in (1, 2))) for k in range(2)))
+    assert found["weights"][:2] == ("warning", "no weight moved: nothing is trained")
+
+
+def test_samples_of_few_kinds_are_not_compared():
+    rows = ["a", "b"] * 10
+    found = judged(*(rank(k, step(1, 3, 4, rows=rows, exchanged=100)) for k in range(2)))
+    assert found["data"][0] == "n/a" and "many of them alike" in found["data"][1]
+    assert judged(rank(0, step(1, 3)), rank(1, step(1, 3)))["data"][0] == "n/a"
+
+
+END = {"exit_code": 0, "signal": None}
+
+
+def test_a_rank_that_waits_for_one_that_has_ended_is_named_with_its_line():
+    stack = (
+        'Thread 0x1 (most recent call first):\n  File "/w/other.py", line 1 in x\n\n'
+        'Current thread 0x2 (most recent call first):\n  File "/e/site-packages/horovod/x.py", line 3 in call\n'
+        '  File "/w/train.py", line 37 in <module>\n  File "<frozen runpy>", line 88 in _run_code\n'
+    )
+    ended = rank(0, *(step(i, 1) for i in (1, 2)), done=False, end=END)
+    waits = rank(1, *(step(i, 1) for i in (1, 2, 3)), done=False, stack=stack)
+    status, text, _ = judged(ended, waits, hung=True)["script"]
+    assert status == "failure"
+    assert text.startswith("rank 1 took 3 steps and came no further at train.py:37, while rank 0 took 2: it waits")
+
+
+def test_ranks_with_unlike_steps_are_warned_of_and_those_that_a_launcher_ends_are_not_blamed():
+    unlike = judged(
+        *(rank(k, *(step(i, 1, rows=ROWS[k]) for i in range(1, 3 + k)), done=False, end=END) for k in (0, 1))
+    )
+    assert unlike["script"][:2] == ("warning", "rank 0 took 2 steps and rank 1 3")
+    failed = rank(1, done=False, end={"exit_code": 1, "signal": None}, log="Traceback\nValueError: bad\nbye\n")
+    killed = rank(0, done=False, end={"exit_code": None, "signal": 15}, ended_at=-1.0)
+    status, text, _ = judged(killed, failed)["script"]
+    assert (status, text) == ("failure", "rank 1 failed after 0 steps (exit code 1): ValueError: bad")
+
+
+def test_a_copy_holds_the_files_and_links_what_is_not_to_be_copied(tmp_path: Path):
+    here = tmp_path / "here"
+    for folder in ("code", ".git", "environment", "elsewhere"):
+        (here / folder).mkdir(parents=True)
+    (here / "environment" / "pyvenv.cfg").touch()
+    (here / "code" / "model.keras").write_text("mine")
+    (here / "data").symlink_to("elsewhere")
+    with workspace.copied(here, tmp_path / "copies") as copy:
+        assert (copy / ".git").is_symlink() and (copy / "environment").is_symlink()
+        assert (copy / "data").resolve() == (here / "elsewhere").resolve()
+        (copy / "code" / "model.keras").write_text("the script's")
+    assert (here / "code" / "model.keras").read_text() == "mine"
+    assert not copy.exists() and (here / "environment" / "pyvenv.cfg").exists()
+
+
+def test_a_folder_that_is_too_large_for_a_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "data").write_bytes(b"12345")
+    monkeypatch.setattr(workspace, "LARGEST_BYTES", 4)
+    with pytest.raises(RingscopeError, match="--in-place"), workspace.copied(tmp_path / "here", tmp_path / "copies"):
+        pass
