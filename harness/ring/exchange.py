@@ -74,20 +74,21 @@ def average_gradients(
     op, predivide_factor, sparse_as_dense: as of `ring.distribute`. process_set: the ranks that take part, all of them
     unless given.
     """
-    averaged = [tf.convert_to_tensor(g) if sparse_as_dense and g is not None else g for g in gradients]
+    dense = sparse_as_dense or op == "adasum"  # which has no sparse form
+    averaged = [tf.convert_to_tensor(g) if dense and g is not None else g for g in gradients]
     if hvd.size() == 1:
         return averaged
     how = _how(op, predivide_factor, process_set)
     given = [i for i, gradient in enumerate(averaged) if gradient is not None]
     sparse = [i for i in given if isinstance(averaged[i], tf.IndexedSlices)]
-    dense = [i for i in given if i not in sparse]
-    for part in _consecutive_groups(dense, groups):
+    for part in _consecutive_groups([i for i in given if i not in sparse], groups):
         for i, value in zip(part, _average([averaged[i] for i in part], compression, in_stream, how), strict=True):
             averaged[i] = value
     for i in sparse:
         # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
         with _on_device_of(averaged[i]):
-            averaged[i] = hvd.allreduce(averaged[i], **how)
+            # Their rows are gathered, not summed: there is no sum to divide before.
+            averaged[i] = hvd.allreduce(averaged[i], **_how(op, 1.0, process_set))
     return averaged
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import keras
+
 from profiles.errors import RingscopeError
 
 from .exchange import hvd
@@ -13,6 +15,9 @@ __all__ = ["check_left_over", "refuse_left_over"]
 
 INSTEAD = {
     "DistributedOptimizer": "give model.compile the optimizer itself; ring.distribute(model) averages its gradients",
+    "DistributedGradientTape": "take tf.GradientTape itself; the distributed optimizer averages its gradients",
+    "broadcast_variables": "ring.distribute(model) sends rank 0's weights and its optimizer's state",
+    "broadcast_global_variables": "ring.distribute(model) sends rank 0's weights and its optimizer's state",
     "BroadcastGlobalVariablesCallback": "ring.distribute(model) sends rank 0's weights before the first step",
     "MetricAverageCallback": "after ring.distribute(model) metrics are those of all ranks",
     "LearningRateWarmupCallback": "ring.distribute(model, scale_learning_rate=True, warmup_epochs=...) warms up",
@@ -20,6 +25,7 @@ INSTEAD = {
     "CommitStateCallback": "take keras.callbacks.BackupAndRestore; rank 0 writes it and what it restores goes to all",
     "UpdateBatchStateCallback": "take keras.callbacks.BackupAndRestore",
     "UpdateEpochStateCallback": "take keras.callbacks.BackupAndRestore",
+    "TensorFlowKerasState": "take keras.callbacks.BackupAndRestore, and start all ranks again",
     "SyncBatchNormalization": "take keras.layers.BatchNormalization(synchronized=True)",
 }
 
@@ -46,11 +52,26 @@ def refuse_left_over() -> None:
 
     optimizers.create_distributed_optimizer = _refusing("DistributedOptimizer")
     hvd.DistributedOptimizer = _refusing("DistributedOptimizer")
-    hvd.SyncBatchNormalization = _refusing("SyncBatchNormalization")
+    for name in ("SyncBatchNormalization", "DistributedGradientTape", "broadcast_global_variables"):
+        setattr(hvd, name, _refusing(name))
+    hvd.broadcast_variables = _refusing_keras_variables(hvd.broadcast_variables)
+    hvd.elastic.TensorFlowKerasState.__init__ = _refusing("TensorFlowKerasState")
     for name in INSTEAD:
         made = getattr(callbacks, f"{name}Impl", None)
         if made is not None:
             made.__init__ = _refusing(name)
+
+
+def _refusing_keras_variables(broadcast: Callable[..., Any]) -> Callable[..., Any]:
+    """TensorFlow's own variables may be sent."""
+
+    def broadcast_variables(variables: Any, *args: Any, **kwargs: Any) -> Any:
+        variables = list(variables)
+        if any(isinstance(variable, keras.Variable) for variable in variables):
+            raise left_over("broadcast_variables")
+        return broadcast(variables, *args, **kwargs)
+
+    return broadcast_variables
 
 
 def _refusing(name: str) -> Callable[..., Any]:

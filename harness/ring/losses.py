@@ -143,19 +143,29 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: _Batch | None)
     if compiled is None:
         yield
         return
-    own, reduce = compiled.call, keras_losses.reduce_weighted_values
+    own, reduce, called = compiled.call, keras_losses.reduce_weighted_values, keras_losses.Loss.__call__
+    within: list[Any] = []  # the losses that are being called: one of the user's own may call others
 
     def reduced(values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = "mean", dtype: Any = None):  # type: ignore[no-untyped-def]
+        if len(within) > 1:
+            return reduce(values, sample_weight, mask, reduction, dtype)
         return _reduced(reduce, values, sample_weight, mask, reduction, dtype, ranks, share, batch)
+
+    def counted(loss: Any, *args: Any, **kwargs: Any) -> Any:
+        within.append(loss)
+        try:
+            return called(loss, *args, **kwargs)
+        finally:
+            within.pop()
 
     def call(y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
         if batch is not None and batch.size is None:
             batch.measure(y_pred)
-        keras_losses.reduce_weighted_values = reduced
+        keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduced, counted
         try:
             return own(y_true, y_pred, *args, **kwargs)
         finally:
-            keras_losses.reduce_weighted_values = reduce
+            keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduce, called
 
     compiled.__dict__["call"] = call
     try:
@@ -176,8 +186,9 @@ def _reduced(
     batch: _Batch | None,
 ) -> Any:
     if len(values.shape) == 0:  # a function of the user's own that has reduced already
-        mean = reduce(values, sample_weight, mask, reduction, dtype)
-        return mean if batch is None else batch.by_size(mean)
+        mean = tf.convert_to_tensor(values) if dtype is None else tf.cast(values, dtype)
+        mean = mean if batch is None else batch.by_size(mean)
+        return mean * _mean_weight(sample_weight, mask, reduction, mean.dtype, share)
     if reduction == "sum":
         return reduce(values, sample_weight, mask, reduction, dtype) * ranks
     if reduction in (None, "none"):
@@ -190,7 +201,7 @@ def _reduced(
         return reduce(values, sample_weight, mask, reduction, dtype)
     total = reduce(values, sample_weight, mask, "sum", dtype)
     if by_weight and (sample_weight is not None or mask is not None):
-        own = _sum_of_weights(values, sample_weight, mask, total.dtype)
+        own = _sum_of_weights(sample_weight, mask, total.dtype)
     else:
         own = _elements(values, total.dtype)
         if mask is not None:
@@ -199,11 +210,25 @@ def _reduced(
     return tf.math.divide_no_nan(total * ranks, share(own))
 
 
+def _mean_weight(sample_weight: Any, mask: Any, reduction: str | None, dtype: Any, share: Share) -> Any:
+    """By which Keras multiplies a loss that is one number for the batch: the mean of the samples' weights among what is
+    not masked, or their sum; everybody's."""
+    if (sample_weight is None and mask is None) or reduction == "mean_with_sample_weight":
+        return tf.cast(1, dtype)
+    weights = _sum_of_weights(sample_weight, mask, dtype)
+    if reduction == "sum":
+        return share(weights)
+    counted = _elements(mask if sample_weight is None else sample_weight, dtype)
+    if mask is not None:
+        counted *= tf.reduce_mean(tf.cast(mask, dtype))
+    return tf.math.divide_no_nan(share(weights), share(counted))
+
+
 def _elements(values: Any, dtype: Any) -> Any:
     return tf.cast(tf.size(tf.convert_to_tensor(values)), dtype)
 
 
-def _sum_of_weights(values: Any, sample_weight: Any, mask: Any, dtype: Any) -> Any:
+def _sum_of_weights(sample_weight: Any, mask: Any, dtype: Any) -> Any:
     """As Keras sums them: of weights and mask together, in their own shape."""
     from keras.src.losses import loss as keras_losses
 

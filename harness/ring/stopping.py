@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from profiles.errors import RingscopeError
 
-from .channel import Channel
+from .channel import Channel, left
 
 __all__ = ["OtherRankLeft", "loop"]
 
@@ -26,6 +26,8 @@ def loop(channel: Channel | None) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        if channel.failure is not None and "Horovod has been shut down" in str(error):
+            raise OtherRankLeft(left(*channel.failure)) from None
         if not isinstance(error, OtherRankLeft):  # that one has been told already
             lines = str(error).strip().splitlines()
             channel.tell_failure(f"{type(error).__name__}: {lines[0] if lines else ''}")

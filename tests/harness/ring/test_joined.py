@@ -28,6 +28,8 @@ CASES = [
     "a second fit on batches of unlike sizes",
     "regularised activities",
     "means that were taken before of batches of unlike sizes",
+    "one number for a batch by weight",
+    "one number for a batch of masked tokens",
     "train on batch with unlike sizes",
     "own data that ends earlier on one rank",
     "synchronised normalisation",

@@ -172,6 +172,21 @@ def means_that_were_taken_before_of_batches_of_unlike_sizes(step: str) -> dict[s
 
 
 @case
+def one_number_for_a_batch_by_weight(step: str) -> dict[str, Any]:
+    model = dense(layers.Dense(8))
+    model.compile(SGD(), lambda y, p: keras.ops.mean(keras.ops.square(y - p)))
+    return trained(model, step, X, Y, sample_weight=WEIGHTS)
+
+
+@case
+def one_number_for_a_batch_of_masked_tokens(step: str) -> dict[str, Any]:
+    model = keras.Sequential([keras.Input((6,)), layers.Embedding(9, 5, mask_zero=True), layers.Dense(3)])
+    each = losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+    model.compile(SGD(), lambda y, p: keras.ops.mean(each(y, p)))
+    return trained(model, step, tf.data.Dataset.from_tensor_slices((WORDS[:92], TAGS[:92])).batch(8 * joined))
+
+
+@case
 def train_on_batch_with_unlike_sizes(step: str) -> dict[str, Any]:
     model = dense(layers.Dense(8))
     model.compile(SGD(), "mse")
