@@ -41,7 +41,7 @@ def training(cell: Cell, strategy: Any, source: Source, distributed: Callable[[A
     where = tf.distribute.InputOptions(experimental_fetch_to_device=cell.feed == "device")
     batches = iter(distributed(dataset, where))
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(batch: object) -> object:
         logs = strategy.run(model.train_step, args=(batch,))
         return {name: tf.add_n(own := strategy.experimental_local_results(v)) / len(own) for name, v in logs.items()}

@@ -21,6 +21,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -48,14 +49,17 @@ def trainer(cell: Cell, device: str) -> Trainer:
         compile_model(model, spec, optimizer=optimizer(dict(cell.options).get("optimizer", "sgd")))
         model.optimizer.build(model.trainable_variables)
         updates = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-    source = make_source(cell, cell.per_rank_batch * cell.ranks, rank=0, size=1, threads=ring.threads())
+    # The samples go to every worker once, as bytes; float32 is made of them there.
+    as_bytes = replace(cell, input_dtype="uint8")
+    source = make_source(as_bytes, cell.per_rank_batch * cell.ranks, rank=0, size=1, threads=ring.threads())
 
     def own_batches() -> Any:
         """On a worker: its share of each joined batch."""
         first = tf.distribute.coordinator.experimental_get_current_worker_index() * cell.per_rank_batch
 
         def share(x: Any, y: Any) -> tuple[Any, Any]:
-            return x[first : first + cell.per_rank_batch], y[first : first + cell.per_rank_batch]
+            x, y = x[first : first + cell.per_rank_batch], y[first : first + cell.per_rank_batch]
+            return (x if cell.input_dtype == "uint8" else tf.cast(x, tf.float32) / 127.5 - 1.0), y
 
         batches = source.dataset().map(share)
         return batches.prefetch(tf.data.AUTOTUNE) if cell.feed == "prefetch" else batches
@@ -87,7 +91,7 @@ def update_of(strategy: Any, model: Any, loss: Any, updates: Any) -> Any:
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
         return value, read, updates.assign_add(1, read_value=True), worker
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(batches: Any) -> Any:
         return strategy.run(replica, args=next(batches))
 

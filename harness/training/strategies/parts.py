@@ -78,14 +78,27 @@ class Plan:
         return found
 
 
+def update_in_place(optimizer: Any) -> None:
+    """Have each variable's update computed where it lies; TensorFlow would compute all of them on the first device."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    update_step = inner.update_step
+
+    def on_its_device(gradient: Any, variable: Any, learning_rate: Any) -> None:
+        with tf.device(variable.value.device):
+            update_step(gradient, variable, learning_rate)
+
+    inner.update_step = on_its_device
+
+
 def train_step(model: Any, plan: Plan, loss: Any, exchange: Sequence[Exchange] | None = None) -> Callable[[Any], Any]:
     """(x, y) -> the logs of one update of `model`, whose weights are those of the plan's stages, in their order.
 
     exchange: per stage, its gradients -> those that are applied.
     """
     last = [places[-1] for places in plan.places]
+    update_in_place(model.optimizer)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(batch: Any) -> Any:
         x, y = batch
         pieces = plan.forward(x)

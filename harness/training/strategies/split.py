@@ -77,7 +77,7 @@ def alone_ns(stage: Any, place: str, samples: int) -> int:
         gradient = tf.ones((samples, *left.shape[1:]), left.dtype)
         plan = Plan([stage], [[place]])
 
-        @tf.function
+        @tf.function(autograph=False)
         def there_and_back() -> Any:
             pieces = plan.forward(x)
             return pieces[0][-1].left, plan.backward(pieces, gradient)  # what is not asked for is not computed

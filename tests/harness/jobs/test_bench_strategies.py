@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from profiles.records import read_runs
 from profiles.strategies import STRATEGIES
 from tests.harness.running import run_python
 
@@ -32,4 +33,8 @@ def test_every_strategy_is_a_row_beside_horovod(tmp_path: Path) -> None:
         if STRATEGIES[name].synchronous:
             assert float(row["loss"]) == pytest.approx(float(rows["horovod", "1"]["loss"]), abs=1e-4), name
     assert rows["parameter_server", "1"]["input_wait_share"] == ""
+    runs = read_runs(tmp_path / "out")
+    kept = {run.record.cell.strategy: {rank.extra["optimizer_bytes"] for rank in run.ranks} for run in runs}
+    # Momentum of 99 978 weights, or of this rank's half of them, beside the learning rate and the count of steps.
+    assert kept["horovod"] == {99_978 * 4 + 12} and kept["sharded"] == {99_978 // 2 * 4 + 12}
     assert "strategy" in done.stdout and "of horovod" in done.stdout
