@@ -160,6 +160,55 @@ class Cell:
             "Local steps per all-reduce", least=1, axis=True, words="all-reduce every {} steps", unsaid=True
         ),
     )
+    op: str = field(
+        default="average",
+        metadata=_setting(
+            "What becomes of the ranks' gradients (adasum: by MPI only)",
+            choices=("average", "adasum"),
+            axis=True,
+            words="gradients by {}",
+            unsaid=True,
+            digested=False,
+        ),
+    )
+    fusion_mb: int = field(
+        default=128,
+        metadata=_setting(
+            "Horovod fuses gradients up to so many MB; 0: none",
+            least=0,
+            axis=True,
+            title="fusion, MB",
+            words="fusion up to {} MB",
+            unsaid=True,
+            exchangeable=True,
+            digested=False,
+        ),
+    )
+    cycle_us: int = field(
+        default=1000,
+        metadata=_setting(
+            "Horovod looks for gradients every so many microseconds",
+            least=1,
+            axis=True,
+            title="cycle, µs",
+            words="cycle {} µs",
+            unsaid=True,
+            exchangeable=True,
+            digested=False,
+        ),
+    )
+    autotune: str = field(
+        default="off",
+        metadata=_setting(
+            "Horovod's search for fusion, cycle and more while it trains",
+            choices=("off", "on"),
+            axis=True,
+            words="autotune {}",
+            unsaid=True,
+            exchangeable=True,
+            digested=False,
+        ),
+    )
     micro_batches: int = field(
         default=1,
         metadata=_setting(

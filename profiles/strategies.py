@@ -31,7 +31,18 @@ class Strategy:
 
 
 # Settings that only some strategies heed.
-OWN_SETTINGS: Final = ("compression", "aggregate", "micro_batches", "stages")
+OWN_SETTINGS: Final = (
+    "compression",
+    "aggregate",
+    "op",
+    "fusion_mb",
+    "cycle_us",
+    "autotune",
+    "micro_batches",
+    "stages",
+)
+# How Horovod's own threads work, whatever they exchange.
+OF_HOROVOD: Final = ("fusion_mb", "cycle_us", "autotune")
 
 STRATEGIES: Final = {
     one.name: one
@@ -42,7 +53,7 @@ STRATEGIES: Final = {
             "horovod",
             steps=("fit", "compiled"),
             feeds=EVERY_FEED,
-            heeds=("compression", "aggregate"),
+            heeds=("compression", "aggregate", "op", *OF_HOROVOD),
         ),
         Strategy(
             "independent",
@@ -72,7 +83,7 @@ STRATEGIES: Final = {
             "horovod",
             steps=("fit", "compiled"),
             feeds=EVERY_FEED,
-            heeds=("compression",),
+            heeds=("compression", *OF_HOROVOD),
         ),
         Strategy(
             "parameter_server",
@@ -101,7 +112,7 @@ STRATEGIES: Final = {
             "split within a process, Horovod between processes",
             "horovod",
             splits=True,
-            heeds=("compression", "micro_batches", "stages"),
+            heeds=("compression", "micro_batches", "stages", *OF_HOROVOD),
         ),
     )
 }

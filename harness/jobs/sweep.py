@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from profiles.cell import setting
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RunRecord
 
@@ -130,7 +131,7 @@ def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> C
             [*launch.worker(folder / "cell.json", folder), *(how.profiler.worker_options() if how.profiler else ())],
             ranks=cell.processes,
             launcher="single" if cell.spread.one_process else how.launcher,
-            environ={**environ, **stall_check(how.limits)},
+            environ={**environ, **stall_check(how.limits), **of_horovod(cell, folder)},
             hosts=how.hosts,
             prefix=how.profiler.prefix(folder) if how.profiler else (),
             lifeline=lifeline,
@@ -152,6 +153,18 @@ def stall_check(limits: Limits) -> dict[str, str]:
         # Gloo's own limit, 30 s unless set, would end a rank whose peer merely is slow.
         "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(limits.stall_s) + 30),
     }
+
+
+def of_horovod(cell: Cell, folder: Path) -> dict[str, str]:
+    """The cell's settings of Horovod's own threads; what stands at its default is the caller's environment's."""
+    found = {}
+    if cell.fusion_mb != setting("fusion_mb").default:
+        found["HOROVOD_FUSION_THRESHOLD"] = str(cell.fusion_mb * 1024 * 1024)
+    if cell.cycle_us != setting("cycle_us").default:
+        found["HOROVOD_CYCLE_TIME"] = f"{cell.cycle_us / 1000:g}"
+    if cell.autotune == "on":
+        found |= {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(folder / "autotune.csv")}
+    return found
 
 
 def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:

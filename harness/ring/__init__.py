@@ -44,6 +44,7 @@ __all__ = [
     "average_logs",
     "average_statistics",
     "broadcast",
+    "by_mpi",
     "distribute",
     "init",
     "is_distributed",
@@ -140,6 +141,11 @@ def size() -> int:
 
 def local_rank() -> int:
     return int(hvd.local_rank())
+
+
+def by_mpi() -> bool:
+    """Whether the ranks exchange by MPI, and not by Gloo."""
+    return bool(hvd.mpi_enabled())
 
 
 def meet(kind: str, payload: Any) -> list[Any] | None:

@@ -170,6 +170,8 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     if ring.size() != cell.processes:
         raise Unsupported(f"the cell needs {cell.processes} processes, and the launcher started {ring.size()}")
 
+    if cell.op == "adasum" and ring.size() > 1 and not ring.by_mpi():
+        raise Unsupported("Gloo has no Adasum; take --launcher mpirun")
     progress.phase("build")
     trainer = trainer_of(cell, "/GPU:0" if gpus else "/CPU:0")
     last: dict[str, Any] = {}

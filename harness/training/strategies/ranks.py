@@ -29,6 +29,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
         groups=int(options.get("groups", 1)),
         scale_learning_rate=options.get("scale_learning_rate") == "yes",
         warmup_steps=int(options.get("warmup_steps", 0)),
+        op=cell.op,
         reduce=cell.strategy == "horovod",
     )
     source = make_source(cell, cell.per_rank_batch, rank=ring.rank(), size=ring.size(), threads=ring.threads())

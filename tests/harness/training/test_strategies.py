@@ -120,7 +120,8 @@ def test_a_pipeline_stands_still_for_the_share_of_the_formula(pieces: dict[str, 
 def test_a_setting_that_a_strategy_does_not_heed_is_refused(strategy: str) -> None:
     spread, cell = STRATEGIES[strategy], Cell("mlp", 2, 8, strategy=strategy)
     worker.check(cell, gpus=0)
-    other = {"compression": "fp16", "aggregate": 2, "micro_batches": 2, "stages": 1}
+    other = {"compression": "fp16", "aggregate": 2, "op": "adasum", "micro_batches": 2, "stages": 1}
+    other |= {"fusion_mb": 64, "cycle_us": 500, "autotune": "on"}
     for name in OWN_SETTINGS:
         asked = replace(cell, **{name: other[name]})
         if name in spread.heeds:
