@@ -81,15 +81,16 @@ def update_of(strategy: Any, model: Any, loss: Any, updates: Any) -> Any:
 
     def replica(x: Any, y: Any) -> tuple[Any, Any, Any, Any]:
         read = tf.identity(updates)
-        with tf.control_dependencies([read]):
-            x = tf.identity(x)
-        with tf.GradientTape() as tape:
+        with tf.control_dependencies([read]), tf.GradientTape() as tape:  # no weight is read before it
             value = loss(y, model(x, training=True))
             scaled = model.optimizer.scale_loss(value)
         gradients = tape.gradient(scaled, [v.value for v in model.trainable_variables])
         model.optimizer.apply(gradients, model.trainable_variables)
-        worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        return value, read, updates.assign_add(1, read_value=True), worker
+        # In a graph only what is of one variable is ordered: these are there when every update has been made.
+        applied = [v.value.read_value() for v in model.trainable_variables]
+        with tf.control_dependencies(applied):
+            count = updates.assign_add(1, read_value=True)
+        return value, read, count, tf.distribute.coordinator.experimental_get_current_worker_index()
 
     @tf.function(autograph=False)
     def step(batches: Any) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 Exchange = Callable[[list[Any]], list[Any]]
@@ -84,7 +85,7 @@ def update_in_place(optimizer: Any) -> None:
     update_step = inner.update_step
 
     def on_its_device(gradient: Any, variable: Any, learning_rate: Any) -> None:
-        with tf.device(variable.value.device):
+        with tf.device((variable.value if isinstance(variable, keras.Variable) else variable).device):
             update_step(gradient, variable, learning_rate)
 
     inner.update_step = on_its_device

@@ -17,7 +17,19 @@ pytestmark = [pytest.mark.train, pytest.mark.long]
 
 
 def test_every_strategy_is_a_row_beside_horovod(tmp_path: Path) -> None:
-    words = ["--models", "mlp", "--ranks", "2", "--per-rank-batch", "16", "--feeds", "prefetch", "--steps", "6"]
+    words = [
+        "--models",
+        "mlp",
+        "--ranks",
+        "2",
+        "--per-rank-batch",
+        "16",
+        "--feeds",
+        "prefetch",
+        "--steps",
+        "6",
+        "--no-explain",
+    ]
     words += ["--strategy", ",".join(STRATEGIES), "--micro-batches", "1,4", "--launches", "1", "--warmup", "2"]
     done = run_python("-m", "harness", "bench", *words, "--out", str(tmp_path / "out"), timeout_s=900)
     assert done.returncode == 0, done.stdout + done.stderr
