@@ -101,6 +101,11 @@ def test_the_weights_of_a_stage_lie_on_its_device(pieces: dict[str, Any]) -> Non
     assert sum(found["parameters"]) == 256 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10
 
 
+def test_the_update_of_a_stage_is_computed_on_its_device(pieces: dict[str, Any]) -> None:
+    roots, (first, last) = pieces["updated_on"]["roots"], pieces["updated_on"]["variables"]
+    assert roots == {"CPU:0": roots["CPU:0"], "CPU:1": roots["CPU:0"] * last // first} and roots["CPU:0"] % first == 0
+
+
 def test_a_pipeline_stands_still_for_the_share_of_the_formula(pieces: dict[str, Any]) -> None:
     """Stages that sleep: no core is needed, so two of them do it at once on any machine."""
     apart = []

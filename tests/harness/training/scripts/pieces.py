@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 
 import keras
 import numpy as np
 import tensorflow as tf
 from keras import layers
+from tensorflow.python.eager import context
 
-from harness.training.models import MODELS, build, loss_for
+from harness.training.models import MODELS, build, compile_model, loss_for
 from harness.training.strategies import devices, split, stages
-from harness.training.strategies.parts import Plan
+from harness.training.strategies.parts import Plan, train_step
 
 PLACES = ["/CPU:0", "/CPU:1", "/CPU:2"]
 SLEEP_S = 0.04
@@ -99,12 +101,27 @@ def pipeline(parts: int, count: int) -> dict[str, object]:
     return {"step_ns": split.timed(there_and_back), **split.pipeline_facts(models, places, parts, parts)}
 
 
+def updated_on() -> dict[str, object]:
+    """How many of Adam's square roots each device computes, and how many variables are there."""
+    pieces = stages.cut(build("mlp"), PLACES[:2])
+    model = keras.Sequential(pieces)
+    compile_model(model, MODELS["mlp"].spec, optimizer=keras.optimizers.Adam())
+    model.optimizer.build(model.trainable_variables)
+    step = train_step(model, Plan(pieces, [PLACES[:2]] * 2), loss_for(MODELS["mlp"].spec))
+    context.enable_run_metadata()
+    step((tf.ones((4, 256)), tf.zeros(4, tf.int64)))
+    graphs = context.export_run_metadata().partition_graphs
+    context.disable_run_metadata()
+    roots = Counter(node.device[-5:] for graph in graphs for node in graph.node if node.op == "Sqrt")
+    return {"roots": roots, "variables": [len(piece.trainable_variables) for piece in pieces]}
+
+
 def main() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(16)  # those that wait for a stage compute nothing
     devices.take("/CPU:0", len(PLACES))
     models = {f"{name} {p} x {s}": difference(name, p, s) for name, p, s in (("mlp", 4, 3), ("gru_generic", 2, 2))}
     pipelines = [pipeline(parts, count) for count in (2, 3) for parts in (1, 2, 4)]
-    print(json.dumps({"models": models, "pipelines": pipelines, "sleep_s": SLEEP_S}))
+    print(json.dumps({"updated_on": updated_on(), "models": models, "pipelines": pipelines, "sleep_s": SLEEP_S}))
 
 
 if __name__ == "__main__":
