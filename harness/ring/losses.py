@@ -163,7 +163,9 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: _Batch | None)
             batch.measure(y_pred)
         keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduced, counted
         try:
-            return own(y_true, y_pred, *args, **kwargs)
+            total = own(y_true, y_pred, *args, **kwargs)
+            # One loss a sample: its gradient is that of the sum, and what is reported is the mean.
+            return total * ranks - tf.stop_gradient(total * (ranks - 1)) if len(total.shape) else total
         finally:
             keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduce, called
 
@@ -192,9 +194,7 @@ def _reduced(
     if reduction == "sum":
         return reduce(values, sample_weight, mask, reduction, dtype) * ranks
     if reduction in (None, "none"):
-        # One loss a sample: its gradient is that of the sum, and what is reported is the mean.
-        each = reduce(values, sample_weight, mask, reduction, dtype)
-        return each * ranks - tf.stop_gradient(each * (ranks - 1))
+        return reduce(values, sample_weight, mask, reduction, dtype)
     by_weight = reduction == "mean_with_sample_weight"
     differs = batch is not None or mask is not None or (by_weight and sample_weight is not None)
     if not differs:

@@ -19,6 +19,7 @@ CASES = [
     "mean",
     "sum of losses",
     "sum of weighted losses without reduction",
+    "one loss a sample beside a mean",
     "a mean by weight",
     "weights of samples and classes",
     "masked tokens",

@@ -79,6 +79,15 @@ def sum_of_weighted_losses_without_reduction(step: str) -> dict[str, Any]:
 
 
 @case
+def one_loss_a_sample_beside_a_mean(step: str) -> dict[str, Any]:
+    inputs = keras.Input((4,))
+    hidden = layers.Dense(6, activation="tanh")(inputs)
+    model = keras.Model(inputs, [layers.Dense(1)(hidden), layers.Dense(1)(hidden)])
+    model.compile(keras.optimizers.SGD(0.002), [losses.MeanSquaredError(reduction="none"), "mae"])
+    return trained(model, step, X, [Y, Y])
+
+
+@case
 def a_mean_by_weight(step: str) -> dict[str, Any]:
     model = dense(layers.Dense(8, kernel_regularizer="l2"))
     model.compile(SGD(), losses.MeanSquaredError(reduction="mean_with_sample_weight"))
