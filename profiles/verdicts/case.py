@@ -19,6 +19,11 @@ OTHER_LADDER = (0.15, 0.03)
 COMPILE = 'ring.distribute(model, step="compiled"), --step compiled; without Horovod model.compile(jit_compile=True)'
 
 
+# A few dense layers, compiled, forward, back and updated, take some 40 kernels a step; what takes fewer is an example
+# or one operator, of whose batch and device nothing follows. Nor from fewer steps than a period needs.
+LEAST_KERNELS, LEAST_STEPS = 20, 5
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a recording alone cannot tell, from the run record beside it; all of it optional."""
@@ -54,6 +59,12 @@ class Case:
     @property
     def trains(self) -> bool:
         return shows_training(self.gpu)
+
+    @property
+    def trains_a_model(self) -> bool:
+        """Are there steps enough, and in each as many kernels as the smallest model needs? Else it may be a toy."""
+        measured = self.gpu.window == "steps" and self.gpu.steps.count >= LEAST_STEPS
+        return self.trains and measured and (self.gpu.kernels.per_step or 0) >= LEAST_KERNELS
 
     @property
     def compiled(self) -> bool:

@@ -41,7 +41,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "tiny-batch": ({"kernels": ((CONV, 3 * US),) * 40, "late_ns": MS}, {"kernels": ((CONV, 3 * US),) * 40}),
     "off-tensor-cores": ({"kernels": UNEVEN}, {}),
     "python-in-the-loop": ({"late_ns": MS, "in_call": False}, {"late_ns": MS}),
-    "cpu-may-be-faster": ({"kernels": ((CONV, 100 * US),), "late_ns": 2 * MS}, {"late_ns": 2 * MS}),
+    "cpu-may-be-faster": ({"kernels": ((CONV, 5 * US),) * 20, "late_ns": 2 * MS}, {"late_ns": 2 * MS}),
     "input-pipeline-slow": ({"copy": {**BATCH, "wait_ns": 2 * MS}}, {"copy": HIDDEN}),
     "no-prefetch": ({"copy": {**BATCH, "wait_ns": 4 * MS}}, {"copy": HIDDEN}),
     "prefetch-on-host-only": ({"copy": BATCH}, {"copy": AHEAD}),

@@ -41,6 +41,8 @@ STORM = {
 REDUCTIONS = [("void tensorflow::functor::ColumnReduceKernel<float *>", 1000, 9 * MS)]
 
 # code: (with the fault, without it); each the arguments of `gpu` and, under `cell`, what the harness knows
+SHORT = {"share_under_5us": 0.8, "under_5us_ns": 20 * MS}
+IDLE_CODES = ("python-in-the-loop", "cpu-may-be-faster", "tiny-batch")
 ONE_GPU: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "not-compiled": (STORM, {**STORM, "groups": {**STORM["groups"], "fused": (300, MS)}}),
     "unfused-batch-norm": (
@@ -67,8 +69,8 @@ ONE_GPU: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "host-synchronises": ({"ledger": {"idle_sync": MS}}, {"d2h_per_step": 2, "ledger": {"idle_sync": MS}}),
     "launched-work-waits": ({"ledger": {"idle_wait": MS}}, {"ledger": {"idle_wait": MS // 10}}),
     "tiny-batch": (
-        {"kernels": {"share_under_5us": 0.8}, "ledger": {"idle_launch": 5 * MS}},
-        {"kernels": {"share_under_5us": 0.8}, "ledger": {"idle_launch": MS}},
+        {"kernels": SHORT, "ledger": {"idle_launch": 5 * MS}},
+        {"kernels": SHORT, "ledger": {"idle_launch": MS}},
     ),
     "copies-between-gpus": (
         {"ledger": {"p2p": MS}, "cell": replace(CELL, strategy="replicas", step="fit")},
@@ -172,10 +174,14 @@ def test_a_straggler_has_been_one_since_the_call_that_was_found_not_since_the_fi
         assert ("from 35.00 ms on" in found.text) == bool(since)
 
 
-@pytest.mark.parametrize("code", ["python-in-the-loop", "cpu-may-be-faster", "tiny-batch"])
 @pytest.mark.parametrize(
-    ("window", "computing", "found"),
-    [("capture", 0, False), ("capture", MS // 2, False), ("capture", 2 * MS, True), ("steps", MS // 100, True)],
+    ("code", "window", "computing", "found"),
+    [
+        *((code, "capture", ns, False) for code in IDLE_CODES for ns in (0, MS // 2)),
+        *((code, "steps", MS // 100, True) for code in IDLE_CODES),
+        # Of one operator or a few profiled without steps nothing follows for a batch or a device.
+        *((code, "capture", 2 * MS, code == "python-in-the-loop") for code in IDLE_CODES),
+    ],
 )
 def test_idle_between_collectives_or_in_a_set_up_says_nothing_of_a_training(
     code: str, window: str, computing: int, found: bool
@@ -184,7 +190,7 @@ def test_idle_between_collectives_or_in_a_set_up_says_nothing_of_a_training(
     one = gpu(
         ledger={"collective": MS // 2, "idle_launch": 9 * MS},
         busy={"compute": computing},
-        kernels={"share_under_5us": 0.8},
+        kernels=SHORT,
         host=[{"kind": "api", "name": "cudaHostAlloc", "ns": 10 * MS, "share": 0.1}],
     )
     one.window = window
@@ -383,3 +389,18 @@ def test_the_words_are_those_of_the_cells_strategy(strategy: str, said: Any, uns
     told = " ".join(finding.change for finding in found.values())
     assert all(words in told for words in said) and not any(words in told for words in unsaid)
     assert ("gradients-not-compressed" in found) is (strategy == "horovod")
+
+
+@pytest.mark.parametrize(
+    ("code", "toy"),
+    [
+        *((code, {"kernels": {**SHORT, "per_step": 9}}) for code in ("cpu-may-be-faster", "tiny-batch")),
+        *((code, {"steps": 4}) for code in ("cpu-may-be-faster", "tiny-batch")),
+        ("tiny-batch", {"kernels": {**SHORT, "under_5us_ns": MS}}),
+    ],
+)
+def test_of_a_toy_nothing_follows_for_a_batch_or_a_device(code: str, toy: dict[str, Any]) -> None:
+    """A few kernels a step, a few steps; or a step whose time is not in its short kernels, however many these are."""
+    given: dict[str, Any] = {"kernels": SHORT, "ledger": {"compute": MS, "idle_launch": 9 * MS}}
+    assert _find(code, gpu(**given)) is not None
+    assert _find(code, gpu(**(given | toy))) is None
