@@ -11,7 +11,7 @@ from typing import TypeAlias
 from . import marks, readers, records, verdicts
 from .doubts.measures import merged
 from .errors import RingscopeError
-from .gpus import gather
+from .gpus import gather, host_ranges
 from .gpus.clock import align
 from .gpus.operations import Gpu, for_pictures
 from .ledger.account import account
@@ -152,7 +152,8 @@ def _measured(
     measured = measure_gpu(timelines, shift_ns, gpu, steps, books, calls, moved, kind)
     raised = list(doubts.of_gpu(timelines, gpu, steps, books, measured, f"/gpus/{number}"))
     kept = for_pictures(gpu) if operations else None
-    return measured, GpuAnalysis(number, books.ownership, steps.start_ns, steps.end_ns, kept), raised
+    host = host_ranges.of(timelines, shift_ns, gpu) if operations else None
+    return measured, GpuAnalysis(number, books.ownership, steps.start_ns, steps.end_ns, kept, host), raised
 
 
 def _span(gpu: Gpu, steps: FoundSteps, kind: str) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from .timeline import Doubt, Recording
 SCHEMA = "ringscope.measures/1"
 CLASSES = ("compute", "collective", "h2d", "d2h", "p2p", "d2d", "memset")
 CAUSES = ("feed", "sync", "launch", "turnaround", "wait", "unknown")
+HOST = ("host_range", "host_operator", "host_call")  # what pictures show of the host
 MANY_GPUS = 8  # more than these are summarised: nobody reads as many columns
 OWNERS = CLASSES + tuple(f"idle_{cause}" for cause in CAUSES)
 
@@ -259,6 +260,8 @@ class GpuMeasures:
     # allocates and frees memory all along
     startup_ns: int | None = None
     allocating_ns: int | None = None
+    # launch idle in which a thread of the host waits for its next batch, and another one launches what it gives it
+    waited_ns: int | None = None
     # count, idle_launch_ns: calls in the window that change an instantiated CUDA graph, and launch idle under them
     graph_updates: dict[str, int] | None = None
     what_if: list[WhatIf] = field(default_factory=list)
@@ -367,6 +370,27 @@ class GpuOperations:
         return len(self.start_ns)
 
 
+class HostThread(NamedTuple):
+    """A thread as its recording numbers it."""
+
+    recording: int  # index into Measures.recordings
+    pid: int
+    tid: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostRanges:
+    """What the threads of a GPU's processes were in, in order of start: arrays of n, on the clock as GpuOperations."""
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    kind: NDArray[np.int8]  # index into HOST
+    name: NDArray[np.int32]  # index into `names`
+    thread: NDArray[np.int32]  # index into `threads`
+    names: Sequence[str]
+    threads: tuple[HostThread, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class GpuAnalysis:
     """What pictures need beyond the numbers: who owned each nanosecond, the measured steps, and every operation."""
@@ -376,6 +400,7 @@ class GpuAnalysis:
     step_start_ns: NDArray[np.int64]
     step_end_ns: NDArray[np.int64]
     operations: GpuOperations | None = None  # None: not asked for
+    host: HostRanges | None = None  # None: not asked for
 
 
 @dataclass(frozen=True, slots=True)

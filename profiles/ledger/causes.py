@@ -35,7 +35,7 @@ _SYNCHRONISING = r"^(?:cu(?:da)?|hip)(?:(?:Ctx|Device|Stream|Event)Synchronize|M
 # Ranges in which the host waits for its next batch: the harness's, TensorFlow's op, PyTorch's DataLoader, Lightning's,
 # and what people call it. Not `..._IteratorGetNext#`, which names the copy of what the iterator gave.
 _ITERATOR_RANGES = r"_IteratorGetNext#$"
-_WAITING_FOR_INPUT = (
+WAITING_FOR_INPUT = (
     rf"^(?:{WAIT_INPUT}|IteratorGetNext(?:Op::DoCompute)?(?::.*)?|enumerate\(DataLoader\)#.*"
     r"|\[pl\]\[(?:profile|module)\].*(?:train_dataloader_next|fetch_next.*)"
     r"|(?i:(?:#+ ?)?(?:(?:data|batch)[ _-]?load(?:ing|er)?|(?:load|get|fetch|next)[ _-]?(?:data|batch)"
@@ -58,7 +58,7 @@ def host_calls(timeline: Timeline, pid: int, shift_ns: int = 0) -> HostCalls:
     """The synchronising calls and input ranges of a process, moved by `shift_ns`."""
     start, end = _named(timeline.api, _SYNCHRONISING, pid, shift_ns)
     order = np.argsort(end, kind="stable")
-    begun, ended, thread = _named(timeline.marks, _WAITING_FOR_INPUT, pid, shift_ns, "tid")
+    begun, ended, thread = _named(timeline.marks, WAITING_FOR_INPUT, pid, shift_ns, "tid")
     waits = {one: intervals.union(begun[thread == one], ended[thread == one]) for one in distinct(thread).tolist()}
     marks = intervals.merge(*waits.values()) if len(begun) else None
     return HostCalls(start[order], end[order], marks, waits, timeline.api["tid"].to_numpy())

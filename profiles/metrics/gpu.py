@@ -22,7 +22,7 @@ from . import arithmetic, collectives, copies, framework, kernels, operators
 from .collectives import Calls
 from .hand_over import hand_over_ns
 from .held_launches import held_launches
-from .host import calling_threads, graph_updates, host_while_idle, launch_idle_by_host
+from .host import calling_threads, graph_updates, host_while_idle, launch_idle_by_host, launch_idle_waiting
 from .message_sizes import Moved
 from .negotiation import negotiation_ns
 
@@ -84,6 +84,7 @@ def measure(
         operators=by_operator,
         layers=by_layer,
         arithmetic=arithmetic.measure(timelines, gpu, books, counted),
+        waited_ns=launch_idle_waiting(timelines, shift_ns, gpu, books.ownership),
         startup_ns=starting_ns,
         allocating_ns=allocating_ns,
         graph_updates=graph_updates(timelines, shift_ns, gpu, books.ownership, books.window),

@@ -13,7 +13,7 @@ from .. import intervals
 from ..gpus.operations import Gpu, distinct
 from ..intervals import Intervals
 from ..ledger import ownership as ledger
-from ..ledger.causes import TURNAROUND
+from ..ledger.causes import TURNAROUND, WAITING_FOR_INPUT
 from ..measures import CAUSES, CLASSES, Ownership
 from ..timeline import Timeline
 
@@ -85,6 +85,13 @@ def launch_idle_by_host(
     if len(ownership.start_ns) and _all_along(allocating, int(ownership.start_ns[0]), int(ownership.end_ns[-1])):
         return starting.total, allocating.total
     return starting.total + allocating.total, 0
+
+
+def launch_idle_waiting(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership) -> int:
+    """ns of launch idle in which any thread of the processes waits for its next batch: another one launches for it."""
+    launch = ledger.owned_by(ownership, len(CLASSES) + CAUSES.index("launch"))
+    waits = (intervals.union(*one) for one in _named(timelines, shift_ns, gpu, "marks", WAITING_FOR_INPUT))
+    return intervals.intersect(launch, intervals.merge(*waits)).total
 
 
 def _all_along(spans: Intervals, start: int, end: int) -> bool:

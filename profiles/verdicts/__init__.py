@@ -57,7 +57,7 @@ def _said(finding: Finding, cases: Sequence[Case]) -> Finding | None:
 def _input_first(finding: Finding, cases: Sequence[Case]) -> bool:
     """A GPU that waits for its input for a fifth of the time has one fault before all others."""
     return finding.code == "input-pipeline-slow" and any(
-        case.share("idle_feed") >= INPUT_LADDER[0] for case in cases if finding.gpu in (None, case.index)
+        case.input_share >= INPUT_LADDER[0] for case in cases if finding.gpu in (None, case.index)
     )
 
 

@@ -57,6 +57,12 @@ class Case:
         return self.ns(*owners) / self.gpu.span_ns if self.gpu.span_ns else 0.0
 
     @property
+    def input_share(self) -> float:
+        """The share of the window in which the GPU waits for input: feed, and launches held by a host that waits."""
+        waiting_ns = self.ns("idle_feed") + (self.gpu.waited_ns or 0)
+        return waiting_ns / self.gpu.span_ns if self.gpu.span_ns else 0.0
+
+    @property
     def trains(self) -> bool:
         return shows_training(self.gpu)
 
@@ -98,10 +104,10 @@ class Case:
 
     @property
     def late_launch_ns(self) -> int:
-        """Launch idle that no small copy before the step, other rank's gradients, start of the process or allocation
-        explain."""
+        """Launch idle that no small copy before the step, other rank's gradients, waiting for a batch, start of the
+        process or allocation explain."""
         explained = self.held_launch_ns + (self.gpu.collectives.negotiation_ns or 0)
-        explained += (self.gpu.startup_ns or 0) + (self.gpu.allocating_ns or 0)
+        explained += (self.gpu.startup_ns or 0) + (self.gpu.allocating_ns or 0) + (self.gpu.waited_ns or 0)
         return max(0, self.ns("idle_launch") - explained)
 
     @property

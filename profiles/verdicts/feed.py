@@ -49,17 +49,17 @@ def _shorter_copies(case: Case, by: float) -> dict[str, int]:
 
 def input_pipeline_slow(case: Case) -> Finding | None:
     """The GPU waits for data: tf.data makes batches more slowly than the GPU uses them."""
-    share = case.share("idle_feed")
+    feed_ns, waited_ns, share = case.ns("idle_feed"), case.gpu.waited_ns or 0, case.input_share
     if share < INPUT_LADDER[1]:
         return None
     return case.finding(
         "input-pipeline-slow",
-        {"idle_feed": case.ns("idle_feed")},
+        {"idle_feed": feed_ns, "idle_launch": waited_ns},
         text=f"{degree(share, INPUT_LADDER)} input-bound: {percent(share)} of the time the GPU waits for "
         + ("an input" if case.gpu.framework == "cuda" else "a batch"),
         change="dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE), .cache() after decoding, .batch before .map "
         "where it vectorises, smaller images in the files, more cores a rank",
-        evidence={"idle_feed_ns": case.ns("idle_feed")},
+        evidence={"idle_feed_ns": feed_ns, "idle_launch_while_waiting_ns": waited_ns},
         refuted_by="one batch again and again (feed `resident`) with the same step time",
     )
 

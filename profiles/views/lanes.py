@@ -8,15 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..measures import CLASSES, OWNERS, Analysis, GpuOperations, Ownership
+from ..measures import CLASSES, HOST, OWNERS, Analysis, GpuOperations, HostRanges, Ownership
 from .charts.palette import OWNERS as LOOKS
+
+KINDS = (*OWNERS, *HOST)
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
     """Slices that do not overlap, sorted by start, ns on the clock of the GPU's first recording.
 
-    `kind` is an index into OWNERS, `label` one into `labels`; `bytes` is 0 where an operation moves none.
+    `kind` is an index into KINDS, `label` one into `labels`; `bytes` is 0 where an operation moves none.
     """
 
     name: str
@@ -76,6 +78,28 @@ def _streams(operations: GpuOperations) -> Iterator[Lane]:
                 label[rows],
                 labels,
                 moved[rows],
+            )
+
+
+def of_host(host: HostRanges) -> Iterator[Lane]:
+    """Lanes of each thread, the busiest first: what lies in another range stands in the lane below it."""
+    several = len({(thread.recording, thread.pid) for thread in host.threads}) > 1
+    counts = np.bincount(host.thread, minlength=len(host.threads))
+    for number in np.argsort(-counts, kind="stable").tolist():
+        mine = np.flatnonzero(host.thread == number)
+        thread = host.threads[number]
+        name = f"thread {thread.tid}" + (f", process {thread.pid}" if several else "")
+        layers = layer(host.start_ns[mine], host.end_ns[mine])
+        for nth in range(int(layers.max(initial=-1)) + 1):
+            rows = mine[layers == nth]
+            yield Lane(
+                name if nth == 0 else f"{name} ({nth + 1})",
+                host.start_ns[rows],
+                host.end_ns[rows],
+                host.kind[rows] + np.int8(len(OWNERS)),
+                host.name[rows],
+                host.names,
+                np.zeros(len(rows), np.int64),
             )
 
 

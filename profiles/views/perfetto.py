@@ -1,4 +1,4 @@
-"""A trace for Perfetto (ui.perfetto.dev): steps, the ledger with the causes of idle, and every stream, on one clock.
+"""A trace for Perfetto (ui.perfetto.dev): steps, the ledger with causes of idle, streams and the host, on one clock.
 
 Chrome's JSON trace format, gzipped: times in µs with three decimals, which keeps every nanosecond. Times count from the
 first recording's origin, since epoch-sized ones lose precision in the browser; slices of one track never overlap,
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..files import written_whole
-from ..measures import OWNERS, Analysis, GpuAnalysis
-from .lanes import Lane, ledger_lane, of_gpus
+from ..measures import Analysis, GpuAnalysis, HostThread
+from .lanes import KINDS, Lane, ledger_lane, of_gpus, of_host
 from .waiting import Progress
 
 _COMPRESSION = 5
@@ -41,7 +41,13 @@ def write(analysis: Analysis, path: Path, *, progress: Progress | None = None) -
 
 def _write(analysis: Analysis, out: TextIO, told: Callable[[int, int], None]) -> int:
     lanes = list(of_gpus(analysis))
-    starts = [gpu.shift_ns + int(lane.start_ns[0]) for gpu in lanes for lane in gpu.streams if len(lane)]
+    hosts = list(_hosts(analysis))
+    starts = [
+        gpu.shift_ns + int(lane.start_ns[0])
+        for gpu, of_host in zip(lanes, hosts, strict=True)
+        for lane in (*gpu.streams, *of_host)
+        if len(lane)
+    ]
     # Not before the first recording's origin, unless something began before it: negative times are refused.
     origin = min([analysis.shift_ns[0], *starts])
     out.write('{"displayTimeUnit":"ns","otherData":{"origin":')
@@ -49,27 +55,40 @@ def _write(analysis: Analysis, out: TextIO, told: Callable[[int, int], None]) ->
     out.write('},"traceEvents":[')
     out.write(_named("process_name", 1, 0, lanes[0].title) if lanes else "")
     tracks = [
-        (_steps(analysis, picture), ledger_lane(picture.ownership), *gpu.streams)
+        (gpu.title, gpu.shift_ns, (_steps(analysis, picture), ledger_lane(picture.ownership), *gpu.streams))
         for gpu, picture in zip(lanes, analysis.gpus, strict=True)
     ]
-    total = sum(len(lane) for of_gpu in tracks for lane in of_gpu)
+    named = zip(lanes, hosts, strict=True)
+    tracks += [(f"host of {gpu.title}", gpu.shift_ns, of_host) for gpu, of_host in named if of_host]
+    total = sum(len(lane) for _, _, of_one in tracks for lane in of_one)
     slices = 0
-    for gpu, of_gpu in zip(lanes, tracks, strict=True):
-        pid = gpu.gpu + 1
+    for pid, (title, shift_ns, of_one) in enumerate(tracks, start=1):
         if pid > 1:
-            out.write(",\n" + _named("process_name", pid, 0, gpu.title))
+            out.write(",\n" + _named("process_name", pid, 0, title))
         out.write(f',\n{{"ph":"M","name":"process_sort_index","pid":{pid},"args":{{"sort_index":{pid}}}}}')
-        for tid, lane in enumerate(of_gpu, start=1):
+        for tid, lane in enumerate(of_one, start=1):
             out.write(",\n" + _named("thread_name", pid, tid, lane.name))
             out.write(
                 f',\n{{"ph":"M","name":"thread_sort_index","pid":{pid},"tid":{tid},"args":{{"sort_index":{tid}}}}}'
             )
-            for count, text in _slices(lane, pid, tid, gpu.shift_ns - origin):
+            for count, text in _slices(lane, pid, tid, shift_ns - origin):
                 out.write(text)
                 slices += count
                 told(slices, total)
     out.write("\n]}\n")
     return slices
+
+
+def _hosts(analysis: Analysis) -> Iterator[tuple[Lane, ...]]:
+    """Of each GPU the lanes of its processes' threads; of a process that has several GPUs with the first alone."""
+    seen: set[HostThread] = set()
+    for picture in analysis.gpus:
+        host = picture.host
+        if host is None or seen & set(host.threads):
+            yield ()
+        else:
+            seen |= set(host.threads)
+            yield tuple(of_host(host))
 
 
 def _steps(analysis: Analysis, picture: GpuAnalysis) -> Lane:
@@ -90,7 +109,7 @@ def _steps(analysis: Analysis, picture: GpuAnalysis) -> Lane:
 
 def _slices(lane: Lane, pid: int, tid: int, shift_ns: int) -> Iterator[tuple[int, str]]:
     """The slices of a lane as JSON text, each led by a comma: how many, and the text, a batch at a time."""
-    category = [json.dumps(name) for name in OWNERS]
+    category = [json.dumps(name) for name in KINDS]
     name = [json.dumps(label) for label in lane.labels]
     fixed = f'"ph":"X","pid":{pid},"tid":{tid}'
     for first in range(0, len(lane), BATCH):

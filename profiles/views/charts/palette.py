@@ -39,5 +39,12 @@ OWNERS: Final = {
     "idle_unknown": Look("idle: unknown", "#c3ccd4", "Idle, and the recording does not tell why."),
 }
 
+# What pictures show of the host, beside the GPUs' owners.
+HOST: Final = {
+    "host_range": Look("range", "#5d7183", "A range that the program or the framework names (NVTX, an annotation)."),
+    "host_operator": Look("operator", "#3f8f8a", "An operator or a module of the framework."),
+    "host_call": Look("CUDA call", "#a8927a", "A call of the CUDA or HIP runtime or driver."),
+}
+
 GOOD: Final = "#1a7f4b"
 BAD: Final = "#c1121f"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +21,7 @@ from ...measures import OF_RANKS, OWNERS, Analysis
 from ..charts import recording
 from ..charts import sweep as sweep_charts
 from ..charts.chart import PAGE, Chart
+from ..charts.palette import HOST as HOST_LOOKS
 from ..charts.palette import OWNERS as LOOKS
 from ..tables import explained as losses
 from ..tables import ranks, report
@@ -96,7 +97,7 @@ def render(
         version=_version(),
         sections=list(_sections(shown)),
         looks=LOOKS,
-        looks_json=_script({name: _look(name) for name in OWNERS}),
+        looks_json=_script({name: asdict(look) for name, look in (LOOKS | HOST_LOOKS).items()}),
         css=_raw(folder.joinpath("page.css").read_text("utf-8")),
         js=_raw(folder.joinpath("page.js").read_text("utf-8")),
         bins=f"{picture.BINS:,}",
@@ -317,11 +318,6 @@ def _drawn(chart: Chart) -> dict[str, Any]:
     most = "" if chart.id == "ledger-by-step" else f"max-width:{width}px;"
     svg = size.sub(f'style="{most}min-width:{width * 3 // 4}px" role="img"', svg, count=1)
     return {"id": chart.id, "title": chart.title, "text": chart.text, "svg": _raw(svg)}
-
-
-def _look(name: str) -> dict[str, str]:
-    look = LOOKS[name]
-    return {"label": look.label, "colour": look.colour, "meaning": look.meaning}
 
 
 def _script(value: Any) -> Any:

@@ -337,12 +337,39 @@ class Picture {
         continue;
       }
       this.flush(row, column);
+      c.globalAlpha = !this.wanted || this.wanted.has(raw.label[i]) && row.index ? 1 : .18;
       const owner = this.owners[raw.kind[i]], height = owner.idle ? row.height * .55 : row.height;
       this.fill(raw.kind[i]);
       c.fillRect(x, row.y + row.height - height, row.index && end - x > 6 ? end - x - .5 : end - x, height);
       if (end - x > 44) this.write(this.data.labels[raw.label[i]], Math.max(x, this.gutter), row.y + row.height - height / 2, end, owner);
+      c.globalAlpha = 1;
     }
     this.flush(row, column);
+  }
+
+  /** Shows what is called so, the rest pale; in the stretches that are drawn slice by slice. */
+  find(text) {
+    const wanted = text.trim().toLowerCase();
+    this.wanted = wanted ? new Set(this.data.labels.flatMap((label, i) => label.toLowerCase().includes(wanted) ? [i] : [])) : undefined;
+    this.matches = [];
+    for (const { gpu, index } of wanted ? this.rows : []) {
+      if (!index) continue;
+      for (const raw of gpu.raw) {
+        const { start, length, label } = raw.lanes[index];
+        label.forEach((one, i) => { if (this.wanted.has(one)) this.matches.push([start[i], length[i]]); });
+      }
+    }
+    this.matches.sort((a, b) => a[0] - b[0]);
+    this.match = -1;
+    one('#found').textContent = wanted ? `${this.matches.length.toLocaleString('en-GB')} in the steps drawn in full${this.matches.length ? '; Enter shows the next' : ''}` : '';
+    this.paint();
+  }
+
+  next() {
+    if (!this.matches?.length) return;
+    this.match = (this.match + 1) % this.matches.length;
+    const [start, length] = this.matches[this.match], around = Math.max(length * 20, 20_000);
+    this.show(start - around / 2, start + length + around / 2);
   }
 
   flush(row, column) {
@@ -394,6 +421,8 @@ class Picture {
     canvas.addEventListener('keydown', (event) => { if (keys[event.key] && !event.ctrlKey && !event.metaKey) { event.preventDefault(); keys[event.key](); } });
     const tools = { in: () => this.zoom(.5), out: () => this.zoom(2), left: () => this.move(-.3), right: () => this.move(.3) };
     for (const button of all('[data-do]')) button.addEventListener('click', tools[button.dataset.do]);
+    one('#find').addEventListener('input', (event) => this.find(event.target.value));
+    one('#find').addEventListener('keydown', (event) => { if (event.key === 'Enter') { event.preventDefault(); this.next(); } });
     canvas.addEventListener('wheel', (event) => {
       if (event.ctrlKey || event.metaKey) { event.preventDefault(); this.zoom(Math.exp(event.deltaY / 250), this.ns(event.offsetX)); }
       else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) { event.preventDefault(); this.move(event.deltaX / this.width); }

@@ -12,17 +12,19 @@ import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...measures import OWNERS, Analysis
-from ..lanes import GpuLanes, Lane, ledger_lane, of_gpus
+from ...measures import Analysis
+from ..lanes import KINDS, GpuLanes, Lane, ledger_lane, of_gpus, of_host
 
 BINS = 2000
 MOST_OPERATIONS = 400_000  # over all lanes of the steps drawn in full: some 2 MB of page
 MOST_LANES = 8  # streams drawn a GPU, the busiest
+MOST_HOST_LANES = 8  # of the host's threads, over all GPUs, but two a GPU
 LONGEST_LABEL = 160
 
 
@@ -74,7 +76,7 @@ def pack(analysis: Analysis) -> str:
     header = {
         "start": start,
         "end": end,
-        "owners": list(OWNERS),
+        "owners": list(KINDS),
         "windows": [window.name for window in windows],
         "gpus": [_gpu(packer, analysis, gpu, windows, (start, end), most) for gpu in gpus],
     }
@@ -133,7 +135,8 @@ def _gpu(
     shift = gpu.shift_ns - span[0]
     streams = sorted(gpu.streams, key=lambda lane: -int((lane.end_ns - lane.start_ns).sum()))
     kept = [lane for lane in gpu.streams if lane in streams[:MOST_LANES]] if len(streams) > MOST_LANES else gpu.streams
-    lanes = (ledger_lane(picture.ownership), *kept)
+    threads = max(2, MOST_HOST_LANES // len(analysis.gpus))
+    lanes = (ledger_lane(picture.ownership), *kept, *(islice(of_host(picture.host), threads) if picture.host else ()))
     edges = np.linspace(0, span[1] - span[0], BINS + 1)
     return {
         "title": gpu.title,

@@ -12,6 +12,7 @@ from profiles.measures import Finding
 from profiles.records import Cell
 from profiles.verdicts import Context
 from profiles.verdicts.words import PYTORCH as CHANGES
+from tests.made.build import Build
 from tests.made.training import CONV, MS, US, training
 from tests.recordings import DATA
 
@@ -174,3 +175,28 @@ def test_cudnns_recurrent_cells_are_not_taken_for_generic_ones(model: str) -> No
     measured = profiles.analyse([profiles.read(DATA / f"{model}-1gpu.rank0.sqlite.xz")]).measures
     assert measured.gpus[0].kernels.groups["rnn_cell"]["count"] > 0
     assert "generic-rnn-cell" not in {finding.code for finding in measured.findings}
+
+
+def test_launches_that_a_thread_holds_while_it_waits_for_its_batch_are_the_inputs_fault() -> None:
+    """The step is launched by a thread of the framework's; Python, which gives it the step, waits for the batch."""
+    made = Build()
+    for step in range(8):
+        at = step * 10 * MS
+        made.mark("wait input", at + 3 * MS, at + 9 * MS)
+        made.mark(f"step {step}", at + 9 * MS, at + 10 * MS)
+        for place in range(30):
+            call = at + 9_500 * US + place * US
+            made.kernel(
+                at + 10 * MS + place * 100 * US,
+                at + 10 * MS + (place + 1) * 100 * US,
+                CONV,
+                call=(call, call + 500),
+                tid=7,
+            )
+    measured = profiles.measure([made.timeline()])
+    (gpu,) = measured.gpus
+    # Of each 7 ms in which nothing runs 6 lie under the mark; the GPU runs dry at its very start.
+    assert gpu.ledger_ns["idle_launch"] == 7 * 7 * MS and gpu.waited_ns == 7 * 6 * MS
+    assert [finding.code for finding in measured.findings][0] == "input-pipeline-slow"
+    found = measured.findings[0]
+    assert found.evidence["idle_launch_while_waiting_ns"] == gpu.waited_ns and "60.0 %" in found.text

@@ -263,6 +263,29 @@ def test_the_worst_step_is_offered_and_drawn_operation_by_operation(
     assert "Showing" in opened.page.locator("#picture-says").inner_text()
 
 
+def test_a_kernel_is_found_in_the_timeline_and_shown(
+    opened: Opened, made: tuple[Path, Analysis, list[Timeline]]
+) -> None:
+    whole = view(opened)
+    opened.page.fill("#find", "AllReduce")
+    windows = opened.page.evaluate("picture.data.gpus.map(gpu => gpu.raw.map(raw => [raw.start, raw.end]))")
+    start, shifts = opened.page.evaluate("picture.data.start"), made[1].shift_ns
+    expected = 0
+    for timeline, shift, of_gpu in zip(made[2], shifts, windows, strict=True):
+        kernels = timeline.kernels[timeline.kernels["name"].astype(str).str.contains("AllReduce")]
+        for low, high in of_gpu:
+            begins, ends = kernels.start_ns + shift - start, kernels.end_ns + shift - start
+            expected += int(((ends > low) & (begins < high)).sum())
+    assert expected > 4
+    assert opened.page.locator("#found").inner_text().startswith(f"{expected} in the steps")
+    opened.page.locator("#find").press("Enter")
+    near = view(opened, after=whole)
+    first, length = opened.page.evaluate("picture.matches[0]")
+    assert near[0] < first and near[1] > first + length and near[1] - near[0] < (whole[1] - whole[0]) / 3
+    opened.page.fill("#find", "")
+    assert opened.page.locator("#found").inner_text() == "" and opened.page.evaluate("picture.wanted === undefined")
+
+
 def test_what_the_picture_unpacks_is_what_was_recorded(
     opened: Opened, made: tuple[Path, Analysis, list[Timeline]]
 ) -> None:
