@@ -61,7 +61,7 @@ def test_the_gpus_one_by_one_unfold_and_are_drawn(browser: Any, page: Path) -> N
         shown.on("pageerror", lambda error: errors.append(str(error)))
         shown.goto(page.as_uri())
         wait_until(shown, "globalThis.picture !== undefined")
-        assert "rank 19" in shown.locator("#verdicts .finding").first.inner_text()
+        assert "rank 19" in shown.locator("#verdicts .finding").first.inner_text().lower()
         assert "rank 19, GPU 19" in shown.locator("#t-outliers").inner_text()
         assert shown.locator("#together h3").all_inner_texts() == ["Who differs", "Over all GPUs", "Hosts"]
         assert not shown.locator("#picture").is_visible()
