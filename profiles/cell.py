@@ -200,7 +200,7 @@ class Cell:
     autotune: str = field(
         default="off",
         metadata=_setting(
-            "Horovod's search for fusion, cycle and more while it trains",
+            "Horovod's own choice of both, sought before the timed steps and kept for this machine and model",
             choices=("off", "on"),
             axis=True,
             words="autotune {}",
@@ -233,9 +233,54 @@ class Cell:
             digested=False,
         ),
     )
+    optimizer: str = field(
+        default="sgd",
+        metadata=_setting(
+            "Keras's optimizer (sgd with momentum)",
+            choices=("sgd", "adam", "lamb"),
+            axis=True,
+            words="optimizer {}",
+            unsaid=True,
+            digested=False,
+        ),
+    )
+    rate_rule: str = field(
+        default="constant",
+        metadata=_setting(
+            "What becomes of the learning rate on N ranks (linear: times N; sqrt: times its root; warm-up: times N, "
+            "reached over the first steps)",
+            choices=("constant", "linear", "sqrt", "warm-up"),
+            axis=True,
+            title="learning rate",
+            words="learning rate {}",
+            unsaid=True,
+            digested=False,
+        ),
+    )
+    until: str = field(
+        default="",
+        metadata=_setting(
+            "Train until the validation accuracy is reached, such as accuracy=0.95, and tell when",
+            words="until {}",
+            unsaid=True,
+            digested=False,
+        ),
+    )
+    max_epochs: int = field(
+        default=20, metadata=_setting("With --until: epochs at most", least=1, digested=False, column="none")
+    )
+    epoch_samples: int = field(
+        default=4096,
+        metadata=_setting("Samples per epoch of generated data", least=64, digested=False, column="none"),
+    )
     steps: int = field(default=40, metadata=_setting("Timed steps per launch", least=2))
     warmup: int = field(default=10, metadata=_setting("Untimed steps before them", least=1))
-    data: str = field(default="synthetic", metadata=_setting("synthetic, or a directory of TFRecords", column="none"))
+    data: str = field(
+        default="synthetic",
+        metadata=_setting(
+            "synthetic, generated (a task that can be learnt), or a directory of TFRecords", column="none"
+        ),
+    )
     seed: int = field(default=0, metadata=_setting("Seed of weights and data", least=0, column="none"))
     options: tuple[tuple[str, str], ...] = ()  # further ones of the worker, sorted: tests use them, no verb does
     global_batch: int | None = field(
@@ -265,6 +310,17 @@ class Cell:
         if self.spread.one_process:
             return self.ranks
         return self.stages if self.spread.splits else 1
+
+    @property
+    def accuracy_wanted(self) -> float | None:
+        """Of `until`: 0.95 of `accuracy=0.95`; None without it. Raises ValueError for other words."""
+        if not self.until:
+            return None
+        metric, _, value = self.until.partition("=")
+        wanted = float(value)
+        if metric != "accuracy" or not 0 < wanted < 1:
+            raise ValueError(f"{self.until!r} is not accuracy=A with A between 0 and 1")
+        return wanted
 
     @property
     def id(self) -> str:

@@ -168,9 +168,9 @@ def cells(options: Bench, *, gpus: int) -> list[Cell]:
 
 def check_data(cells: Sequence[Cell], how: sweep.How) -> None:
     """Raise RingscopeError where a cell's data is not here, and its ranks would run here."""
-    for data in {cell.data for cell in cells} - {"synthetic"}:
+    for data in {cell.data for cell in cells} - {"synthetic", "generated"}:
         if not how.hosts and not Path(data).is_dir():
-            raise RingscopeError(f"--data {data}: no such directory; name one of TFRecords, or synthetic")
+            raise RingscopeError(f"--data {data}: no such directory; name one of TFRecords, synthetic, or generated")
 
 
 def how_to_launch(options: Launch) -> sweep.How:

@@ -95,6 +95,8 @@ def _as_its_strategy_can(cell: Cell, given: Mapping[str, tuple[Any, ...]]) -> Ce
     """What the command line leaves open is what the strategy can do; of several strategies, those that do not heed a
     setting are measured once. What is asked of one alone stays, and is refused where it cannot be."""
     spread = cell.spread
+    if "feed" not in given and cell.until and cell.feed == "resident":  # one batch teaches nothing
+        cell = replace(cell, feed="prefetch")
     if "feed" not in given and cell.feed not in spread.feeds:
         ahead = "device" if cell.feed == "pinned" else "prefetch"
         cell = replace(cell, feed=ahead if ahead in spread.feeds else "prefetch")

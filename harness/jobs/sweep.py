@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from profiles.cell import setting
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RunRecord
 
@@ -22,8 +21,10 @@ from ..launch import mpirun, ssh
 from ..launch.environment import search_path
 from ..launch.hosts import Host, take
 from ..launch.profilers import Profiler
+from ..machine import tuning
 from ..processes.outcome import Outcome
 from ..processes.supervise import Limits, Progress, supervise
+from . import tuned
 from .grid import indivisible
 from .run_directory import RunDirectory
 
@@ -107,7 +108,10 @@ def _launch(
     if outcome := refusal(cell, how, machine):
         directory.begin(record)
     else:
-        make = command(directory.launch_dir(cell, number).resolve(), cell, how, os.environ)
+        folder = directory.launch_dir(cell, number).resolve()
+        kept = tuned.find(cell, how.launcher, machine) if cell.autotune == "on" else None
+        more = tuning.environment(cell, folder / "autotune.csv", kept)
+        make = command(folder, cell, how, os.environ | more)
         record.command = make("LIFELINE").argv
         outcome = supervise(
             make,
@@ -119,6 +123,8 @@ def _launch(
             on_progress=watcher.moved,
         )
     directory.finish(record, outcome.status, outcome.reason)
+    if cell.autotune == "on" and outcome.status == "ok":
+        tuned.keep(cell, how.launcher, machine, directory.launch_dir(cell, number))
     watcher.ended(record, time.monotonic() - began)
     return record
 
@@ -131,7 +137,7 @@ def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> C
             [*launch.worker(folder / "cell.json", folder), *(how.profiler.worker_options() if how.profiler else ())],
             ranks=cell.processes,
             launcher="single" if cell.spread.one_process else how.launcher,
-            environ={**environ, **stall_check(how.limits), **of_horovod(cell, folder)},
+            environ={**environ, **stall_check(how.limits)},
             hosts=how.hosts,
             prefix=how.profiler.prefix(folder) if how.profiler else (),
             lifeline=lifeline,
@@ -153,18 +159,6 @@ def stall_check(limits: Limits) -> dict[str, str]:
         # Gloo's own limit, 30 s unless set, would end a rank whose peer merely is slow.
         "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(limits.stall_s) + 30),
     }
-
-
-def of_horovod(cell: Cell, folder: Path) -> dict[str, str]:
-    """The cell's settings of Horovod's own threads; what stands at its default is the caller's environment's."""
-    found = {}
-    if cell.fusion_mb != setting("fusion_mb").default:
-        found["HOROVOD_FUSION_THRESHOLD"] = str(cell.fusion_mb * 1024 * 1024)
-    if cell.cycle_us != setting("cycle_us").default:
-        found["HOROVOD_CYCLE_TIME"] = f"{cell.cycle_us / 1000:g}"
-    if cell.autotune == "on":
-        found |= {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(folder / "autotune.csv")}
-    return found
 
 
 def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:

@@ -26,7 +26,7 @@ POLL_S = 0.5
 AFTER_FAILURE_S = 20
 # From the lifeline's end to the keeper's.
 LETTING_GO_S = 15
-PHASES = ("start", "import", "connect", "build", "warm-up", "train", "finish", "done")
+PHASES = ("start", "import", "connect", "build", "autotune", "warm-up", "train", "judge", "finish", "done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Progress:
 
     def stepping(self) -> bool:
         """Whether steps are under way: from here on no step for a while is a stall (building and compiling is not)."""
-        return self.phase == "train" or (self.phase == "warm-up" and self.step > 0)
+        return self.phase == "train" or (self.phase in ("autotune", "warm-up") and self.step > 0)
 
     def __str__(self) -> str:
         return f"{self.phase} step {self.step} of {self.of}" if self.of else self.phase

@@ -13,16 +13,12 @@ run here.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import hashlib
 import json
-import math
 import os
 import socket
 import sys
 import time
 import traceback
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -37,11 +33,12 @@ from profiles.strategies import OWN_SETTINGS, STRATEGIES
 
 from ..machine import ranks
 from ..machine.memory import OUT_OF_MEMORY
-from . import windows
+from . import facts, windows
 from .models import MODELS
 from .strategies import Trainer
 
 OFFSET_BARRIERS = 21
+LEARNING = ("horovod", "independent", "mirrored")  # strategies that can be asked for an accuracy
 
 
 class Unsupported(RingscopeError):
@@ -150,6 +147,27 @@ def check(cell: Cell, *, gpus: int) -> None:
         if name not in spread.heeds and getattr(cell, name) != setting(name).default:
             heeding = (one.name for one in STRATEGIES.values() if name in one.heeds)
             raise Unsupported(f"{cell.strategy} has no {name.replace('_', '-')}; {', '.join(heeding)} have")
+    own = (setting(name) for name in ("fusion_mb", "cycle_us"))
+    if cell.autotune == "on" and any(getattr(cell, one.name) != one.default for one in own):
+        raise Unsupported("autotune chooses fusion and cycle itself; leave these out")
+    _check_learning(cell)
+
+
+def _check_learning(cell: Cell) -> None:
+    try:
+        wanted = cell.accuracy_wanted
+    except ValueError as error:
+        raise Unsupported(f"until {error}") from None
+    if wanted is not None and (cell.data != "generated" or cell.feed == "resident"):
+        raise Unsupported("until wants --data generated, and a feed that brings more than one batch")
+    if wanted is not None and cell.strategy not in LEARNING:
+        raise Unsupported(f"until is not for the strategy {cell.strategy}; {', '.join(LEARNING)} have it")
+    if cell.rate_rule == "warm-up" and cell.strategy not in ("horovod", "independent"):
+        raise Unsupported(f"the warm-up of the learning rate is ring's, and not for {cell.strategy}; take linear")
+    if cell.rate_rule != "constant" and cell.spread.splits:
+        raise Unsupported(f"{cell.strategy} has one batch over several GPUs; leave the rule of the learning rate out")
+    if cell.optimizer == "lamb" and cell.strategy == "sharded":
+        raise Unsupported("LAMB wants the norms of whole weights, of which a rank of sharded has a part")
 
 
 def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> RankRecord:
@@ -161,6 +179,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     import tensorflow as tf
 
     from .. import ring
+    from . import autotune, convergence
     from .strategies import trainer as trainer_of
 
     gpus = len(tf.config.list_physical_devices("GPU"))
@@ -180,35 +199,48 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
         last["logs"], waited_ns = trainer.turn()
         return waited_ns
 
-    windows.warm_up(turn, steps=cell.warmup, progress=progress.phase("warm-up", cell.warmup))
+    more: dict[str, Any] = {}
+    with convergence.untouched(trainer.model) if cell.until else nullcontext():
+        if cell.autotune == "on" and cell.processes > 1:
+            more["autotune"] = autotune.settle(turn, progress.phase("autotune"))
+        windows.warm_up(turn, steps=cell.warmup, progress=progress.phase("warm-up", cell.warmup))
     trainer.model.reset_metrics()
     synchronise(trainer)
     offset_ns = clock_offset_ns()
     first_gpu = ring.local_rank() * cell.gpus_per_process
-    with recording(record, out, first_gpu):
+
+    def measured(steps: int, done: Callable[[int], None]) -> windows.Window:
         barrier()  # one rank's profiler may take longer to start than another's
-        window = windows.measure(
+        return windows.measure(
             turn,
-            steps=cell.steps,
+            steps=steps,
             synchronise=partial(synchronise, trainer),
             utc_ns=time.time_ns,
             monotonic_ns=time.perf_counter_ns,
-            progress=progress.phase("train", cell.steps),
+            progress=done,
         )
+
+    with recording(record, out, first_gpu):
+        if cell.until:
+            steps = cell.max_epochs * trainer.source.steps_per_epoch
+            done, judging = progress.phase("train", steps), partial(progress.phase, "judge")
+            window, more["convergence"] = convergence.converged(cell, trainer, measured, done, judging)
+        else:
+            window = measured(cell.steps, progress.phase("train", cell.steps))
     progress.phase("finish")
     return RankRecord(
         rank=ring.rank(),
         size=ring.size(),
         local_rank=ring.local_rank(),
         host=socket.gethostname(),
-        device=gpu_uuid(first_gpu) if gpus else None,
+        device=facts.gpu_uuid(first_gpu) if gpus else None,
         window_start_ns=window.start_ns,
         window_end_ns=window.end_ns,
-        samples=trainer.samples_per_step * cell.steps,
+        samples=trainer.samples_per_step * len(window.step_ns),
         step_ns=window.step_ns,
         input_wait_ns=window.input_wait_ns,
         clock_offset_ns=offset_ns,
-        extra=closing_facts(trainer.model, last["logs"]) | trainer.facts(),
+        extra=facts.closing(trainer.model, last["logs"]) | trainer.facts() | more,
     )
 
 
@@ -261,49 +293,6 @@ def recording(profiler: str | None, out: Path, gpu: int) -> Iterator[None]:
     with capture:
         marks.nvtx_marks().rank(ring.rank(), ring.size())
         yield
-
-
-def closing_facts(model: Any, logs: Any) -> dict[str, Any]:
-    """The last logs, a SHA-256 of the trainable weights (equal on ranks that trained together), and versions."""
-    import horovod
-    import keras
-    import tensorflow as tf
-
-    digest = hashlib.sha256()
-    for weight in model.trainable_weights:
-        digest.update(weight.numpy().tobytes())
-    return {
-        "logs": {name: float(value) for name, value in logs.items()},
-        "weights_sha256": digest.hexdigest(),
-        "parameters": int(model.count_params()),
-        "memory_peak_bytes": memory_peak_bytes(),
-        "optimizer_bytes": sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.optimizer.variables),
-        "versions": {"tensorflow": tf.__version__, "keras": keras.__version__, "horovod": horovod.__version__},
-    }
-
-
-def memory_peak_bytes() -> list[int] | None:
-    """The most that TensorFlow's allocator has handed out on each GPU of this process so far; None without GPUs."""
-    import tensorflow as tf
-
-    listed = [device.name for device in tf.config.list_logical_devices("GPU")]
-    gpus = [name.removeprefix("/device:") for name in listed if name.startswith("/device:")]  # not those of other tasks
-    return [int(tf.config.experimental.get_memory_info(gpu)["peak"]) for gpu in gpus] or None
-
-
-def gpu_uuid(ordinal: int) -> str | None:
-    """The UUID of a GPU as nvidia-smi prints it; None without a driver. ordinal: of those this process sees."""
-    try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    count, device, raw = ctypes.c_int(), ctypes.c_int(), (ctypes.c_ubyte * 16)()
-    cuda.cuDeviceGetCount(ctypes.byref(count))
-    if cuda.cuDeviceGet(ctypes.byref(device), min(ordinal, count.value - 1)):
-        return None
-    if cuda.cuDeviceGetUuid(raw, device):
-        return None
-    return f"GPU-{uuid.UUID(bytes=bytes(raw))}"
 
 
 if __name__ == "__main__":

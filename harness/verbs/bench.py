@@ -47,7 +47,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     from harness.jobs import bench
     from harness.jobs.options import Bench
 
-    options.refuse_ignored(context, [*rules(chosen), *options.of_the_launcher(chosen)])
+    options.refuse_ignored(context, [*rules(chosen), *options.of_learning(chosen), *options.of_the_launcher(chosen)])
     given = options.given(context)
     asked = Bench(
         choices=options.choices(chosen),

@@ -140,9 +140,37 @@ def choices(chosen: Mapping[str, Any]) -> Choices:
 
     values = {name: chosen[name] for name in OF_A_CELL if chosen[name] is not None}
     lists = {name: value if isinstance(value, tuple) else (value,) for name, value in values.items()}
-    if chosen["data"] != "synthetic":  # whole: ranks on other hosts may start elsewhere
-        lists["data"] = (str(Path(chosen["data"]).resolve()),)
+    data = chosen["data"]
+    if chosen["until"]:
+        _check_until(chosen["until"], data)
+        data = "generated"
+        lists["data"] = (data,)
+    if data not in ("synthetic", "generated"):  # whole: ranks on other hosts may start elsewhere
+        lists["data"] = (str(Path(data).resolve()),)
     return Choices(lists, chosen.get("scaling", "weak"))
+
+
+def of_learning(chosen: Mapping[str, Any]) -> list[Rule]:
+    """Options that say how long to learn, and need what is to be learnt."""
+    return [
+        (not chosen["until"], ("max_epochs",), "goes with --until accuracy=A; add that, or leave it out"),
+        (
+            not chosen["until"] and chosen["data"] != "generated",
+            ("epoch_samples",),
+            "is for generated data; add --data generated or --until, or leave it out",
+        ),
+    ]
+
+
+def _check_until(until: str, data: str) -> None:
+    from profiles.cell import Cell
+
+    try:
+        Cell("", 1, 1, until=until).accuracy_wanted  # noqa: B018
+    except ValueError:
+        raise RingscopeError(f"--until {until}: write it as accuracy=0.95, between 0 and 1") from None
+    if data not in ("synthetic", "generated"):
+        raise RingscopeError(f"--until has no validation data in {data}; leave --data out, or give --data generated")
 
 
 def of_a_launch(*launchers: str) -> Callable[[F], F]:

@@ -62,7 +62,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
         raise RingscopeError(f"give {what}, not both")
     if not argv and not chosen["model"]:
         raise RingscopeError(f"nothing to record: give {what}")
-    options.refuse_ignored(context, [*rules(chosen), *options.of_the_launcher(chosen)])
+    options.refuse_ignored(context, [*rules(chosen), *options.of_learning(chosen), *options.of_the_launcher(chosen)])
     asked = Record(
         launch=options.launch(chosen, options.given(context)),
         choices=None if argv else options.choices(chosen),

@@ -28,6 +28,6 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     from harness.jobs import bench
     from harness.jobs.options import Bench
 
-    options.refuse_ignored(context, options.of_the_launcher(chosen))
+    options.refuse_ignored(context, [*options.of_learning(chosen), *options.of_the_launcher(chosen)])
     launch = options.launch(chosen, options.given(context))
     context.exit(bench.main(Bench(options.choices(chosen), launch, launches=1, first_only=True)))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import measures_json
-from ..cell import Cell
+from ..cell import Cell, setting
 from ..doubts import sweeps as say
 from ..errors import RingscopeError
 from ..measures import Finding, Measures
@@ -22,6 +22,7 @@ from ..records import Run, read_runs
 from ..scaling.advice import ranks as of_ranks
 from ..scaling.measure import Scaling
 from ..scaling.rows import same_but_ranks
+from ..strategies import OWN_SETTINGS, of
 from ..timeline import Doubt
 from ..verdicts import more_ranks
 from ..verdicts.case import OTHER_LADDER
@@ -30,6 +31,7 @@ from .loss_ledger import LossLedger, losses
 
 FOLDER = "explain"  # of a run directory
 RECORDINGS, WITHOUT_EXCHANGE = "recordings", "without-exchange"  # methods
+BOUNDS = (("feed", "resident"), ("strategy", "independent"))  # they leave out the feed, or the exchange
 WORTH = OTHER_LADDER[1]  # of the step: no smaller loss is worth a word
 # A recorded step that takes so much longer or shorter than the timed ones is another step.
 UNLIKE = 0.10
@@ -109,7 +111,7 @@ def pairs(scaling: Scaling) -> list[Pair]:
     """Of each model that ran on one rank and on more: the fastest of its settings on the most ranks, horovod before
     other strategies.
 
-    `resident` feeds nothing, so it is taken where nothing else was measured.
+    Upper bounds (BOUNDS) are no settings to train with: one is taken where nothing else was measured.
     """
     speed = {row.cell: row.samples_per_s_global or 0.0 for row in scaling.cells if row.samples_per_s_global}
     best: dict[str, Pair] = {}
@@ -124,17 +126,21 @@ def pairs(scaling: Scaling) -> list[Pair]:
 
 
 def _rank_of(cell: Cell, speed: dict[Cell, float]) -> tuple[int, bool, bool, float]:
-    return cell.ranks, cell.feed != "resident", cell.strategy == "horovod", speed[cell]
+    bound = any(getattr(cell, name) == value for name, value in BOUNDS)
+    return cell.ranks, not bound, cell.strategy == "horovod", speed[cell]
 
 
 def short(cell: Cell, steps: int) -> Cell:
     """The cell as it is recorded."""
-    return replace(cell, steps=min(cell.steps, steps))
+    return replace(cell, steps=min(cell.steps, steps), until="")
 
 
 def exchanging_nothing(cell: Cell) -> Cell | None:
     """The same ranks beside each other without the exchange; None where it cannot be left out."""
-    return replace(cell, strategy="independent") if cell.strategy in ("horovod", "independent") else None
+    if cell.strategy not in ("horovod", "independent"):
+        return None
+    unheeded = {name: setting(name).default for name in OWN_SETTINGS if name not in of("independent").heeds}
+    return replace(cell, strategy="independent", until="", **unheeded)
 
 
 def explained(pair: Pair, timed: Sequence[Run], beside: Sequence[Run], directory: Path) -> Explained:
@@ -143,7 +149,7 @@ def explained(pair: Pair, timed: Sequence[Run], beside: Sequence[Run], directory
     recorded = [next((run for run in beside if _is_recorded(run, cell)), None) for cell in (pair.one, pair.many)]
     if any(recorded):
         return _by_recordings(pair, one, many, recorded, directory)
-    return _by_launches(pair, one, many, beside if pair.many.strategy != "independent" else timed)
+    return _by_launches(pair, one, many, beside)
 
 
 def _launches(runs: Sequence[Run], cell: Cell) -> list[without_exchange.Launch]:
@@ -151,12 +157,12 @@ def _launches(runs: Sequence[Run], cell: Cell) -> list[without_exchange.Launch]:
 
 
 def _is_recorded(run: Run, cell: Cell) -> bool:
-    return run.record.profiled is not None and replace(run.record.cell, steps=cell.steps) == cell
+    return run.record.profiled is not None and replace(run.record.cell, steps=cell.steps, until=cell.until) == cell
 
 
 def _by_launches(pair: Pair, one: list[Any], many: list[Any], beside: Sequence[Run]) -> Explained:
     cell = exchanging_nothing(pair.many)
-    without = _launches(beside, cell) if cell else []
+    without = many if pair.many.strategy == "independent" else _launches(beside, cell) if cell else []
     ledger = without_exchange.ledger(one, many, without, scale=pair.scale)
     bounds = without_exchange.bounds(one, many, without, scale=pair.scale) if len(one) > 1 and len(many) > 1 else {}
     why = "" if without else _why_not(cell, beside)
@@ -186,7 +192,10 @@ def _why_not(cell: Cell | None, beside: Sequence[Run]) -> str:
         return "only the exchange of Horovod can be left out of a launch"
     failed = next((run.record for run in beside if run.record.cell == cell), None)
     if failed is None:
-        return "the launch without the exchange was left out: it takes more than a third of the sweep's time"
+        return (
+            "the launch without the exchange has not run: it takes more than a third of the sweep's time, or the sweep "
+            "was stopped"
+        )
     return f"the launch without the exchange is {failed.status}: {failed.reason}"
 
 
@@ -204,9 +213,20 @@ def _by_recordings(
     run = recorded[1]
     assert run is not None  # it has measures
     found.profiler, found.recording = run.record.profiled, str(run.directory.relative_to(directory))
-    found.finding = next((one for one in after.findings if found.largest in one.owners), None)
+    found.finding = _behind(found, before, after)
     found.doubts += _unlike(pair, found, one, many)
     return found
+
+
+def _behind(found: Explained, before: Measures, after: Measures) -> Finding | None:
+    """The first finding on most ranks that takes the largest loss from its owner and is not there on one rank alike:
+    what it costs must have grown by half of the loss."""
+    if found.largest is None:
+        return None
+    cost = {one.code: one.cost_ns_per_step or 0 for one in before.findings}
+    half = (found.losses[0].ns or 0) / 2
+    grown = (one for one in after.findings if (one.cost_ns_per_step or 0) - cost.get(one.code, 0) >= half)
+    return next((one for one in grown if found.largest in one.owners), None)
 
 
 def _measures(run: Run | None, cell: Cell) -> Measures:

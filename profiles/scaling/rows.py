@@ -32,10 +32,18 @@ class LaunchRow:
     seconds: float
     host: str
     memory_peak_gb: float | None = None
+    host_memory_peak_gb: float | None = None
     loss: float | None = None
     bubble_share: float | None = None
     staleness_p50: int | None = None
     staleness_max: int | None = None
+    tuned_fusion_mib: float | None = None
+    tuned_cycle_ms: float | None = None
+    epochs: int | None = None
+    accuracy: float | None = None
+    validation_accuracy: float | None = None
+    seconds_to_accuracy: float | None = None
+    samples_to_accuracy: int | None = None
 
 
 @dataclass(slots=True)
@@ -68,19 +76,42 @@ class CellRow:
     efficiency_high: float | None = None
     efficiency_coverage: float | None = None
     memory_peak_gb: float | None = None
+    host_memory_peak_gb: float | None = None
     loss: float | None = None
     bubble_share: float | None = None
     staleness_p50: float | None = None
     staleness_max: float | None = None
     of_horovod: float | None = None
+    tuned_fusion_mib: float | None = None
+    tuned_cycle_ms: float | None = None
+    reached: int | None = None  # with --until: launches that reached the accuracy
+    epochs: float | None = None
+    accuracy: float | None = None
+    validation_accuracy: float | None = None
+    seconds_to_accuracy: float | None = None
+    samples_to_accuracy: float | None = None
+    speedup_to_accuracy: float | None = None
+
+    @property
+    def memory_gb(self) -> float | None:
+        """The most of a GPU's memory, or of the host's where no GPU trains."""
+        return self.host_memory_peak_gb if self.memory_peak_gb is None else self.memory_peak_gb
 
 
 # Numbers that a launch's ranks tell beside their steps (`_told`), as both rows have them.
-TOLD = ("memory_peak_gb", "loss", "bubble_share", "staleness_p50", "staleness_max")
+TOLD = (
+    *("memory_peak_gb", "host_memory_peak_gb", "loss", "bubble_share", "staleness_p50", "staleness_max"),
+    *("tuned_fusion_mib", "tuned_cycle_ms"),
+)
+# The same of a training until an accuracy; the last two are of launches that reached it.
+LEARNED = ("epochs", "accuracy", "validation_accuracy", "seconds_to_accuracy", "samples_to_accuracy")
 # Settings of how something is trained; the others are of what is.
 HOW = ("strategy", "feed", "step", *OWN_SETTINGS)
 # Numbers of a row that stand behind all settings; the others stand between the first settings and the last ones.
-_BEHIND = ("launcher", "profiled", "started_utc_ns", "seconds", "host", *TOLD, "of_horovod")
+_BEHIND = (
+    *("launcher", "profiled", "started_utc_ns", "seconds", "host", *TOLD, "of_horovod"),
+    *(*LEARNED, "reached", "speedup_to_accuracy"),
+)
 
 
 def columns(row: LaunchRow | CellRow) -> dict[str, Any]:
@@ -138,6 +169,7 @@ def launch_row(run: Run) -> LaunchRow:
         seconds=max(0, record.finished_utc_ns - record.started_utc_ns) / 1e9,
         host=str(record.machine.get("host", "")),
         **_told(ranks, nearest_rank(steps, 50) if steps else None),
+        **_learned(ranks),
     )
 
 
@@ -145,13 +177,19 @@ def _told(ranks: Sequence[RankRecord], step_ns: int | None) -> dict[str, Any]:
     """What the ranks say of themselves; null where they do not.
 
     memory_peak_gb: the most that TensorFlow's allocator has handed out on any GPU, warm-up included, in 1e9 bytes.
+    host_memory_peak_gb: the most memory of its host that a rank has held.
+    tuned: what Horovod's autotune has chosen, as the first rank tells it, if it came to an end.
     loss: mean over the window, and over the ranks.
     """
+    host = [rank.extra["host_memory_peak_bytes"] for rank in ranks if rank.extra.get("host_memory_peak_bytes")]
+    tuned = (ranks[0].extra.get("autotune") if ranks else None) or {}
     memory = [peak for rank in ranks for peak in rank.extra.get("memory_peak_bytes") or ()]
     losses = [rank.extra["logs"]["loss"] for rank in ranks if "loss" in (rank.extra.get("logs") or {})]
     staleness = [updates for rank in ranks for updates in rank.extra.get("staleness") or ()]
     return {
         "memory_peak_gb": max(memory) / 1e9 if memory else None,
+        "host_memory_peak_gb": max(host) / 1e9 if host else None,
+        **{f"tuned_{name}": tuned[name] for name in ("fusion_mib", "cycle_ms") if tuned.get("finished")},
         "loss": sum(losses) / len(losses) if losses else None,
         "bubble_share": bubble_share([rank.extra.get("pipeline") for rank in ranks], step_ns),
         "staleness_p50": nearest_rank(staleness, 50) if staleness else None,
@@ -171,6 +209,22 @@ def bubble_share(pipelines: Sequence[dict[str, Any] | None], step_ns: int | None
     busy = sum(one["micro_batches"] * sum(one["stage_ns"]) for one in known)
     share = 1 - busy / (sum(len(one["stage_ns"]) for one in known) * step_ns)
     return share if share >= 0 else None
+
+
+def _learned(ranks: Sequence[RankRecord]) -> dict[str, Any]:
+    """What the ranks say of their accuracy; they agree on all but their own times, of which the longest counts."""
+    told = [rank.extra["convergence"] for rank in ranks if rank.extra.get("convergence")]
+    if not told:
+        return {}
+    last, reached = told[0]["history"][-1], told[0]["reached"]
+    seconds = max(one["history"][-1]["training_ns"] for one in told) / 1e9
+    return {
+        "epochs": told[0]["epochs"],
+        "accuracy": last["accuracy"],
+        "validation_accuracy": last["validation_accuracy"],
+        "seconds_to_accuracy": seconds if reached else None,
+        "samples_to_accuracy": last["samples"] if reached else None,
+    }
 
 
 def cell_row(cell: Cell, rows: Sequence[LaunchRow], sweep: SweepRecord, spreads: dict[str, Spread]) -> CellRow:
@@ -194,6 +248,7 @@ def cell_row(cell: Cell, rows: Sequence[LaunchRow], sweep: SweepRecord, spreads:
             values = [value for r in good if (value := getattr(r, name)) is not None]
             setattr(row, name, spread(values).median if values else None)
         row.of_horovod = of_horovod(cell, sweep.cells, spreads)
+    _of_learning(row, good)
     if efficiency := efficiency_of(cell, sweep.cells, spreads):
         row.speedup = efficiency.value * cell.ranks
         row.efficiency, row.efficiency_error = efficiency.value, efficiency.error
@@ -201,6 +256,25 @@ def cell_row(cell: Cell, rows: Sequence[LaunchRow], sweep: SweepRecord, spreads:
         row.efficiency_low, row.efficiency_high = efficiency.low, efficiency.high
         row.efficiency_coverage = efficiency.coverage
     return row
+
+
+def _of_learning(row: CellRow, good: Sequence[LaunchRow]) -> None:
+    """Medians over launches; of the time and samples to the accuracy only where all of them have reached it."""
+    told = [one for one in good if one.epochs is not None]
+    if not told:
+        return
+    row.reached = sum(one.seconds_to_accuracy is not None for one in told)
+    for name in LEARNED:
+        values = [value for one in told if (value := getattr(one, name)) is not None]
+        setattr(row, name, spread(values).median if len(values) == len(told) else None)
+
+
+def speedups_to_accuracy(rows: Sequence[CellRow]) -> None:
+    """How many times sooner than on one rank the accuracy is reached; null where either does not reach it."""
+    for row in rows:
+        one = next((other for other in rows if other.cell.ranks == 1 and same_but_ranks(row.cell, other.cell)), None)
+        if one and one.seconds_to_accuracy and row.seconds_to_accuracy:
+            row.speedup_to_accuracy = one.seconds_to_accuracy / row.seconds_to_accuracy
 
 
 def efficiency_of(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> Ratio | None:

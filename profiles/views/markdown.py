@@ -47,7 +47,11 @@ def of_sweep(
 ) -> str:
     """The report of a sweep: what is explained, rows of summary.csv, what to look at first (`text`, `next`), doubts."""
     first = [f"- {_plain(look['text'])} **Next:** {_plain(look['next'])}" for look in looks]
-    shown = [table for table in (report.cells(cells), report.doubts(Document({"doubts": list(doubts)}))) if table.rows]
+    shown = [
+        table
+        for table in (report.learning(cells), report.cells(cells), report.doubts(Document({"doubts": list(doubts)})))
+        if table.rows
+    ]
     parts = [*_explained(explained), *first, *([""] if first else []), *_tables(shown), *_again(command)]
     return "\n".join([f"# {_plain(title)}", "", *parts])
 

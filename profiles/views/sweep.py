@@ -13,12 +13,13 @@ from .. import numbers
 from ..cell import TELLING, Setting
 from ..judging.explained import Explained
 from ..scaling.measure import Scaling
-from ..scaling.rows import CellRow
+from ..scaling.rows import CellRow, columns
 from . import strategies
 from .explained import blocks
+from .tables import report
 
-# ranks, samples/s, its interval, step, waits: then the bar takes what is left, with the efficiency behind it.
-COLUMNS = (("ranks", 6), ("samples/s", 12), ("", 8), ("step", 10), ("waits", 8))
+# ranks, samples/s, its interval, step, waits, memory: then the bar takes what is left, with the efficiency behind it.
+COLUMNS = (("ranks", 6), ("samples/s", 11), ("", 8), ("step", 10), ("waits", 7), ("memory", 8))
 BAR_WIDTH = range(10, 41)
 AFTER_BAR = 20
 
@@ -37,6 +38,8 @@ def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Seque
     for label, rows in groups:
         parts += [Text(f"\n{label}", style="bold"), *(_line(row, bar) for row in rows)]
     parts += _legend(scaling.cells)
+    parts += _tuned(scaling.cells)
+    parts += learning(scaling.cells)
     if scaling.looks:
         parts.append(Text("\nLook at first", style="bold"))
         parts += [_point(f"{i}.", look.text, look.next) for i, look in enumerate(scaling.looks, 1)]
@@ -55,9 +58,37 @@ def _heading(scaling: Scaling, directory: str) -> RenderableType:
     """What holds for every cell."""
     first = scaling.cells[0]
     said = _settings(first, [one for one in TELLING if not _varies(scaling.cells, one)])
-    said += [f"{first.cell.steps} steps after {first.cell.warmup}"]
+    steps = f"{first.cell.steps} steps after {first.cell.warmup}"
+    epochs = f"until {first.cell.until}, {first.cell.max_epochs} epochs of {first.cell.epoch_samples:,} samples at most"
+    said += [epochs if first.cell.until else steps]
     said += [f"{first.launches} launches" if first.launches > 1 else "one launch"]
     return Group(Text(f"\nScaling of {directory}", style="bold"), Text(", ".join(said), style="dim"))
+
+
+def learning(cells: Sequence[CellRow]) -> list[RenderableType]:
+    """When each cell reached the accuracy that was asked for; nothing where none was."""
+    found = report.learning([columns(row) for row in cells])
+    if not found.rows:
+        return []
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for place, name in enumerate(found.columns):
+        table.add_column(name, justify="right" if found.numeric(place) else "left", overflow="fold")
+    for row in found.rows:
+        table.add_row(*(Text(cell.text) for cell in row))
+    return [Text(f"\n{found.title}", style="bold"), table]
+
+
+def _tuned(cells: Sequence[CellRow]) -> list[RenderableType]:
+    """What Horovod's autotune chose."""
+    return [
+        Text(
+            f"\nautotune, {row.cell.model} on {row.cell.ranks} ranks, {row.cell.per_rank_batch} per rank: fusion "
+            f"{row.tuned_fusion_mib:.2f} MiB, cycle {row.tuned_cycle_ms:.2f} ms",
+            style="dim",
+        )
+        for row in cells
+        if row.tuned_cycle_ms is not None
+    ]
 
 
 def _legend(cells: Sequence[CellRow]) -> list[RenderableType]:
@@ -98,6 +129,7 @@ def _line(row: CellRow, bar: int) -> RenderableType:
         strategies.half(row),
         numbers.duration(None if row.step_ms_p50 is None else row.step_ms_p50 * 1e6),
         numbers.share(row.input_wait_share),
+        numbers.gigabytes(row.memory_gb),
     )
     line = Text("".join(f"{cell:>{size}}" for cell, (_, size) in zip(cells, COLUMNS, strict=True)) + "  ")
     return line.append_text(_efficiency(row, bar))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +18,7 @@ from harness.jobs.options import Bench, Launch
 from harness.launch.hosts import Host
 from harness.processes.supervise import Limits
 from harness.verbs import bench as verb_bench
-from harness.verbs import doctor, record, train
+from harness.verbs import doctor, options, record, train
 from profiles.errors import RingscopeError
 from profiles.files import write_whole
 from profiles.records import Cell, SweepRecord
@@ -39,9 +40,12 @@ IGNORED: list[tuple[click.Command, list[str], str]] = [
             ["--scaling", "strong"],
             ["--seed", "1"],
             ["--data", "/"],
+            ["--explain"],
             ["--resume"],
         )
     ),
+    (verb_bench.command, ["--max-epochs", "3"], "--max-epochs goes with --until"),
+    (train.command, ["--model", "mlp", "--epoch-samples", "64"], "--epoch-samples is for generated data"),
     (verb_bench.command, ["--resume", "--dry-run"], "--dry-run shows a new grid"),
     *(
         (verb, ["--launcher", "single", *more, *words], f"{more[0]} is not for --launcher single")
@@ -169,3 +173,24 @@ def test_a_variable_that_is_named_reaches_the_ranks_and_is_remembered(
     how = bench.how_to_launch(replace(resumed_, launcher="mpirun"))
     job = sweep.command(tmp_path, Cell("mlp", 1, 8), how, {"MINE": "1", "OTHER": "1"})("LINE")
     assert job.env["MINE"] == "1" and "OTHER" not in job.env
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--until", "loss=0.1"], "--until loss=0.1: write it as accuracy=0.95"),
+        (["--until", "accuracy=95"], "--until accuracy=95: write it as accuracy=0.95"),
+        (["--until", "0.9"], "--until 0.9: write it as accuracy=0.95"),
+        (["--until", "accuracy=0.9", "--data", "/"], "--until has no validation data in /"),
+    ],
+)
+def test_what_cannot_be_learnt_is_refused(words: list[str], said: str) -> None:
+    chosen = verb_bench.command.make_context("bench", words).params
+    with pytest.raises(RingscopeError, match=re.escape(said)):
+        options.choices(chosen)
+
+
+def test_an_accuracy_is_learnt_on_generated_samples() -> None:
+    chosen = verb_bench.command.make_context("bench", ["--until", "accuracy=0.9", "--ranks", "1"]).params
+    values = options.choices(chosen).values
+    assert (values["data"], values["until"]) == (("generated",), ("accuracy=0.9",))

@@ -78,7 +78,7 @@ class Synthetic:
             return x[i * batch : (i + 1) * batch], y[i * batch : (i + 1) * batch]
 
         batches = tf.data.Dataset.range(self._batches).repeat().map(cut)
-        return batches.with_options(_options(self._threads))
+        return batches.with_options(options(self._threads))
 
 
 def _random_rows(seed: int, first: int, count: int, row_bytes: int) -> Any:
@@ -127,7 +127,7 @@ class TFRecords:
         by_file = len(self._files) % self._size == 0
         files = self._files[self._rank :: self._size] if by_file else self._files
         # In the order of the files, so that every rank counts the examples alike.
-        examples = tf.data.TFRecordDataset(files, num_parallel_reads=4).with_options(_options(self._threads)).repeat()
+        examples = tf.data.TFRecordDataset(files, num_parallel_reads=4).withoptions(options(self._threads)).repeat()
         if not by_file:
             examples = examples.shard(self._size, self._rank)
         samples = examples.map(self._parse, num_parallel_calls=self._threads, deterministic=True)
@@ -161,7 +161,7 @@ class TFRecords:
         return x, features["image/class/label"] % max(2, self._spec.classes)
 
 
-def _options(threads: int) -> Any:
+def options(threads: int) -> Any:
     options = tf.data.Options()
     options.threading.private_threadpool_size = threads
     # Else tf.data adds a prefetch of its own, and feed `host` would be `prefetch`.

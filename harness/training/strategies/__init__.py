@@ -41,6 +41,7 @@ class Trainer:
     turn: Callable[[], tuple[Any, int]]
     samples_per_step: int  # by this process
     settle: Callable[[], None] = _nothing  # return when every step that was begun has ended, wherever it runs
+    source: Any = None  # of its batches, where an accuracy can be asked for
     facts: Callable[[], dict[str, Any]] = _no_facts  # what only this strategy knows of the run, asked after the window
 
 

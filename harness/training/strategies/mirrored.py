@@ -32,8 +32,7 @@ def training(cell: Cell, strategy: Any, source: Source, distributed: Callable[[A
     """
     with strategy.scope():
         model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
-        name = dict(cell.options).get("optimizer", "sgd")
-        compile_model(model, MODELS[cell.model].spec, optimizer=optimizer(name))
+        compile_model(model, MODELS[cell.model].spec, optimizer=optimizer(cell))
         model.optimizer.build(model.trainable_variables)
     dataset = source.dataset()
     if cell.feed == "prefetch":
@@ -48,4 +47,4 @@ def training(cell: Cell, strategy: Any, source: Source, distributed: Callable[[A
 
     turns = Turns(step)
     feed = as_feed(batches)
-    return Trainer(model, lambda: turns.turn(feed), source.batch)
+    return Trainer(model, lambda: turns.turn(feed), source.batch, source=source)

@@ -46,7 +46,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
     spec = MODELS[cell.model].spec
     with strategy.scope():
         model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
-        compile_model(model, spec, optimizer=optimizer(dict(cell.options).get("optimizer", "sgd")))
+        compile_model(model, spec, optimizer=optimizer(cell))
         model.optimizer.build(model.trainable_variables)
         updates = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
     # The samples go to every worker once, as bytes; float32 is made of them there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ from profiles.records import Cell
 from ... import ring
 from ...ring.feed import as_feed
 from ..feeds import FEEDS
+from ..feeds.generated import Generated
 from ..feeds.sources import Source, Synthetic, TFRecords
 from ..models import MODELS, build, compile_model
 from . import Trainer
+
+RATE_WARM_UP_STEPS = 100  # until the rate of all ranks is reached
 
 
 def trainer(cell: Cell, device: str) -> Trainer:
@@ -20,33 +24,51 @@ def trainer(cell: Cell, device: str) -> Trainer:
     entry = MODELS[cell.model]
     options = dict(cell.options)
     model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
-    compile_model(model, entry.spec, optimizer=optimizer(options.get("optimizer", "sgd")))
+    compile_model(model, entry.spec, optimizer=optimizer(cell))
     ring.distribute(
         model,
         step=cell.step,
         compression=cell.compression,
         aggregate=cell.aggregate,
         groups=int(options.get("groups", 1)),
-        scale_learning_rate=options.get("scale_learning_rate") == "yes",
-        warmup_steps=int(options.get("warmup_steps", 0)),
+        scale_learning_rate=cell.rate_rule == "warm-up" or options.get("scale_learning_rate") == "yes",
+        warmup_steps=int(options.get("warmup_steps", RATE_WARM_UP_STEPS if cell.rate_rule == "warm-up" else 0)),
         op=cell.op,
         reduce=cell.strategy == "horovod",
     )
     source = make_source(cell, cell.per_rank_batch, rank=ring.rank(), size=ring.size(), threads=ring.threads())
     batches = as_feed(FEEDS[cell.feed](source, device))
-    return Trainer(model, lambda: model.loop_by_ring.turn(batches), cell.per_rank_batch)
+    return Trainer(model, lambda: model.loop_by_ring.turn(batches), cell.per_rank_batch, source=source)
 
 
-def optimizer(name: str) -> Any:
-    """`sgd` with momentum, or `adam` with an epsilon that does not blow up rounding where gradients are near 0."""
+def optimizer(cell: Cell) -> Any:
+    """The cell's: `sgd` with momentum, `adam` with an epsilon that does not blow up rounding where gradients are near
+    0, or `lamb`, at a rate for one rank and by its rule for more (`warm-up` is ring's)."""
     import keras
 
-    return keras.optimizers.Adam(1e-3, epsilon=1e-3) if name == "adam" else keras.optimizers.SGD(0.01, momentum=0.9)
+    factor = {"linear": cell.ranks, "sqrt": math.sqrt(cell.ranks)}.get(cell.rate_rule, 1)
+    name = dict(cell.options).get("optimizer", cell.optimizer)
+    if name == "adam":
+        return keras.optimizers.Adam(1e-3 * factor, epsilon=1e-3)
+    if name == "lamb":
+        return keras.optimizers.Lamb(1e-3 * factor)
+    return keras.optimizers.SGD(0.01 * factor, momentum=0.9)
 
 
 def make_source(cell: Cell, batch: int, *, rank: int, size: int, threads: int) -> Source:
     """Where the cell's samples come from. batch: samples of this rank per step."""
     spec = MODELS[cell.model].spec
+    if cell.data == "generated":
+        return Generated(
+            spec,
+            batch,
+            rank=rank,
+            size=size,
+            dtype=cell.input_dtype,
+            seed=cell.seed,
+            threads=threads,
+            count=cell.epoch_samples,
+        )
     if cell.data == "synthetic":
         return Synthetic(spec, batch, rank=rank, size=size, dtype=cell.input_dtype, seed=cell.seed, threads=threads)
     return TFRecords(Path(cell.data), spec, batch, rank=rank, size=size, dtype=cell.input_dtype, threads=threads)

@@ -22,7 +22,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
     with tf.device(places[0]):
         model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
         spec = MODELS[cell.model].spec
-        compile_model(model, spec, optimizer=optimizer(dict(cell.options).get("optimizer", "sgd")))
+        compile_model(model, spec, optimizer=optimizer(cell))
         model.optimizer.build(model.trainable_variables)
     batch = cell.per_rank_batch * cell.ranks
     source = make_source(cell, batch, rank=0, size=1, threads=ring.threads())

@@ -34,7 +34,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
     if cell.compression not in NARROW:
         raise RingscopeError(f"sharded gradients travel as {' or '.join(NARROW)}, not as {cell.compression}")
     model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
-    compile_model(model, MODELS[cell.model].spec, optimizer=optimizer(dict(cell.options).get("optimizer", "sgd")))
+    compile_model(model, MODELS[cell.model].spec, optimizer=optimizer(cell))
     shards = Shards(model.trainable_variables)
     model.optimizer.build([shards.own])
     ring.broadcast(model)

@@ -39,7 +39,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
     stages = cut(whole, places)
     model = keras.Sequential(stages, name=cell.model)
     spec = MODELS[cell.model].spec
-    compile_model(model, spec, optimizer=optimizer(dict(cell.options).get("optimizer", "sgd")))
+    compile_model(model, spec, optimizer=optimizer(cell))
     model.optimizer.build(model.trainable_variables)
     averaged = partial(ring.average_gradients, compression=cell.compression)
     exchange = [averaged] * len(stages) if ring.size() > 1 else None

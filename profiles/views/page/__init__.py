@@ -140,7 +140,7 @@ def _nothing_recorded() -> dict[str, Any]:
 
 def _swept(sweep: Sweep, recorded: dict[str, Table]) -> dict[str, Any]:
     own = [report.cells(sweep.cells), report.doubts(Document({"doubts": list(sweep.doubts)}))]
-    own += [losses.losses(sweep.explained)] if sweep.explained else []
+    own += [report.learning(sweep.cells), *([losses.losses(sweep.explained)] if sweep.explained else [])]
     merged = recorded | {table.id: table for table in own if table.rows}
     if "doubts" in recorded and own[1].rows:
         merged["doubts"] = Table(

@@ -16,6 +16,9 @@ KEYS = ("model", "ranks", "per_rank_batch")  # always columns of their own
 TOLD: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("of_horovod", "of horovod", numbers.factor),
     ("memory_peak_gb", "GPU memory", numbers.gigabytes),
+    ("host_memory_peak_gb", "host memory", numbers.gigabytes),
+    ("tuned_fusion_mib", "autotune: fusion", lambda mib: "" if mib is None else f"{mib:.2f} MiB"),
+    ("tuned_cycle_ms", "autotune: cycle", lambda ms: "" if ms is None else f"{ms:.2f} ms"),
     ("loss", "loss", numbers.figure),
     ("staleness_p50", "staleness p50", numbers.median),
     ("bubble_share", "bubble", numbers.share),
@@ -140,6 +143,45 @@ def cells(rows: Sequence[Json]) -> Table:
         ),
         tuple(shown),
     )
+
+
+def learning(rows: Sequence[Json]) -> Table:
+    """When each cell reached the accuracy of --until: rows of summary.csv; no row where none was asked for."""
+    told = [row for row in rows if row.get("until")]
+    differs = [one for one in TELLING if one.name in KEYS or len({row.get(one.name) for row in told}) > 1]
+    shown = []
+    for row in told:
+        missed = row["reached"] is not None and row["reached"] < row["ok"]
+        seconds = row["seconds_to_accuracy"]
+        why = f"{row['reached']} of {row['ok']} launches reach it" if missed else ""
+        shown.append(
+            (
+                *(_setting(row.get(one.name, one.default)) for one in differs),
+                Cell(f"{row['epochs']:g}" if row["epochs"] is not None else numbers.UNKNOWN, row["epochs"]),
+                Cell(numbers.share(row["accuracy"]), row["accuracy"]),
+                Cell(numbers.share(row["validation_accuracy"]), row["validation_accuracy"]),
+                Cell(numbers.duration(None if seconds is None else seconds * 1e9, why), seconds),
+                Cell(numbers.factor(row["speedup_to_accuracy"]), row["speedup_to_accuracy"]),
+                Cell(_whole(row["samples_to_accuracy"]), row["samples_to_accuracy"]),
+                Cell(numbers.per_s(row["samples_per_s_global"]), row["samples_per_s_global"]),
+            )
+        )
+    wanted = ", ".join(dict.fromkeys(str(row["until"]) for row in told))
+    return Table(
+        "learning",
+        f"Until {wanted}",
+        "Epochs until the validation accuracy is reached, or all that were allowed; medians over launches. Time is "
+        "that of the training steps alone; the speed-up is against the same cell on one rank.",
+        (
+            *(one.title or one.name.replace("_", " ") for one in differs),
+            *("epochs", "accuracy", "validation", "time to it", "speed-up", "samples to it", "throughput"),
+        ),
+        tuple(shown),
+    )
+
+
+def _whole(value: float | None) -> str:
+    return numbers.count(None if value is None else round(value))
 
 
 def _setting(value: Any) -> Cell:

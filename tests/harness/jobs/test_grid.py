@@ -245,3 +245,11 @@ def test_a_setting_multiplies_the_strategies_that_heed_it_alone() -> None:
     assert [(cell.strategy, cell.micro_batches) for cell in cells] == [("horovod", 1), ("split", 1), ("split", 4)]
     (alone,) = grid(Choices({**lists, "strategy": ("horovod",), "micro_batches": (4,)}), gpus=0)
     assert alone.micro_batches == 4  # asked for by name: the worker refuses it, with the reason
+
+
+def test_what_is_to_be_learnt_is_not_one_batch_unless_it_is_asked_for() -> None:
+    feeds = [cell.feed for cell in grid(Choices({"model": ("mlp",), "ranks": (1,)}), gpus=0)]
+    assert feeds == ["prefetch", "resident"]
+    learnt = {"model": ("mlp",), "ranks": (1,), "until": ("accuracy=0.9",), "data": ("generated",)}
+    assert [cell.feed for cell in grid(Choices(learnt), gpus=0)] == ["prefetch"]
+    assert [cell.feed for cell in grid(Choices(learnt | {"feed": ("resident",)}), gpus=0)] == ["resident"]

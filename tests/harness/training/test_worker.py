@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.doctor import equality
@@ -23,15 +24,22 @@ pytestmark = pytest.mark.train
 
 UINT8 = Cell("mlp", ranks=1, per_rank_batch=8, steps=5, warmup=0, input_dtype="uint8")
 FED = [replace(UINT8, feed=feed) for feed in ("numpy", "host", "prefetch", "device", "staging")]
+LEARNS = Cell("mlp", ranks=1, per_rank_batch=32, warmup=3, data="generated", epoch_samples=512, until="accuracy=0.9")
 UNSUPPORTED = [
     (Cell("no_such", ranks=1, per_rank_batch=8), "model 'no_such' is not one of mlp,"),
     (Cell("mlp", ranks=1, per_rank_batch=8, strategy="mirrored", step="compiled"), "mirrored works with --step fit"),
+    (replace(LEARNS, data="synthetic"), "until wants --data generated"),
+    (replace(LEARNS, feed="resident"), "a feed that brings more than one batch"),
+    (Cell("mlp", ranks=1, per_rank_batch=8, strategy="mirrored", rate_rule="warm-up"), "the warm-up of the learning"),
     (Cell("mlp", ranks=3, per_rank_batch=8), "the cell needs 3 ranks, and the launcher started 1"),
 ]
 # What single processes are given, by name: a cell, and further words of the worker.
 SINGLE: dict[str, tuple[Cell, tuple[str, ...]]] = {
     "mirrored": (Cell("mlp", ranks=2, per_rank_batch=8, steps=3, warmup=1, strategy="mirrored"), ()),
     "recorded": (Cell("mlp", ranks=1, per_rank_batch=8, steps=3, warmup=1), ("--record", "tensorflow")),
+    "until": (replace(LEARNS, per_rank_batch=64), ()),
+    "never": (replace(LEARNS, per_rank_batch=64, until="accuracy=0.99", max_epochs=2), ()),
+    "mirrored until": (replace(LEARNS, ranks=2, strategy="mirrored"), ()),
     "too large": (Cell("vgg16", ranks=1, per_rank_batch=2_000_000, steps=1, warmup=0, feed="numpy"), ()),
     "without records": (Cell("cnn_cifar", ranks=1, per_rank_batch=2, data=str(Path(__file__).parent)), ()),
     **{says: (cell, ()) for cell, says in UNSUPPORTED},
@@ -105,6 +113,36 @@ def test_tensorflows_profiler_writes_a_directory_per_rank(single: dict[str, Ende
     done, directory = single["recorded"]
     records(directory, done)
     assert list((directory / "rank0.xplane").rglob("*.xplane.pb"))
+
+
+def test_training_ends_with_the_epoch_that_reaches_the_accuracy(single: dict[str, Ended]) -> None:
+    (record,) = records(single["until"][1], single["until"][0])
+    told = record.extra["convergence"]
+    reached = [epoch["validation_accuracy"] >= 0.9 for epoch in told["history"]]
+    assert told["reached"] and reached == [False] * (told["epochs"] - 1) + [True]
+    assert told["epochs"] > 1 and told["best_accuracy"] == 0.98  # what was learnt in the warm-up is forgotten
+    assert [epoch["samples"] for epoch in told["history"]] == [512 * (i + 1) for i in range(told["epochs"])]
+    assert len(record.step_ns) == 8 * told["epochs"] and record.samples == 512 * told["epochs"]
+    assert told["history"][-1]["training_ns"] == sum(record.step_ns) == record.window_end_ns - record.window_start_ns
+    (record,) = records(single["never"][1], single["never"][0])
+    assert not record.extra["convergence"]["reached"] and len(record.extra["convergence"]["history"]) == 2
+
+
+def test_replicas_and_ranks_learn_as_one_rank_on_the_joined_batch(single: dict[str, Ended], tmp_path: Path) -> None:
+    (alone,) = records(single["until"][1], single["until"][0])
+    (mirrored,) = records(single["mirrored until"][1], single["mirrored until"][0])
+    both = trained(tmp_path, replace(LEARNS, ranks=2), "gloo")
+    expected = [epoch["validation_accuracy"] for epoch in alone.extra["convergence"]["history"]]
+    assert both[0].extra["weights_sha256"] == both[1].extra["weights_sha256"]
+    for record in (mirrored, *both):
+        told = [epoch["validation_accuracy"] for epoch in record.extra["convergence"]["history"]]
+        assert told == pytest.approx(expected, abs=0.005)  # five of 1000 samples, by rounding
+
+
+def test_every_rank_tells_the_most_memory_that_it_held(single: dict[str, Ended]) -> None:
+    (small,) = records(single["until"][1], single["until"][0])
+    assert small.extra["memory_peak_bytes"] is None
+    assert 100e6 < small.extra["host_memory_peak_bytes"] < psutil.virtual_memory().total
 
 
 @pytest.mark.parametrize(("cell", "says"), UNSUPPORTED)

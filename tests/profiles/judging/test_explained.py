@@ -27,7 +27,7 @@ from tests.recordings import DATA
 US = 1_000
 ONE = Cell("mlp", 1, 256)
 TWO = replace(ONE, ranks=2)
-ALONE = replace(TWO, strategy="none")
+ALONE = replace(TWO, strategy="independent")
 # (step, wait) in µs of each launch
 Times = dict[Cell, list[tuple[int, int]]]
 # As measured: a small model at a third of two ranks, whose input wait is 15 % of the step on one and 7 % on two.
@@ -160,11 +160,11 @@ def test_a_launch_that_failed_leaves_the_rest_unknown_with_its_reason(tmp_path: 
 def test_what_was_left_out_for_its_time_says_so(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", SMALL)
     write(folder / "explain", {ALONE: []})
-    assert "takes more than a third of the sweep's time" in shown(folder)
+    assert "takes more than a third of the sweep's time" in " ".join(shown(folder).split())
 
 
 def test_ranks_that_exchange_nothing_need_no_further_launch(tmp_path: Path) -> None:
-    one, two = (replace(cell, strategy="none") for cell in (ONE, TWO))
+    one, two = (replace(cell, strategy="independent") for cell in (ONE, TWO))
     folder = write(tmp_path / "run", {one: [(1000, 0)] * 2, two: [(1500, 0)] * 2})
     write(folder / "explain", {})
     (found,) = read(folder)[1]
@@ -179,6 +179,16 @@ def test_the_exchange_of_another_strategy_is_not_told(tmp_path: Path) -> None:
     assert found.method is None and "only the exchange of Horovod" in found.losses[-1].why
 
 
+def test_training_until_an_accuracy_is_explained_by_plain_steps(tmp_path: Path) -> None:
+    one, two = (replace(cell, until="accuracy=0.9", data="generated") for cell in (ONE, TWO))
+    folder = write(tmp_path / "run", {one: [(1000, 0)], two: [(1500, 0)]})
+    without = replace(two, strategy="independent", until="")
+    write(folder / "explain", {without: [(1200, 0)]})
+    assert explained.exchanging_nothing(two) == without and explained.short(two, 12).until == ""
+    (found,) = read(folder)[1]
+    assert {loss.cause: loss.ns for loss in found.losses} == {"exchange": 300 * US, "compute": 200 * US}
+
+
 def test_the_fastest_settings_on_the_most_ranks_are_explained_and_resident_only_by_itself(tmp_path: Path) -> None:
     def times(feed: str, one: int, two: int) -> Times:
         return {replace(ONE, feed=feed): [(one, 0)], replace(TWO, feed=feed): [(two, 0)]}
@@ -191,6 +201,9 @@ def test_the_fastest_settings_on_the_most_ranks_are_explained_and_resident_only_
     del cells[replace(ONE, ranks=4, feed="host")]
     (pair,) = explained.pairs(run_directory.read(write(tmp_path / "two", cells)))
     assert (pair.one.feed, pair.many.feed) == ("prefetch", "prefetch")
+    cells[replace(ONE, strategy="independent")], cells[replace(TWO, strategy="independent")] = [(90, 0)], [(90, 0)]
+    (pair,) = explained.pairs(run_directory.read(write(tmp_path / "none", cells)))
+    assert (pair.many.feed, pair.many.strategy) == ("prefetch", "horovod")
     only = times("resident", 90, 100)
     assert explained.pairs(run_directory.read(write(tmp_path / "three", only)))[0].many.feed == "resident"
 
@@ -198,7 +211,7 @@ def test_the_fastest_settings_on_the_most_ranks_are_explained_and_resident_only_
 def test_with_a_batch_over_all_ranks_a_rank_has_its_share_of_the_step_to_do(tmp_path: Path) -> None:
     one, two = Cell("mlp", 1, 256, global_batch=256), Cell("mlp", 2, 128, global_batch=256)
     folder = write(tmp_path / "run", {one: [(1000, 100)] * 3, two: [(700, 60)] * 3})
-    write(folder / "explain", {replace(two, strategy="none"): [(520, 50)]})
+    write(folder / "explain", {replace(two, strategy="independent"): [(520, 50)]})
     (found,) = read(folder)[1]
     assert (found.step_before_ns, found.step_after_ns) == (500 * US, 700 * US)
     assert {loss.cause: loss.ns for loss in found.losses} == {
@@ -277,6 +290,21 @@ def test_the_finding_is_the_first_that_takes_the_largest_loss_away(recorded: Pat
     (found,) = read(folder)[1]
     assert found.largest == "idle_feed" and found.finding is not None
     assert found.finding.code == "input-pipeline-slow" and "idle_feed" in found.finding.owners
+
+
+def test_a_finding_that_one_rank_has_alike_is_not_behind_the_loss(recorded: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(recorded, folder)
+    one, two = (next(folder.glob(f"explain/*n{ranks}*/0/measures.json")) for ranks in (1, 2))
+    before, after = measures_json.load(one), measures_json.load(two)
+    for row in before.gpus[0].steps.rows:
+        row.ledger_ns["idle_feed"] = 0
+    (slow,) = [finding for finding in after.findings if finding.code == "input-pipeline-slow"]
+    before.findings = [slow]
+    one.write_text(measures_json.dumps(before))
+    (found,) = read(folder)[1]
+    assert found.largest == "idle_feed" and found.finding is None
+    assert "No finding explains the largest, idle: feed." in shown(folder)
 
 
 def test_a_recording_that_could_not_be_measured_is_a_doubt(recorded: Path, tmp_path: Path) -> None:

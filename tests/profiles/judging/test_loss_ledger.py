@@ -48,6 +48,17 @@ def test_what_a_step_takes_more_is_the_sum_of_what_its_owners_take_more():
         assert found.loss_ns[owner] == plain_share(four, owner) - plain_share(one, owner)
 
 
+def test_where_ranks_share_a_batch_each_is_held_against_its_share_of_the_step():
+    one, two = made(1, 7), made(2, 5)
+    found = losses(one, two, scale=Fraction(1, 2))
+    assert found.step_before_ns == plain_step_ns(one) / 2
+    for owner in OWNERS:
+        assert found.loss_ns[owner] == plain_share(two, owner) - plain_share(one, owner) / 2
+    before, after, whole = found.whole()
+    assert after - before == sum(whole.values())
+    assert all(abs(whole[owner] - part) < 1 for owner, part in found.loss_ns.items())
+
+
 def test_a_set_loses_nothing_to_itself():
     measures = made(2)
     assert set(losses(measures, measures).loss_ns.values()) == {Fraction(0)}

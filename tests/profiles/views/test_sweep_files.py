@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from profiles import numbers
 from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
 from profiles.verbs.report import command
+from tests.profiles.judging import test_explained as why
 
 MACHINE = {
     "host": "node1",
@@ -83,6 +84,28 @@ def test_page_and_markdown_of_a_sweep_show_what_summary_csv_holds(browser: Any, 
     assert on_page[-1][-1] == "oom: 4 GiB asked of 2"
     assert "NVIDIA H200" in page.locator("#machine").inner_text()
     assert "tensorflow 2.21.0" in page.locator("#machine").inner_text()
+    page.close()
+
+
+@pytest.mark.browser
+def test_the_page_leads_with_the_losses_that_markdown_has_too(browser: Any, tmp_path: Path) -> None:
+    folder = why.write(tmp_path / "run", why.SMALL)
+    why.write(folder / "explain", why.WITHOUT)
+    files = [tmp_path / "page.html", tmp_path / "report.md"]
+    CliRunner().invoke(command, [str(folder), "--html", str(files[0]), "--markdown", str(files[1])])
+    page = browser.new_page()
+    page.goto(files[0].as_uri())
+    headings = page.locator("main h2").all_inner_texts()
+    assert headings[0] == "Why more ranks are not so many times one"
+    rows = page.eval_on_selector_all(
+        "#t-losses tbody tr", "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"
+    )
+    table = re.search(r"^## Where the time goes[^\n]*\n\n((?:\|.*\n)+)", files[1].read_text(), re.MULTILINE)
+    assert table is not None
+    told = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.group(1).splitlines()[2:]]
+    assert told == rows and rows[0][1:3] == ["step, 1 to 2 ranks", "+3.599 ms"]
+    assert rows[1][1:4] == ["exchange of gradients", "+3.223 ms", "89.6 %"]
+    assert "All reduce exposed" in page.locator("#losses h3").all_inner_texts()[1]
     page.close()
 
 

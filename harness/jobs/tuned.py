@@ -1,0 +1,55 @@
+"""What Horovod's autotune has chosen, kept per machine and model: `~/.cache/ringscope/autotune.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from profiles.files import write_whole
+from profiles.readers.nsys.report import cache_folder
+from profiles.records import Cell, read_rank
+
+from ..machine.tuning import Choice
+
+# What a choice depends on, of a cell.
+_OF_A_CELL = ("model", "ranks", "per_rank_batch", "precision", "step", "compression", "aggregate")
+
+
+def path() -> Path:
+    return cache_folder() / "autotune.json"
+
+
+def key(cell: Cell, launcher: str, machine: Mapping[str, Any]) -> str:
+    """What a choice is kept under: the machine, the launcher and what of the cell is exchanged."""
+    gpus = sorted(str(gpu.get("name")) for gpu in machine.get("gpus") or ())
+    cpu = (machine.get("cpu") or {}).get("model")
+    versions = (machine.get("packages") or {}).get("horovod")
+    facts = [machine.get("host"), cpu, gpus, versions, launcher, *(getattr(cell, name) for name in _OF_A_CELL)]
+    return json.dumps(facts)
+
+
+def find(cell: Cell, launcher: str, machine: Mapping[str, Any]) -> Choice | None:
+    """The choice kept for such a cell on such a machine."""
+    kept = _read().get(key(cell, launcher, machine))
+    return Choice(**kept) if kept else None
+
+
+def keep(cell: Cell, launcher: str, machine: Mapping[str, Any], folder: Path) -> None:
+    """Keep what a launch's first rank says that autotune has chosen, if it came to an end."""
+    told = read_rank(folder / "rank0.jsonl").extra.get("autotune") or {}
+    if not told.get("finished") or told.get("kept"):
+        return
+    found = _read()
+    found[key(cell, launcher, machine)] = {name: told[name] for name in ("fusion_mib", "cycle_ms")}
+    path().parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path(), json.dumps(found, indent=1))
+
+
+def _read() -> dict[str, Any]:
+    try:
+        found = json.loads(path().read_text())
+    except (OSError, ValueError):  # none yet, or not ours: it is written anew
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,132 @@
+"""Training until a validation accuracy is reached: epochs are timed, and between them the model is judged, untimed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from profiles.records import Cell
+
+from .. import ring
+from .feeds.generated import BEST_ACCURACY, Generated
+from .strategies import Trainer
+from .windows import Window
+
+EVALUATED_AT_ONCE = 256  # samples
+
+
+@dataclass(slots=True)
+class Epoch:
+    """Up to its end: `training_ns` without the judging, `samples` of all ranks."""
+
+    training_ns: int
+    samples: int
+    accuracy: float
+    validation_accuracy: float
+
+
+def converged(
+    cell: Cell,
+    trainer: Trainer,
+    measured: Callable[[int, Callable[[int], None]], Window],
+    done: Callable[[int], None],
+    judging: Callable[[], object],
+) -> tuple[Window, dict[str, Any]]:
+    """As `converge`, of a trainer. measured(steps, told after each): trains and times so many; judging: told of it."""
+
+    def average() -> None:
+        judging()
+        if cell.strategy == "horovod":
+            ring.average_statistics(trainer.model)
+
+    judge = judge_of(trainer.model, trainer.source, average)
+    steps = trainer.source.steps_per_epoch
+    return converge(
+        cell, trainer.source, epoch=lambda first: measured(steps, lambda step: done(first + step)), judge=judge
+    )
+
+
+def converge(
+    cell: Cell, source: Generated, *, epoch: Callable[[int], Window], judge: Callable[[], tuple[float, float]]
+) -> tuple[Window, dict[str, Any]]:
+    """Train until the cell's accuracy is reached, or its epochs are over.
+
+    epoch(number of its first step): trains one and times it. judge: accuracies over all ranks, (training, validation).
+    The window is that of all epochs, laid end to end; the facts are what a rank's record has as `convergence`.
+    """
+    wanted = cell.accuracy_wanted
+    assert wanted is not None
+    steps = source.steps_per_epoch
+    windows: list[Window] = []
+    history: list[Epoch] = []
+    while len(windows) < cell.max_epochs:
+        windows.append(epoch(len(windows) * steps))
+        training_ns = sum(window.end_ns - window.start_ns for window in windows)
+        trained = len(windows) * steps * cell.per_rank_batch * cell.ranks
+        history.append(Epoch(training_ns, trained, *judge()))
+        if history[-1].validation_accuracy >= wanted:
+            break
+    last = history[-1]
+    facts = {
+        "wanted": wanted,
+        "reached": last.validation_accuracy >= wanted,
+        "epochs": len(history),
+        "best_accuracy": BEST_ACCURACY,
+        "history": [
+            {name: getattr(one, name) for name in ("training_ns", "samples", "accuracy", "validation_accuracy")}
+            for one in history
+        ],
+    }
+    return laid_together(windows), facts
+
+
+def laid_together(windows: list[Window]) -> Window:
+    """One window of all their steps, that begins where the first does."""
+    start = windows[0].start_ns
+    steps = [step for window in windows for step in window.step_ns]
+    return Window(start, start + sum(steps), steps, [wait for window in windows for wait in window.input_wait_ns])
+
+
+def judge_of(model: Any, source: Generated, average: Callable[[], object]) -> Callable[[], tuple[float, float]]:
+    """A function that tells the model's accuracy on training and validation samples, each rank counting its part.
+
+    average: called before, so that all ranks judge the same model.
+    """
+    import horovod.tensorflow as hvd
+
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    def hits(x: Any, y: Any) -> Any:
+        logits = model(x, training=False)
+        said = tf.cast(logits[:, 0] > 0, y.dtype) if logits.shape[-1] == 1 else tf.argmax(logits, axis=-1)
+        return tf.reduce_sum(tf.cast(said == y, tf.int64))
+
+    parts = source.trained_on(), source.held_out()
+
+    def judge() -> tuple[float, float]:
+        average()
+        counts = []
+        for x, y in parts:
+            firsts = range(0, len(y), EVALUATED_AT_ONCE)
+            counts.append(sum(int(hits(x[i : i + EVALUATED_AT_ONCE], y[i : i + EVALUATED_AT_ONCE])) for i in firsts))
+            counts.append(len(y))
+        with tf.device("/CPU:0"):
+            total = hvd.allreduce(tf.constant(counts, tf.int64), op=hvd.Sum, name="accuracy").numpy().tolist()
+        return total[0] / total[1], total[2] / total[3]
+
+    return judge
+
+
+@contextmanager
+def untouched(model: Any) -> Iterator[None]:
+    """What the steps inside learn is forgotten: weights and the optimizer's state are as before."""
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    variables = [*model.variables, *model.optimizer.variables]
+    before = [variable.numpy() for variable in variables]
+    yield
+    for variable, value in zip(variables, before, strict=True):
+        variable.assign(value)

@@ -1,0 +1,60 @@
+"""What a rank says of itself when it has trained: its last logs, its weights, its memory, its GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import uuid
+from pathlib import Path
+from typing import Any
+
+
+def closing(model: Any, logs: Any) -> dict[str, Any]:
+    """The last logs, a SHA-256 of the trainable weights (equal on ranks that trained together), and versions."""
+    import horovod
+    import keras
+    import tensorflow as tf
+
+    digest = hashlib.sha256()
+    for weight in model.trainable_weights:
+        digest.update(weight.numpy().tobytes())
+    return {
+        "logs": {name: float(value) for name, value in logs.items()},
+        "weights_sha256": digest.hexdigest(),
+        "parameters": int(model.count_params()),
+        "memory_peak_bytes": memory_peak_bytes(),
+        "host_memory_peak_bytes": host_memory_peak_bytes(),
+        "optimizer_bytes": sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.optimizer.variables),
+        "versions": {"tensorflow": tf.__version__, "keras": keras.__version__, "horovod": horovod.__version__},
+    }
+
+
+def memory_peak_bytes() -> list[int] | None:
+    """The most that TensorFlow's allocator has handed out on each GPU of this process so far; None without GPUs."""
+    import tensorflow as tf
+
+    listed = [device.name for device in tf.config.list_logical_devices("GPU")]
+    gpus = [name.removeprefix("/device:") for name in listed if name.startswith("/device:")]  # not those of other tasks
+    return [int(tf.config.experimental.get_memory_info(gpu)["peak"]) for gpu in gpus] or None
+
+
+def host_memory_peak_bytes() -> int:
+    """The most memory of the host that this process has held at once."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def gpu_uuid(ordinal: int) -> str | None:
+    """The UUID of a GPU as nvidia-smi prints it; None without a driver. ordinal: of those this process sees."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    count, device, raw = ctypes.c_int(), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    cuda.cuDeviceGetCount(ctypes.byref(count))
+    if cuda.cuDeviceGet(ctypes.byref(device), min(ordinal, count.value - 1)):
+        return None
+    if cuda.cuDeviceGetUuid(raw, device):
+        return None
+    return f"GPU-{uuid.UUID(bytes=bytes(raw))}"
