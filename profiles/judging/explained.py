@@ -245,11 +245,11 @@ def _measures(run: Run | None, cell: Cell) -> Measures:
 def _unlike(pair: Pair, found: Explained, one: list[Any], many: list[Any]) -> Iterator[Doubt]:
     """Recorded steps are not the timed ones: a doubt where they take another time."""
     timed = pair.scale * without_exchange.usual(one).whole, without_exchange.usual(many).whole
-    for cell, recorded, of in zip(
+    for cell, recorded, usual in zip(
         (pair.one, pair.many), (found.step_before_ns, found.step_after_ns), timed, strict=True
     ):
-        if abs(recorded / of - 1) > UNLIKE:
-            yield say.recorded_unlike_timed(f"{cell.model} on {of_ranks(cell.ranks)}", recorded, float(of))
+        if abs(recorded / usual - 1) > UNLIKE:
+            yield say.recorded_unlike_timed(f"{cell.model} on {of_ranks(cell.ranks)}", recorded, float(usual))
 
 
 def _made(pair: Pair, ledger: LossLedger, method: str | None, why: str) -> Explained:

@@ -198,15 +198,6 @@ def test_stages_and_micro_batches_that_do_not_divide_are_a_row_with_the_reason(c
     assert refused is not None and (refused.status, refused.reason) == ("indivisible", says)
 
 
-def test_settings_of_horovods_threads_are_variables_of_the_launch(tmp_path: Path) -> None:
-    asked = Cell("mlp", 2, 8, fusion_mb=64, cycle_us=500, autotune="on")
-    env = sweep.command(tmp_path, asked, sweep.How(), {"HOROVOD_CYCLE_TIME": "7"})("lifeline").env
-    assert env["HOROVOD_FUSION_THRESHOLD"] == str(64 * 2**20) and env["HOROVOD_CYCLE_TIME"] == "0.5"
-    assert (env["HOROVOD_AUTOTUNE"], env["HOROVOD_AUTOTUNE_LOG"]) == ("1", str(tmp_path / "autotune.csv"))
-    left = sweep.command(tmp_path, Cell("mlp", 2, 8), sweep.How(), {"HOROVOD_CYCLE_TIME": "7"})("lifeline").env
-    assert left["HOROVOD_CYCLE_TIME"] == "7" and "HOROVOD_AUTOTUNE" not in left
-
-
 @pytest.mark.parametrize(
     ("strategy", "processes", "gpus"),
     [
