@@ -23,11 +23,11 @@ from typing import Any
 
 # name of the part -> the functions it is made of, each under the name that its caller knows it by
 PARTS = {
-    "clocks": ("analysis.align",),
+    "clocks": ("gpus.clock.ends", "partials.join.aligned"),
     "GPUs and launch calls": ("gpus.gather.take", "gpus.gather.made_of"),
     "collectives": ("metrics.message_sizes.moved", "metrics.collectives.match", "metrics.collectives.measure"),
-    "steps": ("analysis.find",),
-    "the ledger": ("analysis.account", "metrics.gpu._step_rows", "metrics.gpu._batch_gap_ledger"),
+    "steps": ("steps.find.find",),
+    "the ledger": ("partials.unit.account", "metrics.gpu._step_rows", "metrics.gpu._batch_gap_ledger"),
     "kernels": ("metrics.kernels.measure",),
     "copies": ("metrics.copies.measure", "metrics.gpu._input_copies", "metrics.gpu.exposed_inputs"),
     "the host meanwhile": (

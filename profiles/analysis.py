@@ -1,27 +1,22 @@
-"""From recordings to measures: the recipe, whose steps are the rooms gpus, steps, ledger, metrics and verdicts."""
+"""From recordings to measures: units of recordings, made here or elsewhere (partials), joined, and what to change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
-from . import marks, readers, records, verdicts
-from .doubts.measures import merged
-from .errors import RingscopeError
-from .gpus import gather, host_ranges
-from .gpus.clock import align
-from .gpus.operations import Gpu, for_pictures
-from .ledger.account import account
-from .measures import Analysis, GpuAnalysis, GpuMeasures, Measures
-from .metrics import collectives, doubts, message_sizes
-from .metrics.collectives import Calls
-from .metrics.gpu import measure as measure_gpu
-from .metrics.message_sizes import Moved
-from .steps.find import FoundSteps, find, same_steps
-from .threads import each, release_unused
+from . import readers, verdicts
+from .errors import RingscopeError, UnreadableRecording
+from .measures import Analysis, Measures
+from .partials import processes as workers
+from .partials.join import join
+from .partials.mpi import Job
+from .partials.processes import Here, Made, Measurer, Reading, Source
+from .partials.unit import Asked, Unit, gather_unit
 from .timeline import Doubt, Timeline
 from .verdicts import Context, whatif
 
@@ -45,6 +40,8 @@ def analyse(
     max_bytes: int | None = None,
     cache: bool = True,
     operations: bool = False,
+    from_step: int = 0,
+    processes: int | None = 1,
     progress: Progress | None = None,
 ) -> Analysis:
     """Measure every GPU of some recordings: from files to numbers, findings and doubts.
@@ -58,105 +55,75 @@ def analyse(
     `strict`: one recording that cannot be read is an error, not a doubt.
     `max_bytes`, `cache`: as in `read`.
     `operations`: keep every operation in the result, for pictures (page, Perfetto).
+    `from_step`: leave out the steps before that number, as warm-up.
+    `processes`: so many measure files side by side (None: as many as there are cores and memory for). A script that
+    asks for more than one needs `if __name__ == "__main__":`, as with multiprocessing.
     `progress` is called with ("reading" or "measuring", done, in all, the recording at hand).
     Raises UnreadableRecording where nothing could be read, RingscopeError where no GPU did anything.
     """
     given = [recordings] if isinstance(recordings, (str, PathLike, Timeline)) else list(recordings)
-    own: list[Timeline] = []
-    unread: list[Doubt] = []
     paths = [Path(one) for one in given if not isinstance(one, Timeline)]
-    if paths:
-        told = partial(progress, "reading") if progress else None
-        own, unread = readers.read_all(paths, max_bytes=max_bytes, cache=cache, strict=strict, progress=told)
-        context = context or _beside(Path(own[0].recording.path))
-    own += [one for one in given if isinstance(one, Timeline)]
-    if not own:
+    own = [one for one in given if isinstance(one, Timeline)]
+    del given, recordings
+    if not paths and not own:
         raise RingscopeError("no recording given: name at least one")
-    told = partial(progress, "measuring") if progress else None
-    return _analyse(own, unread, window, context, operations, told)
+    asked, how = Asked(window, operations, from_step), Reading(max_bytes, cache)
+    with ExitStack() as opened:
+        files = opened.enter_context(readers.listed(paths, max_bytes)) if paths else []
+        several = workers.count(files) if processes is None else processes
+        by: Measurer = opened.enter_context(workers.pool(several, asked, how)) if several > 1 else Here(asked, how)
+        return _analysed(by, files, own, asked, context, strict, progress)
 
 
-def _beside(path: Path) -> Context | None:
-    """What the record of the launch that a recording belongs to tells the findings."""
-    record = records.beside(path)
-    return Context(cell=record.cell, machine=record.machine) if record else None
+def analyse_over_mpi(job: Job, *, strict: bool = False, progress: Progress | None = None) -> Analysis:
+    """The same in the first process of an MPI job, with what all of its processes measure (`partials.mpi`)."""
+    try:
+        return _analysed(job, job.files, [], job.asked, None, strict, progress)
+    finally:
+        job.end()
 
 
-def _analyse(
+def _analysed(
+    by: Measurer,
+    files: Sequence[readers.File],
     own: list[Timeline],
-    unread: list[Doubt],
-    window: str | None,
+    asked: Asked,
     context: Context | None,
-    operations: bool,
-    told: Callable[[float, float, Path], None] | None,
+    strict: bool,
+    progress: Progress | None,
 ) -> Analysis:
-    """The recipe. `own` is used up: it loses its kernels, most of the memory, as soon as these are taken."""
-    clock = align(own)
-    shift_ns = clock.shift_ns
-    taken = gather.take(own)
-    own[:] = [gather.without_kernels(one) for one in own]
-    release_unused()
-    gpus = gather.made_of(taken, own, shift_ns)
-    if not gpus:
-        raise RingscopeError(f"{own[0].recording.path}: {_nothing(own[0])}")
-    moved = [message_sizes.moved(own, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
-    seen, size = marks.ranks_seen(own)
-    calls = collectives.match(gpus, shift_ns, clock.residual_ns, moved, max(size - seen, 0))
-    straggler = collectives.straggler(gpus, calls)
-    found = same_steps(list(each(partial(find, timelines=own, shift_ns=shift_ns), gpus)))
-    release_unused()
-    measured: list[GpuMeasures] = []
-    analysed: list[GpuAnalysis] = []
-    raised = unread + [doubt for timeline in own for doubt in timeline.doubts]
-    raised += [*doubts.of_clock(clock, calls), *doubts.of_ranks(own, calls, [len(one.bytes) for one in moved])]
-    paths = [Path(own[gpu.places[0][0]].recording.path) for gpu in gpus]
-    # A GPU's millions of operations go as soon as it is measured: nothing here may hold them.
-    each_gpu = ((number, gpus.pop(0), found[number], calls[number], moved[number]) for number in range(len(found)))
-    done = each(partial(_measured, own, shift_ns, window, operations), each_gpu)
-    for path, (gpu_measures, gpu_analysis, gpu_doubts) in zip(paths, done, strict=True):
-        measured.append(gpu_measures)
-        analysed.append(gpu_analysis)
-        raised += gpu_doubts
-        if told:
-            told(len(measured), len(found), path)
-    measures = Measures(
-        recordings=[timeline.recording for timeline in own],
-        gpus=measured,
-        doubts=merged(raised),
-        clock=clock.to_json() if len(own) > 1 else None,
-        straggler=straggler,
-    )
-    for one in measures.gpus:
+    """Files first, then recordings that were read, which are used up."""
+    told = partial(progress, "reading" if isinstance(by, Here) else "measuring") if progress else None
+    sources: list[Source] = []
+    units: list[Unit] = []
+    unread: list[Doubt] = []
+    if files:
+        units, unread = readers.sorted_out(files, _noted(by.each(files, told), files, sources), strict=strict)
+        context = context or _beside(units[0])
+    while own:
+        sources.append(own[0])
+        units.append(gather_unit([own.pop(0)], (), (0,), asked))
+    for place, unit in enumerate(units):
+        unit.members = (place,)
+    again = partial(by.again, sources)
+    analysis = join(units, again, asked, unread, partial(progress, "measuring") if progress else None)
+    for one in analysis.measures.gpus:
         one.what_if = whatif.each(one)
-    measures.findings = verdicts.find(measures, context)
-    return Analysis(measures, tuple(analysed), shift_ns)
+    analysis.measures.findings = verdicts.find(analysis.measures, context)
+    return analysis
 
 
-def _nothing(timeline: Timeline) -> str:
-    if len(timeline.phases):
-        return "only phases of collectives, no GPU operations; `--info` shows them, `ringscope record` records GPUs"
-    return "no GPU did anything in it; record while the training runs"
+def _noted(
+    made: Iterable[Made], files: Iterable[readers.File], sources: list[Source]
+) -> Iterator[Unit | None | UnreadableRecording]:
+    """What was made of each file; `sources` grows by those that a unit was made of."""
+    for file, one in zip(files, made, strict=True):
+        if isinstance(one, Unit):
+            sources.append(file)
+        yield one
 
 
-def _measured(
-    timelines: Sequence[Timeline],
-    shift_ns: Sequence[int],
-    window: str | None,
-    operations: bool,
-    of: tuple[int, Gpu, FoundSteps, Calls, Moved],
-) -> tuple[GpuMeasures, GpuAnalysis, list[Doubt]]:
-    """All of one GPU: its number, what it did, its steps, its collectives and what these moved."""
-    number, gpu, steps, calls, moved = of
-    kind = "steps" if steps.count and window != "capture" else "capture"
-    books = account(timelines, shift_ns, gpu, steps, _span(gpu, steps, kind))
-    measured = measure_gpu(timelines, shift_ns, gpu, steps, books, calls, moved, kind)
-    raised = list(doubts.of_gpu(timelines, gpu, steps, books, measured, f"/gpus/{number}"))
-    kept = for_pictures(gpu) if operations else None
-    host = host_ranges.of(timelines, shift_ns, gpu) if operations else None
-    return measured, GpuAnalysis(number, books.ownership, steps.start_ns, steps.end_ns, kept, host), raised
-
-
-def _span(gpu: Gpu, steps: FoundSteps, kind: str) -> tuple[int, int]:
-    if kind == "steps":
-        return int(steps.start_ns[0]), int(steps.end_ns[-1])
-    return int(gpu.operations.start_ns.min()), int(gpu.operations.end_ns.max())
+def _beside(unit: Unit) -> Context | None:
+    """What the record of the launch that a recording belongs to tells the findings."""
+    record = unit.recordings[0].record
+    return Context(cell=record.cell, machine=record.machine) if record else None

@@ -25,3 +25,6 @@ class UnreadableRecording(RingscopeError):
         self.path = str(path)
         self.problem = problem
         self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[UnreadableRecording], tuple[str, str, str]]:
+        return type(self), (self.path, self.problem, self.remedy)

@@ -7,9 +7,11 @@ batch of step N, `rank k of n` once per process.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     from .timeline import Timeline
@@ -42,19 +44,19 @@ class Rank:
 
 def ranks(timeline: Timeline) -> dict[int, Rank]:
     """The rank of each process id that marks tell. A process marked as several ranks is none of them."""
-    categories = timeline.marks["name"].cat.categories
-    by_code = {code: match for code, name in enumerate(categories) if (match := _RANK.fullmatch(str(name)))}
+    names = timeline.marks["name"].cat
+    by_code = {code: match for code, name in enumerate(names.categories) if (match := _RANK.fullmatch(str(name)))}
     if not by_code:
         return {}
-    codes = timeline.marks["name"].cat.codes
-    chosen = codes.isin(by_code)
+    codes = names.codes.to_numpy()
+    chosen = np.flatnonzero(np.isin(codes, list(by_code)))
     told: dict[int, set[Rank]] = {}
-    for pid, code in zip(timeline.marks["pid"][chosen].tolist(), codes[chosen].tolist(), strict=True):
+    pids = timeline.marks["pid"].to_numpy()[chosen]
+    for pid, code in zip(pids.tolist(), codes[chosen].tolist(), strict=True):
         told.setdefault(pid, set()).add(Rank(int(by_code[code][1]), int(by_code[code][2])))
     return {pid: ranks.pop() for pid, ranks in told.items() if len(ranks) == 1}
 
 
-def ranks_seen(timelines: Sequence[Timeline]) -> tuple[int, int]:
-    """(ranks that are recorded here, ranks of the run), as far as marks tell; (0, 0) where they do not."""
-    told = {rank for timeline in timelines for rank in ranks(timeline).values()}
+def ranks_seen(told: Collection[Rank]) -> tuple[int, int]:
+    """(ranks that are recorded here, ranks of the run) of those that marks tell; (0, 0) where they do not."""
     return len({rank.number for rank in told}), max((rank.size for rank in told), default=0)

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 # Each more takes memory for the GPU it is at: some 100 bytes an operation.
 _AT_ONCE: Final = 2
+_alone = False
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -16,8 +17,22 @@ Result = TypeVar("Result")
 
 def each(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """`function(item)` of every item, in their order."""
+    if _alone:
+        yield from map(function, items)
+        return
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         yield from pool.map(function, items)
+
+
+def alone() -> None:
+    """From here on one thread: other processes use the other cores."""
+    global _alone
+    _alone = True
+
+
+def at_once(most: int) -> int:
+    """How many threads there may be, of `most`."""
+    return 1 if _alone else most
 
 
 def release_unused() -> None:

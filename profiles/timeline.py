@@ -8,6 +8,7 @@ recording did). Text columns are categorical, so that a million kernels cost fou
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -142,6 +143,7 @@ class Recording:
     rank_source: str | None = None  # marks, format, file-name
     origin_ns: int = 0  # what was subtracted from the recording's own times
     origin_utc_ns: int | None = None  # origin_ns on the UTC clock, where the recording tells
+    host: str | None = None  # that was recorded, where the recording or the rank's record beside it tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ def _conform(name: str, table: pd.DataFrame | None) -> pd.DataFrame:
 
     columns = COLUMNS[name]
     if table is None:
-        return pd.DataFrame({column: pd.Series([], dtype=kind) for column, kind in columns.items()})
+        return _empty(name).copy(deep=False)
     for column in set(_UNSAID) & set(columns) - set(table):
         table = table.copy(deep=False)
         table[column] = pd.Categorical.from_codes(np.zeros(len(table), np.int8), [""])
@@ -210,5 +212,14 @@ def _conform(name: str, table: pd.DataFrame | None) -> pd.DataFrame:
         raise ValueError(f"table {name} lacks {missing}")
     if list(table.columns) != list(columns):  # choosing columns copies them
         table = table[list(columns)]
-    wrong = {c: k for c, k in columns.items() if str(table[c].dtype) != k}
+    dtypes = zip(columns.items(), table.dtypes, strict=True)
+    wrong = {column: kind for (column, kind), found in dtypes if str(found) != kind}
     return table.astype(wrong) if wrong else table
+
+
+@cache
+def _empty(name: str) -> pd.DataFrame:
+    """Made once: a recording lacks half of the tables."""
+    import pandas as pd
+
+    return pd.DataFrame({column: pd.Series([], dtype=kind) for column, kind in COLUMNS[name].items()})

@@ -27,6 +27,7 @@ PROFILES = (
     ("profiles.cutting",),
     ("profiles.analysis",),
     ("profiles.verdicts",),
+    ("profiles.partials",),
     ("profiles.metrics",),
     ("profiles.ledger",),
     ("profiles.steps",),
@@ -34,7 +35,14 @@ PROFILES = (
     ("profiles.readers", "profiles.scaling", "profiles.measures_json"),
     ("profiles.lazy", "profiles.records", "profiles.marks", "profiles.measures", "profiles.numbers", "profiles.stats"),
     ("profiles.doubts",),
-    ("profiles.timeline", "profiles.intervals", "profiles.threads", "profiles.files", "profiles.terminals"),
+    (
+        "profiles.timeline",
+        "profiles.intervals",
+        "profiles.names",
+        "profiles.threads",
+        "profiles.files",
+        "profiles.terminals",
+    ),
     ("profiles.cell", "profiles.errors", "profiles.version"),
     ("profiles.strategies",),
 )
@@ -68,6 +76,7 @@ TRAINS = (
     "harness.training.models",
     "harness.training.strategies",
     "harness.training.worker",
+    "profiles.partials.mpi",
 )
 # A view shows what it is given: of what measures, it knows the results' types alone.
 MEASURING = (

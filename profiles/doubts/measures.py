@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from .. import numbers
 from ..measures import CLASSES, Arithmetic, GpuMeasures
@@ -23,13 +22,10 @@ _ONE_CLOCK = "record the ranks at the same time, with nsys, on hosts with one cl
 
 def merged(doubts: Iterable[Doubt]) -> list[Doubt]:
     """Each doubt once, with all the places it touches, in order of appearance."""
-    by_words: dict[tuple[str, str, str], Doubt] = {}
+    by_words: dict[tuple[str, str, str], dict[str, None]] = {}
     for doubt in doubts:
-        words = (doubt.code, doubt.text, doubt.next)
-        seen = by_words.get(words)
-        where = doubt.where if seen is None else seen.where + tuple(w for w in doubt.where if w not in seen.where)
-        by_words[words] = replace(doubt, where=where)
-    return list(by_words.values())
+        by_words.setdefault((doubt.code, doubt.text, doubt.next), {}).update(dict.fromkeys(doubt.where))
+    return [Doubt(*words, tuple(where)) for words, where in by_words.items()]
 
 
 def clocks_unchecked(where: tuple[str, ...]) -> Doubt:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..names import rows_of
 from ..stats import nearest_rank
 from ..timeline import Timeline
 from .operations import is_collective
@@ -56,48 +57,56 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ends:
-    """Ends of the collectives of one recording on the GPU with the most of them, ascending, and their names."""
+class Ends:
+    """What the clock of one recording is found by: when it began in UTC, and the ends of its collectives on the GPU
+    with the most of them, ascending, with their names."""
 
+    origin_utc_ns: int | None
     end_ns: Int64s
     name: NDArray[np.object_]
 
 
 def align(timelines: Sequence[Timeline]) -> Clock:
+    """As `aligned`."""
+    return aligned([ends(timeline) for timeline in timelines])
+
+
+def aligned(each: Sequence[Ends]) -> Clock:
     """Brings recordings on the clock of the first.
 
     By the recordings' starts in UTC where the common ends of collectives then agree within 100 µs, or cannot be
     compared; else by the median difference of those ends.
     """
-    if len(timelines) == 1:
+    if len(each) == 1:
         return Clock((0,), ("reference",), None)
-    ends = [_ends(timeline) for timeline in timelines]
+    reference = each[0]
     shifts, methods, residuals = [0], ["reference"], list[int]()
-    for timeline, own in zip(timelines[1:], ends[1:], strict=True):
-        utc = _utc_shift(timelines[0], timeline)
-        shift, method, residual = _shift(ends[0], own, utc)
+    for own in each[1:]:
+        utc = _utc_shift(reference, own)
+        shift, method, residual = _shift(reference, own, utc)
         shifts.append(shift)
         methods.append(method)
         residuals += [] if residual is None else [residual]
-    checked = len(residuals) == len(timelines) - 1 and bool(residuals)
+    checked = len(residuals) == len(each) - 1 and bool(residuals)
     return Clock(tuple(shifts), tuple(methods), max(residuals) if checked else None)
 
 
-def _utc_shift(reference: Timeline, timeline: Timeline) -> int | None:
-    ours, theirs = reference.recording.origin_utc_ns, timeline.recording.origin_utc_ns
+def _utc_shift(reference: Ends, own: Ends) -> int | None:
+    ours, theirs = reference.origin_utc_ns, own.origin_utc_ns
     return None if ours is None or theirs is None else theirs - ours
 
 
-def _ends(timeline: Timeline) -> _Ends:
+def ends(timeline: Timeline) -> Ends:
+    """What tells the clock of a recording."""
     name = timeline.kernels["name"].cat
-    kernels = timeline.kernels[np.append(is_collective(name.categories), False)[name.codes]]
+    kernels = timeline.kernels[rows_of(name.codes.to_numpy(), is_collective(name.categories))]
     if len(kernels):
         kernels = kernels[kernels["device"] == kernels["device"].value_counts().index[0]]
     kernels = kernels.sort_values("end_ns", kind="stable")
-    return _Ends(kernels["end_ns"].to_numpy(), kernels["name"].to_numpy(dtype=object))
+    return Ends(timeline.recording.origin_utc_ns, kernels["end_ns"].to_numpy(), kernels["name"].to_numpy(dtype=object))
 
 
-def _shift(reference: _Ends, own: _Ends, utc: int | None) -> tuple[int, str, int | None]:
+def _shift(reference: Ends, own: Ends, utc: int | None) -> tuple[int, str, int | None]:
     """Shift, method and residual of one recording."""
     if utc is not None:
         ours, theirs = nearest(reference.end_ns, own.end_ns + utc)
@@ -111,7 +120,7 @@ def _shift(reference: _Ends, own: _Ends, utc: int | None) -> tuple[int, str, int
     return shift, "collectives", _residual(apart - shift)
 
 
-def _lagged(reference: _Ends, own: _Ends) -> Iterator[Int64s]:
+def _lagged(reference: Ends, own: Ends) -> Iterator[Int64s]:
     """For each number of collectives by which one recording may be ahead: how far apart the ends of equal ones are."""
     most = min(_MOST_LAG, max(len(reference.end_ns), len(own.end_ns)))
     for lag in range(-most, most + 1):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +12,6 @@ from ..threads import release_unused
 from ..timeline import Timeline
 from . import assembly
 from .operations import TABLES, Gpu, Operations, distinct
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _LATE_NS, _EARLY_NS = 1_000_000_000, 1_000_000
 
@@ -62,16 +58,22 @@ def without_kernels(timeline: Timeline) -> Timeline:
 
 
 def _places(timelines: Sequence[Timeline]) -> list[list[tuple[int, int]]]:
-    """Where each physical GPU lies. One uuid, else one bus id, is one GPU; without either one number is, per rank."""
+    """Where each physical GPU lies."""
     by_identity: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for index, timeline in enumerate(timelines):
-        listed = timeline.devices.set_index("device")
         for device in _used(timeline):
-            uuid, bus_id = _listed(listed, device, "uuid"), _listed(listed, device, "bus_id")
-            rank = timeline.recording.rank
-            identity = ("uuid", uuid) if uuid else ("bus", bus_id) if bus_id else ("number", rank, device)
-            by_identity.setdefault(identity, []).append((index, device))
+            by_identity.setdefault(identity(timeline, device), []).append((index, device))
     return list(by_identity.values())
+
+
+def identity(timeline: Timeline, device: int) -> tuple[object, ...]:
+    """What is the same of one physical GPU in every recording: its uuid, else its bus id on that host, else its number
+    there and the rank."""
+    uuid, bus_id, _ = _listed(timeline, device)
+    if uuid:
+        return ("uuid", uuid)
+    host = timeline.recording.host
+    return ("bus", host, bus_id) if bus_id else ("number", host, timeline.recording.rank, device)
 
 
 def _used(timeline: Timeline) -> list[int]:
@@ -85,8 +87,11 @@ def _used(timeline: Timeline) -> list[int]:
     return sorted(used)
 
 
-def _listed(listed: pd.DataFrame, device: int, column: str) -> str | None:
-    return str(listed.at[device, column]) or None if device in listed.index else None
+def _listed(timeline: Timeline, device: int) -> tuple[str | None, ...]:
+    """uuid, bus id and name of a device, where they are known."""
+    rows = np.flatnonzero(timeline.devices["device"].to_numpy() == device)
+    columns = ("uuid", "bus_id", "name")
+    return tuple(str(timeline.devices[one].iat[rows[0]]) or None if len(rows) else None for one in columns)
 
 
 def _gpu(
@@ -96,16 +101,16 @@ def _gpu(
     did: assembly.Gathered,
 ) -> Gpu:
     index, device = places[0]
-    listed = timelines[index].devices.set_index("device")
+    uuid, bus_id, name = _listed(timelines[index], device)
     off_clock = tuple(number for number in range(len(did.processes)) if _off_clock(did.operations, number))
     if off_clock:
         did.operations.call_row[np.isin(did.operations.process, off_clock)] = -1
     return Gpu(
         places=tuple(places),
         rank=_rank(timelines, marked, did.processes),
-        uuid=_listed(listed, device, "uuid"),
-        bus_id=_listed(listed, device, "bus_id"),
-        name=_listed(listed, device, "name"),
+        uuid=uuid,
+        bus_id=bus_id,
+        name=name,
         operations=did.operations,
         names=did.names,
         processes=did.processes,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..measures import CLASSES, GpuOperations, Stream
+from ..names import fitting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,6 +189,6 @@ def distinct(values: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger
     return np.unique(values[np.append(0, changes)] if len(values) else values)
 
 
-def is_collective(names: pd.Index | pd.Series) -> NDArray[np.bool_]:
+def is_collective(names: pd.Index) -> NDArray[np.bool_]:
     """Which names are those of a collective's kernels."""
-    return np.asarray(names.str.contains(COLLECTIVE_NAME, regex=True), dtype=bool)
+    return fitting(names, COLLECTIVE_NAME)

@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from .. import records
 from ..measures import OWNERS, Finding, GpuMeasures, Measures, Straggler
 from ..measures_json import plain
 from ..stats import MAD_TO_SIGMA, nearest_rank
@@ -112,9 +110,8 @@ def dumps(summary: Summary) -> str:
 
 
 def hosts_of(measures: Measures) -> list[str | None]:
-    """The host of each GPU, as the rank's record beside its recording tells it; None where there is none."""
-    of_recording = [records.host_beside(Path(one.path)) for one in measures.recordings]
-    return [of_recording[gpu.recordings[0]] for gpu in measures.gpus]
+    """The host of each GPU; None where its recording does not tell it."""
+    return [measures.recordings[gpu.recordings[0]].host for gpu in measures.gpus]
 
 
 def summarise(measures: Measures, hosts: Sequence[str | None] | None = None) -> Summary:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..gpus.operations import H2D, Gpu, Operations, distinct
 from ..marks import BATCH, BATCH_PREFIX, DOMAIN
+from ..names import rows_of, wholly
 from ..timeline import Timeline
 
 if TYPE_CHECKING:
@@ -51,6 +52,6 @@ def numbers(
 def _ranges(timeline: Timeline, pid: int) -> pd.DataFrame:
     """The ranges of a process in order of start."""
     marks = timeline.marks
-    named = np.append(np.asarray(marks["name"].cat.categories.str.fullmatch(BATCH), dtype=bool), False)
-    chosen = named[marks["name"].cat.codes] & (marks["domain"] == DOMAIN).to_numpy() & (marks["pid"] == pid).to_numpy()
+    named = rows_of(marks["name"].cat.codes.to_numpy(), wholly(marks["name"].cat.categories, BATCH))
+    chosen = named & (marks["domain"] == DOMAIN).to_numpy() & (marks["pid"] == pid).to_numpy()
     return marks[chosen].sort_values("start_ns", kind="stable")

@@ -19,6 +19,7 @@ from ..gpus.operations import D2D, D2H, H2D, HAND_OVER_NS, P2P, Operations, dist
 from ..intervals import Intervals
 from ..marks import WAIT_INPUT
 from ..measures import CAUSES, CLASSES
+from ..names import fitting, rows_of
 from ..steps.find import FoundSteps
 from ..timeline import Timeline
 from .input_copies import InputCopies
@@ -72,8 +73,8 @@ def has_iterator_ranges(timeline: Timeline, pid: int) -> bool:
 def _named(table: pd.DataFrame, pattern: str, pid: int, shift_ns: int = 0, *more: str) -> tuple[NDArray[np.int64], ...]:
     """Start, end and more columns of the process's rows whose name matches. Each name is looked at once."""
     names = table["name"].cat
-    matches = np.append(np.asarray(names.categories.str.contains(pattern, regex=True), dtype=bool), False)
-    rows = np.flatnonzero(matches[names.codes]) if matches.any() else np.empty(0, np.int64)
+    fits = fitting(names.categories, pattern)
+    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fits)) if fits.any() else np.empty(0, np.int64)
     rows = rows[table["pid"].to_numpy()[rows] == pid]
     times = [table[column].to_numpy()[rows] + shift_ns for column in ("start_ns", "end_ns")]
     return (*times, *(table[column].to_numpy()[rows] for column in more))

@@ -6,22 +6,25 @@ waiting, until the last rank arrived, and transfer, from then on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import intervals
-from ..gpus.clock import nearest
 from ..gpus.operations import COLLECTIVE, Gpu, Operations
-from ..intervals import one_after_another
+from ..intervals import Intervals, one_after_another
 from ..ledger import ownership
 from ..measures import CLASSES, Collectives, Straggler
 from ..stats import nearest_rank
 from ..steps.find import FoundSteps
+from . import matching
 from .kernels import per_step
+from .matching import Others
 from .message_sizes import UNKNOWN, Moved
 
 if TYPE_CHECKING:
@@ -76,68 +79,54 @@ def of(gpu: Gpu) -> Operations:
     return gpu.operations.chosen(gpu.operations.kind == COLLECTIVE)
 
 
-def match(
-    gpus: Sequence[Gpu],
-    shift_ns: Sequence[int],
-    residual_ns: int | None,
-    moved: Sequence[Moved],
-    missing_ranks: int = 0,
-) -> list[Calls]:
-    """Per GPU its collectives that another GPU took part in, on one clock that is good to `residual_ns`.
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The collectives of one GPU in order of end, int64[n] ns on its own clock; bytes: UNKNOWN (-1) where not told."""
 
-    `moved`: of each GPU's collectives in their order. `missing_ranks`: took part, but there is no recording of them.
+    start_ns: Int64s
+    end_ns: Int64s
+    bytes: Int64s
+    all_reduce: NDArray[np.bool_]
 
-    Two calls are one collective where they overlap, each is the other's nearest in its end, and their ends are no
-    further apart than half the shorter of them, or the residual: other ranks' calls overlap as well. shift_ns: per
-    recording; a GPU's clock is that of the first recording it lies in.
+
+def own(gpu: Gpu, moved: Moved) -> Own:
+    """`moved`: of the GPU's collectives in their order."""
+    operations = of(gpu)
+    order = np.argsort(operations.end_ns, kind="stable")
+    size = moved.at(order)
+    return Own(operations.start_ns[order], operations.end_ns[order], size.bytes, size.all_reduce)
+
+
+def match(each: Sequence[Own], shift_ns: Sequence[int], residual_ns: int | None, missing_ranks: int = 0) -> list[Calls]:
+    """Per GPU its collectives that another GPU took part in (`matching`), on one clock that is good to `residual_ns`.
+
+    `shift_ns`: per GPU, what brings its times on that clock. `missing_ranks`: took part, but there is no recording of
+    them.
     """
-    shifts = [shift_ns[gpu.places[0][0]] for gpu in gpus]
-    found = [of(gpu) for gpu in gpus]
-    starts, ends, sizes = [], [], []
-    for operations, shift, size in zip(found, shifts, moved, strict=True):
-        order = np.argsort(operations.end_ns, kind="stable")
-        starts.append(operations.start_ns[order] + shift)
-        ends.append(operations.end_ns[order] + shift)
-        sizes.append(size.at(order))
-    return [
-        _calls(number, starts, ends, shift, residual_ns or 0, size, missing_ranks)
-        for number, (shift, size) in enumerate(zip(shifts, sizes, strict=True))
-    ]
+    residual_ns = residual_ns or 0
+    starts = [one.start_ns + shift for one, shift in zip(each, shift_ns, strict=True)]
+    ends = [one.end_ns + shift for one, shift in zip(each, shift_ns, strict=True)]
+    found = matching.others(starts, ends, residual_ns)
+    every = zip(each, starts, shift_ns, found, strict=True)
+    return [_calls(one, start, shift, others, residual_ns, missing_ranks) for one, start, shift, others in every]
 
 
-def _calls(
-    number: int,
-    starts: Sequence[Int64s],
-    ends: Sequence[Int64s],
-    shift: int,
-    residual_ns: int,
-    size: Moved,
-    missing_ranks: int,
-) -> Calls:
-    start, end = starts[number], ends[number]
-    never = np.iinfo(np.int64).min
-    latest_other = np.full(len(start), never)
-    ranks = np.ones(len(start), np.int64)
-    for other, (other_start, other_end) in enumerate(zip(starts, ends, strict=True)):
-        if other == number:
-            continue
-        mine, theirs = nearest(end, other_end)
-        shorter = np.minimum(end[mine] - start[mine], other_end[theirs] - other_start[theirs])
-        apart = np.abs(end[mine] - other_end[theirs])
-        together = (start[mine] < other_end[theirs]) & (other_start[theirs] < end[mine])
-        together &= apart <= np.maximum(shorter // 2, residual_ns)
-        mine, theirs = mine[together], theirs[together]
-        latest_other[mine] = np.maximum(latest_other[mine], other_start[theirs])
-        ranks[mine] += 1
-    shared = ranks > 1
-    start, end, latest_other = start[shared], end[shared], latest_other[shared]
+def _calls(one: Own, start: Int64s, shift: int, others: Others, residual_ns: int, missing_ranks: int) -> Calls:
+    shared = np.flatnonzero(others.ranks > 1)
+    start, lasted, latest_other = start[shared], (one.end_ns - one.start_ns)[shared], others.latest_start_ns[shared]
     skew = np.maximum(latest_other - start, 0)
-    waiting = np.minimum(skew, end - start)
-    is_last = start - latest_other > residual_ns
-    size = size.at(np.flatnonzero(shared))
-    ranks = ranks[shared] + missing_ranks
-    transfer = end - start - waiting
-    return Calls(start - shift, end - shift, skew, waiting, transfer, is_last, ranks, size.bytes, size.all_reduce)
+    waiting = np.minimum(skew, lasted)
+    return Calls(
+        start_ns=start - shift,
+        end_ns=start + lasted - shift,
+        skew_ns=skew,
+        waiting_ns=waiting,
+        transfer_ns=lasted - waiting,
+        is_last=start - latest_other > residual_ns,
+        ranks=others.ranks[shared] + missing_ranks,
+        bytes=one.bytes[shared],
+        all_reduce=one.all_reduce[shared],
+    )
 
 
 def bus_gb_per_s(calls: Calls) -> float | None:
@@ -151,14 +140,14 @@ def bus_gb_per_s(calls: Calls) -> float | None:
     return float((size * 2 * (ranks - 1) / ranks).sum() / transfer.sum())  # bytes a ns are GB a s
 
 
-def straggler(gpus: Sequence[Gpu], calls: Sequence[Calls]) -> Straggler | None:
+def straggler(ranks: Sequence[int | None], calls: Sequence[Calls]) -> Straggler | None:
     """The GPU that from some call on to the end arrives last at 9 of 10 calls or more, at 10 of them or more.
 
     That call is the one from which on it outweighs most the calls at which another was last; of several GPUs the one
     with the most calls.
     """
     best: Straggler | None = None
-    for number, (gpu, own) in enumerate(zip(gpus, calls, strict=True)):
+    for number, (rank, own) in enumerate(zip(ranks, calls, strict=True)):
         # A call it was not last at outweighs nine at which it was.
         weight = np.where(own.is_last, 1.0, -_STRAGGLES / (1 - _STRAGGLES))
         until_end = np.cumsum(weight[::-1])[::-1]
@@ -167,19 +156,17 @@ def straggler(gpus: Sequence[Gpu], calls: Sequence[Calls]) -> Straggler | None:
         first = int(until_end.argmax())
         last_at = own.is_last[first:]
         if last_at.sum() >= _LEAST_CALLS and (best is None or len(last_at) > best.calls):
-            best = Straggler(number, gpu.rank, int(own.start_ns[first]), len(last_at), float(last_at.mean()))
+            best = Straggler(number, rank, int(own.start_ns[first]), len(last_at), float(last_at.mean()))
     return best
 
 
-def measure(gpu: Gpu, steps: FoundSteps, books: Account, calls: Calls, moved: Moved) -> Collectives:
-    """Collectives of one GPU in its window; what takes other ranks is None where none of theirs were matched.
+def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collectives:
+    """Collectives of one GPU in its window; what takes other ranks is None until `among_ranks` tells it.
 
     Bytes are None where the recording does not tell those of each that starts in a measured step.
     """
     operations = of(gpu)
     exposed, covered = books.ledger_ns[CLASSES[COLLECTIVE]], books.busy_ns[CLASSES[COLLECTIVE]]
-    shared = calls.starting_in(books.window)
-    known = len(shared.start_ns) > 0
     return Collectives(
         count=len(operations.starting_in(books.window)),
         per_step=nearest_rank(per_step(operations.start_ns, steps), 50) if steps.count else None,
@@ -187,36 +174,56 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, calls: Calls, moved: Mo
         exposed_ns=exposed or 0,
         overlap=1 - exposed / covered if covered and exposed is not None else None,
         bytes_per_step=_bytes_per_step(operations, steps, moved),
-        bus_gb_per_s=bus_gb_per_s(shared),
-        skew_ns={"p50": nearest_rank(shared.skew_ns, 50), "max": int(shared.skew_ns.max())} if known else None,
-        waiting_ns=int(shared.waiting_ns.sum()) if known else None,
-        transfer_ns=int(shared.transfer_ns.sum()) if known else None,
-        arrived_last_share=float(shared.is_last.mean()) if known else None,
-        exposed_waiting_ns=_exposed_waiting(books, shared) if known else None,
+        bus_gb_per_s=None,
+        skew_ns=None,
+        waiting_ns=None,
+        transfer_ns=None,
+        arrived_last_share=None,
         kinds=_kinds(gpu, operations, books, moved),
     )
 
 
-def _exposed_waiting(books: Account, shared: Calls) -> int:
-    exposed = ownership.owned_by(books.ownership, COLLECTIVE)
-    return intervals.intersect(exposed, intervals.union(shared.start_ns, shared.start_ns + shared.waiting_ns)).total
+def among_ranks(measured: Collectives, calls: Calls, window: tuple[int, int], exposed: Intervals) -> Collectives:
+    """With what takes other ranks, of the calls that start in the window; as it was where none were matched.
+
+    `exposed`: when collectives owned the GPU.
+    """
+    shared = calls.starting_in(window)
+    if not len(shared.start_ns):
+        return measured
+    waiting = intervals.union(shared.start_ns, shared.start_ns + shared.waiting_ns)
+    return replace(
+        measured,
+        bus_gb_per_s=bus_gb_per_s(shared),
+        skew_ns={"p50": nearest_rank(shared.skew_ns, 50), "max": int(shared.skew_ns.max())},
+        waiting_ns=int(shared.waiting_ns.sum()),
+        transfer_ns=int(shared.transfer_ns.sum()),
+        arrived_last_share=float(shared.is_last.mean()),
+        exposed_waiting_ns=intervals.intersect(exposed, waiting).total,
+    )
 
 
-def kind_of(names: pd.Index | pd.Series) -> NDArray[np.int8]:
+def exposed(books: Account) -> Intervals:
+    """When collectives owned the GPU: no compute ran."""
+    return ownership.owned_by(books.ownership, COLLECTIVE)
+
+
+def kind_of(names: pd.Index) -> NDArray[np.int8]:
     """The place in KINDS of each name, a kernel's or a range's."""
-    plain = names.astype(str).str.lower().str.replace("_", "", regex=False)
-    kind = np.full(len(names), len(KINDS) - 1, np.int8)
-    for number, pattern in reversed(list(enumerate(KINDS.values()))):
-        if pattern:
-            kind[np.asarray(plain.str.contains(pattern, regex=True), dtype=bool)] = number
-    return kind
+    return np.fromiter(map(_kind_of, names.tolist()), np.int8, len(names))
+
+
+@lru_cache(maxsize=1 << 16)
+def _kind_of(name: str) -> int:
+    plain = name.lower().replace("_", "")
+    return next(number for number, pattern in enumerate(KINDS.values()) if re.search(pattern, plain))
 
 
 def _kinds(gpu: Gpu, operations: Operations, books: Account, moved: Moved) -> dict[str, dict[str, int | None]]:
     """By kind of collective, of those that start in the window. A kernel for all kinds is what its range says."""
     kind = kind_of(gpu.names)[operations.name]
     kind[(kind == len(KINDS) - 1) & moved.all_reduce] = 0
-    exposed = ownership.owned_by(books.ownership, COLLECTIVE)
+    alone = exposed(books)
     inside = (operations.start_ns >= books.window[0]) & (operations.start_ns < books.window[1])
     found: dict[str, dict[str, int | None]] = {}
     for number, name in enumerate(KINDS):
@@ -228,7 +235,7 @@ def _kinds(gpu: Gpu, operations: Operations, books: Account, moved: Moved) -> di
         found[name] = {
             "count": int(rows.sum()),
             "busy_ns": busy.total,
-            "exposed_ns": intervals.intersect(exposed, busy).total,
+            "exposed_ns": intervals.intersect(alone, busy).total,
             "bytes": int(moved.bytes[rows].sum()) if told else None,
         }
     return found

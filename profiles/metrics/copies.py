@@ -8,6 +8,7 @@ import numpy as np
 
 from ..gpus.operations import D2D, D2H, DIRECTIONS, H2D, P2P, TABLES, Gpu, Operations
 from ..measures import CLASSES, Copies
+from ..names import fitting, rows_of
 from ..timeline import Timeline
 
 SMALL_BYTES = 64 * 1024
@@ -87,6 +88,6 @@ def _synchronous(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations) ->
     count = 0
     for number, (index, _) in enumerate(gpu.processes):
         mine = chosen.chosen((chosen.process == number) & chosen.launched)
-        names = timelines[index].api["name"].iloc[mine.call_row]
-        count += int(names.astype(str).str.contains(_BLOCKING, regex=True).sum())
+        names = timelines[index].api["name"].cat
+        count += int(rows_of(names.codes.to_numpy()[mine.call_row], fitting(names.categories, _BLOCKING)).sum())
     return count

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .. import marks
 from ..doubts import measures as say
 from ..gpus.clock import AGREE_NS, Clock
 from ..gpus.operations import Gpu
@@ -34,12 +33,12 @@ def of_clock(clock: Clock, calls: Sequence[Calls]) -> Iterator[Doubt]:
         yield say.clocks_shifted(clock.residual_ns, where)
 
 
-def of_ranks(timelines: Sequence[Timeline], calls: Sequence[Calls], counts: Sequence[int]) -> Iterator[Doubt]:
-    """Recordings of some of a run's ranks only, as the harness's marks tell, or as collectives without partners do.
+def of_ranks(seen: int, size: int, calls: Sequence[Calls], counts: Sequence[int]) -> Iterator[Doubt]:
+    """Recordings of some of a run's ranks only, as the harness's marks tell (`seen` of `size`, 0 where they do not),
+    or as collectives without partners do.
 
     `counts`: of each GPU its collectives, those that were matched with another's or not.
     """
-    seen, size = marks.ranks_seen(timelines)
     shared = [gpu for gpu, own in enumerate(calls) if len(own.start_ns)]
     alone = [gpu for gpu, count in enumerate(counts) if count and gpu not in shared]
     those = f"recordings of {seen} of {size} ranks" if seen < size else "no recording of another rank"

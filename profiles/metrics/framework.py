@@ -8,6 +8,7 @@ import pandas as pd
 
 from .. import marks
 from ..gpus.operations import Gpu
+from ..names import fitting
 from ..timeline import Timeline
 from .kernels import TORCH_COMPILED
 
@@ -38,23 +39,23 @@ def of(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
         return "pytorch"
     ranges = list(_ranges(timelines, gpu))
     for name, pattern in _RANGES.items():
-        if any(one.str.contains(pattern, regex=True).any() for one in ranges):
+        if any(fitting(one, pattern).any() for one in ranges):
             return name
     for name, pattern in _KERNELS.items():
-        if gpu.names.str.contains(pattern, regex=True).any():
+        if fitting(gpu.names, pattern).any():
             return name
     if any((timelines[index].marks["domain"] == marks.DOMAIN).any() for index, _ in gpu.processes):
         return "tensorflow"  # the harness's own training
     if any(timelines[index].recording.format == "xplane" for index, _ in gpu.places):
         return None
-    return None if gpu.names.str.contains(_XLA, regex=True).any() else "cuda"
+    return None if fitting(gpu.names, _XLA).any() else "cuda"
 
 
 def exchange(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
     """`horovod`, `fsdp`, `ddp` or `tf.distribute`, by their ranges; None where there are none of them."""
     ranges = list(_ranges(timelines, gpu))
     for name, pattern in _EXCHANGES.items():
-        if any(one.str.contains(pattern, regex=True).any() for one in ranges):
+        if any(fitting(one, pattern).any() for one in ranges):
             return name
     return None
 

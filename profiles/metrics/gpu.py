@@ -19,7 +19,6 @@ from ..stats import nearest_rank, nearest_ranks
 from ..steps.find import FoundSteps
 from ..timeline import Timeline
 from . import arithmetic, collectives, copies, framework, kernels, operators
-from .collectives import Calls
 from .hand_over import hand_over_ns
 from .held_launches import held_launches
 from .host import calling_threads, graph_updates, host_while_idle, launch_idle_by_host, launch_idle_waiting
@@ -35,14 +34,14 @@ def measure(
     gpu: Gpu,
     steps: FoundSteps,
     books: Account,
-    calls: Calls,
     moved: Moved,
     window: str,
 ) -> GpuMeasures:
-    """All of its numbers over the window of its books: `window` says which that is, `steps` or `capture`."""
+    """All of its numbers over the window of its books: `window` says which that is, `steps` or `capture`. What its
+    collectives tell only beside other ranks' is left None (`collectives.among_ranks`)."""
     span_ns = books.window[1] - books.window[0]
     exchanged = replace(
-        collectives.measure(gpu, steps, books, calls, moved),
+        collectives.measure(gpu, steps, books, moved),
         negotiation_ns=negotiation_ns(timelines, shift_ns, gpu, books),
     )
     this_step, later_step = exposed_inputs(books)

@@ -15,6 +15,7 @@ from ..intervals import Intervals
 from ..ledger import ownership as ledger
 from ..ledger.causes import TURNAROUND, WAITING_FOR_INPUT
 from ..measures import CAUSES, CLASSES, Ownership
+from ..names import fitting, rows_of
 from ..timeline import Timeline
 
 if TYPE_CHECKING:
@@ -122,9 +123,9 @@ def _named(
     for index, pid in gpu.processes:
         found = getattr(timelines[index], table)
         names = found["name"].cat
-        chosen = np.append(np.asarray(names.categories.str.contains(pattern, regex=True), dtype=bool), False)
-        if chosen.any():
-            rows = np.flatnonzero(chosen[names.codes] & (found["pid"] == pid).to_numpy())
+        fits = fitting(names.categories, pattern)
+        if fits.any():
+            rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fits) & (found["pid"] == pid).to_numpy())
             shift = shift_ns[index] - origin
             yield found["start_ns"].to_numpy()[rows] + shift, found["end_ns"].to_numpy()[rows] + shift
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from .. import intervals
 from ..gpus.operations import COLLECTIVE_NAME, TABLES, Gpu, Operations
 from ..measures import Kernels, NamedKernel, Ownership
+from ..names import fitting
 from ..stats import nearest_rank, nearest_ranks
 from ..steps.find import FoundSteps
 from . import recurrence
@@ -86,8 +87,7 @@ def _groups(names: pd.Index) -> NDArray[np.int8]:
     """The place in GROUPS of each name."""
     group = np.full(len(names), -1, np.int8)
     for number, pattern in enumerate(GROUPS.values()):
-        matches = np.asarray(names.str.contains(pattern, regex=True), dtype=bool)
-        group[(group < 0) & matches] = number
+        group[(group < 0) & fitting(names, pattern)] = number
     return group
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import Gpu, Operations, distinct
+from ..names import fitting, rows_of
 from ..timeline import Timeline
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Int64s = NDArray[np.int64]
 
 UNKNOWN = -1
-_ALL_REDUCE = "allreduce"
+_ALL_REDUCE = "(?i)allreduce"
 _FOREVER = np.iinfo(np.int64).max
 _NO_THREAD = -1
 
@@ -109,7 +110,7 @@ def _spans(told: pd.DataFrame) -> tuple[Int64s, Int64s]:
 
 
 def _reduces(told: pd.DataFrame) -> NDArray[np.bool_]:
-    return np.asarray(told["name"].astype(str).str.lower().str.contains(_ALL_REDUCE), dtype=bool)
+    return rows_of(told["name"].cat.codes.to_numpy(), fitting(told["name"].cat.categories, _ALL_REDUCE))
 
 
 def _covered(first: NDArray[np.intp], after: NDArray[np.intp], count: int) -> NDArray[np.bool_]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..names import fitting
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -23,8 +25,8 @@ def cells(names: pd.Index, name: NDArray[np.signedinteger[Any]]) -> int:
     A time step has sigmoids and tanhs, three at least together, and as many kernels as the one before. Activations of
     other models have one of the two, or one a layer.
     """
-    sigmoid = np.flatnonzero(np.asarray(names.str.contains("(?i)sigmoid", regex=True), dtype=bool))
-    tanh = np.flatnonzero(np.asarray(names.str.contains("(?i)tanh", regex=True), dtype=bool))
+    sigmoid = np.flatnonzero(fitting(names, "(?i)sigmoid"))
+    tanh = np.flatnonzero(fitting(names, "(?i)tanh"))
     if not len(sigmoid) or not len(tanh):
         return 0
     gates = np.flatnonzero(np.isin(name, sigmoid) | np.isin(name, tanh))

@@ -17,10 +17,12 @@ import glob
 import importlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from .. import marks
 from ..doubts import recordings as doubts
@@ -34,6 +36,9 @@ from .progress import heard_by
 
 Detects = Callable[[bytes, Path], bool]
 Read = Callable[[Path], Timeline]
+# Called with (files done, parts of one included; files in all; the file at hand).
+Progress = Callable[[float, float, Path], None]
+Made = TypeVar("Made")
 
 
 _FORMATS = (
@@ -66,13 +71,23 @@ def read(path: str | Path, *, max_bytes: int | None = None, cache: bool = True) 
     return timeline
 
 
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file to read. `folder`: the directory or archive that it was found in, None where it was named; `called`:
+    what it is called in reports."""
+
+    path: Path
+    folder: Path | None
+    called: Path
+
+
 def read_all(
     paths: Iterable[str | Path],
     *,
     max_bytes: int | None = None,
     cache: bool = True,
     strict: bool = False,
-    progress: Callable[[float, float, Path], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[list[Timeline], list[Doubt]]:
     """Every recording at `paths` (files, directories, globs, .tar archives compressed or not) in order, and a doubt for
     each that cannot be read.
@@ -82,66 +97,93 @@ def read_all(
     with (files done, parts of one included, files in all, path). Raises UnreadableRecording if none can be read, or
     with `strict` at the first that cannot.
     """
+    with listed(paths, max_bytes) as files:
+
+        def each() -> Iterator[Timeline | None | UnreadableRecording]:
+            for done, file in enumerate(files):
+                try:
+                    with heard(progress, done, len(files), file.path):
+                        yield read_file(file, max_bytes=max_bytes, cache=cache)
+                except UnreadableRecording as error:
+                    yield error
+
+        return sorted_out(files, each(), strict=strict)
+
+
+@contextmanager
+def listed(paths: Iterable[str | Path], max_bytes: int | None = None) -> Iterator[list[File]]:
+    """The files at `paths`; those of archives lie in a temporary directory meanwhile."""
     with ExitStack() as unpacked:
-        return _read_all(paths, unpacked, max_bytes, cache, strict, progress)
+        files: list[File] = []
+        for path in (Path(path) for given in paths for path in _globbed(str(given))):
+            if path.is_dir():
+                files += [File(inner, path, inner) for inner in _within(path)]
+            elif members := unpacked.enter_context(opening.members(path, max_bytes)):
+                files += [File(inner, path, called) for inner, called in members.items()]
+            else:
+                files.append(File(path, None, path))
+        if not files:
+            where = ", ".join(map(str, paths)) or "nothing"
+            raise UnreadableRecording(where, "no recordings there", "name files, or a directory with recordings")
+        yield files
 
 
-def _read_all(
-    paths: Iterable[str | Path],
-    unpacked: ExitStack,
-    max_bytes: int | None,
-    cache: bool,
-    strict: bool,
-    progress: Callable[[float, float, Path], None] | None,
-) -> tuple[list[Timeline], list[Doubt]]:
-    named = [Path(path) for given in paths for path in _globbed(str(given))]
-    files: list[tuple[Path, Path | None]] = []
-    inside: dict[Path, Path] = {}  # files of archives, and what they are called there
-    for path in named:
-        if path.is_dir():
-            files += [(inner, path) for inner in _within(path)]
-        elif members := unpacked.enter_context(opening.members(path, max_bytes)):
-            inside |= members
-            files += [(inner, path) for inner in members]
-        else:
-            files.append((path, None))
-    timelines: list[Timeline] = []
+def read_file(file: File, *, max_bytes: int | None = None, cache: bool = True) -> Timeline | None:
+    """What is in the file; None where it was found in a directory and no reader knows its content.
+
+    Raises UnreadableRecording.
+    """
+    try:
+        timeline = (read if file.folder is None else _read)(file.path, max_bytes=max_bytes, cache=cache)
+    except UnreadableRecording as error:
+        if file.called == file.path:
+            raise
+        raise UnreadableRecording(file.called, error.problem, error.remedy) from None
+    if timeline is None:
+        return None
+    return dataclasses.replace(timeline, recording=dataclasses.replace(timeline.recording, path=str(file.called)))
+
+
+def sorted_out(
+    files: Sequence[File], made: Iterable[Made | None | UnreadableRecording], *, strict: bool
+) -> tuple[list[Made], list[Doubt]]:
+    """What was made of each file where that went well, and doubts about the others.
+
+    Raises UnreadableRecording if nothing could be made, or with `strict` at the first that could not.
+    """
+    good: list[Made] = []
     found: list[Doubt] = []
     skipped: dict[Path, int] = {}
     failures: list[UnreadableRecording] = []
-    for done, (path, folder) in enumerate(files):
-        tell = partial(_tell, progress, done, len(files), path)
-        tell(0)
-        try:
-            with heard_by(tell):
-                one = read if folder is None else _read
-                timeline = one(path, max_bytes=max_bytes, cache=cache)
-        except UnreadableRecording as error:
-            if path in inside:
-                error = UnreadableRecording(inside[path], error.problem, error.remedy)
+    for file, one in zip(files, made, strict=True):
+        if isinstance(one, UnreadableRecording):
             if strict:
-                raise error from None
-            failures.append(error)
-            found.append(doubts.unreadable(error))
-            continue
-        if timeline is not None:
-            called = dataclasses.replace(timeline.recording, path=str(inside.get(path, path)))
-            timelines.append(dataclasses.replace(timeline, recording=called))
-        elif folder is not None and not of_a_run(path):
-            skipped[folder] = skipped.get(folder, 0) + 1
-    for folder, count in skipped.items():
-        found.append(doubts.skipped_files(folder, count))
-    if timelines:
-        return timelines, found
+                raise one
+            failures.append(one)
+            found.append(doubts.unreadable(one))
+        elif one is not None:
+            good.append(one)
+        elif file.folder is not None and not of_a_run(file.path):
+            skipped[file.folder] = skipped.get(file.folder, 0) + 1
+    found += [doubts.skipped_files(folder, count) for folder, count in skipped.items()]
+    if good:
+        return good, found
     if failures:
         raise failures[0]
-    where = ", ".join(map(str, named)) or "nothing"
+    where = ", ".join(map(str, dict.fromkeys(file.folder or file.path for file in files)))
     raise UnreadableRecording(where, "no recordings there", "name files, or a directory with recordings")
 
 
-def _tell(
-    progress: Callable[[float, float, Path], None] | None, done: int, total: int, path: Path, share: float
-) -> None:
+@contextmanager
+def heard(progress: Progress | None, done: int, total: int, path: Path) -> Iterator[None]:
+    """Tells `progress` how far the file is that is read within."""
+    tell = partial(_tell, progress, done, total, path)
+    tell(0)
+    with heard_by(tell):
+        yield
+
+
+def _tell(progress: Progress | None, done: int, total: int, path: Path, share: float) -> None:
     if progress:
         progress(done + share, total, path)
 

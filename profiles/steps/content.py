@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..gpus.operations import H2D, Gpu
+from ..names import fitting, rows_of, wholly
 from ..timeline import Timeline
 from .cycles import Flags, Int64s, KernelSequence
 from .marks import Marks, owners
@@ -68,16 +69,16 @@ def infers(gpu: Gpu, timelines: Sequence[Timeline]) -> bool:
     if any(timelines[index].recording.format != "kineto" for index, _ in gpu.places):
         return False
     ranges = (timelines[index].marks["name"].cat.categories for index, _ in gpu.places)
-    if any(names.str.contains(_OPTIMISER_RANGE, regex=True).any() for names in ranges):
+    if any(fitting(names, _OPTIMISER_RANGE).any() for names in ranges):
         return False
-    return not gpu.names.str.contains(f"{_BACKWARD_KERNEL}|(?:{OPTIMISER_KERNEL})", regex=True).any()
+    return not fitting(gpu.names, f"{_BACKWARD_KERNEL}|(?:{OPTIMISER_KERNEL})").any()
 
 
 def _evidence(
     sequence: KernelSequence, gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]
 ) -> Iterator[Int64s]:
     """Places in the sequence at which one thing that a step holds lies, kind by kind."""
-    for number in np.flatnonzero(np.asarray(gpu.names.str.contains(OPTIMISER_KERNEL, regex=True), dtype=bool)):
+    for number in np.flatnonzero(fitting(gpu.names, OPTIMISER_KERNEL)):
         yield np.flatnonzero(sequence.name == number)
     copied = np.flatnonzero(gpu.operations.kind == H2D)
     sizes = gpu.operations.at(copied).bytes
@@ -92,8 +93,8 @@ def _evidence(
 def _ranges(sequence: KernelSequence, timeline: Timeline, process: int, pid: int, shift_ns: int) -> Iterator[Int64s]:
     """By whole name: what bears a layer's number comes once in all the layers."""
     names = timeline.marks["name"].cat
-    fits = np.append(np.asarray(names.categories.str.fullmatch(CONTENT_RANGE), dtype=bool), False)
-    rows = np.flatnonzero(fits[names.codes] & (timeline.marks["pid"] == pid).to_numpy())
+    fits = rows_of(names.codes.to_numpy(), wholly(names.categories, CONTENT_RANGE))
+    rows = np.flatnonzero(fits & (timeline.marks["pid"] == pid).to_numpy())
     mine = np.flatnonzero(sequence.launched & (sequence.process == process))
     if not len(rows) or not len(mine):
         return

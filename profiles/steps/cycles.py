@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .. import intervals
 from ..gpus.operations import COLLECTIVE_NAME, D2D, HAND_OVER_NS, MEMSET, Gpu
 from ..intervals import Intervals
+from ..names import fitting
 
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -55,7 +56,7 @@ def kernel_sequence(gpu: Gpu) -> KernelSequence:
     """The kernels and graph launches of a GPU."""
     operations = gpu.operations
     chosen = operations.is_kernel
-    reduction = np.asarray(gpu.names.str.contains(COLLECTIVE_NAME) & gpu.names.str.contains(_REDUCTION), dtype=bool)
+    reduction = fitting(gpu.names, COLLECTIVE_NAME) & fitting(gpu.names, _REDUCTION)
     end = operations.end_ns[chosen]
     own = np.isin(operations.kind, (D2D, MEMSET))
     return KernelSequence(

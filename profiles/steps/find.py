@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -79,6 +79,11 @@ class FoundSteps:
     @property
     def count(self) -> int:
         return len(self.start_ns)
+
+    @property
+    def first(self) -> int | None:
+        """The number of the first measured step; None where there is none."""
+        return int(self.step_number[0]) if self.count else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,14 +281,22 @@ def same_steps(found: Sequence[FoundSteps]) -> list[FoundSteps]:
 
     GPUs whose steps come from one source count them alike; those of another source are compared among themselves.
     """
+    first = first_of_all((one.source, one.first) for one in found)
+    return [starting_from(one, first) for one in found]
+
+
+def first_of_all(each: Iterable[tuple[str | None, int | None]]) -> dict[str | None, int]:
+    """By source the latest of the numbers of the first measured steps; None: a GPU without any."""
     first: dict[str | None, int] = {}
-    for one in found:
-        if one.count:
-            first[one.source] = max(first.get(one.source, 0), int(one.step_number[0]))
-    return [_from(one, first.get(one.source, 0)) for one in found]
+    for source, number in each:
+        if number is not None:
+            first[source] = max(first.get(source, 0), number)
+    return first
 
 
-def _from(found: FoundSteps, number: int) -> FoundSteps:
+def starting_from(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSteps:
+    """Without the steps before the number that its source has in `first`: these are warm-up."""
+    number = first.get(found.source, 0)
     # Step numbers may start again (a second epoch): only the head is compared.
     early = int(np.logical_and.accumulate(found.step_number < number).sum())
     if not early:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..gpus.operations import Gpu
 from ..marks import STEP_PREFIX
+from ..names import rows_of, wholly
 from ..timeline import Timeline
 from .cycles import Int64s, KernelSequence
 
@@ -76,8 +77,8 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int], patte
         if process in gpu.off_clock:
             continue
         marks = timelines[recording].marks
-        fits = np.append(np.asarray(marks["name"].cat.categories.str.fullmatch(pattern), dtype=bool), False)
-        chosen = marks[fits[marks["name"].cat.codes] & (marks["pid"] == pid).to_numpy()]
+        fits = rows_of(marks["name"].cat.codes.to_numpy(), wholly(marks["name"].cat.categories, pattern))
+        chosen = marks[fits & (marks["pid"] == pid).to_numpy()]
         if not len(chosen):
             continue
         found = _one_kind(chosen, process, shift_ns[recording] - shift_ns[gpu.places[0][0]], pattern)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,10 @@ from ..errors import RingscopeError
 from ..measures import Measures
 from . import cut
 from .options import Rule, refuse_ignored, write_json
+
+if TYPE_CHECKING:
+    from ..analysis import Progress
+    from ..measures import Analysis
 
 HELP = """Measure recordings: where every nanosecond of every GPU went.
 
@@ -26,6 +30,10 @@ directory, or a pattern. The format is detected from the content, not the name.
   ringscope timeline run.sqlite --window capture --json -
   ringscope timeline rank*.sqlite --html page.html --perfetto trace.json.gz
   ringscope timeline runs/ --info
+  mpirun -np 16 ringscope timeline runs/
+
+Hundreds of recordings are measured in processes on all cores; started by mpirun or srun, by all that it started, each
+with what lies on its host.
 """
 
 
@@ -53,6 +61,8 @@ class Options:
     max_size: int | None
     no_cache: bool
     strict: bool
+    processes: int | None
+    from_step: int
 
     @property
     def cuts(self) -> bool:
@@ -110,6 +120,19 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--max-size", metavar="BYTES", type=int, help="How far a compressed file may unfold.  [default: 64 GiB]")
 @click.option("--no-cache", is_flag=True, help="Do not keep the export of a .nsys-rep.")
 @click.option("--strict", is_flag=True, help="Fail if any recording cannot be read.")
+@click.option(
+    "--from-step",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Leave out the steps before N, as warm-up.  [default: what is found to be warm-up on any GPU]",
+)
+@click.option(
+    "--processes",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Measure in so many processes.  [default: as many as there are cores and memory for]",
+)
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> None:
     given = Options(**options)
@@ -136,6 +159,8 @@ def _rules(given: Options) -> list[Rule]:
         "markdown",
         "charts",
         "parquet",
+        "from_step",
+        "processes",
     )
     return [
         (given.cuts, (*shown, "info", "strict"), f"has no effect with {_CUTTING}; leave it out"),
@@ -189,20 +214,14 @@ def _info(given: Options) -> None:
 def _measure(given: Options) -> None:
     """Measure, write the files asked for, and show the numbers unless the JSON goes where they would."""
     from .. import measures_json, records
-    from ..analysis import analyse
     from ..judging import ranks_summary
     from ..views import ranks, recording_files, terminal, waiting
 
     files = recording_files.Files(**{kind: getattr(given, kind) for kind in recording_files.KINDS})
     with waiting.stages() as progress:
-        analysis = analyse(
-            given.paths,
-            window=given.window,
-            strict=given.strict,
-            operations=files.pictures,
-            progress=progress,
-            **given.reading,
-        )
+        analysis = _analysis(given, files.pictures, progress)
+        if analysis is None:
+            return
         measures = analysis.measures
         summary, asked = ranks_summary.summarise(measures), _asked(measures, given.ranks)
         summarised = measures.many and not given.per_rank
@@ -233,6 +252,31 @@ def _measure(given: Options) -> None:
     recording = Path(measures.recordings[0].path)
     if measures.findings and records.beside(recording):
         terminals.echo(f"\nprove one: ringscope bench --apply {measures.findings[0].code} --of {recording.parent}")
+
+
+def _analysis(given: Options, pictures: bool, progress: Progress) -> Analysis | None:
+    """Over MPI where a launcher started several processes; then None in all but the first."""
+    from ..analysis import analyse, analyse_over_mpi
+    from ..partials.mpi import Job, started
+    from ..partials.processes import Reading
+    from ..partials.unit import Asked
+
+    if given.processes is None and started() > 1:
+        job = Job(given.paths, Asked(given.window, pictures, given.from_step), Reading(**given.reading))
+        if not job.first:
+            job.follow()
+            return None
+        return analyse_over_mpi(job, strict=given.strict, progress=progress)
+    return analyse(
+        given.paths,
+        window=given.window,
+        strict=given.strict,
+        operations=pictures,
+        from_step=given.from_step,
+        processes=given.processes,
+        progress=progress,
+        **given.reading,
+    )
 
 
 def _asked(measures: Measures, wanted: tuple[int, ...]) -> list[int]:

@@ -308,4 +308,13 @@ def _recording(database: Database) -> Recording:
         tool_version=told.get("EXPORT_PRODUCT_VERSION"),
         schema_version=told.get("EXPORT_SCHEMA_VERSION"),
         origin_utc_ns=utc,
+        host=_host(database),
     )
+
+
+def _host(database: Database) -> str | None:
+    """The name of the machine that was recorded."""
+    if not database.has("TARGET_INFO_SYSTEM_ENV", "name", "value"):
+        return None
+    rows = database.query("SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname' LIMIT 1")
+    return str(rows[0][0]) if rows and isinstance(rows[0][0], str) and rows[0][0] else None

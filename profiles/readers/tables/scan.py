@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UnreadableRecording
+from ...threads import at_once
 from ..progress import tell
 from .sqlite import Database, connected, quoted
 
@@ -55,7 +56,7 @@ def scan(database: Database, wanted: Mapping[str, Mapping[str, Column]]) -> dict
     """
     tables = {table: _Table(columns, *_rowids(database, table)) for table, columns in wanted.items()}
     pieces = [(name, table, piece) for name, table in tables.items() for piece in range(table.pieces)]
-    with ThreadPoolExecutor(max_workers=max(2, min(8, os.cpu_count() or 2))) as pool:
+    with ThreadPoolExecutor(max_workers=at_once(max(2, min(8, os.cpu_count() or 2)))) as pool:
         try:
             for done, filled in enumerate([pool.submit(_fill, database, *piece) for piece in pieces], 1):
                 filled.result()

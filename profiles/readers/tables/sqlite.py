@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -50,14 +50,15 @@ class Database:
 
     def __post_init__(self) -> None:
         check(self.path)
-        names = self.query("SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')")
-        for name, kind, sql in names:
-            if isinstance(name, str):
-                if kind == "view" or str(sql).upper().startswith("CREATE VIRTUAL"):
-                    self._refuse_code(name)
-                    continue
-                columns = self.query(f"PRAGMA table_info({quoted(name)})")
-                self.tables[name] = tuple(str(row[1]) for row in columns)
+        with self._connected() as query:
+            names = query("SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')")
+            for name, kind, sql in names:
+                if isinstance(name, str):
+                    if kind == "view" or str(sql).upper().startswith("CREATE VIRTUAL"):
+                        self._refuse_code(name)
+                        continue
+                    columns = query(f"PRAGMA table_info({quoted(name)})")
+                    self.tables[name] = tuple(str(row[1]) for row in columns)
 
     def _refuse_code(self, name: str) -> None:
         """A view is a query that somebody wrote, and may run for ever. Those of names that are read are refused."""
@@ -70,10 +71,16 @@ class Database:
 
     def query(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """All rows, for small tables. Text that is no UTF-8 has its odd bytes replaced."""
+        with self._connected() as query:
+            return query(sql, values)
+
+    @contextmanager
+    def _connected(self) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
+        """A function that runs a query, all of one connection."""
         try:
             with closing(sqlite3.connect(uri(self.path), uri=True)) as connection:
                 connection.text_factory = _text
-                return connection.execute(sql, values).fetchall()
+                yield lambda *query: connection.execute(*query).fetchall()
         except _ERRORS as error:
             raise self.damaged(error) from None
 

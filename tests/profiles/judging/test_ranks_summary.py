@@ -140,12 +140,18 @@ def test_the_json_of_a_summary_has_its_schema_first_and_no_long_list_of_gpus(hos
     assert all(one is None or one["count"] <= 32 for one in counted)
 
 
-def test_a_rank_record_beside_a_recording_tells_its_host(tmp_path, one_slow: Measures) -> None:
-    record = RankRecord(3, 32, 3, "node7", None, 0, 1, 1, [1], [0])
-    write_rank(tmp_path / "rank3.jsonl", record)
-    (tmp_path / "rank4.jsonl").write_text("not a record\n")
-    places = [replace(one, path=str(tmp_path / f"rank{rank}.sqlite")) for rank, one in enumerate(one_slow.recordings)]
-    assert hosts_of(replace(one_slow, recordings=places)) == [None, None, None, "node7", *[None] * 28]
+def test_a_rank_record_beside_a_recording_tells_its_host(tmp_path) -> None:
+    write_rank(tmp_path / "rank0.jsonl", RankRecord(0, 4, 0, "node7", None, 0, 1, 1, [1], [0]))
+    (tmp_path / "rank1.jsonl").write_text("not a record\n")
+    timelines = [timeline(replace(ALIKE, gpus=4, processes=4), range(rank, rank + 1)) for rank in range(4)]
+    told = {2: "node8", 0: "node9"}  # by the recordings themselves
+    placed = [
+        replace(one.recording, path=str(tmp_path / f"rank{rank}.sqlite"), host=told.get(rank))
+        for rank, one in enumerate(timelines)
+    ]
+    read = [replace(one, recording=recording) for one, recording in zip(timelines, placed, strict=True)]
+    # The record of the rank says what the launcher called the host, which is what people know it by.
+    assert hosts_of(ringscope.measure(read)) == ["node7", None, "node8", None]
 
 
 def test_a_page_shows_the_first_the_last_and_the_outliers_and_all_that_were_asked_for(one_slow: Measures) -> None:

@@ -48,7 +48,12 @@ def matched(timelines: list[Timeline], residual_ns: int = 0):
     shifts = [0] * len(timelines)
     gpus = gather(timelines, shifts)
     moved = [message_sizes.moved(timelines, shifts, gpu, collectives.of(gpu)) for gpu in gpus]
-    return gpus, collectives.match(gpus, shifts, residual_ns, moved)
+    return gpus, collectives.match(list(map(collectives.own, gpus, moved)), shifts, residual_ns)
+
+
+def found_straggler(timelines: list[Timeline]):
+    gpus, calls = matched(timelines)
+    return collectives.straggler([gpu.rank for gpu in gpus], calls)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5])
@@ -144,7 +149,7 @@ def test_a_call_that_only_some_ranks_recorded_is_left_aside():
 def test_the_straggler_is_named_with_the_call_it_began_at():
     timelines, known = run(4, 60, late={2: range(25, 60)})
     gpus, calls = matched(timelines)
-    found = collectives.straggler(gpus, calls)
+    found = collectives.straggler([gpu.rank for gpu in gpus], calls)
     assert (found.gpu, found.rank, found.calls) == (2, 2, 35 + _before(known, 2, 25))
     assert found.since_ns == known[60 - found.calls][0][2]
     assert found.arrived_last_share == 1
@@ -160,9 +165,9 @@ def _before(known, rank: int, call: int) -> int:
 
 def test_ranks_that_take_turns_have_no_straggler():
     timelines, _ = run(4, 60)
-    assert collectives.straggler(*matched(timelines)) is None
+    assert found_straggler(timelines) is None
 
 
 def test_a_rank_that_was_late_and_is_no_longer_is_no_straggler():
     timelines, _ = run(4, 60, late={1: range(30)})
-    assert collectives.straggler(*matched(timelines)) is None
+    assert found_straggler(timelines) is None

@@ -1,0 +1,187 @@
+"""Units become one analysis: on one clock, with the same steps on all GPUs, and collectives matched across ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from .. import marks
+from ..doubts.measures import merged
+from ..errors import RingscopeError
+from ..gpus.clock import Clock, aligned
+from ..measures import Analysis, GpuAnalysis, GpuMeasures, Measures
+from ..metrics import collectives, doubts
+from ..metrics.collectives import Calls
+from ..steps.find import first_of_all
+from ..timeline import Doubt
+from .unit import Asked, FirstSteps, Identity, Measured, Recorded, Unit, measure
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A unit that must be made anew: of which recordings, on which clocks, measured from which steps on."""
+
+    members: tuple[int, ...]
+    shift_ns: tuple[int, ...]
+    first: FirstSteps
+
+
+Remake: TypeAlias = Callable[[Sequence[Again]], list[Unit]]
+Told: TypeAlias = Callable[[float, float, Path], None]
+
+
+def join(
+    units: Sequence[Unit], remake: Remake, asked: Asked, unread: Sequence[Doubt] = (), told: Told | None = None
+) -> Analysis:
+    """All but what to change: the measures of every GPU, as their recordings together tell them.
+
+    `remake` makes units again of which others' recordings change what they measured: those that share a GPU, whose
+    clocks or whose first steps others correct. Raises RingscopeError where no GPU did anything.
+    """
+    units, clock, first = _settled(units, remake)
+    recorded = _in_order(units)
+    gpus = sorted((_Gpu(unit, number) for unit in units for number in range(len(unit.gpus))), key=lambda gpu: gpu.order)
+    if not gpus:
+        raise RingscopeError(f"{recorded[0].recording.path}: {_nothing(recorded[0])}")
+    seen, size = marks.ranks_seen({rank for one in recorded for rank in one.ranks})
+    shift_ns = [clock.shift_ns[gpu.places[0][0]] for gpu in gpus]
+    own = [gpu.unit.gpus[gpu.number].collectives for gpu in gpus]
+    calls = collectives.match(own, shift_ns, clock.residual_ns, max(size - seen, 0))
+    _measure(units, first, asked, told)
+    raised = [*unread, *(doubt for one in recorded for doubt in one.doubts)]
+    raised += [*doubts.of_clock(clock, calls), *doubts.of_ranks(seen, size, calls, [len(one.bytes) for one in own])]
+    raised += [doubt for place, gpu in enumerate(gpus) for doubt in gpu.doubts(place)]
+    measures = Measures(
+        recordings=[one.recording for one in recorded],
+        gpus=[gpu.measures(among) for gpu, among in zip(gpus, calls, strict=True)],
+        doubts=merged(raised),
+        clock=clock.to_json() if len(recorded) > 1 else None,
+        straggler=collectives.straggler([gpu.unit.gpus[gpu.number].rank for gpu in gpus], calls),
+    )
+    pictures = tuple(one for place, gpu in enumerate(gpus) if (one := gpu.picture(place)) is not None)
+    return Analysis(measures, pictures, clock.shift_ns)
+
+
+def _settled(units: Sequence[Unit], remake: Remake) -> tuple[list[Unit], Clock, FirstSteps]:
+    """Units of which none changes what another measured, in order of their recordings."""
+    while True:
+        units = sorted(units, key=lambda unit: unit.members)
+        clock = aligned([one.ends for one in _in_order(units)])
+        first = first_of_all((gpu.steps_source, gpu.first_step) for unit in units for gpu in unit.gpus)
+        of = {unit.members: unit for unit in units}
+        again = []
+        for members in _sharing(units):
+            shift_ns = tuple(clock.shift_ns[place] - clock.shift_ns[members[0]] for place in members)
+            unit = of.get(members)
+            if unit is None or unit.shift_ns != shift_ns or not _steps_hold(unit, first):
+                again.append(Again(members, shift_ns, first))
+        if not again:
+            return list(units), clock, first
+        anew = {place for one in again for place in one.members}
+        units = [*(unit for unit in units if not anew & set(unit.members)), *remake(again)]
+
+
+def _in_order(units: Sequence[Unit]) -> list[Recorded]:
+    each = ((place, one) for unit in units for place, one in zip(unit.members, unit.recordings, strict=True))
+    return [one for _, one in sorted(each, key=lambda pair: pair[0])]
+
+
+def _sharing(units: Sequence[Unit]) -> list[tuple[int, ...]]:
+    """The recordings that must be measured together, as they share a GPU; each is of one such set."""
+    leader = list(range(len(units)))
+
+    def led_by(unit: int) -> int:
+        while leader[unit] != unit:
+            unit = leader[unit]
+        return unit
+
+    whose: dict[Identity, int] = {}
+    for number, unit in enumerate(units):
+        for gpu in unit.gpus:
+            first, second = sorted((led_by(number), led_by(whose.setdefault(gpu.identity, number))))
+            leader[second] = first
+    sets: dict[int, list[int]] = {}
+    for number, unit in enumerate(units):
+        sets.setdefault(led_by(number), []).extend(unit.members)
+    return [tuple(sorted(members)) for members in sets.values()]
+
+
+def _steps_hold(unit: Unit, first: FirstSteps) -> bool:
+    """Would it, measured from these first steps on, be as it is measured?"""
+    if unit.gathered is not None:
+        return True  # not measured yet
+    for gpu in unit.gpus:
+        was, now = (one.get(gpu.steps_source, 0) for one in (unit.measured_from, first))
+        if gpu.first_step is not None and was != now and max(was, now) > gpu.first_step:
+            return False
+    return True
+
+
+def _nothing(recorded: Recorded) -> str:
+    if recorded.only_phases:
+        return "only phases of collectives, no GPU operations; `--info` shows them, `ringscope record` records GPUs"
+    return "no GPU did anything in it; record while the training runs"
+
+
+def _measure(units: Sequence[Unit], first: FirstSteps, asked: Asked, told: Told | None) -> None:
+    """Those that are not measured yet."""
+    left = [unit for unit in units if unit.gathered is not None]
+    total, done = sum(len(unit.gpus) for unit in left), 0
+    for unit in left:
+        measure(unit, first, asked)
+        done += len(unit.gpus)
+        if told and unit.gpus:
+            told(done, total, Path(unit.recordings[0].recording.path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    """A GPU of a unit among all: what the unit numbers by itself is numbered anew."""
+
+    unit: Unit
+    number: int
+
+    @property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        return tuple((self.unit.members[place], device) for place, device in self.unit.gpus[self.number].places)
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """By rank, those without one last; then as they are recorded."""
+        rank = self.unit.gpus[self.number].rank
+        return rank is None, rank or 0, self.places
+
+    @property
+    def _measured(self) -> Measured:
+        return self.unit.measured[self.number]
+
+    def measures(self, among: Calls) -> GpuMeasures:
+        own = self._measured.measures
+        window = (own.window_ns[0], own.window_ns[1])
+        return replace(
+            own,
+            recordings=sorted(self.unit.members[place] for place in own.recordings),
+            collectives=collectives.among_ranks(own.collectives, among, window, self._measured.exposed),
+        )
+
+    def doubts(self, place: int) -> list[Doubt]:
+        here, there = f"/gpus/{self.number}", f"/gpus/{place}"
+        return [
+            replace(doubt, where=tuple(there + where.removeprefix(here) for where in doubt.where))
+            for doubt in self._measured.doubts
+        ]
+
+    def picture(self, place: int) -> GpuAnalysis | None:
+        own = self._measured.picture
+        if own is None:
+            return None
+        members = self.unit.members
+        operations, host = own.operations, own.host
+        if operations is not None:
+            streams = tuple(one._replace(recording=members[one.recording]) for one in operations.streams)
+            operations = replace(operations, streams=streams)
+        if host is not None:
+            host = replace(host, threads=tuple(one._replace(recording=members[one.recording]) for one in host.threads))
+        return replace(own, gpu=place, operations=operations, host=host)

@@ -1,0 +1,182 @@
+"""Units of recordings in this process, or in processes on all cores: memory is bounded whatever the number of them."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol, TypeAlias
+
+from .. import readers, threads
+from ..errors import RingscopeError, UnreadableRecording
+from ..readers import File
+from ..timeline import Timeline
+from .join import Again
+from .unit import Asked, Unit, gather_unit, measure
+
+# What a unit is made of: a file, or a recording that was read.
+Source: TypeAlias = "File | Timeline"
+# A file that no reader knows has no unit; one that is damaged an error.
+Made: TypeAlias = "Unit | None | UnreadableRecording"
+
+# Recordings whose files are larger together are measured as they are read, one after the other, instead of being held
+# until all were: what is held takes two to three times its file.
+_HELD_BYTES: Final = 1 << 30
+# What a process takes without a recording, and at most for each byte of one.
+_PROCESS_BYTES: Final = 150 << 20
+_TIMES_FILE: Final = 6
+# Starting processes takes as long as measuring some small recordings.
+_WORTH_FILES, _WORTH_BYTES = 8, 4 << 20
+_PR_SET_PDEATHSIG = 1
+
+
+class Measurer(Protocol):
+    """Makes units of files, somewhere."""
+
+    def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
+        """A unit of each file, in their order, measured or not."""
+
+    def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
+        """Units that others correct: members of `wanted` are places in `sources`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How recordings are read."""
+
+    max_bytes: int | None = None
+    cache: bool = True
+
+
+def make(sources: Sequence[Source], again: Again, asked: Asked, how: Reading) -> Unit:
+    """A unit that others correct, not measured yet."""
+    return gather_unit([_read(one, how) for one in sources], again.members, again.shift_ns, asked)
+
+
+def _read(source: Source, how: Reading) -> Timeline:
+    if isinstance(source, Timeline):
+        return source
+    timeline = readers.read_file(source, max_bytes=how.max_bytes, cache=how.cache)
+    if timeline is None:
+        raise UnreadableRecording(source.path, "no longer a recording", "leave files alone while they are measured")
+    return timeline
+
+
+class Here:
+    """Measures recordings in this process."""
+
+    def __init__(self, asked: Asked, how: Reading) -> None:
+        self._asked, self._how = asked, how
+
+    def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
+        """A unit of each file, in their order; measured at once where too much would be held otherwise."""
+        held = 0
+        for done, file in enumerate(files):
+            with readers.heard(told, done, len(files), file.path):
+                unit = _made(file, self._asked, self._how)
+            if isinstance(unit, Unit):
+                held += file.path.stat().st_size
+                if held > _HELD_BYTES:
+                    measure(unit, unit.first_steps, self._asked)
+            yield unit
+
+    def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
+        """Units that others correct."""
+        of = ([sources[place] for place in one.members] for one in wanted)
+        return [make(some, one, self._asked, self._how) for some, one in zip(of, wanted, strict=True)]
+
+
+def _made(file: File, asked: Asked, how: Reading) -> Made:
+    try:
+        timeline = readers.read_file(file, max_bytes=how.max_bytes, cache=how.cache)
+    except UnreadableRecording as error:
+        return error
+    if timeline is None:
+        return None
+    only = [timeline]
+    del timeline  # as soon as its kernels are taken, nothing may hold it
+    return gather_unit([only.pop()], (0,), (0,), asked)
+
+
+def count(files: Sequence[File]) -> int:
+    """How many processes are worth it: no more than cores, and than memory has room for."""
+    sizes = [file.path.stat().st_size for file in files]
+    if len(files) < _WORTH_FILES or sum(sizes) < _WORTH_BYTES:
+        return 1
+    room = _available_bytes() // (_PROCESS_BYTES + _TIMES_FILE * max(sizes))
+    return max(1, min(len(os.sched_getaffinity(0)), len(files), room))
+
+
+def _available_bytes() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+class Pool:
+    """Processes that measure recordings."""
+
+    def __init__(self, processes: int, asked: Asked, how: Reading) -> None:
+        # Not forked from this process, whose threads may hold locks; what workers need is imported once.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__, "adbc_driver_sqlite.dbapi", "pyarrow.compute"])
+        self._pool = ProcessPoolExecutor(processes, context, initializer=_begin)
+        self._asked, self._how = asked, how
+
+    def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
+        """A measured unit of each file, in their order."""
+        work = partial(measured, asked=self._asked, how=self._how)
+        for done, (file, unit) in enumerate(zip(files, self._pool.map(work, files), strict=True), 1):
+            if told:
+                told(done, len(files), file.path)
+            yield unit
+
+    def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
+        """Units that others correct."""
+        work = partial(remade, asked=self._asked, how=self._how)
+        return list(self._pool.map(work, ([sources[place] for place in one.members] for one in wanted), wanted))
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool]:
+    """Raises RingscopeError where one of the processes was killed."""
+    made = Pool(processes, asked, how)
+    try:
+        yield made
+    except BrokenProcessPool:
+        problem = "a process that measured recordings was ended, perhaps for want of memory"
+        raise RingscopeError(f"{problem}; give fewer: --processes {max(1, processes // 2)}") from None
+    finally:
+        made.close()
+
+
+def _begin() -> None:
+    """A worker uses one core, leaves Ctrl-C to the process that waits for it, and ends where that does."""
+    threads.alone()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def measured(file: File, asked: Asked, how: Reading) -> Made:
+    """A unit of one file, measured."""
+    unit = _made(file, asked, how)
+    if isinstance(unit, Unit):
+        measure(unit, unit.first_steps, asked)
+    return unit
+
+
+def remade(sources: Sequence[Source], again: Again, asked: Asked, how: Reading) -> Unit:
+    """A unit that others correct, measured."""
+    unit = make(sources, again, asked, how)
+    measure(unit, again.first, asked)
+    return unit
