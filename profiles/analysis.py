@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import count, islice
 from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
 from . import readers, verdicts
-from .errors import RingscopeError, UnreadableRecording
+from .errors import RingscopeError
 from .measures import Analysis, Measures
+from .partials import file as partial_file
 from .partials import processes as workers
-from .partials.join import join
+from .partials.file import Held
+from .partials.join import join, settle
 from .partials.mpi import Job
-from .partials.processes import Here, Made, Measurer, Reading, Source
+from .partials.processes import Here, Measurer, Reading, Source
 from .partials.unit import Asked, Unit, gather_unit
 from .timeline import Doubt, Timeline
 from .verdicts import Context, whatif
@@ -42,6 +45,7 @@ def analyse(
     operations: bool = False,
     from_step: int = 0,
     processes: int | None = 1,
+    partial_to: Path | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
     """Measure every GPU of some recordings: from files to numbers, findings and doubts.
@@ -58,6 +62,7 @@ def analyse(
     `from_step`: leave out the steps before that number, as warm-up.
     `processes`: so many measure files side by side (None: as many as there are cores and memory for). A script that
     asks for more than one needs `if __name__ == "__main__":`, as with multiprocessing.
+    `partial_to`: also write a partial file there, which a later call takes in place of these recordings.
     `progress` is called with ("reading" or "measuring", done, in all, the recording at hand).
     Raises UnreadableRecording where nothing could be read, RingscopeError where no GPU did anything.
     """
@@ -70,15 +75,22 @@ def analyse(
     asked, how = Asked(window, operations, from_step), Reading(max_bytes, cache)
     with ExitStack() as opened:
         files = opened.enter_context(readers.listed(paths, max_bytes)) if paths else []
+        files = [file for file in files if partial_to is None or not _is(file.path, partial_to)]
         several = workers.count(files) if processes is None else processes
         by: Measurer = opened.enter_context(workers.pool(several, asked, how)) if several > 1 else Here(asked, how)
-        return _analysed(by, files, own, asked, context, strict, progress)
+        return _analysed(by, files, own, asked, context, strict, progress, partial_to)
 
 
-def analyse_over_mpi(job: Job, *, strict: bool = False, progress: Progress | None = None) -> Analysis:
+def _is(path: Path, other: Path) -> bool:
+    return other.exists() and path.samefile(other)
+
+
+def analyse_over_mpi(
+    job: Job, *, strict: bool = False, partial_to: Path | None = None, progress: Progress | None = None
+) -> Analysis:
     """The same in the first process of an MPI job, with what all of its processes measure (`partials.mpi`)."""
     try:
-        return _analysed(job, job.files, [], job.asked, None, strict, progress)
+        return _analysed(job, job.files, [], job.asked, None, strict, progress, partial_to)
     finally:
         job.end()
 
@@ -91,6 +103,7 @@ def _analysed(
     context: Context | None,
     strict: bool,
     progress: Progress | None,
+    partial_to: Path | None,
 ) -> Analysis:
     """Files first, then recordings that were read, which are used up."""
     told = partial(progress, "reading" if isinstance(by, Here) else "measuring") if progress else None
@@ -98,29 +111,47 @@ def _analysed(
     units: list[Unit] = []
     unread: list[Doubt] = []
     if files:
-        units, unread = readers.sorted_out(files, _noted(by.each(files, told), files, sources), strict=strict)
+        made, unread = readers.sorted_out(files, by.each(files, told), strict=strict)
+        for file, some in made:
+            units += some
+            sources += _sources(file, some)
+        _refuse_twice(units, sources)
         context = context or _beside(units[0])
     while own:
         sources.append(own[0])
         units.append(gather_unit([own.pop(0)], (), (0,), asked))
-    for place, unit in enumerate(units):
-        unit.members = (place,)
+    place = count()
+    for unit in units:
+        unit.members = tuple(islice(place, len(unit.recordings)))
     again = partial(by.again, sources)
-    analysis = join(units, again, asked, unread, partial(progress, "measuring") if progress else None)
+    settled = settle(units, again, asked, partial(progress, "measuring") if progress else None)
+    if partial_to:
+        partial_file.write(partial_to, settled.units, unread, asked)
+    analysis = join(settled, unread)
     for one in analysis.measures.gpus:
         one.what_if = whatif.each(one)
     analysis.measures.findings = verdicts.find(analysis.measures, context)
     return analysis
 
 
-def _noted(
-    made: Iterable[Made], files: Iterable[readers.File], sources: list[Source]
-) -> Iterator[Unit | None | UnreadableRecording]:
-    """What was made of each file; `sources` grows by those that a unit was made of."""
-    for file, one in zip(files, made, strict=True):
-        if isinstance(one, Unit):
-            sources.append(file)
-        yield one
+def _sources(file: readers.File, units: Sequence[Unit]) -> Iterator[Source]:
+    """What each of the recordings that a file holds was read from."""
+    held = partial_file.detects(file.path)
+    for one in (one for unit in units for one in unit.recordings):
+        yield Held(file.path, one.recording.path) if held else file
+
+
+def _refuse_twice(units: Sequence[Unit], sources: Sequence[Source]) -> None:
+    """Raises RingscopeError for a recording that is named, and lies in a partial file too, or in two."""
+    seen: dict[tuple[object, ...], Source] = {}
+    recorded = (one for unit in units for one in unit.recordings)
+    for one, source in zip(recorded, sources, strict=True):
+        about = one.recording
+        key = (Path(about.path).name, about.host, about.rank, about.origin_utc_ns, one.ends.end_ns.tobytes())
+        other = seen.setdefault(key, source)
+        held = next((each for each in (source, other) if isinstance(each, Held)), None)
+        if other is not source and held:
+            raise RingscopeError(f"{about.path} is given twice, once in {held.path}; name one of them")
 
 
 def _beside(unit: Unit) -> Context | None:

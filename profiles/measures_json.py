@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -30,7 +31,7 @@ def from_json(data: Any) -> Measures:
         found = data.get("schema") if isinstance(data, dict) else None
         raise RingscopeError(f"not measures of schema {SCHEMA} (found {found!r}): measure the recording again")
     try:
-        made: Measures = _made(Measures, data)
+        made: Measures = made_of(Measures, data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RingscopeError(
             f"damaged measures: {type(error).__name__}: {error}; measure the recording again"
@@ -71,21 +72,28 @@ def _text(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _made(kind: Any, value: Any) -> Any:
-    """`value` as the annotated type: dataclasses from objects, tuples from lists, integers from their text."""
+def made_of(kind: Any, value: Any) -> Any:
+    """The inverse of `plain`: dataclasses from objects, tuples from lists, integers from their text."""
     origin = get_origin(kind)
     if origin in (UnionType, Union):
         if value is None:
             return None
         kinds = [inner for inner in get_args(kind) if inner is not type(None)]
-        return _made(kinds[0], value) if len(kinds) == 1 else value
+        return made_of(kinds[0], value) if len(kinds) == 1 else value
     if is_dataclass(kind) and isinstance(kind, type):
-        hints = get_type_hints(kind)
-        return kind(**{one.name: _made(hints[one.name], value[one.name]) for one in fields(kind) if one.name in value})
+        hints = _hints(kind)
+        return kind(**{name: made_of(hint, value[name]) for name, hint in hints.items() if name in value})
     if origin is list:
-        return [_made(get_args(kind)[0], inner) for inner in value]
+        return [made_of(get_args(kind)[0], inner) for inner in value]
     if origin is tuple:
-        return tuple(_made(get_args(kind)[0], inner) for inner in value)
+        return tuple(made_of(get_args(kind)[0], inner) for inner in value)
     if origin is dict:
-        return {key: _made(get_args(kind)[1], inner) for key, inner in value.items()}
+        return {key: made_of(get_args(kind)[1], inner) for key, inner in value.items()}
     return int(value) if kind is int and isinstance(value, str) else value
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields."""
+    hints = get_type_hints(kind)
+    return {one.name: hints[one.name] for one in fields(kind)}

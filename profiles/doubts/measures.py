@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from .. import numbers
 from ..measures import CLASSES, Arithmetic, GpuMeasures
@@ -22,10 +23,13 @@ _ONE_CLOCK = "record the ranks at the same time, with nsys, on hosts with one cl
 
 def merged(doubts: Iterable[Doubt]) -> list[Doubt]:
     """Each doubt once, with all the places it touches, in order of appearance."""
-    by_words: dict[tuple[str, str, str], dict[str, None]] = {}
+    first: dict[tuple[str, str, str], Doubt] = {}
+    places: dict[tuple[str, str, str], dict[str, None]] = {}
     for doubt in doubts:
-        by_words.setdefault((doubt.code, doubt.text, doubt.next), {}).update(dict.fromkeys(doubt.where))
-    return [Doubt(*words, tuple(where)) for words, where in by_words.items()]
+        words = (doubt.code, doubt.text, doubt.next)
+        first.setdefault(words, doubt)
+        places.setdefault(words, {}).update(dict.fromkeys(doubt.where))
+    return [replace(doubt, where=tuple(places[words])) for words, doubt in first.items()]
 
 
 def clocks_unchecked(where: tuple[str, ...]) -> Doubt:

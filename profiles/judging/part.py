@@ -22,5 +22,5 @@ def of(analysis: Analysis, gpus: Sequence[int]) -> Analysis:
         gpus=[replace(gpu, recordings=[place[recording] for recording in gpu.recordings]) for gpu in some],
         clock=whole.clock,
     )
-    pictures = tuple(replace(analysis.gpus[gpu], gpu=number) for number, gpu in enumerate(gpus))
+    pictures = tuple(replace(analysis.gpus[gpu], gpu=number) for number, gpu in enumerate(gpus) if analysis.gpus)
     return Analysis(measures, pictures, tuple(analysis.shift_ns[recording] for recording in kept))

@@ -16,7 +16,7 @@ from ..metrics import collectives, doubts
 from ..metrics.collectives import Calls
 from ..steps.find import first_of_all
 from ..timeline import Doubt
-from .unit import Asked, FirstSteps, Identity, Measured, Recorded, Unit, measure
+from .unit import Asked, FirstSteps, GpuHead, Identity, Measured, Recorded, Unit, measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,40 +32,20 @@ Remake: TypeAlias = Callable[[Sequence[Again]], list[Unit]]
 Told: TypeAlias = Callable[[float, float, Path], None]
 
 
-def join(
-    units: Sequence[Unit], remake: Remake, asked: Asked, unread: Sequence[Doubt] = (), told: Told | None = None
-) -> Analysis:
-    """All but what to change: the measures of every GPU, as their recordings together tell them.
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Measured units of which none changes what another measured, in order of their recordings; and their clock."""
 
-    `remake` makes units again of which others' recordings change what they measured: those that share a GPU, whose
-    clocks or whose first steps others correct. Raises RingscopeError where no GPU did anything.
+    units: list[Unit]
+    clock: Clock
+
+
+def settle(units: Sequence[Unit], remake: Remake, asked: Asked, told: Told | None = None) -> Settled:
+    """Measure the units that are not yet, as all of them together tell to.
+
+    `remake` makes units again of which others change what they measured: those that share a GPU, whose clocks or whose
+    first steps others correct.
     """
-    units, clock, first = _settled(units, remake)
-    recorded = _in_order(units)
-    gpus = sorted((_Gpu(unit, number) for unit in units for number in range(len(unit.gpus))), key=lambda gpu: gpu.order)
-    if not gpus:
-        raise RingscopeError(f"{recorded[0].recording.path}: {_nothing(recorded[0])}")
-    seen, size = marks.ranks_seen({rank for one in recorded for rank in one.ranks})
-    shift_ns = [clock.shift_ns[gpu.places[0][0]] for gpu in gpus]
-    own = [gpu.unit.gpus[gpu.number].collectives for gpu in gpus]
-    calls = collectives.match(own, shift_ns, clock.residual_ns, max(size - seen, 0))
-    _measure(units, first, asked, told)
-    raised = [*unread, *(doubt for one in recorded for doubt in one.doubts)]
-    raised += [*doubts.of_clock(clock, calls), *doubts.of_ranks(seen, size, calls, [len(one.bytes) for one in own])]
-    raised += [doubt for place, gpu in enumerate(gpus) for doubt in gpu.doubts(place)]
-    measures = Measures(
-        recordings=[one.recording for one in recorded],
-        gpus=[gpu.measures(among) for gpu, among in zip(gpus, calls, strict=True)],
-        doubts=merged(raised),
-        clock=clock.to_json() if len(recorded) > 1 else None,
-        straggler=collectives.straggler([gpu.unit.gpus[gpu.number].rank for gpu in gpus], calls),
-    )
-    pictures = tuple(one for place, gpu in enumerate(gpus) if (one := gpu.picture(place)) is not None)
-    return Analysis(measures, pictures, clock.shift_ns)
-
-
-def _settled(units: Sequence[Unit], remake: Remake) -> tuple[list[Unit], Clock, FirstSteps]:
-    """Units of which none changes what another measured, in order of their recordings."""
     while True:
         units = sorted(units, key=lambda unit: unit.members)
         clock = aligned([one.ends for one in _in_order(units)])
@@ -78,9 +58,39 @@ def _settled(units: Sequence[Unit], remake: Remake) -> tuple[list[Unit], Clock, 
             if unit is None or unit.shift_ns != shift_ns or not _steps_hold(unit, first):
                 again.append(Again(members, shift_ns, first))
         if not again:
-            return list(units), clock, first
+            _measure(units, first, asked, told)
+            return Settled(units, clock)
         anew = {place for one in again for place in one.members}
         units = [*(unit for unit in units if not anew & set(unit.members)), *remake(again)]
+
+
+def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
+    """All but what to change: the measures of every GPU, as their recordings together tell them.
+
+    Raises RingscopeError where no GPU did anything.
+    """
+    units, clock = settled.units, settled.clock
+    recorded = _in_order(units)
+    gpus = sorted((_Gpu(unit, number) for unit in units for number in range(len(unit.gpus))), key=lambda gpu: gpu.order)
+    if not gpus:
+        raise RingscopeError(f"{recorded[0].recording.path}: {_nothing(recorded[0])}")
+    seen, size = marks.ranks_seen({rank for one in recorded for rank in one.ranks})
+    shift_ns = [clock.shift_ns[gpu.places[0][0]] for gpu in gpus]
+    own = [gpu.head.collectives for gpu in gpus]
+    calls = collectives.match(own, shift_ns, clock.residual_ns, max(size - seen, 0))
+    raised = [*unread, *(doubt for one in recorded for doubt in one.doubts)]
+    raised += [*doubts.of_clock(clock, calls), *doubts.of_ranks(seen, size, calls, [len(one.bytes) for one in own])]
+    raised += [doubt for place, gpu in enumerate(gpus) for doubt in gpu.doubts(place)]
+    measures = Measures(
+        recordings=[one.recording for one in recorded],
+        gpus=[gpu.measures(among) for gpu, among in zip(gpus, calls, strict=True)],
+        doubts=merged(raised),
+        clock=clock.to_json() if len(recorded) > 1 else None,
+        straggler=collectives.straggler([gpu.head.rank for gpu in gpus], calls),
+    )
+    pictures = tuple(one for place, gpu in enumerate(gpus) if (one := gpu.picture(place)) is not None)
+    # What other processes or hosts measured has none, unless they were asked for.
+    return Analysis(measures, pictures if len(pictures) == len(gpus) else (), clock.shift_ns)
 
 
 def _in_order(units: Sequence[Unit]) -> list[Recorded]:
@@ -144,13 +154,17 @@ class _Gpu:
     number: int
 
     @property
+    def head(self) -> GpuHead:
+        return self.unit.gpus[self.number]
+
+    @property
     def places(self) -> tuple[tuple[int, int], ...]:
-        return tuple((self.unit.members[place], device) for place, device in self.unit.gpus[self.number].places)
+        return tuple((self.unit.members[place], device) for place, device in self.head.places)
 
     @property
     def order(self) -> tuple[object, ...]:
         """By rank, those without one last; then as they are recorded."""
-        rank = self.unit.gpus[self.number].rank
+        rank = self.head.rank
         return rank is None, rank or 0, self.places
 
     @property

@@ -54,8 +54,12 @@ class Job:
         everybody: list[list[_Seen]] = self._comm.allgather(seen)
         errors = self._comm.allgather(error)
         files: dict[tuple[object, ...], _Seen] = {}
-        for one in (one for process in everybody for one in process):
-            files.setdefault(one.identity, one)
+        each = [one for process in everybody for one in process]
+        found = {one.identity[0] for one in each if len(one.identity) > 1}
+        for one in each:
+            # One that is missing here is no fault where another host has it.
+            if len(one.identity) > 1 or one.identity[0] not in found:
+                files.setdefault(one.identity, one)
         if not files:
             raise next(error for error in errors if error is not None)
         self.files = [one.file for one in files.values()]
@@ -72,15 +76,16 @@ class Job:
 
     def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
         """In the first process: a measured unit of each file, in their order; the others run `follow`."""
-        return iter(self._gathered(self._own(told), len(files)))
+        made: list[Made] = self._gathered(self._own(told), len(files))
+        return iter(made)
 
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
         """In the first process: units that others correct. `sources` are some of the files."""
         place = {id(file): number for number, file in enumerate(self.files)}
         asked = [(one, [place[id(sources[member])] for member in one.members]) for one in wanted]
         self._comm.bcast(asked)
-        made = self._gathered(self._remade(asked), len(asked))
-        return [unit for unit in made if isinstance(unit, Unit)]
+        made: list[Unit] = self._gathered(self._remade(asked), len(asked))
+        return made
 
     def follow(self) -> None:
         """In the others: measure what the first process asks for, until it has all."""
@@ -123,7 +128,7 @@ class Job:
         first = self._whose[files[0]]
         return first if able[first] else able.index(True)
 
-    def _gathered(self, own: list[tuple[int, Any]], count: int) -> list[Made]:
+    def _gathered(self, own: list[tuple[int, Any]], count: int) -> list[Any]:
         everybody: list[list[tuple[int, Any]]] = self._comm.gather(own)
         found = dict(pair for process in everybody for pair in process)
         for one in found.values():
@@ -155,9 +160,11 @@ def _world() -> Any:
 def _seen(file: File) -> _Seen:
     """On a shared disk a file has one number, size and time; on disks of their own two hosts' files do not."""
     origin = file.folder if file.folder and file.folder.is_file() else file.path
-    status, size = origin.stat(), file.path.stat().st_size
-    identity = (str(file.called), size, status.st_ino, status.st_mtime_ns)
-    return _Seen(file, identity, size)
+    try:
+        status, size = origin.stat(), file.path.stat().st_size
+    except OSError:
+        return _Seen(file, (str(file.called),), 0)
+    return _Seen(file, (str(file.called), size, status.st_ino, status.st_mtime_ns), size)
 
 
 def _shared_out(files: Sequence[_Seen], sees: Sequence[set[tuple[object, ...]]]) -> list[int]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
@@ -18,13 +18,15 @@ from .. import readers, threads
 from ..errors import RingscopeError, UnreadableRecording
 from ..readers import File
 from ..timeline import Timeline
+from . import file as partial_file
+from .file import Held
 from .join import Again
 from .unit import Asked, Unit, gather_unit, measure
 
-# What a unit is made of: a file, or a recording that was read.
-Source: TypeAlias = "File | Timeline"
-# A file that no reader knows has no unit; one that is damaged an error.
-Made: TypeAlias = "Unit | None | UnreadableRecording"
+# What a unit is made of: a file, a recording that was read, or a part of what another host measured.
+Source: TypeAlias = "File | Timeline | Held"
+# What a file holds: a recording is one unit. One that no reader knows holds none, one that is damaged is an error.
+Made: TypeAlias = "list[Unit] | None | UnreadableRecording"
 
 # Recordings whose files are larger together are measured as they are read, one after the other, instead of being held
 # until all were: what is held takes two to three times its file.
@@ -32,6 +34,7 @@ _HELD_BYTES: Final = 1 << 30
 # What a process takes without a recording, and at most for each byte of one.
 _PROCESS_BYTES: Final = 150 << 20
 _TIMES_FILE: Final = 6
+_FOLDED, _UNFOLDS = (".xz", ".gz", ".zst", ".nsys-rep"), 12
 # Starting processes takes as long as measuring some small recordings.
 _WORTH_FILES, _WORTH_BYTES = 8, 4 << 20
 _PR_SET_PDEATHSIG = 1
@@ -56,11 +59,22 @@ class Reading:
 
 
 def make(sources: Sequence[Source], again: Again, asked: Asked, how: Reading) -> Unit:
-    """A unit that others correct, not measured yet."""
-    return gather_unit([_read(one, how) for one in sources], again.members, again.shift_ns, asked)
+    """A unit that others correct, not measured yet. Raises RingscopeError where its recordings are not at hand."""
+    held = next((one for one in sources if isinstance(one, Held)), None)
+    if held is not None:
+        called = [_called(one) for one in sources]
+        raise held.refusal(max(again.first.values(), default=0), called)
+    timelines = [_read(one, how) for one in sources if not isinstance(one, Held)]
+    return gather_unit(timelines, again.members, again.shift_ns, asked)
 
 
-def _read(source: Source, how: Reading) -> Timeline:
+def _called(source: Source) -> str:
+    if isinstance(source, Held):
+        return source.recording
+    return source.recording.path if isinstance(source, Timeline) else str(source.called)
+
+
+def _read(source: File | Timeline, how: Reading) -> Timeline:
     if isinstance(source, Timeline):
         return source
     timeline = readers.read_file(source, max_bytes=how.max_bytes, cache=how.cache)
@@ -80,12 +94,11 @@ class Here:
         held = 0
         for done, file in enumerate(files):
             with readers.heard(told, done, len(files), file.path):
-                unit = _made(file, self._asked, self._how)
-            if isinstance(unit, Unit):
-                held += file.path.stat().st_size
-                if held > _HELD_BYTES:
-                    measure(unit, unit.first_steps, self._asked)
-            yield unit
+                made = _made(file, self._asked, self._how)
+            held += _bytes(file)
+            if held > _HELD_BYTES:
+                _measure(made, self._asked)
+            yield made
 
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
         """Units that others correct."""
@@ -95,6 +108,8 @@ class Here:
 
 def _made(file: File, asked: Asked, how: Reading) -> Made:
     try:
+        if partial_file.detects(file.path):
+            return partial_file.read(file.path, asked)
         timeline = readers.read_file(file, max_bytes=how.max_bytes, cache=how.cache)
     except UnreadableRecording as error:
         return error
@@ -102,16 +117,24 @@ def _made(file: File, asked: Asked, how: Reading) -> Made:
         return None
     only = [timeline]
     del timeline  # as soon as its kernels are taken, nothing may hold it
-    return gather_unit([only.pop()], (0,), (0,), asked)
+    return [gather_unit([only.pop()], (), (0,), asked)]
 
 
 def count(files: Sequence[File]) -> int:
     """How many processes are worth it: no more than cores, and than memory has room for."""
-    sizes = [file.path.stat().st_size for file in files]
+    sizes = list(map(_bytes, files))
     if len(files) < _WORTH_FILES or sum(sizes) < _WORTH_BYTES:
         return 1
     room = _available_bytes() // (_PROCESS_BYTES + _TIMES_FILE * max(sizes))
     return max(1, min(len(os.sched_getaffinity(0)), len(files), room))
+
+
+def _bytes(file: File) -> int:
+    """Of the recording, at least; reading says what is wrong with a file that is not there."""
+    try:
+        return file.path.stat().st_size * (_UNFOLDS if file.path.suffix in _FOLDED else 1)
+    except OSError:
+        return 0
 
 
 def _available_bytes() -> int:
@@ -168,15 +191,28 @@ def _begin() -> None:
 
 
 def measured(file: File, asked: Asked, how: Reading) -> Made:
-    """A unit of one file, measured."""
-    unit = _made(file, asked, how)
-    if isinstance(unit, Unit):
-        measure(unit, unit.first_steps, asked)
+    """What a file holds, measured; pictures only where they are asked for."""
+    made = _made(file, asked, how)
+    _measure(made, asked)
+    return [_light(unit, asked) for unit in made] if isinstance(made, list) else made
+
+
+def _light(unit: Unit, asked: Asked) -> Unit:
+    """Without what pictures need, which is as large as the recording."""
+    if not asked.operations:
+        unit.measured = tuple(replace(one, picture=None) for one in unit.measured)
     return unit
+
+
+def _measure(made: Made, asked: Asked) -> None:
+    """As long as others correct nothing."""
+    for unit in made if isinstance(made, list) else ():
+        if unit.gathered is not None:
+            measure(unit, unit.first_steps, asked)
 
 
 def remade(sources: Sequence[Source], again: Again, asked: Asked, how: Reading) -> Unit:
     """A unit that others correct, measured."""
     unit = make(sources, again, asked, how)
     measure(unit, again.first, asked)
-    return unit
+    return _light(unit, asked)

@@ -107,7 +107,8 @@ def read_all(
                 except UnreadableRecording as error:
                     yield error
 
-        return sorted_out(files, each(), strict=strict)
+        good, found = sorted_out(files, each(), strict=strict)
+        return [timeline for _, timeline in good], found
 
 
 @contextmanager
@@ -146,12 +147,12 @@ def read_file(file: File, *, max_bytes: int | None = None, cache: bool = True) -
 
 def sorted_out(
     files: Sequence[File], made: Iterable[Made | None | UnreadableRecording], *, strict: bool
-) -> tuple[list[Made], list[Doubt]]:
-    """What was made of each file where that went well, and doubts about the others.
+) -> tuple[list[tuple[File, Made]], list[Doubt]]:
+    """Each file with what was made of it, where that went well, and doubts about the others.
 
     Raises UnreadableRecording if nothing could be made, or with `strict` at the first that could not.
     """
-    good: list[Made] = []
+    good: list[tuple[File, Made]] = []
     found: list[Doubt] = []
     skipped: dict[Path, int] = {}
     failures: list[UnreadableRecording] = []
@@ -162,7 +163,7 @@ def sorted_out(
             failures.append(one)
             found.append(doubts.unreadable(one))
         elif one is not None:
-            good.append(one)
+            good.append((file, one))
         elif file.folder is not None and not of_a_run(file.path):
             skipped[file.folder] = skipped.get(file.folder, 0) + 1
     found += [doubts.skipped_files(folder, count) for folder, count in skipped.items()]

@@ -31,9 +31,12 @@ directory, or a pattern. The format is detected from the content, not the name.
   ringscope timeline rank*.sqlite --html page.html --perfetto trace.json.gz
   ringscope timeline runs/ --info
   mpirun -np 16 ringscope timeline runs/
+  ringscope timeline /local/runs --partial host3.partial
+  ringscope timeline host*.partial --html page.html
 
 Hundreds of recordings are measured in processes on all cores; started by mpirun or srun, by all that it started, each
-with what lies on its host.
+with what lies on its host. Where the hosts share no disk and no MPI, each leaves a partial file (--partial), and
+timeline puts these together to what all recordings together would tell.
 """
 
 
@@ -63,6 +66,7 @@ class Options:
     strict: bool
     processes: int | None
     from_step: int
+    partial: Path | None
 
     @property
     def cuts(self) -> bool:
@@ -128,6 +132,12 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     help="Leave out the steps before N, as warm-up.  [default: what is found to be warm-up on any GPU]",
 )
 @click.option(
+    "--partial",
+    metavar="FILE",
+    type=_FILE,
+    help="Write what this host's recordings say as a small file, which timeline takes beside other hosts'.",
+)
+@click.option(
     "--processes",
     metavar="N",
     type=click.IntRange(min=1),
@@ -161,6 +171,7 @@ def _rules(given: Options) -> list[Rule]:
         "parquet",
         "from_step",
         "processes",
+        "partial",
     )
     return [
         (given.cuts, (*shown, "info", "strict"), f"has no effect with {_CUTTING}; leave it out"),
@@ -228,6 +239,8 @@ def _measure(given: Options) -> None:
         recording_files.refuse_inputs(
             measures.recordings, files, *(Path(to) for to in (given.json_to, given.json_summary) if to)
         )
+        if files.perfetto and not analysis.gpus:
+            raise RingscopeError("--perfetto: a partial file holds no operations to draw; name the recordings")
         written = recording_files.write(
             analysis,
             files,
@@ -266,7 +279,7 @@ def _analysis(given: Options, pictures: bool, progress: Progress) -> Analysis | 
         if not job.first:
             job.follow()
             return None
-        return analyse_over_mpi(job, strict=given.strict, progress=progress)
+        return analyse_over_mpi(job, strict=given.strict, partial_to=given.partial, progress=progress)
     return analyse(
         given.paths,
         window=given.window,
@@ -274,6 +287,7 @@ def _analysis(given: Options, pictures: bool, progress: Progress) -> Analysis | 
         operations=pictures,
         from_step=given.from_step,
         processes=given.processes,
+        partial_to=given.partial,
         progress=progress,
         **given.reading,
     )
