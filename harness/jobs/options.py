@@ -64,3 +64,4 @@ class Record:
     span: Span = field(default_factory=Span)  # of the command
     profiler: str | None = None
     keep: str = "recordings"
+    recorded: str = "all"  # ranks: all, first-per-host, 0,8,16

@@ -18,7 +18,7 @@ from profiles.views import terminal
 
 from .. import launch
 from ..launch import hosts, profilers, ssh
-from ..machine import describe, nvml
+from ..machine import describe, nvml, sample
 from ..processes import remote_files
 from ..processes.lifeline import Lifeline
 from . import bench, measuring, sweep
@@ -33,7 +33,7 @@ def main(options: Record) -> int:
     profiler = profilers.choose(options.profiler)
     if profiler.name == "nvprof" and options.launch.given & {"delay", "duration"}:
         raise RingscopeError("nvprof records the whole command; leave --delay and --duration out")
-    how = replace(bench.how_to_launch(options.launch), profiler=profiler)
+    how = replace(bench.how_to_launch(options.launch), profiler=profiler, recorded=options.recorded)
     if options.choices:
         sweep.check_training()
     sweep.check_launcher(how)
@@ -64,9 +64,10 @@ def main(options: Record) -> int:
 def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -> tuple[Path | None, bool]:
     """Train one cell with its timed steps recorded; its launch's folder, None without files, and if it failed."""
     cell = grid(choices, gpus=how.gpus)[0]
+    sample.check(how.recorded, cell.ranks)
     bench.check_data([cell], how)
     directory = bench.new_directory(options.launch, [cell], 1, how)
-    check_space(directory.path, cell.ranks * profilers.BYTES_A_RANK)
+    check_space(directory.path, _recorded(how, cell.ranks) * profilers.BYTES_A_RANK)
     with console.status("looking at this machine"):
         found = describe.describe()
     stopped = bench.run_tasks(directory, [(cell, 0)], how, found, console)
@@ -84,12 +85,13 @@ def _command(options: Record, how: sweep.How, console: Console) -> tuple[Path | 
     folder = ((options.launch.out or new_path()) / "command" / "0").resolve()
     if folder.exists():
         raise RingscopeError(f"{folder}: exists already; name another --out")
+    sample.check(how.recorded, options.ranks)
     span = options.span
     argv = profiler.of_command(options.command, folder, span)
     places = hosts.take(how.hosts, options.ranks)
     with writing(folder):
         folder.mkdir(parents=True)
-    check_space(folder, options.ranks * profilers.BYTES_A_RANK)
+    check_space(folder, _recorded(how, options.ranks) * profilers.BYTES_A_RANK)
     console.print(
         f"recording with {profiler.name} after {span.delay_s:g} s, for {span.duration_s:g} s", highlight=False
     )
@@ -109,6 +111,7 @@ def _command(options: Record, how: sweep.How, console: Console) -> tuple[Path | 
             launcher_args=how.launcher_args,
             variables=how.variables,
             container=how.container,
+            recorded=how.recorded,
         )
         code = subprocess.run(launch.keeper(job.argv, lifeline=lifeline.address), env=job.env).returncode
     for host, why in lost.items():
@@ -116,6 +119,10 @@ def _command(options: Record, how: sweep.How, console: Console) -> tuple[Path | 
     if code:
         console.print(f"the command ended with exit code {code}", highlight=False)
     return folder if not code or any(folder.glob("rank*")) else None, bool(code)
+
+
+def _recorded(how: sweep.How, ranks: int) -> int:
+    return sample.count(how.recorded, ranks, [host.slots for host in hosts.take(how.hosts, ranks)])
 
 
 def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:

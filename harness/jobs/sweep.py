@@ -21,7 +21,7 @@ from ..launch import mpirun, ssh
 from ..launch.environment import search_path
 from ..launch.hosts import Host, take
 from ..launch.profilers import Profiler
-from ..machine import tuning
+from ..machine import sample, tuning
 from ..processes.outcome import Outcome
 from ..processes.supervise import Limits, Progress, supervise
 from . import tuned
@@ -53,6 +53,7 @@ class How:
     limits: Limits = field(default_factory=Limits)
     launcher_args: tuple[str, ...] = ()
     profiler: Profiler | None = None  # then the timed steps are recorded, and the launch is no measurement
+    recorded: str = sample.ALL  # which ranks, see machine.sample
     variables: tuple[str, ...] = ()  # of the environment that ranks get beside what training needs
     container: str | None = None  # the image that ranks run in
     gpus: int = 0  # of this host that its ranks may use; 0: they train on the CPU
@@ -145,6 +146,7 @@ def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> C
             launcher_args=how.launcher_args,
             variables=how.variables,
             container=how.container,
+            recorded=how.recorded,
         )
 
     return make

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from profiles.errors import RingscopeError
 
+from ..machine import sample
 from . import container as containers
 from . import horovodrun, mpirun, single, srun
 from .environment import OF_SLURM, allowed
@@ -56,6 +57,7 @@ def command(
     launcher_args: Sequence[str] = (),
     variables: Collection[str] = (),
     container: str | None = None,
+    recorded: str = sample.ALL,
 ) -> Job:
     """The job that runs `rank_argv` on every rank.
 
@@ -68,6 +70,7 @@ def command(
     launcher_args: words for the launcher itself.
     variables: names of variables that ranks get beside what training needs.
     container: the image that ranks run in.
+    recorded: which ranks the prefix is for (`machine.sample`).
 
     Raises RingscopeError for an unknown launcher, or where the hosts have too few slots.
     """
@@ -77,7 +80,8 @@ def command(
     folders, words = [log_dir] if log_dir else [], list(launcher_args)
     if container and launcher != "srun":
         rank_argv = containers.apptainer(container, rank_argv, folders=folders)
-    kept = keeper([*prefix, *rank_argv], lifeline=lifeline, log_dir=log_dir, rank=True)
+    of_some = ["--record-ranks", recorded, "--profiler-words", str(len(prefix))] if recorded != sample.ALL else []
+    kept = keeper([*prefix, *rank_argv], lifeline=lifeline, log_dir=log_dir, rank=True, more=of_some)
     if container and launcher == "srun":
         kept, words = containers.of_the_image(kept), [*containers.pyxis(container, folders=folders), *words]
     argv = _BUILDERS[launcher](kept, ranks=ranks, hosts=take(hosts, ranks), env=env, launcher_args=words)
@@ -90,8 +94,9 @@ def keeper(
     lifeline: str | None = None,
     log_dir: Path | str | None = None,
     rank: bool = False,
+    more: Sequence[str] = (),
 ) -> list[str]:
-    """`argv` under a keeper; `rank` where it is a rank's command and not a launcher's."""
+    """`argv` under a keeper; `rank` where it is a rank's command and not a launcher's. `more`: options for it."""
     kept = [sys.executable, "-m", "harness.processes.keeper"]
     if rank:
         kept += ["--rank"]
@@ -99,4 +104,4 @@ def keeper(
         kept += ["--lifeline", lifeline]
     if log_dir:
         kept += ["--log-dir", str(log_dir)]
-    return [*kept, "--", *argv]
+    return [*kept, *more, "--", *argv]

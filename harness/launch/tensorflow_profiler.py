@@ -14,6 +14,8 @@ import sys
 import threading
 from pathlib import Path
 
+from ..machine import sample
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -29,7 +31,8 @@ def main() -> None:
     folder = options.out / f"rank{os.environ.get('RINGSCOPE_RANK', '0')}.xplane"
     stop = threading.Event()
     recording = threading.Thread(target=record, args=(folder, options.delay, options.duration, stop), daemon=True)
-    recording.start()
+    if os.environ.get(sample.RECORDED) != "0":
+        recording.start()
 
     try:
         if script[0] == "-m":  # modules are looked for where the command was given, as Python does
@@ -43,7 +46,8 @@ def main() -> None:
     finally:
         # Not at exit: TensorFlow cannot be loaded any more then, and a thread that tries ends the process by SIGSEGV.
         stop.set()
-        recording.join()
+        if recording.is_alive():
+            recording.join()
 
 
 def record(folder: Path, delay_s: float, duration_s: float, stop: threading.Event) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 # horovodrun, Open MPI, any launcher of PMIx (srun --mpi=pmix), PMI, srun.
 _RANK = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+_LOCAL_RANK = ("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 # Not SLURM_NTASKS, which is the whole allocation's also where nothing was started by srun.
 _SIZE = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
@@ -14,6 +15,11 @@ _SIZE = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TAS
 def rank(environ: Mapping[str, str] = os.environ) -> int:
     """This process's rank; 0 without a launcher."""
     return _first(environ, _RANK, 0)
+
+
+def local_rank(environ: Mapping[str, str] = os.environ) -> int:
+    """This process's number among those of its host; 0 without a launcher."""
+    return _first(environ, _LOCAL_RANK, 0)
 
 
 def size(environ: Mapping[str, str] = os.environ) -> int:

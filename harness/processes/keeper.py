@@ -26,7 +26,7 @@ from typing import Any
 
 from profiles.files import write_whole
 
-from ..machine import ranks
+from ..machine import ranks, sample
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -40,9 +40,14 @@ def main() -> int:
     parser.add_argument("--lifeline", help="host:port/token of the sweep")
     parser.add_argument("--log-dir", type=Path, help="where rank<k>.log and rank<k>.end.json go")
     parser.add_argument("--rank", action="store_true", help="this command is a rank's")
+    parser.add_argument("--record-ranks", default=sample.ALL, help="which ranks the profiler is for")
+    parser.add_argument("--profiler-words", type=int, default=0, help="how many words of the command are its")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     argv = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if options.rank and not sample.holds(options.record_ranks, ranks.rank(), ranks.local_rank()):
+        os.environ[sample.RECORDED] = "0"
+        argv = argv[options.profiler_words :]
     return keep(argv, lifeline=options.lifeline, log_dir=options.log_dir, rank=options.rank)
 
 

@@ -31,7 +31,7 @@ from profiles.files import write_whole
 from profiles.records import Cell, RankRecord, write_rank
 from profiles.strategies import OWN_SETTINGS, STRATEGIES
 
-from ..machine import ranks
+from ..machine import ranks, sample
 from ..machine.memory import OUT_OF_MEMORY
 from . import facts, windows
 from .models import MODELS
@@ -283,6 +283,8 @@ def recording(profiler: str | None, out: Path, gpu: int) -> Iterator[None]:
     from ..ring import marks
 
     capture: AbstractContextManager[Any] = nullcontext()
+    if os.environ.get(sample.RECORDED) == "0":
+        profiler = None
     if profiler == "cuda":
         capture = marks.cuda_profiler(gpu)
     elif profiler == "tensorflow":

@@ -17,6 +17,7 @@ Examples:
   ringscope record --model mlp                                    a cell of ringscope's own
   ringscope record --model resnet50 -np 4 --feed pinned --step compiled
   ringscope record -np 4 -- python my_train.py --epochs 3         any command of yours
+  ringscope record -np 64 --hosts a:8,... --record-ranks first-per-host -- python my_train.py
   ringscope record -np 2 --delay 60 --duration 5 -- python my_train.py
 """
 )
@@ -40,6 +41,13 @@ Examples:
     default="recordings",
     show_default=True,
     help="measures: drop the recordings once they are measured.",
+)
+@click.option(
+    "--record-ranks",
+    metavar="RANKS",
+    default="all",
+    show_default=True,
+    help="Which ranks to record: all, first-per-host, or numbers such as 0,8,16. All of them train.",
 )
 @options.of_one_cell(steps=12, least_steps=3)
 @options.of_a_launch("horovodrun", "mpirun", "single")
@@ -71,6 +79,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
         span=Span(chosen["delay"], chosen["duration"]),
         profiler=chosen["profiler"],
         keep=chosen["keep"],
+        recorded=chosen["record_ranks"],
     )
     context.exit(record.main(asked))
 

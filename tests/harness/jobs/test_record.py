@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from harness import launch
 from harness.launch.profilers import Profiler, Span, choose, collect
-from harness.machine import describe, nvml
+from harness.machine import describe, nvml, sample
 from harness.verbs import record
 from profiles.errors import RingscopeError
 from profiles.records import read_runs
@@ -24,7 +25,7 @@ import os, sys, time
 from pathlib import Path
 import tensorflow as tf
 assert sys.argv[1:] == ["--epochs", "3"], sys.argv
-recording = f"rank{os.environ['RINGSCOPE_RANK']}.xplane/**/*.pb"
+recording = "rank1.xplane/**/*.pb"
 deadline = time.monotonic() + 200
 while time.monotonic() < deadline and not list(Path("out").rglob(recording)):
     tf.reduce_sum(tf.random.normal([64, 64])).numpy()
@@ -97,6 +98,32 @@ def test_the_profiler_is_one_that_can_record_these_gpus(
         assert choose(one).name == one  # whoever asks for it gets it
 
 
+SAMPLES = [("all", [0, 1, 2, 3]), ("first-per-host", [0, 2]), ("1,3", [1, 3]), ("0", [0])]
+
+
+@pytest.mark.parametrize(("asked", "recorded"), SAMPLES)
+def test_a_profiler_stands_before_the_ranks_asked_for_alone(asked: str, recorded: list[int], tmp_path: Path) -> None:
+    """Two hosts with two ranks each, as their launcher's variables tell them."""
+    profiler = tmp_path / "profiler"
+    profiler.write_text('#!/bin/sh\ntouch "$1"\nshift\nexec "$@"\n')
+    profiler.chmod(0o755)
+    says = ["sh", "-c", 'echo "rank $RINGSCOPE_RANK ${RINGSCOPE_RECORDED:-1}"']
+    for rank in range(4):
+        environ = {**os.environ, "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank % 2)}
+        prefix = [str(profiler), str(tmp_path / f"rank{rank}")]
+        job = launch.command(says, ranks=1, launcher="single", environ=environ, prefix=prefix, recorded=asked)
+        done = subprocess.run(job.argv, env=environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+        assert done.stdout == f"rank {rank} {int(rank in recorded)}\n", done.stderr
+    assert sorted(path.name for path in tmp_path.glob("rank*")) == [f"rank{rank}" for rank in recorded]
+    assert sample.count(asked, 4, [2, 2]) == len(recorded)
+
+
+@pytest.mark.parametrize("asked", ["0,4", "some", "", "1,,2", "-1"])
+def test_a_sample_that_no_job_has_is_refused(asked: str) -> None:
+    with pytest.raises(RingscopeError, match="--record-ranks"):
+        sample.check(asked, 4)
+
+
 def test_an_export_that_fails_leaves_nothing_that_looks_like_a_recording(tmp_path: Path) -> None:
     (tmp_path / "rank0.nsys-rep").write_bytes(b"report")
     program = tmp_path / "nsys"
@@ -147,13 +174,13 @@ def test_each_rank_of_a_cell_leaves_its_own_recording_and_the_launch_is_no_measu
 
 
 @pytest.mark.train
-def test_a_script_of_the_users_is_recorded_and_trains_to_its_end(tmp_path: Path) -> None:
+def test_a_script_of_the_users_is_recorded_on_some_ranks_and_trains_to_its_end_on_all(tmp_path: Path) -> None:
     (tmp_path / "my_train.py").write_text(SCRIPT)
     command = ["--", sys.executable, "my_train.py", "--epochs", "3"]
-    result = _record(tmp_path, "-np", "2", "--delay", "4", "--duration", "1", *command)
+    result = _record(tmp_path, "-np", "2", "--delay", "4", "--duration", "1", "--record-ranks", "1", *command)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count("trained to its end") == 2
-    assert {path.name for path in (tmp_path / "out").rglob("*.pb")} == {"rank0.xplane.pb", "rank1.xplane.pb"}
+    assert {path.name for path in (tmp_path / "out").rglob("*.pb")} == {"rank1.xplane.pb"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,37 @@
+"""Which ranks of a job are recorded: all of them, the first of each host, or some by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profiles.errors import RingscopeError
+
+ALL, FIRST_PER_HOST = "all", "first-per-host"
+# Tells a rank's own code, where a profiler is not what stands before its command: "0", it is not to be recorded.
+RECORDED = "RINGSCOPE_RECORDED"
+
+
+def check(sample: str, ranks: int) -> None:
+    """Raises RingscopeError for what is no sample of so many ranks."""
+    if sample in (ALL, FIRST_PER_HOST):
+        return
+    words = sample.split(",")
+    if not all(word.isdigit() for word in words):
+        raise RingscopeError(f"--record-ranks {sample}: give all, first-per-host, or numbers such as 0,8,16")
+    beyond = [word for word in words if int(word) >= ranks]
+    if beyond:
+        raise RingscopeError(f"--record-ranks {sample}: there is no rank {beyond[0]} of {ranks}; they count from 0")
+
+
+def holds(sample: str, rank: int, local_rank: int) -> bool:
+    """Is that rank recorded?"""
+    if sample == FIRST_PER_HOST:
+        return local_rank == 0
+    return sample == ALL or rank in map(int, sample.split(","))
+
+
+def count(sample: str, ranks: int, slots: Sequence[int]) -> int:
+    """How many are recorded, of ranks on hosts with so many `slots` each (none: on this one alone)."""
+    if sample == ALL:
+        return ranks
+    return max(1, len(slots)) if sample == FIRST_PER_HOST else len(set(sample.split(",")))
