@@ -56,7 +56,9 @@ class Shape:
     hidden_ns: int = 300_000  # of the all-reduce on GPU 0, at most
     skew_ns: int = 10_000  # later start of the all-reduce from one GPU to the next; all end together
     slow_gpus: tuple[int, ...] = ()  # compute for late_ns longer in every step, and the others wait for them
+    slow_links: tuple[int, ...] = ()  # get their batch so much later, as its copy takes longer
     late_ns: int = 0
+    late_from: int = 0  # the first step in which they are slow
 
     def __post_init__(self) -> None:
         if self.gpus % self.processes:
@@ -67,8 +69,11 @@ class Shape:
             raise ValueError("the exposed part of the all-reduce must last 120 us, the feed 20 us")
         if self.skew_ns * (self.gpus - 1) >= self.hidden_ns or self.kernel_ns < 10_000 or self.h2d_ns < 50_000:
             raise ValueError("too short: the skews must fit into hidden_ns, 10 us a kernel, 50 us a copy")
-        if bool(self.slow_gpus) != bool(self.late_ns) or len(set(self.slow_gpus)) == self.gpus:
-            raise ValueError("slow_gpus are some of the GPUs, and late_ns is by how much they are slower")
+        slow = {*self.slow_gpus, *self.slow_links}
+        if bool(slow) != bool(self.late_ns) or len(slow) == self.gpus or set(self.slow_gpus) & set(self.slow_links):
+            raise ValueError(
+                "slow_gpus and slow_links are some of the GPUs, and late_ns is by how much they are slower"
+            )
 
     def pid(self, gpu: int) -> int:
         return 4000 + gpu * self.processes // self.gpus
@@ -77,37 +82,46 @@ class Shape:
         """The idle time before the copy of each step."""
         return self.feed_ns + (np.arange(self.steps, dtype=np.int64) * 104_729 % 1_009) * 100
 
+    def late_steps(self) -> np.ndarray:
+        """Which steps are slow where any is."""
+        return np.arange(self.steps) >= self.late_from
+
     def slower_ns(self, gpu: int) -> int:
-        """By how much the kernels of a step last longer on this GPU."""
+        """By how much the kernels of a slow step last longer on this GPU."""
         return self.late_ns if gpu in self.slow_gpus else 0
 
-    def waiting_ns(self, gpu: int) -> int:
-        """How long the all-reduce of this GPU waits for the slow ones."""
-        return self.late_ns - self.slower_ns(gpu)
+    def copy_ns(self, gpu: int) -> np.ndarray:
+        """How long the input copy of each step takes."""
+        return self.h2d_ns + self.late_steps() * (self.late_ns if gpu in self.slow_links else 0)
 
-    def durations_ns(self, gpu: int) -> np.ndarray:
-        """Durations of the kernels of a step; every step has the same. A slow GPU's first kernels last longer."""
+    def waiting_ns(self, gpu: int) -> np.ndarray:
+        """How long the all-reduce of each step waits on this GPU for the slow ones."""
+        return self.late_steps() * (0 if gpu in (*self.slow_gpus, *self.slow_links) else self.late_ns)
+
+    def durations_ns(self, gpu: int, late: bool = True) -> np.ndarray:
+        """Durations of the kernels of a step; a slow GPU's first kernels last longer in `late` steps."""
         usual = self.kernel_ns + np.arange(self.kernels, dtype=np.int64) * 7_919 % 4_001
         slower = np.zeros(self.kernels, np.int64)
-        # The all-reduce may begin beside the last kernels: none of these may change.
-        slower[: self.kernels // 2] = self.slower_ns(gpu) // (self.kernels // 2)
-        slower[0] += self.slower_ns(gpu) - slower.sum()
+        if late:
+            # The all-reduce may begin beside the last kernels: none of these may change.
+            slower[: self.kernels // 2] = self.slower_ns(gpu) // (self.kernels // 2)
+            slower[0] += self.slower_ns(gpu) - slower.sum()
         return usual + slower
 
-    def kernel_starts_ns(self, gpu: int) -> np.ndarray:
+    def kernel_starts_ns(self, gpu: int, late: bool = True) -> np.ndarray:
         """Starts of the kernels, from the end of the copy."""
-        before = np.concatenate(([0], np.cumsum(self.durations_ns(gpu))[:-1]))
+        before = np.concatenate(([0], np.cumsum(self.durations_ns(gpu, late))[:-1]))
         return before + np.arange(self.kernels, dtype=np.int64) * self.turnaround_ns
 
     def body_ns(self, gpu: int) -> int:
-        """From the end of the copy to the end of the last kernel."""
+        """From the end of the copy to the end of the last kernel of a step that is late."""
         return int(self.kernel_starts_ns(gpu)[-1] + self.durations_ns(gpu)[-1])
 
     def step_starts_ns(self) -> np.ndarray:
         """When each step starts, which is when the one before ends; and the end of the last."""
         usual = self.body_ns(min(set(range(self.gpus)) - set(self.slow_gpus)))
-        rest = self.h2d_ns + usual + self.late_ns - self.hidden_ns + self.collective_ns
-        return np.concatenate(([0], np.cumsum(self.feeds_ns() + rest)))
+        rest = self.h2d_ns + usual - self.hidden_ns + self.collective_ns
+        return np.concatenate(([0], np.cumsum(self.feeds_ns() + rest + self.late_steps() * self.late_ns)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,20 +139,24 @@ class Answers:
 def answers(shape: Shape, gpu: int) -> Answers:
     """Sums over one step times the number of steps: kernels never overlap, all else hides in them or stands alone."""
     steps, hidden = shape.steps, shape.hidden_ns - gpu * shape.skew_ns
-    starts, durations = shape.kernel_starts_ns(gpu), shape.durations_ns(gpu)
-    from_ns = shape.body_ns(gpu) - hidden
-    beside = int(np.maximum(starts + durations - np.maximum(starts, from_ns), 0).sum())
-    collective = shape.collective_ns - gpu * shape.skew_ns + shape.waiting_ns(gpu)
-    waits = int(np.maximum(np.minimum(starts[1:], from_ns) - (starts + durations)[:-1], 0).sum())
+    compute = beside = waits = 0
+    for late in (False, True):
+        starts, durations = shape.kernel_starts_ns(gpu, late), shape.durations_ns(gpu, late)
+        from_ns = int(starts[-1] + durations[-1]) - hidden
+        count = int((shape.late_steps() == late).sum())
+        compute += count * int(durations.sum())
+        beside += count * int(np.maximum(starts + durations - np.maximum(starts, from_ns), 0).sum())
+        waits += count * int(np.maximum(np.minimum(starts[1:], from_ns) - (starts + durations)[:-1], 0).sum())
+    collective = steps * (shape.collective_ns - gpu * shape.skew_ns) + int(shape.waiting_ns(gpu).sum())
     feeds = shape.feeds_ns()
     others = {"d2h": 1, "d2d": 1, "p2p": int(shape.gpus > 1), "memset": 1}
     ledger = {
-        "compute": steps * int(durations.sum()),
-        "collective": steps * (collective - beside),
-        "h2d": steps * shape.h2d_ns,
+        "compute": compute,
+        "collective": collective - beside,
+        "h2d": int(shape.copy_ns(gpu).sum()),
         **dict.fromkeys(others, 0),
         "idle_feed": int(feeds[1:].sum()),
-        "idle_turnaround": steps * waits,
+        "idle_turnaround": waits,
     }
     starts_ns = shape.step_starts_ns()
     span = int(starts_ns[-1] - feeds[0])
@@ -149,7 +167,7 @@ def answers(shape: Shape, gpu: int) -> Answers:
         ledger_ns=ledger,
         busy_ns={
             "compute": ledger["compute"],
-            "collective": steps * collective,
+            "collective": collective,
             "h2d": ledger["h2d"],
             **{kind: steps * HIDDEN_NS * count for kind, count in others.items()},
         },
@@ -197,12 +215,14 @@ def _steps_of(shape: Shape, gpu: int, steps: np.ndarray) -> Tables:
     """The tables of some steps of one GPU. Launch calls come from three threads, so that none overlap on one."""
     starts_ns = shape.step_starts_ns()
     copy_start = starts_ns[steps] + shape.feeds_ns()[steps]
-    copy_end = copy_start + shape.h2d_ns
-    kernel_start = copy_end[:, None] + shape.kernel_starts_ns(gpu)
-    kernel_end = kernel_start + shape.durations_ns(gpu)
+    copy_end = copy_start + shape.copy_ns(gpu)[steps]
+    late = shape.late_steps()[steps, None]
+    starts = np.where(late, shape.kernel_starts_ns(gpu), shape.kernel_starts_ns(gpu, late=False))
+    kernel_start = copy_end[:, None] + starts
+    kernel_end = kernel_start + np.where(late, shape.durations_ns(gpu), shape.durations_ns(gpu, late=False))
     hidden = shape.hidden_ns - gpu * shape.skew_ns
     collective_start = kernel_end[:, -1] - hidden
-    collective_end = collective_start + shape.collective_ns - gpu * shape.skew_ns + shape.waiting_ns(gpu)
+    collective_end = collective_start + shape.collective_ns - gpu * shape.skew_ns + shape.waiting_ns(gpu)[steps]
     pid, calls_per_step = shape.pid(gpu), shape.kernels + 8
     local = gpu % (shape.gpus // shape.processes)
     first_id = (steps * (shape.gpus // shape.processes) + local) * calls_per_step + 1
@@ -231,7 +251,7 @@ def _steps_of(shape: Shape, gpu: int, steps: np.ndarray) -> Tables:
     others = [*copies[1:], memsets]
     api = [
         _calls(kernels, LAUNCH, pid, -shape.turnaround_ns - 15_000, 5_000),
-        _calls(copies[0], COPY, pid, -CALL_NS, shape.h2d_ns - CALL_NS),
+        _calls(copies[0], COPY, pid, -CALL_NS, shape.copy_ns(gpu)[steps] - CALL_NS),
         _calls(reduces, LAUNCH, pid + 1000, -30_000, 4_000),
         *(_calls(rows, COPY if "kind" in rows else SET, pid + 2000, -9_000, 3_000) for rows in others),
     ]
@@ -261,7 +281,7 @@ def _copy(
     )
 
 
-def _calls(rows: pd.DataFrame, name: str, tid: int, offset_ns: int, duration_ns: int) -> pd.DataFrame:
+def _calls(rows: pd.DataFrame, name: str, tid: int, offset_ns: int, duration_ns: int | np.ndarray) -> pd.DataFrame:
     """A launch call for each operation, `offset_ns` from its start."""
     start = rows["start_ns"].to_numpy() + offset_ns
     return pd.DataFrame(

@@ -294,7 +294,7 @@ class Finding:
 
 
 # Findings that compare GPUs. Their texts name the GPU, and views need not.
-OF_RANKS: Final = ("straggler", "slow-gpu")
+OF_RANKS: Final = ("straggler", "slow-gpu", "slow-link", "slow-host")
 
 
 @dataclass(slots=True)

@@ -135,6 +135,13 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
     )
 
 
+def lasting(flags: NDArray[np.bool_], share: float = 0.9) -> int | None:
+    """From which place on to the end `share` of the flags hold, or more: the place from which on they outweigh most
+    those that do not. None where there is none."""
+    until_end = np.cumsum(np.where(flags, 1.0, -round(share / (1 - share), 6))[::-1])[::-1]
+    return int(until_end.argmax()) if len(until_end) and until_end.max() >= 0 else None
+
+
 def nearest_rank(values: Sequence[int] | NDArray[np.int64], percent: int) -> int:
     """The smallest observed value that at least `percent` % of the values do not exceed. Needs a value."""
     return nearest_ranks(values, percent)[0]

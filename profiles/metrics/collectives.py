@@ -20,7 +20,7 @@ from ..gpus.operations import COLLECTIVE, Gpu, Operations
 from ..intervals import Intervals, one_after_another
 from ..ledger import ownership
 from ..measures import CLASSES, Collectives, Straggler
-from ..stats import nearest_rank
+from ..stats import lasting, nearest_rank
 from ..steps.find import FoundSteps
 from . import matching
 from .kernels import per_step
@@ -148,12 +148,9 @@ def straggler(ranks: Sequence[int | None], calls: Sequence[Calls]) -> Straggler 
     """
     best: Straggler | None = None
     for number, (rank, own) in enumerate(zip(ranks, calls, strict=True)):
-        # A call it was not last at outweighs nine at which it was.
-        weight = np.where(own.is_last, 1.0, -_STRAGGLES / (1 - _STRAGGLES))
-        until_end = np.cumsum(weight[::-1])[::-1]
-        if not len(until_end) or until_end.max() < 0:
+        first = lasting(own.is_last, _STRAGGLES)
+        if first is None:
             continue
-        first = int(until_end.argmax())
         last_at = own.is_last[first:]
         if last_at.sum() >= _LEAST_CALLS and (best is None or len(last_at) > best.calls):
             best = Straggler(number, rank, int(own.start_ns[first]), len(last_at), float(last_at.mean()))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..measures import Finding, Measures
-from . import collectives, compute, feed, host, order, ranks, spread, words
+from . import collectives, compute, feed, host, order, ranks, slow, spread, words
 from .case import INPUT_LADDER, Case, Context
 
 __all__ = ["Context", "find"]
@@ -20,7 +20,11 @@ PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (
     *collectives.RULES,
     *spread.RULES,
 )
-ACROSS_GPUS: tuple[Callable[[Sequence[Case], Measures], list[Finding]], ...] = (*ranks.RULES, *spread.ACROSS)
+ACROSS_GPUS: tuple[Callable[[Sequence[Case], Measures], list[Finding]], ...] = (
+    *ranks.RULES,
+    *slow.RULES,
+    *spread.ACROSS,
+)
 
 
 def find(measures: Measures, context: Context | None = None) -> list[Finding]:

@@ -12,6 +12,22 @@ from ..measures import OF_RANKS, Finding
 
 # Priced by exposed collectives, in which others' waiting for a slow rank lies.
 _WITH_WAITING = frozenset({"all-reduce-exposed", "collectives-exposed", "collectives-not-fused", "model-too-small"})
+# Priced on the GPU that loses most, which is one with a slow link or on a slow host where there are such.
+_WITH_SLOWNESS = {
+    "slow-link": frozenset(
+        {
+            "no-prefetch",
+            "prefetch-on-host-only",
+            "copies-pageable",
+            "copies-synchronous",
+            "copies-exposed",
+            "copies-exposed-although-prefetched",
+            "float32-input",
+        }
+    ),
+    "slow-host": frozenset({"input-pipeline-slow", "no-prefetch", "launch-bound", "python-in-the-loop"}),
+}
+_SLOW = frozenset(OF_RANKS) - {"straggler"}
 
 
 def worth(finding: Finding) -> float:
@@ -20,9 +36,9 @@ def worth(finding: Finding) -> float:
 
 
 def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
-    """As `worth`, with collectives' findings priced without the waiting that a straggler or slow GPUs cause.
+    """As `worth`, with findings priced without what a straggler, slow GPUs, links and hosts add to them.
 
-    GPUs that compute for longer come before the straggler among them: that is why it arrives last.
+    GPUs, links and hosts that are slow come before the straggler among them: that is why it arrives last.
     """
     of_ranks = [finding for finding in found if finding.code in OF_RANKS]
     waiting_ns = max((finding.cost_ns_per_step or 0 for finding in of_ranks), default=0)
@@ -32,9 +48,12 @@ def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
     def beside(finding: Finding) -> float:
         if finding.code in _WITH_WAITING:
             return _without(finding, waiting_ns)
+        for one in of_ranks:
+            if finding.code in _WITH_SLOWNESS.get(one.code, ()):
+                return _without(finding, one.cost_ns_per_step or 0)
         # As much as the straggler, and a hair more to come before it.
         slow = finding.evidence.get("gpus", [finding.gpu])
-        return most * (1 + 1e-9) if finding.code == "slow-gpu" and late & set(slow) else worth(finding)
+        return most * (1 + 1e-9) if finding.code in _SLOW and late & set(slow) else worth(finding)
 
     return beside
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from .. import numbers
 from ..measures import Finding, Measures
 from ..numbers import share as percent
 from .case import OTHER_LADDER, Case, degree
 
-SLOWER = 1.05  # one GPU's compute a step against the others' median
 ARRIVES_LAST = 0.5
 
 
@@ -83,57 +81,6 @@ def _step_at(case: Case, time_ns: int) -> int | None:
     return next((row.step for row in case.gpu.steps.rows if row.start_ns <= time_ns < row.end_ns), None)
 
 
-def slow_gpu(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """The same kernels take longer on one GPU: a lower clock, heat, or a neighbour. Of many GPUs one finding for all
-    that are slow, with the numbers of the slowest."""
-    if len(cases) < 2 or len({_kernels(case) for case in cases}) > 1:
-        return []
-    each = [case.ns("compute") / case.steps for case in cases]
-    slow = []
-    for place, mine in enumerate(each):
-        others = median(each[:place] + each[place + 1 :])
-        if others and mine >= SLOWER * others:
-            slow.append((mine, others, cases[place]))
-    if not measures.many:
-        return [finding for one in slow if (finding := _slow(*one, one[2].gpu.title)) is not None]
-    slowest = max(slow, key=lambda one: one[0], default=None)
-    finding = _slow(*slowest, _named([case for _, _, case in slow])) if slowest else None
-    if finding is None:
-        return []
-    finding.evidence["gpus"] = [case.index for _, _, case in slow]
-    return [finding]
-
-
-def _slow(mine: float, others: float, case: Case, name: str) -> Finding | None:
-    saved = int((mine - others) * case.steps)
-    return case.finding(
-        "slow-gpu",
-        {"compute": saved},
-        busy_saved_ns={"compute": saved},
-        text=f"{name} computes {percent(mine / others - 1)} longer per step than the others, with as many kernels",
-        change="compare clocks, power caps and temperatures (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE); give the "
-        "other processes on it another GPU",
-        evidence={"compute_ns_per_step": int(mine), "others_median_ns_per_step": int(others)},
-        refuted_by="the same rank on another GPU and still slower",
-    )
-
-
-def _named(cases: Sequence[Case]) -> str:
-    """What several GPUs are called together; the verb after it is that of one."""
-    ranks = [case.gpu.rank for case in cases]
-    if len(cases) == 1:
-        return cases[0].gpu.title
-    known = [rank for rank in ranks if rank is not None]
-    which = f"ranks {numbers.ranges(known)}" if len(known) == len(ranks) else f"{len(cases)} GPUs"
-    return f"each of {which}"
-
-
-def _kernels(case: Case) -> int:
-    """Kernels a step; of the capture where there are no steps."""
-    per_step = case.gpu.kernels.per_step
-    return case.gpu.kernels.count if per_step is None else per_step
-
-
 def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     """More threads launch on a host than it has cores: they wait for each other, and the GPUs for them."""
     cpu = cases[0].context.machine.get("cpu") if cases else None
@@ -158,4 +105,4 @@ def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Fi
     return [finding]
 
 
-RULES = (straggler, negotiation, slow_gpu, threads_oversubscribed)
+RULES = (straggler, negotiation, threads_oversubscribed)

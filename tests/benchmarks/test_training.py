@@ -11,10 +11,14 @@ from benchmarks.training import COLLECTIVE, Shape, answers, timeline
 
 SHAPE = Shape(steps=3, kernels=20, gpus=2, processes=2, feed_ns=150_000)
 ONE_SLOW = replace(SHAPE, slow_gpus=(1,), late_ns=123_457)
+ONE_LINK = replace(SHAPE, slow_links=(0,), late_ns=123_457)
+FROM_STEP_2 = replace(ONE_SLOW, late_from=2)
 
 
 @pytest.mark.parametrize("gpu", [0, 1])
-@pytest.mark.parametrize("shape", [SHAPE, ONE_SLOW], ids=["alike", "one slow"])
+@pytest.mark.parametrize(
+    "shape", [SHAPE, ONE_SLOW, ONE_LINK, FROM_STEP_2], ids=["alike", "one slow", "one link", "from step 2"]
+)
 def test_the_answers_are_what_a_bitmap_of_the_run_says(shape: Shape, gpu: int) -> None:
     run = timeline(shape, range(gpu, gpu + 1))
     collective = run.kernels["name"] == COLLECTIVE

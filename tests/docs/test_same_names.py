@@ -149,7 +149,7 @@ def constants_of_calls(folder: str, names: set[str]) -> set[str]:
 
 
 # Where the code is a variable: a finding's own methods.
-VARIABLE = {("case.py", "code"), ("collectives.py", "code")}
+VARIABLE = {("case.py", "code"), ("collectives.py", "code"), ("slow.py", "code")}
 
 
 def _name(function: ast.expr) -> str:
@@ -172,7 +172,7 @@ def test_every_doubt_is_in_its_page_and_the_page_knows_no_other() -> None:
 
 def test_every_finding_is_in_its_page_and_the_page_knows_no_other() -> None:
     found = constants_of_calls("profiles/verdicts", {"finding", "unpriced", "Finding"})
-    found |= constants_of_calls("profiles/verdicts", {"_exposed_as"})
+    found |= constants_of_calls("profiles/verdicts", {"_exposed_as", "_priced"})
     assert len(found) > 25
     assert codes_of_tables("findings.md") == found
 
@@ -290,7 +290,7 @@ def evidence_of_the_sources() -> set[str]:
     found: set[str] = set()
     for path in (ROOT / "profiles" / "verdicts").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and _name(node.func) in ("finding", "unpriced"):
+            if isinstance(node, ast.Call) and _name(node.func) in ("finding", "unpriced", "_priced"):
                 (given,) = (keyword.value for keyword in node.keywords if keyword.arg == "evidence")
                 found |= set(_keys(given))
     return found

@@ -1,0 +1,115 @@
+"""Who of many GPUs is slower than the others, since when, and what they have in common: a host, a rail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import numbers
+from ..measures import Measures, StepRow
+from ..stats import lasting
+from .case import Case
+
+# So much of the steps at the end must be slow for a GPU that was not from the start.
+_LEAST_STEPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Slower:
+    """A GPU beside the median of the others: ns per step over the steps in which it is slower, all it loses so in the
+    window, and the first of these steps, where it is not that of the window."""
+
+    case: Case
+    ns: float
+    others_ns: float
+    lost_ns: int
+    since: StepRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """`scope`: gpu, gpus, host, rail (the same GPU of every host). `name` is followed by a verb of one."""
+
+    scope: str
+    name: str
+    hosts: tuple[str, ...]
+
+
+def slower(cases: Sequence[Case], owner: str, times: float) -> list[Slower]:
+    """The GPUs on which an owner of the ledger takes so many times as long as on the others."""
+    rows = [{row.step: row for row in case.gpu.steps.rows} for case in cases]
+    steps = sorted(set.intersection(*map(set, rows))) if rows else []
+    told = [[row[step].ledger_ns.get(owner) for step in steps] for row in rows]
+    whole = all(case.gpu.window == "steps" and case.gpu.steps.count == len(steps) for case in cases)
+    if not steps or not whole or any(ns is None for of_gpu in told for ns in of_gpu):
+        table = np.array([[case.ns(owner) / case.steps] for case in cases])
+    else:
+        table = np.array(told, dtype=float)
+    found = []
+    for place, (case, mine, others) in enumerate(zip(cases, table, _of_others(table), strict=True)):
+        first = lasting(mine >= times * others)
+        if first is None or (first and table.shape[1] - first < _LEAST_STEPS):
+            first = 0
+        own, usual = float(mine[first:].mean()), float(others[first:].mean())
+        if usual and own >= times * usual:
+            weight = case.steps if table.shape[1] == 1 else 1
+            lost = int((mine[first:] - others[first:]).sum() * weight)
+            found.append(Slower(case, own, usual, lost, rows[place][steps[first]] if first else None))
+    return found
+
+
+def _of_others(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For each GPU (row) and step the median over the other GPUs."""
+    count = len(table)
+    if count < 2:
+        return np.zeros_like(table)
+    ordered = np.sort(table, axis=0)
+    rank = np.argsort(np.argsort(table, axis=0, kind="stable"), axis=0, kind="stable")
+
+    def nth(middle: int) -> NDArray[np.float64]:
+        """That of the others in order: without one's own, those above it move down."""
+        return np.take_along_axis(ordered, np.where(middle < rank, middle, middle + 1), axis=0)
+
+    return (nth((count - 2) // 2) + nth((count - 1) // 2)) / 2
+
+
+def whose(slow: Sequence[Case], cases: Sequence[Case], measures: Measures) -> Whose:
+    """One name for several GPUs: of their host if all of its GPUs are slow, of the rail if one GPU of each host is."""
+    hosts = [measures.recordings[case.gpu.recordings[0]].host for case in cases]
+    index = {case.index for case in slow}
+    on = {host: [case for case, own in zip(cases, hosts, strict=True) if own == host] for host in hosts if host}
+    theirs = {host: [case.index in index for case in members] for host, members in on.items()}
+    slow_hosts = tuple(host for host, flags in theirs.items() if any(flags))
+    ranks = _ranks(slow)
+    if len(on) > 1 and all(hosts):
+        if all(all(theirs[host]) for host in slow_hosts) and len(slow) > len(slow_hosts):
+            one = len(slow_hosts) == 1
+            names = f"host {slow_hosts[0]}" if one else f"hosts {', '.join(slow_hosts)}"
+            return Whose("host", f"every GPU of {names} ({ranks})", slow_hosts)
+        place = [flags.index(True) for flags in theirs.values() if sum(flags) == 1]
+        if len(place) == len(on) and len(set(place)) == 1 and len({len(flags) for flags in theirs.values()}) == 1:
+            return Whose("rail", f"GPU {place[0]} of every host ({ranks})", slow_hosts)
+    if len(slow) > 1:
+        return Whose("gpus", f"each of {ranks}", slow_hosts)
+    where = f" on host {slow_hosts[0]}" if len(on) > 1 and slow_hosts else ""
+    return Whose("gpu", f"{slow[0].gpu.title}{where}", slow_hosts)
+
+
+def _ranks(cases: Sequence[Case]) -> str:
+    known = [case.gpu.rank for case in cases if case.gpu.rank is not None]
+    if len(known) < len(cases):
+        return f"{len(cases)} GPUs"
+    return f"{'rank' if len(known) == 1 else 'ranks'} {numbers.ranges(known)}"
+
+
+def far(cases: Sequence[Case], value: Callable[[Case], float], times: float) -> list[tuple[Case, float]]:
+    """Those whose value is so many times the median of the others', which stands beside each."""
+    each = [value(case) for case in cases]
+    usual = [median(each[:place] + each[place + 1 :]) if len(each) > 1 else 0.0 for place in range(len(each))]
+    return [
+        (case, other) for case, mine, other in zip(cases, each, usual, strict=True) if other and mine >= times * other
+    ]

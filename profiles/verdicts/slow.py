@@ -1,0 +1,234 @@
+"""What is slower than the others, and whose fault it is: a GPU, a host, a link; in what, and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from .. import numbers
+from ..measures import Finding, Measures
+from ..numbers import share as percent
+from .among import Slower, Whose, far, slower, whose
+from .case import OTHER_LADDER, Case
+
+SLOWER = 1.05  # compute of a GPU per step against the others' median
+SLOWER_LINK = 1.25  # copies and transfers vary more: with the host's load, with who else uses a switch
+WAITS_MORE = 1.5  # a host's GPUs for their host
+# A kind of kernel is slow like all others if its excess is this much of theirs, and a kind only from this share on.
+_LIKE_ALL, _WORTH_SHARE = 0.5, 0.05
+WAITS = {
+    "idle_feed": ("wait for their input", "its disk, its network to the data, its CPU's load and clock"),
+    "idle_launch": ("wait for a launch", "its CPU's load and clock, and what else runs there"),
+    "idle_sync": ("wait for their host", "its CPU's load and clock, and what else runs there"),
+}
+
+
+def slow_gpu(cases: Sequence[Case], measures: Measures) -> list[Finding]:
+    """The same kernels take longer on one GPU: a lower clock, heat, or a neighbour. Of many GPUs one finding for all
+    that are slow, with the numbers of the slowest."""
+    if len(cases) < 2 or len({_kernels(case) for case in cases}) > 1:
+        return []
+    slow = slower(cases, "compute", SLOWER)
+    together = [slow] if measures.many and slow else [[one] for one in slow]
+    return [finding for some in together if (finding := _slow_gpu(some, cases, measures)) is not None]
+
+
+def _slow_gpu(slow: Sequence[Slower], cases: Sequence[Case], measures: Measures) -> Finding | None:
+    worst = max(slow, key=lambda one: one.ns)
+    of = whose([one.case for one in slow], cases, measures)
+    kind = _kind(worst, cases)
+    change = {
+        "host": "all GPUs of a host slow down by its power or its cooling: compare clocks, power caps and temperatures "
+        "with another host's (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE)",
+    }.get(
+        of.scope,
+        "compare clocks, power caps and temperatures (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE); give the "
+        "other processes on it another GPU",
+    )
+    return _priced(
+        "slow-gpu",
+        slow,
+        of,
+        {"compute": worst.lost_ns},
+        text=f"{of.name} computes {percent(worst.ns / worst.others_ns - 1)} longer per step than the others, with as "
+        f"many kernels{_since(worst)}{kind}",
+        change=change,
+        evidence={"compute_ns_per_step": int(worst.ns), "others_median_ns_per_step": int(worst.others_ns)},
+        refuted_by="the same rank on another GPU and still slower",
+    )
+
+
+def _kind(worst: Slower, cases: Sequence[Case]) -> str:
+    """Are all kinds of kernels slower alike, as with a lower clock, or is it one?"""
+    groups = {
+        name: ns / worst.case.steps for name in worst.case.gpu.kernels.groups if (ns := worst.case.group(name)[1])
+    }
+    others = [case for case in cases if case is not worst.case]
+    total = worst.ns / worst.others_ns - 1
+    excess = {
+        name: ns / usual - 1
+        for name, ns in groups.items()
+        if name != "collective"
+        and ns >= _WORTH_SHARE * worst.ns
+        and (usual := median(case.group(name)[1] / case.steps for case in others))
+    }
+    if len(excess) < 2 or worst.since is not None:
+        return ""
+    if all(abs(one - total) <= _LIKE_ALL * total for one in excess.values()):
+        return ", all kinds of kernels alike: its clock"
+    most = max(excess, key=lambda name: groups[name] * excess[name] / (1 + excess[name]))
+    return f", above all in {most.replace('_', ' ')} kernels ({percent(excess[most])})"
+
+
+def _kernels(case: Case) -> int:
+    """Kernels a step; of the capture where there are no steps."""
+    per_step = case.gpu.kernels.per_step
+    return case.gpu.kernels.count if per_step is None else per_step
+
+
+def slow_link(cases: Sequence[Case], measures: Measures) -> list[Finding]:
+    """Batches reach some GPUs more slowly, or their exchange with other hosts takes longer, byte for byte."""
+    found = (_slow_copies(cases, measures), _slow_transfers(cases, measures))
+    return [finding for finding in found if finding is not None]
+
+
+def _slow_copies(cases: Sequence[Case], measures: Measures) -> Finding | None:
+    known = [case for case in cases if case.gpu.copies["h2d"].gb_per_s]
+    rate = {case.index: case.gpu.copies["h2d"].gb_per_s or 0.0 for case in known}
+    slow = far(known, lambda case: 1 / rate[case.index], SLOWER_LINK)
+    if not slow:
+        return None
+    since = {one.case.index: one.since for one in slower(known, "h2d", SLOWER_LINK)}
+    lost = [
+        Slower(one, 1, 1, int(one.ns("h2d") * (1 - rate[one.index] * usual)), since.get(one.index))
+        for one, usual in slow
+    ]
+    worst = max(lost, key=lambda one: one.lost_ns)
+    usual = next(usual for one, usual in slow if one is worst.case)
+    of = whose([one for one, _ in slow], cases, measures)
+    return _priced(
+        "slow-link",
+        lost,
+        of,
+        {"h2d": worst.lost_ns},
+        text=f"copies reach {of.name} at {rate[worst.case.index]:.1f} GB/s, the others at {1 / usual:.1f} GB/s"
+        f"{_since(worst)}",
+        change="its memory: NUMA placement, channels, other load on the host"
+        if of.scope == "host"
+        else "the link of that GPU: generation and width of PCIe (nvidia-smi -q -d PCIE), its slot and switch; the "
+        "rank on the cores beside it (nvidia-smi topo -m)",
+        evidence={"gb_per_s": rate[worst.case.index], "others_median_gb_per_s": 1 / usual, "link": "host"},
+        refuted_by="the same rate of another process's copies to it alone (ringscope doctor)",
+    )
+
+
+def _slow_transfers(cases: Sequence[Case], measures: Measures) -> Finding | None:
+    """Only where ranks are in groups of their own does a slow link slow some: a ring through all slows all alike.
+
+    Calls of groups that end at the same time are not told apart, so that all of a rail's time in collectives counts,
+    its waiting too: where none of its GPUs has less, they do not wait for each other.
+    """
+    known = [case for case in cases if case.gpu.collectives.busy_ns and case.gpu.collectives.per_step]
+    if len(known) < len(cases) or len({case.gpu.collectives.per_step for case in known}) > 1:
+        return None
+    took = {case.index: case.gpu.collectives.busy_ns / case.steps for case in known}
+    slow = far(known, lambda case: took[case.index], SLOWER_LINK)
+    of = whose([one for one, _ in slow], cases, measures) if slow else None
+    if of is None or of.scope != "rail":
+        return None
+    least, usual = min(slow, key=lambda one: took[one[0].index])
+    longer = took[least.index] - usual
+    lost = [Slower(one, took[one.index], usual, min(int(longer * one.steps), one.ns("collective"))) for one, _ in slow]
+    return _priced(
+        "slow-link",
+        lost,
+        of,
+        {"collective": max(one.lost_ns for one in lost)},
+        text=f"{of.name} is in collectives for {numbers.duration(took[least.index])} per step or longer, the other "
+        f"GPUs for {numbers.duration(usual)}: they meet each other over a network of their own, which is slower",
+        change="the network card and the switch of that rail: errors and speed (ibstat, ethtool -S), then swap cables; "
+        "which card NCCL takes for that GPU (NCCL_DEBUG=INFO)",
+        evidence={
+            "collective_ns_per_step": int(took[least.index]),
+            "others_median_ns_per_step": int(usual),
+            "link": "network",
+        },
+        refuted_by="the same time with the ranks of another rail in that place",
+    )
+
+
+def slow_host(cases: Sequence[Case], measures: Measures) -> list[Finding]:
+    """All GPUs of a host wait for it more than the others for theirs: its CPU, disk or network."""
+    found = []
+    for owner, (waits, change) in WAITS.items():
+        slow = [
+            one
+            for one in slower(cases, owner, WAITS_MORE) + _never_waiting(cases, owner)
+            if one.lost_ns >= OTHER_LADDER[1] * one.case.gpu.span_ns
+        ]
+        of = whose([one.case for one in slow], cases, measures) if slow else None
+        if of is None or of.scope != "host":
+            continue
+        least = min(slow, key=lambda one: one.lost_ns)  # what holds for each of them
+        others = least.others_ns * least.case.steps / least.case.gpu.span_ns
+        finding = _priced(
+            "slow-host",
+            slow,
+            of,
+            {owner: least.lost_ns},
+            text=f"{of.name} has to {waits.replace('their', 'its')} for {percent(least.case.share(owner))} of the time "
+            f"or more, the others for {percent(others)}{_since(least)}",
+            change=f"look at the host: {change}",
+            evidence={f"{owner}_ns": least.case.ns(owner), "others_median_ns_per_step": int(least.others_ns)},
+            refuted_by="its ranks on another host and waiting as much there",
+        )
+        found += [finding] if finding else []
+    return found
+
+
+def _never_waiting(cases: Sequence[Case], owner: str) -> list[Slower]:
+    """The same where the others do not wait at all, so that there is no ratio."""
+    each = [case.ns(owner) for case in cases]
+    if len(each) < 2 or median(each):
+        return []
+    return [Slower(case, ns / case.steps, 0, ns) for case, ns in zip(cases, each, strict=True) if ns]
+
+
+def _since(one: Slower) -> str:
+    return f", from step {one.since.step} on" if one.since else ""
+
+
+def _priced(
+    code: str,
+    slow: Sequence[Slower],
+    of: Whose,
+    saved_ns: Mapping[str, int],
+    *,
+    text: str,
+    change: str,
+    evidence: Mapping[str, object],
+    refuted_by: str,
+) -> Finding | None:
+    """Priced on the GPU that loses most; its evidence says whose it is."""
+    worst = max(slow, key=lambda one: one.lost_ns)
+    since = worst.since
+    found = worst.case.finding(
+        code,
+        saved_ns,
+        text=text,
+        change=change,
+        evidence={
+            **evidence,
+            "scope": of.scope,
+            **({"hosts": list(of.hosts)} if of.hosts else {}),
+            **({"since_step": since.step, "since_ns": since.start_ns} if since else {}),
+        },
+        refuted_by=refuted_by,
+        busy_saved_ns=saved_ns,
+    )
+    if found is not None and len(slow) > 1:
+        found.evidence["gpus"] = [one.case.index for one in slow]
+    return found
+
+
+RULES = (slow_gpu, slow_link, slow_host)
