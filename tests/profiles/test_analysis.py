@@ -9,10 +9,11 @@ import weakref
 
 import pytest
 
-from profiles import analyse, analysis, measure, measures_json, readers
+from profiles import analyse, measure, measures_json, readers
 from profiles.errors import RingscopeError, UnreadableRecording
 from profiles.gpus import gather
 from profiles.measures import OWNERS
+from profiles.partials import unit
 from profiles.records import Cell, RunRecord
 from profiles.timeline import Doubt
 from profiles.verdicts import Context
@@ -321,18 +322,18 @@ def test_kernels_that_analyse_reads_itself_are_let_go_before_they_are_measured(m
     held = []
 
     def reading(*given, **options):
-        timelines, doubts = real(*given, **options)
-        held.extend(weakref.ref(one.kernels) for one in timelines)
-        return timelines, doubts
+        timeline = real(*given, **options)
+        held.append(weakref.ref(timeline.kernels))
+        return timeline
 
     def account(*given):
         gc.collect()
         assert held and not any(kernels() is not None for kernels in held)
         return measured(*given)
 
-    real, measured = readers.read_all, analysis.account
-    monkeypatch.setattr(readers, "read_all", reading)
-    monkeypatch.setattr(analysis, "account", account)
+    real, measured = readers.read_file, unit.account
+    monkeypatch.setattr(readers, "read_file", reading)
+    monkeypatch.setattr(unit, "account", account)
     assert len(analyse(paths).measures.gpus) == len(paths) == 2
 
 

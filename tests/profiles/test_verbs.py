@@ -21,6 +21,7 @@ MARKED = DATA / "dense41m-1gpu-pinned-float32.rank0.sqlite.xz"
 UNMARKED = DATA / "lstm-1gpu.rank0.sqlite.xz"
 SHOWN = ("--json m.json", "--window steps", "--per-step", "--html p.html", "--perfetto t.gz", "--markdown m.md")
 SHOWN += ("--charts charts", "--parquet s.parquet", "--json-summary s.json", "--ranks 1", "--per-rank")
+SHOWN += ("--from-step 3", "--processes 2", "--partial h.partial")
 
 # verb, words, what is said
 REFUSED: list[tuple[click.Command, str, str]] = [

@@ -21,6 +21,7 @@ from profiles.gpus.clock import align
 from profiles.gpus.gather import gather
 from profiles.gpus.operations import Gpu
 from profiles.judging.loss_ledger import losses
+from profiles.metrics import collectives
 from profiles.metrics.collectives import Calls, match, of
 from profiles.metrics.message_sizes import moved
 from profiles.steps.find import FoundSteps, find
@@ -64,7 +65,8 @@ def steps_of(one: Timeline) -> tuple[Gpu, FoundSteps]:
 
 def calls_of(timelines: Sequence[Timeline], shift_ns: Sequence[int], residual_ns: int | None) -> list[Calls]:
     gpus = gather(timelines, shift_ns)
-    return match(gpus, shift_ns, residual_ns, [moved(timelines, shift_ns, gpu, of(gpu)) for gpu in gpus])
+    each = [collectives.own(gpu, moved(timelines, shift_ns, gpu, of(gpu))) for gpu in gpus]
+    return match(each, [shift_ns[gpu.places[0][0]] for gpu in gpus], residual_ns)
 
 
 def without_marks(one: Timeline, pattern: str) -> Timeline:
