@@ -14,7 +14,7 @@ from tests.recordings import ROOT
 FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 STARTS = {
     "train": ("run_in_turn(", "run_forked(", "LAUNCHERS["),
-    "root": ("two_hosts.sh", "one_node_slurm.sh"),
+    "root": ("hosts.sh", "one_node_slurm.sh"),
     "browser": ("browser: Any",),
 }
 

@@ -1,4 +1,4 @@
-"""Ranks on two hosts: namespaces with an sshd each, joined by a veth pair (scripts/two_hosts.sh)."""
+"""Ranks on two hosts: namespaces with an sshd each, joined by a veth pair (scripts/hosts.sh)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from tests.harness.running import DRIVE, ROOT, rows, wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.train, pytest.mark.long]
-SCRIPT = ROOT / "scripts" / "two_hosts.sh"
+SCRIPT = ROOT / "scripts" / "hosts.sh"
 CANNOT_HERE = 77
 REMOTE_LIMIT_S = 60  # what is promised: nothing on another host outlives its sweep by more
 LAUNCHERS = ["horovodrun", "mpirun"]
@@ -33,7 +33,7 @@ def _horovod_is_here() -> None:
 
 
 def environment(shared: Path) -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100", "TWO_HOSTS_SHARE": str(shared)}
+    return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100", "HOSTS_SHARE": str(shared)}
 
 
 def on_host_a(shared: Path, *argv: object, timeout: int = 300) -> subprocess.CompletedProcess[str]:
