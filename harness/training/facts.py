@@ -34,9 +34,8 @@ def memory_peak_bytes() -> list[int] | None:
     """The most that TensorFlow's allocator has handed out on each GPU of this process so far; None without GPUs."""
     import tensorflow as tf
 
-    listed = [device.name for device in tf.config.list_logical_devices("GPU")]
-    gpus = [name.removeprefix("/device:") for name in listed if name.startswith("/device:")]  # not those of other tasks
-    return [int(tf.config.experimental.get_memory_info(gpu)["peak"]) for gpu in gpus] or None
+    gpus = range(len(tf.config.get_visible_devices("GPU")))  # not those of other tasks of a cluster
+    return [int(tf.config.experimental.get_memory_info(f"GPU:{number}")["peak"]) for number in gpus] or None
 
 
 def host_memory_peak_bytes() -> int:

@@ -249,7 +249,10 @@ def synchronise(trainer: Trainer) -> None:
     import tensorflow as tf
 
     trainer.settle()
-    tf.test.experimental.sync_devices()
+    # Not tf.test.experimental.sync_devices, which asks the devices of other tasks of a cluster, too, and fails.
+    for number in range(len(tf.config.get_visible_devices("GPU"))):
+        with tf.device(f"/GPU:{number}"):
+            tf.raw_ops.SyncDevice()
 
 
 def barrier() -> None:

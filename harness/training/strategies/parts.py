@@ -72,6 +72,9 @@ class Plan:
         for number in reversed(range(len(self.stages))):
             piece, variables = way[number], self.stages[number].trainable_variables
             wanted = [v.value for v in variables] + ([piece.entered] if number else [])
+            if not wanted:  # a first stage without weights, such as one that scales
+                found.insert(0, [])
+                break
             with tf.device(places[number]):
                 gradients = piece.tape.gradient(piece.left, wanted, output_gradients=tf.identity(gradient))
             found.insert(0, gradients[: len(variables)])
