@@ -14,7 +14,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Final
 
-Shape = Sequence[int]
+_MOST: Final = 1 << 56  # of one call: beyond this the shapes are damaged
 # What PyTorch calls them, in lower case and without "c10::": our name, and bytes an element.
 _TYPES: Final[Mapping[str, tuple[str, int]]] = MappingProxyType(
     {
@@ -44,9 +44,11 @@ def of_call(name: str, inputs: str) -> Work | None:
         told = json.loads(inputs)
         found = count(told["dims"], told["values"])
         kind = _TYPES.get(str(told["types"][found.operand]).lower().removeprefix("c10::"))
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError):
         return None
-    if kind is None or found.flops <= 0:
+    if kind is None or not all(type(size) is int and size > 0 for shape in found.shapes for size in shape):
+        return None
+    if not 0 < found.flops < _MOST or found.elements >= _MOST:
         return None
     return Work(found.flops, found.elements * kind[1], kind[0], " x ".join(map(str, found.shapes)))
 

@@ -188,6 +188,9 @@ def copies_exposed(case: Case) -> Finding | None:
     later = int((case.gpu.input_copies or {}).get("exposed_later_step_ns") or 0)
     if told or share < INPUT_LADDER[1] or 2 * later > case.ns("h2d"):
         return None
+    # Without steps a framework's copies may as well be the weights of a model that is being loaded.
+    if case.gpu.window != "steps" and case.gpu.framework not in ("cuda", None):
+        return None
     ahead = "copy ahead of the steps, on a stream of its own (ringscope bench --feeds pinned)"
     parts = [FEWER_BYTES, "keep on the GPU what every step needs again"]
     if case.cell is None or case.cell.feed != "pinned":

@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profiles import measure
 from profiles.metrics import peaks
-from profiles.metrics.flop_counts import of_call
+from profiles.metrics.flop_counts import _COUNTS, of_call
 from tests.made.build import Build
 from tests.recordings import MORE, needs_shared
 
@@ -90,6 +92,22 @@ def test_calls_count_as_published(name: str, told: str, flops: int, moved: int |
 def test_what_is_not_told_well_is_unknown(told: str) -> None:
     assert of_call("aten::mm", told) is None
     assert of_call("aten::convolution", told) is None
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 1 << 70) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.sampled_from(sorted(_COUNTS)), ANYTHING, ANYTHING, ANYTHING)
+def test_whatever_a_file_says_of_shapes_ends_in_a_whole_number_or_in_nothing(
+    name: str, dims: Any, types: Any, values: Any
+) -> None:
+    work = of_call(name, json.dumps({"dims": dims, "types": types, "values": values}))
+    assert work is None or (type(work.flops) is int and type(work.bytes) is int and work.flops > 0)
+    assert of_call(name, "[" * 100_000) is None
 
 
 def built(name: str | None, *, kernel: str = "gemm", told: str = "") -> Build:
