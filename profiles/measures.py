@@ -51,7 +51,9 @@ class NamedKernel:
     name: str
     count: int
     total_ns: int
-    owned_ns: int = 0  # its part of the ledger: of kernels of a class that run at once the one that began first counts
+    # its part of the ledger: of kernels of a class that run at once the one that began first counts; None: measured by
+    # a version that did not say
+    owned_ns: int | None = None
 
 
 @dataclass(slots=True)

@@ -86,7 +86,9 @@ def _operators(
 
 
 def _kernels(gpu: GpuMeasures) -> tuple[Iterable[tuple[str, int, int]], bool, bool]:
-    rows = ((kernel.name, kernel.owned_ns, 0) for kernel in gpu.kernels.top)
+    if any(kernel.owned_ns is None for kernel in gpu.kernels.top):
+        raise RingscopeError(f"{gpu.title}: measured by an older version, without times to compare; measure it again")
+    rows = [(kernel.name, kernel.owned_ns or 0, 0) for kernel in gpu.kernels.top]
     return rows, gpu.kernels.distinct == len(gpu.kernels.top), False
 
 

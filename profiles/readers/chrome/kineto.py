@@ -170,9 +170,10 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
         "start_ns": start[keep],
         "end_ns": start[keep] + duration[keep],
         "pid": chrome.integers(event.pid for event in events),
-        "correlation": chrome.integers(a.correlation for a in args),
         "name": _texts([event.name for event in events]),
     }
+    if table in ("api", *_OPERATIONS):
+        columns["correlation"] = chrome.integers(a.correlation for a in args)
     if table in _OPERATIONS:
         devices = (a.device if a.device is not None else a.in_device for a in args)
         contexts = (a.context if a.context is not None else a.in_context for a in args)
@@ -210,8 +211,9 @@ def _told(events: list[Event], args: list[chrome.Args]) -> dict[str, Any]:
         "name": _texts([name.removeprefix(_MODULE) for name in names]),
         "module": np.array([name.startswith(_MODULE) for name in names], dtype=bool),
         "inputs": _texts([_inputs(a) for a in args]),
-        "sequence": chrome.integers(a.sequence for a in args),
-        "backward": chrome.integers(a.forward_thread for a in args) > 0,
+        # Few say either, and what is no integer takes long to look at.
+        "sequence": chrome.integers(-1 if a.sequence is None else a.sequence for a in args),
+        "backward": chrome.integers(-1 if a.forward_thread is None else a.forward_thread for a in args) > 0,
     }
 
 

@@ -92,6 +92,15 @@ def test_a_name_that_a_cut_list_does_not_hold_is_not_called_new() -> None:
     assert found.others.change_ns == 300 * US - sum((200 - place) * US for place in range(100, 120))
 
 
+def test_measures_of_an_older_version_have_no_times_by_name() -> None:
+    old = trained({"gemm": 40 * US})
+    for kernel in old.gpus[0].kernels.top:
+        kernel.owned_ns = None
+    found = compare(Subject("a", old, None), Subject("b", trained({"gemm": 50 * US}), None))
+    assert found.kernels is None and found.ledger is not None
+    assert "measure it again" in found.reasons[0]
+
+
 PAIRS = [
     (DATA / "resnet50-2gpu-pinned.rank0.sqlite.xz", DATA / "resnet50-2gpu-in-stream.rank0.sqlite.xz"),
     (DATA / "lstm-1gpu.rank0.sqlite.xz", DATA / "gru-1gpu.rank0.sqlite.xz"),
