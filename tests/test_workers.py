@@ -13,7 +13,7 @@ from tests.recordings import ROOT
 
 FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 STARTS = {
-    "train": ("run_in_turn(", "run_forked(", "LAUNCHERS["),
+    "train": ("run_in_turn(", "prepared(", "LAUNCHERS["),
     "root": ("hosts.sh", "one_node_slurm.sh"),
     "browser": ("browser: Any",),
 }

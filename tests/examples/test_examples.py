@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.harness.running import LAUNCHERS, run_python
+from tests.harness.running import prepared, run_python
 from tests.profiles.judging.test_action import environment, shell_of
 from tests.recordings import DATA, ROOT
 
@@ -26,7 +26,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, An
     """What two ranks say of all training scripts, and what they printed."""
     pytest.importorskip("horovod.tensorflow")
     out = tmp_path_factory.mktemp("trained")
-    done = run_python("-m", "tests.examples.every_script", str(out), prefix=LAUNCHERS["gloo"], timeout_s=600)
+    done = run_python("-m", "tests.examples.every_script", str(out), prefix=prepared("gloo"), timeout_s=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)], done.stdout
 

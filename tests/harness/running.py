@@ -5,16 +5,20 @@ from __future__ import annotations
 import csv
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import psutil
 
 ROOT = Path(__file__).parents[2]
 DRIVE = Path(__file__).with_name("drive.py")
+PREPARED = Path(__file__).with_name("prepared.py")
+HOROVODRUN = Path(__file__).with_name("horovodrun.py")
 LAUNCHERS = {
     "gloo": ["horovodrun", "--gloo", "-np", "2"],
     "mpirun": ["mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none"],
@@ -27,6 +31,8 @@ def environment() -> dict[str, str]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "CUDA_VISIBLE_DEVICES": "-1",
+        # Every ms ranks ask each other whether there is anything to do, which takes more CPU than small trainings.
+        "HOROVOD_CYCLE_TIME": "5",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
@@ -39,25 +45,34 @@ def run_python(*words: str, prefix: Sequence[str] = (), timeout_s: float = 300) 
 
 
 def run_in_turn(
-    scripts: Sequence[Sequence[object]], prefix: Sequence[str] = (), timeout_s: float = 300
+    scripts: Sequence[Sequence[object]], launcher: str | None = None, timeout_s: float = 300
 ) -> subprocess.CompletedProcess[str]:
-    """`prefix python script words...` for each (script, *words), in one start of the ranks (in_turn.py)."""
+    """`python script words...` for each (script, *words), in one start of the ranks (in_turn.py)."""
     listed = json.dumps([[str(word) for word in script] for script in scripts])
-    done = run_python(str(Path(__file__).with_name("in_turn.py")), listed, prefix=prefix, timeout_s=timeout_s)
+    in_turn = str(Path(__file__).with_name("in_turn.py"))
+    done = run_python(in_turn, listed, prefix=prepared(launcher), timeout_s=timeout_s)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
 
-def run_forked(
-    out: Path, programs: Sequence[Sequence[object]], timeout_s: float = 600
-) -> list[subprocess.CompletedProcess[str]]:
-    """`python -m words...` for each of `programs`, which share one import of TensorFlow (forked.py)."""
-    listed = [[str(word) for word in words] for words in programs]
-    done = run_python(str(Path(__file__).with_name("forked.py")), str(out), json.dumps(listed), timeout_s=timeout_s)
-    assert done.returncode == 0, done.stdout + done.stderr
-    codes = json.loads((out / "codes.json").read_text())
-    logs = [(out / f"{number}.log").read_text() for number in range(len(listed))]
-    return [subprocess.CompletedProcess(*ended) for ended in zip(listed, codes, logs, strict=True)]
+@cache
+def _prepared() -> tuple[str, subprocess.Popen[bytes]]:
+    """The address of a process that has imported TensorFlow (prepared.py); it ends with this one."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.bind("")  # Linux gives it a name
+        server.listen(64)
+        argv = [sys.executable, str(PREPARED), str(server.fileno())]
+        process = subprocess.Popen(argv, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, pass_fds=[server.fileno()])
+        return f"@{server.getsockname()[1:].decode()}", process
+
+
+def prepared(launcher: str | None = None) -> list[str]:
+    """What to put before `python words...`: the launcher of two ranks, if any, then what spares each process 4 s.
+
+    Only for what a rank does once it has imported TensorFlow. How ranks are started is asked of LAUNCHERS.
+    """
+    quick = {None: [], **LAUNCHERS, "gloo": [sys.executable, str(HOROVODRUN), *LAUNCHERS["gloo"][1:]]}[launcher]
+    return [*quick, sys.executable, "-S", "-E", str(PREPARED), _prepared()[0]]
 
 
 def carrying(mark: str) -> list[psutil.Process]:

@@ -229,7 +229,8 @@ def test_two_real_ranks_train_to_the_weights_of_one():
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("launcher", ["horovodrun", "mpirun"])
+# Other tests meet two real ranks under mpirun in every run.
+@pytest.mark.parametrize("launcher", ["horovodrun", pytest.param("mpirun", marks=pytest.mark.long)])
 def test_the_all_reduce_of_two_real_ranks_is_right_and_timed(launcher):
     pytest.importorskip("horovod", reason="Horovod is not installed")
     machine = HEALTHY | {"gpus": []}

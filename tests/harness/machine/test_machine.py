@@ -31,16 +31,24 @@ def test_the_numbers_are_the_systems_own():
     assert found["packages"]["numpy"] == metadata.version("numpy")
 
 
-def test_describing_never_imports_tensorflow_here():
-    code = "import sys; from harness.machine import describe; describe.describe(); print('tensorflow' in sys.modules)"
+@pytest.fixture(scope="module")
+def described():
+    """What a process says of the machine and its libraries, and whether it has imported TensorFlow itself."""
+    code = "import json, sys; from harness.machine.describe import describe"
+    code += "; print(json.dumps([describe(), 'tensorflow' in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
-    assert done.stdout.strip() == "False", done.stderr
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_describing_never_imports_tensorflow_here(described):
+    assert described[1] is False
 
 
 @pytest.mark.train
-def test_the_libraries_say_what_their_packages_are():
+def test_the_libraries_say_what_their_packages_are(described):
     pytest.importorskip("horovod", reason="Horovod is not installed")
-    libraries = describe.probe_libraries()
+    libraries = described[0]["libraries"]
     assert libraries["horovod"]["version"] == metadata.version("horovod")
     assert libraries["horovod"]["gloo_built"] or libraries["horovod"]["mpi_built"]
     assert libraries["horovod"]["mpi_built"] is (libraries["horovod"]["mpi_library"] is not None)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness.running import LAUNCHERS, ROOT, run_python
+from tests.harness.running import ROOT, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.train
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     out = tmp_path_factory.mktemp("chosen")
     script = ROOT / "tests" / "harness" / "ring" / "scripts" / "chosen.py"
-    done = run_python(str(script), str(out), prefix=LAUNCHERS["gloo"])
+    done = run_python(str(script), str(out), prefix=prepared("gloo"))
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.harness.ring import SCRIPTS
-from tests.harness.running import LAUNCHERS, run_python
+from tests.harness.running import prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.train
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     out = tmp_path_factory.mktemp("guards")
-    done = run_python(str(SCRIPTS / "guards.py"), str(out), prefix=LAUNCHERS["gloo"])
+    done = run_python(str(SCRIPTS / "guards.py"), str(out), prefix=prepared("gloo"))
     assert (out / "rank0.json").exists(), done.stdout + done.stderr
     return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness.running import LAUNCHERS, ROOT, run_python
+from tests.harness.running import ROOT, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -46,10 +46,15 @@ TOLERANCE = 1e-5
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What one rank found on joined batches, then what each of two ranks did."""
     out = tmp_path_factory.mktemp("joined")
-    for prefix in (LAUNCHERS["gloo"], []):
-        done = run_python(SCRIPT, str(out), "2", prefix=prefix, timeout_s=900)
+    for launcher in ("gloo", None):
+        done = run_python(SCRIPT, str(out), "2", prefix=prepared(launcher), timeout_s=900)
         assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((out / name).read_text()) for name in ("1ranks0.json", "2ranks0.json", "2ranks1.json")]
+
+
+def of(found: list[dict[str, Any]], name: str, step: str) -> tuple[Any, list[Any]]:
+    """What one rank came to by `fit`, and each of two ranks by this step."""
+    return found[0][f"{name}, fit"], [rank[f"{name}, {step}"] for rank in found[1:]]
 
 
 def numbers(values: Any) -> Any:
@@ -61,7 +66,7 @@ def numbers(values: Any) -> Any:
 def test_two_ranks_train_and_report_what_one_does_on_the_joined_batch(
     found: list[dict[str, Any]], name: str, step: str
 ) -> None:
-    alone, *together = (each[f"{name}, {step}"] for each in found)
+    alone, together = of(found, name, step)
     assert together[0] == together[1]
     # Moving variances are in the tens: to them a float32 is exact to some 1e-6.
     assert np.allclose(numbers(alone["weights"]), numbers(together[0]["weights"]), atol=TOLERANCE, rtol=TOLERANCE)
@@ -72,11 +77,11 @@ def test_two_ranks_train_and_report_what_one_does_on_the_joined_batch(
 
 @pytest.mark.parametrize("step", ["fit", "compiled"])
 def test_evaluate_and_predict_give_every_rank_what_one_would_get(found: list[dict[str, Any]], step: str) -> None:
-    alone, *together = (each[f"metrics that are no means, {step}"] for each in found)
+    alone, together = of(found, "metrics that are no means", step)
     for what in ("evaluated", "predicted"):
         assert np.allclose(numbers(alone[what]), numbers(together[0][what]), atol=1e-5)
         assert together[0][what] == together[1][what]
 
 
 def test_every_case_of_the_script_is_asked(found: list[dict[str, Any]]) -> None:
-    assert {f"{name}, {step}" for name in CASES for step in ("fit", "compiled")} == set(found[0])
+    assert {f"{name}, {step}" for name in CASES for step in ("fit", "compiled")} == set(found[1])

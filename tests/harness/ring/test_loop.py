@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.harness.ring import SCRIPTS
-from tests.harness.running import LAUNCHERS, run_in_turn
+from tests.harness.running import run_in_turn
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -32,7 +32,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     def of(ways: tuple[Way, ...], launcher: str | None) -> dict[Way, list[dict[str, Any]]]:
         places = {way: tmp_path_factory.mktemp("-".join(way)) for way in ways}
         scripts = [[SCRIPTS / "like_keras.py", place, *way] for way, place in places.items()]
-        run_in_turn(scripts, LAUNCHERS[launcher] if launcher else [])
+        run_in_turn(scripts, launcher)
         return {
             way: [json.loads(path.read_text()) for path in sorted(place.glob("rank*.json"))]
             for way, place in places.items()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.harness.ring import SCRIPTS
-from tests.harness.running import LAUNCHERS, run_in_turn
+from tests.harness.running import run_in_turn
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -24,7 +24,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("asked")
     for name in ("facts", "odd"):
         (out / name).mkdir()
-    run_in_turn([[SCRIPTS / "facts.py", out / "facts"], [SCRIPTS / "odd_facts.py", out / "odd"]], LAUNCHERS["gloo"])
+    run_in_turn([[SCRIPTS / "facts.py", out / "facts"], [SCRIPTS / "odd_facts.py", out / "odd"]], "gloo")
     return out
 
 
@@ -164,3 +164,12 @@ def test_shuffles_that_differ_between_ranks_are_refused(odd: list[dict[str, Any]
 
 def test_a_data_set_of_unknown_length_is_followed_to_its_last_whole_group(facts: list[dict[str, Any]]) -> None:
     assert [fact["steps of an unknown length"] for fact in facts] == [3, 3]  # of 7 batches
+
+
+@pytest.mark.parametrize(("local_rank", "visible", "device"), [(0, 4, 0), (3, 4, 3), (0, 1, 0), (3, 1, 0)])
+def test_a_profiler_is_started_on_the_ranks_own_gpu_however_many_its_process_sees(
+    local_rank: int, visible: int, device: int
+) -> None:
+    from harness.ring.marks import own_device
+
+    assert own_device(local_rank, visible) == device

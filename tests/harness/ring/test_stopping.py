@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.harness.ring import SCRIPTS
-from tests.harness.running import LAUNCHERS, run_python
+from tests.harness.running import prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.train
 def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, float]:
     """Where the ranks wrote, what they said, and the seconds from their last words to the end."""
     out = tmp_path_factory.mktemp("stops")
-    done = run_python(str(SCRIPTS / "stops.py"), str(out), prefix=LAUNCHERS["gloo"])
+    done = run_python(str(SCRIPTS / "stops.py"), str(out), prefix=prepared("gloo"))
     wrote_s = max(path.stat().st_mtime for path in out.glob("*.json"))
     return out, done.stdout + done.stderr, time.time() - wrote_s
 

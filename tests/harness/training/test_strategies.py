@@ -15,7 +15,7 @@ from harness.training import worker
 from profiles.records import Cell
 from profiles.scaling.rows import bubble_share
 from profiles.strategies import OWN_SETTINGS, STRATEGIES
-from tests.harness.running import LAUNCHERS, environment, run_python
+from tests.harness.running import environment, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -57,9 +57,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, equality.Equa
     """What came of each cell, by name: those of one process and what they are held against share a start."""
     out = tmp_path_factory.mktemp("trained")
     alone = {name: equality.on_one_device(cell) for name, cell in CELLS.items()}
-    equality.run([*ONE_PROCESS.values(), *dict.fromkeys(alone.values())], [], out, env=environment())
-    equality.run(list(TWO.values()), LAUNCHERS["gloo"], out, env=environment())
-    equality.run(list(BY_MPI.values()), LAUNCHERS["mpirun"], out / "mpi", env=environment())
+    equality.run([*ONE_PROCESS.values(), *dict.fromkeys(alone.values())], prepared(), out, env=environment())
+    equality.run(list(TWO.values()), prepared("gloo"), out, env=environment())
+    equality.run(list(BY_MPI.values()), prepared("mpirun"), out / "mpi", env=environment())
     places = {name: out / "mpi" if name in BY_MPI else out for name in CELLS}
     return {name: equality.compare(cell, places[name] / cell.id, out / alone[name].id) for name, cell in CELLS.items()}
 
@@ -84,7 +84,7 @@ def test_narrowed_gradients_leave_ranks_equal_and_near_one_device(
 
 @pytest.fixture(scope="module")
 def pieces() -> dict[str, Any]:
-    done = run_python(str(Path(__file__).parent / "scripts" / "pieces.py"))
+    done = run_python(str(Path(__file__).parent / "scripts" / "pieces.py"), prefix=prepared())
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -141,7 +141,7 @@ def test_a_setting_that_a_strategy_does_not_heed_is_refused(strategy: str) -> No
 
 def test_staleness_is_the_updates_that_others_made_meanwhile() -> None:
     """One worker holds its update back until the other has made three: by hand, 3 for it and 0 for each of those."""
-    done = run_python(str(Path(__file__).parent / "scripts" / "stale.py"))
+    done = run_python(str(Path(__file__).parent / "scripts" / "stale.py"), prefix=prepared())
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert sorted(zip(found["workers"], found["staleness"], strict=True)) == [(0, 3), (1, 0), (1, 0), (1, 0)]

@@ -15,7 +15,7 @@ from harness.machine import ranks
 from harness.training import worker
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, read_rank
-from tests.harness.running import LAUNCHERS, environment, run_forked, run_python
+from tests.harness.running import LAUNCHERS, environment, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -47,9 +47,9 @@ SINGLE: dict[str, tuple[Cell, tuple[str, ...]]] = {
 Ended = tuple[subprocess.CompletedProcess[str], Path]
 
 
-def words_for(directory: Path, cell: Cell) -> list[object]:
+def words_for(directory: Path, cell: Cell) -> list[str]:
     (directory / "cell.json").write_text(json.dumps(cell.to_json()))
-    return ["harness.training.worker", "--cell", directory / "cell.json", "--out", directory]
+    return ["harness.training.worker", "--cell", str(directory / "cell.json"), "--out", str(directory)]
 
 
 def records(directory: Path, done: subprocess.CompletedProcess[str]) -> list[RankRecord]:
@@ -57,26 +57,24 @@ def records(directory: Path, done: subprocess.CompletedProcess[str]) -> list[Ran
     return [read_rank(directory / f"rank{rank}.jsonl") for rank in range(len(list(directory.glob("rank*.jsonl"))))]
 
 
-def trained(directory: Path, cell: Cell, launcher: str) -> list[RankRecord]:
-    words = [str(word) for word in words_for(directory, cell)]
-    return records(directory, run_python("-m", *words, prefix=LAUNCHERS[launcher]))
+def trained(directory: Path, cell: Cell, prefix: list[str]) -> list[RankRecord]:
+    return records(directory, run_python("-m", *words_for(directory, cell), prefix=prefix))
 
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     """What became of each of SINGLE, and where; each a process."""
-    out = tmp_path_factory.mktemp("single")
-    programs, places = [], [out / name for name in SINGLE]
-    for place, (cell, words) in zip(places, SINGLE.values(), strict=True):
-        place.mkdir()
-        programs.append([*words_for(place, cell), *words])
-    return dict(zip(SINGLE, zip(run_forked(out, programs), places, strict=True), strict=True))
+    out, ended = tmp_path_factory.mktemp("single"), {}
+    for name, (cell, words) in SINGLE.items():
+        (place := out / name).mkdir()
+        ended[name] = run_python("-m", *words_for(place, cell), *words, prefix=prepared()), place
+    return ended
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_two_ranks_leave_a_record_each_of_the_same_training(tmp_path: Path, launcher: str) -> None:
     cell = Cell("mlp", ranks=2, per_rank_batch=8, steps=5, warmup=2, step="compiled")
-    ranks = trained(tmp_path, cell, launcher)
+    ranks = trained(tmp_path, cell, LAUNCHERS[launcher])
     assert [(record.rank, record.size, record.local_rank) for record in ranks] == [(0, 2, 0), (1, 2, 1)]
     for record in ranks:
         assert record.samples == 5 * 8 and len(record.step_ns) == len(record.input_wait_ns) == 5
@@ -93,12 +91,12 @@ def test_two_ranks_leave_a_record_each_of_the_same_training(tmp_path: Path, laun
 
 def test_without_an_all_reduce_the_ranks_train_apart(tmp_path: Path) -> None:
     cell = Cell("mlp", ranks=2, per_rank_batch=8, steps=3, warmup=1, strategy="independent")
-    first, second = trained(tmp_path, cell, "gloo")
+    first, second = trained(tmp_path, cell, prepared("gloo"))
     assert first.extra["weights_sha256"] != second.extra["weights_sha256"]
 
 
 def test_every_feed_trains_to_the_same_weights(tmp_path: Path) -> None:
-    equality.run(FED, [], tmp_path, env=environment())
+    equality.run(FED, prepared(), tmp_path, env=environment())
     for cell in FED:
         assert equality.compare(cell, tmp_path / cell.id, tmp_path / FED[0].id).max_difference == 0
 

@@ -1,7 +1,7 @@
 """What two ranks must train to like one rank on the joined batch. usage: joined.py OUT RANKS
 
-Trained by two ranks with batches of B and by one with 2 B, each case in both step modes; each rank writes, by case, its
-weights, history and evaluation, or the refusal."""
+Trained by two ranks with batches of B in both step modes, and by one with 2 B as `fit` trains; each rank writes, by
+case, its weights, history and evaluation, or the refusal."""
 
 import json
 import sys
@@ -296,7 +296,7 @@ def kept(case: Case, step: str) -> dict[str, Any]:
 found = {
     f"{name}, {step}": kept(case, step)
     for name, case in CASES.items()
-    for step in ("fit", "compiled")
+    for step in (("fit", "compiled") if ring.size() > 1 else ("fit",))
     if not sys.argv[3:] or any(word in name for word in sys.argv[3:])
 }
 (out / f"{ring.size()}ranks{ring.rank()}.json").write_text(json.dumps(found))
