@@ -5,12 +5,12 @@ from pathlib import Path
 
 from harness import ring
 from harness.doctor import equality
-from harness.training.strategies.ranks import ranks
+from harness.training import strategies
 from profiles.records import Cell
 
 ring.init()
 cell = Cell("mlp", ring.size(), int(sys.argv[2]), strategy="independent", warmup=0)
-trainer = ranks(cell, "/CPU:0")
+trainer = strategies.trainer(cell, "/CPU:0")
 for _ in range(10):
     trainer.turn()
 equality.save_weights(trainer.model, Path(sys.argv[1]) / f"rank{ring.rank()}.npz")
