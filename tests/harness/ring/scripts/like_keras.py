@@ -1,7 +1,7 @@
 """`fit` after the two lines beside plain Keras's on the joined batch. usage: like_keras.py OUT STEP FEED
 
-Writes for each case what ring's model and, on rank 0, the plain one came to: history, per-batch logs, weights. FEED
-`staged` puts the batches through the buffers that stand before a GPU, here in host memory.
+Writes for each case what ring's model and the plain one came to: history, per-batch logs, weights. FEED `staged` puts
+the batches through the buffers that stand before a GPU, here in host memory.
 """
 
 import json
@@ -90,7 +90,7 @@ def case(
 ) -> None:
     """data(batch size) -> x, y and the like. steps: an epoch's, of each rank."""
     entry = {}
-    for who in ("ring", "plain") if rank == 0 else ("ring",):  # plain Keras's is the same on every rank
+    for who in ("ring", "plain"):
         model = compiled(make, **options or {})
         if who == "ring":
             ring.distribute(model, step=step)
