@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.harness_overhead import interval, verdict
-from tests.harness.running import prepared, run_python
+from tests.recordings import ROOT
 
 
 @pytest.mark.train
@@ -17,9 +20,11 @@ def test_both_loops_train_to_the_same_weights(tmp_path: Path, words: list[str]) 
     pytest.importorskip("tensorflow")
     pytest.importorskip("horovod.tensorflow")
     out = tmp_path / "out.json"
-    small = ["--ranks", "1", "--model", "mlp", "--per-rank-batch", "8", "--steps", "3", "--pairs", "2"]
-    argv = ["-m", "benchmarks.harness_overhead", *small, "--json", str(out), *words]
-    done = run_python(*argv, prefix=prepared())
+    command = [sys.executable, "-m", "benchmarks.harness_overhead", "--ranks", "1", "--model", "mlp"]
+    command += ["--per-rank-batch", "8", "--steps", "3", "--pairs", "2", "--json", str(out), *words]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}, capture_output=True, text=True, timeout=200
+    )
     assert out.exists(), done.stdout + done.stderr
     found = json.loads(out.read_text())
     assert done.returncode == ["holds", "fails", "not resolved"].index(found["verdict"])
