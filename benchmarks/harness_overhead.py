@@ -115,10 +115,9 @@ def rank(options: argparse.Namespace) -> None:
 
 def through_the_harness(cell: Cell) -> tuple[Any, Window]:
     """The model, and its windows as the worker takes them."""
-    from harness.training import windows, worker
-    from harness.training.strategies.ranks import ranks
+    from harness.training import strategies, windows, worker
 
-    trainer = ranks(cell, device())
+    trainer = strategies.trainer(cell, device())
     progress = worker.Progress(Path(tempfile.mkdtemp()) / "progress")
 
     def window(steps: int) -> float:
