@@ -85,11 +85,33 @@ def average_gradients(
         for i, value in zip(part, _average([averaged[i] for i in part], compression, in_stream, how), strict=True):
             averaged[i] = value
     for i in sparse:
+        if _is_of_any_batch(averaged[i].indices):
+            # Such as embedded places: one rank would have one row of the whole batch for each. Keras's optimizers
+            # square rows of one index each by itself.
+            own = averaged[i]
+            (values,) = _average([own.values], compression, in_stream, how)
+            averaged[i] = tf.IndexedSlices(values, own.indices, own.dense_shape)
+            continue
         # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
         with _on_device_of(averaged[i]):
             # Their rows are gathered, not summed: there is no sum to divide before.
             averaged[i] = hvd.allreduce(averaged[i], **_how(op, 1.0, process_set))
     return averaged
+
+
+def _is_of_any_batch(indices: Any) -> bool:
+    """Whether they are computed of constants and shapes alone, and so are the same on all ranks."""
+    if tf.executing_eagerly():
+        return False
+    seen, waiting = set(), [indices.op]
+    while waiting:
+        op = waiting.pop()
+        if op.type in ("Placeholder", "PlaceholderWithDefault") or op.op_def.is_stateful:
+            return False
+        if op.name not in seen and op.type != "Shape":
+            seen.add(op.name)
+            waiting += [tensor.op for tensor in op.inputs]
+    return True
 
 
 def _how(op: str, predivide_factor: float, process_set: Any) -> dict[str, Any]:

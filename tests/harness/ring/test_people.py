@@ -1,0 +1,101 @@
+"""Scripts as people write them (people/), made Horovod ones by the two lines, on two real ranks and on one.
+
+A script's docstring ends with what is to come of it: `joined: TOLERANCE, why`, weights, optimizers' state and
+histories equal to those of one rank on the joined batches within that; `joined: no, why not`, equal on the two ranks
+alone; `refused: TEXT`, every rank ends with an error, and one of them says this.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.harness.running import ROOT, run_python
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("horovod.tensorflow")
+pytestmark = pytest.mark.train
+
+PEOPLE = Path(__file__).with_name("people")
+NAMES = sorted(path.stem for path in PEOPLE.glob("*.py"))
+FEW = ("fine_tuning", "loop_past_the_optimizer")
+BATCH = 8
+
+
+def expected(name: str) -> tuple[str, str]:
+    """("joined", "1e-5"), ("joined", "no") or ("refused", text)."""
+    said = ast.get_docstring(ast.parse((PEOPLE / f"{name}.py").read_text())) or ""
+    kind, _, rest = said.splitlines()[-1].partition(": ")
+    return (kind, rest) if kind == "refused" else (kind, rest.split(",")[0])
+
+
+def trained(out: Path, names: Sequence[str]) -> Path:
+    """Where what their ranks have said and kept lies."""
+    jobs = []
+    for name in names:
+        kind, wanted = expected(name)
+        for ranks in (2, 1) if kind == "joined" and wanted != "no" else (2,):
+            folder = out / f"{name}.{ranks}"
+            folder.mkdir()
+            words = [str(BATCH * 2 // ranks), str(folder)]
+            jobs.append({"name": name, "ranks": ranks, "script": str(PEOPLE / f"{name}.py"), "words": words})
+    script = ROOT / "tests" / "harness" / "together.py"
+    done = run_python(str(script), str(out), json.dumps(jobs), timeout_s=1800)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("few"), FEW)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("many"), [name for name in NAMES if name not in FEW])
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_some_scripts_train_right_or_are_refused(few: Path, name: str) -> None:
+    check(few, name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in FEW])
+def test_scripts_train_right_or_are_refused(many: Path, name: str) -> None:
+    check(many, name)
+
+
+def check(out: Path, name: str) -> None:
+    kind, wanted = expected(name)
+    codes = json.loads((out / "codes.json").read_text())
+    said = [(out / f"{name}.2.{rank}.log").read_text() for rank in range(2)]
+    if kind == "refused":
+        assert all(code > 0 for code in codes[f"{name}.2"]), codes[f"{name}.2"]
+        assert any(wanted in line for text in said for line in text.splitlines()), said
+        return
+    assert codes[f"{name}.2"] == [0, 0], "\n".join(text[-3000:] for text in said)
+    one, other = (np.load(out / f"{name}.2.{rank}.npz") for rank in range(2))
+    assert one.files and one.files == other.files
+    for key in one.files:
+        np.testing.assert_array_equal(one[key], other[key], err_msg=key)
+        assert np.all(np.isfinite(one[key])), key
+    if wanted != "no":
+        assert codes[f"{name}.1"] == [0], (out / f"{name}.1.0.log").read_text()[-3000:]
+        alone = np.load(out / f"{name}.1.0.npz")
+        assert alone.files == one.files
+        for key in one.files:
+            tolerance = float(wanted)
+            np.testing.assert_allclose(one[key], alone[key], rtol=tolerance, atol=tolerance, err_msg=key)
+
+
+def test_every_script_says_what_is_to_come_of_it() -> None:
+    assert len(NAMES) >= 40
+    for name in NAMES:
+        kind, wanted = expected(name)
+        assert kind == "refused" or (kind == "joined" and (wanted == "no" or float(wanted) <= 2e-3)), name
