@@ -125,7 +125,7 @@ def through_the_harness(cell: Cell) -> tuple[Any, Window]:
         found = windows.measure(
             lambda: trainer.turn()[1],
             steps=steps,
-            synchronise=worker.synchronise,
+            synchronise=lambda: worker.synchronise(trainer),
             utc_ns=time.time_ns,
             monotonic_ns=time.perf_counter_ns,
             progress=progress.phase("train", steps),
