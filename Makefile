@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 SECONDS ?= 60
+TRAININGS ?= 200
 # Two workers, to which tests/conftest.py gives chains of tests and files.
 TESTS := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -35,9 +36,10 @@ lint: setup ## style and types
 docs: setup ## the site, into site/ (look at it: python3 -m http.server -d site)
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
-fuzz: setup ## the readers against made-up input, SECONDS (60) for each of them
+fuzz: setup ## the readers against made-up input, SECONDS (60) for each; TRAININGS (200) random ones on two ranks against one
 	@$(RUN) -m pip install -q --disable-pip-version-check -e '.[fuzz]'
 	$(RUN) -m tests.fuzz --seconds $(SECONDS)
+	$(RUN) -m tests.fuzz.trainings --count $(TRAININGS)
 
 clean: ## remove the environment and caches of tools; kept Horovod wheels stay in ~/.cache/ringscope
 	rm -rf $(VENV) $(VENV).log $(VENV).lock build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Random trainings: each on two ranks is that of one rank on the joined batches, or refused in one line."""

@@ -1,0 +1,125 @@
+"""Random trainings on two ranks against one rank on the joined batches: python -m tests.fuzz.trainings [--count 200]
+
+Each is equal, bit for bit between the ranks and within rounding to one rank, or refused in one line. Exit code 1 and
+the settings where one is neither; `--only NUMBER` repeats it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.harness.running import ROOT, run_python
+
+from .combination import draw, tolerance
+
+AT_A_TIME = 10  # trainings of one start of the ranks
+LIMIT_S = 240.0  # for those
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--count", type=int, default=200, help="default: 200")
+    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these alone, their settings shown")
+    parser.add_argument("--out", type=Path, help="keep what the ranks write here")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        out = given.out or Path(folder)
+        out.mkdir(parents=True, exist_ok=True)
+        numbers = given.only or range(given.count)
+        print(f"{len(numbers)} trainings on two ranks and on one: some {len(numbers) // 15 + 1} min", flush=True)
+        verdicts = trained(out, numbers, given.seed)
+    for number, verdict in verdicts.items():
+        if given.only or verdict.startswith("WRONG"):
+            print(f"{number}: {verdict}\n   {json.dumps(draw(number, given.seed))}")
+    kinds = Counter(verdict.partition(":")[0] for verdict in verdicts.values())
+    print(", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
+    return int("WRONG" in kinds)
+
+
+def trained(out: Path, numbers: Sequence[int], seed: int) -> dict[int, str]:
+    """By number `equal`, `refused: why` or `WRONG: how`."""
+    left, hung = {1: list(numbers), 2: list(numbers)}, dict[int, str]()
+    while any(left.values()):
+        jobs = []
+        for ranks, waiting in left.items():
+            for begin in range(0, len(waiting), AT_A_TIME):
+                words = [str(out), str(seed), *map(str, waiting[begin : begin + AT_A_TIME])]
+                script = str(Path(__file__).with_name("train.py"))
+                name = f"trainings{waiting[begin]}"
+                jobs.append({"name": name, "ranks": ranks, "script": script, "words": words, "limit_s": LIMIT_S})
+        jobs.sort(key=lambda job: job["name"])
+        together = ROOT / "tests" / "harness" / "together.py"
+        done = run_python(str(together), str(out), json.dumps(jobs), timeout_s=LIMIT_S * len(jobs))
+        assert done.returncode == 0, done.stdout + done.stderr
+        left = {1: [], 2: []}
+        for job in jobs:
+            ended = json.loads((out / "codes.json").read_text())[f"{job['name']}.{job['ranks']}"]
+            missing = [n for n in map(int, job["words"][2:]) if not is_told(out, n, job["ranks"])]
+            if missing and ended != [0] * job["ranks"]:
+                # The first of them has ended the ranks; the others have not been tried.
+                hung[missing[0]] = _ending(out, job, ended)
+                left[job["ranks"]] += missing[1:]
+            elif missing:
+                hung |= dict.fromkeys(missing, "WRONG: a rank went on without it")
+    return {n: hung[n] if n in hung else compared(out, n, tolerance(draw(n, seed))) for n in numbers}
+
+
+def is_told(out: Path, number: int, ranks: int) -> bool:
+    return all(any(out.glob(f"{number}.{ranks}.{rank}.*")) for rank in range(ranks))
+
+
+def _ending(out: Path, job: dict[str, Any], codes: list[int]) -> str:
+    said = [(out / f"{job['name']}.{job['ranks']}.{rank}.log").read_text() for rank in range(job["ranks"])]
+    lines = [line for text in said for line in text.splitlines() if line.startswith("ring: rank")]
+    if all(code > 0 for code in codes) and lines:
+        return f"refused: {lines[-1]}"
+    return f"WRONG: ended {codes}: " + " | ".join(text.strip().splitlines()[-1] for text in said if text.strip())
+
+
+def compared(out: Path, number: int, tolerance: float) -> str:
+    ranks = [told(out, number, 2, 0), told(out, number, 2, 1)]
+    alone = told(out, number, 1, 0)
+    refusals = [each for each in ranks if isinstance(each, str)]
+    if refusals:
+        ours = any(each.startswith("RingscopeError") for each in refusals)
+        one_line = all("\n" not in each.strip() for each in refusals)
+        if len(refusals) == 2 and (ours and one_line or isinstance(alone, str)):
+            return f"refused: {refusals[0].splitlines()[0]}"
+        return f"WRONG: {refusals} where one rank says {alone if isinstance(alone, str) else 'nothing'}"
+    if isinstance(alone, str):
+        return f"WRONG: one rank refuses ({alone}), two do not"
+    one, other = ranks
+    assert not isinstance(one, str) and not isinstance(other, str)
+    for name in one:
+        if not np.array_equal(one[name], other[name], equal_nan=True):
+            return f"WRONG: {name} differs between the ranks"
+    if one.keys() != alone.keys():
+        return f"WRONG: {sorted(one.keys() ^ alone.keys())} on one side only"
+    moved = max(np.abs(one[f"ended {name[6:]}"] - one[name]).max() for name in one if name.startswith("began"))
+    for name in one:
+        off = float(np.abs(one[name].astype(float) - alone[name].astype(float)).max(initial=0.0))
+        size = max(moved, float(np.abs(alone[name]).max(initial=0.0))) if not name.startswith("ended") else moved
+        if not name.startswith("optimizer") and not off <= tolerance * size + 1e-7:
+            return f"WRONG: {name} is {off:.2g} from that of one rank, where training moved weights by {moved:.2g}"
+    return "equal"
+
+
+def told(out: Path, number: int, ranks: int, rank: int) -> dict[str, Any] | str:
+    path = out / f"{number}.{ranks}.{rank}.npz"
+    if path.exists():
+        with np.load(path) as found:
+            return {name: found[name] for name in found.files}
+    return path.with_suffix(".txt").read_text()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

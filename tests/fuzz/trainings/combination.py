@@ -1,0 +1,78 @@
+"""What a random training is made of; no TensorFlow."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+MODELS = ("dense", "two outputs", "tokens", "pooled", "recurrent", "conv", "synchronised", "regularised", "subclassed")
+TOKENS = ("tokens",)
+MASKED = ("tokens", "pooled", "recurrent")
+REDUCTIONS = ("sum_over_batch_size", "sum", "none", "mean_with_sample_weight")
+LOSSES = {
+    "numbers": ("mse", "mae", "huber", "MeanSquaredError", "LogCosh", "a scalar", "one a sample"),
+    "binary": ("binary_crossentropy", "BinaryCrossentropy", "Hinge"),
+    "classes": ("sparse_categorical_crossentropy", "SparseCategoricalCrossentropy"),
+}
+METRICS = {
+    "numbers": ("mae", "mse", "RootMeanSquaredError", "R2Score"),
+    "binary": ("accuracy", "AUC", "Precision", "F1Score"),
+    "classes": ("accuracy", "sparse_top_k_categorical_accuracy"),
+}
+OPTIMIZERS = ("SGD", "SGD with momentum", "RMSprop", "Adam", "AdamW", "Nadam", "Adagrad", "Adamax", "Lion")
+# Their updates are no smooth function of a gradient that is nearly 0: rounding would show.
+SMOOTH = ("SGD", "SGD with momentum")
+DATA = ("arrays", "whole batches", "a smaller last batch", "unknown length", "repeated", "py dataset", "generator")
+POLICIES = ("float32", "float64", "mixed_bfloat16", "mixed_float16")
+CALLBACKS = ("none", "early stopping", "plateau", "rate by epoch", "checkpoint", "terminate on NaN", "stop in an epoch")
+VALIDATION = ("none", "data", "split", "every second epoch")
+
+
+def draw(number: int, seed: int = 0) -> dict[str, Any]:
+    """The settings of training `number`; the same for the same seed."""
+    dice = random.Random(f"{seed} {number}")
+
+    def seldom(*usual_first: Any, share: float = 0.3) -> Any:
+        return dice.choice(usual_first[1:]) if dice.random() < share else usual_first[0]
+
+    model = dice.choice(MODELS)
+    target = dice.choice(("numbers", "classes") if model in TOKENS else tuple(LOSSES))
+    policy = seldom(*POLICIES)
+    # Keras has no classes for each word.
+    kinds = ("none", "samples", "some of 0") if model in TOKENS else ("none", "samples", "some of 0", "classes")
+    data, callback = dice.choice(DATA), seldom(*CALLBACKS, share=0.5)
+    samples = dice.randint(40, 70)
+    validation = seldom(*VALIDATION, share=0.5)
+    if validation == "split":  # of arrays; what is trained on is then shared by two ranks without a rest
+        data, samples = "arrays", samples // 8 * 8
+    return {
+        "number": number,
+        "model": model,
+        "target": target,
+        "loss": dice.choice(LOSSES[target]),
+        "reduction": dice.choice(REDUCTIONS),
+        "weights": seldom(*kinds, share=0.5),
+        "metrics": dice.sample(METRICS[target], dice.randint(0, 2)),
+        "weighted metrics": dice.random() < 0.3,
+        "optimizer": dice.choice(OPTIMIZERS if policy in ("float32", "float64") else SMOOTH),
+        "clip": seldom({}, {"clipnorm": 0.5}, {"global_clipnorm": 0.5}, {"clipvalue": 0.1}),
+        "further": seldom({}, {"use_ema": True, "ema_overwrite_frequency": 2}, {"gradient_accumulation_steps": 2}),
+        "schedule": dice.random() < 0.3 and callback not in ("plateau", "rate by epoch"),
+        "data": data,
+        "samples": samples,
+        "batch": dice.choice((3, 4, 5, 8)),
+        "epochs": dice.randint(1, 3),
+        "step": dice.choice(("fit", "compiled")),
+        "policy": policy,
+        "callback": callback,
+        "validation": validation,
+        "steps_per_execution": seldom(1, 2, 3),
+        "run_eagerly": dice.random() < 0.1,
+        "distribute": seldom({}, {"groups": 2}, {"aggregate": 2}, {"sparse_as_dense": True}, {"predivide_factor": 2.0}),
+        "again": dice.random() < 0.2,
+    }
+
+
+def tolerance(drawn: dict[str, Any]) -> float:
+    """How far weights may be from those of one rank, as a share of how far training moved them: what rounding gives."""
+    return {"float32": 2e-3, "float64": 1e-6, "mixed_bfloat16": 0.15, "mixed_float16": 0.05}[drawn["policy"]]
