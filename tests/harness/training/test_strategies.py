@@ -49,35 +49,56 @@ TWO = {
     "hybrid, micro-batches": replace(MLP, strategy="hybrid", ranks=4, per_rank_batch=6, micro_batches=3),
 }
 NARROWED |= {name: cell for name, cell in BY_MPI.items() if cell.compression != "none"}
-CELLS = ONE_PROCESS | TWO | BY_MPI
+RANKS = TWO | BY_MPI
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, equality.Equality]:
-    """What came of each cell, by name: those of one process and what they are held against share a start."""
-    out = tmp_path_factory.mktemp("trained")
-    alone = {name: equality.on_one_device(cell) for name, cell in CELLS.items()}
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("trained")
+
+
+@pytest.fixture(scope="module")
+def one_process(out: Path) -> dict[str, equality.Equality]:
+    """What came of the cells of one process, which share a start with what they are held against."""
+    alone = {name: equality.on_one_device(cell) for name, cell in ONE_PROCESS.items()}
     equality.run([*ONE_PROCESS.values(), *dict.fromkeys(alone.values())], prepared(), out, env=environment())
+    return {name: equality.compare(cell, out / cell.id, out / alone[name].id) for name, cell in ONE_PROCESS.items()}
+
+
+@pytest.fixture(scope="module")
+def ranks(out: Path) -> dict[str, equality.Equality]:
+    """The same of two processes, under Gloo and MPI."""
+    alone = {name: equality.on_one_device(cell) for name, cell in RANKS.items()}
+    equality.run(list(dict.fromkeys(alone.values())), prepared(), out, env=environment())
     equality.run(list(TWO.values()), prepared("gloo"), out, env=environment())
     equality.run(list(BY_MPI.values()), prepared("mpirun"), out / "mpi", env=environment())
-    places = {name: out / "mpi" if name in BY_MPI else out for name in CELLS}
-    return {name: equality.compare(cell, places[name] / cell.id, out / alone[name].id) for name, cell in CELLS.items()}
+    places = {name: out / "mpi" if name in BY_MPI else out for name in RANKS}
+    return {name: equality.compare(cell, places[name] / cell.id, out / alone[name].id) for name, cell in RANKS.items()}
 
 
-@pytest.mark.parametrize("name", [name for name in CELLS if name not in NARROWED])
-def test_a_synchronous_strategy_ends_in_the_weights_of_one_device(
-    trained: dict[str, equality.Equality], name: str
+def holds(found: equality.Equality) -> bool:
+    return found.max_difference <= equality.TOLERANCE and found.trainable_bit_equal
+
+
+@pytest.mark.parametrize("name", ONE_PROCESS)
+def test_one_process_on_several_devices_ends_in_the_weights_of_one(
+    one_process: dict[str, equality.Equality], name: str
 ) -> None:
-    found = trained[name]
-    assert found.max_difference <= equality.TOLERANCE
-    assert found.trainable_bit_equal
+    assert holds(one_process[name])
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in RANKS if name not in NARROWED])
+def test_two_processes_end_in_the_weights_of_one_device(ranks: dict[str, equality.Equality], name: str) -> None:
+    assert holds(ranks[name])
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", NARROWED)
 def test_narrowed_gradients_leave_ranks_equal_and_near_one_device(
-    trained: dict[str, equality.Equality], name: str
+    ranks: dict[str, equality.Equality], name: str
 ) -> None:
-    found = trained[name]
+    found = ranks[name]
     assert equality.TOLERANCE / 1000 < found.max_difference < 1e-4  # they were rounded, and only that
     assert found.trainable_bit_equal
 
