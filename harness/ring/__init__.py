@@ -72,10 +72,12 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     process_sets: Horovod's, for `average_gradients(..., process_set=...)`: a list of them, or "dynamic" for those that
         are added later with hvd.add_process_set.
 
-    Raises RingscopeError where there are fewer GPUs than local ranks, or TensorFlow has already taken all of them.
+    Raises RingscopeError where there are fewer GPUs than local ranks, TensorFlow has already taken all of them, or
+    Horovod was started elastic.
     """
     if hvd.is_initialized():
         return
+    _refuse_elastic()
     cache.turn_on()
     # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
     os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")
@@ -103,6 +105,18 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
             "TensorFlow was used before ring.init(); make ring.init() the script's first line"
         ) from error
     _meet(seed)
+
+
+def _refuse_elastic() -> None:
+    """Horovod 0.28 does not notice a lost rank in grouped operations or in those with names of their own, which ring's
+    are: `elastic.run` then returns in the middle of the training as if it were over, and joining ranks may wait for
+    ever (docs/guides/train.md, "Elastic Horovod")."""
+    if os.environ.get("HOROVOD_ELASTIC", "0") not in ("", "0"):
+        raise RingscopeError(
+            "elastic Horovod ends a training of grouped all-reduces in silence when a rank is lost; start a fixed "
+            "number of ranks (horovodrun -np N without --min-np and --host-discovery-script), with "
+            "keras.callbacks.BackupAndRestore in model.fit, and start again after a loss"
+        )
 
 
 def _meet(seed: int | bool | None) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -37,7 +37,6 @@ _TIMES_FILE: Final = 6
 _FOLDED, _UNFOLDS = (".xz", ".gz", ".zst", ".nsys-rep"), 12
 # Starting processes takes as long as measuring some small recordings.
 _WORTH_FILES, _WORTH_BYTES = 8, 4 << 20
-_PR_SET_PDEATHSIG = 1
 
 
 class Measurer(Protocol):
@@ -184,10 +183,18 @@ def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool]:
 
 
 def _begin() -> None:
-    """A worker uses one core, leaves Ctrl-C to the process that waits for it, and ends where that does."""
+    """A worker uses one core, leaves Ctrl-C to the process that waits for it, and ends where that does, kill -9
+    included: workers hold the ends of each other's pipes, so that nothing else would tell them."""
     threads.alone()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def measured(file: File, asked: Asked, how: Reading) -> Made:

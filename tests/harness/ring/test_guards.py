@@ -41,6 +41,7 @@ def test_data_is_drawn_alike_and_noise_apart(facts: list[dict[str, Any]]) -> Non
         ("hvd.DistributedOptimizer", "take hvd.DistributedOptimizer out"),
         ("hvd.callbacks", "take hvd.BroadcastGlobalVariablesCallback out"),
         ("adasum", "Gloo has no Adasum"),
+        ("elastic", "start a fixed number of ranks"),
         ("another order, its own share", "no error"),
         ("the optimizer of a part", "no error"),
     ],

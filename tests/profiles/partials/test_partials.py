@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -209,3 +210,19 @@ def test_a_process_that_is_killed_ends_in_one_line(folder, monkeypatch) -> None:
         for _ in pool.each(files, None):
             for process in pool._pool._processes.values():
                 process.kill()
+
+
+def test_nothing_of_it_outlives_a_process_that_is_killed(folder, tmp_path) -> None:
+    script = "import sys, time\nfrom profiles.partials import processes\nfrom profiles.partials.unit import Asked\n"
+    script += "if __name__ == '__main__':\n    with processes.readers.listed([sys.argv[1]]) as files:\n"
+    script += "        with processes.pool(2, Asked(), processes.Reading()) as pool:\n"
+    script += "            next(pool.each(files, None))\n            print('measured', flush=True)\n"
+    script += "            time.sleep(600)\n"
+    (tmp_path / "measure.py").write_text(script)
+    words = [sys.executable, str(tmp_path / "measure.py"), str(folder)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(ROOT)}) as running:
+        assert running.stdout is not None and running.stdout.readline() == "measured\n"
+        below = psutil.Process(running.pid).children(recursive=True)
+        assert len(below) >= 3  # the server that forks workers, and these
+        running.kill()
+    assert not psutil.wait_procs(below, timeout=20)[1]

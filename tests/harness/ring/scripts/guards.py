@@ -1,6 +1,7 @@
 """What would train wrongly in silence, raise or hang elsewhere, asked of two ranks. usage: guards.py OUT"""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -18,9 +19,12 @@ from harness import ring
 from harness.ring import sharing
 from profiles.errors import RingscopeError
 
+os.environ["HOROVOD_ELASTIC"] = "1"
+elastic = refused(ring.init)
+del os.environ["HOROVOD_ELASTIC"]
 ring.init()
 out, rank = Path(sys.argv[1]), ring.rank()
-facts: dict[str, Any] = {}
+facts: dict[str, Any] = {"elastic": elastic}
 loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 MODES = ("fit", "compiled")
 
