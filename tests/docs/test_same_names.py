@@ -41,7 +41,7 @@ OF_OTHERS = {
         *("--nodes", "--ntasks", "--ntasks-per-node", "--partition"),
     ),
     "srun": ("--mpi",),
-    "horovodrun": ("--network-interface",),
+    "horovodrun": ("--host-discovery-script", "--min-np", "--network-interface"),
     "mpirun": ("--mca", "--prefix"),
     "torchrun": ("--nproc-per-node",),
     "XLA": (
