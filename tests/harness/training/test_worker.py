@@ -31,7 +31,7 @@ UNSUPPORTED = [
     (replace(LEARNS, data="synthetic"), "until wants --data generated"),
     (replace(LEARNS, feed="resident"), "a feed that brings more than one batch"),
     (Cell("mlp", ranks=1, per_rank_batch=8, strategy="mirrored", rate_rule="warm-up"), "the warm-up of the learning"),
-    (Cell("mlp", ranks=3, per_rank_batch=8), "the cell needs 3 ranks, and the launcher started 1"),
+    (Cell("mlp", ranks=3, per_rank_batch=8), "the cell needs 3 processes, and the launcher started 1"),
 ]
 # What single processes are given, by name: a cell, and further words of the worker.
 SINGLE: dict[str, tuple[Cell, tuple[str, ...]]] = {
