@@ -100,7 +100,7 @@ def average_gradients(
 
 
 def _is_of_any_batch(indices: Any) -> bool:
-    """Whether they are computed of constants and shapes alone, and so are the same on all ranks."""
+    """Whether they are computed of constants alone, and so are the same on all ranks; shapes may differ."""
     if tf.executing_eagerly():
         return False
     seen, waiting = set(), [indices.op]
@@ -108,7 +108,7 @@ def _is_of_any_batch(indices: Any) -> bool:
         op = waiting.pop()
         if op.type in ("Placeholder", "PlaceholderWithDefault") or op.op_def.is_stateful:
             return False
-        if op.name not in seen and op.type != "Shape":
+        if op.name not in seen:
             seen.add(op.name)
             waiting += [tensor.op for tensor in op.inputs]
     return True

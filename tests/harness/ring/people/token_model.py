@@ -24,7 +24,7 @@ class TokensAndPlaces(layers.Layer):
         self.places = layers.Embedding(LENGTH, 12)
 
     def call(self, x):
-        return self.tokens(x) + self.places(tf.range(tf.shape(x)[-1]))
+        return self.tokens(x) + self.places(keras.ops.arange(keras.ops.shape(x)[-1]))
 
     def compute_mask(self, x, mask=None):
         return self.tokens.compute_mask(x)
