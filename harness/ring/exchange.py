@@ -23,7 +23,10 @@ __all__ = [
     "hvd",
     "is_distributed",
     "is_seen",
+    "name_in_graph",
     "optimizers_of",
+    "outside_scopes",
+    "sum_over_ranks",
     "tf",
 ]
 
@@ -55,6 +58,32 @@ def _on_device_of(tensor: Any) -> AbstractContextManager[Any]:
     """Where Horovod's calls on `tensor` are to be made. Called eagerly they enter `tf.device("")`, which names the CPU
     where nothing encloses it: what lies on a GPU would be summed in host memory, a hundred times slower."""
     return tf.device(tensor.device) if tf.executing_eagerly() else nullcontext()
+
+
+def outside_scopes() -> AbstractContextManager[Any]:
+    """Where Horovod's calls in a step get their names. Ranks meet by these; inside a graph they would begin with the
+    scopes around them, such as a layer's `dense_1`, which a rank that has made one model more calls otherwise."""
+    return nullcontext() if tf.executing_eagerly() else tf.compat.v1.get_default_graph().name_scope(None)
+
+
+def sum_over_ranks(tensor: Any, name: str) -> Any:
+    """The sum of all ranks' tensors, in a forward pass; its gradient is the sum of theirs."""
+
+    @tf.custom_gradient
+    def summed(own: Any) -> Any:
+        def gradient(upstream: Any) -> Any:
+            with outside_scopes():
+                return hvd.allreduce(upstream, op=hvd.Sum, name=name_in_graph(f"{name}_gradient"))
+
+        with outside_scopes():
+            return hvd.allreduce(own, op=hvd.Sum, name=name_in_graph(name)), gradient
+
+    return summed(tensor)
+
+
+def name_in_graph(name: str) -> str | None:
+    """Eager calls are numbered by Horovod; in a graph it would name them after tensors, which bear models' names."""
+    return None if tf.executing_eagerly() else name
 
 
 def average_gradients(
@@ -93,9 +122,12 @@ def average_gradients(
             averaged[i] = tf.IndexedSlices(values, own.indices, own.dense_shape)
             continue
         # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
-        with _on_device_of(averaged[i]):
+        with outside_scopes(), _on_device_of(averaged[i]):
+            own = averaged[i]
+            # Horovod names what it gathers after these.
+            named = [tf.identity(part, name=name) for part, name in ((own.values, "rows"), (own.indices, "row_ids"))]
             # Their rows are gathered, not summed: there is no sum to divide before.
-            averaged[i] = hvd.allreduce(averaged[i], **_how(op, 1.0, process_set))
+            averaged[i] = hvd.allreduce(tf.IndexedSlices(*named, own.dense_shape), **_how(op, 1.0, process_set))
     return averaged
 
 
@@ -127,14 +159,14 @@ def _how(op: str, predivide_factor: float, process_set: Any) -> dict[str, Any]:
 
 
 def _average(values: list[Any], compression: str, in_stream: bool, how: dict[str, Any]) -> list[Any]:
-    with _on_device_of(values[0]):
+    with outside_scopes(), _on_device_of(values[0]):
+        name = IN_STREAM if in_stream else name_in_graph("gradients")
         if how["op"] == hvd.Adasum:  # takes one tensor at a time
             codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
-            return [hvd.allreduce(value, compression=codec, **how) for value in values]
+            return [hvd.allreduce(value, compression=codec, name=name, **how) for value in values]
         if compression == "bf16":
             return _average_as_bfloat16(values)
         codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
-        name = IN_STREAM if in_stream else None
         return list(hvd.grouped_allreduce(values, compression=codec, name=name, **how))
 
 
@@ -153,9 +185,11 @@ def _average_as_bfloat16(values: list[Any]) -> list[Any]:
     flat = tf.concat([tf.reshape(tf.cast(value, tf.bfloat16), [-1]) for value in values], axis=0)
     count = tf.size(flat)
     flat = tf.pad(flat, [[0, -count % hvd.size()]])
-    shares = tf.bitcast(hvd.alltoall(tf.bitcast(flat, tf.uint16)), tf.bfloat16)
+    shares = tf.bitcast(hvd.alltoall(tf.bitcast(flat, tf.uint16), name=name_in_graph("shares")), tf.bfloat16)
     mean = tf.reduce_mean(tf.cast(tf.reshape(shares, [hvd.size(), -1]), tf.float32), axis=0)
-    everyone = tf.bitcast(hvd.allgather(tf.bitcast(tf.cast(mean, tf.bfloat16), tf.uint16)), tf.bfloat16)
+    everyone = tf.bitcast(
+        hvd.allgather(tf.bitcast(tf.cast(mean, tf.bfloat16), tf.uint16), name=name_in_graph("averages")), tf.bfloat16
+    )
     parts = tf.split(everyone[:count], [tf.size(value) for value in values], num=len(values))
     return [tf.cast(tf.reshape(part, tf.shape(value)), value.dtype) for part, value in zip(parts, values, strict=True)]
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from .exchange import hvd, tf
+from .exchange import hvd, name_in_graph, outside_scopes, tf
 
 __all__ = ["NeedsExchange", "Share", "collected", "given", "joined", "shared_inline"]
 
@@ -57,8 +57,9 @@ def given(totals: Sequence[Any]) -> Share:
 
 def shared_inline(own: Any, name: str | None = None) -> Any:
     # Shapes are known on the host, and so few bytes are not worth a launch of NCCL.
-    with tf.device("/CPU:0"):
-        return hvd.allreduce(own * tf.cast(_one(), own.dtype), op=hvd.Sum, name=name)
+    with outside_scopes(), tf.device("/CPU:0"):
+        everybodys = own * tf.cast(_one(), own.dtype)
+        return hvd.allreduce(everybodys, op=hvd.Sum, name=name or name_in_graph("denominator"))
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from .exchange import hvd, tf
+from .exchange import sum_over_ranks, tf
 
 __all__ = ["is_synchronised", "synchronise"]
 
@@ -44,7 +44,7 @@ def moments_over_ranks(layer: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
     weights = tf.ones_like(inputs) if mask is None else tf.cast(mask, inputs.dtype)[..., tf.newaxis] + 0 * inputs
     axes = layer._reduction_axes
     own = [tf.reduce_sum(values, axes) for values in (weights, weights * distances, weights * distances**2)]
-    count, total, squares = tf.unstack(hvd.allreduce(tf.stack(own), op=hvd.Sum), num=3)
+    count, total, squares = tf.unstack(sum_over_ranks(tf.stack(own), "moments"), num=3)
     mean = tf.math.divide_no_nan(total, count)
     variance = tf.maximum(tf.math.divide_no_nan(squares, count) - mean**2, 0)
     return mean + shift, variance

@@ -56,9 +56,19 @@ def test_what_cannot_be_right_is_refused_and_nothing_else(facts: list[dict[str, 
         "the optimizer of a part, weights",
         "sparse",
         "tensorboard",
+        "otherwise named, rows",
         *(
             f"{name}, {step}"
-            for name in ("scipy", "built by its shape", "unfrozen", "sum", "predivided", "dense", "average")
+            for name in (
+                "scipy",
+                "built by its shape",
+                "unfrozen",
+                "sum",
+                "predivided",
+                "dense",
+                "average",
+                "otherwise named",
+            )
             for step in ("fit", "compiled")
         ),
     ],

@@ -213,6 +213,18 @@ for step in MODES:
     model = classifier(step)
     model.fit(x, y, batch_size=8, verbose=0, shuffle=False)
     facts[f"average, {step}"] = digest(model)
+# One rank has made more models, so Keras has given its layers and variables other names.
+if rank == 0:
+    keras.Sequential([keras.Input((4,)), layers.BatchNormalization(synchronized=True), layers.Dense(3)])
+for step in MODES:
+    keras.utils.set_random_seed(5)
+    model = classifier(step, layers.BatchNormalization(synchronized=True))
+    model.fit(x, y, batch_size=8, verbose=0, shuffle=False)
+    facts[f"otherwise named, {step}"] = digest(model)
+ids = np.random.randint(0, 9, (64, 5))
+model = reader()  # whose gradient is one of rows
+model.fit(ids, y, batch_size=8, verbose=0)
+facts["otherwise named, rows"] = digest(model)
 model = classifier(scale_learning_rate=True, warmup_epochs=2)
 model.fit(x, y, batch_size=8, epochs=3, verbose=0)
 facts["rate after warming up"] = float(model.optimizer.learning_rate)
