@@ -1,14 +1,14 @@
 """A task that can be learnt, generated: what a model reaches on it at best is known.
 
-Each sample is of one of at most 10 classes, drawn alike. Sequences (shape (steps, features)) are sines whose frequency
-tells the class; their phase is random, so no single step of them tells anything. Of other shapes a class has a smooth
-pattern of its own. Both come with noise that confuses no two classes. LABEL_NOISE of the labels are another class's, of
-the training and of the validation samples: the best accuracy that any model can have on new ones is 1 - LABEL_NOISE.
+Each sample is of one of at most 10 classes, drawn alike, and a class has a pattern of its own. In sequences (shape
+(steps, features)) it is the same at every step and so faint that only many steps together tell it from the noise: a
+model must gather what it sees. The noise confuses no two classes of whole samples. LABEL_NOISE of all labels are wrong,
+those of training and of validation samples: the best accuracy that any model can have on new ones is
+1 - LABEL_NOISE.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +22,7 @@ LABEL_NOISE = 0.02
 BEST_ACCURACY = 1 - LABEL_NOISE
 CLASSES = 10
 NOISE, SIGNAL = 0.3, 0.4  # of -1..1
+FAINT = 0.05  # the signal of one step of a sequence
 COARSE = 4  # a pattern of an image is so many cells wide and high
 SIGNS = np.array([-1, 1], np.float32)
 VALIDATION, _TRAINING = 1, 0  # parts
@@ -33,29 +34,19 @@ def samples(spec: Spec, count: int, *, seed: int, part: int) -> tuple[Any, Any]:
     drawn = np.random.default_rng([seed, part])
     classes = min(CLASSES, max(2, spec.classes))
     truth = drawn.integers(classes, size=count)
-    if len(spec.input_shape) == 2:
-        x = _sines(spec.input_shape, truth, drawn)
-    else:
-        x = SIGNAL * patterns(spec, classes, seed)[truth]
+    x = (FAINT if len(spec.input_shape) == 2 else SIGNAL) * patterns(spec, classes, seed)[truth]
     x = x + NOISE * drawn.standard_normal(x.shape, dtype=np.float32)
     wrong = drawn.random(count) < LABEL_NOISE
     label = np.where(wrong, (truth + drawn.integers(1, classes, size=count)) % classes, truth)
     return np.round((np.clip(x, -1, 1) + 1) * 127.5).astype(np.uint8), label.astype(np.int64)
 
 
-def _sines(shape: tuple[int, ...], truth: Any, drawn: Any) -> Any:
-    """Class c: 2 + c whole periods over the sequence; a feature is a quarter of a period apart from the one before."""
-    steps, features = shape
-    time = np.arange(steps, dtype=np.float32)[:, None] / steps
-    apart = np.arange(features, dtype=np.float32) / 4
-    phase = drawn.random(len(truth), dtype=np.float32)
-    periods = (2 + truth).astype(np.float32)[:, None, None]
-    return SIGNAL * np.sin(2 * math.pi * (periods * time + phase[:, None, None] + apart), dtype=np.float32)
-
-
 def patterns(spec: Spec, classes: int, seed: int) -> Any:
-    """+1 and -1 per class, of images in cells of alike pixels: float32 of (classes, *spec.input_shape)."""
+    """+1 and -1 per class, float32 of (classes, *spec.input_shape): of images in cells, of sequences alike at each step."""
     drawn = np.random.default_rng([seed, 2])
+    if len(spec.input_shape) == 2:
+        steps, features = spec.input_shape
+        return np.repeat(drawn.choice(SIGNS, size=(classes, 1, features)), steps, axis=1)
     if len(spec.input_shape) == 1:
         return drawn.choice(SIGNS, size=(classes, *spec.input_shape))
     high, wide, channels = spec.input_shape
