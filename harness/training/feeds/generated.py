@@ -42,7 +42,7 @@ def samples(spec: Spec, count: int, *, seed: int, part: int) -> tuple[Any, Any]:
 
 
 def patterns(spec: Spec, classes: int, seed: int) -> Any:
-    """+1 and -1 per class, float32 of (classes, *spec.input_shape): of images in cells, of sequences alike at each step."""
+    """+1 and -1 per class: float32 of (classes, *spec.input_shape). Images have cells, sequences equal steps."""
     drawn = np.random.default_rng([seed, 2])
     if len(spec.input_shape) == 2:
         steps, features = spec.input_shape
