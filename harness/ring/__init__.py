@@ -181,6 +181,7 @@ def distribute(
     predivide_factor: float = 1.0,
     sparse_as_dense: bool = False,
     reduce: bool = True,
+    process_set: Any = None,
 ) -> Any:
     """Make a compiled Keras model train with its copies on the other ranks; returns the model.
 
@@ -200,10 +201,18 @@ def distribute(
     predivide_factor: gradients are divided by it before they are summed, and by ranks / it after.
     sparse_as_dense: gradients of embeddings travel as dense ones.
     reduce: False trains every rank alone: the upper bound without communication.
+    process_set: refused; a model is trained by all ranks. `average_gradients` takes one, in a loop of your own.
+
+    To be called on all ranks: they meet here.
     """
     from . import choose, fit, loop
 
     init()
+    if process_set is not None:
+        raise RingscopeError(
+            "ring.distribute trains a model on all ranks; for some of them write a loop of your own with"
+            " ring.average_gradients(gradients, process_set=...), or start them by themselves"
+        )
     own = optimizers_of(model, of_parts=False)
     used = [each for each in own if len(own) == 1 or not is_default(model, each)]
     _check(used, step, compression, groups, op)
@@ -211,6 +220,10 @@ def distribute(
     optimizers = own + [each for each in optimizers_of(model) if each not in own and not is_seen(each)]
     if warmup_epochs and (warmup_steps or not scale_learning_rate):
         raise RingscopeError("warmup_epochs goes with scale_learning_rate=True, in the place of warmup_steps")
+    if _channel is not None and _channel.meet("distribute") is None:
+        raise RingscopeError(
+            "another rank has ended, or calls something else; call ring.distribute(model) on all ranks"
+        )
     falls_back = step == "auto"
     if falls_back:
         step, why = choose.resolved(model, len(used), groups)

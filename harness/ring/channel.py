@@ -100,11 +100,13 @@ class Server:
             self._part()
 
     def _part(self) -> None:
-        """Ranks that wait at different meetings will not meet at those that have a limit."""
+        """Ranks that wait at different meetings will not meet at those that have a limit; nor at others, if all ranks
+        wait at such."""
         if len(self._meetings) > 1:
-            for key in list(self._meetings):
-                if key not in self._patient:
-                    self._decide(key, None)
+            limited = [key for key in self._meetings if key not in self._patient]
+            nobody_comes = sum(map(len, self._meetings.values())) == self._size
+            for key in limited or (list(self._meetings) if nobody_comes else []):
+                self._decide(key, None)
 
     def _give_up(self, key: str) -> None:
         with self._lock:
@@ -196,8 +198,8 @@ class Channel:
 
     def meet(self, kind: str, payload: Any = None, *, limit_s: float = -1) -> list[Any] | None:
         """The payloads of all ranks that come to this meeting, by rank; None, on every rank that asks, where not all
-        came within `limit_s` of the first (-1: no limit), one has ended, or one waits at another meeting. The k-th of a
-        kind meets the k-th of the others."""
+        came within `limit_s` of the first (-1: no limit), one has ended, or one waits at another meeting (of meetings
+        without a limit: all ranks wait, at several). The k-th of a kind meets the k-th of the others."""
         self._numbers[kind] = self._numbers.get(kind, 0) + 1
         key = f"{kind} {self._numbers[kind]}"
         self._say({"kind": "meet", "key": key, "payload": payload, "limit_s": limit_s})

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from profiles.errors import RingscopeError
+
 from .exchange import hvd, tf
 
 SHAPES = 8  # programs that are compiled for one model; batches of more shapes are trained without XLA
@@ -73,9 +75,12 @@ class Chooser:
         return take(False)
 
     def _wanted(self, data: Any) -> bool:
+        strings = any(getattr(leaf, "dtype", None) == tf.string for leaf in tf.nest.flatten(data))
         if not self._falls_back:
+            if strings:  # XLA would end the process
+                raise RingscopeError("a batch holds strings, which XLA does not take; take step='auto' or step='fit'")
             return True
-        if not self._refused and any(getattr(leaf, "dtype", None) == tf.string for leaf in tf.nest.flatten(data)):
+        if not self._refused and strings:
             self._refuse("a batch holds strings, which XLA does not take")
         if not self._refused and len(self._known) == SHAPES:
             self._refuse(f"batches come in more than {SHAPES} shapes; those seen so far stay compiled")

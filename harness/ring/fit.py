@@ -84,7 +84,10 @@ class StopTogether(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         stops = tf.constant(float(self.model.stop_training))
-        self.model.stop_training = bool(hvd.allreduce(stops, op=hvd.Max, name="stop") > 0)
+        together = bool(hvd.allreduce(stops, op=hvd.Max, name="stop") > 0)
+        self.model.__dict__["watch_by_ring"]().stop_after_epoch(together)
+        if together:  # not else: a thread may just have asked for it
+            self.model.stop_training = True
 
 
 class TerminateOnNaN(keras.callbacks.TerminateOnNaN):
@@ -117,7 +120,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
         bound = signature.bind(*args, **kwargs).arguments
         options = bound.pop("kwargs", {}) | bound
         if channel is not None and channel.meet("fit") is None:
-            raise RingscopeError("another rank has ended and will not train; its own output says why")
+            raise RingscopeError("another rank has ended, or calls something else; its own output says why")
         with stopping.loop(channel), watch.during_fit():
             if hvd.size() > 1:
                 watch.evaluated = _prepare(model, options, shard, unknown_length)

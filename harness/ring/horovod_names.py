@@ -26,6 +26,8 @@ INSTEAD = {
     "UpdateBatchStateCallback": "take keras.callbacks.BackupAndRestore",
     "UpdateEpochStateCallback": "take keras.callbacks.BackupAndRestore",
     "TensorFlowKerasState": "take keras.callbacks.BackupAndRestore, and start all ranks again",
+    "BestModelCheckpoint": "take keras.callbacks.ModelCheckpoint(..., save_best_only=True); rank 0 alone writes",
+    "load_model": "take keras.models.load_model, compile the model and call ring.distribute(model)",
     "SyncBatchNormalization": "take keras.layers.BatchNormalization(synchronized=True)",
 }
 
@@ -51,6 +53,7 @@ def refuse_left_over() -> None:
     import horovod._keras.callbacks as callbacks
 
     optimizers.create_distributed_optimizer = _refusing("DistributedOptimizer")
+    optimizers.load_model = _refusing("load_model")
     hvd.DistributedOptimizer = _refusing("DistributedOptimizer")
     for name in ("SyncBatchNormalization", "DistributedGradientTape", "broadcast_global_variables"):
         setattr(hvd, name, _refusing(name))
@@ -60,6 +63,12 @@ def refuse_left_over() -> None:
         made = getattr(callbacks, f"{name}Impl", None)
         if made is not None:
             made.__init__ = _refusing(name)
+    # These take names from what has just been changed.
+    import horovod.keras.callbacks as keras_callbacks
+    import horovod.tensorflow.keras.callbacks as tf_keras_callbacks
+
+    for module in (keras_callbacks, tf_keras_callbacks):
+        module.BestModelCheckpoint.__init__ = _refusing("BestModelCheckpoint")
 
 
 def _refusing_keras_variables(broadcast: Callable[..., Any]) -> Callable[..., Any]:

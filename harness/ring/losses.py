@@ -7,9 +7,10 @@ same size on every rank. So while a train step is traced, the losses of `compile
     a sum     sum of this rank's values * ranks
 
 whose mean over ranks is the loss on the joined batch. What has been reduced already, by a loss function of the user's
-own, `add_loss` or a regulariser, is taken for a mean over the batch, and counts by the batch's size; what does not
-depend on the batch comes out as it is. The denominators are exchanged only where they can differ: masks, means by
-weight, batches of unlike sizes.
+own, `add_loss` or a regulariser, is tried for what it is to its samples (separable.py): a mean counts by the batch's
+size, a sum as a sum, and what is neither cannot be had by averaging gradients, which is said; what does not depend on
+the batch comes out as it is. The denominators are exchanged only where they can differ: masks, means by weight, batches
+of unlike sizes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from profiles.errors import RingscopeError
 
 from .exchange import hvd, name_in_graph, outside_scopes, tf
+from .separable import SUM, kind_of, kinds_of_added
 
 __all__ = ["NeedsExchange", "Share", "collected", "given", "joined", "shared_inline"]
 
@@ -81,7 +83,7 @@ def joined(model: Any, ranks: int, share: Share, *, uneven: bool) -> Iterator[No
         yield
         return
     batch = _Batch(ranks, share) if uneven else None
-    with _compiled_losses(model, ranks, share, batch), _reduced_already(model, batch), _tracked(model, batch):
+    with _compiled_losses(model, ranks, share, batch), _reduced_already(model, ranks, batch), _tracked(model, batch):
         yield
 
 
@@ -116,20 +118,26 @@ class _Batch:
 
 
 @contextmanager
-def _reduced_already(model: Any, batch: _Batch | None) -> Iterator[None]:
-    """What layers add to the loss, by the size of the batch."""
-    if batch is None:
-        yield
-        return
+def _reduced_already(model: Any, ranks: int, batch: _Batch | None) -> Iterator[None]:
+    """What layers add to the loss: a sum as a sum, the rest by the size of the batch."""
     compute_loss, aggregate = model.compute_loss, model._aggregate_additional_loss
+    kinds: list[str | None] = []  # of those that are still to come
 
     def measured(*args: Any, **kwargs: Any) -> Any:
         given = dict(zip(("x", "y", "y_pred"), args, strict=False)) | kwargs
-        batch.measure(given.get("y_pred"), given.get("x"))
+        if batch is not None:
+            batch.measure(given.get("y_pred"), given.get("x"))
+        kinds[:] = kinds_of_added(model, given.get("x"))
         return compute_loss(*args, **kwargs)
 
+    def aggregated(loss: Any) -> Any:
+        total = aggregate(loss)
+        if kinds and kinds.pop(0) == SUM:
+            return total * ranks
+        return total if batch is None else batch.by_size(total)
+
     model.__dict__["compute_loss"] = measured
-    model.__dict__["_aggregate_additional_loss"] = lambda loss: batch.by_size(aggregate(loss))
+    model.__dict__["_aggregate_additional_loss"] = aggregated
     try:
         yield
     finally:
@@ -144,31 +152,32 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: _Batch | None)
     if compiled is None:
         yield
         return
-    own, reduce, called = compiled.call, keras_losses.reduce_weighted_values, keras_losses.Loss.__call__
-    within: list[Any] = []  # the losses that are being called: one of the user's own may call others
+    own, reduce, take = compiled.call, keras_losses.reduce_weighted_values, keras_losses.Loss.__call__
+    taken: list[tuple[Any, Any, Any]] = []  # the losses being taken, and of what: one of the user's own may call others
 
     def reduced(values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = "mean", dtype: Any = None):  # type: ignore[no-untyped-def]
-        if len(within) > 1:
+        if len(taken) > 1:
             return reduce(values, sample_weight, mask, reduction, dtype)
-        return _reduced(reduce, values, sample_weight, mask, reduction, dtype, ranks, share, batch)
+        kind = kind_of(*taken[-1], by_itself=len(values.shape) == 0) if taken else None
+        return _reduced(reduce, values, sample_weight, mask, reduction, dtype, ranks, share, batch, kind)
 
-    def counted(loss: Any, *args: Any, **kwargs: Any) -> Any:
-        within.append(loss)
+    def taking(loss: Any, y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
+        taken.append((loss, y_true, y_pred))
         try:
-            return called(loss, *args, **kwargs)
+            return take(loss, y_true, y_pred, *args, **kwargs)
         finally:
-            within.pop()
+            taken.pop()
 
     def call(y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
         if batch is not None and batch.size is None:
             batch.measure(y_pred)
-        keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduced, counted
+        keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduced, taking
         try:
             total = own(y_true, y_pred, *args, **kwargs)
             # One loss a sample: its gradient is that of the sum, and what is reported is the mean.
             return total * ranks - tf.stop_gradient(total * (ranks - 1)) if len(total.shape) else total
         finally:
-            keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduce, called
+            keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduce, take
 
     compiled.__dict__["call"] = call
     try:
@@ -187,11 +196,15 @@ def _reduced(
     ranks: int,
     share: Share,
     batch: _Batch | None,
+    kind: str | None,
 ) -> Any:
     if len(values.shape) == 0:  # a function of the user's own that has reduced already
-        mean = tf.convert_to_tensor(values) if dtype is None else tf.cast(values, dtype)
-        mean = mean if batch is None else batch.by_size(mean)
-        return mean * _mean_weight(sample_weight, mask, reduction, mean.dtype, share)
+        number = tf.convert_to_tensor(values) if dtype is None else tf.cast(values, dtype)
+        if kind == SUM:
+            number *= ranks
+        elif batch is not None:
+            number = batch.by_size(number)
+        return number * _mean_weight(sample_weight, mask, reduction, number.dtype, share)
     if reduction == "sum":
         return reduce(values, sample_weight, mask, reduction, dtype) * ranks
     if reduction in (None, "none"):

@@ -27,10 +27,13 @@ class Watch:
         self._logs: Any = None  # of the last step
         self._last: tuple[Callable[[Any], Any], Any] | None = None
         self._result = model._get_metrics_result_or_logs
+        self._agreed: bool | None = None  # whether all stop after this epoch, until the next one begins
 
     def lay_over(self) -> None:
         """Have the model's train function, made now or later, counted; and its results taken over ranks."""
         model, make = self._model, self._model.make_train_function
+        model.__dict__["watch_by_ring"] = lambda: self  # a function, for models are copied
+        _let_ranks_stop_together()
 
         def make_train_function(force: bool = False) -> Any:
             if model.train_function is None or force:
@@ -44,11 +47,18 @@ class Watch:
 
     @contextmanager
     def during_fit(self) -> Iterator[None]:
-        self.training, self._steps, self._last = True, 0, None
+        self.training, self._steps, self._last, self._agreed = True, 0, None, None
         try:
             yield
         finally:
-            self.training, self._last = False, None
+            self.training, self._last, self._agreed = False, None, None
+
+    def stop_after_epoch(self, stops: bool) -> None:
+        """All ranks do so, or none: who asks for it from now on, say a thread or a signal, asks in the next epoch."""
+        self._agreed = stops
+
+    def is_to_stop(self, asked: bool) -> bool:
+        return asked if self._agreed is None else self._agreed
 
     @contextmanager
     def during_evaluation(self, evaluated: str) -> Iterator[None]:
@@ -69,7 +79,7 @@ class Watch:
                 if not channel.begin_step():
                     self._model.stop_training = True
                     return self._logs
-            self._last = function, iterator
+            self._last, self._agreed = (function, iterator), None
             logs = self._logs = function(iterator)
             self._steps += 1
             if self._steps == CHECKED_STEP:
@@ -101,6 +111,27 @@ class Watch:
         if not self.training:
             return self._result(logs)
         return metrics.result_over_ranks(self._model, self._finish_together(logs), _averaged)
+
+
+class _StopTraining:
+    """`model.stop_training` as Keras's `fit` sees it: what the ranks have agreed on, where they have."""
+
+    def __get__(self, model: Any, owner: Any) -> Any:
+        if model is None:
+            return self
+        watch = model.__dict__.get("watch_by_ring")
+        asked = model.__dict__.get("stop_training", False)
+        return asked if watch is None else watch().is_to_stop(asked)
+
+    def __set__(self, model: Any, value: Any) -> None:
+        model.__dict__["stop_training"] = value
+
+
+def _let_ranks_stop_together() -> None:
+    from keras.src.trainers.trainer import Trainer
+
+    if not isinstance(vars(Trainer).get("stop_training"), _StopTraining):
+        Trainer.stop_training = _StopTraining()
 
 
 def _averaged(logs: dict[str, Any]) -> dict[str, Any]:

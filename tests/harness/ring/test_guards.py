@@ -31,6 +31,30 @@ def test_data_is_drawn_alike_and_noise_apart(facts: list[dict[str, Any]]) -> Non
         assert one != other
 
 
+def test_generators_are_left_alone_where_no_seed_is_wanted(facts: list[dict[str, Any]]) -> None:
+    assert all(fact["left alone"] for fact in facts)
+
+
+def test_of_much_data_rows_at_fixed_places_are_compared_the_last_one_too(facts: list[dict[str, Any]]) -> None:
+    assert facts[0]["told of much"] == [True, False]
+
+
+@pytest.mark.parametrize("step", ["fit"])
+def test_noise_within_a_train_step_is_each_ranks_own_though_all_set_one_seed(
+    facts: list[dict[str, Any]], step: str
+) -> None:
+    steps = list(zip(*(fact[f"noise of a step, {step}"] for fact in facts), strict=True))
+    assert len(steps) == 2
+    for first, second in steps:
+        assert all(mine != theirs for mine, theirs in zip(first, second, strict=True))
+
+
+def test_data_that_may_be_augmented_at_random_is_warned_of_once(facts: list[dict[str, Any]]) -> None:
+    (said,) = facts[0]["warned"]
+    assert said.startswith("the first element of source 0 of x differs between rank 0 and rank 1")
+    assert not facts[1]["warned"]
+
+
 @pytest.mark.parametrize(
     ("what", "says"),
     [
@@ -38,10 +62,21 @@ def test_data_is_drawn_alike_and_noise_apart(facts: list[dict[str, Any]]) -> Non
         ("another vocabulary", "the vocabulary of layer"),
         ("an unequal source", "source 0 of x differs"),
         ("assigned by hand", "kernel differs between rank 0 and rank 1 after step 3"),
+        ("another optimizer", "kernel differs between rank 0 and rank 1 after step 3"),
+        ("another type", "the element_spec of x differs"),
+        ("another length", "the number of batches of x differs"),
+        ("made by a generator", "no error"),
+        ("one optimizer, two models", "distributed already"),
+        ("hvd.SyncBatchNormalization", "take keras.layers.BatchNormalization(synchronized=True)"),
         ("hvd.DistributedOptimizer", "take hvd.DistributedOptimizer out"),
         ("hvd.callbacks", "take hvd.BroadcastGlobalVariablesCallback out"),
+        ("hvd.load_model", "take keras.models.load_model"),
+        ("hvd's checkpoint", "take hvd.BestModelCheckpoint out"),
         ("adasum", "Gloo has no Adasum"),
         ("elastic", "start a fixed number of ranks"),
+        ("bf16 of a sum", "bf16 is for averages, not for sum"),
+        ("a metric that is no sum", "metric 'product' begins at 1"),
+        ("strings, compiled", "a batch holds strings, which XLA does not take"),
         ("another order, its own share", "no error"),
         ("the optimizer of a part", "no error"),
     ],
@@ -60,6 +95,7 @@ def test_what_cannot_be_right_is_refused_and_nothing_else(facts: list[dict[str, 
         *(
             f"{name}, {step}"
             for name in (
+                "joining losses",
                 "scipy",
                 "built by its shape",
                 "unfrozen",
@@ -97,3 +133,15 @@ def test_rank_0_may_evaluate_alone(facts: list[dict[str, Any]]) -> None:
 
 def test_the_rate_warms_up_over_epochs(facts: list[dict[str, Any]]) -> None:
     assert facts[0]["rate after warming up"] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("step", ["fit", "compiled"])
+def test_losses_that_gradients_averaged_are_not_those_of_are_named_once_and_no_other(
+    facts: list[dict[str, Any]], step: str
+) -> None:
+    said = facts[0]["said"][step]
+    assert [line.split(" is no mean")[0] for line in said if "'spread" not in line] == [
+        f"ring: loss {name!r}" for name in ("dice", "contrastive")
+    ]
+    assert any("the loss that layer 'spread" in line for line in said)
+    assert not facts[1]["said"][step]

@@ -1,9 +1,12 @@
 """What would train wrongly in silence, raise or hang elsewhere, asked of two ranks. usage: guards.py OUT"""
 
+import contextlib
+import io
 import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from asked import refused
 from keras import layers
 
 from harness import ring
-from harness.ring import sharing
+from harness.ring import agreement, say, seeds, sharing
 from profiles.errors import RingscopeError
 
 os.environ["HOROVOD_ELASTIC"] = "1"
@@ -44,6 +47,13 @@ permutation = np.random.permutation(64)
 facts["permutation"] = permutation.tolist()
 x, y = np.random.normal(size=(64, 4)).astype("float32"), np.random.randint(0, 3, 64)
 classifier().fit(x[permutation], y[permutation], batch_size=8, verbose=0)
+state = np.random.get_state()[1].tolist()
+seeds.sow(False, rank, lambda value: value)
+facts["left alone"] = state == np.random.get_state()[1].tolist()
+much = np.zeros((agreement.LOOKED_AT_BYTES // 4 + 1000, 1), "float32")
+told = agreement.digest(much)
+much[-1] = 1
+facts["told of much"] = [told == agreement.digest(np.zeros_like(much)), told == agreement.digest(much)]
 facts["noise"] = [tf.random.normal([3]).numpy().tolist(), keras.random.normal([3]).numpy().tolist()]
 drawn = tf.data.Dataset.range(16).shuffle(16)
 facts["shuffle"] = [int(value) for value in drawn]
@@ -100,13 +110,81 @@ class OfAPart(ByHand):
         return {"loss": loss}
 
 
-for name, kind in (("assigned by hand", Assigns), ("the optimizer of a part", OfAPart)):
+class ByAnotherOptimizer(ByHand):
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Any] = []
+
+    def train_step(self, data: Any) -> Any:
+        if not self.made:
+            self.made.append(keras.optimizers.SGD(0.1))
+        with tf.GradientTape() as tape:
+            loss = loss_of(data[1], self(data[0]))
+        variables = self.dense.trainable_variables
+        self.made[0].apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return {"loss": loss}
+
+
+class Noisy(ByHand):
+    """A train step that draws noise, of TensorFlow and of Keras, as GANs and diffusion models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = [self.add_weight(shape=(3,), initializer="zeros", trainable=False) for _ in range(2)]
+
+    def train_step(self, data: Any) -> Any:
+        self.seen[0].assign(tf.random.normal([3]))
+        self.seen[1].assign(keras.random.normal([3]))
+        return super().train_step(data)
+
+
+for step in ("fit",):
+    keras.utils.set_random_seed(11)  # on all ranks alike, as scripts do
+    model = Noisy()
+    model(x[:1])
+    model.compile(keras.optimizers.SGD(0.1), loss_of)
+    ring.distribute(model, step=step)
+    drawn_noise: list[Any] = []
+    keep = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs, model=model, drawn=drawn_noise: drawn.append(
+            [v.numpy().tolist() for v in model.seen]
+        )
+    )
+    model.fit(x, y, batch_size=16, verbose=0, callbacks=[keep])
+    facts[f"noise of a step, {step}"] = drawn_noise
+
+for name, kind in (
+    ("assigned by hand", Assigns),
+    ("the optimizer of a part", OfAPart),
+    ("another optimizer", ByAnotherOptimizer),
+):
     model = kind()
     model(x[:1])
     model.compile(keras.optimizers.SGD(0.1))
     ring.distribute(model, step="fit")
     facts[name] = refused(lambda model=model: model.fit(x, y, batch_size=8, verbose=0))
     facts[f"{name}, weights"] = digest(model)
+
+
+# What is compared of data that cannot be looked through; what only may differ.
+def batches_of(make: Callable[[], Any], **options: Any) -> str:
+    return refused(lambda: classifier().fit(make().batch(8), verbose=0, **options))
+
+
+rows = tf.data.Dataset.from_tensor_slices((x, y))
+facts["another type"] = batches_of(lambda: rows.map(lambda a, b: (tf.cast(a, tf.float64 if rank else tf.float32), b)))
+facts["another length"] = batches_of(lambda: rows.take(64 - 16 * rank))
+spec = (tf.TensorSpec((4,)), tf.TensorSpec((), tf.int64))
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    made = tf.data.Dataset.from_generator(lambda: ((x[i] + rank, y[i]) for i in range(64)), output_signature=spec)
+    facts["made by a generator"] = batches_of(lambda: made)
+facts["warned"] = [str(each.message) for each in warned if "differs" in str(each.message)]
+shared = keras.optimizers.SGD(0.1)
+for _ in range(2):
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+    model.compile(shared, loss_of)
+    facts["one optimizer, two models"] = refused(lambda model=model: ring.distribute(model))
 
 # 6. A script that evaluates on rank 0 alone does not hang; batches are said once.
 model = classifier()
@@ -197,8 +275,82 @@ def left(make: Callable[[], object]) -> str:
 import horovod.keras as hvd  # noqa: E402
 
 facts["hvd.DistributedOptimizer"] = left(lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+import horovod.tensorflow  # noqa: E402
+
+facts["hvd.SyncBatchNormalization"] = left(lambda: horovod.tensorflow.SyncBatchNormalization())
+facts["hvd.load_model"] = left(lambda: hvd.load_model("a.keras"))
+facts["hvd's checkpoint"] = left(hvd.callbacks.BestModelCheckpoint)
 facts["hvd.callbacks"] = left(lambda: hvd.callbacks.BroadcastGlobalVariablesCallback(0))
 facts["adasum"] = refused(lambda: classifier(op="adasum"))
+facts["bf16 of a sum"] = refused(lambda: classifier(op="sum", compression="bf16"))
+
+
+class Product(keras.metrics.Metric):
+    """It begins at 1, which a sum over ranks would count once a rank."""
+
+    def __init__(self) -> None:
+        super().__init__(name="product")
+        self.total = self.add_weight(name="total", initializer="ones")
+
+    def reset_state(self) -> None:
+        self.total.assign(1.0)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.total.assign(self.total * 2)
+
+    def result(self) -> Any:
+        return self.total
+
+
+def measured() -> keras.Model:
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+    model.compile(keras.optimizers.SGD(0.1), loss_of, metrics=[Product()])
+    return ring.distribute(model, step="fit")
+
+
+facts["a metric that is no sum"] = refused(lambda: measured().fit(x, y, verbose=0))
+
+
+def of_strings() -> keras.Model:
+    lookup = layers.StringLookup(vocabulary=["a", "b"])
+    model = keras.Sequential([keras.Input((1,), dtype="string"), lookup, layers.Embedding(3, 3), layers.Flatten()])
+    model.compile(keras.optimizers.SGD(0.1), loss_of)
+    return ring.distribute(model, step="compiled")
+
+
+letters = tf.constant([["a"], ["b"]] * 32)
+facts["strings, compiled"] = refused(lambda: of_strings().fit(letters, y, batch_size=8, verbose=0))
+
+
+# Losses that join the samples of a batch with each other: said, and trained.
+def dice(y_true: Any, y_pred: Any) -> Any:
+    return 1 - 2 * tf.reduce_sum(y_true * y_pred) / (tf.reduce_sum(y_true) + tf.reduce_sum(y_pred))
+
+
+def contrastive(y_true: Any, y_pred: Any) -> Any:
+    """Each sample against all of its batch, one number a sample."""
+    likeness = tf.matmul(y_pred, y_pred, transpose_b=True)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(y_pred)[0]), likeness)
+
+
+class Spread(layers.Layer):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        self.add_loss(tf.reduce_max(inputs) - tf.reduce_min(inputs))
+        return inputs
+
+
+facts["said"] = {}
+for step in MODES:
+    said = io.StringIO()
+    say._said.clear()  # each is said once a process
+    with contextlib.redirect_stderr(said):
+        for name in (dice, contrastive, "mse", "binary_crossentropy", keras.losses.Dice(), keras.losses.Huber()):
+            model = keras.Sequential([keras.Input((4,)), Spread(), layers.Dense(3, activation="sigmoid")])
+            model.compile(keras.optimizers.SGD(0.1), name)
+            ring.distribute(model, step=step)
+            model.fit(x, np.eye(3, dtype="float32")[y], batch_size=8, verbose=0)
+            facts.setdefault(f"joining losses, {step}", []).extend(digest(model))
+    facts["said"][step] = [line for line in said.getvalue().splitlines() if "no mean" in line]
 for step in MODES:
     for name, options in {
         "sum": {"op": "sum"},

@@ -1,0 +1,184 @@
+"""What a loss is to the samples of its batch: their mean, their sum, or neither.
+
+The ranks' gradients are averaged. That is the gradient on the joined batch for a mean over samples; a sum counts 1/N of
+itself, and what joins samples with each other (Dice, pairs of a batch) is another number on two halves of a batch than
+on the whole. Which of them a loss is cannot be read from it, so it is tried: on made-up rows of the shapes and types
+that it is given, and on their halves, once, while the step is traced.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .exchange import tf
+from .say import once
+
+__all__ = ["SUM", "kind_of", "kinds_of_added"]
+
+MEAN, SUM, NEITHER = "mean", "sum", "neither"
+ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64  # few for a whole model and where a row is large, many where noise is drawn
+LARGE = 1 << 20  # elements
+OPEN = 6  # the length of a dimension that is left open
+EXACT, NOISY = 1e-3, 0.25  # relative; of losses that draw random numbers less is known
+ACROSS = ("Circle",)  # of Keras's losses with a number for each sample, those of pairs in a batch
+
+
+_kinds: weakref.WeakKeyDictionary[Any, dict[str, str | None]] = weakref.WeakKeyDictionary()
+
+
+def kind_of(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str | None:
+    """What the loss is to its samples, found out once for each shape of them; said where that is not joined.
+
+    by_itself: it gives one number for its batch, not one for each sample.
+    """
+    shapes = str(tf.nest.map_structure(lambda leaf: getattr(leaf, "shape", None), (y_true, y_pred)))
+    known = _kinds.setdefault(loss, {})
+    if shapes not in known:
+        known[shapes] = _loss_kind(loss, y_true, y_pred, by_itself=by_itself)
+    kind = known[shapes]
+    if kind == NEITHER:
+        once(
+            f"loss {loss.name!r} is no mean over samples: each rank takes it of its own batch, and the gradients are"
+            " their mean, not those of the joined batch"
+        )
+    elif kind is None and by_itself:
+        once(
+            f"loss {loss.name!r} gives one number for its batch, and whether that is a mean over samples could not be"
+            " tried: of a sum each rank's gradients count 1/N"
+        )
+    return kind
+
+
+def kinds_of_added(model: Any, x: Any) -> list[str | None]:
+    """What each loss that a layer has added is to its samples; said where that is not joined."""
+    owners = [layer for layer in model._flatten_layers() for _ in layer._get_own_losses()]
+    if not owners:
+        return []
+    kinds = _tried_kinds(model, x)
+    if kinds is None or len(kinds) != len(owners):
+        kinds = [None] * len(owners)
+    for layer, kind in zip(owners, kinds, strict=True):
+        if kind not in (MEAN, SUM):
+            why = "is no mean over samples" if kind == NEITHER else "could not be tried for being a mean over samples"
+            once(f"the loss that layer {layer.name!r} adds {why}: the gradients are the mean of each rank's own")
+    return kinds
+
+
+def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str | None:
+    """Of a keras.Loss as it is called with such tensors; None where that cannot be told.
+
+    by_itself: it gives one number for its batch. Keras's own losses with one for each sample are known.
+    """
+    own = getattr(loss, "fn", loss)
+    if not by_itself and all((each.__module__ or "").startswith("keras.") for each in (type(loss), own)):
+        return NEITHER if type(loss).__name__ in ACROSS else MEAN
+    random = np.random.default_rng(0)
+    known = all(_is_known(leaf) for leaf in tf.nest.flatten((y_true, y_pred)))
+    large = known and any(
+        np.prod([size or OPEN for size in leaf.shape[1:]]) > LARGE for leaf in tf.nest.flatten(y_pred)
+    )
+    rows = FEW_ROWS if large else ROWS
+    made = [_made(y_true, random, rows, labels=True), _made(y_pred, random, rows)]
+
+    def value(part: Callable[[Any], Any]) -> float:
+        true, pred = (
+            tf.nest.map_structure(lambda leaf: tf.cast(tf.constant(part(leaf)), loss.dtype), each) for each in made
+        )
+        return float(np.mean(loss.call(true, pred)))
+
+    if not known:
+        return None
+    found = _tried(lambda: [value(part) for part in PARTS], "/CPU:0")
+    return None if found is None else _kind(*found)
+
+
+def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
+    """Of each loss that the model's layers have added, as it is called with such inputs, in the order of the layers;
+    None where the model cannot be tried."""
+    layers = list(model._flatten_layers())
+    # A call forgets what the layers have added before: that is still to be taken.
+    kept = [(layer, layer._losses[:], set(layer._loss_ids)) for layer in layers]
+    try:
+        kinds = _added_kinds(model, layers, x, FEW_ROWS)
+        return _added_kinds(model, layers, x, MANY_ROWS) if kinds and None in kinds else kinds
+    finally:
+        for layer, losses, ids in kept:
+            layer._losses[:] = losses
+            layer._loss_ids = ids
+
+
+def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str | None] | None:
+    from keras import StatelessScope
+
+    made = _made(x, np.random.default_rng(0), rows)
+    if made is None:
+        return None
+
+    def values(part: Any) -> list[float]:
+        # What layers assign is kept apart; Keras's regularisers look up each weight in the scope itself.
+        with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
+            model(tf.nest.map_structure(lambda leaf: tf.constant(part(leaf)), made), training=True)
+            return [float(np.sum(loss)) for layer in layers for loss in layer._get_own_losses()]
+
+    found = _tried(lambda: [values(part) for part in PARTS])
+    if found is None or len({len(each) for each in found}) > 1:
+        return None
+    return [_kind(*each) for each in zip(*found, strict=True)]
+
+
+PARTS: tuple[Callable[[Any], Any], ...] = (
+    lambda rows: rows,
+    lambda rows: rows[::-1],  # another order: only noise tells it from the first
+    lambda rows: rows[: len(rows) // 2],
+    lambda rows: rows[len(rows) // 2 :],
+)
+
+
+def _tried(work: Callable[[], Any], device: str | None = None) -> Any:
+    """What it gives, computed now; None where it does not take what is made up."""
+    try:
+        with tf.init_scope(), tf.device(device):
+            return work()
+    except Exception:  # a user's function, which may raise anything
+        return None
+
+
+def _kind(whole: float, again: float, first: float, second: float) -> str | None:
+    if not np.all(np.isfinite([whole, again, first, second])):
+        return None
+    random = not np.isclose(whole, again, rtol=EXACT / 10)
+    near = NOISY if random else EXACT
+    if np.isclose(whole, (first + second) / 2, rtol=near, atol=1e-6):
+        return MEAN
+    if np.isclose(whole, first + second, rtol=near, atol=1e-6):
+        return SUM
+    return None if random else NEITHER
+
+
+def _made(spec: Any, random: Any, rows: int, *, labels: bool = False) -> Any:
+    """Arrays of so many rows, of the spec's structure; None where it holds what cannot be made up."""
+    leaves = tf.nest.flatten(spec)
+    if not all(_is_known(leaf) for leaf in leaves):
+        return None
+    return tf.nest.pack_sequence_as(spec, [_filled(leaf, random, rows, labels) for leaf in leaves])
+
+
+def _is_known(leaf: Any) -> bool:
+    if not isinstance(leaf, tf.Tensor) or leaf.shape.rank in (None, 0):
+        return False
+    return bool(leaf.dtype.is_floating or leaf.dtype.is_integer or leaf.dtype.is_bool)
+
+
+def _filled(leaf: Any, random: Any, rows: int, labels: bool) -> Any:
+    """Between 0 and 1, both of which are labels, tokens and probabilities; some labels are 0, as where they are
+    masked."""
+    shape = [rows, *(OPEN if size is None else size for size in leaf.shape[1:])]
+    kind = leaf.dtype.as_numpy_dtype
+    if leaf.dtype.is_floating:
+        values = random.uniform(0.05, 0.95, shape)
+        return np.where(labels & (values < 0.3), 0, values).astype(kind)
+    return random.integers(0, 2, shape).astype(kind)
