@@ -195,7 +195,7 @@ def weights_digest(variables: Sequence[Any]) -> Any:
     return _all_bits([variable.value for variable in variables])
 
 
-@tf.function
+@tf.function(autograph=False)
 def _all_bits(variables: Sequence[Any]) -> Any:
     return tf.stack([_bits(tf.convert_to_tensor(variable)) for variable in variables])
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
+
+from tensorflow.python.eager import context as eager
 
 from profiles.errors import RingscopeError
 
@@ -38,6 +42,35 @@ def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
         if isinstance(layer, (layers.LSTM, layers.GRU)) and layer.use_cudnn in ("auto", True):
             return "fit", f"layer {layer.name} runs in cuDNN, which XLA cannot compile"
     return "compiled", "there is a GPU"
+
+
+@contextmanager
+def left_to_xla() -> Iterator[None]:
+    """While it lasts, functions are called without TensorFlow's own passes over their graphs: XLA does that work again,
+    and they take 2 to 4 s before the first step of a ResNet-50 or a ViT.
+
+    The option is part of a call, so it must be the same for each call of a function. TensorFlow has no public way to
+    set it for one call; where its private one changes, the passes are taken.
+    """
+    context = eager.context()
+    before = getattr(context, "function_call_options", None)
+    if before is None or not hasattr(eager, "FunctionCallOptions"):
+        yield
+        return
+    context.function_call_options = _without_passes(before.executor_type, before.config_proto_serialized)
+    try:
+        yield
+    finally:
+        context.function_call_options = before
+
+
+@cache
+def _without_passes(executor_type: str | None, config: bytes) -> Any:
+    from tensorflow.core.protobuf import config_pb2
+
+    settings = config_pb2.ConfigProto.FromString(config)
+    settings.graph_options.rewrite_options.disable_meta_optimizer = True
+    return eager.FunctionCallOptions(executor_type=executor_type, config_proto=settings)
 
 
 def say(text: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from .agreement import data_facts
 from .channel import Channel
-from .exchange import average_statistics, hvd, tf
+from .exchange import average_statistics, from_all, hvd, tf
 from .sharing import Block, share_of_evaluation
 from .watch import CUT, WHOLE, Watch
 
@@ -84,7 +84,7 @@ def _joined_in_order(outputs: Any) -> Any:
         if isinstance(own, np.ndarray) and own.dtype.kind in "fiub":
             with tf.device("/CPU:0"):
                 return hvd.allgather(tf.constant(own), name="predictions").numpy()
-        everybodys = hvd.allgather_object(own.to_list() if hasattr(own, "to_list") else own, name="predictions")
+        everybodys = from_all(own.to_list() if hasattr(own, "to_list") else own, "predictions")
         if isinstance(own, tf.RaggedTensor):
             return tf.concat([tf.ragged.constant(each, dtype=own.dtype) for each in everybodys], axis=0)
         return np.concatenate(everybodys)

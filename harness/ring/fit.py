@@ -16,7 +16,18 @@ from . import agreement, ending, horovod_names, metrics, normalization, seeds, s
 from .callbacks import Callbacks
 from .channel import Channel
 from .evaluation import distribute_evaluation
-from .exchange import average_logs, average_statistics, broadcast, from_rank, has_weights, hvd, is_distributed, tf
+from .exchange import (
+    average_logs,
+    average_statistics,
+    broadcast,
+    from_all,
+    from_rank,
+    has_weights,
+    hvd,
+    is_distributed,
+    on_host,
+    tf,
+)
 from .say import once
 from .watch import CUT, OWN, WHOLE, Watch
 
@@ -83,8 +94,9 @@ class StopTogether(keras.callbacks.Callback):
     async_safe = True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        stops = tf.constant(float(self.model.stop_training))
-        together = bool(hvd.allreduce(stops, op=hvd.Max, name="stop") > 0)
+        with on_host():
+            stops = tf.constant(float(self.model.stop_training))
+            together = bool(hvd.allreduce(stops, op=hvd.Max, name="stop") > 0)
         self.model.__dict__["watch_by_ring"]().stop_after_epoch(together)
         if together:  # not else: a thread may just have asked for it
             self.model.stop_training = True
@@ -184,7 +196,7 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
     of_validation: agreement.Facts = {}
     for name, part in zip(("x", "y", "sample_weight"), validation, strict=True):
         of_validation |= agreement.data_facts(part, f"validation_data's {name}")
-    said = hvd.allgather_object((own, of_validation), name="data")
+    said = from_all((own, of_validation), "data")
     compared = [a | b for a, b in said] if shard else [a for a, _ in said]
     for text in agreement.check_data(compared):
         if hvd.rank() == 0:
@@ -268,9 +280,12 @@ def _together(given: Any) -> list[Any]:
 def _agree_on_plan(options: dict[str, Any]) -> bool:
     """Raise RingscopeError where the ranks know that some would wait for others for ever. Returns whether there are
     ranks whose steps only the end of their data will tell."""
+    if hvd.size() == 1:
+        return _steps(options) == UNKNOWN
     validates = options.get("validation_data") is not None or bool(options.get("validation_split"))
-    mine = tf.constant([[_steps(options), int(options.get("epochs", 1)), int(validates)]], tf.int64)
-    steps, epochs, validations = hvd.allgather(mine, name="plan").numpy().T.tolist()
+    with on_host():
+        mine = tf.constant([[_steps(options), int(options.get("epochs", 1)), int(validates)]], tf.int64)
+        steps, epochs, validations = hvd.allgather(mine, name="plan").numpy().T.tolist()
     _check_alike(steps, "steps an epoch", "give all ranks data of one length, or one steps_per_epoch")
     _check_alike(epochs, "epochs", "give all ranks as many")
     _check_alike(validations, "validations an epoch", "give validation_data to all ranks, or to none")

@@ -25,7 +25,7 @@ from profiles.errors import RingscopeError
 from .exchange import hvd, name_in_graph, outside_scopes, tf
 from .separable import SUM, kind_of, kinds_of_added
 
-__all__ = ["NeedsExchange", "Share", "collected", "given", "joined", "shared_inline"]
+__all__ = ["NeedsExchange", "Share", "build", "collected", "given", "joined", "shared_inline"]
 
 Share = Callable[[Any], Any]
 """This rank's denominator -> everybody's."""
@@ -71,6 +71,36 @@ def _one() -> Any:
     a batch of another shape alone then waited for ever for ranks which had theirs already."""
     with tf.init_scope():
         return tf.Variable(1.0, trainable=False, name="one")
+
+
+def build(model: Any, batch: Any) -> None:
+    """Make the variables of the compiled losses and metrics now: what a trace that ends halfway makes is lost.
+
+    As Keras's own `_symbolic_build`, but the outputs of a model made of layers are known without going through them
+    once more, which takes a second for a ResNet-50.
+    """
+    from keras import KerasTensor, tree
+    from keras.src.backend import compute_output_spec
+    from keras.src.models.functional import Functional
+    from keras.utils import unpack_x_y_sample_weight
+
+    loss, metrics = model._compile_loss, model._compile_metrics
+    if loss is None or loss.built:
+        return
+    with tf.init_scope():
+        if not isinstance(model, Functional) or type(model).call is not Functional.call:
+            model._symbolic_build(data_batch=batch)
+            return
+        symbols = tree.map_structure(lambda t: None if t is None else KerasTensor(t.shape, t.dtype.name), batch)
+        x, y, weights = unpack_x_y_sample_weight(symbols)
+        size = tree.flatten(x)[0].shape[0]
+        outputs = tree.map_structure(lambda out: KerasTensor((size, *out.shape[1:]), out.dtype), model.output)
+        if metrics is not None and not metrics.built:
+            compute_output_spec(model.compute_metrics, x, y, outputs, sample_weight=weights)
+        compute_output_spec(model._compute_loss, x, y, outputs, sample_weight=weights, training=False)
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        model._post_build()
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def compile_halves(
     def totals_of(data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool) -> list[Any]:
         """Everybody's denominators of this step, exchanged alike whether it is compiled or not."""
         if not exchanging:
-            _build_losses(model, opened(data, kinds))
+            losses.build(model, opened(data, kinds))
             try:
                 programs[compiled].get_concrete_function(data, kinds, compiled, uneven, [])
                 return []
@@ -133,7 +133,7 @@ def compile_halves(
         wide = [g if g is None else tf.cast(g, v.dtype) for g, v in zip(own, variables, strict=True)]
         apply(wide if narrow else own, variables)
 
-    compiled_update = tf.function(unpacked, jit_compile=True)
+    compiled_update = tf.function(unpacked, autograph=False, jit_compile=True)
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
         uneven = _is_uneven(model)
@@ -171,14 +171,6 @@ def _joined(model: Any, reduces: bool, share: losses.Share, uneven: bool) -> Abs
 def _is_uneven(model: Any) -> bool:
     """Whether the ranks' batches may be of unlike sizes, as `fit` has found."""
     return bool(model.__dict__.get("uneven_by_ring"))
-
-
-def _build_losses(model: Any, data: Any) -> None:
-    """Make the variables of the compiled losses and metrics now: what a trace that ends halfway makes is lost."""
-    loss = model._compile_loss
-    if loss is not None and not loss.built:
-        with tf.init_scope():
-            model._symbolic_build(data_batch=data)
 
 
 def _totals(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
