@@ -19,6 +19,8 @@ import numpy as np
 from profiles.errors import RingscopeError
 
 from .exchange import tf
+from .say import once
+from .upstream import Share, share_before_work
 
 __all__ = ["UNKNOWN_LENGTH", "length", "share_of_evaluation", "share_of_training", "static_batch"]
 
@@ -119,15 +121,35 @@ def _sparse_rows(array: Any, rows: range) -> Any:
 
 def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, share: Any, *, bounded: bool) -> Any:
     batches = int(dataset.cardinality())
+    spared = share_before_work(dataset, rank, size) if size > 1 else Share(None)
+    own = spared.dataset
     if batches == tf.data.UNKNOWN_CARDINALITY and not bounded:
         if unknown_length == "together":
+            if own is not None and static_batch(dataset):  # its last batch is whole, and so is the group
+                return own
+            _tell_price(spared, size, "a last batch may be smaller; batch(..., drop_remainder=True) rules that out")
             return _whole_groups(dataset, rank, size)
         batches = int(share(_count(dataset) if rank == 0 else None))
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
     if 0 <= batches < size:
         raise RingscopeError(f"{batches} batches cannot be shared by {size} ranks; batch smaller, or start fewer ranks")
-    own = dataset.shard(size, rank)
-    return own.take(batches // size) if batches > 0 else own
+    if own is None:
+        _tell_price(spared, size, spared.why)
+        own = dataset.shard(size, rank)
+        return own.take(batches // size) if batches > 0 else own
+    if batches > 0:
+        return own.take(batches // size).apply(tf.data.experimental.assert_cardinality(batches // size))
+    if batches == tf.data.INFINITE_CARDINALITY:
+        return own.apply(tf.data.experimental.assert_cardinality(batches))
+    return own
+
+
+def _tell_price(spared: Share, size: int, otherwise: str) -> None:
+    if spared.works:
+        once(
+            f"every rank prepares the batches of all {size} ranks: {spared.why or otherwise}; or give each its part"
+            " of the data (ring.rank() of ring.size()) and call fit(..., shard=False)"
+        )
 
 
 def _count(dataset: Any) -> int:
