@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
+from . import ids
+from .choose import left_to_xla
 from .exchange import hvd, tf
 from .feed import AS_IT_IS, CARRIERS, Carried, Feed, feed, opened
 from .marks import nvtx_marks
@@ -98,7 +101,12 @@ class Loop(Turns):
         chooser = getattr(self._step_of(), "chooser", None)
         uneven = bool(self._model.__dict__.get("uneven_by_ring"))
         if chooser is not None:
-            return chooser.run(lambda compiled: self._in_halves(kinds, compiled, uneven)(data), data)
+
+            def take(compiled: bool) -> Any:
+                with left_to_xla() if compiled else nullcontext():
+                    return self._in_halves(kinds, compiled, uneven)(data)
+
+            return chooser.run(take, data)
         signature = None if spec is None else _signature(spec, kinds)
         # A spec prints all that it is, and some hold what has no hash.
         key = kinds, str(signature), self._model.run_eagerly, uneven
@@ -132,7 +140,7 @@ class Loop(Turns):
     def _feed_for(self, iterator: Any) -> Feed:
         if self._feed is None or self._feed[0] is not iterator:
             self.close()
-            own = feed(iterator, first=self.number)
+            own = feed(iterator, first=self.number, ids=ids.of_model(self._model, iterator.element_spec))
             self._feed = iterator, WhileAllHave(own) if self._model.__dict__.get("unknown_by_ring") else own
         return self._feed[1]
 

@@ -6,10 +6,11 @@ A feed is an iterator of batches, each to be used before the next is asked for: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from ..exchange import tf
+from ..ids import Ids
 from .carriers import AS_IT_IS, CARRIERS, Batch, Carried, opened
 from .pinned import SLOTS, Staged
 from .slots import Pool, gpu_pool
@@ -49,10 +50,11 @@ def as_feed(batches: Any) -> Feed:
     return batches if hasattr(batches, "wait_for_room") else Plain(batches)
 
 
-def feed(batches: Iterator[Any], *, first: int = 0) -> Feed:
-    """The feed that is right here. first: the number of the step that takes the first batch."""
+def feed(batches: Iterator[Any], *, first: int = 0, ids: Sequence[Ids] = ()) -> Feed:
+    """The feed that is right here. first: the number of the step that takes the first batch. ids: to be checked on the
+    way to a GPU; on a CPU TensorFlow does it."""
     pool = slots()
-    return Plain(batches) if pool is None else staged(batches, pool, first=first)
+    return Plain(batches) if pool is None else staged(batches, pool, first=first, ids=ids)
 
 
 def slots() -> Pool | None:
@@ -67,5 +69,11 @@ def slots() -> Pool | None:
         return None
 
 
-def staged(batches: Iterator[Any], pool: Pool, *, first: int = 0) -> Staged:
-    return Staged(map(Batch.of, batches), pool.take(SLOTS), first=first, give_back=pool.give_back)
+def staged(batches: Iterator[Any], pool: Pool, *, first: int = 0, ids: Sequence[Ids] = ()) -> Staged:
+    def checked(element: Any) -> Batch:
+        batch = Batch.of(element)
+        for each in ids:
+            each.check(batch.numbers(each.leaf))
+        return batch
+
+    return Staged(map(checked, batches), pool.take(SLOTS), first=first, give_back=pool.give_back)

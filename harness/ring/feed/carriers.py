@@ -56,6 +56,10 @@ class Batch:
         """What is to be staged: contiguous arrays of the carriers' types."""
         return [leaf for leaf, kind in zip(self.leaves, self.kinds, strict=True) if kind]
 
+    def numbers(self, leaf: int) -> Array | None:
+        """A leaf that is staged, as the iterator gave it; None of another."""
+        return self.leaves[leaf].view(self.kinds[leaf]) if self.kinds[leaf] not in (AS_IT_IS, "bfloat16") else None
+
     def carried(self, tensors: list[Any]) -> Carried:
         """The batch with these tensors in the place of its arrays."""
         staged = iter(tensors)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..exchange import tf
+from ..say import once
 from . import attention, layers
 
 
@@ -14,6 +15,12 @@ from . import attention, layers
 def forms(model: Any) -> Iterator[None]:
     """While it lasts, the model is traced in these forms; the model itself is not changed."""
     if tf.config.get_visible_devices("GPU"):
+        if names := attention.with_dropout(model):
+            some = ", ".join(names[:3]) + (", ..." if names[3:] else "")
+            once(
+                f"attention with dropout ({some}) is computed in Keras's own way; with dropout=0 in these layers the"
+                " fused kernel of cuDNN takes it"
+            )
         with layers.forms(model), attention.fused():
             yield
     else:  # the kernel is cuDNN's

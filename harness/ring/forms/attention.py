@@ -59,6 +59,14 @@ def fused() -> Iterator[None]:
         backend.nn.dot_product_attention = keras_own
 
 
+def with_dropout(model: Any) -> list[str]:
+    """The names of its attention layers that drop scores, which Keras computes one by one."""
+    from keras import layers
+
+    kinds = (layers.MultiHeadAttention, layers.GroupQueryAttention)
+    return [layer.name for layer in model._flatten_layers() if isinstance(layer, kinds) and layer.dropout > 0]
+
+
 def _fits(query: Any, key: Any, value: Any, mask: Any) -> bool:
     """Whether cuDNN has the kernel: an unsupported call would end the compilation, not be replaced."""
     shapes = [tensor.shape for tensor in (query, key, value)]

@@ -48,6 +48,15 @@ def test_what_is_chosen_is_said_once_and_why(found: list[dict[str, Any]]) -> Non
             assert not any("without XLA" in line for line in _ours(facts[case]["said"]))
 
 
+def test_batches_of_many_shapes_are_trained_without_xla_after_eight(found: list[dict[str, Any]]) -> None:
+    assert found[0]["many shapes"]["weights"] == found[1]["many shapes"]["weights"]
+    for rank, facts in enumerate(found):
+        assert facts["many shapes"]["iterations"] == 10
+        (line,) = _ours(facts["many shapes"]["said"])
+        says = f"rank {rank}: training without XLA: batches come in more than 8 shapes; those seen so far stay compiled"
+        assert line == f"ringscope: {says}"
+
+
 def _ours(said: str) -> list[str]:
     """Keras warns on standard error too."""
     return [line for line in said.splitlines() if line.startswith("ringscope:")]

@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from harness.ring.forms import attention
 from harness.ring.forms import layers as xla
+
+
+def test_attention_layers_that_drop_scores_are_named() -> None:
+    inputs = keras.Input((4, 8))
+    x = keras.layers.MultiHeadAttention(2, 4, dropout=0.1, name="dropping")(inputs, inputs)
+    x = keras.layers.GroupQueryAttention(4, 2, 1, dropout=0.2, name="grouped")(x, x)
+    x = keras.layers.MultiHeadAttention(2, 4, name="keeping")(x, x)
+    assert attention.with_dropout(keras.Model(inputs, x)) == ["dropping", "grouped"]
 
 
 def _trained(model: Any, x: np.ndarray, *, forms: bool) -> list[np.ndarray]:

@@ -61,5 +61,13 @@ trained("refused", dense(OnTheHost), whole)
 trained("narrow", dense(), whole, compression="fp16")
 # 64 - 1 = 63 rows: the last of 16 batches, rank 1's, holds 3.
 trained("one short batch", dense(), tf.data.Dataset.from_tensor_slices((x[:63], y[:63])).batch(4))
+# 20 batches of as many lengths, ten for each rank.
+lengths = tf.data.Dataset.from_generator(
+    lambda: ((random.normal(size=(4, 2 + i, 6)).astype("float32"), np.arange(4) % 3) for i in range(20)),
+    output_signature=(tf.TensorSpec((4, None, 6)), tf.TensorSpec((4,), tf.int64)),
+)
+keras.utils.set_random_seed(1)
+pooled = keras.Sequential([keras.Input((None, 6)), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(3)])
+trained("many shapes", pooled, lengths.apply(tf.data.experimental.assert_cardinality(20)))
 found["cached programs"] = len(list(cached.iterdir()))
 (out / f"rank{rank}.json").write_text(json.dumps(found))

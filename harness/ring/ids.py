@@ -1,0 +1,58 @@
+"""Ids that an embedding has no row for, found on the host: in a compiled step XLA takes the last row, and says nothing.
+
+Only ids that are an input of the model as they are can be told before the step; what layers compute first is not seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """The leaf of a batch, in order, whose numbers are ids of an embedding with so many rows."""
+
+    leaf: int
+    rows: int
+    layer: str
+
+    def check(self, ids: Any) -> None:
+        """Raise RingscopeError where the embedding has no row for one of these ids, an array or None."""
+        if ids is None or not ids.size or ids.dtype.kind not in "iu":
+            return
+        lowest, highest = int(ids.min()), int(ids.max())
+        if lowest < 0 or highest >= self.rows:
+            wrong = lowest if lowest < 0 else highest
+            raise RingscopeError(
+                f"id {wrong} in a batch, and embedding {self.layer!r} has rows 0 to {self.rows - 1}; the compiled step"
+                " would take another row and say nothing: mend the ids, or give the embedding more rows"
+            )
+
+
+def of_model(model: Any, spec: Any) -> list[Ids]:
+    """The ids among the inputs of a model that is made of layers. spec: of its batches, (inputs, ...)."""
+    from keras import layers, tree
+    from keras.src.models.functional import Functional
+
+    made = getattr(model, "_functional", None) or model
+    if not isinstance(made, Functional):
+        return []
+    given, taken = spec[0] if isinstance(spec, tuple) else spec, made._inputs_struct
+    if _names(given) != _names(taken) or len(tree.flatten(given)) != len(tree.flatten(taken)):
+        return []
+    places = {id(tensor): place for place, tensor in enumerate(tree.flatten(taken))}
+    return [
+        Ids(places[id(tensor)], int(layer.input_dim), layer.name)
+        for layer in made.layers
+        if isinstance(layer, layers.Embedding)
+        for node in layer._inbound_nodes
+        for tensor in node.input_tensors
+        if id(tensor) in places
+    ]
+
+
+def _names(structure: Any) -> list[str]:
+    return sorted(structure) if isinstance(structure, dict) else []
