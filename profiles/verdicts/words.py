@@ -118,6 +118,29 @@ SERVED = {
     "not-compiled": "torch.compile or the server's CUDA graphs",
     "all-reduce-exposed": "fewer GPUs per replica (tensor parallel), the server's custom all-reduce, larger batches",
 }
+# Options of `ringscope bench` in the rules' words -> what the user of a script changes, in this order.
+IN_A_SCRIPT = (
+    (" (--per-rank-batch)", ""),
+    ("raise --per-rank-batch until images/s stops growing", "a larger batch until samples/s stop growing"),
+    ("(--compression fp16)", "(ring.distribute(model, compression='fp16'))"),
+    ("ring.distribute(model, compression='fp16') (ring.distribute(model, compression='fp16'))",
+     "ring.distribute(model, compression='fp16')"),
+    ("--aggregate 2", "ring.distribute(model, aggregate=2)"),
+    ("--aggregate 4", "ring.distribute(model, aggregate=4)"),
+    ('ring.distribute(model, step="compiled"), --step compiled;', 'ring.distribute(model, step="compiled");'),
+    ("(--step compiled)", '(ring.distribute(model, step="compiled"))'),
+    ("ringscope bench --feeds pinned (harness/pinned.py does it for any tf.data pipeline)",
+     "model.fit after ring.distribute(model) does it for any data"),
+    ("prefetch to the device (ringscope bench --feeds pinned)",
+     "copies ahead of the steps: model.fit after ring.distribute(model) makes them"),
+    (" (ringscope bench --feeds device), or pinned staging buffers (--feeds pinned)",
+     ", or pinned staging buffers: model.fit after ring.distribute(model) has them"),
+    ("(ringscope bench --feeds pinned)", "(model.fit after ring.distribute(model) does it)"),
+    (" (ringscope bench --input-dtype uint8)", ""),
+    ("compare: CUDA_VISIBLE_DEVICES= ringscope bench with the same model and batch",
+     "compare: the same script with CUDA_VISIBLE_DEVICES= "),
+    (" (--feeds resident)", ": the same batch in every step"),
+)  # fmt: skip
 # Of programs that train nothing.
 TRAINING_ONLY = frozenset(
     {"not-compiled", "unfused-batch-norm", "generic-rnn-cell", "tiny-batch", "cpu-may-be-faster", "model-too-small"}
@@ -143,10 +166,18 @@ def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, of_cell: b
         if finding.code in NOT_OF_INFERENCE:
             return None
         if finding.code in SERVED:
-            return _changed(finding, SERVED)
+            return _in_a_script(_changed(finding, SERVED))
     if framework == "tensorflow":
-        return _changed(finding, TENSORFLOW) if exchange == "tf.distribute" else finding
-    return _changed(finding, BY_FRAMEWORK.get(framework or "", {}))
+        return _in_a_script(_changed(finding, TENSORFLOW) if exchange == "tf.distribute" else finding)
+    return _in_a_script(_changed(finding, BY_FRAMEWORK.get(framework or "", {})))
+
+
+def _in_a_script(finding: Finding) -> Finding:
+    """The finding without options of `ringscope bench`, which a script has not."""
+    change, refuted_by = finding.change, finding.refuted_by
+    for option, own in IN_A_SCRIPT:
+        change, refuted_by = change.replace(option, own), refuted_by.replace(option, own)
+    return replace(finding, change=change, refuted_by=refuted_by)
 
 
 def made_kernels(gpu: GpuMeasures) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -149,6 +150,16 @@ def test_a_verdict_is_given_where_the_fault_is_and_only_there(code: str) -> None
     assert _find(code, gpu(**healthy), cell=cells[1]) is None
 
 
+@pytest.mark.parametrize("code", ONE_GPU)
+def test_advice_in_a_script_of_the_users_names_no_option_of_a_cell(code: str) -> None:
+    arguments = {**ONE_GPU[code][0]}
+    for name in ("cell", "machine"):
+        arguments.pop(name, None)
+    for finding in find(measures([gpu(**arguments)]), Context()):
+        for words in (finding.change, finding.refuted_by):
+            assert not re.search(r"ringscope bench|harness/|--(?!html|perfetto|xla_|cuda-)[a-z]", words), words
+
+
 def test_a_straggler_is_named_and_priced_by_what_the_others_wait() -> None:
     waits = gpu(rank=0, ledger={"collective": 2 * MS}, waiting=MS, arrived_last=0.1)
     last = gpu(rank=1, ledger={"collective": MS}, waiting=0, arrived_last=0.9)
@@ -266,7 +277,7 @@ def test_kernels_that_do_not_fill_the_gpu_take_more_samples_for_nothing_at_best(
 @pytest.mark.parametrize(
     ("cell", "waiting", "groups", "said", "unsaid"),
     [
-        (None, 0, {}, ("--compression fp16", "groups=4"), ("arrive together",)),
+        (None, 0, {}, ("compression='fp16'", "groups=4"), ("arrive together", "--")),
         (replace(CELL, compression="fp16"), 0, {"fused": (9, MS)}, ("--aggregate 2",), ("--compression", "groups=4")),
         (CELL, 2 * MS, {}, ("arrive together", "--compression fp16"), ()),
     ],
@@ -321,9 +332,9 @@ def test_no_two_findings_are_paid_for_the_launch_idle_after_a_small_copy() -> No
 @pytest.mark.parametrize(
     ("groups", "said", "unsaid"),
     [
-        ({"elementwise": (9, MS)}, "--step compiled", "already"),
-        ({"fused": (9, MS)}, "compiled already", "--step compiled"),
-        ({"rnn_cell": (9, MS)}, "cannot be compiled", "--step compiled"),
+        ({"elementwise": (9, MS)}, 'step="compiled"', "already"),
+        ({"fused": (9, MS)}, "compiled already", 'step="compiled"'),
+        ({"rnn_cell": (9, MS)}, "cannot be compiled", 'step="compiled"'),
     ],
 )
 @pytest.mark.parametrize("code", ["launch-bound", "short-kernels"])
