@@ -166,13 +166,14 @@ def recommender() -> Any:
     return keras.Model({"items": items, "numbers": numbers}, parts.Dense(2, dtype="float32")(x), name="recommender")
 
 
-def lstm() -> Any:
+def recurrent(cell: str) -> Any:
+    """Two layers of 512 `LSTM` or `GRU` cells over 128 steps of 64 numbers."""
     import keras
     from keras import layers as parts
 
-    inputs = keras.Input((128, 64))
-    x = parts.LSTM(512)(parts.LSTM(512, return_sequences=True)(inputs))
-    return keras.Model(inputs, parts.Dense(10, dtype="float32")(x), name="lstm")
+    inputs, layer = keras.Input((128, 64)), getattr(parts, cell)
+    x = layer(512)(layer(512, return_sequences=True)(inputs))
+    return keras.Model(inputs, parts.Dense(10, dtype="float32")(x), name=cell.lower())
 
 
 FAMILIES = {
@@ -184,5 +185,6 @@ FAMILIES = {
     "encoder": Family(encoder, _sentences, 32),
     "unet": Family(unet, _maps, 32),
     "recommender": Family(recommender, _clicks, 16_384),
-    "lstm": Family(lstm, _series, 1024),
+    "lstm": Family(lambda: recurrent("LSTM"), _series, 1024),
+    "gru": Family(lambda: recurrent("GRU"), _series, 1024),
 }

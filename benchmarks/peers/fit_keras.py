@@ -3,7 +3,9 @@
     horovodrun -np 2 python -m benchmarks.peers.fit_keras --way ring --model decoder
     KERAS_BACKEND=jax python -m benchmarks.peers.fit_keras --way jax --gpus 2 --model decoder
 
-ring: README's two lines, no option. mirrored: tf.distribute.MirroredStrategy. jax: Keras on JAX, DataParallel.
+ring: README's two lines, no option. mirrored: tf.distribute.MirroredStrategy. jax: Keras on JAX, DataParallel. plain:
+`model.fit` alone, on one GPU or none. The batches lie in host memory and come in turn: by tf.data, or with jax by a
+PyDataset, which spares it TensorFlow's import and a copy of each batch.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
+import psutil
 
-BEGAN_S = time.time()
+POOL = 4  # batches of each rank
+BORN_S = psutil.Process().create_time()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--way", choices=("ring", "mirrored", "jax"), required=True)
+    parser.add_argument("--way", choices=("ring", "plain", "mirrored", "jax"), required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--gpus", type=int, default=1, help="of one process; with ring each rank has one")
     parser.add_argument("--samples", type=int, help="of one GPU's batch; default: the family's")
@@ -38,60 +42,86 @@ def main() -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    import tensorflow as tf
+    reached_s: dict[str, float] = {}
 
-    if options.way == "jax":
-        tf.config.set_visible_devices([], "GPU")  # it reads the data only
+    def reached(what: str) -> None:
+        reached_s[f"{what}_s"] = round(time.time() - BORN_S, 1)
+
+    if options.way != "jax":
+        import tensorflow as tf  # noqa: F401
+
+        reached("tensorflow")
     if options.way == "ring":
         from harness import ring
 
         ring.init()  # <- the first line
+        reached("init")
     import keras
 
     from benchmarks.fit_families import FAMILIES
 
-    imported_s = time.time()
-
+    reached("imported")
     family = FAMILIES[options.model]
     ranks = ring.size() if options.way == "ring" else 1
-    samples = (options.samples or family.samples) * (1 if options.way == "ring" else options.gpus)
-    scope: Any = nullcontext()
-    if options.way == "mirrored":
-        scope = tf.distribute.MirroredStrategy([f"/GPU:{i}" for i in range(options.gpus)]).scope()
-    elif options.way == "jax" and options.gpus > 1:
-        keras.distribution.set_distribution(keras.distribution.DataParallel())
+    gpus = ranks if options.way == "ring" else options.gpus
+    samples = (options.samples or family.samples) * gpus // ranks
     keras.mixed_precision.set_dtype_policy(options.precision)
     keras.utils.set_random_seed(0)
-    with scope:
+    with _scope(keras, options):
         model = family.model()
         rate = keras.optimizers.SGD(0.01, momentum=0.9) if family.optimizer == "sgd" else keras.optimizers.AdamW(1e-4)
         model.compile(rate, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     if options.way == "ring":
         ring.distribute(model, step=options.step)  # <- the second line
-    built_s = time.time()
-    random = np.random.default_rng(0)
-    pool = [family.batch(random, samples) for _ in range(4 * ranks)]
-    stacked = tf.nest.map_structure(lambda *parts: np.stack(parts), *pool)
-    data = tf.data.Dataset.from_tensor_slices(stacked).repeat().prefetch(tf.data.AUTOTUNE)
-    fed_s = time.time()
+    reached("built")
+    data = _data(keras, family, samples, POOL * ranks, options)
+    reached("fed")
     times = Times(keras, options.record)
     model.fit(data, epochs=options.epochs, steps_per_epoch=options.steps * ranks, verbose=0, callbacks=[times.callback])
     if options.way != "ring" or ring.rank() == 0:
-        gpus = ranks if options.way == "ring" else options.gpus
         seconds = times.epochs_s[1:] or times.epochs_s
         rates = [options.steps * samples * ranks / s for s in seconds]
         facts = {"way": options.way, "model": options.model, "gpus": gpus, "samples_per_gpu": samples * ranks // gpus}
         measured = {
             "samples_per_s": round(max(rates), 1),
             "epochs_samples_per_s": [round(rate, 1) for rate in rates],
-            "imported_s": round(imported_s - BEGAN_S, 1),
-            "built_s": round(built_s - BEGAN_S, 1),
-            "fed_s": round(fed_s - BEGAN_S, 1),
-            "first_step_s": round(times.first_step_s - BEGAN_S, 1),
+            **reached_s,
+            "first_step_s": round(times.first_step_s - BORN_S, 1),
             "peak_gib": peak_gib(options.way),
             "loss": times.losses,
         }
         print(json.dumps(facts | measured), flush=True)
+
+
+def _scope(keras: Any, options: argparse.Namespace) -> Any:
+    """What a model is built in, so that it trains on all of the process's GPUs."""
+    if options.way == "mirrored":
+        import tensorflow as tf
+
+        return tf.distribute.MirroredStrategy([f"/GPU:{i}" for i in range(options.gpus)]).scope()
+    if options.way == "jax" and options.gpus > 1:
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
+    return nullcontext()
+
+
+def _data(keras: Any, family: Any, samples: int, batches: int, options: argparse.Namespace) -> Any:
+    """The same batches in turn, as a data set that `fit` takes."""
+    random = np.random.default_rng(0)
+    pool = [family.batch(random, samples) for _ in range(batches)]
+    if options.way != "jax":
+        import tensorflow as tf
+
+        stacked = tf.nest.map_structure(lambda *parts: np.stack(parts), *pool)
+        return tf.data.Dataset.from_tensor_slices(stacked).repeat().prefetch(tf.data.AUTOTUNE)
+
+    class Pool(keras.utils.PyDataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return options.steps * options.epochs
+
+        def __getitem__(self, index: int) -> Any:
+            return pool[index % len(pool)]
+
+    return Pool()
 
 
 class Times:
@@ -125,10 +155,10 @@ class Times:
 
     def capture(self, *, begins: bool) -> None:
         """Open the capture range of a profiler that waits for it, or end it."""
-        from harness.ring.marks import cuda_profiler
+        from harness.machine import capture_range
 
         if begins:
-            self.range = cuda_profiler(0)
+            self.range = capture_range.opened()
             self.range.__enter__()
         else:
             self.range.__exit__(None, None, None)

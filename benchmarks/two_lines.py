@@ -1,0 +1,93 @@
+"""What ring's two lines cost a script on one process: `model.fit` with them and without, in turn.
+
+    CUDA_VISIBLE_DEVICES= python -m benchmarks.two_lines --pairs 40
+
+Two copies of one model, from the same weights, take `--steps` steps each per pair on the same batches; which goes first
+alternates. The answer is the median ratio of their times over the pairs, with a 90 % bootstrap interval. It holds if
+the median is at most 1.02; exit code 0: it holds, 1: it does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness_overhead import interval
+
+MOST = 1.02  # with the two lines / without
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--samples", type=int, default=32, help="of a batch")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    from harness import ring
+
+    ring.init(seed=0)
+    import tensorflow as tf
+
+    with_lines, without = model(), model()
+    without.set_weights(with_lines.get_weights())
+    ring.distribute(with_lines)
+    random = np.random.default_rng(0)
+    count = 4 * options.samples
+    images = random.normal(size=(count, 48, 48, 3)).astype("float32")
+    labels = random.integers(0, 10, count).astype("int32")
+    data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(options.samples, drop_remainder=True).repeat()
+
+    def took(trained: Any) -> float:
+        began_s = time.perf_counter()
+        trained.fit(data, epochs=1, steps_per_epoch=options.steps, verbose=0)
+        return time.perf_counter() - began_s
+
+    for each in (with_lines, without):  # traced
+        took(each)
+    pairs = []
+    for number in range(options.pairs):
+        order = (with_lines, without) if number % 2 else (without, with_lines)
+        seconds = {id(each): took(each) for each in order}
+        pairs.append((seconds[id(with_lines)], seconds[id(without)]))
+    weights = zip(with_lines.get_weights(), without.get_weights(), strict=True)
+    apart = max(float(np.abs(a - b).max()) for a, b in weights)
+    return report(pairs, apart, options)
+
+
+def model() -> Any:
+    import keras
+    from keras import layers
+
+    parts = [keras.Input((48, 48, 3))]
+    for filters in (32, 64, 64):
+        parts += [layers.Conv2D(filters, 3, strides=2), layers.BatchNormalization(), layers.ReLU()]
+    made = keras.Sequential([*parts, layers.GlobalAveragePooling2D(), layers.Dense(10)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    made.compile(keras.optimizers.SGD(0.01, momentum=0.9), loss, metrics=["accuracy"])
+    return made
+
+
+def report(pairs: list[tuple[float, float]], apart: float, options: argparse.Namespace) -> int:
+    seconds = np.array(pairs)
+    median, low, high = interval(seconds[:, 0] / seconds[:, 1])
+    holds = median <= MOST
+    step_ms = 1e3 * float(np.median(seconds[:, 1])) / options.steps
+    print(
+        f"with the two lines / without: {median:.4f} (90 % interval {low:.4f} to {high:.4f}, {len(pairs)} pairs of"
+        f" {options.steps} steps of {step_ms:.1f} ms): {'holds' if holds else 'fails'}; weights apart by {apart:.1e}"
+    )
+    if options.json:
+        facts = {"median": median, "interval": [low, high], "step_ms": step_ms, "weights_apart": apart, "pairs": pairs}
+        options.json.write_text(json.dumps(facts) + "\n")
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
