@@ -31,8 +31,8 @@ def main(options: Record) -> int:
     """Record what the command line asks for; returns the exit code."""
     console = terminal.console()
     profiler = profilers.choose(options.profiler)
-    if profiler.name == "nvprof" and options.launch.given & {"delay", "duration"}:
-        raise RingscopeError("nvprof records the whole command; leave --delay and --duration out")
+    if profiler.name == "nvprof" and not options.choices and options.launch.given & {"delay", "duration"}:
+        raise RingscopeError("nvprof records some steps or the whole command; leave --delay and --duration out")
     how = replace(bench.how_to_launch(options.launch), profiler=profiler, recorded=options.recorded)
     if options.choices:
         sweep.check_training()
@@ -87,14 +87,14 @@ def _command(options: Record, how: sweep.How, console: Console) -> tuple[Path | 
         raise RingscopeError(f"{folder}: exists already; name another --out")
     sample.check(how.recorded, options.ranks)
     span = options.span
+    if not options.launch.given & {"steps", "delay", "duration"} and profilers.python_words(options.command):
+        span = replace(span, steps=profilers.STEPS)
     argv = profiler.of_command(options.command, folder, span)
     places = hosts.take(how.hosts, options.ranks)
     with writing(folder):
         folder.mkdir(parents=True)
     check_space(folder, _recorded(how, options.ranks) * profilers.BYTES_A_RANK)
-    console.print(
-        f"recording with {profiler.name} after {span.delay_s:g} s, for {span.duration_s:g} s", highlight=False
-    )
+    console.print(f"recording with {profiler.name}: {span}", highlight=False)
     words = ssh.words(how.launcher, how.launcher_args)
     with (
         remote_files.copied(folder, places, words) as lost,

@@ -18,16 +18,26 @@ from ..machine import describe, nvml
 SUFFIXES = (".sqlite", ".nsys-rep", ".nvvp", ".xplane.pb")
 # What a rank's recording and its export may take; 12 steps of ResNet-50 take some 30 MB.
 BYTES_A_RANK = 300_000_000
-# A script that ringscope did not write never says when its steady steps begin.
+STEPS = 20  # of a Python command, from when they are steady
+# What runs no step that can be seen never says when it is steady.
 DELAY_S, DURATION_S = 30.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When a command is recorded, in seconds from its start. A cell opens the CUDA capture range itself."""
+    """What of a command is recorded: so many steps of Keras, once they are steady; where it is no Python script, or no
+    step is seen, or steps is None, a time in seconds from its start. A cell says so itself, with the CUDA capture
+    range."""
 
     delay_s: float = DELAY_S
     duration_s: float = DURATION_S
+    steps: int | None = None
+
+    def __str__(self) -> str:
+        time = f"after {self.delay_s:g} s, for {self.duration_s:g} s"
+        if self.steps is None:
+            return time
+        return f"{self.steps} steps of Keras, once they are steady (where none is seen: {time})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +50,12 @@ class Profiler:
     def prefix(self, folder: Path, span: Span | None = None) -> list[str]:
         """The words before a rank's command. span: of a user's command; None for a cell, which opens its own range."""
         stem = f"{folder}/rank%q{{RINGSCOPE_RANK}}"
+        timed = span if span is not None and span.steps is None else None  # else it waits for the range to be opened
         if self.name == "nsys":
-            return [str(self.path), "profile", *_NSYS, *_nsys_span(span), "-o", stem]
+            return [str(self.path), "profile", *_NSYS, *(_nsys_span(timed) if timed else _IN_RANGE), "-o", stem]
         if self.name == "nvprof":
-            return [str(self.path), "-f", "-o", f"{stem}.nvvp", *([] if span else ["--profile-from-start", "off"])]
+            options = [] if timed else ["--profile-from-start", "off"]
+            return [str(self.path), "-f", "-o", f"{stem}.nvvp", *options]
         return []
 
     def worker_options(self) -> list[str]:
@@ -52,20 +64,33 @@ class Profiler:
 
     def of_command(self, argv: Sequence[str], folder: Path, span: Span) -> list[str]:
         """The user's command as it is recorded. Raises RingscopeError where this profiler cannot record it."""
-        if self.name != "tensorflow":
+        if self.name != "tensorflow" and span.steps is None:
             return list(argv)
-        options = list(takewhile(lambda word: word in _PYTHON_FLAGS, argv[1:]))
-        program = argv[1 + len(options) :]
-        module = program[:1] == ["-m"]
-        if "python" not in Path(argv[0]).name or len(program) < 1 + module or program[module].startswith("-"):
+        words = python_words(argv)
+        if words is None:
             raise RingscopeError(
                 f"neither nsys nor nvprof can record here, and TensorFlow's profiler records Python scripts and "
                 f"modules only, not {' '.join(argv)!r}; install Nsight Systems, or give: python SCRIPT or "
                 "python -m MODULE"
+                if self.name == "tensorflow"
+                else f"steps are seen in Python scripts and modules only, not in {' '.join(argv)!r}; leave --steps out"
             )
-        wrapped = ["-m", "harness.launch.tensorflow_profiler", "--out", str(folder)]
-        wrapped += ["--delay", f"{span.delay_s:g}", "--duration", f"{span.duration_s:g}", "--"]
-        return [argv[0], *options, *wrapped, *program]
+        interpreter, program = words
+        wrapped = ["-m", "harness.launch.recorded", "--delay", f"{span.delay_s:g}"]
+        wrapped += ["--duration", f"{span.duration_s:g}"]
+        wrapped += ["--steps", str(span.steps)] if span.steps is not None else []
+        wrapped += ["--tensorflow", str(folder)] if self.name == "tensorflow" else []
+        return [*interpreter, *wrapped, "--", *program]
+
+
+def python_words(argv: Sequence[str]) -> tuple[list[str], list[str]] | None:
+    """(the interpreter and its options, the script or module and its words) of a Python command, else None."""
+    options = list(takewhile(lambda word: word in _PYTHON_FLAGS, argv[1:]))
+    program = list(argv[1 + len(options) :])
+    module = program[:1] == ["-m"]
+    if "python" not in Path(argv[0]).name or len(program) < 1 + module or program[module].startswith("-"):
+        return None
+    return [argv[0], *options], program
 
 
 _PYTHON_FLAGS = ("-u", "-B", "-O", "-OO")  # an option that takes a value is not looked through
@@ -73,9 +98,10 @@ _PYTHON_FLAGS = ("-u", "-B", "-O", "-OO")  # an option that takes a value is not
 _NSYS = ("-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--cuda-graph-trace=node", "--force-overwrite=true")
 
 
-def _nsys_span(span: Span | None) -> list[str]:
-    if span is None:
-        return ["-c", "cudaProfilerApi", "--capture-range-end=stop"]
+_IN_RANGE = ("-c", "cudaProfilerApi", "--capture-range-end=stop")
+
+
+def _nsys_span(span: Span) -> list[str]:
     # The training goes on to its own end when the recording has.
     return [f"--delay={span.delay_s:g}", f"--duration={span.duration_s:g}", "--kill=none"]
 

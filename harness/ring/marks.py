@@ -1,4 +1,4 @@
-"""NVTX ranges of domain `ringscope`, and the profiler's start and stop.
+"""NVTX ranges of domain `ringscope`.
 
 `step N`, `wait input` and `rank k of n` let a recording tell waiting for data from Python's own time; `batch N` tells
 which copies bring the batch of step N. Without a profiler attached nvtx hands out a domain whose calls do nothing, so
@@ -7,11 +7,9 @@ the marks are free.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
 from profiles import marks
@@ -85,36 +83,3 @@ class NvtxMarks:
             yield
         finally:
             self._domain.pop_range()
-
-
-@contextmanager
-def cuda_profiler(local_rank: int) -> Iterator[None]:
-    """Open the capture range of `nsys profile -c cudaProfilerApi` and of `nvprof --profile-from-start off`."""
-    cudart = _cudart()
-    if cudart is not None:
-        # Without it the runtime would make a context on GPU 0 for every rank.
-        cudart.cudaSetDevice(own_device(local_rank, _visible(cudart)))
-        cudart.cudaProfilerStart()
-    try:
-        yield
-    finally:
-        if cudart is not None:
-            cudart.cudaProfilerStop()
-
-
-def own_device(local_rank: int, visible: int) -> int:
-    """This rank's GPU as CUDA numbers those that its process sees; a launcher may show each process its own alone."""
-    return local_rank if local_rank < visible else 0
-
-
-def _visible(cudart: ctypes.CDLL) -> int:
-    count = ctypes.c_int()
-    failed = cudart.cudaGetDeviceCount(ctypes.byref(count))
-    return 0 if failed else count.value
-
-
-def _cudart() -> ctypes.CDLL | None:
-    """The CUDA runtime that TensorFlow has loaded into this process, None where it has not."""
-    maps = Path("/proc/self/maps").read_text() if Path("/proc/self/maps").exists() else ""
-    loaded = {line.split()[-1] for line in maps.splitlines() if "/libcudart.so" in line}
-    return ctypes.CDLL(sorted(loaded)[0]) if loaded else None

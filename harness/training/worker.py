@@ -31,7 +31,7 @@ from profiles.files import write_whole
 from profiles.records import Cell, RankRecord, write_rank
 from profiles.strategies import OWN_SETTINGS, STRATEGIES
 
-from ..machine import ranks, sample
+from ..machine import capture_range, ranks, sample
 from ..machine.memory import OUT_OF_MEMORY
 from . import facts, windows
 from .models import MODELS
@@ -220,7 +220,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
             progress=done,
         )
 
-    with recording(record, out, first_gpu):
+    with recording(record, out):
         if cell.until:
             steps = cell.max_epochs * trainer.source.steps_per_epoch
             done, judging = progress.phase("train", steps), partial(progress.phase, "judge")
@@ -277,11 +277,8 @@ def clock_offset_ns() -> int:
 
 
 @contextmanager
-def recording(profiler: str | None, out: Path, gpu: int) -> Iterator[None]:
-    """Profile the block, where a profiler is named; the recording gets a mark with the rank.
-
-    gpu: this process's first on its host.
-    """
+def recording(profiler: str | None, out: Path) -> Iterator[None]:
+    """Profile the block, where a profiler is named; the recording gets a mark with the rank."""
     from .. import ring
     from ..ring import marks
 
@@ -289,7 +286,7 @@ def recording(profiler: str | None, out: Path, gpu: int) -> Iterator[None]:
     if os.environ.get(sample.RECORDED) == "0":
         profiler = None
     if profiler == "cuda":
-        capture = marks.cuda_profiler(gpu)
+        capture = capture_range.opened()
     elif profiler == "tensorflow":
         import tensorflow as tf
 

@@ -16,9 +16,10 @@ from . import options
 Examples:
   ringscope record --model mlp                                    a cell of ringscope's own
   ringscope record --model resnet50 -np 4 --feed pinned --step compiled
-  ringscope record -np 4 -- python my_train.py --epochs 3         any command of yours
+  ringscope record -np 4 -- python my_train.py --epochs 3         20 steady steps of your own script
+  ringscope record -np 4 --steps 50 -- python my_train.py
   ringscope record -np 64 --hosts a:8,... --record-ranks first-per-host -- python my_train.py
-  ringscope record -np 2 --delay 60 --duration 5 -- python my_train.py
+  ringscope record -np 2 --delay 60 --duration 5 -- ./train.sh    any command, by time
 """
 )
 @click.argument("command_line", metavar="[-- COMMAND ...]", nargs=-1, type=click.UNPROCESSED)
@@ -27,10 +28,10 @@ Examples:
     type=click.FloatRange(0),
     default=30,
     show_default=True,
-    help="For a command: seconds to wait before recording.",
+    help="For a command of which no step is seen: seconds to wait before recording.",
 )
 @click.option(
-    "--duration", type=click.FloatRange(0.1), default=10, show_default=True, help="For a command: seconds to record."
+    "--duration", type=click.FloatRange(0.1), default=10, show_default=True, help="For the same: seconds to record."
 )
 @click.option(
     "--profiler", type=click.Choice(["nsys", "nvprof", "tensorflow"]), help="[default: the first that is here]"
@@ -56,7 +57,9 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     """Record a cell, or any command of yours, one recording per rank, and measure it.
 
     The profiler is Nsight Systems if it is here, else nvprof, else TensorFlow's own. A cell records its timed steps.
-    A command does not say when its steps are steady: it is recorded after --delay, for --duration, and runs to its end.
+    Of a Python command that trains by Keras, with ring or without, 20 steps (--steps) are recorded once they are
+    steady. Any other is recorded after --delay, for --duration; so is every command if you give these without --steps.
+    It runs to its own end.
 
     Exit code 0: recorded; 1: the training failed; 2: bad input, or nothing was recorded.
     """
@@ -76,7 +79,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
         choices=None if argv else options.choices(chosen),
         command=argv,
         ranks=chosen["ranks"][0],
-        span=Span(chosen["delay"], chosen["duration"]),
+        span=Span(chosen["delay"], chosen["duration"], chosen["steps"] if "steps" in options.given(context) else None),
         profiler=chosen["profiler"],
         keep=chosen["keep"],
         recorded=chosen["record_ranks"],
@@ -88,7 +91,7 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
     """What the options leave without an effect."""
     is_command = bool(chosen["command_line"])
     return [
-        (is_command, options.OF_A_CELL - {"ranks"}, "is a setting of a cell, not of a command; leave it out"),
+        (is_command, options.OF_A_CELL - {"ranks", "steps"}, "is a setting of a cell, not of a command; leave it out"),
         (is_command, ("time_limit", "stall_limit"), "has no effect on a command, which runs to its end; leave it out"),
         (not is_command, ("delay", "duration"), "is for a command; a cell records its timed --steps; leave it out"),
     ]

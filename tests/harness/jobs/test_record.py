@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import launch
+from harness.launch import recorded
 from harness.launch.profilers import Profiler, Span, choose, collect
 from harness.machine import describe, nvml, sample
 from harness.verbs import record
@@ -48,6 +50,18 @@ def test_a_command_is_recorded_for_a_while_and_goes_on() -> None:
     assert "cudaProfilerApi" not in argv
 
 
+def test_a_python_command_is_recorded_by_its_steps_and_opens_the_range_itself() -> None:
+    span = Span(steps=7)
+    argv = NSYS.prefix(OUT, span)
+    assert "cudaProfilerApi" in argv and not [a for a in argv if a.startswith(("--delay", "--kill"))]
+    words = NSYS.of_command(["python3", "-u", "my.py", "-x"], OUT, span)
+    assert words[:4] == ["python3", "-u", "-m", "harness.launch.recorded"] and words[-3:] == ["--", "my.py", "-x"]
+    assert words[words.index("--steps") + 1] == "7" and "--tensorflow" not in words
+    with pytest.raises(RingscopeError, match="leave --steps out"):
+        NSYS.of_command(["bash", "train.sh"], OUT, span)
+    assert NSYS.of_command(["bash", "train.sh"], OUT, Span()) == ["bash", "train.sh"]
+
+
 def test_nvprof_waits_for_a_cells_range_and_records_a_command_whole() -> None:
     nvprof = Profiler("nvprof", "/opt/nvprof")
     stem = ["/opt/nvprof", "-f", "-o", "/out/rank%q{RINGSCOPE_RANK}.nvvp"]
@@ -57,13 +71,13 @@ def test_nvprof_waits_for_a_cells_range_and_records_a_command_whole() -> None:
 
 def test_tensorflows_profiler_wraps_a_python_script_and_nothing_else() -> None:
     wrapped = Profiler("tensorflow").of_command(["python", "my.py", "--epochs", "3"], OUT, Span(1, 2))
-    assert wrapped[:3] == ["python", "-m", "harness.launch.tensorflow_profiler"] and wrapped[-3:] == [
+    assert wrapped[:3] == ["python", "-m", "harness.launch.recorded"] and wrapped[-3:] == [
         "my.py",
         "--epochs",
         "3",
     ]
     module = Profiler("tensorflow").of_command(["python3", "-u", "-m", "pkg", "-x"], OUT, Span(1, 2))
-    assert module[:4] == ["python3", "-u", "-m", "harness.launch.tensorflow_profiler"] and module[-4:] == [
+    assert module[:4] == ["python3", "-u", "-m", "harness.launch.recorded"] and module[-4:] == [
         "--",
         "-m",
         "pkg",
@@ -141,9 +155,9 @@ def test_an_export_that_fails_leaves_nothing_that_looks_like_a_recording(tmp_pat
 
 def test_a_module_runs_under_tensorflows_profiler_as_python_runs_it(tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text("import sys; print(__name__, sys.argv[1:], sys.path[0])")
-    argv = ["--out", str(tmp_path), "--delay", "99", "--duration", "1", "--", "-m", "told", "-a"]
+    argv = ["--tensorflow", str(tmp_path), "--delay", "99", "--duration", "1", "--", "-m", "told", "-a"]
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-    argv = [sys.executable, "-m", "harness.launch.tensorflow_profiler", *argv]
+    argv = [sys.executable, "-m", "harness.launch.recorded", *argv]
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
     assert done.stdout.strip() == f"__main__ ['-a'] {tmp_path}", done.stderr
 
@@ -184,6 +198,29 @@ def test_a_script_of_the_users_is_recorded_on_some_ranks_and_trains_to_its_end_o
     assert {path.name for path in (tmp_path / "out").rglob("*.pb")} == {"rank1.xplane.pb"}
 
 
+# Plain Keras without ring: the first step compiles for longer than the rest take.
+PLAIN = """
+import keras, numpy as np
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+model.compile("sgd", "mse")
+x, y = np.zeros((2000, 8)), np.zeros((2000, 4))
+model.fit(x, y, batch_size=8, epochs=1, verbose=0, callbacks=[keras.callbacks.LambdaCallback()])
+print("trained to its end", int(model.optimizer.iterations))
+"""
+
+
+@pytest.mark.train
+def test_steps_of_a_plain_keras_script_are_recorded_once_they_are_steady(tmp_path: Path) -> None:
+    (tmp_path / "my_train.py").write_text(PLAIN)
+    result = _record(tmp_path, "--launcher", "single", "--steps", "5", "--", sys.executable, "my_train.py")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "trained to its end 250" in result.stdout
+    begun = re.search(r"recording from step (\d+) on", result.stderr)
+    assert begun and 20 <= int(begun[1]) <= recorded.LAST_LOOK and int(begun[1]) % recorded.LOOK_EVERY == 0
+    assert "recorded; the training goes on to its own end" in result.stderr
+    assert [path.name for path in (tmp_path / "out").rglob("*.pb")] == ["rank0.xplane.pb"]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -221,7 +258,7 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 def under_the_profiler(folder: Path, script: str, *, delay_s: float) -> subprocess.CompletedProcess[str]:
     (folder / "script.py").write_text(script)
-    argv = ["-m", "harness.launch.tensorflow_profiler", "--out", "out", "--delay", str(delay_s), "--duration", "30"]
+    argv = ["-m", "harness.launch.recorded", "--tensorflow", "out", "--delay", str(delay_s), "--duration", "30"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     words = [sys.executable, *argv, "--", "script.py"]
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)

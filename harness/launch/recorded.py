@@ -1,0 +1,248 @@
+"""Runs a Python script and has a profiler record a part of it: some steps, once they are steady, or some seconds.
+
+    python -m harness.launch.recorded --steps 20 --delay 30 --duration 10 -- SCRIPT|-m MODULE ...
+
+What `ringscope record` puts before a Python command. Compiling takes a script anything from seconds to minutes, so no
+time that is set beforehand fits. Steps are seen by Keras's own list of callbacks, which `fit` tells of every batch,
+with any backend; `train_on_batch` is seen too. The steps are marked (`step N`) unless the script's own ring does that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from profiles import marks
+
+from ..machine import capture_range, sample
+from . import script, tensorflow_profiler
+
+LOOK_EVERY = 10  # steps: the ranks of a job look at the same ones, so that they record the same
+FIRST_LOOK = 20  # steps
+ALIKE = 0.2  # medians of the last two fives of steps differ by less: steady
+LAST_LOOK = 200  # steps; what is not steady by then is recorded as it is
+KERAS = ("keras", "tf_keras")
+
+
+class Recorder:
+    """Opens the profiler's range once steps are steady, and closes it `steps` steps later.
+
+    begins, ends: open and close it. clock: in seconds.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        begins: Callable[[], object],
+        ends: Callable[[], object],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._steps, self._begins, self._ends, self._clock = steps, begins, ends, clock
+        self._lock = threading.Lock()  # the time that is waited for steps ends on another thread
+        self._took: list[float] = []
+        self._began_s: float | None = None
+        self.number = 0  # of the step that runs
+        self.expects_steps = False  # a loop has begun
+        self.opened_at: int | None = None
+        self.closed = False
+
+    def step(self) -> None:
+        """A step begins, and so the one before it has ended."""
+        now_s = self._clock()
+        if self._began_s is not None:
+            self._took.append(now_s - self._began_s)
+            self._ended()
+        self._began_s = now_s
+
+    def pause(self) -> None:
+        """The step that runs is the last before something else: the end of an epoch, an evaluation."""
+        if self._began_s is not None:
+            self._began_s = None
+            self._ended()
+
+    def finish(self) -> None:
+        """The script is at its end."""
+        with self._lock:
+            if self.opened_at is not None:
+                self._close()
+
+    def open(self) -> bool:
+        """Open the range now; False where it has been open already."""
+        with self._lock:
+            if self.opened_at is not None or self.closed:
+                return False
+            self.opened_at = self.number
+            self._begins()
+            return True
+
+    def _ended(self) -> None:
+        self.number += 1
+        if self.opened_at is not None and self.number >= self.opened_at + self._steps:
+            self.finish()
+        elif self.opened_at is None and self.number % LOOK_EVERY == 0 and self._is_steady():
+            self.open()
+
+    def _close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._ends()
+
+    def _is_steady(self) -> bool:
+        if self.number >= LAST_LOOK:
+            return True
+        if self.number < FIRST_LOOK or len(self._took) < 10:
+            return False
+        earlier, later = (statistics.median(part) for part in (self._took[-10:-5], self._took[-5:]))
+        return abs(later - earlier) <= ALIKE * max(earlier, later)
+
+
+class Marker:
+    """`step N` in domain `ringscope` around each step, on the thread that launches it; nothing where nvtx is not
+    installed or the script's ring writes the marks."""
+
+    def __init__(self) -> None:
+        self._open = False
+        try:
+            import nvtx
+        except ImportError:
+            self._domain: Any = None
+        else:
+            self._domain = nvtx.get_domain(marks.DOMAIN)
+
+    def begin(self, number: int) -> None:
+        self.end()
+        if self._domain is not None and "harness.ring" not in sys.modules:
+            self._domain.push_range(self._domain.get_event_attributes(message=marks.step(number)))
+            self._open = True
+
+    def end(self) -> None:
+        if self._open:
+            self._domain.pop_range()
+            self._open = False
+
+
+def watch(keras: ModuleType, recorder: Recorder, marker: Marker) -> None:
+    """Have the recorder told of every step that this Keras takes."""
+    listed, model = keras.callbacks.CallbackList, keras.Model
+
+    def told(name: str, tell: Callable[[], None]) -> None:
+        own = getattr(listed, name)
+
+        def call(self: Any, *arguments: Any, **options: Any) -> Any:
+            tell()
+            return own(self, *arguments, **options)
+
+        setattr(listed, name, call)
+
+    def begins() -> None:
+        recorder.step()
+        marker.begin(recorder.number)
+
+    def pauses() -> None:
+        marker.end()
+        recorder.pause()
+
+    def expects() -> None:
+        recorder.expects_steps = True
+
+    told("on_train_begin", expects)
+    told("on_train_batch_begin", begins)
+    for name in ("on_test_begin", "on_epoch_end", "on_train_end"):
+        told(name, pauses)
+    train_on_batch = model.train_on_batch
+
+    def taken(self: Any, *arguments: Any, **options: Any) -> Any:
+        expects()
+        begins()
+        return train_on_batch(self, *arguments, **options)
+
+    model.train_on_batch = taken
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls `then` with each of the modules `names` once it has been imported: a finder for `sys.meta_path`."""
+
+    def __init__(self, names: Sequence[str], then: Callable[[ModuleType], None]) -> None:
+        self._names, self._then = set(names), then
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name not in self._names:
+            return None
+        self._names.discard(name)  # else the search below would end here
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute, then = spec.loader.exec_module, self._then
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            then(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="harness.launch.recorded", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--steps", type=int, help="steps that are recorded once they are steady; without it, by time")
+    parser.add_argument("--delay", type=float, required=True, help="seconds from the start, if no step is seen by then")
+    parser.add_argument("--duration", type=float, required=True, help="seconds recorded then")
+    parser.add_argument("--tensorflow", type=Path, help="TensorFlow's profiler records, into rank<k>.xplane there")
+    parser.add_argument("script", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    if os.environ.get(sample.RECORDED) == "0":
+        script.run(options.script)
+        return
+    rank = os.environ.get("RINGSCOPE_RANK", "0")
+    opened = ExitStack()
+
+    def begins() -> None:
+        if options.tensorflow:  # a directory per rank, else the ranks write over each other
+            opened.enter_context(tensorflow_profiler.opened(options.tensorflow / f"rank{rank}.xplane"))
+        else:
+            opened.enter_context(capture_range.opened())
+        if options.steps and rank == "0":
+            print(f"ringscope: recording from step {recorder.number} on", file=sys.stderr, flush=True)
+
+    def ends() -> None:
+        opened.close()
+        if options.steps and rank == "0":
+            print("ringscope: recorded; the training goes on to its own end", file=sys.stderr, flush=True)
+
+    recorder = Recorder(options.steps or 0, begins, ends)
+    if options.steps:
+        marker = Marker()
+        sys.meta_path.insert(0, AfterImport(KERAS, lambda keras: watch(keras, recorder, marker)))
+    over = threading.Event()
+    waits = threading.Thread(target=_by_time, args=(recorder, options.delay, options.duration, over), daemon=True)
+    waits.start()
+    try:
+        script.run(options.script)
+    finally:
+        # Not at exit: TensorFlow cannot be loaded any more then, and a thread that tries ends the process by SIGSEGV.
+        over.set()
+        waits.join()
+        recorder.finish()
+
+
+def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: threading.Event) -> None:
+    """Record for a while where Keras has begun no training after a while, as with a loop of the user's own."""
+    if not over.wait(delay_s) and not recorder.expects_steps and recorder.open():
+        over.wait(duration_s)
+        recorder.finish()
+
+
+if __name__ == "__main__":
+    main()

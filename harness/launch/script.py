@@ -1,0 +1,22 @@
+"""Runs a user's script or module inside this process, as Python itself would."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def run(words: Sequence[str]) -> None:
+    """`SCRIPT ...` or `-m MODULE ...`, after an optional `--`."""
+    script = list(words[1:] if words[:1] == ["--"] else words)
+    if script[0] == "-m":  # modules are looked for where the command was given, as Python does
+        sys.argv = script[1:]
+        sys.path[0] = os.getcwd()
+        runpy.run_module(script[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = script
+        sys.path[0] = str(Path(script[0]).resolve().parent)
+        runpy.run_path(script[0], run_name="__main__")

@@ -1,0 +1,48 @@
+"""The capture range of a profiler that waits for it: `nsys profile -c cudaProfilerApi`, `nvprof --profile-from-start
+off`."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def opened() -> Iterator[None]:
+    """While it lasts, the profiler records this process; nothing happens where no CUDA runtime is loaded."""
+    cudart = _cudart()
+    if cudart is not None:
+        # Without it the runtime would make a context on GPU 0 for every rank.
+        cudart.cudaSetDevice(_device_in_use())
+        cudart.cudaProfilerStart()
+    try:
+        yield
+    finally:
+        if cudart is not None:
+            cudart.cudaProfilerStop()
+
+
+def _cudart() -> ctypes.CDLL | None:
+    """The CUDA runtime that a framework has loaded into this process, None where none has."""
+    maps = Path("/proc/self/maps").read_text() if Path("/proc/self/maps").exists() else ""
+    loaded = {line.split()[-1] for line in maps.splitlines() if "/libcudart.so" in line}
+    return ctypes.CDLL(sorted(loaded)[0]) if loaded else None
+
+
+def _device_in_use() -> int:
+    """The first device that this process has a context on, as CUDA counts those that it sees."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count, device, flags, active = (ctypes.c_int() for _ in range(4))
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return 0
+    for ordinal in range(count.value):
+        cuda.cuDeviceGet(ctypes.byref(device), ordinal)
+        asked = cuda.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
+        if not asked and active.value:
+            return ordinal
+    return 0

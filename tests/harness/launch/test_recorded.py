@@ -1,0 +1,138 @@
+"""Which steps of a script are recorded: by a clock that is told what each step takes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+
+import pytest
+
+from harness.launch.recorded import LAST_LOOK, AfterImport, Recorder, watch
+
+
+class Told:
+    """A clock, and what the recorder has done by it."""
+
+    def __init__(self, steps: int = 3) -> None:
+        self.now_s = 0.0
+        self.done: list[str] = []
+        self.recorder = Recorder(
+            steps, lambda: self.done.append("begins"), lambda: self.done.append("ends"), lambda: self.now_s
+        )
+
+    def take(self, seconds: Iterable[float]) -> None:
+        for each in seconds:
+            self.recorder.step()
+            self.now_s += each
+        self.recorder.pause()
+
+
+def test_recording_begins_when_steps_are_alike_and_ends_after_so_many() -> None:
+    told = Told(steps=3)
+    told.take([60.0, *[1.0] * 18])
+    assert told.done == []  # 19 steps
+    told.take([1.0])
+    assert (told.done, told.recorder.opened_at) == (["begins"], 20)
+    told.take([1.0, 1.0])
+    assert told.done == ["begins"]
+    told.take([1.0])
+    assert told.done == ["begins", "ends"]
+    told.take([1.0] * 50)
+    told.recorder.finish()
+    assert told.done == ["begins", "ends"]
+
+
+def test_steps_that_still_grow_shorter_are_waited_for() -> None:
+    told = Told()
+    told.take([2.0] * 15 + [1.0] * 5)
+    assert told.done == []  # the last five took half of those before
+    told.take([1.0] * 10)
+    assert told.recorder.opened_at == 30
+
+
+def test_steps_that_never_grow_steady_are_recorded_after_all() -> None:
+    told = Told()
+    told.take(([1.0] * 5 + [3.0] * 5) * (LAST_LOOK // 10))
+    assert told.recorder.opened_at == LAST_LOOK
+
+
+def test_what_lies_between_epochs_is_no_step() -> None:
+    told = Told()
+    for _ in range(4):
+        told.take([1.0] * 5)
+        told.now_s += 100.0  # an evaluation
+    assert told.recorder.opened_at == 20
+    assert told.recorder._took == [1.0] * 16  # an epoch's last step ends with what follows it
+
+
+def test_a_script_that_ends_while_it_is_recorded_ends_the_recording() -> None:
+    told = Told(steps=100)
+    told.take([1.0] * 25)
+    told.recorder.finish()
+    told.recorder.finish()
+    assert told.done == ["begins", "ends"]
+
+
+def test_ranks_with_unlike_clocks_record_the_same_steps() -> None:
+    fast, slow = Told(), Told()
+    fast.take([30.0, *[1.0, 1.1] * 20])
+    slow.take([90.0, 40.0, *[1.05, 0.95] * 20])
+    assert fast.recorder.opened_at == slow.recorder.opened_at == 20
+
+
+def test_a_module_is_seen_once_it_has_been_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[ModuleType] = []
+    finder = AfterImport(["colorsys"], seen.append)
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    import colorsys
+
+    assert seen == [colorsys] and colorsys.rgb_to_hsv(1, 1, 1) == (0.0, 0.0, 1)
+
+
+class _Marker:
+    def __init__(self) -> None:
+        self.open: int | None = None
+        self.marked: list[int] = []
+
+    def begin(self, number: int) -> None:
+        self.open = number
+        self.marked.append(number)
+
+    def end(self) -> None:
+        self.open = None
+
+
+def test_each_batch_of_keras_is_a_step_with_its_number() -> None:
+    keras = ModuleType("keras")
+
+    class CallbackList:
+        def on_train_begin(self, logs: object = None) -> str:
+            return "own"
+
+        def on_train_batch_begin(self, batch: int, logs: object = None) -> int:
+            return batch
+
+        def on_epoch_end(self, epoch: int, logs: object = None) -> None: ...
+        def on_train_end(self, logs: object = None) -> None: ...
+        def on_test_begin(self, logs: object = None) -> None: ...
+
+    class Model:
+        def train_on_batch(self, x: object) -> object:
+            return x
+
+    keras.callbacks, keras.Model = ModuleType("callbacks"), Model  # type: ignore[attr-defined]
+    keras.callbacks.CallbackList = CallbackList  # type: ignore[attr-defined]
+    told, marker = Told(), _Marker()
+    watch(keras, told.recorder, marker)  # type: ignore[arg-type]
+    listed = CallbackList()
+    assert not told.recorder.expects_steps
+    assert listed.on_train_begin() == "own" and told.recorder.expects_steps
+    for epoch in range(2):
+        assert [listed.on_train_batch_begin(batch) for batch in range(3)] == [0, 1, 2]
+        listed.on_test_begin()
+        listed.on_epoch_end(epoch)
+        assert marker.open is None
+    assert marker.marked == [0, 1, 2, 3, 4, 5] and told.recorder.number == 6
+    assert Model().train_on_batch(7) == 7 and marker.marked[-1] == 6
