@@ -34,12 +34,13 @@ FIRST_LOOK = 20  # steps
 ALIKE = 0.2  # medians of the last two fives of steps differ by less: steady
 LAST_LOOK = 200  # steps; what is not steady by then is recorded as it is
 KERAS = ("keras", "tf_keras")
+LOOK_S = 0.5  # how often the clock is looked at
 
 
 class Recorder:
     """Opens the profiler's range once steps are steady, and closes it `steps` steps later.
 
-    begins, ends: open and close it. clock: in seconds.
+    steps: 0 where the time says when. begins, ends: open and close it. clock: in seconds.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Recorder:
         ends: Callable[[], object],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._steps, self._begins, self._ends, self._clock = steps, begins, ends, clock
+        self.steps, self._begins, self._ends, self._clock = steps, begins, ends, clock
         self._lock = threading.Lock()  # the time that is waited for steps ends on another thread
         self._took: list[float] = []
         self._began_s: float | None = None
@@ -89,7 +90,7 @@ class Recorder:
 
     def _ended(self) -> None:
         self.number += 1
-        if self.opened_at is not None and self.number >= self.opened_at + self._steps:
+        if self.opened_at is not None and self.number >= self.opened_at + self.steps:
             self.finish()
         elif self.opened_at is None and self.number % LOOK_EVERY == 0 and self._is_steady():
             self.open()
@@ -238,8 +239,20 @@ def main() -> None:
 
 
 def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: threading.Event) -> None:
-    """Record for a while where Keras has begun no training after a while, as with a loop of the user's own."""
-    if not over.wait(delay_s) and not recorder.expects_steps and recorder.open():
+    """Record for a while where Keras has begun no training after a while, as with a loop of the user's own. The time
+    begins anew once Keras is there: its import alone may take as long."""
+    ends_s = time.monotonic() + delay_s
+    waits_for_keras = recorder.steps > 0
+    while not over.wait(min(LOOK_S, max(0.0, ends_s - time.monotonic()))):
+        if recorder.expects_steps:
+            return
+        coming = [name for name in KERAS if name in sys.modules]
+        if waits_for_keras and coming:
+            waits_for_keras = not any(hasattr(sys.modules[name], "Model") for name in coming)
+            ends_s = time.monotonic() + delay_s
+        elif time.monotonic() >= ends_s:
+            break
+    if not over.is_set() and recorder.open():
         over.wait(duration_s)
         recorder.finish()
 
