@@ -56,10 +56,16 @@ def check_summable(metrics: Sequence[Any]) -> None:
 
 
 def flat_metrics(model: Any) -> list[Any]:
-    """Each metric that has a name in the logs, those of `compile` by themselves."""
+    """Each metric that has a name in the logs, those of `compile` by themselves; before the first step, when Keras has
+    not yet made the others, those that the script has made."""
+    import keras
+
     found: list[Any] = []
     for metric in model.metrics:
         inner = getattr(metric, "metrics", None)
+        if not inner and hasattr(metric, "_user_metrics"):
+            given = keras.tree.flatten([metric._user_metrics, metric._user_weighted_metrics])
+            inner = [each for each in given if isinstance(each, keras.metrics.Metric)]
         found.extend(inner if inner else [metric])
     return found
 
