@@ -95,9 +95,13 @@ BY_HAND = {
     "straggler": "it lies in the machine, not in the cell",
     "gradients-wait-for-ranks": "it lies in what the other ranks wait for: prove their findings",
     "slow-gpu": "it lies in the machine, not in the cell",
+    "slow-link": "it lies in the machine, not in the cell",
+    "slow-host": "it lies in the machine, not in the cell",
     "cpu-may-be-faster": "it is another machine",
     "collectives-exposed": "a cell exchanges gradients only",
     "graphs-updated-every-step": "no setting moves a cell's buffers",
+    "pipeline-bubble": "how a model is cut into stages is the strategy's",
+    "copies-between-gpus": "they are the strategy's own: compare with --strategy horovod",
     "memory-allocated-in-the-loop": "a cell keeps TensorFlow's pool of memory",
 }
 

@@ -15,12 +15,32 @@ from profiles.errors import RingscopeError
 from .exchange import hvd, tf
 
 SHAPES = 8  # programs that are compiled for one model; batches of more shapes are trained without XLA
+# Operations that draw from the generator of the process, which `ring` sets apart by rank. XLA has one of its own, that
+# begins alike in every process.
+DRAWS = (
+    "Multinomial",
+    "ParameterizedTruncatedNormal",
+    "RandomGamma",
+    "RandomPoissonV2",
+    "RandomShuffle",
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
+    "TruncatedNormal",
+)
+
+
+class DrawsAlike(RingscopeError):
+    """A compiled step would draw the same noise on every rank."""
+
+
 # What XLA says of a step that it cannot compile. Memory that does not suffice is none of these.
 REFUSALS = (
     tf.errors.InvalidArgumentError,
     tf.errors.UnimplementedError,
     tf.errors.InternalError,
     tf.errors.NotFoundError,
+    DrawsAlike,
 )
 Take = Callable[[bool], Any]
 """(compiled?) -> one step's logs."""
@@ -71,6 +91,18 @@ def _without_passes(executor_type: str | None, config: bytes) -> Any:
     settings = config_pb2.ConfigProto.FromString(config)
     settings.graph_options.rewrite_options.disable_meta_optimizer = True
     return eager.FunctionCallOptions(executor_type=executor_type, config_proto=settings)
+
+
+def check_draws(graph: Any) -> None:
+    """Refuse a traced step that draws by `tf.random`; what `keras.random` draws comes from variables, and is right."""
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+    drawn = sorted({node.op for node in nodes} & set(DRAWS))
+    if drawn and hvd.size() > 1:
+        raise DrawsAlike(
+            f"the step draws by tf.random ({', '.join(drawn)}), which XLA would draw alike on all ranks; "
+            "keras.random draws apart, and so does step='fit'"
+        )
 
 
 def say(text: str) -> None:

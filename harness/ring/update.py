@@ -9,7 +9,7 @@ from typing import Any
 from profiles.errors import RingscopeError
 
 from . import losses, normalization
-from .choose import Chooser
+from .choose import Chooser, check_draws
 from .exchange import began_alike, hvd, tf
 from .feed import opened
 from .forms import forms
@@ -91,6 +91,8 @@ def compile_halves(
         data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool, totals: Sequence[Any]
     ) -> tuple[Any, list[Any]]:
         logs = traced(data, kinds, compiled, uneven, losses.given(totals) if exchanging else needed)
+        if compiled and compiles:
+            check_draws(tf.compat.v1.get_default_graph())
         if len(caught) != 1:
             raise RingscopeError(f"the train step applies gradients {len(caught)} times; `compiled` wants exactly once")
         # An embedding's rows too as a table: XLA adds rows of one index in any order, so that ranks which each add what

@@ -65,7 +65,7 @@ def test_a_finding_that_is_not_there_is_named_with_those_that_are(launch: Path) 
 def test_every_finding_is_a_setting_or_says_why_it_is_none() -> None:
     given = set()
     for source in Path(verdicts.__file__).parent.glob("*.py"):
-        given |= set(re.findall(r'(?:finding|unpriced|_exposed_as)\(\s*"([a-z0-9-]+)"', source.read_text()))
+        given |= set(re.findall(r'(?:finding|unpriced|_priced|_exposed_as)\(\s*"([a-z0-9-]+)"', source.read_text()))
     assert len(given) > 20
     assert given == set(CHANGES) | set(BY_HAND) and not set(CHANGES) & set(BY_HAND)
 

@@ -73,6 +73,7 @@ def test_data_that_may_be_augmented_at_random_is_warned_of_once(facts: list[dict
         ("hvd.load_model", "take keras.models.load_model"),
         ("hvd's checkpoint", "take hvd.BestModelCheckpoint out"),
         ("adasum", "Gloo has no Adasum"),
+        ("noise that XLA draws", "the step draws by tf.random (RandomStandardNormal)"),
         ("elastic", "start a fixed number of ranks"),
         ("bf16 of a sum", "bf16 is for averages, not for sum"),
         ("a metric that is no sum", "metric 'product' begins at 1"),

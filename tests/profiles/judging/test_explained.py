@@ -286,6 +286,8 @@ def test_the_finding_is_the_first_that_takes_the_largest_loss_away(recorded: Pat
     for row in told_of_feed.gpus[0].steps.rows:
         assert row.ledger_ns["idle_feed"] is None
         row.ledger_ns["idle_feed"] = 0
+    # As if the one GPU had not waited for its batches: what it has alike is not behind the loss.
+    told_of_feed.findings[:] = [each for each in told_of_feed.findings if each.code != "input-pipeline-slow"]
     path.write_text(measures_json.dumps(told_of_feed))
     (found,) = read(folder)[1]
     assert found.largest == "idle_feed" and found.finding is not None

@@ -153,6 +153,17 @@ for step in ("fit",):
     model.fit(x, y, batch_size=16, verbose=0, callbacks=[keep])
     facts[f"noise of a step, {step}"] = drawn_noise
 
+
+class DrawsOfTensorFlow(keras.Sequential):
+    def train_step(self, data: Any) -> Any:
+        return super().train_step((data[0] + tf.random.normal([4]), data[1]))
+
+
+model = DrawsOfTensorFlow([keras.Input((4,)), layers.Dense(3)])
+model.compile(keras.optimizers.SGD(0.1), loss_of)
+ring.distribute(model, step="compiled")
+facts["noise that XLA draws"] = refused(lambda: model.fit(x, y, batch_size=16, verbose=0))
+
 for name, kind in (
     ("assigned by hand", Assigns),
     ("the optimizer of a part", OfAPart),
