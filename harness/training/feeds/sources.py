@@ -127,7 +127,7 @@ class TFRecords:
         by_file = len(self._files) % self._size == 0
         files = self._files[self._rank :: self._size] if by_file else self._files
         # In the order of the files, so that every rank counts the examples alike.
-        examples = tf.data.TFRecordDataset(files, num_parallel_reads=4).withoptions(options(self._threads)).repeat()
+        examples = tf.data.TFRecordDataset(files, num_parallel_reads=4).with_options(options(self._threads)).repeat()
         if not by_file:
             examples = examples.shard(self._size, self._rank)
         samples = examples.map(self._parse, num_parallel_calls=self._threads, deterministic=True)
