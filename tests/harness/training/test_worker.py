@@ -129,7 +129,7 @@ def test_training_ends_with_the_epoch_that_reaches_the_accuracy(single: dict[str
 def test_replicas_and_ranks_learn_as_one_rank_on_the_joined_batch(single: dict[str, Ended], tmp_path: Path) -> None:
     (alone,) = records(single["until"][1], single["until"][0])
     (mirrored,) = records(single["mirrored until"][1], single["mirrored until"][0])
-    both = trained(tmp_path, replace(LEARNS, ranks=2), "gloo")
+    both = trained(tmp_path, replace(LEARNS, ranks=2), prepared("gloo"))
     expected = [epoch["validation_accuracy"] for epoch in alone.extra["convergence"]["history"]]
     assert both[0].extra["weights_sha256"] == both[1].extra["weights_sha256"]
     for record in (mirrored, *both):
