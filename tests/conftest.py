@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,9 @@ import pytest
 from hypothesis import settings
 
 from tests.browser import chromium
+
+# Workers of pytest-xdist have one, of 80: what is printed would be as wide as that.
+os.environ.pop("COLUMNS", None)
 
 # A busy machine fails no test: hypothesis would after 200 ms an example.
 settings.register_profile("patient", deadline=None)
