@@ -164,12 +164,3 @@ def test_shuffles_that_differ_between_ranks_are_refused(odd: list[dict[str, Any]
 
 def test_a_data_set_of_unknown_length_is_followed_to_its_last_whole_group(facts: list[dict[str, Any]]) -> None:
     assert [fact["steps of an unknown length"] for fact in facts] == [3, 3]  # of 7 batches
-
-
-@pytest.mark.parametrize(("local_rank", "visible", "device"), [(0, 4, 0), (3, 4, 3), (0, 1, 0), (3, 1, 0)])
-def test_a_profiler_is_started_on_the_ranks_own_gpu_however_many_its_process_sees(
-    local_rank: int, visible: int, device: int
-) -> None:
-    from harness.ring.marks import own_device
-
-    assert own_device(local_rank, visible) == device
