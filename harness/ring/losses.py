@@ -22,7 +22,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from .exchange import hvd, name_in_graph, outside_scopes, tf
+from .exchange import hvd, name_in_graph, on_host, outside_scopes, tf
 from .separable import SUM, kind_of, kinds_of_added
 
 __all__ = ["NeedsExchange", "Share", "build", "collected", "given", "joined", "shared_inline"]
@@ -59,7 +59,7 @@ def given(totals: Sequence[Any]) -> Share:
 
 def shared_inline(own: Any, name: str | None = None) -> Any:
     # Shapes are known on the host, and so few bytes are not worth a launch of NCCL.
-    with outside_scopes(), tf.device("/CPU:0"):
+    with outside_scopes(), on_host():
         everybodys = own * tf.cast(_one(), own.dtype)
         return hvd.allreduce(everybodys, op=hvd.Sum, name=name or name_in_graph("denominator"))
 
