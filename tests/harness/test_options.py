@@ -73,7 +73,6 @@ IGNORED: list[tuple[click.Command, list[str], str]] = [
             ["--autotune", "on"],
             ["--micro-batches", "2"],
             ["--stages", "2"],
-            ["--steps", "9"],
             ["--warmup", "9"],
             ["--data", "synthetic"],
             ["--seed", "0"],

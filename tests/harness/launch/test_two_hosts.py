@@ -156,7 +156,7 @@ class Sweep:
     def first_process(self, host: str) -> psutil.Process | None:
         """The sshd that a host begins with."""
         for process in psutil.Process(self.script.pid).children(recursive=True):
-            if f"/run/two-hosts/start {host} " in _command(process) and process.name() == "unshare":
+            if f"/run/hosts/start {host} " in _command(process) and process.name() == "unshare":
                 return next(iter(process.children()), None)
         return None
 
