@@ -17,7 +17,7 @@ from tests.harness.running import ROOT, carrying, environment
 
 SCRIPTS = Path(__file__).with_name("scripts")
 RING = ROOT / "tests" / "harness" / "ring" / "scripts"
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.long]
 
 
 def doctor(folder: Path, *words: object) -> tuple[int, dict[str, dict[str, Any]]]:

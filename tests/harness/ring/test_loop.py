@@ -66,6 +66,7 @@ def test_on_one_process_history_logs_and_weights_are_kerass_own(alone: tuple[str
             _nearly(ring, plain, name)
 
 
+@pytest.mark.long
 def test_on_two_ranks_history_and_weights_are_those_of_the_joined_batch(pair: list[dict[str, Any]]) -> None:
     for name in pair[0]:
         first, second = (rank[name] for rank in pair)

@@ -160,6 +160,7 @@ def test_a_setting_that_a_strategy_does_not_heed_is_refused(strategy: str) -> No
             worker.check(replace(cell, step="compiled"), gpus=0)
 
 
+@pytest.mark.long
 def test_staleness_is_the_updates_that_others_made_meanwhile() -> None:
     """One worker holds its update back until the other has made three: by hand, 3 for it and 0 for each of those."""
     done = run_python(str(Path(__file__).parent / "scripts" / "stale.py"), prefix=prepared())

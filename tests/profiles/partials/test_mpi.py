@@ -19,7 +19,11 @@ from tests.recordings import ROOT
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
 MPIRUN = Path(sys.executable).parent / "mpirun"
-pytestmark = [pytest.mark.train, pytest.mark.skipif(not MPIRUN.exists(), reason="no mpirun in this environment")]
+pytestmark = [
+    pytest.mark.train,
+    pytest.mark.long,
+    pytest.mark.skipif(not MPIRUN.exists(), reason="no mpirun in this environment"),
+]
 
 
 @pytest.fixture(scope="module")
