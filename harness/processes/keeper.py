@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ PR_SET_CHILD_SUBREAPER = 36
 CONNECT_TIMEOUT_S = 15
 GRACE_S = 3  # from a SIGTERM that is passed on to the SIGKILL
 CANNOT_START = 127
+# Where mpirun 4 and 5 keep files, in a folder named by its process id. A killed mpirun leaves it, and the next one that
+# is given the same id refuses to start.
+MPIRUN_FILES = ("OMPI_MCA_orte_local_tmpdir_base", "PRTE_MCA_prte_local_tmpdir_base")
 
 
 def main() -> int:
@@ -48,7 +52,12 @@ def main() -> int:
     if options.rank and not sample.holds(options.record_ranks, ranks.rank(), ranks.local_rank()):
         os.environ[sample.RECORDED] = "0"
         argv = argv[options.profiler_words :]
-    return keep(argv, lifeline=options.lifeline, log_dir=options.log_dir, rank=options.rank)
+    if options.rank:
+        return keep(argv, lifeline=options.lifeline, log_dir=options.log_dir, rank=True)
+    with tempfile.TemporaryDirectory(prefix="ringscope-", ignore_cleanup_errors=True) as folder:
+        for name in MPIRUN_FILES:
+            os.environ.setdefault(name, folder)
+        return keep(argv, lifeline=options.lifeline, log_dir=options.log_dir, rank=False)
 
 
 def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: bool) -> int:

@@ -21,6 +21,7 @@ from profiles.files import write_whole
 from profiles.records import Cell, RankRecord, write_rank
 
 STEP_S = 0.01
+UNEXPLAINED = {"unexplained": "crash", "explaining": "hung"}
 
 
 def main() -> None:
@@ -29,8 +30,8 @@ def main() -> None:
     rank, size = int(os.environ["RINGSCOPE_RANK"]), int(os.environ["RINGSCOPE_SIZE"])
     progress = Progress(out / f"rank{rank}.progress")
     progress.phase("start")
-    if mode == "unexplained":  # what exchanges nothing fails
-        mode = "crash" if cell.strategy == "independent" else "ok"
+    if mode in UNEXPLAINED:  # what exchanges nothing fails
+        mode = UNEXPLAINED[mode] if cell.strategy == "independent" else "ok"
     faulty = rank == size - 1
     done = progress.phase("train", cell.steps)
     start_ns = time.time_ns()

@@ -153,7 +153,7 @@ def test_a_fault_of_such_a_launch_is_a_doubt_and_no_lost_sweep(tmp_path: Path, m
 @needs_mpirun
 def test_interrupted_while_explaining_it_goes_on_from_there(tmp_path: Path, mark: str) -> None:
     out = tmp_path / "out"
-    sweep = start("ok", out, mark, *SMALL, "--steps", "200", "--launches", "1", "--explain")
+    sweep = start("explaining", out, mark, *SMALL, "--launches", "1", "--explain")  # with no end of its own
 
     def explaining() -> bool:
         return any('"train"' in path.read_text() for path in out.glob("explain/*/0/rank1.progress"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,9 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.harness.running import ROOT
+from tests.harness.running import ROOT, environment
 
 PATIENCE_S = 240
+needs_mpirun = pytest.mark.skipif(
+    not shutil.which("mpirun", path=environment()["PATH"]), reason="no mpirun: pip install '.[train-cpu]'"
+)
 
 
 def start(*words: str, **environ: str) -> subprocess.Popen[str]:
@@ -65,6 +69,22 @@ def test_what_a_command_leaves_running_ends_with_it(tmp_path: Path) -> None:
     assert run("--", "bash", "-c", script)[0] == 0
     left = int((tmp_path / "pid").read_text())
     assert not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE
+
+
+@needs_mpirun
+def test_a_killed_mpirun_leaves_nothing_and_the_next_of_its_process_id_starts(tmp_path: Path) -> None:
+    environ = environment() | {"TMPDIR": str(tmp_path)}
+    up = tmp_path / "up"
+    keeper = start("--", "mpirun", "-np", "1", "sh", "-c", f"touch {up}; sleep 600", **environ)
+    wait_for(up)
+    psutil.Process(keeper.pid).children()[0].kill()
+    keeper.communicate(timeout=PATIENCE_S)
+    up.unlink()
+    assert not list(tmp_path.glob("ringscope-*")) and not list(tmp_path.glob("ompi.[0-9]*"))
+    # What one that nobody kept may have left, and that exec keeps the process id.
+    leaves = f"mkdir {tmp_path}/ompi.$$; touch {tmp_path}/ompi.$$/pmix.{socket.gethostname()}.tool"
+    code, out, err = run("--", "sh", "-c", f"{leaves}; exec mpirun -np 1 echo started", **environ)
+    assert (code, out) == (0, "started\n"), err
 
 
 def test_a_command_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
