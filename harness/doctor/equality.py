@@ -4,12 +4,14 @@
 
     python -m harness.doctor.equality --cells CELLS.json --out DIR
 
-which trains every cell for its steps and keeps the weights in `DIR/<cell id>/rank<k>.npz`.
+which trains every cell for its steps and keeps the weights in `DIR/<cell id>/rank<k>.npz`. A rank that takes too long
+writes where it is to `DIR/stack-<ranks>.<k>.txt`.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import subprocess
 import sys
@@ -25,6 +27,7 @@ from profiles.errors import RingscopeError
 from profiles.records import Cell
 
 TOLERANCE = 1e-5  # float32 sums in another order: 1e-7 a step, some tens of them
+LAST_LINES = 30  # of a log, in the error
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,10 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 600,
 ) -> None:
-    """Train cells under a launcher; the weights end in `directory/<cell id>/rank<k>.npz`."""
+    """Train cells under a launcher; the weights end in `directory/<cell id>/rank<k>.npz`.
+
+    Raises RingscopeError with the ends of the log and, after `timeout_s`, of the ranks' stacks.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     ranks = cells[0].ranks
     listed, log = directory / f"cells-{ranks}.json", directory / f"log-{ranks}.txt"
@@ -88,12 +94,24 @@ def run(
         str(listed),
         "--out",
         str(directory),
+        "--stacks-after",
+        str(0.95 * timeout_s),
     ]
     with log.open("w") as output:
         try:
-            subprocess.run(command, env=env, stdout=output, stderr=output, timeout=timeout_s, check=True)
-        except (subprocess.SubprocessError, OSError) as error:
-            raise RingscopeError(f"training with {ranks} ranks failed ({error}); its output is in {log}") from error
+            code = subprocess.run(command, env=env, stdout=output, stderr=output, timeout=timeout_s).returncode
+            what = f"it ended with code {code}" if code else ""
+        except subprocess.TimeoutExpired:
+            what = f"not done after {timeout_s:.0f} s"
+        except OSError as error:
+            what = str(error)
+    if what:
+        said = [_end(path) for path in (log, *sorted(directory.glob(f"stack-{ranks}.*.txt")))]
+        raise RingscopeError("\n".join([f"training with {ranks} ranks failed: {what}; its output is in {log}", *said]))
+
+
+def _end(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
 
 
 def compare(cell: Cell, together: Path, alone: Path) -> Equality:
@@ -134,15 +152,20 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.doctor.equality", description="Train cells as one rank.")
     parser.add_argument("--cells", type=Path, required=True, help="a list of Cells as JSON")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--stacks-after", type=float, metavar="S", help="then write where each thread is")
     options = parser.parse_args(argv)
 
     import tensorflow as tf
 
     from .. import ring
+    from ..machine import ranks
     from ..training.strategies import devices
     from ..training.strategies import trainer as trainer_of
 
     cells = [Cell.from_json(one) for one in json.loads(options.cells.read_text())]
+    if options.stacks_after:
+        place = options.out / f"stack-{cells[0].ranks}.{ranks.rank()}.txt"
+        faulthandler.dump_traceback_later(options.stacks_after, file=place.open("w"))
     ring.init(pin=not any(cell.spread.one_process or cell.spread.splits for cell in cells))
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"
     # Else a GPU's float32 products have 10 bits of mantissa, and the order of sums shows.
