@@ -18,6 +18,7 @@ from profiles.records import Cell
 from ... import ring
 from . import Trainer
 from .mirrored import training
+from .ports import held
 from .ranks import make_source
 
 
@@ -34,7 +35,11 @@ def trainer(cell: Cell, device: str) -> Trainer:
 @cache
 def together() -> Any:
     """The strategy over all ranks, one for the process's life; before TensorFlow is first used."""
-    found = ring.meet("address", address())
+    with held(1) as (port,):
+        return _over(ring.meet("address", (socket.gethostname(), port)))
+
+
+def _over(found: list[tuple[str, int]] | None) -> Any:
     if found is None:
         raise RingscopeError("a rank ended before all had met; its log says why")
     one_host = len({host for host, _ in found}) == 1
@@ -46,9 +51,3 @@ def together() -> Any:
     )
     options = tf.distribute.experimental.CommunicationOptions(implementation=kind.NCCL if gpus else kind.RING)
     return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
-
-
-def address() -> tuple[str, int]:
-    """This host and a port that is free now."""
-    with socket.create_server(("", 0)) as server:
-        return socket.gethostname(), server.getsockname()[1]

@@ -16,7 +16,6 @@ import ctypes
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -34,6 +33,7 @@ from ... import ring
 from ...ring.marks import nvtx_marks
 from ..models import MODELS, build, compile_model, loss_for
 from . import Trainer
+from .ports import held
 from .ranks import make_source, optimizer
 
 AHEAD = 2  # steps per worker that are handed out before the oldest is awaited
@@ -134,7 +134,8 @@ class Cluster:
     """The processes of the workers and of the parameter server; they end with this one."""
 
     def __init__(self, workers: int, gpus: Sequence[str]) -> None:
-        ports = free_ports(workers + 1)
+        self._held = ExitStack()  # as long as this process lives
+        ports = self._held.enter_context(held(workers + 1))
         jobs = [("worker", index) for index in range(workers)] + [("ps", 0)]
         addresses = [f"127.0.0.1:{port}" for port in ports]
         spec = {"worker": addresses[:workers], "ps": addresses[workers:]}
@@ -168,13 +169,6 @@ class Cluster:
         for name, task in self._tasks.items():
             if task.poll() is not None:
                 raise RingscopeError(f"{name} ended with code {task.returncode}; what it printed is in this rank's log")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this host that are free now."""
-    with ExitStack() as held:
-        servers = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [server.getsockname()[1] for server in servers]
 
 
 def main(argv: list[str] | None = None) -> None:

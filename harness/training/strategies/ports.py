@@ -1,0 +1,25 @@
+"""Ports for TensorFlow's services: chosen here and told to other processes first, taken by TensorFlow later."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+__all__ = ["held"]
+
+
+@contextmanager
+def held(count: int) -> Iterator[list[int]]:
+    """Free ports of this host, which nobody else is given meanwhile: sockets hold them that listen to nothing.
+
+    What is started from here on, in this process or below it, shares them with these sockets.
+    """
+    os.environ["TF_GRPC_REUSE_PORT"] = "1"
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            each.bind(("", 0))
+        yield [each.getsockname()[1] for each in sockets]
