@@ -15,7 +15,6 @@ from typing import Any
 
 from . import agreement
 from .channel import Channel
-from .exchange import optimizers_of
 
 LIMIT_S = 10.0
 
@@ -38,29 +37,30 @@ def at_exit(channel: Channel) -> None:
 
 
 def compare_at_exit(model: Any) -> None:
-    """Compare this model's weights when the script ends, unless `fit` has since it was last trained."""
+    """Compare this model's weights when the script ends, unless they are still those that `fit` has compared."""
     if not any(known() is model for known in _models):
         _models.append(weakref.ref(model))
 
 
 def checked(model: Any) -> None:
     """Its weights have just been found equal."""
-    model.__dict__["steps_checked_by_ring"] = _steps(model)
+    model.__dict__["weights_checked_by_ring"] = _digest(model)
 
 
-def _steps(model: Any) -> int:
-    return sum(int(optimizer.iterations) for optimizer in optimizers_of(model))
+def _digest(model: Any) -> list[int]:
+    variables = model.trainable_weights
+    return agreement.weights_digest(variables).numpy().tolist() if variables else []
 
 
 def _digests() -> list[list[int] | None]:
-    found: list[list[int] | None] = []
-    for known in _models:
-        model = known()
-        if model is None or model.__dict__.get("steps_checked_by_ring") == _steps(model) or not model.trainable_weights:
-            found.append(None)
-        else:
-            found.append(agreement.weights_digest(model.trainable_weights).numpy().tolist())
-    return found
+    """Of the models whose weights are no longer those that `fit` has compared: where one rank alone has changed them,
+    say by a checkpoint that it then saves as something else, the others have nothing to say."""
+    models = [known() for known in _models]
+    found = [[] if model is None else _digest(model) for model in models]
+    return [
+        own if own and own != model.__dict__.get("weights_checked_by_ring") else None
+        for own, model in zip(found, models, strict=True)
+    ]
 
 
 def _end(channel: Channel) -> None:

@@ -155,7 +155,8 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
                 history = fit(**options)
             finally:
                 model.loop_by_ring.close()
-        ending.checked(model)
+        if hvd.size() > 1:
+            ending.checked(model)
         return history
 
     distributed.by_ring = True  # type: ignore[attr-defined]
@@ -252,8 +253,7 @@ def _warn_of_shuffles(x: Any) -> None:
 def _say_batch(options: dict[str, Any]) -> None:
     x, ranks = options.get("x"), hvd.size()
     if isinstance(x, tf.data.Dataset):
-        shapes = [spec.shape for spec in tf.nest.flatten(x.element_spec) if getattr(spec, "shape", None) is not None]
-        batch = shapes[0][0] if shapes and shapes[0].rank else None
+        batch = sharing.batch_of(x)
     elif isinstance(x, keras.utils.PyDataset) or inspect.isgenerator(x):
         batch = None
     else:

@@ -22,7 +22,7 @@ from .exchange import tf
 from .say import once
 from .upstream import Share, share_before_work
 
-__all__ = ["UNKNOWN_LENGTH", "length", "share_of_evaluation", "share_of_training", "static_batch"]
+__all__ = ["UNKNOWN_LENGTH", "batch_of", "length", "share_of_evaluation", "share_of_training", "static_batch"]
 
 UNKNOWN_LENGTH = ("together", "count")
 BATCH = 32  # Keras's
@@ -70,15 +70,30 @@ def static_batch(dataset: Any) -> bool:
 
 def has_smaller_last_batch(dataset: Any) -> bool | None:
     """Whether the last batch of the data set is smaller than the others; None where that cannot be known."""
+    batched = _batched(dataset, ("Prefetch", "Map", "Options", "Cache"))
+    if batched is None:
+        return None
+    samples = int(batched._inputs()[0].cardinality())
+    return samples % int(batched._batch_size) != 0 if samples >= 0 else None
+
+
+def batch_of(dataset: Any) -> int | None:
+    """The samples of its batches, of which the last may hold fewer; None where that cannot be known."""
+    shapes = [spec.shape for spec in tf.nest.flatten(dataset.element_spec) if getattr(spec, "shape", None) is not None]
+    if shapes and shapes[0].rank and shapes[0][0] is not None:
+        return int(shapes[0][0])
+    batched = _batched(dataset, ("Prefetch", "Map", "Options", "Cache", "Repeat", "Shuffle", "Shard", "Take", "Skip"))
+    return None if batched is None else int(batched._batch_size)
+
+
+def _batched(dataset: Any, after: tuple[str, ...]) -> Any | None:
+    """The operation that makes its batches, where only such come after it."""
     # TensorFlow has no public way to ask; where its private one changes, nothing is known.
     while True:
         kind, inputs = type(dataset).__name__, list(getattr(dataset, "_inputs", list)())
         if kind in ("_BatchDataset", "_ParallelBatchDataset") and len(inputs) == 1:
-            samples = int(inputs[0].cardinality())
-            return samples % int(dataset._batch_size) != 0 if samples >= 0 else None
-        if len(inputs) != 1 or not any(word in kind for word in ("Prefetch", "Map", "Options", "Cache")):
-            return None
-        if "FlatMap" in kind:
+            return dataset
+        if len(inputs) != 1 or "FlatMap" in kind or not any(word in kind for word in after):
             return None
         dataset = inputs[0]
 
