@@ -9,66 +9,43 @@ and who left, the weights after step 3 and after the epoch, the seeds, the ranks
 is a whole `fit` of one epoch, so that all of them are in it. A pair is one window of each; which goes first alternates.
 The answer is the median over the pairs, with a 90 % bootstrap interval. It holds if the median is at most 1.01 and the
 upper end of the interval at most 1.02. It fails if the whole interval lies above 1.01. Else it is not resolved: use
-more pairs or a quieter machine. Below it, what rank 0 spent inside each check, waiting for the other ranks included.
+more pairs or a quieter machine. With `--by cpu` the same is asked of the CPU time of all ranks, which other programs on
+the machine disturb less. Below it, what rank 0 spent inside each check, waiting for the other ranks included.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness_overhead import ROOT, interval, over_all_ranks, watch
-from harness.launch.environment import allowed
-from profiles.cell import setting
+from benchmarks.by_turns import interval, launched, options_of, over_all_ranks, write_verdict
 from profiles.files import write_whole
 
+MODULE = "benchmarks.checks_overhead"
 ROWS = 4  # batches of made-up data, over and over
 MOST = 1.01
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.checks_overhead",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--model", default="cnn_cifar")
-    parser.add_argument("--per-rank-batch", type=int, default=32)
-    parser.add_argument("--input-dtype", default="float32", choices=setting("input_dtype").choices)
-    parser.add_argument("--precision", default="float32", choices=("float32", "mixed_bfloat16"))
-    parser.add_argument("--step", default="fit", choices=("fit", "compiled"))
-    parser.add_argument("--steps", type=int, default=50, help="in a window")
-    parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--json", type=Path, help="write the seconds of all windows and the verdict there")
-    parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
+    parser = options_of(MODULE, __doc__, steps=50, pairs=20)
+    parser.add_argument("--by", choices=("wall", "cpu"), default="wall", help="which time the verdict is of")
     options = parser.parse_args()
     if options.rank:
         rank(options)
         return 0
-    launcher = ["horovodrun", "-np", str(options.ranks)] if options.ranks > 1 else []
-    with tempfile.TemporaryDirectory() as folder:
-        found = Path(folder) / "found.json"
-        command = [*launcher, sys.executable, "-m", "benchmarks.checks_overhead", *sys.argv[1:], "--rank", str(found)]
-        with subprocess.Popen(command, env=allowed(os.environ), cwd=ROOT) as ranks:
-            watch(ranks, found, options.pairs)
-        if ranks.returncode:
-            return 2
-        return report(json.loads(found.read_text()), options)
+    found = launched(MODULE, options)
+    return 2 if found is None else report(found, options)
 
 
 def rank(options: argparse.Namespace) -> None:
-    """As one rank: fit in turns and write the seconds of each pair (checked, unchecked) to `options.rank`."""
+    """As one rank: fit in turns and write the seconds of each pair to `options.rank`: checked, unchecked, and the CPU
+    seconds of all ranks likewise."""
     import horovod.tensorflow as hvd
     import keras
     import tensorflow as tf
@@ -89,20 +66,22 @@ def rank(options: argparse.Namespace) -> None:
     data = tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(options.per_rank_batch, drop_remainder=True)
     steps = options.steps * ring.size()
 
-    def window(*, checked: bool) -> float:
+    def window(*, checked: bool) -> tuple[float, float]:
         switch.on = checked
         hvd.allreduce(tf.zeros(1), name="start").numpy()
-        start_ns = time.time_ns()
+        start_ns, start_cpu_s = time.time_ns(), time.process_time()
         model.fit(data.prefetch(2), steps_per_epoch=steps, verbose=0)
-        return over_all_ranks(start_ns, time.time_ns())
+        end_ns, cpu_s = time.time_ns(), time.process_time() - start_cpu_s
+        return over_all_ranks(start_ns, end_ns), sum(hvd.allgather_object(cpu_s, name="cpu"))
 
     for checked in (True, False):  # compiling
         window(checked=checked)
-    pairs: list[tuple[float, float]] = []
+    switch.inside.clear()
+    pairs: list[tuple[float, ...]] = []
     for pair in range(options.pairs):
         order = (True, False) if pair % 2 == 0 else (False, True)
-        seconds = {checked: window(checked=checked) for checked in order}
-        pairs.append((seconds[True], seconds[False]))
+        took = {checked: window(checked=checked) for checked in order}
+        pairs.append(tuple(took[checked][kind] for kind in (0, 1) for checked in (True, False)))
         if ring.rank() == 0:
             write_whole(options.rank, json.dumps({"pairs": pairs, "inside": switch.inside}))
 
@@ -145,24 +124,22 @@ class Switch:
 
 
 def report(found: dict[str, Any], options: argparse.Namespace) -> int:
-    """Print the verdict. Exit code 0: it holds; 1: it fails; 2: not resolved."""
-    seconds = np.array(found["pairs"])
-    median, low, high = interval(seconds[:, 0] / seconds[:, 1])
-    word = verdict(median, low, high)
-    checked, unchecked = (float(np.median(column)) for column in seconds.T)
+    """Print the verdict; its exit code."""
+    took = np.array(found["pairs"])
+    said = []
+    for kind, (checked, unchecked) in {"wall": took.T[:2], "cpu": took.T[2:]}.items():
+        ratio = interval(checked / unchecked)
+        step_ms = float(np.median(unchecked)) / options.steps * 1e3
+        said.append(f"{kind} {ratio[0]:.4f} (90 % interval {ratio[1]:.4f} to {ratio[2]:.4f}; a step {step_ms:.1f} ms)")
+        if kind == options.by:
+            asked, word = ratio, verdict(*ratio)
     print(
-        f"{options.model}, {options.ranks} x {options.per_rank_batch}, {options.precision}, {options.step}: a step of"
-        f" {unchecked / options.steps * 1e3:.1f} ms; checks {(checked - unchecked) * 1e3:.0f} ms in a fit of"
-        f" {options.steps} steps; ratio {median:.4f} (90 % interval {low:.4f} to {high:.4f}, {len(seconds)} pairs):"
-        f" {word}"
+        f"{options.model}, {options.ranks} x {options.per_rank_batch}, {options.precision}, {options.step}: a fit of"
+        f" {options.steps} steps checked / unchecked, {len(took)} pairs: {', '.join(said)}; by {options.by} {word}"
     )
-    windows = len(seconds) + 1
     for name, (calls, inside_s) in sorted(found["inside"].items(), key=lambda item: -item[1][1]):
-        print(f"  {name}: {calls / windows:g} calls in a fit, {inside_s / calls * 1e3:.3f} ms each")
-    if options.json:
-        facts = {"verdict": word, "median": median, "interval": [low, high], "options": vars(options), **found}
-        options.json.write_text(json.dumps(facts, default=str) + "\n")
-    return {"holds": 0, "fails": 1, "not resolved": 2}[word]
+        print(f"  {name}: {calls / len(took):g} calls in a fit, {inside_s / calls * 1e3:.3f} ms each")
+    return write_verdict(found, options, word, *asked)
 
 
 def verdict(median: float, low: float, high: float) -> str:

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,12 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.launch.environment import allowed
-from profiles.cell import setting
+from benchmarks.by_turns import interval, launched, options_of, over_all_ranks, write_verdict
 from profiles.files import write_whole
 from profiles.records import Cell
 
-ROOT = Path(__file__).resolve().parents[1]
+MODULE = "benchmarks.harness_overhead"
 SETTLING = 5
 
 Window = Callable[[int], float]
@@ -38,49 +35,14 @@ Window = Callable[[int], float]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.harness_overhead",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--model", default="cnn_cifar")
-    parser.add_argument("--per-rank-batch", type=int, default=32)
+    parser = options_of(MODULE, __doc__, steps=20, pairs=60)
     parser.add_argument("--feed", default="prefetch", help="any of ringscope bench --feeds; both loops take it")
-    parser.add_argument("--input-dtype", default="float32", choices=setting("input_dtype").choices)
-    parser.add_argument("--precision", default="float32", choices=("float32", "mixed_bfloat16"))
-    parser.add_argument("--step", default="fit", choices=("fit", "compiled"))
-    parser.add_argument("--steps", type=int, default=20, help="in a window")
-    parser.add_argument("--pairs", type=int, default=60)
-    parser.add_argument("--json", type=Path, help="write the seconds of all windows and the verdict there")
-    parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
         rank(options)
         return 0
-    launcher = ["horovodrun", "-np", str(options.ranks)] if options.ranks > 1 else []
-    with tempfile.TemporaryDirectory() as folder:
-        found = Path(folder) / "found.json"
-        command = [*launcher, sys.executable, "-m", "benchmarks.harness_overhead", *sys.argv[1:], "--rank", str(found)]
-        with subprocess.Popen(command, env=allowed(os.environ), cwd=ROOT) as ranks:
-            watch(ranks, found, options.pairs)
-        if ranks.returncode:
-            return 2
-        return report(json.loads(found.read_text()), options)
-
-
-def watch(ranks: subprocess.Popen[bytes], found: Path, pairs: int) -> None:
-    """Show which pair the ranks are at, until they end."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("building both loops", total=pairs)
-        while ranks.poll() is None:
-            if found.exists():
-                done = len(json.loads(found.read_text())["pairs"])
-                progress.update(task, description="pairs of windows", completed=done)
-            time.sleep(0.2)
+    found = launched(MODULE, options)
+    return 2 if found is None else report(found, options)
 
 
 def rank(options: argparse.Namespace) -> None:
@@ -188,14 +150,6 @@ def hand_written(cell: Cell) -> tuple[Any, Window]:
     return model, window
 
 
-def over_all_ranks(start_ns: int, end_ns: int) -> float:
-    """Seconds from the first rank's start to the last one's end (ranks of one host)."""
-    import horovod.tensorflow as hvd
-
-    edges = hvd.allgather_object((start_ns, end_ns), name="edges")
-    return (max(end for _, end in edges) - min(start for start, _ in edges)) / 1e9
-
-
 def device() -> str:
     import tensorflow as tf
 
@@ -203,7 +157,7 @@ def device() -> str:
 
 
 def report(found: dict[str, Any], options: argparse.Namespace) -> int:
-    """Print the verdict. Exit code 0: it holds; 1: it fails; 2: not resolved."""
+    """Print the verdict; its exit code."""
     seconds = np.array(found["pairs"])
     ratios = seconds[:, 1] / seconds[:, 0]
     median, low, high = interval(ratios)
@@ -215,17 +169,7 @@ def report(found: dict[str, Any], options: argparse.Namespace) -> int:
         f" {options.feed}: harness {ours:.1f} samples/s, by hand {theirs:.1f}; ratio {median:.4f}"
         f" (90 % interval {low:.4f} to {high:.4f}, {len(ratios)} pairs of {options.steps} steps): {word}"
     )
-    if options.json:
-        facts = {"verdict": word, "median": median, "interval": [low, high], "options": vars(options), **found}
-        options.json.write_text(json.dumps(facts, default=str) + "\n")
-    return {"holds": 0, "fails": 1, "not resolved": 2}[word]
-
-
-def interval(ratios: np.ndarray[Any, Any]) -> tuple[float, float, float]:
-    """The median, and the 5th and 95th percentile of its bootstrap distribution."""
-    draws = np.random.default_rng(0).choice(ratios, (10_000, len(ratios)))
-    low, high = np.percentile(np.median(draws, axis=1), [5, 95])
-    return float(np.median(ratios)), float(low), float(high)
+    return write_verdict(found, options, word, median, low, high)
 
 
 def verdict(median: float, low: float, high: float) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness_overhead import interval
+from benchmarks.by_turns import interval
 
 MOST = 1.02  # with the two lines / without
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness_overhead import interval, verdict
+from benchmarks.by_turns import interval
+from benchmarks.harness_overhead import verdict
 from tests.recordings import ROOT
 
 
