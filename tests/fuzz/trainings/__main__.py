@@ -1,7 +1,7 @@
 """Random trainings on two ranks against one rank on the joined batches: python -m tests.fuzz.trainings [--count 200]
 
 Each is equal, bit for bit between the ranks and within rounding to one rank, or refused in one line. Exit code 1 and
-the settings where one is neither; `--only NUMBER` repeats it."""
+the settings where one is neither; `--only NUMBER` repeats it, `--first` goes on elsewhere."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ LIMIT_S = 240.0  # for those
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--count", type=int, default=200, help="default: 200")
+    parser.add_argument("--first", type=int, default=0, metavar="NUMBER", help="of those trainings, default: 0")
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
     parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these alone, their settings shown")
     parser.add_argument("--out", type=Path, help="keep what the ranks write here")
@@ -34,7 +35,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         out = given.out or Path(folder)
         out.mkdir(parents=True, exist_ok=True)
-        numbers = given.only or range(given.count)
+        numbers = given.only or range(given.first, given.first + given.count)
         print(f"{len(numbers)} trainings on two ranks and on one: some {len(numbers) // 15 + 1} min", flush=True)
         verdicts = trained(out, numbers, given.seed)
     for number, verdict in verdicts.items():

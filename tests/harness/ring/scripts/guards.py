@@ -5,7 +5,6 @@ import io
 import json
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,6 @@ from keras import layers
 
 from harness import ring
 from harness.ring import agreement, say, seeds, sharing
-from profiles.errors import RingscopeError
 
 os.environ["HOROVOD_ELASTIC"] = "1"
 elastic = refused(ring.init)
@@ -261,37 +259,20 @@ for epochs in (2, 4):  # the second goes on from the first's third epoch
     facts[f"backup of {epochs}"] = [began, digest(model)]
 
 
-# Stopping together, within an epoch.
-class StopAt(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if rank == 1 and batch == 2:
-            self.model.stop_training = True
-
-
-for step in MODES:
-    model = classifier(step)
-    model.fit(x, y, batch_size=2, epochs=3, verbose=0, callbacks=[StopAt()])
-    facts[f"stopped, {step}"] = [int(model.optimizer.iterations), digest(model)]
-
-
 # What scripts from Horovod leave in.
-def left(make: Callable[[], object]) -> str:
-    try:
-        make()
-    except RingscopeError as error:
-        return str(error)
-    return "no error"
-
-
 import horovod.keras as hvd  # noqa: E402
 
-facts["hvd.DistributedOptimizer"] = left(lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
-import horovod.tensorflow  # noqa: E402
+facts["hvd.DistributedOptimizer"] = refused(lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+import horovod.tensorflow.keras.elastic  # noqa: E402
 
-facts["hvd.SyncBatchNormalization"] = left(lambda: horovod.tensorflow.SyncBatchNormalization())
-facts["hvd.load_model"] = left(lambda: hvd.load_model("a.keras"))
-facts["hvd's checkpoint"] = left(hvd.callbacks.BestModelCheckpoint)
-facts["hvd.callbacks"] = left(lambda: hvd.callbacks.BroadcastGlobalVariablesCallback(0))
+facts["hvd.SyncBatchNormalization"] = refused(lambda: horovod.tensorflow.SyncBatchNormalization())
+facts["hvd.load_model"] = refused(lambda: hvd.load_model("a.keras"))
+facts["hvd's checkpoint"] = refused(hvd.callbacks.BestModelCheckpoint)
+facts["hvd.callbacks"] = refused(lambda: hvd.callbacks.BroadcastGlobalVariablesCallback(0))
+facts["hvd's elastic state"] = refused(lambda: horovod.tensorflow.elastic.TensorFlowKerasState(model))
+facts["hvd's elastic state of Keras"] = refused(lambda: horovod.tensorflow.keras.elastic.KerasState(model))
+facts["hvd.broadcast_global_variables"] = refused(lambda: horovod.tensorflow.broadcast_global_variables(0))
+facts["hvd.broadcast_variables"] = refused(lambda: horovod.tensorflow.broadcast_variables(model.variables, 0))
 facts["adasum"] = refused(lambda: classifier(op="adasum"))
 facts["bf16 of a sum"] = refused(lambda: classifier(op="sum", compression="bf16"))
 
@@ -391,18 +372,4 @@ facts["otherwise named, rows"] = digest(model)
 model = classifier(scale_learning_rate=True, warmup_epochs=2)
 model.fit(x, y, batch_size=8, epochs=3, verbose=0)
 facts["rate after warming up"] = float(model.optimizer.learning_rate)
-
-# A rank that leaves by an exception: the last, since the others end.
 (out / f"rank{rank}.json").write_text(json.dumps(facts))
-
-
-class Fails(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if rank == 1 and batch == 1:
-            raise ValueError("a mistake of rank 1's")
-
-
-try:
-    classifier().fit(x, y, batch_size=2, epochs=3, verbose=0, callbacks=[Fails()])
-except ValueError:
-    time.sleep(60)  # it lives on: its end is no sign to the others
