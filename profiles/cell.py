@@ -273,6 +273,18 @@ class Cell:
         default=4096,
         metadata=_setting("Samples per epoch of generated data", least=64, digested=False, column="none"),
     )
+    memory_limit_mb: int = field(
+        default=0,
+        metadata=_setting(
+            "Memory that a rank may take, in MB: of its GPU, or without one of the host; 0: all there is",
+            least=0,
+            axis=True,
+            title="memory limit, MB",
+            words="within {} MB",
+            unsaid=True,
+            digested=False,
+        ),
+    )
     steps: int = field(default=40, metadata=_setting("Timed steps per launch", least=2))
     warmup: int = field(default=10, metadata=_setting("Untimed steps before them", least=1))
     data: str = field(

@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -203,9 +203,15 @@ def _directory(options: Bench, cells: list[Cell], launches: int, how: sweep.How)
 
 
 def new_directory(
-    options: Launch, cells: list[Cell], launches: int, how: sweep.How, *, explain: bool | None = None
+    options: Launch,
+    cells: list[Cell],
+    launches: int,
+    how: sweep.How,
+    *,
+    explain: bool | None = None,
+    search: dict[str, Any] | None = None,
 ) -> RunDirectory:
-    """A run directory that remembers how it was begun. Raises RingscopeError."""
+    """A run directory that remembers how it was begun. search: of a search for a batch. Raises RingscopeError."""
     record = SweepRecord(
         cells=cells,
         launches=launches,
@@ -221,6 +227,7 @@ def new_directory(
             **({"container": options.container} if options.container else {}),
             **({"env": list(options.variables)} if options.variables else {}),
             **({} if explain is None else {"explain": explain}),
+            **({} if search is None else {"fits": search}),
             "profiler": how.profiler.name if how.profiler else None,
         },
     )
@@ -236,14 +243,21 @@ def run_tasks(
     allowed: Callable[[sweep.Task], bool] = lambda task: True,
 ) -> bool:
     """Run the tasks that are allowed when it is their turn; whether a person, or the machine's end, stopped them."""
+    with Watch(tasks, console) as watch:
+        return run_watched(directory, filter(allowed, tasks), how, found, watch)
+
+
+def run_watched(
+    directory: RunDirectory, tasks: Iterable[sweep.Task], how: sweep.How, found: dict[str, Any], watch: Watch
+) -> bool:
+    """Run the tasks, told to `watch`; whether they were stopped."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        with Watch(tasks, console) as watch:
-            sweep.run(directory, filter(allowed, tasks), how=how, machine=found, watcher=watch)
+        sweep.run(directory, tasks, how=how, machine=found, watcher=watch)
     except KeyboardInterrupt:
         return True
     finally:

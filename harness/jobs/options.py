@@ -54,6 +54,20 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True)
+class Fits:
+    """The search for the largest batch of a cell, or what runs lead to expect."""
+
+    launch: Launch
+    choices: Choices
+    most: int
+    within: float  # a share of the batch
+    multiple_of: int
+    resume: bool = False
+    of: Path | None = None  # runs, of which it is predicted; nothing is launched
+    as_json: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """A cell, or a command of the user's, under a profiler."""
 

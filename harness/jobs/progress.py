@@ -23,6 +23,10 @@ class Clock:
         self._left = [cell.id for cell, _ in tasks]
         self._took: dict[str, list[float]] = {}
 
+    def expect(self, tasks: Sequence[Task]) -> None:
+        """What is left, where that is seen only on the way."""
+        self._left = [cell.id for cell, _ in tasks]
+
     def ended(self, cell: Cell, seconds: float) -> None:
         self._left.remove(cell.id)
         self._took.setdefault(cell.id, []).append(seconds)
@@ -63,6 +67,12 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+
+    def expect(self, tasks: Sequence[Task]) -> None:
+        """What is left, where that is seen only on the way."""
+        self._clock.expect(tasks)
+        self._count = self._done + len(tasks)
+        self._bar.update(self._task, total=self._count)
 
     def begun(self, cell: Cell, launch: int) -> None:
         self._now = describe(cell)

@@ -147,6 +147,7 @@ def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> C
             variables=how.variables,
             container=how.container,
             recorded=how.recorded,
+            memory_limit_mb=0 if how.gpus else cell.memory_limit_mb,  # of a GPU the worker sees to it itself
         )
 
     return make

@@ -58,6 +58,7 @@ def command(
     variables: Collection[str] = (),
     container: str | None = None,
     recorded: str = sample.ALL,
+    memory_limit_mb: int = 0,
 ) -> Job:
     """The job that runs `rank_argv` on every rank.
 
@@ -71,6 +72,7 @@ def command(
     variables: names of variables that ranks get beside what training needs.
     container: the image that ranks run in.
     recorded: which ranks the prefix is for (`machine.sample`).
+    memory_limit_mb: a rank that holds more of its host's memory is ended; 0: none is.
 
     Raises RingscopeError for an unknown launcher, or where the hosts have too few slots.
     """
@@ -80,8 +82,10 @@ def command(
     folders, words = [log_dir] if log_dir else [], list(launcher_args)
     if container and launcher != "srun":
         rank_argv = containers.apptainer(container, rank_argv, folders=folders)
-    of_some = ["--record-ranks", recorded, "--profiler-words", str(len(prefix))] if recorded != sample.ALL else []
-    kept = keeper([*prefix, *rank_argv], lifeline=lifeline, log_dir=log_dir, rank=True, more=of_some)
+    more = ["--record-ranks", recorded, "--profiler-words", str(len(prefix))] if recorded != sample.ALL else []
+    if memory_limit_mb:
+        more += ["--memory-limit-mb", str(memory_limit_mb)]
+    kept = keeper([*prefix, *rank_argv], lifeline=lifeline, log_dir=log_dir, rank=True, more=more)
     if container and launcher == "srun":
         kept, words = containers.of_the_image(kept), [*containers.pyxis(container, folders=folders), *words]
     argv = _BUILDERS[launcher](kept, ranks=ranks, hosts=take(hosts, ranks), env=env, launcher_args=words)

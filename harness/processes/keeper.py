@@ -33,6 +33,8 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 CONNECT_TIMEOUT_S = 15
 GRACE_S = 3  # from a SIGTERM that is passed on to the SIGKILL
+MEMORY_POLL_S = 0.05
+MIB = 1 << 20
 CANNOT_START = 127
 # Where mpirun 4 and 5 keep files, in a folder named by its process id. A killed mpirun leaves it, and the next one that
 # is given the same id refuses to start.
@@ -45,6 +47,7 @@ def main() -> int:
     parser.add_argument("--log-dir", type=Path, help="where rank<k>.log and rank<k>.end.json go")
     parser.add_argument("--rank", action="store_true", help="this command is a rank's")
     parser.add_argument("--record-ranks", default=sample.ALL, help="which ranks the profiler is for")
+    parser.add_argument("--memory-limit-mb", type=int, default=0, help="end the command when it holds more; 0: never")
     parser.add_argument("--profiler-words", type=int, default=0, help="how many words of the command are its")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -53,17 +56,19 @@ def main() -> int:
         os.environ[sample.RECORDED] = "0"
         argv = argv[options.profiler_words :]
     if options.rank:
-        return keep(argv, lifeline=options.lifeline, log_dir=options.log_dir, rank=True)
+        limit_mb = options.memory_limit_mb
+        return keep(argv, lifeline=options.lifeline, log_dir=options.log_dir, rank=True, memory_limit_mb=limit_mb)
     with tempfile.TemporaryDirectory(prefix="ringscope-", ignore_cleanup_errors=True) as folder:
         for name in MPIRUN_FILES:
             os.environ.setdefault(name, folder)
         return keep(argv, lifeline=options.lifeline, log_dir=options.log_dir, rank=False)
 
 
-def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: bool) -> int:
+def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: bool, memory_limit_mb: int = 0) -> int:
     """Run `argv` until it ends, or the lifeline does. Returns its exit code; 128 + n where signal n ended it.
 
     lifeline: `host:port/token`. log_dir: where the files of a rank go. rank: the command is a rank's, not a launcher's.
+    memory_limit_mb: of the host's memory, in 2^20 bytes; a command that has held more at any time has failed.
     """
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     number = ranks.rank()
@@ -89,9 +94,9 @@ def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: b
         return _refuse(f"cannot start {argv[0]}: {child}")
     import psutil  # noqa: F401 (while the child runs: the end of the lifeline must not wait for an import)
 
-    code = _watch(child.pid, line, wake)
+    code = _watch(child.pid, line, wake, memory_limit_mb)
     if rank and log_dir:
-        _write_end(log_dir / f"rank{number}.end.json", code, oom_kills() - before)
+        _write_end(log_dir / f"rank{number}.end.json", code, oom_kills() - before, memory_limit_mb)
     kill_below()
     return 128 - code if code < 0 else code
 
@@ -158,11 +163,16 @@ def _start(argv: list[str], log: Path | None) -> subprocess.Popen[bytes] | OSErr
             output.close()
 
 
-def _watch(pid: int, line: socket.socket | None, wake: int) -> int:
-    """Wait for the child's end; end it when the lifeline ends or a signal says so. Returns its exit code."""
+def _watch(pid: int, line: socket.socket | None, wake: int, memory_limit_mb: int) -> int:
+    """Wait for the child's end; end it when the lifeline ends, a signal says so, or it has held more memory than it
+    may. Returns its exit code."""
     deadline: float | None = None
     while True:
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if memory_limit_mb:
+            timeout = min(MEMORY_POLL_S, timeout or MEMORY_POLL_S)
+            if peak_bytes(pid) > memory_limit_mb * MIB:
+                kill_below()
         watched: list[Any] = [wake, line] if line else [wake]
         ready, _, _ = select.select(watched, [], [], timeout)
         if line and line in ready and not _alive(line):
@@ -177,6 +187,16 @@ def _watch(pid: int, line: socket.socket | None, wake: int) -> int:
         if deadline is not None and time.monotonic() >= deadline:
             kill_below()
             deadline = time.monotonic() + GRACE_S
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory of the host that a process has held at once; 0 once it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    peak = status.partition("VmHWM:")[2].split()  # a process that is ending has none
+    return int(peak[0]) * 1024 if peak else 0
 
 
 def _alive(line: socket.socket) -> bool:
@@ -223,13 +243,16 @@ def _living(process: Any) -> bool:
         return False
 
 
-def _write_end(path: Path, code: int, killed_for_memory: int) -> None:
+def _write_end(path: Path, code: int, killed_for_memory: int, memory_limit_mb: int) -> None:
+    held = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    over = {"over_memory_limit_mb": memory_limit_mb} if 0 < memory_limit_mb * MIB < held else {}
     end = {
         "exit_code": code if code >= 0 else None,
         "signal": -code if code < 0 else None,
         "oom_kills": killed_for_memory,
-        "max_rss_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+        "max_rss_bytes": held,
         "host": socket.gethostname(),
+        **over,
     }
     try:
         write_whole(path, json.dumps(end))

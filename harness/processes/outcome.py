@@ -16,6 +16,7 @@ from profiles.errors import RingscopeError
 from profiles.records import STATUSES, read_rank
 
 from ..machine.memory import OUT_OF_MEMORY
+from .keeper import MIB
 
 # A rank that says this tells of another's end, not of a fault of its own.
 OF_A_PEER = re.compile(
@@ -69,6 +70,8 @@ def judge(
     if out_of_memory := [rank for rank, end in ends.items() if end["signal"] == signal.SIGKILL and end["oom_kills"]]:
         peak = ends[out_of_memory[0]]["max_rss_bytes"] / 1e9
         return Outcome("oom", f"rank {_list(out_of_memory)} was killed by the kernel for memory at {peak:.1f} GB")
+    if over := next(((rank, end) for rank, end in ends.items() if end.get("over_memory_limit_mb")), None):
+        return _over_limit(*over)
     if own:
         return _of_error(*_first(own))
     if stopped:
@@ -101,6 +104,12 @@ def _of_error(rank: int, error: dict[str, Any]) -> Outcome:
     # What a cell cannot do it can do on no rank: naming one would mislead.
     who = "" if status in ("unsupported", "indivisible") else f"rank {rank}: "
     return Outcome(status if status in STATUSES else "failed", f"{who}{error.get('reason', 'no reason given')}")
+
+
+def _over_limit(rank: int, end: dict[str, Any]) -> Outcome:
+    """A rank held more of its host's memory than it may, whatever else became of it."""
+    held, limit = end["max_rss_bytes"] / MIB, end["over_memory_limit_mb"]
+    return Outcome("oom", f"rank {rank} held {held:,.0f} MB of host memory, more than {limit:,} (--memory-limit-mb)")
 
 
 def _of_records(directory: Path, processes: int, lost: Mapping[str, str]) -> Outcome:

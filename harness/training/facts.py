@@ -23,11 +23,28 @@ def closing(model: Any, logs: Any) -> dict[str, Any]:
         "logs": {name: float(value) for name, value in logs.items()},
         "weights_sha256": digest.hexdigest(),
         "parameters": int(model.count_params()),
+        "trainable_bytes": _bytes_of(model.trainable_variables),
+        "layers": sum(1 for _ in model._flatten_layers(include_self=False, recursive=True)),
         "memory_peak_bytes": memory_peak_bytes(),
         "host_memory_peak_bytes": host_memory_peak_bytes(),
-        "optimizer_bytes": sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.optimizer.variables),
+        "optimizer_bytes": _bytes_of(model.optimizer.variables),
         "versions": {"tensorflow": tf.__version__, "keras": keras.__version__, "horovod": horovod.__version__},
     }
+
+
+def _bytes_of(variables: Any) -> int:
+    import tensorflow as tf
+
+    return sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in variables)
+
+
+def memory_built_bytes() -> int:
+    """What a process holds now of its first GPU, without one of the host: asked when the model is built."""
+    import tensorflow as tf
+
+    if tf.config.get_visible_devices("GPU"):
+        return int(tf.config.experimental.get_memory_info("GPU:0")["current"])
+    return int(Path("/proc/self/status").read_text().partition("VmRSS:")[2].split()[0]) * 1024
 
 
 def memory_peak_bytes() -> list[int] | None:

@@ -186,6 +186,8 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     check(cell, gpus=gpus)
     progress.phase("connect")
     ring.init(pin=not (cell.spread.one_process or cell.spread.splits))
+    if cell.memory_limit_mb:
+        limit_gpus(cell.memory_limit_mb)
     if ring.size() != cell.processes:
         raise Unsupported(f"the cell needs {cell.processes} processes, and the launcher started {ring.size()}")
 
@@ -199,7 +201,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
         last["logs"], waited_ns = trainer.turn()
         return waited_ns
 
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"memory_built_bytes": facts.memory_built_bytes()}
     with convergence.untouched(trainer.model) if cell.until else nullcontext():
         if cell.autotune == "on" and cell.processes > 1:
             more["autotune"] = autotune.settle(turn, progress.phase("autotune"))
@@ -242,6 +244,17 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
         clock_offset_ns=offset_ns,
         extra=facts.closing(trainer.model, last["logs"]) | trainer.facts() | more,
     )
+
+
+def limit_gpus(memory_limit_mb: int) -> None:
+    """Take no more memory of each GPU than so many 2^20 bytes, before TensorFlow takes any. Without a GPU the rank's
+    keeper sees to the host's memory."""
+    import tensorflow as tf
+
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.set_logical_device_configuration(
+            gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=memory_limit_mb)]
+        )
 
 
 def synchronise(trainer: Trainer) -> None:

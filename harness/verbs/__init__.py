@@ -10,5 +10,6 @@ VERBS = {
         "Train a grid of cells under Horovod and report how it scales.",
     ),
     "train": ("harness.verbs.train", "Train one cell."),
+    "fits": ("harness.verbs.fits", "The largest batch that fits into memory, and what would make more fit."),
     "record": ("harness.verbs.record", "The same, or any command of yours, under a profiler."),
 }

@@ -91,14 +91,24 @@ def of_a_grid(command: F) -> F:
     return _together(command, *made, scaling)
 
 
-def of_one_cell(*, steps: int = 40, least_steps: int = 2, model_required: bool = False) -> Callable[[F], F]:
-    """One value of every setting."""
+def of_one_cell(
+    *,
+    steps: int = 40,
+    least_steps: int = 2,
+    warmup: int = 10,
+    model_required: bool = False,
+    without: Collection[str] = (),
+) -> Callable[[F], F]:
+    """One value of every setting, but for those of names in `without`."""
     special: dict[str, dict[str, Any]] = {
         "model": {"required": model_required},
         "ranks": {"default": 1, "show_default": True},
         "steps": {"default": steps, "type": click.IntRange(least_steps)},
+        "warmup": {"default": warmup},
     }
-    made = [_single(one, **special.get(one.name, {})) for one in SETTINGS if not one.derived]
+    made = [
+        _single(one, **special.get(one.name, {})) for one in SETTINGS if not one.derived and one.name not in without
+    ]
     return lambda command: _together(command, *made)
 
 
@@ -138,10 +148,10 @@ def choices(chosen: Mapping[str, Any]) -> Choices:
     """The grid that the options ask for."""
     from ..jobs.grid import Choices
 
-    values = {name: chosen[name] for name in OF_A_CELL if chosen[name] is not None}
+    values = {name: chosen[name] for name in OF_A_CELL if chosen.get(name) is not None}
     lists = {name: value if isinstance(value, tuple) else (value,) for name, value in values.items()}
     data = chosen["data"]
-    if chosen["until"]:
+    if chosen.get("until"):
         _check_until(chosen["until"], data)
         data = "generated"
         lists["data"] = (data,)

@@ -71,3 +71,12 @@ def recorded_unlike_timed(cell: str, recorded_ns: int, timed_ns: float) -> Doubt
         "those of the recorded steps",
         "read their order and not their size; record more steps by hand: ringscope record --steps 50",
     )
+
+
+def not_monotone(failing: int, fitting: int) -> Doubt:
+    return Doubt(
+        "fits-not-monotone",
+        f"{failing:,} samples per rank did not fit, and {fitting:,} did, once at least: memory is not the same from "
+        "launch to launch, and the answer lies below both",
+        "stay some percent below it; look for what else takes memory there (nvidia-smi, top)",
+    )

@@ -40,8 +40,9 @@ def machine(directory: Path) -> dict[str, Any]:
     return next((found for found in described if found), {})
 
 
-def newest(root: Path = ROOT) -> Path:
-    """The sweep begun last under `runs/`, what `ringscope record` wrote there aside.
+def newest(root: Path = ROOT, *, searches: bool = False) -> Path:
+    """The sweep begun last under `runs/`, what `ringscope record` and `ringscope fits` wrote there aside; or the search
+    of the latter begun last.
 
     Raises RingscopeError where there is none.
     """
@@ -49,9 +50,14 @@ def newest(root: Path = ROOT) -> Path:
     for path in root.glob("*/sweep.json"):
         with contextlib.suppress(Damaged):  # one that is not whole hides no other
             sweeps[path.parent] = read_sweep(path.parent)
-    found = [path for path, sweep in sweeps.items() if not sweep.options.get("profiler")]
+    found = [
+        path
+        for path, sweep in sweeps.items()
+        if not sweep.options.get("profiler") and ("fits" in sweep.options) is searches
+    ]
     if not found:
-        raise RingscopeError(f"{root}: no sweep there; name its directory, or start one with: ringscope bench")
+        kind, start = ("search", "ringscope fits --model NAME") if searches else ("sweep", "ringscope bench")
+        raise RingscopeError(f"{root}: no {kind} there; name its directory, or start one with: {start}")
     return max(found, key=lambda path: (sweeps[path].created_utc_ns, path.name))
 
 

@@ -18,6 +18,7 @@ from profiles.errors import RingscopeError
 from ..models import Spec
 
 POOL_BYTES = 128 * 1024**2
+POOL_BATCHES = 64
 
 
 class Source(Protocol):
@@ -39,7 +40,7 @@ class Synthetic:
     """Random samples from a pool of whole global batches (at most some 128 MiB of uint8 in all, at least one batch).
 
     batch: samples of this rank per step. rank, size: this rank, and how many there are. dtype: float32 (-1 to 1) or
-    uint8. threads: of tf.data.
+    uint8. threads: of tf.data. batches: of the pool at most.
     """
 
     def __init__(
@@ -52,10 +53,11 @@ class Synthetic:
         dtype: str = "float32",
         seed: int = 0,
         threads: int = 1,
+        batches: int = POOL_BATCHES,
     ) -> None:
         self.batch, self.dtype, self._threads = batch, dtype, threads
         sample_bytes = int(np.prod(spec.input_shape))
-        self._batches = max(1, min(64, POOL_BYTES // (batch * size * sample_bytes)))
+        self._batches = max(1, min(batches, POOL_BYTES // (batch * size * sample_bytes)))
         firsts = [(i * size + rank) * batch for i in range(self._batches)]
         x = np.concatenate([_random_rows(seed, first, batch, sample_bytes) for first in firsts])
         x = x.reshape(-1, *spec.input_shape)

@@ -12,7 +12,7 @@ from ... import ring
 from ...ring.feed import as_feed
 from ..feeds import FEEDS
 from ..feeds.generated import Generated
-from ..feeds.sources import Source, Synthetic, TFRecords
+from ..feeds.sources import POOL_BATCHES, Source, Synthetic, TFRecords
 from ..models import MODELS, build, compile_model
 from . import Trainer
 
@@ -70,5 +70,14 @@ def make_source(cell: Cell, batch: int, *, rank: int, size: int, threads: int) -
             count=cell.epoch_samples,
         )
     if cell.data == "synthetic":
-        return Synthetic(spec, batch, rank=rank, size=size, dtype=cell.input_dtype, seed=cell.seed, threads=threads)
+        return Synthetic(
+            spec,
+            batch,
+            rank=rank,
+            size=size,
+            dtype=cell.input_dtype,
+            seed=cell.seed,
+            threads=threads,
+            batches=1 if cell.feed == "resident" else POOL_BATCHES,
+        )
     return TFRecords(Path(cell.data), spec, batch, rank=rank, size=size, dtype=cell.input_dtype, threads=threads)

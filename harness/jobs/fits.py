@@ -1,0 +1,160 @@
+"""What `fits` does: the largest batch of a cell, by launches that fit or do not (docs/guides/memory.md).
+
+Each try is a launch of its own, kept like those of a sweep; which is next follows from what is kept, so a search that
+was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from profiles.errors import RingscopeError
+from profiles.files import write_whole, written_whole
+from profiles.records import Cell, read_runs
+from profiles.scaling import fits, run_directory, search
+from profiles.scaling.search import Plan
+from profiles.views import fits as view
+from profiles.views import terminal
+
+from ..machine import describe as machine
+from ..machine import memory, nvml
+from . import bench, sweep
+from .grid import grid
+from .options import Bench, Fits
+from .progress import Watch
+from .run_directory import RunDirectory
+
+# Of the host's free memory, without a limit of one's own: the rest is for what else runs.
+SHARE_OF_HOST = 0.8
+FIRST_PART = 8  # the search begins with this part of the batch that suits the model, where memory tells little yet
+MIB = fits.MIB
+
+
+def main(options: Fits) -> int:
+    """Search, or predict; returns the exit code."""
+    console = terminal.console()
+    if options.of is not None:
+        return _predict(options, options.of, console)
+    if options.resume:
+        path = options.launch.out or run_directory.newest(searches=True)
+        options = replace(options, launch=bench.remembered(_as_bench(options, path)).launch)
+    how = bench.how_to_launch(options.launch)
+    sweep.check_training()
+    sweep.check_launcher(how)
+    directory = _directory(options, how)
+    stopped = _search(directory, how, console)
+    found = fits.read(directory.path)
+    run_directory.write(directory.path)
+    text = json.dumps(fits.to_json(found), indent=1) + "\n"
+    write_whole(directory.path / "fits.json", text)
+    _report(text, options, lambda: view.show(found, str(directory.path), console))
+    if stopped:
+        console.print(f"\ninterrupted; continue with: ringscope fits --resume --out {directory.path}", markup=False)
+        return bench.INTERRUPTED
+    return 0 if found.done and found.largest else 1
+
+
+def _as_bench(options: Fits, path: Path) -> Bench:
+    return Bench(options.choices, replace(options.launch, out=path), resume=True)
+
+
+def _predict(options: Fits, path: Path, console: Console) -> int:
+    limits = options.choices.values.get("memory_limit_mb", (0,))
+    found = fits.expect(path, limits[0] * MIB or None)
+    text = json.dumps(fits.expected_json(found), indent=1) + "\n"
+    _report(text, options, lambda: view.show_expected(found, console))
+    return 0
+
+
+def _report(text: str, options: Fits, show: Callable[[], None]) -> None:
+    if options.as_json is None or str(options.as_json) != "-":
+        show()
+    if options.as_json is None:
+        return
+    if str(options.as_json) == "-":
+        print(text, end="")
+        return
+    with written_whole(options.as_json) as beside:
+        beside.write_text(text, encoding="utf-8")
+
+
+def _directory(options: Fits, how: sweep.How) -> RunDirectory:
+    if options.resume and options.launch.out:
+        fits.read(options.launch.out)  # that there is a search
+        return RunDirectory.resume(options.launch.out, [])
+    cell = _first(options, how)
+    bench.check_data([cell], how)
+    plan = Plan(
+        start=cell.per_rank_batch,
+        most=options.most,
+        within=options.within,
+        multiple_of=options.multiple_of,
+        capacity_bytes=_capacity(cell),
+    )
+    return bench.new_directory(options.launch, [cell], 1, how, search=asdict(plan))
+
+
+def _first(options: Fits, how: sweep.How) -> Cell:
+    """The cell, with the batch that is tried first and the memory that it may take. Raises RingscopeError."""
+    given = options.choices.values
+    cell = grid(options.choices, gpus=how.gpus)[0]
+    if "feed" not in given and not how.gpus:  # other feeds keep many batches in the host's memory, as none on a GPU
+        cell = replace(cell, feed="resident")
+    if "per_rank_batch" not in given:
+        cell = replace(
+            cell, per_rank_batch=max(1, cell.per_rank_batch // FIRST_PART if how.gpus else cell.per_rank_batch)
+        )
+    if options.most < options.multiple_of:
+        raise RingscopeError(f"--up-to {options.most} is less than --multiple-of {options.multiple_of}")
+    cell = replace(
+        cell, per_rank_batch=min(options.most, -(-cell.per_rank_batch // options.multiple_of) * options.multiple_of)
+    )
+    if not how.gpus and not cell.memory_limit_mb:
+        each = SHARE_OF_HOST * memory.available_bytes() / cell.processes
+        cell = replace(cell, memory_limit_mb=max(1, int(each) // MIB))
+    return cell
+
+
+def _capacity(cell: Cell) -> int | None:
+    """What a rank may take: its limit, or what is free now on the GPU that has least."""
+    if cell.memory_limit_mb:
+        return cell.memory_limit_mb * MIB
+    free = [gpu["memory_bytes"] - (gpu["memory_used_bytes"] or 0) for gpu in nvml.visible_gpus() if gpu["memory_bytes"]]
+    return min(free, default=None)
+
+
+def _search(directory: RunDirectory, how: sweep.How, console: Console) -> bool:
+    """Launch until the answer is known, or a launch ends otherwise; whether it was stopped."""
+    plan = Plan(**directory.sweep.options["fits"])
+    first = directory.sweep.cells[0]
+    if not directory.sweep.machine:
+        with console.status("looking at this machine"):
+            directory.sweep.machine = machine.describe()
+        directory.write_sweep()
+    console.print(f"searching into {directory.path}", markup=False, highlight=False, soft_wrap=True)
+    with Watch([], console) as watch:
+        while True:
+            found = fits.of_runs(directory.sweep, read_runs(directory.path))
+            batch = search.next_batch(found.tries, plan)
+            if batch is None or found.stopped:
+                return False
+            task = _task(directory, replace(first, per_rank_batch=batch))
+            watch.expect([task] * max(1, search.left(found.tries, plan)))
+            if bench.run_watched(directory, [task], how, directory.sweep.machine, watch):
+                return True
+
+
+def _task(directory: RunDirectory, cell: Cell) -> sweep.Task:
+    """The next launch of the cell, which the sweep is to know."""
+    if cell not in directory.sweep.cells:
+        directory.sweep.cells.append(cell)
+        directory.write_sweep()
+    number = 0
+    while directory.done(cell, number):
+        number += 1
+    return cell, number

@@ -1,0 +1,90 @@
+"""`ringscope fits`: the largest batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from profiles.errors import RingscopeError
+
+from . import options
+
+_OF_LEARNING = ("until", "max_epochs", "epoch_samples")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ringscope fits --model resnet50                              on one GPU, or in the host's free memory
+  ringscope fits --model resnet50 --precision mixed_bfloat16 --multiple-of 8
+  ringscope fits --model transformer --ranks 2 --optimizer adam --strategy sharded
+  ringscope fits --model cnn_cifar --memory-limit-mb 1500      in so much memory, to share a GPU or a host
+  ringscope fits --of runs/X --memory-limit-mb 40000           predict from what was run; launch nothing
+  ringscope fits --resume                                      go on with the newest search
+"""
+)
+@options.of_one_cell(steps=3, warmup=2, without=_OF_LEARNING)
+@click.option("--up-to", type=click.IntRange(1), default=65536, show_default=True, help="The largest batch to try.")
+@click.option(
+    "--within",
+    type=click.FloatRange(0, 50),
+    default=2,
+    show_default=True,
+    help="Percent of the batch, to which it is found; 0: exactly.",
+)
+@click.option("--multiple-of", type=click.IntRange(1), default=1, show_default=True, help="Try such batches only.")
+@click.option("--of", type=click.Path(path_type=Path), help="Predict from a launch or a run directory.")
+@click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
+@options.of_a_launch("horovodrun", "mpirun", "single")
+@click.option("--resume", is_flag=True, help="Go on with the search in --out, or with the newest.")
+@click.pass_context
+def command(context: click.Context, /, **chosen: Any) -> None:
+    """Find the largest batch per rank that fits into memory, by trying.
+
+    Every try is a launch of its own. The search goes by what small runs lead to expect, halves what is left, and
+    launches the answer twice. Then it says what would make a larger batch fit, and how many bytes each change saves.
+
+    Memory is the GPU's; without a GPU the most that a process holds of the host's (peak RSS), in 80 % of what is free
+    unless --memory-limit-mb says otherwise. --per-rank-batch is the first to be tried.
+
+    Exit code 0: found, or predicted; 1: nothing fits, or a launch ended otherwise; 2: bad input; 130: interrupted,
+    continue with --resume.
+    """
+    from harness.jobs import fits
+    from harness.jobs.options import Fits
+
+    named = options.given(context)
+    options.refuse_ignored(context, [*rules(chosen), *options.of_the_launcher(chosen)])
+    if not (chosen["of"] or chosen["resume"] or chosen["model"]):
+        raise RingscopeError("name a model, as --model resnet50 (--model help lists them), or runs with --of")
+    if chosen["ranks"][0] == 1 and "launcher" not in named:
+        chosen["launcher"] = "single"
+    asked = Fits(
+        launch=options.launch(chosen, named),
+        choices=options.choices(chosen),
+        most=chosen["up_to"],
+        within=chosen["within"] / 100,
+        multiple_of=chosen["multiple_of"],
+        resume=chosen["resume"],
+        of=chosen["of"],
+        as_json=chosen["as_json"],
+    )
+    context.exit(fits.main(asked))
+
+
+def rules(chosen: dict[str, Any]) -> list[options.Rule]:
+    """What the options leave without an effect."""
+    of_a_search = {"up_to", "within", "multiple_of"}
+    return [
+        (
+            bool(chosen["of"]),
+            (options.OF_A_CELL - {"memory_limit_mb"})
+            | of_a_search
+            | {"launcher", "launcher_args", "hosts", "hostfile", "time_limit", "stall_limit", "env", "container"}
+            | {"out", "resume"},
+            "has no effect with --of, which launches nothing; leave it out",
+        ),
+        (chosen["resume"], options.OF_A_CELL | of_a_search, "is that of the search; leave it out with --resume"),
+    ]

@@ -1,0 +1,219 @@
+"""What fits: the largest batch per rank that a search found, what small runs predicted, what would make more fit.
+
+A pure function of the run directory that the search wrote, and of any other with runs that differ in their batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..cell import Cell
+from ..doubts import sweeps as say
+from ..errors import RingscopeError
+from ..records import Run, SweepRecord, read_run, read_runs, read_sweep
+from ..timeline import Doubt
+from . import search
+from .remedies import Known, Remedy, alike, known, memory_of, remedies
+from .search import Line, Plan, Try
+
+SCHEMA = "ringscope.fits/1"
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The largest batch that runs of small ones lead to expect. of: which, in words."""
+
+    of: str
+    batches: tuple[int, ...]
+    largest: int
+    line: Line
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """What a search found so far. `largest` 0: nothing fits yet; `failing` None: nothing has failed."""
+
+    cell: Cell  # its batch is the largest that fits, or the first that was tried
+    plan: Plan
+    device: str  # whose memory it is: GPU or host
+    tries: tuple[Try, ...]
+    stopped: str  # why the search cannot go on: a launch that ended otherwise; else empty
+    largest: int
+    failing: int | None
+    done: bool
+    predictions: tuple[Prediction, ...]
+    about: Known
+    remedies: tuple[Remedy, ...]  # for the smallest batch that does not fit
+    doubts: tuple[Doubt, ...]
+
+    @property
+    def all_fit(self) -> bool:
+        """Whether the largest batch that was allowed fits."""
+        return self.failing is None and self.largest >= self.plan.lattice(self.plan.most)
+
+
+def read(directory: Path) -> Fits:
+    """What the search in a run directory found so far. Raises RingscopeError where there is none."""
+    sweep = read_sweep(directory)
+    if "fits" not in sweep.options:
+        raise RingscopeError(
+            f"{directory}: no search for a batch is there; start one with: ringscope fits --model NAME"
+        )
+    return of_runs(sweep, read_runs(directory))
+
+
+def of_runs(sweep: SweepRecord, runs: Sequence[Run]) -> Fits:
+    """The same of what was read."""
+    base, plan = sweep.cells[0], Plan(**sweep.options["fits"])
+    ended = [run for run in runs if run.record.status not in ("interrupted", "damaged")]
+    tries = [Try(run.record.cell.per_rank_batch, memory_of(run)) for run in ended if run.record.status in ("ok", "oom")]
+    other = next((run.record for run in ended if run.record.status not in ("ok", "oom")), None)
+    low, high = search.bracket(tries)
+    cell = replace(base, per_rank_batch=low or base.per_rank_batch)
+    about = known(cell, runs)
+    failing = replace(base, per_rank_batch=high) if high else None
+    return Fits(
+        cell=cell,
+        plan=plan,
+        device="GPU" if any(rank.device for run in runs for rank in run.ranks) else "host",
+        tries=tuple(tries),
+        stopped="" if other is None else f"{other.cell.per_rank_batch} per rank {other.status}: {other.reason}",
+        largest=low,
+        failing=high,
+        done=search.next_batch(tries, plan) is None,
+        predictions=tuple(predictions(cell, runs, plan.capacity_bytes)),
+        about=about,
+        remedies=tuple(remedies(failing, about, capacity_bytes=plan.capacity_bytes, fits=low)) if failing else (),
+        doubts=() if search.is_monotone(tries) else (say.not_monotone(high or 0, _largest(tries)),),
+    )
+
+
+def _largest(tries: Sequence[Try]) -> int:
+    """That fitted at all."""
+    return max(one.batch for one in tries if one.fits)
+
+
+def predictions(cell: Cell, runs: Sequence[Run], capacity_bytes: int | None) -> list[Prediction]:
+    """What the smallest batch alone, and the two smallest, lead to expect; nothing without a capacity."""
+    near = [run for run in runs if run.record.status == "ok" and alike(cell, run.record.cell)]
+    by_batch = {run.record.cell.per_rank_batch: run for run in sorted(near, key=lambda run: run.record.started_utc_ns)}
+    if capacity_bytes is None or not by_batch:
+        return []
+    found = []
+    smallest = by_batch[min(by_batch)]
+    tries = [Try(batch, memory_of(run)) for batch, run in by_batch.items()]
+    if (one := line_of_one(smallest)) and (largest := one.largest(capacity_bytes)) is not None:
+        found.append(Prediction("one run", (min(by_batch),), largest, one))
+    if (two := search.line(tries)) and (largest := two.largest(capacity_bytes)) is not None:
+        found.append(Prediction("two runs", tuple(sorted(by_batch)[:2]), largest, two))
+    return found
+
+
+def line_of_one(run: Run) -> Line | None:
+    """Memory over batch from one run: what was held once the model was built, the gradients and the optimizer's state
+    do not grow with it, the rest of the peak does. None where the run does not tell."""
+    peak, extra = memory_of(run), run.ranks[0].extra if run.ranks else {}
+    fixed = [extra.get(name) for name in ("memory_built_bytes", "trainable_bytes", "optimizer_bytes")]
+    if peak is None or any(value is None for value in fixed):
+        return None
+    known_bytes = sum(value for value in fixed if value is not None)
+    batch = run.record.cell.per_rank_batch
+    return Line(known_bytes, (peak - known_bytes) / batch) if peak > known_bytes else None
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the runs of one cell but for its batch lead to expect, without a search."""
+
+    cell: Cell  # its batch is the smallest that was run
+    capacity_bytes: int
+    measured: tuple[Try, ...]
+    predictions: tuple[Prediction, ...]
+
+
+def expect(path: Path, capacity_bytes: int | None) -> list[Expected]:
+    """Of a launch or a run directory, one for each cell but for its batch.
+
+    capacity_bytes: what a rank may take; None: what the runs' machine has. Raises RingscopeError where the runs do not
+    tell.
+    """
+    runs = [read_run(path)] if (path / "record.json").is_file() else read_runs(path)
+    ok = [run for run in runs if run.record.status == "ok" and memory_of(run) is not None]
+    if not ok:
+        raise RingscopeError(f"{path}: no launch there that is ok and tells its memory; name one that ringscope wrote")
+    groups: list[list[Run]] = []
+    for run in ok:
+        group = next((group for group in groups if alike(group[0].record.cell, run.record.cell)), None)
+        if group is None:
+            groups.append([run])
+        else:
+            group.append(run)
+    return [_expected(group, capacity_bytes) for group in groups]
+
+
+def _expected(runs: Sequence[Run], capacity_bytes: int | None) -> Expected:
+    cell = min((run.record.cell for run in runs), key=lambda cell: cell.per_rank_batch)
+    room = capacity_bytes or capacity(cell, runs[0].record.machine)
+    if room is None:
+        raise RingscopeError("how much memory a rank has is not known of that machine; give --memory-limit-mb")
+    tries = {run.record.cell.per_rank_batch: Try(run.record.cell.per_rank_batch, memory_of(run)) for run in runs}
+    return Expected(cell, room, tuple(tries[batch] for batch in sorted(tries)), tuple(predictions(cell, runs, room)))
+
+
+def capacity(cell: Cell, machine: Mapping[str, Any]) -> int | None:
+    """What a rank may take at most: the cell's limit, else the memory of the smallest GPU, or the host's shared by its
+    ranks. None where the machine does not tell."""
+    if cell.memory_limit_mb:
+        return cell.memory_limit_mb * MIB
+    if gpus := [gpu["memory_bytes"] for gpu in machine.get("gpus") or () if gpu.get("memory_bytes")]:
+        return int(min(gpus))
+    return machine["memory_bytes"] // max(1, cell.processes) if machine.get("memory_bytes") else None
+
+
+def to_json(fits: Fits) -> dict[str, Any]:
+    """`fits.json`."""
+    return {
+        "schema": SCHEMA,
+        "cell": fits.cell.to_json(),
+        "device": fits.device,
+        "capacity_bytes": fits.plan.capacity_bytes,
+        "largest_batch": fits.largest or None,
+        "smallest_batch_that_does_not_fit": fits.failing,
+        "all_fit": fits.all_fit,
+        "done": fits.done,
+        "stopped": fits.stopped or None,
+        "doubts": list(map(asdict, fits.doubts)),
+        "tries": [{"batch": one.batch, "fits": one.fits, "memory_bytes": one.memory_bytes} for one in fits.tries],
+        "predictions": list(map(_prediction, fits.predictions)),
+        "remedies": list(map(asdict, fits.remedies)),
+    }
+
+
+def expected_json(found: Sequence[Expected]) -> dict[str, Any]:
+    """The same of what is expected without a search."""
+    return {
+        "schema": SCHEMA,
+        "expected": [
+            {
+                "cell": one.cell.to_json(),
+                "capacity_bytes": one.capacity_bytes,
+                "tries": [{"batch": each.batch, "memory_bytes": each.memory_bytes} for each in one.measured],
+                "predictions": list(map(_prediction, one.predictions)),
+            }
+            for one in found
+        ],
+    }
+
+
+def _prediction(one: Prediction) -> dict[str, Any]:
+    return {
+        "of": one.of,
+        "batches": list(one.batches),
+        "largest_batch": one.largest,
+        "fixed_bytes": round(one.line.fixed_bytes),
+        "per_sample_bytes": round(one.line.per_sample_bytes),
+    }

@@ -1,0 +1,201 @@
+"""What would make a batch fit that does not, and how many bytes of a rank each would save.
+
+Computed from what runs of the model told: its parameters, the optimizer's state, and the slope of measured memory over
+the batch, which is what activations, their gradients and the input take for each sample. Each is an estimate of one
+change alone; what is exact is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..cell import Cell
+from ..records import Run
+from .search import Line, Try, line
+
+PARTS = 2  # GPUs that a split or sharded model has at least
+HALF = 0.5  # float16 or bfloat16 against float32
+BYTES_OF_HALF = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a model on one rank; None where no run told it."""
+
+    line: Line | None = None  # memory over batch
+    parameters: int | None = None
+    trainable_bytes: int | None = None
+    optimizer_bytes: int | None = None
+    layers: int | None = None
+
+    @property
+    def weights_bytes(self) -> int | None:
+        """Weights, their gradients and the optimizer's state."""
+        if self.trainable_bytes is None or self.optimizer_bytes is None:
+            return None
+        return 2 * self.trainable_bytes + self.optimizer_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One change. saves_bytes: of a rank's memory, None where it is not known, with the reason in `how`."""
+
+    code: str
+    option: str  # what to give ringscope, or to write
+    how: str  # what it saves, in words
+    saves_bytes: int | None
+    needs_bytes: int | None  # by then
+    enough: bool | None  # whether the batch fits then; None where that is not known
+
+
+def memory_of(run: Run) -> int | None:
+    """The most memory that a rank of a launch took: of its GPU, without one of its host; None where it did not end
+    well."""
+    peaks = [peak for rank in run.ranks for peak in rank.extra.get("memory_peak_bytes") or ()]
+    peaks = peaks or [
+        rank.extra["host_memory_peak_bytes"] for rank in run.ranks if "host_memory_peak_bytes" in rank.extra
+    ]
+    return max(peaks, default=None)
+
+
+def alike(cell: Cell, other: Cell) -> bool:
+    """Whether two cells differ in nothing but the batch (and how long, and within what, they are measured)."""
+    same = ("per_rank_batch", "global_batch", "steps", "warmup", "memory_limit_mb", "seed")
+    return replace(other, **{name: getattr(cell, name) for name in same}) == cell
+
+
+def known(cell: Cell, runs: Sequence[Run]) -> Known:
+    """What the launches tell of a cell's model: those that are ok and like it but for the batch; of the model itself
+    also any others."""
+    ok = [run for run in runs if run.record.status == "ok" and run.ranks and run.record.cell.model == cell.model]
+    near = [run for run in ok if alike(cell, run.record.cell)]
+    tries = [Try(run.record.cell.per_rank_batch, memory_of(run)) for run in near]
+    told = {name: value for run in [*ok, *near] for name, value in run.ranks[0].extra.items()}
+    slots = [run for run in ok if run.record.cell.optimizer == cell.optimizer]
+    state = [run.ranks[0].extra.get("optimizer_bytes") for run in slots if run.record.cell.strategy == cell.strategy]
+    return Known(
+        line=line(tries),
+        parameters=sum(counts) if isinstance(counts := told.get("parameters"), list) else counts,  # by stage, if split
+        trainable_bytes=told.get("trainable_bytes"),
+        optimizer_bytes=state[-1] if state else None,
+        layers=told.get("layers"),
+    )
+
+
+def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int = 0) -> list[Remedy]:
+    """Every change that could help a cell whose batch does not fit, what saves most first, the unknown last.
+
+    One that would take more than it saves is left out. fits: the largest batch that is known to fit; 0: none is.
+    """
+    needs = about.line.bytes_of(cell.per_rank_batch) if about.line else None
+    found = [
+        *_smaller_batch(cell, about, capacity_bytes, fits),
+        *_aggregation(cell, about, capacity_bytes),
+        *_mixed_precision(cell, about),
+        *_recomputation(cell, about),
+        *_sharded(cell, about),
+        *_split(cell, about),
+    ]
+    made = [_judged(*one, needs, capacity_bytes) for one in found if one[3] is None or one[3] > 0]
+    return sorted(made, key=lambda one: -(one.saves_bytes if one.saves_bytes is not None else -1))
+
+
+_Change = tuple[str, str, str, float | None]  # code, option, how, bytes
+
+
+def _judged(
+    code: str, option: str, how: str, saves: float | None, needs: float | None, capacity_bytes: int | None
+) -> Remedy:
+    if saves is None:
+        return Remedy(code, option, how, None, None, None)
+    then = None if needs is None else round(needs - saves)
+    enough = None if then is None or capacity_bytes is None else then <= capacity_bytes
+    return Remedy(code, option, how, round(saves), then, enough)
+
+
+def _grown(cell: Cell, about: Known) -> float | None:
+    """What grows with the batch, at the cell's."""
+    return about.line.per_sample_bytes * cell.per_rank_batch if about.line else None
+
+
+_NO_SLOPE = "not known: two batches of this cell that fit would tell"
+_NO_WEIGHTS = "not known: no run of this model that fits has told its weights"
+
+
+def _smaller_batch(cell: Cell, about: Known, capacity_bytes: int | None, fits: int) -> list[_Change]:
+    batch = fits or (about.line.largest(capacity_bytes) if about.line and capacity_bytes is not None else None)
+    if cell.per_rank_batch == 1 or batch == 0:
+        return []
+    if batch is None or batch >= cell.per_rank_batch:
+        batch = cell.per_rank_batch // 2
+    saves = None if about.line is None else about.line.per_sample_bytes * (cell.per_rank_batch - batch)
+    how = _NO_SLOPE if saves is None else f"what {cell.per_rank_batch - batch:,} samples take less"
+    return [("smaller-batch", f"--per-rank-batch {batch}", how, saves)]
+
+
+def _aggregation(cell: Cell, about: Known, capacity_bytes: int | None) -> list[_Change]:
+    """The same samples per update in parts, whose gradients are summed: a buffer as large as the weights."""
+    if "aggregate" not in cell.spread.heeds or cell.per_rank_batch == 1:
+        return []
+    sums = (about.trainable_bytes or 0) if cell.aggregate == 1 else 0
+    parts = 2
+    if about.line and capacity_bytes is not None:
+        room = about.line.largest(capacity_bytes - sums) or 1
+        parts = max(2, math.ceil(cell.per_rank_batch / room))
+    batch = math.ceil(cell.per_rank_batch / parts)
+    option = f"--per-rank-batch {batch} --aggregate {parts * cell.aggregate}"
+    if about.line is None or about.trainable_bytes is None:
+        return [("aggregation", option, _NO_SLOPE if about.line is None else _NO_WEIGHTS, None)]
+    saves = about.line.per_sample_bytes * (cell.per_rank_batch - batch) - sums
+    return [("aggregation", option, "what the fewer samples at once take, less the sums of gradients", saves)]
+
+
+def _mixed_precision(cell: Cell, about: Known) -> list[_Change]:
+    """Activations of half the bytes, and a copy of the weights in it (Micikevicius et al. 2018, arXiv:1710.03740)."""
+    if cell.precision != "float32":
+        return []
+    option, grown = "--precision mixed_bfloat16", _grown(cell, about)
+    if grown is None or about.parameters is None:
+        return [("mixed-precision", option, _NO_SLOPE if grown is None else _NO_WEIGHTS, None)]
+    how = "about half of what grows with the batch, less a copy of the weights of half the bytes"
+    return [("mixed-precision", option, how, grown * (1 - HALF) - BYTES_OF_HALF * about.parameters)]
+
+
+def _recomputation(cell: Cell, about: Known) -> list[_Change]:
+    """Of L layers alike, the outputs of every root(L)-th are kept and those of one such part computed again at a time:
+    2 root(L) instead of L (Chen et al. 2016, arXiv:1604.06174)."""
+    option, grown = "keras.RematScope around the layers (more computing)", _grown(cell, about)
+    if grown is None or not about.layers:
+        return [("recomputation", option, _NO_SLOPE if grown is None else _NO_WEIGHTS, None)]
+    kept = min(1.0, 2 / math.sqrt(about.layers))
+    how = f"at most, of {about.layers} layers: 2 root({about.layers}) outputs are kept instead of all"
+    return [("recomputation", option, how, grown * (1 - kept))]
+
+
+def _sharded(cell: Cell, about: Known) -> list[_Change]:
+    """Each of N ranks keeps an N-th of the optimizer's state, and of the weights beside it (ZeRO-1)."""
+    if cell.strategy not in ("horovod", "independent"):
+        return []
+    ranks = max(PARTS, cell.ranks)
+    option = f"--strategy sharded --ranks {ranks}"
+    if about.optimizer_bytes is None or about.trainable_bytes is None:
+        return [("sharded-optimizer", option, _NO_WEIGHTS, None)]
+    saves = about.optimizer_bytes * (1 - 1 / ranks) - about.trainable_bytes / ranks
+    how = "at most: the state that the other ranks keep, less one's own part of the weights"
+    return [("sharded-optimizer", option, how, saves)]
+
+
+def _split(cell: Cell, about: Known) -> list[_Change]:
+    """The layers on two GPUs: half of everything on each, where they can be cut in halves."""
+    if cell.spread.splits:
+        return []
+    option, grown = f"--strategy split --ranks {PARTS}", _grown(cell, about)
+    if grown is None or about.weights_bytes is None:
+        return [("split", option, _NO_SLOPE if grown is None else _NO_WEIGHTS, None)]
+    # Two GPUs take the batches of two ranks, each on half of the layers: activations become fewer by smaller batches.
+    batch = math.ceil(cell.per_rank_batch / PARTS)
+    fewer = grown * (1 - batch / cell.per_rank_batch)
+    how = "half of the weights, their gradients and the optimizer's state; and the same batch is that of both GPUs"
+    return [("split", f"{option} --per-rank-batch {batch}", how, fewer + about.weights_bytes * (1 - 1 / PARTS))]

@@ -1,0 +1,106 @@
+"""What fits, on a terminal: the answer, the tries, what was predicted, what would make more fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .. import numbers
+from ..scaling.advice import options, ranks
+from ..scaling.fits import Expected, Fits, Prediction
+from ..scaling.remedies import Remedy
+
+
+def show(fits: Fits, directory: str, console: Console) -> None:
+    """Print what a search found."""
+    console.print(Text(f"\n{answer(fits)}", style="bold"))
+    console.print(Text(f"{options(fits.cell)} ({directory})", style="dim"), soft_wrap=True)
+    table = _table("batch", "launches", "memory")
+    for batch in sorted({one.batch for one in fits.tries}):
+        found = [one.memory_bytes for one in fits.tries if one.batch == batch]
+        fitting = [one for one in found if one is not None]
+        memory = numbers.size(max(fitting)) if fitting else ""
+        words = (
+            memory
+            if len(fitting) == len(found)
+            else f"{memory} once, once out of memory"
+            if memory
+            else "out of memory"
+        )
+        table.add_row(f"{batch:,}", str(len(found)), Text(words, style="" if len(fitting) == len(found) else "red"))
+    console.print(table)
+    for one in fits.predictions:
+        console.print(predicted(one, fits.largest if fits.failing else None), markup=False, highlight=False)
+    if fits.remedies and fits.failing:
+        _remedies(fits, console)
+    for doubt in fits.doubts:
+        console.print(Text(f" - {doubt.text} ({doubt.code})\n   -> {doubt.next}", style="dim"))
+
+
+def answer(fits: Fits) -> str:
+    """The sentence that is asked for."""
+    who = f"{fits.cell.model} on {ranks(fits.cell.ranks)}"
+    room = f"{numbers.size(fits.plan.capacity_bytes)} of " if fits.plan.capacity_bytes else ""
+    where = f"in {room}{'GPU' if fits.device == 'GPU' else 'host'} memory"
+    if fits.stopped:
+        return f"{who}: the search stopped at {fits.stopped}" + (f"; {fits.largest:,} fit" if fits.largest else "")
+    if not fits.largest:
+        most = "not even 1 sample fits" if fits.failing == 1 else "no batch that was tried fits"
+        return f"{who}: {most} {where}"
+    if fits.all_fit:
+        return f"{who}: {fits.largest:,} samples per rank fit {where}, the most that was to be tried (--up-to)"
+    ending = f"; {fits.failing:,} do not" if fits.failing else ""
+    return f"{who}: {fits.largest:,} samples per rank fit {where}{ending}"
+
+
+def predicted(one: Prediction, found: int | None) -> str:
+    """`predicted from two runs (16, 32): 405, 2 % less than found`."""
+    batches = ", ".join(map(str, one.batches))
+    text = (
+        f"predicted from {one.of} ({batches} per rank): {one.largest:,} "
+        f"({numbers.size(one.line.fixed_bytes)} and {numbers.size(one.line.per_sample_bytes)} per sample)"
+    )
+    return text if not found else f"{text}, {numbers.gain(one.largest / found - 1)} against found"
+
+
+def _remedies(fits: Fits, console: Console) -> None:
+    needs = fits.about.line.bytes_of(fits.failing) if fits.about.line and fits.failing else None
+    some = "" if needs is None else f", which takes some {numbers.size(needs)}"
+    console.print(Text(f"\nWhat would make {fits.failing:,} fit{some}", style="bold"))
+    console.print(remedy_table(fits.remedies))
+
+
+def remedy_table(remedies: Sequence[Remedy]) -> Table:
+    table = _table("saves", "then", "fits", "change", left=2)
+    for one in remedies:
+        fits = {True: "yes", False: "no", None: numbers.UNKNOWN}[one.enough]
+        table.add_row(
+            numbers.size(one.saves_bytes),
+            numbers.size(one.needs_bytes),
+            fits,
+            Text(f"{one.code}: {one.option}\n{one.how}"),
+        )
+    return table
+
+
+def show_expected(found: Sequence[Expected], console: Console) -> None:
+    """Print what runs lead to expect."""
+    for one in found:
+        console.print(Text(f"{options(one.cell)} in {numbers.size(one.capacity_bytes)}", style="bold"), soft_wrap=True)
+        for each in one.measured:
+            console.print(f"  {each.batch:,} per rank took {numbers.size(each.memory_bytes)}", highlight=False)
+        for prediction in one.predictions:
+            console.print(f"  {predicted(prediction, None)}", markup=False, highlight=False)
+        if not one.predictions:
+            console.print("  nothing can be told: these runs' memory does not grow with the batch", highlight=False)
+
+
+def _table(*names: str, left: int = 1) -> Table:
+    """Columns of numbers, but for the last `left`."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for place, name in enumerate(names):
+        table.add_column(name, justify="left" if place >= len(names) - left else "right", overflow="fold")
+    return table
