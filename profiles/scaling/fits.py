@@ -115,7 +115,8 @@ def predictions(cell: Cell, runs: Sequence[Run], capacity_bytes: int | None) -> 
 
 def line_of_one(run: Run) -> Line | None:
     """Memory over batch from one run: what was held once the model was built, the gradients and the optimizer's state
-    do not grow with it, the rest of the peak does. None where the run does not tell."""
+    do not grow with it. The rest of the peak is taken to, programs and workspaces too, so that at least as many fit.
+    None where the run does not tell."""
     peak, extra = memory_of(run), run.ranks[0].extra if run.ranks else {}
     fixed = [extra.get(name) for name in ("memory_built_bytes", "trainable_bytes", "optimizer_bytes")]
     if peak is None or any(value is None for value in fixed):

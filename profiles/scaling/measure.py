@@ -10,6 +10,7 @@ from typing import Any
 from ..records import Run, SweepRecord
 from ..stats import Spread, spread
 from ..timeline import Doubt
+from . import out_of_memory
 from .advice import doubts, first_looks
 from .look import Look
 from .rows import CellRow, LaunchRow, cell_row, columns, launch_row, speedups_to_accuracy
@@ -53,7 +54,8 @@ def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
         if cell.status == "missing" and cell.cell.id in recorded:
             cell.reason = f"recorded by {recorded[cell.cell.id]}, whose timings are not measurements"
     doubted = doubts(sweep, plain, cells, spreads)
-    return Scaling(rows, cells, first_looks(sweep, cells, spreads, doubted), doubted, spreads)
+    looks = out_of_memory.looks(cells, plain) + first_looks(sweep, cells, spreads, doubted)
+    return Scaling(rows, cells, looks, doubted, spreads)
 
 
 def _throughputs(rows: Iterable[LaunchRow]) -> list[float]:

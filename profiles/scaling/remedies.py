@@ -16,6 +16,7 @@ from ..records import Run
 from .search import Line, Try, line
 
 PARTS = 2  # GPUs that a split or sharded model has at least
+LEAST_SHARE = 0.001  # of what the batch takes: less is not worth naming
 HALF = 0.5  # float16 or bfloat16 against float32
 BYTES_OF_HALF = 2
 
@@ -98,7 +99,9 @@ def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int 
         *_sharded(cell, about),
         *_split(cell, about),
     ]
-    made = [_judged(*one, needs, capacity_bytes) for one in found if one[3] is None or one[3] > 0]
+    made = [
+        _judged(*one, needs, capacity_bytes) for one in found if one[3] is None or one[3] > LEAST_SHARE * (needs or 0)
+    ]
     return sorted(made, key=lambda one: -(one.saves_bytes if one.saves_bytes is not None else -1))
 
 

@@ -108,9 +108,9 @@ def next_batch(tries: Sequence[Try], plan: Plan) -> int | None:
 
 
 def _predicted(tries: Sequence[Try], plan: Plan) -> int | None:
-    """The largest batch by the largest two that fit, which tell more of what is near the end."""
-    fitting = sorted({one.batch: one for one in tries if one.fits}.values(), key=lambda one: one.batch)
-    found = line(fitting[-2:])
+    """The largest batch by the smallest and the largest that fit: the farther apart, the less their noise counts."""
+    fitting = sorted((one for one in tries if one.fits), key=lambda one: one.batch)
+    found = line([fitting[0], fitting[-1]]) if fitting else None
     if found is None or plan.capacity_bytes is None:
         return None
     return found.largest(plan.capacity_bytes)
@@ -122,6 +122,8 @@ def _farther(low: int, guess: int | None, plan: Plan, most: int) -> int:
         wanted: float = 2 * low
     elif plan.lattice(guess) > low:
         wanted = guess
+    elif low < guess * (1 + plan.within):  # the prediction holds so far: is it the end?
+        wanted = low + plan.tolerance(low)
     else:
         wanted = low * (1 + NEAR) if low < guess * (1 + 2 * NEAR) else 2 * low
     return min(most, max(plan.lattice(wanted), low + plan.multiple_of))

@@ -59,8 +59,9 @@ def answer(fits: Fits) -> str:
 def predicted(one: Prediction, found: int | None) -> str:
     """`predicted from two runs (16, 32): 405, 2 % less than found`."""
     batches = ", ".join(map(str, one.batches))
+    least = "at least " if len(one.batches) == 1 else ""
     text = (
-        f"predicted from {one.of} ({batches} per rank): {one.largest:,} "
+        f"predicted from {one.of} ({batches} per rank): {least}{one.largest:,} "
         f"({numbers.size(one.line.fixed_bytes)} and {numbers.size(one.line.per_sample_bytes)} per sample)"
     )
     return text if not found else f"{text}, {numbers.gain(one.largest / found - 1)} against found"

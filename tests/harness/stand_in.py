@@ -16,12 +16,14 @@ import sys
 import time
 from pathlib import Path
 
+from harness.training import facts
 from harness.training.worker import Progress, what_became
 from profiles.files import write_whole
 from profiles.records import Cell, RankRecord, write_rank
 
 STEP_S = 0.01
 UNEXPLAINED = {"unexplained": "crash", "explaining": "hung"}
+SAMPLE_BYTES = 1 << 20  # of a batch, in mode `allocates`
 
 
 def main() -> None:
@@ -32,6 +34,8 @@ def main() -> None:
     progress.phase("start")
     if mode in UNEXPLAINED:  # what exchanges nothing fails
         mode = UNEXPLAINED[mode] if cell.strategy == "independent" else "ok"
+    held = b"1" * (cell.per_rank_batch * SAMPLE_BYTES) if mode == "allocates" else b""
+    mode = "ok" if held else mode
     faulty = rank == size - 1
     done = progress.phase("train", cell.steps)
     start_ns = time.time_ns()
@@ -55,6 +59,7 @@ def main() -> None:
         samples=cell.per_rank_batch * cell.steps,
         step_ns=shares,
         input_wait_ns=[0] * cell.steps,
+        extra={"host_memory_peak_bytes": facts.host_memory_peak_bytes()} if held else {},
     )
     write_rank(out / f"rank{rank}.jsonl", record)
 

@@ -18,7 +18,7 @@ from harness.jobs.options import Bench, Launch
 from harness.launch.hosts import Host
 from harness.processes.supervise import Limits
 from harness.verbs import bench as verb_bench
-from harness.verbs import doctor, options, record, train
+from harness.verbs import doctor, fits, options, record, train
 from profiles.errors import RingscopeError
 from profiles.files import write_whole
 from profiles.records import Cell, SweepRecord
@@ -73,6 +73,7 @@ IGNORED: list[tuple[click.Command, list[str], str]] = [
             ["--autotune", "on"],
             ["--micro-batches", "2"],
             ["--stages", "2"],
+            ["--memory-limit-mb", "100"],
             ["--warmup", "9"],
             ["--data", "synthetic"],
             ["--seed", "0"],
@@ -102,6 +103,11 @@ IGNORED: list[tuple[click.Command, list[str], str]] = [
     (record.command, ["--model", "mlp", "--duration", "9"], "--duration is for a command"),
     (record.command, ["--model", "mlp", *COMMAND], "give a cell (--model resnet50 ...) or a command"),
     (record.command, [], "nothing to record: give a cell (--model resnet50 ...) or a command"),
+    (fits.command, ["--model", "mlp", "--of", "x"], "--model has no effect with --of"),
+    (fits.command, ["--of", "x", "--time-limit", "9"], "--time-limit has no effect with --of"),
+    (fits.command, ["--resume", "--within", "5"], "--within is that of the search"),
+    (fits.command, [], "name a model, as --model resnet50"),
+    (fits.command, ["--model", "mlp", "--up-to", "4", "--multiple-of", "8"], "--up-to 4 is less than --multiple-of 8"),
     (doctor.command, ["--quick", "-np", "2"], "--ranks has no effect with --quick"),
     (doctor.command, ["--quick", "--launcher", "mpirun"], "--launcher has no effect with --quick"),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.processes.outcome import judge
 from tests.harness.running import ROOT, environment
 
 PATIENCE_S = 240
@@ -127,3 +129,22 @@ def wait_for(path: Path) -> None:
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("after", ["time.sleep(600)", "sys.exit(0)"], ids=["it goes on", "it is over at once"])
+def test_a_rank_that_holds_more_memory_than_it_may_is_out_of_memory(after: str, tmp_path: Path) -> None:
+    script = f"import sys, time; held = b'1' * 200_000_000; {after}"
+    words = ["--rank", "--log-dir", str(tmp_path), "--memory-limit-mb", "100", "--", sys.executable, "-c", script]
+    run(*words, HOROVOD_RANK="0")
+    end = json.loads((tmp_path / "rank0.end.json").read_text())
+    assert end["over_memory_limit_mb"] == 100 and end["max_rss_bytes"] > 100 << 20
+    found = judge(tmp_path, processes=1, exit_code=1, stopped=None, remote=False)
+    assert found.status == "oom"
+    assert re.match(r"rank 0 held \d+ MB of host memory, more than 100 \(--memory-limit-mb\)", found.reason)
+
+
+def test_a_rank_that_holds_less_than_it_may_is_left_alone(tmp_path: Path) -> None:
+    script = "held = b'1' * 50_000_000"
+    words = ["--rank", "--log-dir", str(tmp_path), "--memory-limit-mb", "400", "--", sys.executable, "-c", script]
+    assert run(*words, HOROVOD_RANK="0")[0] == 0
+    assert "over_memory_limit_mb" not in json.loads((tmp_path / "rank0.end.json").read_text())

@@ -1,0 +1,46 @@
+"""A cell that was out of memory -> a look that names what would make it fit, with what each change saves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import numbers
+from ..records import Run
+from .fits import capacity
+from .look import Look
+from .remedies import Remedy, alike, known, remedies
+from .rows import CellRow
+
+
+def looks(cells: Sequence[CellRow], runs: Sequence[Run]) -> list[Look]:
+    """One for the smallest batch of each kind of cell that did not fit."""
+    smallest: list[CellRow] = []
+    for row in sorted(cells, key=lambda row: row.cell.per_rank_batch):
+        if row.status == "oom" and not any(alike(row.cell, other.cell) for other in smallest):
+            smallest.append(row)
+    return [_look(row, runs) for row in smallest]
+
+
+def _look(row: CellRow, runs: Sequence[Run]) -> Look:
+    cell = row.cell
+    machine = next((run.record.machine for run in runs if run.record.cell == cell), {})
+    room = capacity(cell, machine)
+    near = [run.record.cell for run in runs if run.record.status == "ok" and alike(cell, run.record.cell)]
+    fitting = max((one.per_rank_batch for one in near if one.per_rank_batch < cell.per_rank_batch), default=0)
+    about = known(cell, runs)
+    needs = about.line.bytes_of(cell.per_rank_batch) if about.line else None
+    takes = "" if needs is None else f": it takes some {numbers.size(needs)}, by the memory of smaller batches"
+    where = f", and a rank has {numbers.size(room)}" if room else ""
+    changes = remedies(cell, about, capacity_bytes=room, fits=fitting)
+    return Look(
+        "out-of-memory",
+        f"{cell.model} x{cell.ranks}, {cell.per_rank_batch} per rank does not fit{takes}{where}",
+        f"one of: {'; '.join(map(words, changes))}; and the largest batch: ringscope fits --model {cell.model}",
+        model=cell.model,
+    )
+
+
+def words(one: Remedy) -> str:
+    """`--per-rank-batch 64 (smaller-batch, saves 1.2 GB)`."""
+    saves = "saves an unknown part" if one.saves_bytes is None else f"saves {numbers.size(one.saves_bytes)}"
+    return f"{one.option} ({one.code}, {saves})"

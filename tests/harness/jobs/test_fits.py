@@ -1,0 +1,135 @@
+"""The search for the largest batch: real processes that hold real memory under a real limit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import launch
+from harness.machine import describe as machine
+from harness.verbs import fits as verb
+from tests.harness.running import run_python
+from tests.harness.stand_in import SAMPLE_BYTES
+
+STAND_IN = Path(__file__).parents[1] / "stand_in.py"
+LIMIT_MB = 400
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Ranks that train nothing, in the mode that is named."""
+    found = machine.describe(libraries=False)
+    monkeypatch.setattr(machine, "describe", lambda: found)
+    monkeypatch.setattr("harness.jobs.sweep.check_training", lambda: None)
+    monkeypatch.setattr("harness.machine.nvml.visible_gpus", list)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def begin(mode: str) -> None:
+        def worker(cell_path: Path, out_dir: Path) -> list[str]:
+            return [sys.executable, str(STAND_IN), mode, "--cell", str(cell_path), "--out", str(out_dir)]
+
+        monkeypatch.setattr(launch, "worker", worker)
+
+    return begin
+
+
+def fits(out: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    """The exit code and what `fits.json` says."""
+    code = verb.command.main([*words, "--out", str(out)], standalone_mode=False)
+    return code, json.loads((out / "fits.json").read_text())
+
+
+def search(out: Path, *words: str, limit_mb: int = LIMIT_MB) -> tuple[int, dict[str, Any]]:
+    small = ["--model", "mlp", "--per-rank-batch", "8", "--steps", "2", "--memory-limit-mb", str(limit_mb)]
+    return fits(out, *small, *words)
+
+
+def test_the_largest_batch_is_found_launched_twice_and_as_two_small_runs_predicted(
+    stand_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in("allocates")
+    code, found = search(tmp_path / "out")
+    assert code == 0 and found["done"]
+    tries = {one["batch"]: one["memory_bytes"] for one in found["tries"]}
+    # What a process holds beside its batch is the same in all of them, to some pages.
+    beside = [peak - batch * SAMPLE_BYTES for batch, peak in tries.items() if peak is not None]
+    assert max(beside) - min(beside) < 8 << 20
+    expected = ((LIMIT_MB << 20) - min(beside)) / SAMPLE_BYTES
+    assert 0.96 * expected - 2 <= found["largest_batch"] <= expected + 2
+    assert found["smallest_batch_that_does_not_fit"] >= expected - 8
+    assert sum(one["batch"] == found["largest_batch"] for one in found["tries"]) == 2
+    (two,) = (one for one in found["predictions"] if one["of"] == "two runs")
+    assert two["batches"] == sorted(tries)[:2]
+    assert two["per_sample_bytes"] == pytest.approx(SAMPLE_BYTES, rel=0.3)  # 8 samples apart, to some pages
+    said = capsys.readouterr().out
+    assert f"{found['largest_batch']} samples per rank fit in 419 MB of host memory" in said
+    assert "smaller-batch: --per-rank-batch" in said
+
+    # A search that lost its last launches goes on, to the same answer.
+    for record in sorted((tmp_path / "out").glob("*/*/record.json"), key=lambda path: path.stat().st_mtime_ns)[-2:]:
+        shutil.rmtree(record.parent)
+    code, again = fits(tmp_path / "out", "--resume")
+    assert (code, again["largest_batch"]) == (0, found["largest_batch"])
+    assert [one["batch"] for one in again["tries"]] == [one["batch"] for one in found["tries"]]
+
+    # Its runs also tell without a search.
+    capsys.readouterr()
+    words = ["--of", str(tmp_path / "out"), "--memory-limit-mb", "800", "--json", "-"]
+    assert verb.command.main(words, standalone_mode=False) == 0
+    (told,) = json.loads(capsys.readouterr().out)["expected"]
+    assert told["capacity_bytes"] == 800 << 20
+    assert [one["batch"] for one in told["tries"]] == sorted(batch for batch, peak in tries.items() if peak)
+    more = (400 << 20) / told["predictions"][0]["per_sample_bytes"]
+    assert told["predictions"][0]["largest_batch"] == pytest.approx(two["largest_batch"] + more, abs=2)
+
+
+def test_where_nothing_fits_it_is_said_and_the_code_is_1(
+    stand_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in("allocates")
+    code, found = search(tmp_path / "out", limit_mb=10)
+    assert (code, found["largest_batch"], found["smallest_batch_that_does_not_fit"]) == (1, None, 1)
+    assert "not even 1 sample fits in 10.5 MB of host memory" in capsys.readouterr().out
+
+
+def test_where_all_fits_the_most_is_the_answer(stand_in: Any, tmp_path: Path) -> None:
+    stand_in("allocates")
+    code, found = search(tmp_path / "out", "--up-to", "20")
+    assert (code, found["largest_batch"], found["all_fit"], found["remedies"]) == (0, 20, True, [])
+
+
+def test_a_launch_that_ends_otherwise_stops_the_search(
+    stand_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in("crash")
+    code, found = search(tmp_path / "out")
+    assert (code, found["largest_batch"], found["done"]) == (1, None, False)
+    assert found["stopped"].startswith("8 per rank failed: rank 0 ended with code 1: ValueError")
+    assert "the search stopped at 8 per rank failed" in capsys.readouterr().out
+
+
+@pytest.mark.train
+@pytest.mark.long
+def test_a_model_that_trains_on_the_cpu_runs_out_of_a_set_limit_where_two_small_runs_say(tmp_path: Path) -> None:
+    pytest.importorskip("horovod.tensorflow")
+    words = ["--model", "cnn_cifar", "--memory-limit-mb", "1000", "--within", "10", "--per-rank-batch", "64"]
+    done = run_python("-m", "harness", "fits", *words, "--out", str(tmp_path / "out"), timeout_s=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "out" / "fits.json").read_text())
+    largest, failing = found["largest_batch"], found["smallest_batch_that_does_not_fit"]
+    assert largest < failing <= largest * 1.11 + 1
+    one, two = found["predictions"]
+    assert two["largest_batch"] == pytest.approx(largest, rel=0.35)
+    assert one["largest_batch"] <= failing, "one run gives a lower bound"
+    codes = {one["code"]: one["saves_bytes"] for one in found["remedies"]}
+    assert {"smaller-batch", "aggregation", "mixed-precision", "recomputation", "split"} <= set(codes)
+    # What a smaller batch is said to save is what was measured to be saved, to the noise of the slope.
+    tries = {each["batch"]: each["memory_bytes"] for each in found["tries"]}
+    small = min(tries)
+    measured = (tries[largest] - tries[small]) / (largest - small)
+    assert measured == pytest.approx(two["per_sample_bytes"], rel=0.35)
