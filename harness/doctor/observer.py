@@ -23,7 +23,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from .samples import Batches, rows_of
 
@@ -56,22 +56,21 @@ class AfterImport(importlib.abc.MetaPathFinder):
         self._waiting = dict(callbacks)
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        callback = self._waiting.pop(name, None)
-        if callback is None:
+        if name not in self._waiting:
             return None
         others = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self)
         spec = next((each for each in others if each is not None), None)
         if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = _then(spec.loader.exec_module, callback)  # type: ignore[assignment,method-assign]
+            spec.loader.exec_module = self._then(name, spec.loader.exec_module)  # type: ignore[assignment,method-assign]
         return spec
 
+    def _then(self, name: str, execute: Callable[[Any], None]) -> Callable[[Any], None]:
+        def executed(module: Any) -> None:
+            execute(module)
+            # Not sooner: who only asks whether there is such a module finds it too.
+            self._waiting.pop(name, lambda _: None)(module)
 
-def _then(execute: Callable[[Any], None], callback: Callable[[Any], None]) -> Callable[[Any], None]:
-    def executed(module: Any) -> None:
-        execute(module)
-        callback(module)
-
-    return executed
+        return executed
 
 
 class Observer:
@@ -160,13 +159,15 @@ class Observer:
                 setattr(library, f"horovod_{name}", self._counting(own))
 
     def _counting(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        from tensorflow import autograph
+
         @functools.wraps(own)
         def counted(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             for each in tensors if isinstance(tensors, (list, tuple)) else [tensors]:
                 self._exchanged += getattr(getattr(each, "shape", None), "num_elements", lambda: 0)() or 0
             return own(tensors, *args, **kwargs)
 
-        return counted
+        return cast(Callable[..., Any], autograph.experimental.do_not_convert(counted))
 
     # ---- what is seen
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.root, pytest.mark.long]
 SCRIPT = ROOT / "scripts" / "one_node_slurm.sh"
 CANNOT_HERE = 77
 GRID = ["--models", "mlp", "--per-rank-batch", "8", "--feeds", "resident", "--ranks", "1,2", "--launches", "1"]
-GRID += ["--steps", "10", "--warmup", "2", "--launcher", "slurm", "--time-limit", "60"]
+GRID += ["--steps", "10", "--warmup", "2", "--launcher", "slurm", "--time-limit", "300"]
 
 
 def under_slurm(*argv: object, timeout: int = 240) -> subprocess.CompletedProcess[str]:

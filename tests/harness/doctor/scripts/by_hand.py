@@ -25,7 +25,7 @@ def train(x: tf.Tensor, y: tf.Tensor) -> None:
         loss = loss_of(y, model(x))
     if sys.argv[1] == "together":
         tape = hvd.DistributedGradientTape(tape)
-    gradients = tape.gradient(loss, model.trainable_variables)
+    gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
     optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
 
 
