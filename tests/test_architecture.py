@@ -74,6 +74,7 @@ TRAINS = (
     "harness.training.facts",
     "harness.training.feeds",
     "harness.training.models",
+    "harness.training.rules",
     "harness.training.strategies",
     "harness.training.worker",
     "profiles.partials.mpi",

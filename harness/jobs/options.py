@@ -68,6 +68,20 @@ class Fits:
 
 
 @dataclass(frozen=True, slots=True)
+class Rules:
+    """Which rules of thumb are measured, on what, how often, and where the files go."""
+
+    names: tuple[str, ...]  # of profiles.judging.rules.RULES
+    model: str | None  # None: what suits the machine
+    batch: int | None
+    pairs: int
+    time_limit_s: float
+    out: Path | None
+    resume: bool = False
+    as_json: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """A cell, or a command of the user's, under a profiler."""
 

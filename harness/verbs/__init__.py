@@ -11,5 +11,6 @@ VERBS = {
     ),
     "train": ("harness.verbs.train", "Train one cell."),
     "fits": ("harness.verbs.fits", "The largest batch that fits into memory, and what would make more fit."),
+    "rules": ("harness.verbs.rules", "Rules of thumb, each measured on this machine."),
     "record": ("harness.verbs.record", "The same, or any command of yours, under a profiler."),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -15,11 +16,12 @@ import pytest
 import ringscope
 from harness.verbs import VERBS as HARNESS_VERBS
 from profiles import measures_json
-from profiles.judging import explained, gate, ranks_summary, without_exchange
+from profiles.judging import explained, gate, ranks_summary, rules, without_exchange
 from profiles.lazy import LazyGroup
 from profiles.measures import CLASSES, OWNERS, Arithmetic, Computed, Straggler
 from profiles.metrics.collectives import KINDS
 from profiles.metrics.kernels import GROUPS
+from profiles.scaling import fits
 from profiles.scaling.rows import CellRow, LaunchRow, column_names
 from profiles.steps.find import Repeats
 from profiles.verbs import VERBS as PROFILES_VERBS
@@ -48,7 +50,7 @@ OF_OTHERS = {
         *("--tf_xla_persistent_cache_directory", "--xla_gpu_command_buffer_scheduling_mode"),
         "--xla_gpu_enable_command_buffer",
     ),
-    "python -m benchmarks": ("--pairs", "--tenfold", "--times", "--way"),
+    "python -m benchmarks": ("--tenfold", "--times", "--way"),
     "python -m harness.training.worker": ("--cell", "--record"),
     "a script of the user's": ("--epochs",),
 }
@@ -317,3 +319,18 @@ def _keys(given: ast.expr) -> Iterator[str]:
 
 def test_every_owner_and_every_group_of_kernels_is_named() -> None:
     assert not [name for name in (*OWNERS, *BY_NAME["groups"]) if not named(name)]
+
+
+@pytest.mark.parametrize(("page", "module"), [("memory", fits), ("rules", rules)])
+def test_every_key_of_what_fits_and_of_the_rules_is_in_its_guide(page: str, module: Any) -> None:
+    told = set(re.findall(r"`(\w+)`", (DOCS / "guides" / f"{page}.md").read_text()))
+    written = [
+        node.value
+        for function in ast.parse(inspect.getsource(module)).body
+        if isinstance(function, ast.FunctionDef) and function.name in ("to_json", "expected_json", "_prediction")
+        for made in ast.walk(function)
+        if isinstance(made, ast.Dict)
+        for node in made.keys
+        if isinstance(node, ast.Constant)
+    ]
+    assert len(written) > 8 and not set(written) - told - {"schema"}

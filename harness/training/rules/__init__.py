@@ -1,0 +1,61 @@
+"""Rules of thumb as two ways to train: a function per rule (profiles.judging.rules has their advice).
+
+    rule(on: Subject) -> Ways
+
+Each way takes a number of steps, trains them to their end, and returns how many samples they were. `worker` runs both
+by turns and times them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Way = Callable[[int], int]
+"""steps -> samples, when the device has done them."""
+
+_MODULES = {
+    "batch-multiple-of-8": "computing",
+    "features-multiple-of-8": "computing",
+    "bfloat16": "computing",
+    "float16": "computing",
+    "tf32": "computing",
+    "steps-per-execution": "looping",
+    "quiet": "looping",
+    "resident-data": "feeding",
+    "cache": "feeding",
+    "prefetch": "feeding",
+    "parallel-map": "feeding",
+    "batch-before-map": "feeding",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a rule is tried on where it leaves that open: a model of harness.training.models with a batch that suits the
+    machine."""
+
+    model: str
+    batch: int
+    gpu: bool
+
+    @property
+    def device(self) -> str:
+        return "/GPU:0" if self.gpu else "/CPU:0"
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Against the advice and as it says. what: is trained, in words."""
+
+    against: Way
+    advised: Way
+    what: str
+
+
+def ways(rule: str, on: Subject) -> Ways:
+    """The two ways of a rule."""
+    module = importlib.import_module(f".{_MODULES[rule]}", __name__)
+    made: Ways = getattr(module, rule.replace("-", "_"))(on)
+    return made

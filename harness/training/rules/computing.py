@@ -1,0 +1,98 @@
+"""Rules about shapes and types: the same step on a batch that stays on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ..models import MODELS, build, compile_model
+from . import Subject, Way, Ways
+
+WIDTH, LAYERS, WIDE_BATCH = 1024, 3, 64
+
+
+def stepping(model: Any, batch: int, spec_shape: tuple[int, ...], classes: int) -> Way:
+    """Training steps of a compiled model on one batch that lies on the device."""
+    generator = np.random.default_rng(0)
+    x = tf.constant(generator.random((batch, *spec_shape), dtype=np.float32))
+    y = tf.constant(generator.integers(0, max(2, classes), batch))
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def step() -> Any:
+        return model.train_step((x, y))["loss"]
+
+    def take(steps: int) -> int:
+        loss = None
+        for _ in range(steps):
+            loss = step()
+        if loss is not None:
+            loss.numpy()  # waits for the device
+        return steps * batch
+
+    return take
+
+
+def of_model(name: str, batch: int, precision: str) -> Way:
+    model = build(name, precision=precision)
+    spec = MODELS[name].spec
+    compile_model(model, spec)
+    return stepping(model, batch, spec.input_shape, spec.classes)
+
+
+def plain(gpu: bool) -> str:
+    """The type in which a rule about shapes is measured: that of tensor cores where there are any."""
+    return "mixed_bfloat16" if gpu else "float32"
+
+
+def batch_multiple_of_8(on: Subject) -> Ways:
+    batch = -(-on.batch // 8) * 8
+    made = build(on.model, precision=plain(on.gpu))
+    spec = MODELS[on.model].spec
+    compile_model(made, spec)
+    return Ways(
+        stepping(made, batch + 1, spec.input_shape, spec.classes),
+        stepping(made, batch, spec.input_shape, spec.classes),
+        f"{on.model}, {batch + 1} and {batch} samples, {plain(on.gpu)}",
+    )
+
+
+def features_multiple_of_8(on: Subject) -> Ways:
+    batch = WIDE_BATCH * (16 if on.gpu else 1)
+
+    def wide(units: int) -> Way:
+        keras.mixed_precision.set_dtype_policy(plain(on.gpu))
+        layers = [keras.layers.Dense(units, activation="relu") for _ in range(LAYERS)]
+        made = keras.Sequential([keras.Input((units,)), *layers, keras.layers.Dense(10, dtype="float32")])
+        compile_model(made, MODELS["mlp"].spec)
+        return stepping(made, batch, (units,), 10)
+
+    return Ways(wide(WIDTH - 1), wide(WIDTH), f"{LAYERS} dense layers, {batch} samples, {plain(on.gpu)}")
+
+
+def bfloat16(on: Subject) -> Ways:
+    return _precision(on, "mixed_bfloat16")
+
+
+def float16(on: Subject) -> Ways:
+    return _precision(on, "mixed_float16")
+
+
+def _precision(on: Subject, precision: str) -> Ways:
+    what = f"{on.model}, {on.batch} samples"
+    return Ways(of_model(on.model, on.batch, "float32"), of_model(on.model, on.batch, precision), what)
+
+
+def tf32(on: Subject) -> Ways:
+    step = of_model(on.model, on.batch, "float32")
+
+    def with_tf32(on: bool) -> Way:
+        def take(steps: int) -> int:
+            tf.config.experimental.enable_tensor_float_32_execution(on)  # read when a kernel is launched
+            return step(steps)
+
+        return take
+
+    return Ways(with_tf32(False), with_tf32(True), f"{on.model}, {on.batch} samples, float32")

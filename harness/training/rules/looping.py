@@ -1,0 +1,57 @@
+"""Rules about the loop of `model.fit`: what it costs beside the steps, for a model whose steps are short."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..models import MODELS, build, loss_for
+from . import Subject, Way, Ways
+
+MODEL, BATCH = "mlp", 32
+TOGETHER = 16  # steps per execution
+
+
+def steps_per_execution(on: Subject) -> Ways:
+    return Ways(fitting(1, 0), fitting(TOGETHER, 0), f"model.fit of {MODEL}, {BATCH} samples")
+
+
+def quiet(on: Subject) -> Ways:
+    screen()
+    return Ways(fitting(1, 1), fitting(1, 2), f"model.fit of {MODEL}, {BATCH} samples, on a terminal")
+
+
+def fitting(together: int, verbose: int) -> Way:
+    """One epoch of `model.fit`, of so many steps per execution. Steps are made a multiple of TOGETHER."""
+    made, spec = build(MODEL), MODELS[MODEL].spec
+    made.compile(optimizer="sgd", loss=loss_for(spec), steps_per_execution=together, jit_compile=False)
+    generator = np.random.default_rng(0)
+    x = generator.random((BATCH * TOGETHER, *spec.input_shape), dtype=np.float32)
+    y = generator.integers(0, spec.classes, len(x))
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True).cache().repeat()
+
+    def take(steps: int) -> int:
+        whole = -(-steps // TOGETHER) * TOGETHER
+        made.fit(data, steps_per_epoch=whole, epochs=1, verbose=verbose, shuffle=False)
+        return whole * BATCH
+
+    return take
+
+
+def screen() -> None:
+    """Print to a terminal from now on, whose characters are read and dropped: a bar is drawn on one alone."""
+    ours, theirs = pty.openpty()
+
+    def drop() -> None:
+        while os.read(ours, 65536):
+            pass
+
+    threading.Thread(target=drop, daemon=True).start()
+    shown: Any = os.fdopen(theirs, "w", buffering=1)
+    sys.stdout = shown

@@ -1,0 +1,114 @@
+"""One rule in a process of its own: `python -m harness.training.rules.worker --rule NAME --out DIR`.
+
+Writes `rank0.jsonl` (the turns are its steps, and stand in `extra` with their kinds), or `rank0.error.json`, and
+`rank0.progress`, as the worker of a cell does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from profiles.files import write_whole
+from profiles.records import RankRecord, write_rank
+
+from .. import facts
+from ..worker import Progress, what_became
+from . import Subject, Way, Ways, ways
+
+TURN_NS = 300_000_000  # a turn is to take so long: no clock's error counts, and what drifts meets the next one alike
+MOST_STEPS = 4096
+WARM_UPS = 3
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m harness.training.rules.worker", description="Measure one rule.")
+    parser.add_argument("--rule", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--pairs", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="directory for the files")
+    options = parser.parse_args(argv)
+    progress = Progress(options.out / "rank0.progress")
+    try:
+        progress.phase("import")
+        import tensorflow as tf
+
+        gpus = tf.config.list_physical_devices("GPU")
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        progress.phase("build")
+        pair = ways(options.rule, Subject(options.model, options.batch, bool(gpus)))
+        steps = settle(pair, time.perf_counter_ns)
+        started = time.time_ns()
+        turns = take_turns(pair, steps, options.pairs, time.perf_counter_ns, progress.phase("train", 2 * options.pairs))
+        write_rank(options.out / "rank0.jsonl", record(turns, started, pair.what, gpu=bool(gpus)))
+    except Exception as error:
+        status, reason = what_became(error)
+        traceback.print_exc()
+        write_whole(options.out / "rank0.error.json", json.dumps({"status": status, "reason": reason}))
+        sys.stderr.flush()
+        os._exit(1)
+    return 0
+
+
+def settle(pair: Ways, now_ns: Callable[[], int]) -> dict[bool, int]:
+    """Warm both ways up, and find for each how many steps take TURN_NS. advised -> steps."""
+    found = {}
+    for advised, way in ((False, pair.against), (True, pair.advised)):
+        for _ in range(WARM_UPS):
+            way(1)
+        steps = 1
+        while (took := timed(way, steps, now_ns)[1]) < TURN_NS // 2 and steps < MOST_STEPS:
+            steps *= 2
+        found[advised] = max(1, min(MOST_STEPS, round(steps * TURN_NS / took)))
+    return found
+
+
+def take_turns(
+    pair: Ways, steps: dict[bool, int], pairs: int, now_ns: Callable[[], int], done: Callable[[int], None]
+) -> list[dict[str, Any]]:
+    """Pairs of turns, one of each kind; which goes first alternates."""
+    turns = []
+    for number in range(pairs):
+        for advised in (False, True) if number % 2 == 0 else (True, False):
+            samples, took = timed(pair.advised if advised else pair.against, steps[advised], now_ns)
+            turns.append({"advised": advised, "samples": samples, "ns": took})
+            done(len(turns))
+    return turns
+
+
+def timed(way: Way, steps: int, now_ns: Callable[[], int]) -> tuple[int, int]:
+    """(samples, ns) of one turn."""
+    began = now_ns()
+    samples = way(steps)
+    return samples, now_ns() - began
+
+
+def record(turns: list[dict[str, Any]], started_utc_ns: int, what: str, *, gpu: bool) -> RankRecord:
+    took = [turn["ns"] for turn in turns]
+    return RankRecord(
+        rank=0,
+        size=1,
+        local_rank=0,
+        host=socket.gethostname(),
+        device=facts.gpu_uuid(0) if gpu else None,
+        window_start_ns=started_utc_ns,
+        window_end_ns=started_utc_ns + sum(took),
+        samples=sum(turn["samples"] for turn in turns),
+        step_ns=took,
+        input_wait_ns=[0] * len(took),
+        extra={"turns": turns, "what": what},
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""`ringscope rules`: rules of thumb."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from profiles.errors import RingscopeError
+from profiles.judging.rules import LEAST_PAIRS, RULES
+
+from . import options
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ringscope rules                                    all of them, some 20 s each
+  ringscope rules batch-multiple-of-8 bfloat16 --model resnet50 --per-rank-batch 256
+  ringscope rules cache prefetch parallel-map --pairs 24
+  ringscope rules help                               their names
+"""
+)
+@click.argument("names", metavar="[RULE ...]", nargs=-1)
+@click.option("--model", help="For rules that leave it open; `help` lists them.  [default: fits the machine]")
+@click.option("--per-rank-batch", type=click.IntRange(1), help="Its samples per step.  [default: fits the machine]")
+@click.option(
+    "--pairs", type=click.IntRange(LEAST_PAIRS), default=12, show_default=True, help="Turns of each of the two ways."
+)
+@click.option(
+    "--time-limit", type=click.FloatRange(1), default=300, show_default=True, help="Seconds that a rule may take."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: runs/<date>-<host>]")
+@click.option("--resume", is_flag=True, help="Measure only what --out does not hold yet.")
+@click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
+@click.pass_context
+def command(context: click.Context, /, **chosen: Any) -> None:
+    """Measure rules of thumb on this machine: does the advice hold here, and what is it worth?
+
+    Each rule trains in two ways, against the advice and as it says, by turns in one process. The ratio of their
+    samples per second comes with its interval, and with what it says of the advice. A rule that needs a GPU says so
+    where there is none.
+
+    Exit code 0: measured, whatever came out; 1: a rule failed, with the reason; 2: bad input; 130: interrupted,
+    continue with --resume.
+    """
+    from harness.jobs import rules
+    from harness.jobs.options import Rules
+    from harness.training.models import MODELS
+
+    for wanted, names in (("help" in chosen["names"], RULES), (chosen["model"] == "help", MODELS)):
+        if wanted:
+            click.echo("\n".join(names))
+            return
+    for name, known, what in (
+        *((name, tuple(RULES), "rule") for name in chosen["names"]),
+        *((name, tuple(MODELS), "model") for name in [chosen["model"]] if name),
+    ):
+        if name not in known:
+            raise RingscopeError(f"there is no {what} {name!r}; choose from {', '.join(known)}")
+    options.refuse_ignored(
+        context, [(not chosen["out"], ("resume",), "goes with --out DIR, which holds what was measured; add that")]
+    )
+    asked = Rules(
+        names=tuple(dict.fromkeys(chosen["names"])) or tuple(RULES),
+        model=chosen["model"],
+        batch=chosen["per_rank_batch"],
+        pairs=chosen["pairs"],
+        time_limit_s=chosen["time_limit"],
+        out=chosen["out"],
+        resume=chosen["resume"],
+        as_json=chosen["as_json"],
+    )
+    context.exit(rules.main(asked))
