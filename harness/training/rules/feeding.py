@@ -105,11 +105,9 @@ WHAT = f"JPEG files of {SIDE} x {SIDE} decoded, {BATCH} samples, into a dense la
 
 def cache(on: Subject) -> Ways:
     decoded = files().map(decode, num_parallel_calls=AUTOTUNE)
-    return Ways(
-        trained(decoded.repeat().batch(BATCH).prefetch(AUTOTUNE)),
-        trained(decoded.cache().repeat().batch(BATCH).prefetch(AUTOTUNE)),
-        WHAT,
-    )
+    cached = trained(decoded.cache().repeat().batch(BATCH).prefetch(AUTOTUNE))
+    cached(PICTURES // BATCH + 1)  # the first epoch, which fills it
+    return Ways(trained(decoded.repeat().batch(BATCH).prefetch(AUTOTUNE)), cached, WHAT)
 
 
 def prefetch(on: Subject) -> Ways:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import sys
@@ -49,8 +50,9 @@ def screen() -> None:
     ours, theirs = pty.openpty()
 
     def drop() -> None:
-        while os.read(ours, 65536):
-            pass
+        with contextlib.suppress(OSError):  # the other end is closed
+            while os.read(ours, 65536):
+                pass
 
     threading.Thread(target=drop, daemon=True).start()
     shown: Any = os.fdopen(theirs, "w", buffering=1)

@@ -15,8 +15,9 @@ from harness.training.rules import Subject, Ways, worker
 from harness.verbs import rules as verb
 from profiles.errors import RingscopeError
 from profiles.judging.rules import RULES, judge
-from tests.harness.running import run_python
+from tests.harness.running import prepared, run_python
 
+WAYS = Path(__file__).parents[1] / "training" / "scripts" / "rule_ways.py"
 # A worker whose advised way is twice as fast; the rule `prefetch` fails.
 PLANTED = """
 import json, sys, time
@@ -107,24 +108,27 @@ def test_both_ways_take_turns_of_one_length_in_changing_order() -> None:
 
 @pytest.mark.train
 @pytest.mark.long
-def test_every_rule_trains_both_ways_on_this_machine(tmp_path: Path) -> None:
+def test_a_rule_is_measured_on_this_machine(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
-    words = ["--model", "mlp", "--per-rank-batch", "64", "--pairs", "6", "--out", str(tmp_path / "out")]
-    done = run_python("-m", "harness", "rules", *words, timeout_s=900)
+    done = run_python("-m", "harness", "rules", "cache", "tf32", "--pairs", "6", "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads((tmp_path / "out" / "rules.json").read_text())["rules"]
-    assert [one["rule"] for one in found] == list(RULES)
-    for one in found:
-        if one["rule"] == "tf32":
-            assert one["verdict"] == "needs-gpu"
-        else:
-            assert one["ratio"]["low"] <= one["ratio"]["median"] <= one["ratio"]["high"]
-            assert one["ratio"]["median"] == pytest.approx(
-                one["advised_samples_per_s"] / one["against_samples_per_s"], rel=0.5
-            )
-    # Decoded once or in every epoch: no machine is so odd that this makes no difference.
-    (cached,) = (one for one in found if one["rule"] == "cache")
-    assert cached["verdict"] == "holds"
+    cached, tf32 = json.loads((tmp_path / "out" / "rules.json").read_text())["rules"]
+    # Decoded once or in every epoch: no machine is so odd, nor so busy, that this makes no difference.
+    assert cached["ratio"]["median"] > 1.2 and cached["ratio"]["count"] == 6
+    assert tf32["verdict"] == "needs-gpu"
+
+
+@pytest.mark.train
+def test_the_ways_of_every_rule_train_what_they_say(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    done = run_python(str(WAYS), prefix=prepared(), timeout_s=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert set(told) == set(RULES)
+    # Samples of three steps of each way; `model.fit` makes whole executions of 16 steps.
+    own = {"batch-multiple-of-8": [51, 48], "steps-per-execution": [512, 512], "quiet": [512, 512]}
+    model = dict.fromkeys(("bfloat16", "float16", "tf32", "resident-data"), [48, 48])
+    assert told == {name: (own | model).get(name, [192, 192]) for name in RULES}
 
 
 def test_every_rule_has_its_two_ways() -> None:
