@@ -40,8 +40,9 @@ MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "unknown")
 
 COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        # graph_node: 0 for a kernel launched by itself. operator: what the recording itself says it belongs to, or ""
-        "kernels": {**_OPERATION, "name": TEXT, "graph_node": "int64", "operator": TEXT},
+        # graph_node: 0 for a kernel launched by itself. operator: what the recording itself says it belongs to, or "".
+        # work: what it was launched to compute, as readers.hlo writes it, or ""
+        "kernels": {**_OPERATION, "name": TEXT, "graph_node": "int64", "operator": TEXT, "work": TEXT},
         # one row a launch of a CUDA graph recorded as a whole
         "graphs": {**_OPERATION, "graph": "int64"},
         "copies": {
@@ -117,7 +118,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     }
 )
 TABLES = tuple(COLUMNS)
-_UNSAID = ("operator",)  # columns that a reader may leave out: empty texts
+_UNSAID = ("operator", "work")  # columns that a reader may leave out: empty texts
 
 
 @dataclass(frozen=True, slots=True)

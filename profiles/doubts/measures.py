@@ -114,12 +114,14 @@ def collective_bytes_unknown(where: str, recorded: str) -> Doubt:
     )
 
 
-def flops_partly_told(measured: Arithmetic, where: str) -> Doubt:
+def flops_partly_told(measured: Arithmetic, where: str, recorded: str) -> Doubt:
     return Doubt(
         "flops-partly-told",
         f"the recording tells the shapes behind {numbers.share(measured.matrix_share)} of the time of convolutions and "
         "matrix products: FLOP/s and MFU are at least what is given",
-        "record eagerly, without CUDA graphs and torch.compile, with record_shapes=True",
+        "XLA_FLAGS=--xla_gpu_enable_command_buffer= keeps the names of what CUDA graphs run; your own kernels have none"
+        if recorded == "xplane"
+        else "record eagerly, without CUDA graphs and torch.compile, with record_shapes=True",
         (f"{where}/arithmetic",),
     )
 

@@ -71,7 +71,8 @@ class Tables:
             call_end_ns=launches.end_ns,
             bytes_of=tuple(sizes),
             is_node=is_node if is_node.any() else np.broadcast_to(np.False_, len(is_node)),
-            **_operators(timeline.kernels["operator"].cat),
+            **_said("operator", timeline.kernels["operator"].cat),
+            **_said("work", timeline.kernels["work"].cat),
         )
 
     def source(self, shift_ns: int) -> Source:
@@ -221,13 +222,13 @@ class _Gpu:
         return found
 
 
-def _operators(told: Any) -> dict[str, Any]:
-    """What the kernels say they belong to, a column of texts, as Source has it."""
+def _said(what: str, told: Any) -> dict[str, Any]:
+    """What the recording says of kernels, a column of texts, as Source has it."""
     texts = [str(text) for text in told.categories]
     if not any(texts):
-        return {"operator_of": np.broadcast_to(np.int8(-1), len(told.codes)), "operators": ()}
+        return {f"{what}_of": np.broadcast_to(np.int8(-1), len(told.codes)), f"{what}s": ()}
     said = np.array([place if text else -1 for place, text in enumerate(texts)] + [-1])
-    return {"operator_of": said[told.codes.to_numpy()], "operators": tuple(texts)}
+    return {f"{what}_of": said[told.codes.to_numpy()], f"{what}s": tuple(texts)}
 
 
 def _column(timeline: Timeline, table: str, name: str) -> Array:

@@ -38,6 +38,9 @@ class Source:
     # of each kernel the place in `operators` of what the recording says it belongs to, -1: nothing
     operator_of: Ints
     operators: tuple[str, ...]
+    # likewise of what it was launched to compute
+    work_of: Ints
+    works: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

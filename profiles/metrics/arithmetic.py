@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import TABLES, Gpu
+from ..gpus.operations import TABLES, Gpu, Operations
 from ..ledger.account import Account
 from ..measures import Arithmetic, Computed, Kernels
 from ..timeline import Timeline
-from . import flop_counts, kernels, peaks
+from . import flop_counts, kernels, operator_names, peaks
 from .flop_counts import Work
 from .operators import Ranges, under
 
@@ -23,7 +23,7 @@ _TF32 = r"(?i)tf32|s1688(?!_f16)|xf32"
 
 
 def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account, counted: Kernels) -> Arithmetic | None:
-    """Of the window; None where no operator with shapes launched a kernel in it."""
+    """Of the window; None where no operator with shapes, and no instruction that is told, launched a kernel in it."""
     works: list[Work | None] = []
     ranges: list[Ranges | None] = []
     names: list[str] = []
@@ -33,8 +33,12 @@ def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account, counted: Ke
         works += [work for _, work in of_calls]
         names += [name for name, _ in of_calls]
     call = under(timelines, gpu, ranges)
-    if call is None:
+    launched, of_launches = _launches(gpu, len(works))
+    works += [work for _, work in of_launches]
+    names += [name for name, _ in of_launches]
+    if not works:
         return None
+    call = launched if call is None else np.where(launched >= 0, launched, call)
     inside = slice(*np.searchsorted(gpu.operations.start_ns, books.window).tolist())
     rows = inside.start + np.flatnonzero((gpu.operations.table[inside] == KERNELS) & (call[inside] >= 0))
     if not len(rows):
@@ -50,7 +54,11 @@ def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account, counted: Ke
     for one, ns, is_rounded in zip(used.tolist(), kernel_ns.tolist(), rounds.tolist(), strict=True):
         work = works[one]
         assert work is not None
-        dtype = "tf32" if work.dtype == "float32" and is_rounded else work.dtype
+        dtype = work.dtype
+        if dtype == "tf32" and (peak is None or "tf32" not in peak.flops_per_s):
+            dtype = "float32"  # a compiler may allow what the GPU does not have
+        if dtype == "float32" and is_rounded:
+            dtype = "tf32"
         into = sums.setdefault((names[one], work, dtype), [0, 0])
         into[0] += 1
         into[1] += ns
@@ -113,6 +121,58 @@ def _row(name: str, work: Work, dtype: str, *, calls: int, kernel_ns: int, peak:
         bound=bound,
         of_roof=least / seconds if least is not None and kernel_ns else None,
     )
+
+
+def _launches(gpu: Gpu, first: int) -> tuple[Int64s, list[tuple[str, Work | None]]]:
+    """Of each operation the execution of an instruction of XLA that it belongs to, numbered from `first` on, -1: none.
+
+    Kernels of an instruction that follow each other on a stream are one execution until a kernel of the same name comes
+    again. In a CUDA graph they are one a launch.
+    """
+    operations = gpu.operations
+    call = np.full(len(operations), -1, np.int64)
+    told: list[tuple[str, Work | None]] = []
+    for place, source in enumerate(operations.sources):
+        works = [flop_counts.of_program(text) for text in source.works]
+        known = np.array([*(work is not None for work in works), False])
+        mine = np.flatnonzero((operations.place == place) & (operations.table == KERNELS))
+        if not known.any():
+            continue
+        rows = operations.row[mine]
+        # A text is of one instruction; equal texts of two stand beside each other only if they are told apart by name.
+        text, operator = source.work_of[rows].astype(np.int64), source.operator_of[rows].astype(np.int64)
+        instruction = text * (len(source.operators) + 1) + operator
+        execution = _executions(operations, mine, instruction, source.is_node[rows])
+        execution[~known[text]] = -1
+        used, at, number = np.unique(execution, return_index=True, return_inverse=True)
+        call[mine] = np.where(execution >= 0, first + len(told) + number - (used[0] < 0), -1)
+        for row in at[used >= 0].tolist():
+            path = source.operators[operator[row]] if operator[row] >= 0 else ""
+            told.append((operator_names.of_kernel(path), works[text[row]]))
+    return call, told
+
+
+def _executions(
+    operations: Operations, mine: Int64s, instruction: Int64s, in_graph: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """A number for each kernel, the same for those of one execution of an instruction; -1: not known."""
+    stream, name = operations.stream[mine].astype(np.int64), operations.name[mine].astype(np.int64)
+    order = np.lexsort((np.arange(len(mine)), stream))
+    changes = np.diff(stream[order]).astype(bool) | np.diff(instruction[order]).astype(bool)
+    run = np.empty(len(mine), np.int64)
+    run[order] = np.concatenate([[0], np.cumsum(changes)])
+    # How often a kernel of its name came before it in the run.
+    by_name = np.lexsort((np.arange(len(mine)), name, run))
+    first = np.append(True, np.diff(run[by_name]).astype(bool) | np.diff(name[by_name]).astype(bool))
+    begins = np.maximum.accumulate(np.where(first, np.arange(len(mine)), 0))
+    again = np.empty(len(mine), np.int64)
+    again[by_name] = np.arange(len(mine)) - begins
+    launch = operations.call_row[mine].astype(np.int64)
+    # A graph's launch and the instruction, or the run and its repetition: the pairs are numbered apart.
+    pairs = np.column_stack([np.where(in_graph, launch, run), np.where(in_graph, instruction, again), in_graph])
+    execution = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    execution[in_graph & (launch < 0)] = -1
+    return execution
 
 
 def _calls(timeline: Timeline, pid: int, first: int) -> tuple[Ranges | None, list[tuple[str, Work | None]]]:

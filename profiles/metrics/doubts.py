@@ -72,7 +72,7 @@ def of_gpu(
     if measured.collectives.count and measured.collectives.bytes_per_step is None:
         yield say.collective_bytes_unknown(where, recorded)
     if measured.arithmetic is not None and not measured.arithmetic.all_told:
-        yield say.flops_partly_told(measured.arithmetic, where)
+        yield say.flops_partly_told(measured.arithmetic, where, recorded)
     if measured.arithmetic is not None and measured.arithmetic.mfu is None:
         yield say.no_peak(measured.arithmetic, where)
     if len(gpu.processes) > 1:

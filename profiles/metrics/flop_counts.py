@@ -1,4 +1,4 @@
-"""Floating-point operations and bytes of PyTorch's operators, from the shapes that a recording tells.
+"""Floating-point operations and bytes of PyTorch's operators and of XLA's instructions, from the shapes in a recording.
 
 A multiplication and an addition are two operations, as torch.utils.flop_counter counts them: attention is not halved
 for a causal mask, and going back through flash attention is five matrix products, as one is computed again.
@@ -51,6 +51,20 @@ def of_call(name: str, inputs: str) -> Work | None:
     if not 0 < found.flops < _MOST or found.elements >= _MOST:
         return None
     return Work(found.flops, found.elements * kind[1], kind[0], " x ".join(map(str, found.shapes)))
+
+
+def of_program(text: str) -> Work | None:
+    """The work of an instruction, as readers.hlo writes it; None where its products are of several types."""
+    if not text:
+        return None
+    told = json.loads(text)
+    products = told["products"]
+    kinds = {product["type"] for product in products}
+    flops = sum(2 * prod(product["spread"]) * product["contracted"] for product in products)
+    if len(kinds) != 1 or not 0 < flops < _MOST or not 0 <= told["bytes"] < _MOST:
+        return None
+    shapes = " x ".join(map(str, products[0]["operands"])) if len(products) == 1 else f"{len(products)} products"
+    return Work(flops, told["bytes"], kinds.pop(), shapes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,11 @@ GROUPS = {
     "collective": COLLECTIVE_NAME,
     "batch_norm": r"(?i)batch_?norm|\bbn_(?:fw|bw)|bnorm",
     "optimiser": r"(?i)optimi[sz]er|Apply(?:Adam|Momentum|Rms|Gradient|Ada|Lamb|Ftrl)|_?adam|multi_tensor_apply",
-    # what compiling has fused: XLA's own, and torch.compile's
-    "fused": rf"fusion|{TORCH_COMPILED}",
+    # what compiling has fused: XLA's own, but for those made of a product, and torch.compile's
+    "fused": rf"(?<!gemm_)fusion|{TORCH_COMPILED}",
     "rnn_cell": r"(?i)lstm|\bgru|rnn",
-    "convolution_matmul": r"(?i)gemm|gemv|conv(?!ersion)|[wd]grad|fprop|cutlass|xmma|nvjet|winograd|cublas|im2col"
-    r"|flash_(?:fwd|bwd)|fft|dot_kernel|splitK",
+    "convolution_matmul": r"(?i)gemm|gemv|Cijk_|conv(?!er(?:sion|t))|[wd]grad|fprop|cutlass|xmma|nvjet|winograd|cublas"
+    r"|im2col|flash_(?:fwd|bwd)|fft|dot_kernel|splitK",
     "reduction": r"(?i)reduc|softmax|BiasGrad|CleanupSegments|argm(?:ax|in)|layer_?norm|\bcub::|norm",
     # of a recurrent cell that is not cuDNN's
     "rnn_gates": r"(?i)sigmoid|tanh",

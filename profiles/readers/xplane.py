@@ -21,6 +21,7 @@ from .. import marks
 from ..doubts.recordings import impossible_times, no_gpu, profiler_warnings
 from ..errors import UnreadableRecording
 from ..timeline import Doubt, Recording, Timeline, make
+from . import hlo
 from .chrome import events as chrome
 from .tables import printed
 
@@ -43,8 +44,9 @@ _WAYS: Final = {"MemcpyH2D": "HtoD", "MemcpyD2H": "DtoH", "MemcpyD2D": "DtoD", "
 _KINDS: Final = {"MemcpyH2D": "h2d", "MemcpyD2H": "d2h", "MemcpyD2D": "d2d", "MemcpyP2P": "p2p"}
 _HOST_PLANES: Final = {"/host:CPU": "TSL", "/host:NVTX-CUPTI": "", "/host:python-tracer": "python"}
 _CALLS_PLANE: Final = "/host:CUPTI"
+_PROGRAMS_PLANE: Final = "/host:metadata"
 _WANTED: Final = re.compile(
-    r"^(?:(?:correlation|context|cuda_graph_exec|cuda_graph_node)_id|tf_op|name|hlo_op)$|_details$"
+    r"^(?:(?:correlation|context|cuda_graph_exec|cuda_graph_node)_id|tf_op|name|hlo_op|hlo_module|program_id)$|_details$"
 )
 _LIMIT: Final = 1 << 60
 _RECORD: Final = "record again, and let the profiler stop before training ends"
@@ -80,7 +82,7 @@ def read(path: Path) -> Timeline:
     except (DecodeError, ValueError, RecursionError) as error:
         problem = f"looks like TensorFlow's profile, but breaks off or is damaged ({error})"
         raise UnreadableRecording(path, problem, _RECORD) from None
-    found = _Found()
+    found = _Found(programs=_programs(space))
     started_ns = None
     for plane in space.planes:
         if match := _GPU.fullmatch(plane.name):
@@ -128,6 +130,7 @@ def read(path: Path) -> Timeline:
 class _Found:
     """Frames by table, plane by plane; texts are still plain lists of objects."""
 
+    programs: _Programs
     parts: dict[str, list[pd.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     gpus: dict[int, str] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
@@ -150,7 +153,7 @@ class _Found:
                 if table not in tables:
                     self.left_out[table] += len(chosen)
                     continue
-                self.parts[table].append(_operations(table, chosen).assign(**place))
+                self.parts[table].append(_operations(table, chosen, self.programs).assign(**place))
 
     def add_host(self, plane: Any, domain: str) -> None:
         self.known.add("api" if plane.name == _CALLS_PLANE else "marks")
@@ -247,7 +250,7 @@ def _times(rows: list[_Row]) -> pd.DataFrame:
     )
 
 
-def _operations(table: str, rows: list[_Row]) -> pd.DataFrame:
+def _operations(table: str, rows: list[_Row], programs: _Programs) -> pd.DataFrame:
     frame = _times(rows).assign(correlation=_integers(rows, "correlation_id"))
     contexts = [str(row.stats.get("context_id", "")).lstrip("$") for row in rows]
     frame["context"] = chrome.integers(contexts, bits=32)
@@ -255,7 +258,8 @@ def _operations(table: str, rows: list[_Row]) -> pd.DataFrame:
         return frame.assign(graph=_integers(rows, "cuda_graph_exec_id"))
     frame["graph_node"] = np.maximum(_integers(rows, "cuda_graph_node_id"), 0)
     if table == "kernels":
-        return frame.assign(name=[row.name for row in rows], operator=[_operator(row) for row in rows])
+        texts = {"operator": [_operator(row) for row in rows], "work": [programs.work(row) for row in rows]}
+        return frame.assign(name=[row.name for row in rows], **texts)
     key = "memcpy_details" if table == "copies" else "Memset_details"
     details = [_details(row.stats.get(key) or row.stats.get(key.lower())) for row in rows]
     sizes = chrome.integers(detail.get("size", detail.get("num_bytes")) for detail in details)
@@ -297,6 +301,38 @@ def _operator(row: _Row) -> str:
     return operation if operation and operation != "XlaModule" else instruction
 
 
+class _Programs:
+    """The compiled programs of a profile, each read when a kernel is of it."""
+
+    def __init__(self, serialized: dict[str, bytes]) -> None:
+        self._serialized = serialized
+        self._read: dict[str, hlo.Program | None] = {}
+
+    def work(self, row: _Row) -> str:
+        """What a kernel was launched to compute, as readers.hlo writes it; "" where it is not known."""
+        instruction, module = row.stats.get("hlo_op"), row.stats.get("hlo_module")
+        if not isinstance(instruction, str) or not isinstance(module, str):
+            return ""
+        name = f"{module}({row.stats.get('program_id')})"
+        if name not in self._read:
+            serialized = self._serialized.get(name) or self._serialized.get(module)
+            self._read[name] = hlo.program(serialized) if serialized else None
+        program = self._read[name]
+        return program.of_kernel(instruction, row.name) if program else ""
+
+
+def _programs(space: Any) -> _Programs:
+    found = {}
+    for plane in space.planes:
+        if plane.name == _PROGRAMS_PLANE:
+            stats = _metadata(plane)[1]
+            for entry in plane.event_metadata.values():
+                for stat in entry.stats:
+                    if stats.get(stat.metadata_id, "").lower().replace(" ", "_") == "hlo_proto":
+                        found[entry.name] = stat.bytes_value
+    return _Programs(found)
+
+
 def _is_call(row: _Row, plane: str) -> bool:
     """CUDA calls have a plane of their own, or lie among the host's ranges when planes were merged."""
     return plane == _CALLS_PLANE or "correlation_id" in row.stats or _CALL.match(row.name) is not None
@@ -328,7 +364,7 @@ def _mark_name(row: _Row) -> str:
 
 
 def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
-    for column in ("name", "domain", "kind", "src_kind", "dst_kind", "operator"):
+    for column in ("name", "domain", "kind", "src_kind", "dst_kind", "operator", "work"):
         if column in frame:
             codes, texts = pd.factorize(frame[column])
             frame[column] = printed.categorical(codes, list(texts))

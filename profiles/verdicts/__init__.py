@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..measures import Finding, Measures
 from . import collectives, compute, feed, host, order, ranks, slow, spread, words
@@ -11,8 +12,8 @@ from .case import INPUT_LADDER, Case, Context
 
 __all__ = ["Context", "find"]
 
-# Launch idle that lies outside of all calls to such a part is all of it.
-_TWIN = 0.8
+# Launch idle that lies outside of all calls to such a part is all of it, and to less than such a part a remark on it.
+_TWIN, _REMARK = 0.8, 0.5
 PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (
     *compute.RULES,
     *host.RULES,
@@ -66,10 +67,12 @@ def _input_first(finding: Finding, cases: Sequence[Case]) -> bool:
 
 
 def _without_twins(found: Sequence[Finding]) -> list[Finding]:
-    """A GPU that waits for launches because the host is elsewhere has one finding, `python-in-the-loop`, which then
-    has the evidence of both. Of findings on several GPUs those that lose most are compared."""
+    """A GPU that waits for launches because the host is elsewhere has one finding, `python-in-the-loop`, and one whose
+    host mostly is in CUDA calls has `launch-bound`; it has the evidence of both. Of findings on several GPUs those that
+    lose most are compared."""
     launches = {_loses_most(finding): finding for finding in found if finding.code == "launch-bound"}
-    left = []
+    left: list[Finding] = []
+    remarks: dict[int | None, Mapping[str, Any]] = {}
     for finding in found:
         twin = launches.get(_loses_most(finding))
         if finding.code == "python-in-the-loop" and twin is not None:
@@ -77,7 +80,16 @@ def _without_twins(found: Sequence[Finding]) -> list[Finding]:
             if outside >= _TWIN * waiting:
                 del launches[_loses_most(finding)]
                 finding = replace(finding, evidence={**twin.evidence, **finding.evidence})
+            elif outside < _REMARK * waiting:
+                remarks[_loses_most(finding)] = finding.evidence
+                continue
         left.append(finding)
+    left = [
+        replace(finding, evidence={**remarks.get(_loses_most(finding), {}), **finding.evidence})
+        if finding.code == "launch-bound"
+        else finding
+        for finding in left
+    ]
     return [finding for finding in left if finding.code != "launch-bound" or _loses_most(finding) in launches]
 
 

@@ -106,10 +106,10 @@ def generic_rnn_cell(case: Case) -> Finding | None:
 
 def launch_bound(case: Case) -> Finding | None:
     """The GPU waits for the host's next launch."""
-    if not case.trains:
-        return None
     waiting = case.late_launch_ns
     share = waiting / case.gpu.span_ns
+    if not case.trains or share < OTHER_LADDER[1]:
+        return None
     latency = case.gpu.kernels.launch_latency_ns or {}
     return case.finding(
         "launch-bound",

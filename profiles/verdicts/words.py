@@ -111,7 +111,8 @@ TENSORFLOW = {
 # Of a cell's strategy, where Horovod's words do not serve.
 OF_EXCHANGE = {"tf.distribute": TENSORFLOW}
 SERVED = {
-    "launch-bound": "CUDA graphs for decoding (vLLM without enforce_eager, SGLang's --cuda-graph-bs); larger batches",
+    "launch-bound": 'CUDA graphs for decoding (torch.compile(mode="reduce-overhead"); vLLM has them without '
+    "enforce_eager, SGLang with --cuda-graph-bs); larger batches",
     "python-in-the-loop": "CUDA graphs for decoding; the scheduler ahead of the GPU (SGLang's overlap schedule, vLLM's "
     "async scheduling); larger batches",
     "tiny-batch": "more requests per batch",

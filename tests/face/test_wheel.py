@@ -19,6 +19,8 @@ PACKAGES = ("harness", "profiles", "ringscope")
 NOT_PYTHON = {
     "harness/py.typed",
     "profiles/py.typed",
+    "profiles/readers/hlo.desc",
+    "profiles/readers/hlo.proto",
     "profiles/readers/xplane.desc",
     "profiles/readers/xplane.proto",
     "profiles/views/page/page.css",

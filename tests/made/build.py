@@ -77,7 +77,7 @@ class Build:
     def many(self, table: str, **columns: Any) -> None:
         """Rows by columns, each an array or what all rows have; what is not said is as in a single row."""
         unsaid = {"stream": 7, "correlation": -1, "graph_node": 0, "tid": 1, "domain": "ringscope", "open": False}
-        unsaid |= {"src_device": -1, "dst_device": -1, "operator": "", **self.defaults}
+        unsaid |= {"src_device": -1, "dst_device": -1, "operator": "", "work": "", **self.defaults}
         given = {name: columns.get(name, unsaid.get(name)) for name in contract.COLUMNS[table]}
         self.many_rows[table].append(pd.DataFrame(given))
 

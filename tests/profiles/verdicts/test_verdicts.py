@@ -322,11 +322,11 @@ def test_pageable_copies_hold_launches_up_for_no_longer_than_their_calls_last(
 def test_no_two_findings_are_paid_for_the_launch_idle_after_a_small_copy() -> None:
     one = gpu(ledger={"h2d": 2 * MS, "idle_launch": MS}, h2d=PAGEABLE, inputs={**INPUTS, "call_ns": 90 * MS})
     one.batch_gap_ledger_ns = {"idle_launch": 10 * MS}
-    one.held_launches = {"gaps": 10, "count": 10, "idle_launch_ns": 8 * MS, "bytes": 1024}
+    one.held_launches = {"gaps": 10, "count": 10, "idle_launch_ns": 6 * MS, "bytes": 1024}
     found = {finding.code: finding.cost_ns_per_step for finding in find(measures([one]))}
-    assert found["small-copy-before-step"] == 8 * MS // 10
-    assert found["copies-pageable"] == 2 * MS + 2 * MS // 10
-    assert found["launch-bound"] == 2 * MS // 10
+    assert found["small-copy-before-step"] == 6 * MS // 10
+    assert found["copies-pageable"] == 2 * MS + 4 * MS // 10
+    assert found["launch-bound"] == 4 * MS // 10
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,25 @@ def test_a_host_that_is_elsewhere_makes_one_finding_and_not_two() -> None:
     assert "torch.compile" in found["python-in-the-loop"].change
 
 
+@pytest.mark.parametrize(
+    ("copying_us", "codes"), [(300, {"launch-bound", "python-in-the-loop"}), (700, {"launch-bound"})]
+)
+def test_a_host_that_mostly_is_in_calls_makes_one_finding_too(copying_us: int, codes: set[str]) -> None:
+    """Of each millisecond that the GPU waits so much is spent in cudaMalloc's kin, the rest elsewhere."""
+    made = loop(TORCH, marks="step {}")
+    for row in [*made.rows["marks"]]:
+        made.api("cudaHostAlloc", row["start_ns"] - copying_us * US, row["start_ns"] - 10 * US)
+    found = {code: one for code, one in findings(made).items() if code in ("launch-bound", "python-in-the-loop")}
+    assert set(found) == codes
+    assert ("idle_outside_calls_ns" in found["launch-bound"].evidence) is (len(codes) == 1)
+
+
+@pytest.mark.parametrize(("gap_us", "told"), [(8, False), (20, True)])
+def test_waiting_for_launches_below_three_percent_is_not_worth_a_word(gap_us: int, told: bool) -> None:
+    """Of some 310 us a step: nobody compiles an inference for 2 %."""
+    assert ("launch-bound" in findings(loop(TORCH, gap_ns=gap_us * US, marks="execute_model {}"))) is told
+
+
 def test_two_gpus_of_which_one_alone_is_launched_late_by_its_host_have_one_finding_for_it() -> None:
     late, less = loop(TORCH, marks="step {}"), loop(TORCH, marks="step {}", gap_ns=7 * US)
     for rank, made in enumerate((late, less)):
@@ -130,12 +149,12 @@ def test_the_start_of_a_process_is_not_launch_bound() -> None:
     made.api("cudaFree", 10 * MS + 2 * US, 10 * MS + 3 * US)
     last = max(row["end_ns"] for row in made.rows["kernels"])
     made.api("cudaFree", last + 10, last + 30 * MS)
-    made.kernel(last + 31 * MS, last + 32 * MS, TORCH[0], call=(last + 31 * MS - US, last + 31 * MS))
+    made.kernel(last + 33 * MS, last + 34 * MS, TORCH[0], call=(last + 33 * MS - US, last + 33 * MS))
     measures = analyse([made.timeline()], window="capture").measures
     assert measures.gpus[0].startup_ns == 30 * MS - 10
     assert "start-up-inside-window" in {one.code for one in measures.doubts}
-    # Of 31 ms that the GPU waits for the last launch, the one after the call.
-    assert {one.code: one.evidence["idle_launch_ns"] for one in measures.findings}["launch-bound"] == MS + 10
+    # Of 33 ms that the GPU waits for the last launch, the three after the call.
+    assert {one.code: one.evidence["idle_launch_ns"] for one in measures.findings}["launch-bound"] == 3 * MS + 10
 
 
 def test_memory_that_is_freed_all_along_is_a_fault_of_the_loop() -> None:

@@ -1,0 +1,226 @@
+"""XLA's programs as profiles carry them (HloProto): what each instruction multiplies, and the bytes it must move.
+
+What an instruction does is written down as JSON, for profiles.metrics.flop_counts to count:
+`{"products": [{"type", "operands": [[sizes], [sizes]], "spread": [sizes], "contracted": n}], "bytes": n}`. A product
+has `contracted` multiplications, each with an addition, for each element of `spread`. Type tf32 is float32 that the
+matrix units may round.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+# xla.PrimitiveType: the name of the type and its bits.
+_TYPES: Final[Mapping[int, tuple[str, int]]] = MappingProxyType(
+    {
+        1: ("bool", 8), 2: ("int8", 8), 3: ("int16", 16), 4: ("int32", 32), 5: ("int64", 64), 6: ("uint8", 8),
+        7: ("uint16", 16), 8: ("uint32", 32), 9: ("uint64", 64), 10: ("float16", 16), 11: ("float32", 32),
+        12: ("float64", 64), 15: ("complex64", 64), 16: ("bfloat16", 16), 18: ("complex128", 128),
+        19: ("float8", 8), 20: ("float8", 8), 21: ("int4", 4), 22: ("uint4", 4), 23: ("float8", 8),
+        24: ("float8", 8), 25: ("float8", 8), 28: ("float8", 8), 29: ("float8", 8), 32: ("float4", 4),
+    }
+)  # fmt: skip
+_GEMM: Final = re.compile(r"__cublas\$(?:gemm|lt\$matmul(?:\$f8)?)")
+_CONVOLUTION: Final = re.compile(r"__cudnn\$conv(?:Forward|BackwardInput|BackwardFilter|BiasActivationForward)")
+_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]")  # what a kernel's name has "_" for
+_GRAPH: Final = "command_buffer"
+_DEEPEST: Final = 8  # computations that call each other
+
+
+@functools.cache
+def _message() -> type[Any]:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    pool = descriptor_pool.DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(Path(__file__).with_suffix(".desc").read_bytes()).file:
+        pool.AddSerializedFile(file.SerializeToString())
+    found: type[Any] = message_factory.GetMessageClass(pool.FindMessageTypeByName("xla.HloProto"))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One module: the texts of the instructions that multiply.
+
+    graphs: of each instruction that launches a CUDA graph those inside it, by the names that their kernels have; "": of
+    what has no kernel of its name, the library's calls together. Graph "": of all, where the program was written down
+    before it was parted into graphs.
+    """
+
+    instructions: Mapping[str, str]
+    graphs: Mapping[str, Mapping[str, str]]
+
+    def of_kernel(self, instruction: str, kernel: str) -> str:
+        """The text of what a kernel computes for an instruction; "" where it is not known."""
+        if instruction in self.instructions or not instruction.startswith(_GRAPH):
+            return self.instructions.get(instruction, "")
+        inside = self.graphs.get(instruction, self.graphs[""])
+        name = kernel.removesuffix(".kd")  # AMD's
+        return inside[name] if name in inside else inside[""]
+
+
+def program(serialized: bytes) -> Program | None:
+    """None where the bytes are no module."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        module = _message().FromString(serialized).hlo_module
+    except (DecodeError, ValueError, RecursionError):
+        return None
+    read = _Module(module)
+    instructions: dict[str, str] = {}
+    graphs: dict[str, dict[str, str]] = {"": {"": ""}}
+    for computation in module.computations:
+        for one in computation.instructions:
+            if one.opcode == "call" and one.name.startswith(_GRAPH):
+                graphs[one.name] = read.graph(one)
+            elif text := read.text([one]):
+                instructions[one.name] = text
+                graphs[""][_IN_NAMES.sub("_", one.name)] = text
+    return Program(instructions, graphs)
+
+
+class _Module:
+    def __init__(self, module: Any) -> None:
+        self._computations = {one.id: one for one in module.computations}
+        # Numbers of instructions are a module's, or a computation's; operands are of the same computation.
+        self._by_id: dict[int, dict[int, Any]] = {}
+        self._home: dict[str, int] = {}
+        for computation in module.computations:
+            self._by_id[computation.id] = {one.id: one for one in computation.instructions}
+            self._home |= dict.fromkeys((one.name for one in computation.instructions), computation.id)
+
+    def graph(self, launch: Any) -> dict[str, str]:
+        """Of a CUDA graph the texts by kernel; "": of the calls of libraries, which have names of their own."""
+        inside = [one for number in launch.called_computation_ids for one in self._inside(number)]
+        if any(one.opcode in ("while", "conditional") for one in inside):  # nobody says how often
+            inside = []
+        calls = [one for one in inside if one.opcode == "custom-call"]
+        found = {_IN_NAMES.sub("_", one.name): self.text([one]) for one in inside if one.opcode != "custom-call"}
+        return found | {"": self.text(calls) if all(map(self._is_known, calls)) else ""}
+
+    def text(self, instructions: list[Any]) -> str:
+        """What these compute together; "" where they multiply nothing, or it is not known what."""
+        products: list[dict[str, Any]] = []
+        moved = 0
+        for one in instructions:
+            mine = list(self._products(one))
+            if None in mine:
+                return ""
+            products += [product for product in mine if product is not None]
+            if mine:
+                sizes = [_bytes(shape) for shape in [*map(_shape, self._operands(one)), *self._results(one)]]
+                if None in sizes:
+                    return ""
+                moved += sum(size for size in sizes if size is not None)
+        return json.dumps({"products": products, "bytes": moved}) if products else ""
+
+    def _inside(self, number: int) -> list[Any]:
+        computation = self._computations.get(number)
+        return list(computation.instructions) if computation else []
+
+    def _is_known(self, call: Any) -> bool:
+        """Whether a call of a library multiplies what can be told, or nothing."""
+        target = call.custom_call_target
+        return bool(_GEMM.fullmatch(target) or _CONVOLUTION.fullmatch(target)) or not target.startswith("__cu")
+
+    def _results(self, one: Any) -> list[Any]:
+        """What an instruction writes; a library's call writes into its room for work, too, which is not counted."""
+        shapes = list(one.shape.tuple_shapes) or [one.shape]
+        return shapes[:1] if one.opcode == "custom-call" else shapes
+
+    def _operands(self, one: Any) -> list[Any]:
+        known = self._by_id[self._home[one.name]]
+        return [known[number] for number in one.operand_ids if number in known]
+
+    def _products(self, one: Any, depth: int = 0) -> Iterator[dict[str, Any] | None]:
+        """The products of an instruction and of those fused into it; None for one that cannot be told."""
+        if one.opcode == "fusion" and depth < _DEEPEST:
+            for number in one.called_computation_ids:
+                for inner in self._inside(number):
+                    yield from self._products(inner, depth + 1)
+        elif one.opcode == "dot":
+            axes = [int(axis) for axis in one.dot_dimension_numbers.lhs_contracting_dimensions]
+            yield self._dot(one, axes, _rounds(one.precision_config))
+        elif one.opcode == "convolution":
+            dilated = any(dimension.base_dilation > 1 for dimension in one.window.dimensions)
+            yield None if dilated or one.batch_group_count > 1 else self._convolution(one, "Forward")
+        elif one.opcode == "custom-call" and _GEMM.fullmatch(one.custom_call_target):
+            told = _of_gemm(one.backend_config)
+            yield None if told is None else self._dot(one, *told)
+        elif one.opcode == "custom-call" and _CONVOLUTION.fullmatch(one.custom_call_target):
+            yield self._convolution(one, one.custom_call_target)
+
+    def _dot(self, one: Any, axes: list[int], rounds: bool) -> dict[str, Any] | None:
+        operands = self._operands(one)
+        sizes = [list(operand.shape.dimensions) for operand in operands[:2]]
+        if len(sizes) < 2 or not all(0 <= axis < len(sizes[0]) for axis in axes):
+            return None
+        contracted = prod(sizes[0][axis] for axis in axes)
+        return _product(operands[0], sizes, self._results(one)[0], contracted, rounds)
+
+    def _convolution(self, one: Any, way: str) -> dict[str, Any] | None:
+        """Going back, too, the numbers of dimensions are those of the way forward."""
+        operands = self._operands(one)
+        if len(operands) < 2:
+            return None
+        first, second, result = operands[0].shape, operands[1].shape, self._results(one)[0]
+        spread, kernel = result, second
+        if "BackwardInput" in way:
+            spread = first
+        elif "BackwardFilter" in way:
+            spread, kernel = second, result
+        sizes, outputs = list(kernel.dimensions), one.convolution_dimension_numbers.kernel_output_feature_dimension
+        if not 0 <= outputs < len(sizes) or not sizes[outputs]:
+            return None
+        operand_sizes = [list(first.dimensions), list(second.dimensions)]
+        contracted = prod(sizes) // sizes[outputs]
+        return _product(operands[0], operand_sizes, spread, contracted, _rounds(one.precision_config))
+
+
+def _shape(one: Any) -> Any:
+    return one.shape
+
+
+def _product(operand: Any, sizes: list[list[int]], spread: Any, contracted: int, rounds: bool) -> dict[str, Any] | None:
+    if operand.shape.element_type not in _TYPES:
+        return None
+    kind = _TYPES[operand.shape.element_type][0]
+    if kind == "float32" and rounds:
+        kind = "tf32"
+    return {"type": kind, "operands": sizes, "spread": list(spread.dimensions), "contracted": contracted}
+
+
+def _rounds(precision: Any) -> bool:
+    """As XLA decides it: unless an algorithm or the highest precision (2) is asked for."""
+    return not precision.algorithm and max(precision.operand_precision, default=0) < 2
+
+
+def _bytes(shape: Any) -> int | None:
+    """What a value takes; 0 for a tuple, whose parts are written elsewhere; None for an unknown type."""
+    if shape.tuple_shapes:
+        return 0
+    kind = _TYPES.get(shape.element_type)
+    return None if kind is None else prod(shape.dimensions) * kind[1] // 8
+
+
+def _of_gemm(config: bytes) -> tuple[list[int], bool] | None:
+    """The dimensions of the first operand that a product of the library sums over, and whether it may round."""
+    try:
+        told = json.loads(config)
+        told = told.get("gemm_backend_config", told)
+        precision = told.get("precision_config", {})
+        rounds = precision.get("algorithm", "ALG_UNSET") == "ALG_UNSET"
+        rounds &= "HIGHEST" not in precision.get("operand_precision", [])
+        axes = told["dot_dimension_numbers"].get("lhs_contracting_dimensions", [])
+        return [int(axis) for axis in axes], rounds
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
