@@ -77,7 +77,7 @@ def make(options, venv, gpu, wanted):
             shutil.rmtree(str(venv), ignore_errors=True)
             run([interpreter, "-m", "venv", venv], log, "apt install python3-venv, or name another: make PYTHON=...")
     with step(f"[2/4] TensorFlow{' for the GPU' if gpu else ''}, Keras, Open MPI, tools (1 to 3 minutes)"):
-        project = f"{ROOT}[{'train' if gpu else 'train-cpu'},dev,docs]"
+        project = f"{ROOT}[{'train' if gpu else 'train-cpu'},serve,dev,docs]"
         pip = [python, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
         run([*pip, "-e", project, "setuptools<81", "wheel"], log, "is the package index reachable?")
     with step("[3/4] Horovod: kept wheel, or from source (3 to 5 minutes on 2 cores)"):

@@ -35,6 +35,7 @@ FITS = {
     "gru_generic": Fit(256, 16),
     "dense41m": Fit(1024, 32),
     "cnn_cifar": Fit(512, 16, gpu_input="uint8"),
+    "dense2": Fit(4096, 256),
     "mlp": Fit(4096, 256, cpu_feeds=("prefetch", "resident")),
 }
 GPU_MODELS = ("resnet50", "inception3", "vgg16", "lstm", "gru", "dense41m", "cnn_cifar", "mlp")

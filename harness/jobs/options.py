@@ -93,3 +93,24 @@ class Record:
     profiler: str | None = None
     keep: str = "recordings"
     recorded: str = "all"  # ranks: all, first-per-host, 0,8,16
+
+
+@dataclass(frozen=True, slots=True)
+class Infer:
+    """What inference is measured, and how long."""
+
+    parts: tuple[str, ...]  # devices, replicas, batching
+    models: tuple[str, ...] = ()  # names, or .keras files; none: what fits the machine
+    batches: tuple[int, ...] = ()
+    replicas: int | None = None
+    most: tuple[int, ...] = ()  # requests in a batch at most
+    wait_ms: tuple[float, ...] = ()
+    rates: tuple[float, ...] = ()  # requests a second
+    seconds: float = 10.0  # of each load
+    server: str = "litserve"
+    url: str | None = None  # of a server that runs already
+    instance: Path | None = None  # a sample for it, as JSON
+    seed: int = 0
+    out: Path | None = None
+    json: Path | None = None
+    charts: Path | None = None

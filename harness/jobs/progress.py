@@ -47,16 +47,7 @@ class Watch:
         self._clock = Clock(tasks)
         self._console = console
         self._count, self._done = len(tasks), 0
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
-            TextColumn("[dim]{task.fields[now]}"),
-            console=console,
-            refresh_per_second=2,  # drawing takes time from ranks that share these cores
-            disable=not console.is_terminal,
-        )
+        self._bar = _bar(console)
         self._task = self._bar.add_task("launches", total=len(tasks), left="", now="")
 
     def __enter__(self) -> Watch:
@@ -97,6 +88,62 @@ class Watch:
                 markup=False,
                 soft_wrap=True,
             )
+
+
+class Steps:
+    """A job of steps whose times are about known: the same bar, and lines elsewhere; use it as a context."""
+
+    def __init__(self, planned_s: Sequence[float], console: Console) -> None:
+        self._planned, self._took, self._console = list(planned_s), 0.0, console
+        self._done = 0
+        self._bar = _bar(console)
+        self._task = self._bar.add_task("steps", total=len(self._planned), left=self._left(), now="")
+
+    def __enter__(self) -> Steps:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def left_s(self) -> float:
+        """Seconds: what is planned, times how much longer the steps so far took than planned."""
+        before = sum(self._planned[: self._done])
+        return sum(self._planned[self._done :]) * (self._took / before if before else 1.0)
+
+    def _left(self) -> str:
+        return f"{duration(self.left_s())} left"
+
+    def begun(self, words: str) -> None:
+        self._words = words
+        self._bar.update(self._task, now=words)
+
+    def ended(self, seconds: float) -> None:
+        self._took += seconds
+        self._done += 1
+        self._bar.update(self._task, completed=self._done, left=self._left(), now="")
+        if not self._console.is_terminal:
+            self._console.print(
+                f"{self._done}/{len(self._planned)} {self._words}: {duration(seconds)}, {self._left()}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]}"),
+        TextColumn("[dim]{task.fields[now]}"),
+        console=console,
+        refresh_per_second=2,  # drawing takes time from processes that share these cores
+        disable=not console.is_terminal,
+    )
 
 
 def describe(cell: Cell) -> str:

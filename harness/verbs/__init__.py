@@ -12,5 +12,6 @@ VERBS = {
     "train": ("harness.verbs.train", "Train one cell."),
     "fits": ("harness.verbs.fits", "The largest batch that fits into memory, and what would make more fit."),
     "rules": ("harness.verbs.rules", "Rules of thumb, each measured on this machine."),
+    "infer": ("harness.verbs.infer", "What answers cost: CPU or GPU, replicas, requests in batches."),
     "record": ("harness.verbs.record", "The same, or any command of yours, under a profiler."),
 }

@@ -25,6 +25,7 @@ class Entry:
 
 
 MODELS = {
+    "dense2": Entry("dense", "dense2", Spec((100,), 2)),
     "mlp": Entry("dense", "mlp", Spec((256,), 10)),
     "dense41m": Entry("dense", "dense41m", Spec((8000,), 1)),
     "cnn_cifar": Entry("images", "cnn_cifar", Spec((32, 32, 3), 10)),

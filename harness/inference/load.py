@@ -1,0 +1,108 @@
+"""`python -m harness.inference.load PLAN.json OUT.json`: requests at planned times to a server, whatever it answers.
+
+PLAN: {"url", "per_s", "seconds", "seed", "instances": [sample, ...], "limit_s": seconds that an answer may take}.
+Arrivals are a Poisson process, and a request is sent when it is due, however many are not answered yet (open loop): a
+server that falls behind is not asked less, so its latency, from the planned arrival on, is what users would see.
+OUT has a list for each column of `profiles.inference.loads.Answers`, and `errors`, the reasons with their counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+
+from profiles.files import write_whole
+from profiles.inference import batching
+
+# Batches of other sizes round otherwise: float32 answers of one sample differ by this much, bfloat16's by 1 %.
+RTOL, ATOL = 2e-2, 1e-3
+WARM_UP = 5
+
+
+class Load:
+    """The requests of one load and what became of them. Times in ns from `begin`."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self._plan = plan
+        self.due_ns = batching.poisson(plan["per_s"], plan["seconds"], plan["seed"])
+        count = len(self.due_ns)
+        self.columns = {name: [0] * count for name in ("sent_ns", "done_ns", "good", "wrong", "batch", "service_ns")}
+        self.errors: Counter[str] = Counter()
+        self._bodies = [json.dumps({"instances": [one]}).encode() for one in plan["instances"]]
+        self._expected: list[Any] = [None] * len(self._bodies)
+        self._begin = 0
+
+    async def run(self) -> None:
+        """Send all, and wait for the last answer."""
+        limit = aiohttp.ClientTimeout(total=self._plan["limit_s"])
+        connector = aiohttp.TCPConnector(limit=0)
+        headers = {"Content-Type": "application/json"}
+        async with aiohttp.ClientSession(connector=connector, timeout=limit, headers=headers) as self._session:
+            for number in range(max(WARM_UP, len(self._bodies))):  # also what each sample's answer is, one at a time
+                which = number % len(self._bodies)
+                self._expected[which] = (await self._ask(which))["predictions"]
+            gc.collect()
+            gc.disable()  # a pause of the load's would be taken for the server's
+            self._begin = time.monotonic_ns()
+            tasks = []
+            for number, due in enumerate(self.due_ns.tolist()):
+                if (early := due - self._now()) > 0:
+                    await asyncio.sleep(early / 1e9)
+                tasks.append(asyncio.create_task(self._one(number)))
+            await asyncio.gather(*tasks)
+
+    def _now(self) -> int:
+        return time.monotonic_ns() - self._begin
+
+    async def _one(self, number: int) -> None:
+        which, columns = number % len(self._bodies), self.columns
+        columns["sent_ns"][number] = self._now()
+        try:
+            told = await self._ask(which)
+            answer = told["predictions"]
+            columns["good"][number] = int(len(answer) == 1)
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError, KeyError, TypeError) as error:
+            self.errors[f"{type(error).__name__}: {error}"[:200]] += 1
+            return
+        finally:
+            columns["done_ns"][number] = self._now()
+        columns["batch"][number] = int(told.get("batch", 0))
+        columns["service_ns"][number] = int(told.get("service_ns", 0))
+        columns["wrong"][number] = int(not _alike(answer, self._expected[which]))
+
+    async def _ask(self, which: int) -> Any:
+        async with self._session.post(self._plan["url"], data=self._bodies[which]) as response:
+            text = await response.read()
+            if response.status != 200:
+                raise ValueError(f"status {response.status}: {text[:120].decode(errors='replace')}")
+            return json.loads(text)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"due_ns": self.due_ns.tolist(), **self.columns, "errors": dict(self.errors)}
+
+
+def _alike(answer: Any, expected: Any) -> bool:
+    try:
+        return bool(np.allclose(np.asarray(answer, float), np.asarray(expected, float), rtol=RTOL, atol=ATOL))
+    except (ValueError, TypeError):  # another shape, or no numbers
+        return bool(answer == expected)
+
+
+def main(plan_path: str, out: str) -> int:
+    load = Load(json.loads(Path(plan_path).read_text()))
+    asyncio.run(load.run())
+    write_whole(Path(out), json.dumps(load.to_json()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""The model that answers: one of ours by name, or a `.keras` file, on a device, as one traced function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profiles.errors import RingscopeError
+
+from ..training import models
+from . import is_file
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model on a device, and what it takes."""
+
+    model: Any
+    answer: Callable[[Any], Any]  # a batch of tensors or arrays -> a tensor, of any number of samples
+    input_shape: tuple[int, ...]
+    input_dtype: str
+    parameters: int
+
+
+def load(name: str, place: str = "/CPU:0") -> Loaded:
+    """A model by name or path, with its weights on the device `place`. Raises RingscopeError."""
+    import tensorflow as tf
+
+    with tf.device(place):
+        model = _read(name) if is_file(name) else models.build(name)
+    if len(model.inputs) != 1 or None in model.inputs[0].shape[1:]:
+        raise RingscopeError(
+            f"{name}: takes several inputs, or one of any size; name a model with one input of a fixed size"
+        )
+    (wanted,) = model.inputs
+    signature = [tf.TensorSpec(wanted.shape, wanted.dtype)]
+
+    @tf.function(input_signature=signature, autograph=False)
+    def answer(x: Any) -> Any:
+        with tf.device(place):
+            return model(x, training=False)
+
+    return Loaded(model, answer, tuple(wanted.shape[1:]), str(wanted.dtype), int(model.count_params()))
+
+
+def _read(path: str) -> Any:
+    import keras
+
+    try:
+        return keras.models.load_model(path, compile=False)
+    except (OSError, ValueError, TypeError) as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise RingscopeError(f"{path}: Keras cannot load it: {said[0]}") from error
+
+
+def samples(shape: tuple[int, ...], dtype: str, count: int, seed: int = 0) -> Array:
+    """That many made-up samples; the same ones for the same seed."""
+    rng = np.random.default_rng(seed)
+    if np.issubdtype(np.dtype(dtype), np.integer):
+        return rng.integers(0, 2, (count, *shape)).astype(dtype)
+    return rng.random((count, *shape), np.float32).astype(dtype)
+
+
+def named(name: str) -> str:
+    """What a model is called in a report: its name, or its file's."""
+    return Path(name).stem if is_file(name) else name

@@ -1,0 +1,78 @@
+"""`python -m harness.inference.server PLAN.json`: a model behind HTTP, by LitServe: uvicorn, FastAPI and its batching.
+
+PLAN: {"model", "port", "most", "wait_ms", "workers"}. `POST /predict` takes {"instances": [sample, ...]} and answers
+{"predictions": [...]} as TensorFlow Serving's REST does, and beside it `batch`, the requests that were computed
+together, and `service_ns`, what that took.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import litserve
+import numpy as np
+from numpy.typing import NDArray
+
+from . import models
+
+Array = NDArray[Any]
+WARM_UP = 3
+
+
+class Answers(litserve.LitAPI):
+    """What LitServe's workers run. Without batching LitServe hands `predict` a request, with it what `batch` gives."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        super().__init__(max_batch_size=plan["most"], batch_timeout=plan["wait_ms"] / 1000)
+        self._name, self._most = plan["model"], plan["most"]
+
+    def setup(self, device: str) -> None:
+        import tensorflow as tf
+
+        for gpu in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(gpu, True)
+        gpus = tf.config.list_physical_devices("GPU")
+        self._loaded = models.load(self._name, "/GPU:0" if gpus else "/CPU:0")
+        shape, dtype = self._loaded.input_shape, self._loaded.input_dtype
+        for size in range(1, self._most + 1):  # what a size costs once, it costs before the load
+            for _ in range(WARM_UP):
+                self._loaded.answer(models.samples(shape, dtype, size)).numpy()
+
+    def decode_request(self, request: dict[str, Any]) -> Array:
+        return np.asarray(request["instances"], self._loaded.input_dtype)
+
+    def batch(self, inputs: list[Array]) -> list[Array]:
+        return inputs
+
+    def predict(self, x: Array | list[Array]) -> Any:
+        parts = x if isinstance(x, list) else [x]
+        began = time.perf_counter_ns()
+        answers = self._loaded.answer(np.concatenate(parts) if len(parts) > 1 else parts[0]).numpy()
+        took = time.perf_counter_ns() - began
+        cut = np.split(answers, np.cumsum([len(part) for part in parts])[:-1])
+        outputs = [(one, len(parts), took) for one in cut]
+        return outputs if isinstance(x, list) else outputs[0]
+
+    def unbatch(self, output: list[Any]) -> list[Any]:
+        return output
+
+    def encode_response(self, output: tuple[Array, int, int]) -> dict[str, Any]:
+        answers, together, took = output
+        return {"predictions": answers.tolist(), "batch": together, "service_ns": took}
+
+
+def main(plan_path: str) -> None:
+    plan = json.loads(Path(plan_path).read_text())
+    server = litserve.LitServer(
+        Answers(plan), accelerator="cpu", devices=1, workers_per_device=plan["workers"], timeout=False
+    )
+    # LitServe's own idea of a device is torch's; the model takes TensorFlow's first GPU, where there is one.
+    server.run(host="127.0.0.1", port=plan["port"], generate_client_file=False, log_level="warning", access_log=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,108 @@
+"""The servers that a load can be sent to: how each is started, when it is ready, and how it counts its waiting."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from profiles.errors import RingscopeError
+from profiles.files import write_whole
+from profiles.inference.loads import Limits
+
+TENSORFLOW_SERVING = "tensorflow_model_server"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A server that is to be started: its command, where it is asked, where it says that it is ready."""
+
+    argv: list[str]
+    url: str
+    ready_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """start(model, limits, folder for its files) -> how to start it. rule: of profiles.inference.batching.RULES."""
+
+    start: Callable[[str, Limits, Path], Start]
+    rule: str
+    needs: str  # a program, or a module of Python
+    remedy: str
+
+
+def litserve(model: str, limits: Limits, folder: Path) -> Start:
+    """LitServe, which is FastAPI under uvicorn, with workers that gather requests."""
+    port = free_port()
+    plan = folder / "server.json"
+    told = {"model": model, "port": port, "most": limits.most, "wait_ms": limits.wait_ms, "workers": 1}
+    write_whole(plan, json.dumps(told))
+    root = f"http://127.0.0.1:{port}"
+    return Start([sys.executable, "-m", "harness.inference.server", str(plan)], f"{root}/predict", f"{root}/health")
+
+
+def tensorflow_serving(model: str, limits: Limits, folder: Path) -> Start:
+    """TensorFlow Serving's REST, on a SavedModel that lies in `folder`/model/1 (harness.inference.export).
+
+    Its own batching: https://www.tensorflow.org/tfx/serving/serving_config#batching_configuration
+    """
+    port, grpc = free_port(), free_port()
+    batching = folder / "batching.txt"
+    write_whole(
+        batching,
+        f"max_batch_size {{ value: {limits.most} }}\n"
+        f"batch_timeout_micros {{ value: {round(limits.wait_ms * 1000)} }}\n"
+        "num_batch_threads { value: 1 }\nmax_enqueued_batches { value: 100000 }\n",
+    )
+    root = f"http://127.0.0.1:{port}/v1/models/model"
+    argv = [
+        TENSORFLOW_SERVING,
+        f"--port={grpc}",
+        f"--rest_api_port={port}",
+        "--model_name=model",
+        f"--model_base_path={(folder / 'model').resolve()}",
+        "--enable_batching=true",
+        f"--batching_parameters_file={batching.resolve()}",
+    ]
+    return Start(argv, f"{root}:predict", root)
+
+
+SERVERS: Final = {
+    "litserve": Server(litserve, "windows", "litserve", "pip install 'ringscope[serve]', or make setup"),
+    "tensorflow-serving": Server(
+        tensorflow_serving, "first", TENSORFLOW_SERVING, "install TensorFlow Serving, or leave --server out"
+    ),
+}
+
+
+def check(name: str) -> None:
+    """Raise RingscopeError where that server, or what asks it, is not here."""
+    import importlib.util
+
+    server = SERVERS[name]
+    module = server.needs.isidentifier() and name != "tensorflow-serving"
+    here = importlib.util.find_spec(server.needs) if module else shutil.which(server.needs)
+    if not here:
+        raise RingscopeError(f"--server {name}: {server.needs} is not here; {server.remedy}")
+    check_load()
+
+
+def check_load() -> None:
+    """Raise RingscopeError where there is nothing to ask a server with."""
+    import importlib.util
+
+    if not importlib.util.find_spec("aiohttp"):
+        raise RingscopeError("aiohttp, which asks servers, is not here; pip install 'ringscope[serve]', or make setup")
+
+
+def free_port() -> int:
+    """A port of this host that nobody listens on now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

@@ -1,0 +1,125 @@
+"""What `infer` does: options -> processes that answer -> rows -> `inference.json` and the report."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from profiles.doubts import inference as doubts
+from profiles.errors import RingscopeError
+from profiles.files import write_whole, written_whole
+from profiles.inference import loads
+from profiles.inference.records import Inference
+from profiles.timeline import Doubt
+from profiles.views import inference as view
+from profiles.views.charts import chart
+
+from ..inference import is_file, serving
+from ..machine import describe as machine
+from ..machine import nvml
+from ..training.models import MODELS
+from . import infer_devices, infer_served, infer_together
+from .bench import INTERRUPTED
+from .options import Infer
+from .progress import Steps
+from .run_directory import check_space, new_path, writing
+from .sweep import check_training
+
+Step = Callable[[], None]
+
+
+def main(options: Infer) -> int:
+    """Measure what the command line asks for. Returns the exit code."""
+    console = Console(stderr=str(options.json) == "-")
+    check(options)
+    gpus = len(nvml.visible_gpus())
+    out = options.out or new_path().with_name(f"{new_path().name}-infer")
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        check_space(out)
+    found = Inference(machine=machine.describe(libraries=False))
+    stopped = measure(options, gpus, out, found, console)
+    found.best = loads.best(found.served)
+    found.doubts = told(found, options, gpus)
+    write_whole(out / "inference.json", json.dumps(found.to_json(), indent=1) + "\n")
+    write(found, options, out, console)
+    if stopped:
+        console.print(f"\ninterrupted; what was measured is in {out / 'inference.json'}", markup=False)
+        return INTERRUPTED
+    return 1 if found.failures or any(row.lost or row.wrong for row in found.served) else 0
+
+
+def check(options: Infer) -> None:
+    """Raise RingscopeError for what cannot be run here."""
+    for model in options.models:
+        if is_file(model) and not Path(model).is_file():
+            raise RingscopeError(f"--models {model}: no such file; name a .keras file that is there, or a model")
+        if not is_file(model) and model not in MODELS:
+            raise RingscopeError(f"--models: no {model!r} here; name a .keras file, or one of {', '.join(MODELS)}")
+    if "batching" in options.parts:
+        if options.url:
+            serving.check_load()
+        else:
+            serving.check(options.server)
+    if set(options.parts) - {"batching"} or not options.url:
+        check_training()
+
+
+def measure(options: Infer, gpus: int, out: Path, found: Inference, console: Console) -> bool:
+    """Do each part, a row after the other into `found`; whether a person stopped it."""
+    steps = []
+    if "devices" in options.parts:
+        steps += infer_devices.steps(options, gpus, out, found)
+    if "replicas" in options.parts:
+        steps += infer_together.steps(options, gpus, out, found)
+    if "batching" in options.parts:
+        steps += infer_served.steps(options, out, found)
+    with Steps([step.planned_s for step in steps], console) as progress:
+        try:
+            for step in steps:
+                progress.begun(step.words)
+                began = time.monotonic()
+                try:
+                    step.run()
+                except RingscopeError as error:  # one that fails is told, and the others are measured
+                    found.failures.append({"what": step.words, "why": str(error)})
+                    console.print(f"{step.words}: {error}", style="red", markup=False, soft_wrap=True)
+                progress.ended(time.monotonic() - began)
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def told(found: Inference, options: Infer, gpus: int) -> list[Doubt]:
+    """What makes the numbers less than certain."""
+    said = []
+    if found.calls and not gpus:
+        said.append(doubts.no_gpu())
+    if any(row.devices == 1 and row.way == "replicas" for row in found.together) and not gpus:
+        said.append(doubts.replicas_share_cores())
+    late = [row for row in found.served if row.p99_ns is not None and row.late_p99_ns > row.p99_ns * doubts.LATE]
+    if late:
+        said.append(doubts.load_late(len(late), max(row.late_p99_ns for row in late)))
+    few = [row for row in found.served if row.requests < doubts.FEW_REQUESTS]
+    if few:
+        said.append(doubts.few_requests(len(few), min(row.requests for row in few)))
+    if found.served and not options.url:
+        said.append(doubts.one_machine())
+    return said
+
+
+def write(found: Inference, options: Infer, out: Path, console: Console) -> None:
+    """The report on the terminal and in the files that are asked for."""
+    if options.json is not None and str(options.json) != "-":
+        with written_whole(options.json) as beside:
+            beside.write_text(json.dumps(found.to_json(), indent=1) + "\n", encoding="utf-8")
+    if options.charts is not None:
+        chart.write(view.charts(found.to_json()), options.charts)
+    if str(options.json) == "-":
+        print(json.dumps(found.to_json(), indent=1))
+    else:
+        view.show(found, str(out), console)

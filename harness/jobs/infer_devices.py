@@ -1,0 +1,70 @@
+"""CPU against GPU: every model with every batch on both, then where the GPU becomes faster, and why."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+from profiles.files import write_whole
+from profiles.inference.crossover import crossover
+from profiles.inference.records import Call, Inference
+
+from ..inference import is_file
+from ..processes.helpers import Helpers
+from .infer_steps import LIMIT_S, START_S, Step
+from .options import Infer
+
+CPU_MODELS = ("dense2", "mlp", "cnn_cifar")
+GPU_MODELS = (*CPU_MODELS, "resnet50")
+BATCHES = (1, 10, 100, 1000)
+POINT_S = 0.3  # of calls per point
+NARROWED = 6  # points that a crossover may take
+
+
+def steps(options: Infer, gpus: int, out: Path, found: Inference) -> list[Step]:
+    """A step for each model: a process of its own, so that one that fails or fills the memory fails alone."""
+    chosen = options.models or (GPU_MODELS if gpus else CPU_MODELS)
+    batches = options.batches or BATCHES
+    points = len(batches) * (2 if gpus else 1) + (2 * NARROWED if gpus else 0)
+    return [
+        Step(
+            f"{model}: batches of {', '.join(map(str, batches))} on {'CPU and GPU' if gpus else 'the CPU'}",
+            START_S + 2 * POINT_S * points,
+            partial(measure, model, batches, out / "devices", found),
+        )
+        for model in chosen
+    ]
+
+
+def measure(model: str, batches: tuple[int, ...], folder: Path, found: Inference) -> None:
+    """Run one model in a process and take its rows. Raises RingscopeError where the process fails."""
+    folder.mkdir(exist_ok=True)
+    name = Path(model).stem if is_file(model) else model
+    plan, rows, log = (folder / f"{name}.{end}" for end in ("plan.json", "jsonl", "log"))
+    write_whole(plan, json.dumps({"models": [model], "batches": sorted(batches), "least_s": POINT_S, "narrow": True}))
+    rows.unlink(missing_ok=True)
+    try:
+        with Helpers() as helpers:
+            helpers.start([sys.executable, "-m", "harness.inference.devices", str(plan), str(rows)], log)
+            helpers.ended(LIMIT_S + 60 * len(batches), name)
+    finally:
+        take(rows, found)
+
+
+def take(rows: Path, found: Inference) -> None:
+    """What the process has written, into the report; the crossover, where both devices were measured."""
+    mine: list[Call] = []
+    for line in rows.read_text().splitlines() if rows.exists() else ():
+        row = json.loads(line)
+        if "failed" in row:
+            where = f" on the {row['device']} with {row['batch']}" if row["device"] else ""
+            found.failures.append({"what": f"{row['model']}{where}", "why": row["failed"]})
+        else:
+            mine.append(Call(**row))
+    mine.sort(key=lambda call: (call.batch, call.device))
+    found.calls += mine
+    cpu, gpu = ([call for call in mine if call.device == device] for device in ("CPU", "GPU"))
+    if {call.batch for call in cpu} & {call.batch for call in gpu}:
+        found.crossovers.append(crossover(cpu, gpu))

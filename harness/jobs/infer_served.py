@@ -1,0 +1,129 @@
+"""Requests in batches: a server for each pair of limits, and to each a load at every rate, from a process beside it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from profiles.errors import RingscopeError
+from profiles.files import write_whole
+from profiles.inference import loads
+from profiles.inference.loads import Limits
+from profiles.inference.records import Inference
+
+from ..inference import is_file, serving
+from ..processes.helpers import Helpers
+from .infer_steps import LIMIT_S, START_S, Step
+from .options import Infer
+
+MODEL = "mlp"
+MOST, WAIT_MS, RATES = (1, 8), (1.0, 5.0), (50.0,)
+ANSWER_S = 30.0  # that an answer may take before it counts as lost
+READY_S = 2.0
+
+
+def steps(options: Infer, out: Path, found: Inference) -> list[Step]:
+    """A step for each server; one for all rates where the server runs already."""
+    rates = options.rates or RATES
+    folder, loading_s = out / "batching", len(rates) * (options.seconds + 2)
+    if options.url:
+        words = f"{options.url}: {said(rates)}"
+        return [
+            Step(words, loading_s, partial(ask, options.url, (options.url, ""), None, rates, options, folder, found))
+        ]
+    return [
+        Step(
+            f"{model}, {loads.limits_in_words(limits.most, limits.wait_ms)}: {said(rates)}",
+            2 * START_S + loading_s,
+            partial(serve, model, limits, rates, options, folder, found),
+        )
+        for model in (options.models or (MODEL,))
+        for limits in pairs(options)
+    ]
+
+
+def said(rates: tuple[float, ...]) -> str:
+    return f"{', '.join(f'{rate:g}' for rate in rates)} requests/s"
+
+
+def pairs(options: Infer) -> list[Limits]:
+    """Every b with every t; batches of 1 wait for nobody, so once."""
+    waits = options.wait_ms or WAIT_MS
+    return [Limits(most, wait) for most in options.most or MOST for wait in (waits if most > 1 else (0.0,))]
+
+
+def serve(model: str, limits: Limits, rates: tuple[float, ...], options: Infer, folder: Path, found: Inference) -> None:
+    """Start a server, ask it at each rate, end it. Raises RingscopeError where it does not come up."""
+    name = Path(model).stem if is_file(model) else model
+    folder = folder / f"{name}-{limits.most}-{limits.wait_ms:g}ms"
+    folder.mkdir(parents=True, exist_ok=True)
+    server = serving.SERVERS[options.server]
+    with ExitStack() as opened:
+        exported = opened.enter_context(Helpers())
+        kind = "saved-model" if options.server == "tensorflow-serving" else "samples"
+        words = [model, str(folder / "model"), str(folder / "samples.json"), kind]
+        exported.start([sys.executable, "-m", "harness.inference.export", *words], folder / "export.log")
+        if kind == "saved-model":
+            exported.ended(LIMIT_S, f"{name}: its SavedModel")
+        helpers = opened.enter_context(Helpers())
+        start = server.start(model, limits, folder)
+        helpers.start(start.argv, folder / "server.log")
+        exported.ended(LIMIT_S, f"{name}: its samples")
+        helpers.until(lambda: answers(start.ready_url), LIMIT_S, f"--server {options.server}")
+        ask(start.url, (options.server, name), limits, rates, options, folder, found, server.rule)
+
+
+def answers(url: str) -> bool:
+    """Whether a server says that it is ready."""
+    try:
+        with urllib.request.urlopen(url, timeout=READY_S) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def ask(
+    url: str,
+    of: tuple[str, str],
+    limits: Limits | None,
+    rates: tuple[float, ...],
+    options: Infer,
+    folder: Path,
+    found: Inference,
+    rule: str | None = None,
+) -> None:
+    """Load a server at each rate and take the rows.
+
+    of: its name, and its model's. limits: None where the server has its own.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    samples = folder / "samples.json"
+    if options.instance is not None:
+        write_whole(samples, json.dumps({"instances": [instance(options.instance)]}))
+    for rate in rates:
+        plan, out = folder / f"load-{rate:g}.plan.json", folder / f"load-{rate:g}.json"
+        asked = {"url": url, "per_s": rate, "seconds": options.seconds, "seed": options.seed, "limit_s": ANSWER_S}
+        write_whole(plan, json.dumps(asked | json.loads(samples.read_text())))
+        out.unlink(missing_ok=True)
+        with Helpers() as helpers:
+            argv = [sys.executable, "-m", "harness.inference.load", str(plan), str(out)]
+            helpers.start(argv, folder / f"load-{rate:g}.log")
+            helpers.ended(options.seconds + ANSWER_S + LIMIT_S, f"the load of {rate:g} requests/s")
+        told = json.loads(out.read_text())
+        row = loads.served(loads.from_json(told), server=of[0], model=of[1], limits=limits, asked_per_s=rate, rule=rule)
+        found.served.append(row)
+        for why, count in told["errors"].items():
+            found.failures.append({"what": f"{count} of {row.requests} requests at {rate:g}/s", "why": why})
+
+
+def instance(path: Path) -> object:
+    """The sample of a file. Raises RingscopeError."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RingscopeError(f"--instance {path}: is no JSON of one sample: {error}") from None

@@ -1,0 +1,86 @@
+"""Processes beside a job that are no ranks: each under a keeper, so that none outlives the job, whatever ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from profiles.errors import RingscopeError
+
+from .. import launch
+from ..launch.environment import allowed
+from .lifeline import Lifeline
+
+LETTING_GO_S = 15
+LOOK_S = 0.1
+LAST_WORDS = 300
+
+
+class Helpers:
+    """A group of processes; use it as a context, which ends all of them and what they started."""
+
+    def __init__(self, *, most: int = 1) -> None:
+        self._lifeline = Lifeline(lines=most + 1)
+        self._running: list[tuple[subprocess.Popen[bytes], Path]] = []
+
+    def start(self, argv: Sequence[str], log: Path, more: Mapping[str, str] | None = None) -> None:
+        """Start a command with its output in `log`. more: variables beside those that a rank gets."""
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                launch.keeper(argv, lifeline=self._lifeline.address),
+                env=allowed(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "2"} | dict(more or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is for the job, which ends them in order
+            )
+        self._running.append((process, log))
+
+    def until(self, holds: Callable[[], bool], limit_s: float, what: str) -> None:
+        """Wait until it holds. Raises RingscopeError where one of the processes ends before, or after `limit_s`."""
+        until = time.monotonic() + limit_s
+        while not holds():
+            for process, log in self._running:
+                if process.poll() is not None and not holds():
+                    raise RingscopeError(f"{what}: ended with {process.returncode}: {last_words(log)}; see {log}")
+            if time.monotonic() > until:
+                raise RingscopeError(f"{what}: not within {limit_s:g} s; see {self._running[-1][1]}")
+            time.sleep(LOOK_S)
+
+    def ended(self, limit_s: float, what: str) -> None:
+        """Wait until all have ended. Raises RingscopeError where one failed, or took longer."""
+        until = time.monotonic() + limit_s
+        while any(process.poll() is None for process, _ in self._running) and time.monotonic() < until:
+            time.sleep(LOOK_S)
+        for process, log in self._running:
+            if process.poll() is None:
+                raise RingscopeError(f"{what}: not done within {limit_s:g} s; see {log}")
+            if process.returncode:
+                raise RingscopeError(f"{what}: ended with {process.returncode}: {last_words(log)}; see {log}")
+
+    def __enter__(self) -> Helpers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lifeline.close()
+        for process, _ in self._running:
+            try:
+                process.wait(LETTING_GO_S)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def last_words(log: Path) -> str:
+    """The last line that a process wrote."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:LAST_WORDS] if lines else "it said nothing"

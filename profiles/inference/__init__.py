@@ -1,0 +1,1 @@
+"""What inference costs: CPU against GPU, replicas against one model, and requests gathered into batches."""

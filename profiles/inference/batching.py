@@ -1,0 +1,85 @@
+"""Requests gathered into batches: what a server with one model would do with them, played through event by event.
+
+A batch leaves when it holds as many requests as it may (b), or when it has waited so long (t), whichever comes first,
+and never while the model computes the batch before. Servers differ in what they count the waiting from: `RULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Times = NDArray[np.int64]
+# first: from the arrival of its first request (TensorFlow Serving). taken: from when the free model takes its first
+# request. windows: from when the model is free, again and again while no request comes (LitServe).
+RULES: Final = ("first", "taken", "windows")
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """How requests were served, in their order."""
+
+    done_ns: Times  # of each request
+    sizes: Times  # of each batch
+
+
+def simulate(
+    arrivals_ns: Times, service_ns: Callable[[int], int], *, most: int, wait_ns: int, rule: str = "first"
+) -> Batches:
+    """Serve requests in the order of their arrival by one model.
+
+    arrivals_ns: ascending. service_ns: what a batch of that many takes. most: b, at least 1. wait_ns: t. Raises
+    ValueError for anything else.
+    """
+    if most < 1 or wait_ns < 0 or rule not in RULES or np.any(np.diff(arrivals_ns) < 0):
+        raise ValueError(f"arrivals must ascend, and there is no rule {rule!r} with batches of {most} within {wait_ns}")
+    count, first, free = len(arrivals_ns), 0, 0
+    done, sizes = np.empty(count, np.int64), []
+    while first < count:
+        leaves = _leaves(arrivals_ns, first, free, most, wait_ns, rule)
+        here = int(np.searchsorted(arrivals_ns, leaves, side="right"))
+        last = min(here, first + most)
+        free = leaves + service_ns(last - first)
+        done[first:last] = free
+        sizes.append(last - first)
+        first = last
+    return Batches(done, np.array(sizes, np.int64))
+
+
+def _leaves(arrivals_ns: Times, first: int, free: int, most: int, wait_ns: int, rule: str) -> int:
+    """When the batch that begins with request `first` leaves."""
+    came = int(arrivals_ns[first])
+    taken = max(free, came)
+    if most == 1:
+        return taken
+    since = came if rule == "first" else taken
+    if rule == "windows" and wait_ns and came > free:
+        since = free + (came - free) // wait_ns * wait_ns
+    until = max(since + wait_ns, taken)
+    full = int(arrivals_ns[first + most - 1]) if first + most <= len(arrivals_ns) else until
+    return min(until, max(full, taken))
+
+
+def service_times(seen_ns: Mapping[int, int]) -> Callable[[int], int]:
+    """Service time over the batch's size, straight between those that were seen, and level beyond them."""
+    sizes = sorted(seen_ns)
+    if not sizes:
+        raise ValueError("no batch was seen")
+    return lambda size: round(float(np.interp(size, sizes, [seen_ns[one] for one in sizes])))
+
+
+def poisson(per_s: float, seconds: float, seed: int) -> Times:
+    """Arrivals of a Poisson process of that rate within so many seconds, in ns from its begin."""
+    rng = np.random.default_rng(seed)
+    found: list[NDArray[np.float64]] = []
+    at = 0.0
+    while at < seconds:
+        some = at + np.cumsum(rng.exponential(1 / per_s, max(16, round(per_s * seconds / 4))))
+        found.append(some)
+        at = float(some[-1])
+    arrivals = np.concatenate(found)
+    return np.rint(arrivals[arrivals < seconds] * 1e9).astype(np.int64)

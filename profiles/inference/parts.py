@@ -1,0 +1,31 @@
+"""What a call on a GPU is made of, from a recording of some calls of its kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..measures import GpuMeasures
+from .records import Call
+
+COPIES = ("h2d", "d2h", "p2p", "d2d", "memset")
+COMPUTE = ("compute", "collective")
+
+
+def of_call(call: Call, gpu: GpuMeasures, recorded: int) -> Call:
+    """The call with the mean compute and exposed copies of the `recorded` ones; what is left of its time are launches.
+
+    gpu: of the whole recording. Recording makes calls slower, not the GPU's own work in them.
+    """
+    copies, compute = (sum(gpu.ledger_ns[owner] or 0 for owner in owners) // recorded for owners in (COPIES, COMPUTE))
+    if any(gpu.ledger_ns[owner] is None for owner in (*COPIES, *COMPUTE)):
+        return replace(call, why="the recording does not tell all copies")
+    launches = call.call_ns - copies - compute
+    if launches < 0:
+        return replace(call, why="the recorded calls worked longer than the measured ones took")
+    return replace(
+        call,
+        copies_ns=copies,
+        compute_ns=compute,
+        launches_ns=launches,
+        kernels=round(gpu.kernels.count / recorded),
+    )
