@@ -32,7 +32,7 @@ PROFILES = (
     ("profiles.ledger",),
     ("profiles.steps",),
     ("profiles.gpus",),
-    ("profiles.readers", "profiles.scaling", "profiles.measures_json"),
+    ("profiles.readers", "profiles.scaling", "profiles.inference", "profiles.measures_json"),
     ("profiles.lazy", "profiles.records", "profiles.marks", "profiles.measures", "profiles.numbers", "profiles.stats"),
     ("profiles.doubts",),
     (
@@ -52,13 +52,20 @@ HARNESS = (
     ("harness.verbs",),
     ("harness.jobs", "harness.doctor"),
     ("harness.processes",),
+    ("harness.inference",),
     ("harness.training", "harness.launch"),
     ("harness.ring", "harness.machine"),
     ("harness",),
 )
 GROUND = {room for rooms in PROFILES[-5:] for room in rooms}
 # Rooms that know nothing but the ground, though they stand to the right of others.
-ON_THE_GROUND = ("profiles.gpus", "profiles.readers", "profiles.scaling", "profiles.measures_json")
+ON_THE_GROUND = (
+    "profiles.gpus",
+    "profiles.readers",
+    "profiles.scaling",
+    "profiles.inference",
+    "profiles.measures_json",
+)
 
 FRAMEWORKS = ("tensorflow", "keras", "horovod", "mpi4py")
 # Where frameworks may be imported: modules, and packages with all in them.
@@ -66,6 +73,7 @@ TRAINS = (
     "harness.doctor.equality",
     "harness.doctor.observer",
     "harness.doctor.samples",
+    "harness.inference",
     "harness.launch.tensorflow_profiler",
     "harness.machine.probe",
     "harness.ring",

@@ -26,13 +26,15 @@ from profiles.inference import batching
 # Batches of other sizes round otherwise: float32 answers of one sample differ by this much, bfloat16's by 1 %.
 RTOL, ATOL = 2e-2, 1e-3
 WARM_UP = 5
+SHOWN = 120  # bytes of an answer
+FAULTS = (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError)  # json's own is a ValueError
 
 
 class Load:
     """The requests of one load and what became of them. Times in ns from `begin`."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        self._plan = plan
+        self._plan, self.url = plan, plan["url"]
         self.due_ns = batching.poisson(plan["per_s"], plan["seconds"], plan["seed"])
         count = len(self.due_ns)
         self.columns = {name: [0] * count for name in ("sent_ns", "done_ns", "good", "wrong", "batch", "service_ns")}
@@ -70,7 +72,7 @@ class Load:
             told = await self._ask(which)
             answer = told["predictions"]
             columns["good"][number] = int(len(answer) == 1)
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError, KeyError, TypeError) as error:
+        except FAULTS as error:
             self.errors[f"{type(error).__name__}: {error}"[:200]] += 1
             return
         finally:
@@ -80,14 +82,22 @@ class Load:
         columns["wrong"][number] = int(not _alike(answer, self._expected[which]))
 
     async def _ask(self, which: int) -> Any:
-        async with self._session.post(self._plan["url"], data=self._bodies[which]) as response:
+        async with self._session.post(self.url, data=self._bodies[which]) as response:
             text = await response.read()
             if response.status != 200:
-                raise ValueError(f"status {response.status}: {text[:120].decode(errors='replace')}")
-            return json.loads(text)
+                raise ValueError(f"status {response.status}: {shortened(text)}")
+        told = json.loads(text)
+        if not isinstance(told, dict) or not isinstance(told.get("predictions"), list):
+            raise ValueError(f"an answer without a list of predictions: {shortened(text)}")
+        return told
 
     def to_json(self) -> dict[str, Any]:
         return {"due_ns": self.due_ns.tolist(), **self.columns, "errors": dict(self.errors)}
+
+
+def shortened(text: bytes) -> str:
+    """What a server answered, for an error."""
+    return text[:SHOWN].decode(errors="replace")
 
 
 def _alike(answer: Any, expected: Any) -> bool:
@@ -99,7 +109,11 @@ def _alike(answer: Any, expected: Any) -> bool:
 
 def main(plan_path: str, out: str) -> int:
     load = Load(json.loads(Path(plan_path).read_text()))
-    asyncio.run(load.run())
+    try:
+        asyncio.run(load.run())
+    except FAULTS as error:  # before the load: it has none that it would not count
+        print(f"{load.url} does not answer as asked: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
     write_whole(Path(out), json.dumps(load.to_json()))
     return 0
 

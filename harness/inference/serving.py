@@ -75,7 +75,7 @@ def tensorflow_serving(model: str, limits: Limits, folder: Path) -> Start:
 
 SERVERS: Final = {
     "litserve": Server(litserve, "windows", "litserve", "pip install 'ringscope[serve]', or make setup"),
-    "tensorflow-serving": Server(
+    "tfserving": Server(
         tensorflow_serving, "first", TENSORFLOW_SERVING, "install TensorFlow Serving, or leave --server out"
     ),
 }
@@ -86,7 +86,7 @@ def check(name: str) -> None:
     import importlib.util
 
     server = SERVERS[name]
-    module = server.needs.isidentifier() and name != "tensorflow-serving"
+    module = server.needs.isidentifier() and name != "tfserving"
     here = importlib.util.find_spec(server.needs) if module else shutil.which(server.needs)
     if not here:
         raise RingscopeError(f"--server {name}: {server.needs} is not here; {server.remedy}")

@@ -65,7 +65,7 @@ def serve(model: str, limits: Limits, rates: tuple[float, ...], options: Infer, 
     server = serving.SERVERS[options.server]
     with ExitStack() as opened:
         exported = opened.enter_context(Helpers())
-        kind = "saved-model" if options.server == "tensorflow-serving" else "samples"
+        kind = "saved-model" if options.server == "tfserving" else "samples"
         words = [model, str(folder / "model"), str(folder / "samples.json"), kind]
         exported.start([sys.executable, "-m", "harness.inference.export", *words], folder / "export.log")
         if kind == "saved-model":

@@ -101,7 +101,13 @@ Examples:
 @click.option(
     "--seconds", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Of each load, and of each replica."
 )
-@click.option("--server", type=click.Choice(["litserve", "tensorflow-serving"]), default="litserve", show_default=True)
+@click.option(
+    "--server",
+    type=click.Choice(["litserve", "tfserving"]),
+    default="litserve",
+    show_default=True,
+    help="What serves the model: LitServe, or TensorFlow Serving where it is installed.",
+)
 @click.option(
     "--url", help='Ask a server that runs already: POST of {"instances": [...]} gives {"predictions": [...]}.'
 )
@@ -115,10 +121,10 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     """Measure what answers of a model cost, and which way of serving it is the best here.
 
     \b
-    devices   CPU against GPU over models and batches; from which batch on the GPU is faster, and why
-    replicas  as many processes as devices, which know nothing of each other, against one model that cuts its batch
-    batching  a server that gathers requests up to a number and a time, under a load of requests: latency from the
-              planned arrival (p50, p99), throughput, and the best limits for each rate
+      devices   CPU against GPU over models and batches: from which batch on the GPU is faster, and why
+      replicas  as many processes as devices, which know nothing of each other, against one model that cuts its batch
+      batching  a server that gathers requests up to a number and a time, under a load that does not wait for answers:
+                latency from the planned arrival (p50, p99), throughput, and the best limits for each rate
 
     Exit code 0: all measured, no request lost; 1: something failed, or a request was lost or answered wrong; 2: bad
     input; 130: interrupted.

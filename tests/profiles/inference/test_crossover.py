@@ -1,0 +1,155 @@
+"""Where the GPU becomes faster: hand-made times, every batch measured one by one, and real calls of two kinds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from profiles.inference import crossover, parts
+from profiles.inference.records import Call
+
+US = 1000
+
+
+def calls(device: str, times_ns: dict[int, int]) -> list[Call]:
+    return [Call("m", 202, device, batch, 10, ns, ns) for batch, ns in times_ns.items()]
+
+
+def straight(fixed_ns: int, per_sample_ns: int, batches=(1, 10, 100, 1000)) -> dict[int, int]:
+    return {batch: fixed_ns + per_sample_ns * batch for batch in batches}
+
+
+def test_a_dense_2_on_100_samples_is_faster_on_the_cpu_and_the_report_says_why() -> None:
+    cpu, gpu = calls("CPU", straight(60 * US, 100)), calls("GPU", straight(210 * US, 5))
+    gpu[2] = replace(gpu[2], launches_ns=170_500, copies_ns=36_000, compute_ns=4_000, kernels=14)
+    found = crossover.crossover(cpu, gpu)
+    assert (found.cpu_until, found.gpu_from) == (1000, None)
+    assert found.text.startswith("the CPU is faster up to batches of 1000, the largest measured")
+    found = crossover.crossover(calls("CPU", straight(60 * US, 1000)), gpu)
+    assert (found.cpu_until, found.gpu_from) == (100, 1000)
+    assert "With 100 the GPU takes 210.5 µs: launches of 14 kernels 170.5 µs, copies 36.00 µs" in found.text
+    assert "A call costs the GPU 210.0 µs before its first sample and 5 ns for each" in found.text
+    assert "the CPU 60.00 µs and 1.000 µs" in found.text
+
+
+def test_a_gpu_that_always_wins_and_parts_that_are_not_known_are_said() -> None:
+    gpu = [replace(call, why="no recording of it: no driver") for call in calls("GPU", {1: 10, 8: 10})]
+    found = crossover.crossover(calls("CPU", {1: 20, 8: 50}), gpu)
+    assert (found.cpu_until, found.gpu_from) == (None, 1)
+    assert "launches, copies and compute are not known apart (no recording of it: no driver)" in found.text
+
+
+@given(times=some.dictionaries(some.integers(1, 40), some.tuples(some.integers(1, 9), some.integers(1, 9)), min_size=1))
+def test_from_the_crossover_on_the_gpu_is_faster_at_every_batch_and_at_the_one_before_it_is_not(
+    times: dict[int, tuple[int, int]],
+) -> None:
+    cpu = calls("CPU", {batch: pair[0] for batch, pair in times.items()})
+    gpu = calls("GPU", {batch: pair[1] for batch, pair in times.items()})
+    until, beyond = crossover.between(cpu, gpu)
+    for batch, (ours, theirs) in times.items():
+        if beyond is not None and batch >= beyond:
+            assert theirs < ours
+        if batch == until:
+            assert theirs >= ours
+    assert (until is None) == all(theirs < ours for ours, theirs in times.values())
+    assert beyond is None or until is None or not [batch for batch in times if until < batch < beyond]
+
+
+@given(
+    some.integers(1, 500),
+    some.integers(0, 60),
+    some.integers(1, 60),
+    some.integers(0, 300),
+    some.sampled_from([0, 0.1]),
+)
+def test_halving_finds_what_trying_every_batch_finds(cpu: int, slow: int, gpu_more: int, fixed: int, share: float):
+    """Straight lines, of which the GPU's begins higher and rises less: they cross once, or not within 1000."""
+
+    def faster(batch: int) -> bool:
+        return fixed + cpu + slow * batch < cpu + (slow + gpu_more) * batch
+
+    every = [batch for batch in range(1, 1001) if faster(batch)]
+    if not every or every[0] == 1:
+        return
+    tried: list[int] = []
+    until, beyond = crossover.narrowed(1, 1000, lambda batch: (tried.append(batch), faster(batch))[1], share=share)
+    assert until < every[0] <= beyond
+    assert beyond - until <= max(1, share * until)
+    assert len(tried) <= 10  # of 1000
+
+
+def test_halving_of_real_measurements_ends_where_the_one_really_becomes_faster() -> None:
+    """Two real ways: one with nothing before its first sample, one that costs as much as six samples before it."""
+    row = np.random.default_rng(0).random(6_000)
+
+    def one_by_one(batch: int) -> None:
+        for _ in range(batch):
+            np.sort(row)  # some 0.05 to 0.3 ms
+
+    def at_once(batch: int) -> None:
+        for _ in range(6):
+            np.sort(row)
+        np.zeros(batch)
+
+    measured: dict[int, bool] = {}
+
+    def faster(batch: int) -> bool:
+        if batch not in measured:
+            measured[batch] = shortest(at_once, batch) < shortest(one_by_one, batch)
+        return measured[batch]
+
+    until, beyond = crossover.narrowed(1, 24, faster, share=0)
+    assert beyond == until + 1
+    changes = [
+        batch for batch in range(2, 25) if faster(batch) and not faster(batch - 1)
+    ]  # every batch, by brute force
+    assert beyond in changes
+    assert 4 <= beyond <= 10  # six sorts are as long as six sorts, whatever the machine does beside
+
+
+def shortest(way, batch: int) -> int:
+    """Of nine tries: what else the machine does makes calls longer, never shorter."""
+    took = []
+    for _ in range(9):
+        began = time.perf_counter_ns()
+        way(batch)
+        took.append(time.perf_counter_ns() - began)
+    return min(took)
+
+
+def test_a_line_goes_through_the_smallest_and_the_largest_batch() -> None:
+    found = crossover.line(calls("CPU", straight(300, 7)))
+    assert found == crossover.Line(300.0, 7.0)
+    assert crossover.line(calls("CPU", {5: 10})) is None
+    assert crossover.line(calls("CPU", {1: 50, 9: 40})) == crossover.Line(50.0, 0.0)  # noise gives no negative cost
+
+
+class Recorded:
+    """What `parts` reads of a GPU's measures."""
+
+    def __init__(self, kernels: int, **ledger: int | None) -> None:
+        self.kernels = type("Kernels", (), {"count": kernels})()
+        zero = dict.fromkeys((*parts.COPIES, *parts.COMPUTE), 0)
+        self.ledger_ns = zero | ledger
+
+
+def test_the_parts_of_a_call_sum_to_the_call() -> None:
+    call = Call("m", 1, "GPU", 8, 10, 100 * US, 110 * US)
+    found = parts.of_call(call, Recorded(60, compute=600 * US, h2d=300 * US, d2h=100 * US), 20)
+    assert (found.compute_ns, found.copies_ns, found.launches_ns, found.kernels) == (30 * US, 20 * US, 50 * US, 3)
+    assert found.compute_ns + found.copies_ns + found.launches_ns == found.call_ns
+
+
+@pytest.mark.parametrize(
+    ("ledger", "why"),
+    [({"compute": 3000 * US}, "the recorded calls worked longer"), ({"h2d": None}, "does not tell all copies")],
+)
+def test_parts_that_cannot_be_known_are_none_with_a_reason(ledger: dict[str, int | None], why: str) -> None:
+    found = parts.of_call(Call("m", 1, "GPU", 8, 10, 100 * US, 110 * US), Recorded(60, **ledger), 20)
+    assert found.launches_ns is found.copies_ns is found.compute_ns is None
+    assert why in found.why
