@@ -6,7 +6,6 @@ Serving; with `samples` nothing but the samples is written.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -14,15 +13,12 @@ from profiles.files import write_whole
 
 from . import models
 
-SAMPLES = 8  # different ones: an answer that went to another request shows
-
 
 def main(name: str, folder: str, out: str, served: str) -> int:
     loaded = models.load(name)
     if served == "saved-model":
         loaded.model.export(str(Path(folder) / "1"), verbose=False)
-    instances = models.samples(loaded.input_shape, loaded.input_dtype, SAMPLES)
-    write_whole(Path(out), json.dumps({"instances": instances.tolist()}))
+    write_whole(Path(out), models.instances(loaded.input_shape, loaded.input_dtype))
     return 0
 
 

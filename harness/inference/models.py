@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from ..training import models
 from . import is_file
 
 Array = NDArray[Any]
+SAMPLES = 8  # different ones: an answer that went to another request shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,11 @@ def samples(shape: tuple[int, ...], dtype: str, count: int, seed: int = 0) -> Ar
     if np.issubdtype(np.dtype(dtype), np.integer):
         return rng.integers(0, 2, (count, *shape)).astype(dtype)
     return rng.random((count, *shape), np.float32).astype(dtype)
+
+
+def instances(shape: tuple[int, ...], dtype: str) -> str:
+    """Samples as the JSON of a request."""
+    return json.dumps({"instances": samples(shape, dtype, SAMPLES).tolist()})
 
 
 def named(name: str) -> str:

@@ -6,7 +6,6 @@ import json
 import sys
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from profiles.inference import loads
 from profiles.inference.loads import Limits
 from profiles.inference.records import Inference
 
-from ..inference import is_file, serving
+from ..inference import is_file, models, serving
 from ..processes.helpers import Helpers
+from ..training.models import MODELS
 from .infer_steps import LIMIT_S, START_S, Step
 from .options import Infer
 
@@ -39,7 +39,7 @@ def steps(options: Infer, out: Path, found: Inference) -> list[Step]:
     return [
         Step(
             f"{model}, {loads.limits_in_words(limits.most, limits.wait_ms)}: {said(rates)}",
-            2 * START_S + loading_s,
+            START_S + loading_s,
             partial(serve, model, limits, rates, options, folder, found),
         )
         for model in (options.models or (MODEL,))
@@ -63,19 +63,24 @@ def serve(model: str, limits: Limits, rates: tuple[float, ...], options: Infer, 
     folder = folder / f"{name}-{limits.most}-{limits.wait_ms:g}ms"
     folder.mkdir(parents=True, exist_ok=True)
     server = serving.SERVERS[options.server]
-    with ExitStack() as opened:
-        exported = opened.enter_context(Helpers())
-        kind = "saved-model" if options.server == "tfserving" else "samples"
-        words = [model, str(folder / "model"), str(folder / "samples.json"), kind]
-        exported.start([sys.executable, "-m", "harness.inference.export", *words], folder / "export.log")
-        if kind == "saved-model":
-            exported.ended(LIMIT_S, f"{name}: its SavedModel")
-        helpers = opened.enter_context(Helpers())
+    prepare(model, folder, saved=options.server == "tfserving")
+    with Helpers() as helpers:
         start = server.start(model, limits, folder)
         helpers.start(start.argv, folder / "server.log")
-        exported.ended(LIMIT_S, f"{name}: its samples")
         helpers.until(lambda: answers(start.ready_url), LIMIT_S, f"--server {options.server}")
         ask(start.url, (options.server, name), limits, rates, options, folder, found, server.rule)
+
+
+def prepare(model: str, folder: Path, *, saved: bool) -> None:
+    """Write made-up samples of what the model takes, and with `saved` a SavedModel. Raises RingscopeError."""
+    if not saved and not is_file(model):
+        spec = MODELS[model].spec
+        write_whole(folder / "samples.json", models.instances(spec.input_shape, "float32"))
+        return
+    words = [model, str(folder / "model"), str(folder / "samples.json"), "saved-model" if saved else "samples"]
+    with Helpers() as helpers:
+        helpers.start([sys.executable, "-m", "harness.inference.export", *words], folder / "export.log")
+        helpers.ended(LIMIT_S, f"{model}: Keras")
 
 
 def answers(url: str) -> bool:
