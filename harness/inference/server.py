@@ -42,7 +42,8 @@ class Answers(litserve.LitAPI):
             for _ in range(WARM_UP):
                 self._loaded.answer(models.samples(shape, dtype, size)).numpy()
 
-    def decode_request(self, request: dict[str, Any]) -> Array:
+    # FastAPI would take the annotation of `request`, a string here, for that of a parameter of the URL.
+    def decode_request(self, request) -> Array:  # type: ignore[no-untyped-def]
         return np.asarray(request["instances"], self._loaded.input_dtype)
 
     def batch(self, inputs: list[Array]) -> list[Array]:

@@ -15,8 +15,7 @@ from ..inference.records import Call, Inference, Served, Together
 from .charts.chart import Chart, axis, series_colour
 from .sweep import bar
 
-_BAR: Final = 16
-_WAYS: Final = {"replicas": "processes of their own", "synchronous": "one that cuts its batch"}
+_BAR: Final = 10  # with it the tables fit 80 columns
 
 
 def show(found: Inference, where: str, console: Console) -> None:
@@ -52,7 +51,7 @@ def _calls(found: Inference) -> Iterator[RenderableType]:
 
 def _calls_of(calls: Sequence[Call]) -> Table:
     told = any(call.launches_ns is not None for call in calls)
-    table = _table("batch", "on", "call", "p95", "samples/s", *(("launches", "copies", "compute") if told else ()), "")
+    table = _table("batch", "on", "call", "samples/s", *(("launches", "copies", "compute") if told else ()), "")
     most = max(call.samples_per_s for call in calls)
     for call in calls:
         parts = (call.launches_ns, call.copies_ns, call.compute_ns) if told else ()
@@ -60,7 +59,6 @@ def _calls_of(calls: Sequence[Call]) -> Table:
             numbers.count(call.batch),
             call.device,
             numbers.duration(call.call_ns),
-            numbers.duration(call.p95_ns),
             _rate(call.samples_per_s),
             *map(numbers.duration, parts),
             bar(call.samples_per_s / most, _BAR),
@@ -72,14 +70,14 @@ def _together(rows: Sequence[Together]) -> Iterator[RenderableType]:
     if not rows:
         return
     yield Text("\nReplicas against one synchronous model", style="bold")
-    table = _table("model", "way", "processes", "batch", "samples/s", "p50", "p99", "")
+    table = _table("model", "way", "devices", "batch", "samples/s", "p50", "p99", "")
     for row in rows:
         most = max(other.samples_per_s for other in rows if other.model == row.model)
         table.add_row(
             row.model,
-            f"{row.way}: {_WAYS[row.way]}",
-            str(row.processes),
-            f"{row.batch} x {row.processes * row.devices}",
+            row.way,
+            f"{row.processes} x {row.devices}",
+            numbers.count(row.batch),
             _rate(row.samples_per_s),
             numbers.duration(row.p50_ns),
             numbers.duration(row.p99_ns),
@@ -94,21 +92,25 @@ def _served(found: Inference) -> Iterator[RenderableType]:
     yield Text("\nRequests in batches: latency from the planned arrival", style="bold")
     alone = any(row.simulated_p99_ns is not None for row in found.served)
     batched = any(row.mean_batch is not None for row in found.served)
-    extra = (("mean batch",) if batched else ()) + (("p99 alone",) if alone else ())
-    table = _table("requests/s", "limits", "answered/s", "p50", "p99", *extra, "lost", "")
+    extra = (("batch",) if batched else ()) + (("p99 alone",) if alone else ())
+    by_server: dict[str, list[Served]] = {}
     for row in found.served:
-        table.add_row(*_load(row, alone, batched), bar(_share(row, found.served), _BAR))
-    yield table
+        by_server.setdefault(", ".join(filter(None, (row.model, row.server))), []).append(row)
+    for title, rows in by_server.items():
+        yield Text(f"\n{title}")
+        table = _table("asked/s", "limits", "answered", "p50", "p99", *extra, "lost", "")
+        for row in rows:
+            table.add_row(*_load(row, alone, batched), bar(_share(row, rows), _BAR).plain)
+        yield table
     if alone:
-        yield Text("p99 alone: simulated, with the model's own times and no HTTP, JSON and processes", style="dim")
+        yield Text("\np99 alone: simulated, with the model's own times and no HTTP, JSON and processes", style="dim")
     yield from (_point(one.text) for one in found.best)
 
 
 def _load(row: Served, alone: bool, batched: bool) -> tuple[str | Text, ...]:
-    asked = f"{row.asked_per_s:g}"
     lost = str(row.lost) + (f", {row.wrong} wrong" if row.wrong else "")
     return (
-        row.model + " " + asked if row.model else asked,
+        f"{row.asked_per_s:g}",
         limits(row.most, row.wait_ms),
         Text(_rate(row.answered_per_s), style="" if row.keeps_up else "red"),
         numbers.duration(row.p50_ns),
@@ -137,9 +139,10 @@ def _rate(per_s: float | None) -> str:
 
 
 def _table(*titles: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for title in titles:
-        table.add_column(title, justify="left" if title in ("on", "model", "way", "limits", "") else "right")
+        left = title in ("on", "model", "way", "limits", "")
+        table.add_column(title, justify="left" if left else "right", overflow="fold")
     return table
 
 

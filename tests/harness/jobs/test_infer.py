@@ -188,6 +188,30 @@ def check(busy: dict[str, Any], quiet: dict[str, Any], folder: Path) -> None:
 
 @pytest.mark.train
 @pytest.mark.long
+def test_tensorflow_serving_gets_a_saved_model_and_its_limits_and_is_asked_by_rest(tmp_path: Path) -> None:
+    """By a program with its options and its REST, as it is in no package index: harness/inference/model_server.py."""
+    needs("tensorflow", "aiohttp")
+    program = tmp_path / "bin" / "tensorflow_model_server"
+    program.parent.mkdir()
+    stand_in = ROOT / "tests/harness/inference/model_server.py"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{stand_in}" "$@"\n')
+    program.chmod(0o755)
+    words = ["--parts", "batching", "--models", "dense2", "--server", "tfserving", "--rates", "20", "--seconds", "2"]
+    limits = ["--max-batch", "8", "--wait-ms", "2.5"]
+    path = f"{program.parent}:{environment()['PATH']}"
+    code, told, said = run(*words, *limits, "--out", str(tmp_path / "out"), PATH=path)
+    folder = tmp_path / "out" / "batching" / "dense2-8-2.5ms"
+    assert code == 0, said + "".join(log.read_text() for log in folder.glob("*.log"))
+    (row,) = told["served"]
+    assert (row["server"], row["lost"], row["wrong"], row["mean_batch"]) == ("tfserving", 0, 0, None)
+    assert (folder / "batching.txt").read_text().splitlines()[:2] == [
+        "max_batch_size { value: 8 }",
+        "batch_timeout_micros { value: 2500 }",
+    ]
+
+
+@pytest.mark.train
+@pytest.mark.long
 def test_a_minute_of_load_loses_no_request(tmp_path: Path) -> None:
     needs("tensorflow", "litserve", "aiohttp")
     words = ["--parts", "batching", "--models", "mlp", "--max-batch", "8", "--wait-ms", "5", "--rates", "100"]

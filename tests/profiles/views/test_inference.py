@@ -1,0 +1,82 @@
+"""The report of inference, on a terminal of 80 columns and as charts."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from profiles.doubts import inference as doubts
+from profiles.inference import crossover, loads
+from profiles.inference.records import Call, Inference, Served, Together
+from profiles.views import inference as view
+
+MS = 1_000_000
+CPU = [Call("dense2", 202, "CPU", batch, 100, ns, 2 * ns) for batch, ns in ((1, 60_000), (1000, 900_000))]
+GPU = [
+    Call("dense2", 202, "GPU", batch, 100, ns, 2 * ns, 40_000, 5_000, ns - 45_000, 6)
+    for batch, ns in ((1, 210_000), (1000, 215_000))
+]
+ROW = Served(
+    "litserve", "mlp", 8, 5.0, 200.0, 4000, 0, 0, 199.5, 8 * MS, 19 * MS, 40 * MS, True, MS, 3.25, 6 * MS, 11 * MS
+)
+FOUND = Inference(
+    calls=[call for pair in zip(CPU, GPU, strict=True) for call in pair],
+    crossovers=[crossover.crossover(CPU, GPU)],
+    together=[
+        Together("resnet50", "replicas", 4, 1, 256, 31_000.0, 33 * MS, 35 * MS),
+        Together("resnet50", "synchronous", 1, 4, 256, 15_500.0, 66 * MS, 70 * MS),
+    ],
+    served=[ROW, replace(ROW, most=1, wait_ms=0.0, keeps_up=False, lost=3, wrong=2, mean_batch=1.0, p99_ns=38 * MS)],
+    failures=[{"what": "vgg16 on the GPU with 9999", "why": "[out] of memory"}],
+    doubts=[doubts.one_machine()],
+)
+FOUND.best = loads.best(FOUND.served)
+
+
+def printed(found: Inference, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    view.show(found, "runs/x", console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def row(text: str, *words: str) -> str:
+    """The one line that begins with these words."""
+    (line,) = (line for line in text.splitlines() if line.split()[: len(words)] == list(words))
+    return line
+
+
+def test_every_part_has_its_table_and_its_words() -> None:
+    text = printed(FOUND)
+    assert row(text, "1,000", "GPU").replace(" ", "") == f"1,000GPU215.0µs4,651,163170.0µs40.00µs5.000µs{'█' * 10}"
+    assert "the CPU is faster up to batches of 1, the GPU from 1,000 on" in " ".join(text.split())
+    assert row(text, "resnet50", "replicas").split()[2:5] == ["4", "x", "1"]
+    assert row(text, "resnet50", "synchronous").split()[4:7] == ["4", "256", "15,500"]
+    busy, alone = row(text, "200", "8,"), row(text, "200", "1")
+    assert "19.00 ms" in busy and "11.00 ms" in busy and "3.250" in busy
+    assert "3, 2 wrong" in alone
+    assert "vgg16 on the GPU with 9999: [out] of memory" in text and "load-beside-server" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_no_line_of_a_table_is_broken_at_80_columns() -> None:
+    wide, narrow = (printed(FOUND, width) for width in (200, 80))
+    for start in ("resnet50", "    1 ", "1,000", "    200"):
+        rows = [line for line in wide.splitlines() if line.startswith(start)]
+        assert [line.split() for line in narrow.splitlines() if line.startswith(start)] == [
+            line.split() for line in rows
+        ]
+
+
+def test_nothing_measured_shows_no_empty_table() -> None:
+    assert printed(Inference()).split() == ["Inference,", "runs/x"]
+
+
+def test_charts_draw_calls_and_latency_of_the_json() -> None:
+    calls, latency = view.charts(FOUND.to_json())
+    assert (calls.id, latency.id) == ("calls-dense2", "latency-200")
+    values = calls.spec["data"]["values"]
+    assert {"x": 1000, "y": 0.215, "what": "GPU"} in values and len(values) == 4
+    assert {"x": 5.0, "y": 19.0, "what": "p99, batches of up to 8"} in latency.spec["data"]["values"]
+    assert calls.svg().startswith("<svg") and latency.svg().startswith("<svg")
