@@ -25,8 +25,8 @@ class Entry:
 
 
 MODELS = {
-    "dense2": Entry("dense", "dense2", Spec((100,), 2)),
     "mlp": Entry("dense", "mlp", Spec((256,), 10)),
+    "dense2": Entry("dense", "dense2", Spec((100,), 2)),
     "dense41m": Entry("dense", "dense41m", Spec((8000,), 1)),
     "cnn_cifar": Entry("images", "cnn_cifar", Spec((32, 32, 3), 10)),
     "resnet50": Entry("images", "resnet50", Spec((224, 224, 3), 1000)),
