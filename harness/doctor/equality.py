@@ -95,7 +95,7 @@ def run(
         "--out",
         str(directory),
         "--stacks-after",
-        str(0.95 * timeout_s),
+        str(0.7 * timeout_s),
     ]
     with log.open("w") as output:
         try:

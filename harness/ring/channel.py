@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from .exchange import hvd
@@ -82,7 +82,7 @@ class Server:
 
     def _meet(self, rank: int, key: str, payload: Any, limit_s: float) -> None:
         if key in self._decided:
-            self._tell({"kind": "met", "key": key, "payloads": self._decided[key]}, only=rank)
+            self._tell({"kind": "met", "key": key, "payloads": self._decided[key]}, only=[rank])
             return
         there = self._meetings.setdefault(key, {})
         there[rank] = payload
@@ -116,18 +116,19 @@ class Server:
     def _decide(self, key: str, payloads: list[Any] | None) -> None:
         there = self._meetings.pop(key, {})
         self._decided[key] = payloads
-        for rank in there:
-            self._tell({"kind": "met", "key": key, "payloads": payloads}, only=rank)
+        self._tell({"kind": "met", "key": key, "payloads": payloads}, only=there)
 
     def _leave(self, rank: int) -> None:
         self._gone.add(rank)
         for key in list(self._meetings):
             self._decide(key, None)
 
-    def _tell(self, message: dict[str, Any], *, only: int | None = None) -> None:
+    def _tell(self, message: dict[str, Any], *, only: Collection[int] | None = None) -> None:
+        """Rank 0 last: it may at once call what waits for the others without letting threads run, as TensorFlow does
+        when it starts its services; and this is a thread of rank 0's."""
         line = (json.dumps(message) + "\n").encode()
-        for rank, connection in self._connections.items():
-            if only is None or rank == only:
+        for rank, connection in sorted(self._connections.items(), reverse=True):
+            if only is None or rank in only:
                 try:
                     connection.sendall(line)
                 except OSError:
