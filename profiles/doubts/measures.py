@@ -263,11 +263,14 @@ def feed_or_host(where: str) -> Doubt:
     )
 
 
-def copy_order_unknown(where: str) -> Doubt:
+def copy_order_unknown(where: str, recorded: str) -> Doubt:
     return Doubt(
         "copy-order-unknown",
         "it is unknown which step an input copy feeds: idle_feed is not given, and the next cause that holds is",
-        "record from the start of the training, or with the feed `pinned` of ringscope record: it marks its batches",
+        "record from the start of the training"
+        + (
+            "" if recorded == "kineto" else ", or mark what copies the batch of step N with NVTX ranges named `batch N`"
+        ),
         (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps", f"{where}/input_copies"),
     )
 

@@ -98,7 +98,7 @@ def _step_doubts(
     if steps.breaks:
         yield say.breaks_inside(steps.breaks, where)
     if books.inputs is not None and not books.inputs.certain and books.ledger_ns["idle_feed"] is None:
-        yield say.copy_order_unknown(where)
+        yield say.copy_order_unknown(where, recorded)
     if books.ledger_ns["idle_feed"] and not books.input_marks:
         yield say.feed_or_host(where)
     if (measured.batch_gap_ledger_ns or {}).get("idle_sync"):

@@ -34,7 +34,7 @@ _EXCHANGES = {
 
 
 def of(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
-    """`pytorch`, `jax`, `tensorflow`, `onnxruntime`, `cuda` (none of these), or None: it cannot be told."""
+    """`pytorch`, `jax`, `tensorflow`, `onnxruntime`, `cuda` or `hip` (none of these), or None: it cannot be told."""
     if any(timelines[index].recording.format == "kineto" for index, _ in gpu.places):
         return "pytorch"
     ranges = list(_ranges(timelines, gpu))
@@ -48,7 +48,10 @@ def of(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
         return "tensorflow"  # the harness's own training
     if any(timelines[index].recording.format == "xplane" for index, _ in gpu.places):
         return None
-    return None if fitting(gpu.names, _XLA).any() else "cuda"
+    if fitting(gpu.names, _XLA).any():
+        return None
+    calls = (timelines[index].api["name"].cat.categories for index, _ in gpu.processes)
+    return "hip" if any(fitting(names, "^hip[A-Z]").any() for names in calls) else "cuda"
 
 
 def exchange(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:

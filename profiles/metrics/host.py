@@ -30,7 +30,8 @@ _ALLOCATES = (
     r"^(?:cu(?:da)?|hip)(?:Ext)?(?:Mem)?"
     r"(?:Malloc|Alloc|HostAlloc|HostMalloc|Free|StreamCreate|GetDeviceProp)"
 )
-_COMPILES = r"(?i)compile|autotun|nvrtc|Build(?:Engine|Program)"
+# Not `Torch-Compiled Region`, which runs what was compiled.
+_COMPILES = r"(?i)compil(?:e(?!d)|ing|ation)|autotun|nvrtc|Build(?:Engine|Program)"
 _LONG_NS = 1_000_000
 _PARTS = 10
 _CHANGES_GRAPHS = r"^(?:cu(?:da)?|hip)GraphExec(?:\w*SetParams|Update)"

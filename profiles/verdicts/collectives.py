@@ -138,7 +138,13 @@ def too_small_for_so_many(case: Case) -> Finding | None:
     """Steps so short that ranks spend more on agreeing than on computing."""
     period = case.gpu.steps.period_ns
     apart = case.ns("collective")
-    if case.infers or period is None or period.p50 > SMALL_STEP_NS or case.share("collective") < OTHER_LADDER[0]:
+    if (
+        _kind(case) not in GRADIENTS
+        or case.infers
+        or period is None
+        or period.p50 > SMALL_STEP_NS
+        or case.share("collective") < OTHER_LADDER[0]
+    ):
         return None
     return case.finding(
         "model-too-small",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .. import numbers
 from ..measures import Finding
 from ..numbers import share as percent
-from .case import INPUT_LADDER, Case, degree
+from .case import INPUT_LADDER, PLAIN, Case, degree
 
 HOST_FED = ("numpy", "host")
 PREFETCHED_ON_HOST = ("prefetch",)
@@ -56,7 +56,7 @@ def input_pipeline_slow(case: Case) -> Finding | None:
         "input-pipeline-slow",
         {"idle_feed": feed_ns, "idle_launch": waited_ns},
         text=f"{degree(share, INPUT_LADDER)} input-bound: {percent(share)} of the time the GPU waits for "
-        + ("an input" if case.gpu.framework == "cuda" else "a batch"),
+        + ("an input" if case.gpu.framework in PLAIN else "a batch"),
         change="dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE), .cache() after decoding, .batch before .map "
         "where it vectorises, smaller images in the files, more cores a rank",
         evidence={"idle_feed_ns": feed_ns, "idle_launch_while_waiting_ns": waited_ns},
@@ -189,7 +189,7 @@ def copies_exposed(case: Case) -> Finding | None:
     if told or share < INPUT_LADDER[1] or 2 * later > case.ns("h2d"):
         return None
     # Without steps a framework's copies may as well be the weights of a model that is being loaded.
-    if case.gpu.window != "steps" and case.gpu.framework not in ("cuda", None):
+    if case.gpu.window != "steps" and case.gpu.framework not in (*PLAIN, None):
         return None
     ahead = "copy ahead of the steps, on a stream of its own (ringscope bench --feeds pinned)"
     parts = [FEWER_BYTES, "keep on the GPU what every step needs again"]

@@ -7,7 +7,7 @@ import re
 from .. import numbers
 from ..measures import Finding
 from ..numbers import share as percent
-from .case import OTHER_LADDER, Case, degree
+from .case import OTHER_LADDER, PLAIN, Case, degree
 
 
 def _fetches(case: Case) -> float:
@@ -36,9 +36,9 @@ def loss_fetched(case: Case) -> Finding | None:
 
 
 def host_synchronises(case: Case) -> Finding | None:
-    """The host waits for the GPU, and goes on launching only then; nothing that it fetched says why."""
+    """The host waits for the GPU, and goes on launching only then; no loss that it fetched says why."""
     share = case.share("idle_sync")
-    told = _fetches(case) >= 1 or (case.gpu.copies["h2d"].synchronous or 0) > 0
+    told = (_fetches(case) >= 1 and not case.infers) or (case.gpu.copies["h2d"].synchronous or 0) > 0
     if told or not case.trains or share < OTHER_LADDER[1]:
         return None
     calls = [entry["name"] for entry in case.gpu.host_while_idle if "Synchronize" in entry["name"]]
@@ -70,7 +70,7 @@ def python_in_the_loop(case: Case) -> Finding | None:
         {"idle_launch": outside},
         text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch "
         "while the host is in no CUDA call, but in "
-        + ("a program of its own" if case.gpu.framework == "cuda" else "Python or the framework's executor"),
+        + ("a program of its own" if case.gpu.framework in PLAIN else "Python or the framework's executor"),
         change="steps_per_execution=8, tf.function around the whole step, no Python callbacks per batch",
         evidence={"idle_outside_calls_ns": outside, "host_while_idle": case.gpu.host_while_idle[:3]},
         refuted_by="the same idle with steps_per_execution raised",

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from ..measures import Finding, GpuMeasures
 from ..metrics.kernels import TORCH_COMPILED
+from .case import PLAIN
 from .collectives import MOSTLY_WAITING
 
 TORCH_KERNEL = re.compile(rf"at::native|{TORCH_COMPILED}")
@@ -101,9 +102,49 @@ CUDA = {
     "loss-fetched-every-step": "copy results back less often, and asynchronously",
     "host-synchronises": "launch what comes next before waiting; cudaStreamWaitEvent in place of cudaDeviceSynchronize",
     "all-reduce-exposed": "the collective on a stream of its own while other kernels run",
+    "collectives-exposed": "what others need first, and its exchange on a stream of its own while the rest is computed",
     "collectives-not-fused": "ncclGroupStart and ncclGroupEnd around them, or one over a larger buffer",
 }
+_HIP = (
+    ("cudaMallocHost", "hipHostMalloc"), ("CUDA", "HIP"), ("cuda", "hip"), ("; programmatic dependent launch", ""),
+)  # fmt: skip
+
+
+def _of_hip(change: str) -> str:
+    for name, other in _HIP:
+        change = change.replace(name, other)
+    return change
+
+
+HIP = {code: _of_hip(change) for code, change in CUDA.items()}
+BOUND = "IOBinding: inputs and outputs as OrtValues on the device (onnxruntime's run_with_iobinding)"
+ONNXRUNTIME = CUDA | {
+    "launch-bound": "enable_cuda_graph of the CUDA provider, with IOBinding; a larger batch; ORT_ENABLE_ALL",
+    "python-in-the-loop": "enable_cuda_graph of the CUDA provider, with IOBinding; a larger batch; what the host does "
+    "between runs in another thread",
+    "short-kernels": "graph_optimization_level ORT_ENABLE_ALL; float16; a larger batch",
+    "copies-pageable": BOUND,
+    "copies-synchronous": BOUND,
+    "copies-exposed": BOUND + "; fewer bytes",
+    "loss-fetched-every-step": BOUND,
+    "host-synchronises": BOUND + "; several runs under way, each in a thread",
+}
+DISTRIBUTED = (
+    "strategy.experimental_distribute_dataset with tf.distribute.InputOptions(experimental_fetch_to_device=True), and "
+    "dataset.prefetch(tf.data.AUTOTUNE)"
+)
+JIT = "model.compile(jit_compile=True); a larger batch"
 TENSORFLOW = {
+    "not-compiled": JIT,
+    "launch-bound": JIT + "; steps_per_execution in model.compile",
+    "short-kernels": JIT,
+    "tiny-batch": "a larger batch until samples/s stop growing, and the learning rate with it",
+    "no-prefetch": DISTRIBUTED,
+    "prefetch-on-host-only": DISTRIBUTED,
+    "copies-pageable": DISTRIBUTED,
+    "copies-synchronous": DISTRIBUTED,
+    "copies-exposed": DISTRIBUTED + "; fewer bytes: images as uint8",
+    "copies-exposed-although-prefetched": "fewer bytes: images as uint8, other features as float16",
     "all-reduce-exposed": "mixed precision; a larger batch; tf.distribute.NcclAllReduce",
     "collectives-not-fused": "tf.distribute.experimental.CommunicationOptions(bytes_per_pack=...)",
     "model-too-small": "a larger batch, or fewer GPUs",
@@ -115,6 +156,12 @@ SERVED = {
     "enforce_eager, SGLang with --cuda-graph-bs); larger batches",
     "python-in-the-loop": "CUDA graphs for decoding; the scheduler ahead of the GPU (SGLang's overlap schedule, vLLM's "
     "async scheduling); larger batches",
+    "host-synchronises": "the next batch scheduled before the tokens of the last one are fetched (vLLM's async "
+    "scheduling, SGLang's overlap schedule); no .item() or .cpu() between layers",
+    "short-kernels": "CUDA graphs; fused kernels (torch.compile, or the server's own); larger batches",
+    "copies-pageable": "pinned host memory (torch.empty(..., pin_memory=True)) and .to(device, non_blocking=True)",
+    "copies-synchronous": ".to(device, non_blocking=True) from pinned memory (torch.empty(..., pin_memory=True))",
+    "copies-exposed": "the next batch's inputs copied while this one computes; fewer bytes",
     "tiny-batch": "more requests per batch",
     "not-compiled": "torch.compile or the server's CUDA graphs",
     "all-reduce-exposed": "fewer GPUs per replica (tensor parallel), the server's custom all-reduce, larger batches",
@@ -149,7 +196,7 @@ TRAINING_ONLY = frozenset(
 # Of a training, not of an inference.
 NOT_OF_INFERENCE = frozenset({"unfused-batch-norm", "model-too-small", "gradients-not-compressed"})
 BY_FRAMEWORK: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {"pytorch": PYTORCH, "jax": JAX, "cuda": CUDA, "onnxruntime": CUDA}
+    {"pytorch": PYTORCH, "jax": JAX, "cuda": CUDA, "hip": HIP, "onnxruntime": ONNXRUNTIME}
 )
 
 
@@ -161,12 +208,12 @@ def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, of_cell: b
     framework = "pytorch" if made_kernels(gpu) else gpu.framework
     if of_cell:
         return _changed(finding, PYTORCH if framework == "pytorch" else OF_EXCHANGE.get(exchange or "", {}))
-    if framework in ("cuda", "onnxruntime") and finding.code in TRAINING_ONLY:
+    if framework in (*PLAIN, "onnxruntime") and finding.code in TRAINING_ONLY:
         return None
     if gpu.steps.unit == "batch":
         if finding.code in NOT_OF_INFERENCE:
             return None
-        if finding.code in SERVED:
+        if finding.code in SERVED and framework == "pytorch":
             return _in_a_script(_changed(finding, SERVED))
     if framework == "tensorflow":
         return _in_a_script(_changed(finding, TENSORFLOW) if exchange == "tf.distribute" else finding)
