@@ -14,19 +14,19 @@ from pathlib import Path
 from rich.console import Console
 
 from profiles.errors import RingscopeError
-from profiles.files import write_whole, written_whole
+from profiles.files import write_whole
 from profiles.records import Cell, read_runs
 from profiles.scaling import fits, run_directory, search
 from profiles.scaling.search import Plan
+from profiles.verbs.options import write_json
 from profiles.views import fits as view
-from profiles.views import terminal
 
 from ..machine import describe as machine
 from ..machine import memory, nvml
 from . import bench, sweep
 from .grid import grid
 from .options import Bench, Fits
-from .progress import Watch
+from .progress import Watch, told_on
 from .run_directory import RunDirectory
 
 # Of the host's free memory, without a limit of one's own: the rest is for what else runs.
@@ -37,7 +37,7 @@ MIB = fits.MIB
 
 def main(options: Fits) -> int:
     """Search, or predict; returns the exit code."""
-    console = terminal.console()
+    console = told_on(options.as_json)
     if options.of is not None:
         return _predict(options, options.of, console)
     if options.resume:
@@ -72,15 +72,10 @@ def _predict(options: Fits, path: Path, console: Console) -> int:
 
 
 def _report(text: str, options: Fits, show: Callable[[], None]) -> None:
-    if options.as_json is None or str(options.as_json) != "-":
+    if str(options.as_json) != "-":
         show()
-    if options.as_json is None:
-        return
-    if str(options.as_json) == "-":
-        print(text, end="")
-        return
-    with written_whole(options.as_json) as beside:
-        beside.write_text(text, encoding="utf-8")
+    if options.as_json is not None:
+        write_json(text, options.as_json)
 
 
 def _directory(options: Fits, how: sweep.How) -> RunDirectory:
@@ -138,6 +133,10 @@ def _search(directory: RunDirectory, how: sweep.How, console: Console) -> bool:
         directory.write_sweep()
     console.print(f"searching into {directory.path}", markup=False, highlight=False, soft_wrap=True)
     with Watch([], console) as watch:
+        again = [(one.cell, one.launch) for one in fits.ended_otherwise(read_runs(directory.path))]
+        watch.expect(again)
+        if bench.run_watched(directory, again, how, directory.sweep.machine, watch):
+            return True
         while True:
             found = fits.of_runs(directory.sweep, read_runs(directory.path))
             batch = search.next_batch(found.tries, plan)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from profiles import terminals
 from profiles.cell import AXES
 from profiles.records import Cell, RunRecord
+from profiles.views import terminal
 
 from ..processes.supervise import Progress as RankProgress
 from .sweep import Task
+
+
+def told_on(as_json: Path | None) -> Console:
+    """Where a job says how it goes: on stderr where stdout gets its JSON."""
+    return terminals.console(stderr=True) if str(as_json) == "-" else terminal.console()
 
 
 class Clock:

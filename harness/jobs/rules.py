@@ -20,7 +20,6 @@ from profiles.judging.rules import RULES, Found, Rule
 from profiles.records import read_rank
 from profiles.verbs.options import write_json
 from profiles.views import rules as view
-from profiles.views import terminal
 
 from .. import launch
 from ..machine import describe, nvml
@@ -28,7 +27,7 @@ from ..processes.supervise import Limits, Progress, supervise
 from . import sweep
 from .grid import suits
 from .options import Rules
-from .progress import duration
+from .progress import duration, told_on
 from .run_directory import check_space, new_path, writing
 
 GPU_MODEL, CPU_MODEL = "resnet50", "cnn_cifar"
@@ -37,7 +36,7 @@ INTERRUPTED = 130
 
 def main(options: Rules) -> int:
     """Measure the rules; returns the exit code."""
-    console = terminal.console()
+    console = told_on(options.as_json)
     sweep.check_training()
     path = (options.out or new_path()).resolve()
     if (path / "rules.json").exists() and not options.resume:
@@ -48,7 +47,7 @@ def main(options: Rules) -> int:
     found, stopped = _measure(options, path, console)
     text = json.dumps(rules.to_json(found, describe.describe(libraries=False)), indent=1) + "\n"
     write_whole(path / "rules.json", text)
-    if options.as_json is None or str(options.as_json) != "-":
+    if str(options.as_json) != "-":
         view.show(found, console)
     if options.as_json is not None:
         write_json(text, options.as_json)

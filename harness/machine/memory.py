@@ -8,7 +8,7 @@ from pathlib import Path
 
 OUT_OF_MEMORY = re.compile(
     r"RESOURCE_EXHAUSTED|ResourceExhausted|OOM when|CUDA_ERROR_OUT_OF_MEMORY|out of memory|"
-    r"std::bad_alloc|MemoryError|Cannot allocate memory"
+    r"CUDNN_STATUS_ALLOC_FAILED|CUBLAS_STATUS_ALLOC_FAILED|std::bad_alloc|MemoryError|Cannot allocate memory"
 )
 # (limit, use) of this process's control group, version 2 and 1; a container sees its own at this place.
 _GROUPS = (

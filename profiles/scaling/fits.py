@@ -13,7 +13,7 @@ from typing import Any
 from ..cell import Cell
 from ..doubts import sweeps as say
 from ..errors import RingscopeError
-from ..records import Run, SweepRecord, read_run, read_runs, read_sweep
+from ..records import Run, RunRecord, SweepRecord, read_run, read_runs, read_sweep
 from ..timeline import Doubt
 from . import search
 from .remedies import Known, Remedy, alike, known, memory_of, remedies
@@ -69,9 +69,8 @@ def read(directory: Path) -> Fits:
 def of_runs(sweep: SweepRecord, runs: Sequence[Run]) -> Fits:
     """The same of what was read."""
     base, plan = sweep.cells[0], Plan(**sweep.options["fits"])
-    ended = [run for run in runs if run.record.status not in ("interrupted", "damaged")]
-    tries = [Try(run.record.cell.per_rank_batch, memory_of(run)) for run in ended if run.record.status in ("ok", "oom")]
-    other = next((run.record for run in ended if run.record.status not in ("ok", "oom")), None)
+    tries = [Try(run.record.cell.per_rank_batch, memory_of(run)) for run in runs if run.record.status in ("ok", "oom")]
+    other = next(iter(ended_otherwise(runs)), None)
     low, high = search.bracket(tries)
     cell = replace(base, per_rank_batch=low or base.per_rank_batch)
     about = known(cell, runs)
@@ -90,6 +89,12 @@ def of_runs(sweep: SweepRecord, runs: Sequence[Run]) -> Fits:
         remedies=tuple(remedies(failing, about, capacity_bytes=plan.capacity_bytes, fits=low)) if failing else (),
         doubts=() if search.is_monotone(tries) else (say.not_monotone(high or 0, _largest(tries)),),
     )
+
+
+def ended_otherwise(runs: Sequence[Run]) -> list[RunRecord]:
+    """Launches that say nothing of memory, and that a search cannot go on behind."""
+    silent = ("ok", "oom", "interrupted", "damaged")
+    return [run.record for run in runs if run.record.status not in silent]
 
 
 def _largest(tries: Sequence[Try]) -> int:

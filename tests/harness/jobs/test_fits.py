@@ -107,17 +107,22 @@ def test_a_launch_that_ends_otherwise_stops_the_search(
     stand_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in("crash")
-    code, found = search(tmp_path / "out")
+    code, found = search(tmp_path / "out", "--up-to", "20")
     assert (code, found["largest_batch"], found["done"]) == (1, None, False)
     assert found["stopped"].startswith("8 per rank failed: rank 0 ended with code 1: ValueError")
     assert "the search stopped at 8 per rank failed" in capsys.readouterr().out
+
+    # Once the cause is mended the launch is repeated, and the search goes on.
+    stand_in("allocates")
+    code, found = fits(tmp_path / "out", "--resume")
+    assert (code, found["stopped"], found["largest_batch"]) == (0, None, 20)
 
 
 @pytest.mark.train
 @pytest.mark.long
 def test_a_model_that_trains_on_the_cpu_runs_out_of_a_set_limit_where_two_small_runs_say(tmp_path: Path) -> None:
     pytest.importorskip("horovod.tensorflow")
-    words = ["--model", "cnn_cifar", "--memory-limit-mb", "1000", "--within", "10", "--per-rank-batch", "64"]
+    words = ["--model", "cnn_cifar", "--memory-limit-mb", "1300", "--within", "10", "--per-rank-batch", "64"]
     done = run_python("-m", "harness", "fits", *words, "--out", str(tmp_path / "out"), timeout_s=900)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "out" / "fits.json").read_text())
