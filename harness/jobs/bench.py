@@ -6,7 +6,8 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -251,19 +252,27 @@ def run_watched(
     directory: RunDirectory, tasks: Iterable[sweep.Task], how: sweep.How, found: dict[str, Any], watch: Watch
 ) -> bool:
     """Run the tasks, told to `watch`; whether they were stopped."""
+    try:
+        with stopped_by_signals():
+            sweep.run(directory, tasks, how=how, machine=found, watcher=watch)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """The machine's end, or a terminal's, is a KeyboardInterrupt too, so that what runs is ended in order."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        sweep.run(directory, tasks, how=how, machine=found, watcher=watch)
-    except KeyboardInterrupt:
-        return True
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return False
 
 
 def _dry_run(

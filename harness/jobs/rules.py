@@ -25,13 +25,13 @@ from .. import launch
 from ..machine import describe, nvml
 from ..processes.supervise import Limits, Progress, supervise
 from . import sweep
+from .bench import INTERRUPTED, stopped_by_signals
 from .grid import suits
 from .options import Rules
 from .progress import duration, told_on
 from .run_directory import check_space, new_path, writing
 
 GPU_MODEL, CPU_MODEL = "resnet50", "cnn_cifar"
-INTERRUPTED = 130
 
 
 def main(options: Rules) -> int:
@@ -72,7 +72,8 @@ def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found],
             found.append(Found(rule, "needs-gpu"))
             continue
         try:
-            found.append(_one(rule, options, path, gpus, console))
+            with stopped_by_signals():
+                found.append(_one(rule, options, path, gpus, console))
         except KeyboardInterrupt:
             return found, True
         took_s.append(time.monotonic() - began)
