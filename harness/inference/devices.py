@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from profiles import stats
-from profiles.errors import RingscopeError
 from profiles.inference import crossover, parts
 from profiles.inference.records import Call
 
@@ -96,8 +95,8 @@ def _with_parts(found: Call, call: Callable[[], object]) -> Call:
                 for _ in range(RECORDED_CALLS):
                     call()
             (gpu,) = measure(folder, window="capture").gpus
-        except (RingscopeError, ValueError, RuntimeError) as error:
-            return replace(found, why=f"no recording of it: {str(error).splitlines()[0]}")
+        except Exception as error:  # what a profiler cannot do costs the parts, not the call
+            return replace(found, why=f"no recording of it: {what_became(error)[1]}")
     return parts.of_call(found, gpu, RECORDED_CALLS)
 
 

@@ -12,6 +12,7 @@ from profiles.inference.crossover import crossover
 from profiles.inference.records import Call, Inference
 
 from ..inference import is_file
+from ..machine import nvml
 from ..processes.helpers import Helpers
 from .infer_steps import LIMIT_S, START_S, Step
 from .options import Infer
@@ -47,10 +48,17 @@ def measure(model: str, batches: tuple[int, ...], folder: Path, found: Inference
     rows.unlink(missing_ok=True)
     try:
         with Helpers() as helpers:
-            helpers.start([sys.executable, "-m", "harness.inference.devices", str(plan), str(rows)], log)
+            argv = [sys.executable, "-m", "harness.inference.devices", str(plan), str(rows)]
+            helpers.start(argv, log, first_gpu())
             helpers.ended(LIMIT_S + 60 * len(batches), name)
     finally:
         take(rows, found)
+
+
+def first_gpu() -> dict[str, str]:
+    """So that a process sees no other GPU, and no other one is in its recording."""
+    gpus = nvml.visible_gpus()
+    return {"CUDA_VISIBLE_DEVICES": str(gpus[0]["uuid"])} if gpus else {}
 
 
 def take(rows: Path, found: Inference) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from ..processes.helpers import Helpers
 from .infer_steps import LIMIT_S, START_S, Step
 from .options import Infer
 
-WAYS = ("replicas", "synchronous")
 CPU_BATCH, GPU_BATCH = 32, 256
 CPU_MODEL, GPU_MODEL = "cnn_cifar", "resnet50"
 AHEAD_S = 0.5  # from the sign to begin until the begin: all processes have seen it by then
@@ -34,46 +34,58 @@ def steps(options: Infer, gpus: int, out: Path, found: Inference) -> list[Step]:
     batch = max(options.batches) if options.batches else GPU_BATCH if gpus else CPU_BATCH
     return [
         Step(
-            f"{model}: {said(way, count, gpus)}, batches of {batch} for each",
-            START_S * (count if way == "replicas" else 1) / 2 + START_S + options.seconds,
-            partial(measure, model, way, count, gpus, batch, options.seconds, out / "replicas", found),
+            f"{model}: {said(way, gpus)}, batches of {way.batch} for each",
+            START_S * way.processes / 2 + START_S + options.seconds,
+            partial(measure, model, way, "GPU" if gpus else "CPU", options.seconds, out / "replicas", found),
         )
         for model in chosen
-        for way in WAYS
+        for way in ways(count, batch, gpus)
     ]
 
 
-def said(way: str, count: int, gpus: int) -> str:
+@dataclass(frozen=True, slots=True)
+class Way:
+    name: str
+    processes: int
+    devices: int  # of each process
+    batch: int  # of each device
+
+
+def ways(count: int, batch: int, gpus: int) -> tuple[Way, Way]:
+    """Both, with as many samples at once. Replicas may share a GPU; the one model has each GPU once."""
+    devices = min(count, gpus) if gpus else count
+    return Way("replicas", count, 1, batch), Way("synchronous", 1, devices, batch * count // devices)
+
+
+def said(way: Way, gpus: int) -> str:
     """`2 processes with a GPU each`."""
-    kind = "GPU" if gpus >= count else "part of a GPU" if gpus else "part of the CPU"
-    return f"{count} processes with a {kind} each" if way == "replicas" else f"one process with {count} devices"
+    if way.name == "synchronous":
+        return f"one process with {way.devices} device{'s' * (way.devices > 1)}"
+    kind = "GPU" if gpus >= way.processes else "part of a GPU" if gpus else "part of the CPU"
+    return f"{way.processes} processes with a {kind} each"
 
 
-def measure(
-    model: str, way: str, count: int, gpus: int, batch: int, seconds: float, folder: Path, found: Inference
-) -> None:
+def measure(model: str, way: Way, kind: str, seconds: float, folder: Path, found: Inference) -> None:
     """Run one way and take its row. Raises RingscopeError where a process fails."""
     name = Path(model).stem if is_file(model) else model
-    folder = folder / f"{name}-{way}"
+    folder = folder / f"{name}-{way.name}"
     folder.mkdir(parents=True, exist_ok=True)
     for left in [folder / "go", *folder.glob("ready*"), *folder.glob("calls*.json")]:
         left.unlink(missing_ok=True)
-    processes, devices = (count, 1) if way == "replicas" else (1, count)
-    kind = "GPU" if gpus >= (1 if way == "replicas" else count) else "CPU"
-    threads = max(1, usable_cpus() // processes)
-    plan = {"model": model, "batch": batch, "devices": devices, "kind": kind, "threads": threads, "seconds": seconds}
-    write_whole(folder / "plan.json", json.dumps(plan))
-    with Helpers(most=processes) as helpers:
-        for number in range(processes):
+    threads = max(1, usable_cpus() // way.processes)
+    plan = {"model": model, "batch": way.batch, "devices": way.devices, "kind": kind}
+    write_whole(folder / "plan.json", json.dumps(plan | {"threads": threads, "seconds": seconds}))
+    with Helpers(most=way.processes) as helpers:
+        for number in range(way.processes):
             argv = [sys.executable, "-m", "harness.inference.together"]
             argv += [str(folder / "plan.json"), str(number), str(folder)]
-            helpers.start(argv, folder / f"process{number}.log", visible(number, kind, way))
-        helpers.until(lambda: len(list(folder.glob("ready*"))) == processes, LIMIT_S, f"{name}, {way}")
+            helpers.start(argv, folder / f"process{number}.log", visible(number, kind, way.name))
+        helpers.until(lambda: len(list(folder.glob("ready*"))) == way.processes, LIMIT_S, f"{name}, {way.name}")
         begin_ns = time.monotonic_ns() + round(AHEAD_S * 1e9)
         write_whole(folder / "go", str(begin_ns))
-        helpers.ended(seconds + LIMIT_S, f"{name}, {way}")
+        helpers.ended(seconds + LIMIT_S, f"{name}, {way.name}")
     calls = [tuple(call) for path in folder.glob("calls*.json") for call in json.loads(path.read_text())]
-    found.together.append(row(name, way, (processes, devices), batch, calls, begin_ns, seconds))
+    found.together.append(row(name, way, calls, begin_ns, seconds))
 
 
 def visible(number: int, kind: str, way: str) -> dict[str, str]:
@@ -84,27 +96,18 @@ def visible(number: int, kind: str, way: str) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": str(gpus[number % len(gpus)]["uuid"])} if way == "replicas" else {}
 
 
-def row(
-    model: str,
-    way: str,
-    counts: tuple[int, int],
-    batch: int,
-    calls: list[tuple[int, ...]],
-    begin_ns: int,
-    seconds: float,
-) -> Together:
-    """counts: processes, and devices of each. calls: begin and end; those that end after the window do not count."""
+def row(model: str, way: Way, calls: list[tuple[int, ...]], begin_ns: int, seconds: float) -> Together:
+    """calls: begin and end; those that end after the window do not count."""
     until_ns = begin_ns + round(seconds * 1e9)
-    processes, devices = counts
     within = sum(end <= until_ns for _, end in calls)
     p50, p99 = stats.nearest_ranks(np.array([end - begin for begin, end in calls], np.int64), 50, 99)
     return Together(
         model=model,
-        way=way,
-        processes=processes,
-        devices=devices,
-        batch=batch,
-        samples_per_s=within * batch * devices / seconds,
+        way=way.name,
+        processes=way.processes,
+        devices=way.devices,
+        batch=way.batch,
+        samples_per_s=within * way.batch * way.devices / seconds,
         p50_ns=p50,
         p99_ns=p99,
     )

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from harness.jobs.infer_together import row
+from harness.jobs.infer_together import Way, row
 from tests.harness.running import environment, prepared, wait_until
 
 pytestmark = pytest.mark.train
@@ -67,8 +67,8 @@ def test_the_row_counts_what_ended_in_the_window() -> None:
     """By hand: a window of 1 s from 100 on; of five calls of 2 x 8 samples on two processes, one ends too late."""
     ms = 1_000_000
     calls = [(100, 300), (300, 900), (900, 1200), (100, 600), (600, 1000)]
-    found = row("m", "replicas", (2, 1), 8, [(a * ms, b * ms) for a, b in calls], 100 * ms, 1.0)
+    found = row("m", Way("replicas", 2, 1, 8), [(a * ms, b * ms) for a, b in calls], 100 * ms, 1.0)
     assert found.samples_per_s == 4 * 8
     assert (found.p50_ns, found.p99_ns) == (400 * ms, 600 * ms)
-    cut = row("m", "synchronous", (1, 2), 8, [(100 * ms, 600 * ms), (600 * ms, 1100 * ms)], 100 * ms, 1.0)
+    cut = row("m", Way("synchronous", 1, 2, 8), [(100 * ms, 600 * ms), (600 * ms, 1100 * ms)], 100 * ms, 1.0)
     assert cut.samples_per_s == 2 * 8 * 2
