@@ -103,10 +103,10 @@ def told(found: Inference, options: Infer, gpus: int) -> list[Doubt]:
         said.append(doubts.replicas_share_cores())
     late = [row for row in found.served if row.p99_ns is not None and row.late_p99_ns > row.p99_ns * doubts.LATE]
     if late:
-        said.append(doubts.load_late(len(late), max(row.late_p99_ns for row in late)))
+        said.append(doubts.load_late(len(late), len(found.served), max(row.late_p99_ns for row in late)))
     few = [row for row in found.served if row.requests < doubts.FEW_REQUESTS]
     if few:
-        said.append(doubts.few_requests(len(few), min(row.requests for row in few)))
+        said.append(doubts.few_requests(len(few), len(found.served), min(row.requests for row in few)))
     if found.served and not options.url:
         said.append(doubts.one_machine())
     return said

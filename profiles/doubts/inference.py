@@ -27,19 +27,19 @@ def replicas_share_cores() -> Doubt:
     )
 
 
-def load_late(loads: int, worst_ns: int) -> Doubt:
+def load_late(loads: int, of: int, worst_ns: int) -> Doubt:
     return Doubt(
         "load-late",
-        f"{loads} loads were sent later than planned, the p99 by up to {worst_ns / 1e6:.1f} ms: latency counts from "
-        "the planned arrival, so a part of it is the load's own",
+        f"{loads} of {of} loads: sent later than planned, the p99 by up to {worst_ns / 1e6:.1f} ms: latency counts "
+        "from the planned arrival, so a part of it is the load's own",
         "lower --rates, or send the load from another machine (--url)",
     )
 
 
-def few_requests(loads: int, fewest: int) -> Doubt:
+def few_requests(loads: int, of: int, fewest: int) -> Doubt:
     return Doubt(
         "few-requests",
-        f"{loads} loads have fewer than {FEW_REQUESTS} requests, one has {fewest}: their p99 is one of the slowest two",
+        f"{loads} of {of} loads: fewer than {FEW_REQUESTS} requests, {fewest} the least: p99 is one of the slowest",
         "raise --seconds",
     )
 
