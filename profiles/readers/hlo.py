@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -32,7 +33,8 @@ _GEMM: Final = re.compile(r"__cublas\$(?:gemm|lt\$matmul(?:\$f8)?)")
 _CONVOLUTION: Final = re.compile(r"__cudnn\$conv(?:Forward|BackwardInput|BackwardFilter|BiasActivationForward)")
 _IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]")  # what a kernel's name has "_" for
 _GRAPH: Final = "command_buffer"
-_DEEPEST: Final = 8  # computations that call each other
+# No compiler goes beyond these; a file may: computations that call each other, products of one instruction, dimensions.
+_DEEPEST, _PRODUCTS, _DIMENSIONS = 8, 64, 16
 
 
 @functools.cache
@@ -94,13 +96,20 @@ class _Module:
         # Numbers of instructions are a module's, or a computation's; operands are of the same computation.
         self._by_id: dict[int, dict[int, Any]] = {}
         self._home: dict[str, int] = {}
+        self._of_computation: dict[int, list[dict[str, Any] | None]] = {}
+        self._graphs: dict[tuple[int, ...], dict[str, str]] = {}
         for computation in module.computations:
             self._by_id[computation.id] = {one.id: one for one in computation.instructions}
             self._home |= dict.fromkeys((one.name for one in computation.instructions), computation.id)
 
     def graph(self, launch: Any) -> dict[str, str]:
         """Of a CUDA graph the texts by kernel; "": of the calls of libraries, which have names of their own."""
-        inside = [one for number in launch.called_computation_ids for one in self._inside(number)]
+        called = tuple(launch.called_computation_ids)
+        if called not in self._graphs:
+            self._graphs[called] = self._graph([one for number in set(called) for one in self._inside(number)])
+        return self._graphs[called]
+
+    def _graph(self, inside: list[Any]) -> dict[str, str]:
         if any(one.opcode in ("while", "conditional") for one in inside):  # nobody says how often
             inside = []
         calls = [one for one in inside if one.opcode == "custom-call"]
@@ -112,8 +121,8 @@ class _Module:
         products: list[dict[str, Any]] = []
         moved = 0
         for one in instructions:
-            mine = list(self._products(one))
-            if None in mine:
+            mine = list(islice(self._products(one), _PRODUCTS + 1))
+            if None in mine or len(mine) > _PRODUCTS:
                 return ""
             products += [product for product in mine if product is not None]
             if mine:
@@ -141,12 +150,20 @@ class _Module:
         known = self._by_id[self._home[one.name]]
         return [known[number] for number in one.operand_ids if number in known]
 
+    def _fused(self, number: int, depth: int) -> list[dict[str, Any] | None]:
+        """The products of a computation, found once; not to be told where it calls itself."""
+        if number not in self._of_computation:
+            self._of_computation[number] = [None]
+            mine = (product for one in self._inside(number) for product in self._products(one, depth + 1))
+            if depth < _DEEPEST and len(found := list(islice(mine, _PRODUCTS + 1))) <= _PRODUCTS:
+                self._of_computation[number] = found
+        return self._of_computation[number]
+
     def _products(self, one: Any, depth: int = 0) -> Iterator[dict[str, Any] | None]:
         """The products of an instruction and of those fused into it; None for one that cannot be told."""
-        if one.opcode == "fusion" and depth < _DEEPEST:
+        if one.opcode == "fusion":
             for number in one.called_computation_ids:
-                for inner in self._inside(number):
-                    yield from self._products(inner, depth + 1)
+                yield from self._fused(number, depth)
         elif one.opcode == "dot":
             axes = [int(axis) for axis in one.dot_dimension_numbers.lhs_contracting_dimensions]
             yield self._dot(one, axes, _rounds(one.precision_config))
@@ -162,7 +179,7 @@ class _Module:
     def _dot(self, one: Any, axes: list[int], rounds: bool) -> dict[str, Any] | None:
         operands = self._operands(one)
         sizes = [list(operand.shape.dimensions) for operand in operands[:2]]
-        if len(sizes) < 2 or not all(0 <= axis < len(sizes[0]) for axis in axes):
+        if len(sizes) < 2 or len(axes) > _DIMENSIONS or not all(0 <= axis < len(sizes[0]) for axis in axes):
             return None
         contracted = prod(sizes[0][axis] for axis in axes)
         return _product(operands[0], sizes, self._results(one)[0], contracted, rounds)
@@ -179,7 +196,7 @@ class _Module:
         elif "BackwardFilter" in way:
             spread, kernel = second, result
         sizes, outputs = list(kernel.dimensions), one.convolution_dimension_numbers.kernel_output_feature_dimension
-        if not 0 <= outputs < len(sizes) or not sizes[outputs]:
+        if not 0 <= outputs < len(sizes) <= _DIMENSIONS or not sizes[outputs]:
             return None
         operand_sizes = [list(first.dimensions), list(second.dimensions)]
         contracted = prod(sizes) // sizes[outputs]
@@ -191,7 +208,7 @@ def _shape(one: Any) -> Any:
 
 
 def _product(operand: Any, sizes: list[list[int]], spread: Any, contracted: int, rounds: bool) -> dict[str, Any] | None:
-    if operand.shape.element_type not in _TYPES:
+    if operand.shape.element_type not in _TYPES or max(map(len, [*sizes, spread.dimensions])) > _DIMENSIONS:
         return None
     kind = _TYPES[operand.shape.element_type][0]
     if kind == "float32" and rounds:
@@ -209,7 +226,7 @@ def _bytes(shape: Any) -> int | None:
     if shape.tuple_shapes:
         return 0
     kind = _TYPES.get(shape.element_type)
-    return None if kind is None else prod(shape.dimensions) * kind[1] // 8
+    return None if kind is None or len(shape.dimensions) > _DIMENSIONS else prod(shape.dimensions) * kind[1] // 8
 
 
 def _of_gemm(config: bytes) -> tuple[list[int], bool] | None:

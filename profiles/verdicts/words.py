@@ -126,7 +126,7 @@ ONNXRUNTIME = CUDA | {
     "copies-pageable": BOUND,
     "copies-synchronous": BOUND,
     "copies-exposed": BOUND + "; fewer bytes",
-    "loss-fetched-every-step": BOUND,
+    "loss-fetched-every-step": BOUND + "; a loss only every hundredth step",
     "host-synchronises": BOUND + "; several runs under way, each in a thread",
 }
 DISTRIBUTED = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,24 @@ def test_kernels_that_follow_each_other_are_one_execution_until_one_comes_again(
     assert (row.calls, row.flops, row.kernel_ns, row.dtype) == (3, 3 * 2 * 8 * 16 * 32, 5 * 8_000, "tf32")
     assert gpu.arithmetic.matrix_share == 1
     assert gpu.arithmetic.mfu == pytest.approx(3 * 2 * 8 * 16 * 32 / 494.5e12 / 58e-6)
+
+
+def test_what_calls_itself_or_has_no_end_of_products_is_left_out_at_once() -> None:
+    """Each of 30 computations fuses the next one ten times, and the last the first."""
+    made = Written()
+    for number in range(30):
+        into = made.computation(number)
+        a, b = made.put(into, "parameter", [2, 2]), made.put(into, "parameter", [2, 2])
+        made.put(into, "dot", [2, 2], a, b, dot_dimension_numbers={"lhs_contracting_dimensions": [1]})
+        for _ in range(10):
+            made.put(into, "fusion", [2, 2], a, b, name=f"fusion.{number}", called_computation_ids=[(number + 1) % 30])
+    wide = made.computation(99)
+    a = made.put(wide, "parameter", [1 << 62] * 100_000)
+    made.put(wide, "dot", [2], a, a, name="wide", dot_dimension_numbers={"lhs_contracting_dimensions": [0]})
+    began = time.process_time()
+    found = made.program()
+    assert time.process_time() - began < 5
+    assert found.of_kernel("fusion.3", "kernel") == found.of_kernel("wide", "kernel") == ""
 
 
 @given(st.binary(max_size=200))
