@@ -118,7 +118,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     }
 )
 TABLES = tuple(COLUMNS)
-_UNSAID = ("operator", "work")  # columns that a reader may leave out: empty texts
+UNSAID = ("operator", "work")  # columns that a reader may leave out: empty texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +200,12 @@ def make(
 
 
 def _conform(name: str, table: pd.DataFrame | None) -> pd.DataFrame:
-    import pandas as pd
-
     columns = COLUMNS[name]
     if table is None:
         return _empty(name).copy(deep=False)
-    for column in set(_UNSAID) & set(columns) - set(table):
+    for column in set(UNSAID) & set(columns) - set(table):
         table = table.copy(deep=False)
-        table[column] = pd.Categorical.from_codes(np.zeros(len(table), np.int8), [""])
+        table[column] = unsaid(len(table))
     missing = [column for column in columns if column not in table]
     if missing:
         raise ValueError(f"table {name} lacks {missing}")
@@ -216,6 +214,20 @@ def _conform(name: str, table: pd.DataFrame | None) -> pd.DataFrame:
     dtypes = zip(columns.items(), table.dtypes, strict=True)
     wrong = {column: kind for (column, kind), found in dtypes if str(found) != kind}
     return table.astype(wrong) if wrong else table
+
+
+def unsaid(count: int) -> pd.Categorical:
+    """So many texts that the recording does not tell."""
+    import pandas as pd
+
+    return pd.Categorical.from_codes(np.zeros(count, np.int8), dtype=_nothing())
+
+
+@cache
+def _nothing() -> pd.CategoricalDtype:
+    import pandas as pd
+
+    return pd.CategoricalDtype([""])
 
 
 @cache

@@ -99,11 +99,16 @@ def _utc_shift(reference: Ends, own: Ends) -> int | None:
 def ends(timeline: Timeline) -> Ends:
     """What tells the clock of a recording."""
     name = timeline.kernels["name"].cat
-    kernels = timeline.kernels[rows_of(name.codes.to_numpy(), is_collective(name.categories))]
-    if len(kernels):
-        kernels = kernels[kernels["device"] == kernels["device"].value_counts().index[0]]
-    kernels = kernels.sort_values("end_ns", kind="stable")
-    return Ends(timeline.recording.origin_utc_ns, kernels["end_ns"].to_numpy(), kernels["name"].to_numpy(dtype=object))
+    codes = name.codes.to_numpy()
+    rows = np.flatnonzero(rows_of(codes, is_collective(name.categories)))
+    if len(rows):
+        device = timeline.kernels["device"].to_numpy()[rows]
+        met, first, count = np.unique(device, return_index=True, return_counts=True)
+        rows = rows[device == met[np.lexsort((first, -count))[0]]]  # of equals the one met first
+    end_ns = timeline.kernels["end_ns"].to_numpy()[rows]
+    order = np.argsort(end_ns, kind="stable")
+    names = np.array(name.categories, dtype=object)[codes[rows[order]]]
+    return Ends(timeline.recording.origin_utc_ns, end_ns[order], names)
 
 
 def _shift(reference: Ends, own: Ends, utc: int | None) -> tuple[int, str, int | None]:

@@ -43,7 +43,7 @@ def made_of(taken: Taken, timelines: Sequence[Timeline], shift_ns: Sequence[int]
     marked = [marks.ranks(timeline) for timeline in timelines]
     done = zip(taken.places, assembly.gather(taken.tables, shift_ns, taken.places), strict=True)
     found = [_gpu(timelines, marked, where, did) for where, did in done]
-    release_unused()
+    release_unused(sum(len(gpu.operations) for gpu in found))
     return sorted(found, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, gpu.places))
 
 

@@ -32,7 +32,7 @@ def numbers(
     origin = shift_ns[gpu.places[0][0]]
     for process, (recording, pid) in enumerate(gpu.processes):
         ranges = _ranges(timelines[recording], pid)
-        if not len(ranges):
+        if ranges is None:
             continue
         which = (operations.kind == H2D) & (operations.process == process) & operations.launched
         rows, copies = np.flatnonzero(which), operations.chosen(which)
@@ -49,9 +49,14 @@ def numbers(
     return found if (found >= 0).any() else None
 
 
-def _ranges(timeline: Timeline, pid: int) -> pd.DataFrame:
-    """The ranges of a process in order of start."""
+def _ranges(timeline: Timeline, pid: int) -> pd.DataFrame | None:
+    """The ranges of a process in order of start; None: it has none."""
     marks = timeline.marks
-    named = rows_of(marks["name"].cat.codes.to_numpy(), wholly(marks["name"].cat.categories, BATCH))
+    fits = wholly(marks["name"].cat.categories, BATCH)
+    if not fits.any():
+        return None
+    named = rows_of(marks["name"].cat.codes.to_numpy(), fits)
     chosen = named & (marks["domain"] == DOMAIN).to_numpy() & (marks["pid"] == pid).to_numpy()
+    if not chosen.any():
+        return None
     return marks[chosen].sort_values("start_ns", kind="stable")

@@ -74,16 +74,21 @@ def _pageable(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations, kind:
     pageable = 0
     for place, (index, _) in enumerate(gpu.places):
         mine = chosen.place == place
-        memory = timelines[index].copies[column].iloc[chosen.row[mine]]
-        if (memory == "unknown").any():
+        memory = timelines[index].copies[column].cat
+        codes = memory.codes.to_numpy()[chosen.row[mine]]
+        kinds = memory.categories.tolist()
+        if "unknown" in kinds and (codes == kinds.index("unknown")).any():
             return None
-        pageable += int(chosen.bytes[mine][(memory == "pageable").to_numpy()].sum())
+        if "pageable" in kinds:
+            pageable += int(chosen.bytes[mine][codes == kinds.index("pageable")].sum())
     return pageable / int(chosen.bytes.sum())
 
 
 def _synchronous(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations) -> int | None:
     """Copies made by a call without Async in its name; None where no copy's call is known."""
-    if len(chosen) and not chosen.launched.any():
+    if not len(chosen):
+        return 0
+    if not chosen.launched.any():
         return None
     count = 0
     for number, (index, _) in enumerate(gpu.processes):

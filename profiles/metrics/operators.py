@@ -29,6 +29,7 @@ Int64s = NDArray[np.int64]
 Found: TypeAlias = "tuple[Int64s | None, list[str]]"
 SHOWN = 100
 KERNELS = TABLES.index("kernels")
+_ALL = slice(None)
 _BLOCK = 1 << 17  # operations looked at together: what a cache holds
 # Of PyTorch's ranges those that stand beside the modules.
 _BESIDE_MODULES = r"Optimizer\.(?:step|zero_grad)#.*"
@@ -114,32 +115,38 @@ def _of_kernels(operations: Operations) -> Found:
 
 def _ranges(timeline: Timeline, pid: int, texts: _Texts) -> Ranges | None:
     """The operators of a process, and its other ranges that name any."""
-    marks = timeline.marks[(timeline.marks["pid"] == pid).to_numpy()]
-    pairs = marks["domain"].cat.codes.to_numpy(np.int64) * (len(marks["name"].cat.categories) + 1)
-    pairs += marks["name"].cat.codes.to_numpy()
-    used, place = np.unique(pairs, return_inverse=True)
+    marks = timeline.marks
+    rows = np.flatnonzero(marks["pid"].to_numpy() == pid)
     names, domains = marks["name"].cat.categories, marks["domain"].cat.categories
+    pairs = marks["domain"].cat.codes.to_numpy(np.int64)[rows] * (len(names) + 1)
+    pairs += marks["name"].cat.codes.to_numpy()[rows]
+    used, place = np.unique(pairs, return_inverse=True)
     told = [
         operator_names.of_range(_text(names, pair % (len(names) + 1)), _text(domains, pair // (len(names) + 1)))
         for pair in used.tolist()
     ]
     number = np.array([texts[text] if text else -1 for text in told] or [-1])
-    named = number[place] if len(marks) else np.empty(0, np.int64)
-    own = timeline.operators[((timeline.operators["pid"] == pid) & ~timeline.operators["module"]).to_numpy()]
+    named = number[place] if len(rows) else np.empty(0, np.int64)
+    own = timeline.operators
+    mine = np.flatnonzero((own["pid"].to_numpy() == pid) & ~own["module"].to_numpy())
     own_names = np.array([texts[str(text)] for text in own["name"].cat.categories] or [-1])
-    return _together((marks[named >= 0], named[named >= 0]), (own, own_names[own["name"].cat.codes.to_numpy()]))
+    called = own_names[own["name"].cat.codes.to_numpy()[mine]]
+    return _together((marks, rows[named >= 0], named[named >= 0]), (own, mine, called))
 
 
 def _text(texts: pd.Index, place: int) -> str:
     return str(texts[place]) if 0 <= place < len(texts) else ""
 
 
-def _together(*parts: tuple[pd.DataFrame, Int64s]) -> Ranges | None:
-    """The ranges of tables, with their names; None where there are none."""
+def _together(*parts: tuple[pd.DataFrame, Int64s | slice, Int64s]) -> Ranges | None:
+    """The ranges in these rows of tables, with their names; None where there are none."""
+    if not any(len(names) for _, _, names in parts):
+        return None
     start, end, tid = (
-        np.concatenate([table[column].to_numpy() for table, _ in parts]) for column in ("start_ns", "end_ns", "tid")
+        np.concatenate([table[column].to_numpy()[rows] for table, rows, _ in parts])
+        for column in ("start_ns", "end_ns", "tid")
     )
-    return Ranges(start, end, tid, np.concatenate([names for _, names in parts])) if len(start) else None
+    return Ranges(start, end, tid, np.concatenate([names for _, _, names in parts]))
 
 
 def _module_ranges(timeline: Timeline, pid: int, texts: _Texts) -> Ranges | None:
@@ -153,7 +160,7 @@ def _module_ranges(timeline: Timeline, pid: int, texts: _Texts) -> Ranges | None
     beside = beside[beside["name"].astype(str).str.fullmatch(_BESIDE_MODULES).to_numpy(bool)]
     back, layer = _backward(operators[~operators["module"].to_numpy()], modules, names)
     steps = np.array([texts[text] for text in beside["name"].astype(str)], np.int64)
-    return _together((modules, names), (back, layer), (beside, steps))
+    return _together((modules, _ALL, names), (back, _ALL, layer), (beside, _ALL, steps))
 
 
 def _backward(operators: pd.DataFrame, modules: pd.DataFrame, names: Int64s) -> tuple[pd.DataFrame, Int64s]:

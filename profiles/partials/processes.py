@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -186,6 +187,7 @@ def _begin() -> None:
     """A worker uses one core, leaves Ctrl-C to the process that waits for it, and ends where that does, kill -9
     included: workers hold the ends of each other's pipes, so that nothing else would tell them."""
     threads.alone()
+    gc.freeze()  # what was imported stays: not to be looked through again and again
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -109,16 +109,17 @@ def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns:
     """A unit of recordings, before it is measured."""
     timelines = list(map(_with_host, timelines))
     recordings = tuple(map(_recorded, timelines))
+    rows = sum(len(one.kernels) + len(one.api) for one in timelines)
     taken = gather.take(timelines)
     own = [gather.without_kernels(one) for one in timelines]
     del timelines
-    release_unused()
+    release_unused(rows)
     gpus = gather.made_of(taken, own, shift_ns)
     moved = [message_sizes.moved(own, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
     found = list(each(partial(steps.find, timelines=own, shift_ns=shift_ns), gpus))
     first = dict.fromkeys((one.source for one in found), asked.from_step)
     found = [steps.starting_from(one, first) for one in found]
-    release_unused()
+    release_unused(rows)
     heads = tuple(
         GpuHead(
             gpu.places,

@@ -52,6 +52,8 @@ _SIGNS: Final = tuple(
 
 def stranger(head: bytes) -> tuple[str, str] | None:
     """(problem, remedy) of a well-known file that is no recording, by its first bytes."""
+    if head.startswith(sqlite.MAGIC):
+        return None  # its readers tell more; most recordings are such
     return next((said for sign, said in _SIGNS if sign.search(head)), None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -77,38 +77,65 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int], patte
         if process in gpu.off_clock:
             continue
         marks = timelines[recording].marks
-        fits = rows_of(marks["name"].cat.codes.to_numpy(), wholly(marks["name"].cat.categories, pattern))
-        chosen = marks[fits & (marks["pid"] == pid).to_numpy()]
-        if not len(chosen):
+        fits = wholly(marks["name"].cat.categories, pattern)
+        if not fits.any():
             continue
-        found = _one_kind(chosen, process, shift_ns[recording] - shift_ns[gpu.places[0][0]], pattern)
+        rows = np.flatnonzero(rows_of(marks["name"].cat.codes.to_numpy(), fits) & (marks["pid"].to_numpy() == pid))
+        if not len(rows):
+            continue
+        found = _one_kind(marks, rows, process, shift_ns[recording] - shift_ns[gpu.places[0][0]], pattern)
         if best is None or len(found) > len(best):
             best = found
     return best
 
 
-def _one_kind(marks: pd.DataFrame, process: int, shift_ns: int, pattern: str) -> Marks:
-    names = marks["name"].astype(str)
+def _one_kind(marks: pd.DataFrame, rows: Int64s, process: int, shift_ns: int, pattern: str) -> Marks:
+    """Of these rows the kind of which there are most, of equals the one met first."""
     # What a server names a pass tells what is in it; whatever that is, it is one pass.
     served = pattern == SERVED
-    kind = names.str.extract("^([a-z]+)", expand=False) if served else names.str.replace(r"\d+", "", regex=True)
-    kind = kind + "\n" + marks["domain"].astype(str)
-    of_kind = (kind == kind.value_counts().index[0]).to_numpy()
-    chosen, names = marks[of_kind], names[of_kind]
-    order = np.argsort(chosen["start_ns"].to_numpy(), kind="stable")
-    chosen, names = chosen.iloc[order], names.iloc[order]
-    start, end = chosen["start_ns"].to_numpy(), chosen["end_ns"].to_numpy()
-    is_open = chosen["open"].to_numpy()
+    code, names = _used(marks["name"].cat, rows)
+    kinds: dict[str, int] = {}
+    kind = np.array([kinds.setdefault(_kind(name, served), len(kinds)) for name in names])[code]
+    domain, domains = _used(marks["domain"].cat, rows)
+    kind = kind * len(domains) + domain
+    met, first, count = np.unique(kind, return_index=True, return_counts=True)
+    most = met[np.lexsort((first, -count))[0]]
+    mine = np.flatnonzero(kind == most)
+    mine = mine[np.argsort(marks["start_ns"].to_numpy()[rows[mine]], kind="stable")]
+    start, end, is_open = (marks[column].to_numpy()[rows[mine]] for column in ("start_ns", "end_ns", "open"))
     ends = not is_open[-1] and end[-1] > start[-1]
-    number = names.str.extract(f"^{pattern}$", expand=False) if re.compile(pattern).groups else np.arange(len(names))
+    number = np.arange(len(mine))
+    if re.compile(pattern).groups:
+        number = np.array([_number(pattern, name) for name in names], np.int64)[code[mine]]
     return Marks(
         process=process,
         start_ns=start + shift_ns,
         end_ns=np.where(is_open | (end <= start), FOREVER, end + shift_ns),
-        number=np.asarray(number, dtype=np.int64),
+        number=number,
         last_end_ns=int(end[-1]) + shift_ns if ends else None,
         served=served,
     )
+
+
+def _used(texts: Any, rows: Int64s) -> tuple[Int64s, list[str]]:
+    """Of these rows of a column of texts: which of the distinct ones each has, and these, in order of their codes."""
+    used, code = np.unique(texts.codes.to_numpy()[rows], return_inverse=True)
+    return code, texts.categories[used].tolist()
+
+
+def _kind(name: str, served: bool) -> str:
+    """Of several names that differ in their numbers alone, the same."""
+    if served:
+        word = re.match("[a-z]+", name)
+        return word[0] if word else ""
+    return re.sub(r"\d+", "", name)
+
+
+def _number(pattern: str, name: str) -> int:
+    """That a name holds in the pattern's group."""
+    found = re.fullmatch(pattern, name)
+    assert found is not None  # it was chosen by the pattern
+    return int(found[1])
 
 
 def owners(sequence: KernelSequence, marks: Marks) -> Int64s | None:

@@ -42,10 +42,12 @@ class Devices:
         else:
             listed = {cuda: self._gpus.get(gpu, ("", "", "")) for cuda, gpu in self._by_number.items()}
         for name in ("kernels", "graphs", "copies", "memsets"):
-            for device in pd.unique(tables[name]["device"]) if name in tables else ():
-                listed.setdefault(int(device), ("", "", ""))
-        rows = [(device, *listed[device]) for device in sorted(listed)]
-        return pd.DataFrame(rows, columns=["device", "uuid", "bus_id", "name"])
+            for device in pd.unique(tables[name]["device"].to_numpy()).tolist() if name in tables else ():
+                listed.setdefault(device, ("", "", ""))
+        numbers = sorted(listed)
+        told = ([listed[device][column] for device in numbers] for column in range(3))
+        texts = {name: pd.array(one, dtype="str") for name, one in zip(("uuid", "bus_id", "name"), told, strict=True)}
+        return pd.DataFrame({"device": np.array(numbers, np.int32), **texts}, copy=False)
 
 
 def _gpus(database: Database) -> dict[int, tuple[str, str, str]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...doubts import recordings as doubts
 from ...errors import UnreadableRecording
-from ...timeline import Doubt, Recording, Timeline, make
+from ...timeline import COLUMNS, UNSAID, Doubt, Recording, Timeline, make, unsaid
 
 # What NULL becomes where a time is read.
 NO_TIME: Final = -(1 << 63)
@@ -43,13 +43,16 @@ class Gathered:
             self.met.setdefault(code, Counter())[table] += count
 
     def add(self, table: str, columns: Mapping[str, Any]) -> None:
-        """Rows of a table, less those whose times cannot be. Adding twice appends."""
+        """Rows of a table, less those whose times cannot be; columns that no table has are left out. Adding twice
+        appends."""
         start, end = columns["start_ns"], columns["end_ns"]
-        kept: dict[str, Any] = dict(columns)
+        # In the order of the table: to choose columns of a frame copies them.
+        kept: dict[str, Any] = {name: columns[name] for name in COLUMNS[table] if name in columns}
         if len(start) and (_outside(start) or _outside(end) or bool((end < start).any())):
             good = (start > -_LIMIT) & (end < _LIMIT) & (start <= end)
             self.meet("impossible-times", table, int(len(good) - good.sum()))
-            kept = {name: values[good] for name, values in columns.items()}
+            kept = {name: values[good] for name, values in kept.items()}
+        kept |= {name: unsaid(len(kept["start_ns"])) for name in UNSAID if name in COLUMNS[table] and name not in kept}
         frame = pd.DataFrame(kept, copy=False)
         if table in self.tables:
             frame = _appended(self.tables[table], frame)
