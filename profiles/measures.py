@@ -152,6 +152,26 @@ class Copies:
 
 
 @dataclass(slots=True)
+class Bucket:
+    """A collective of one step, in ns from the step's start on a clock that stands while collectives own the GPU."""
+
+    bytes: int | None
+    ready_ns: int  # all ranks had arrived
+    needed_ns: int | None  # what came next waited for its end; None: nothing is seen to
+    transfer_ns: int
+
+
+@dataclass(slots=True)
+class OneStep:
+    """The collectives of the measured step with the median exposed transfer, in the order of their ends."""
+
+    step: int
+    rest_ns: int  # its length on that clock
+    exposed_ns: int  # of their transfers
+    buckets: list[Bucket]
+
+
+@dataclass(slots=True)
 class Collectives:
     count: int
     per_step: int | None
@@ -170,6 +190,12 @@ class Collectives:
     exposed_waiting_ns: int | None = None
     # all_reduce, reduce_scatter, ...: count, busy_ns, exposed_ns, and bytes where all of a kind are told
     kinds: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    # None: no step holds any that was matched with other ranks'
+    one_step: OneStep | None = None
+    # by how much this rank's own part of a step (without the exposed waiting) is longer than the mean over ranks, on
+    # average, and its standard deviation from step to step against the others'; None: fewer than three steps in common
+    behind_ns: int | None = None
+    varies_ns: int | None = None
 
 
 @dataclass(slots=True)

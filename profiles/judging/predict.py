@@ -1,11 +1,13 @@
 """How long a step will take on more ranks, from recordings on 1 and on 2 (docs/reference/measures.md, "Prediction").
 
-    T(N) = T(1) + other + f c(N) + w(N)
+    T(N) = T(1) + other + u(N) + s + w(N)
 
-c(N), the ring all-reduce: 2 (N - 1) alpha + 2 (N - 1) / N S / beta (Thakur, Rabenseifner, Gropp 2005). Two ranks tell
-its sum, not its parts: all of it bandwidth is the estimate and, with all of it latency, the interval's other end.
-f, the part of the transfer that compute does not hide, as on 2 ranks. w(N), waiting for the last rank: grows as the
-expected largest of N independent normal step times. other: what else 2 ranks cost, taken as constant.
+u(N), what compute does not hide of the all-reduces: those of a recorded step, replayed one after the other with the
+time that each takes on N ranks (`replay`); where a step cannot be replayed, the same share of them as on 2 ranks.
+An all-reduce on a ring takes 2 (N - 1) alpha + 2 (N - 1) / N S / beta (Thakur, Rabenseifner, Gropp 2005). Two ranks
+tell the sum, not its parts: all of it bandwidth is the estimate and, with all of it latency, the interval's other end.
+s + w(N), waiting for the last rank: s is for one that is always behind, and does not grow; w grows as the expected
+largest of N independent normal step times. other: what else 2 ranks cost, taken as constant.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from typing import Any
 
 from ..cell import AXES
 from ..errors import RingscopeError
-from ..measures import GpuMeasures, Measures
+from ..measures import Collectives, GpuMeasures, Measures, OneStep
+from . import replay
 from .compare import likeness
 from .gate import gpu_names
 from .subject import Subject
@@ -52,6 +55,16 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """What 2 ranks tell, in ns per step averaged over both."""
+
+    overlap: str  # replayed, or share: as much is hidden of the all-reduces as on 2 ranks
+    unhidden_ns: int  # of the transfers
+    straggling_ns: int  # waiting for a rank that is always behind
+    varying_ns: int  # waiting because steps vary
+
+
+@dataclass(frozen=True, slots=True)
 class _Means:
     """ns a step, averaged over the GPUs of a run."""
 
@@ -59,14 +72,15 @@ class _Means:
     sigma_of_mean: float
     exposed: float
     transfer: float | None
-    waiting: float | None
+    waiting: float | None  # exposed
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The predictions asked for, and the step of a larger run that they are held against."""
+    """The predictions asked for, what they rest on, and the step of a larger run that they are held against."""
 
     predictions: list[Prediction]
+    basis: Basis
     measured: Measured | None = None
 
     def holds(self, prediction: Prediction) -> bool | None:
@@ -89,12 +103,12 @@ def outlook(one: Subject, two: Subject, ranks: Sequence[int], larger: Subject | 
         raise RingscopeError("prediction needs recordings; record the cell with ringscope record, on 1 rank and on 2")
     check_alike(one, two)
     if larger is None:
-        return Outlook(predict(one.measures, two.measures, ranks))
+        return Outlook(*predict(one.measures, two.measures, ranks))
     check_alike(two, larger)
     if larger.measures is None:
         raise RingscopeError(f"{larger.label}: no recordings there to compare the prediction with")
     against = measured(larger.measures)
-    return Outlook(predict(one.measures, two.measures, sorted({*ranks, against.ranks})), against)
+    return Outlook(*predict(one.measures, two.measures, sorted({*ranks, against.ranks})), against)
 
 
 def check_alike(one: Subject, two: Subject) -> None:
@@ -116,8 +130,11 @@ def measured(measures: Measures) -> Measured:
     return Measured(len(measures.gpus), round(_means(measures).step))
 
 
-def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> list[Prediction]:
-    """A prediction for each count of ranks (2 and up). Raises RingscopeError where the recordings do not tell."""
+def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> tuple[list[Prediction], Basis]:
+    """A prediction for each count of ranks (2 and up), and what they rest on.
+
+    Raises RingscopeError where the recordings do not tell.
+    """
     if len(one.gpus) != 1 or len(two.gpus) != 2:
         found = f"{len(one.gpus)} and {len(two.gpus)}"
         raise RingscopeError(f"prediction needs recordings of 1 GPU and of 2, not of {found}; record -np 1 and -np 2")
@@ -128,19 +145,58 @@ def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> list[Predicti
             "both ranks of one run"
         )
     waiting = min(second.waiting, second.exposed)
-    unhidden = second.exposed - waiting
-    other = second.step - first.step - second.exposed
+    varying = _varying(two, waiting)
+    steps = _replayed(two)
+    basis = Basis(
+        overlap="replayed" if steps else "share",
+        unhidden_ns=round(second.exposed - waiting),
+        straggling_ns=round(waiting - varying),
+        varying_ns=round(varying),
+    )
+    constant = second.step - second.exposed + waiting - varying
     noise = SIGMAS * (first.sigma_of_mean**2 + second.sigma_of_mean**2) ** 0.5
-    return [_predicted(n, first.step, other, unhidden, waiting, noise) for n in ranks]
+
+    def predicted(count: int) -> Prediction:
+        if count < 2:
+            raise RingscopeError(f"prediction is for 2 ranks and up, not {count}")
+        base = constant + varying * expected_largest(count) / expected_largest(2)
+        ends = (2 * (count - 1) / count, count - 1)
+        bandwidth, latency = (base + _unhidden(second.exposed - waiting, steps, times) for times in ends)
+        return _predicted(count, first.step, bandwidth, latency, noise)
+
+    return list(map(predicted, ranks)), basis
 
 
-def _predicted(ranks: int, one: float, other: float, unhidden: float, waiting: float, noise: float) -> Prediction:
-    if ranks < 2:
-        raise RingscopeError(f"prediction is for 2 ranks and up, not {ranks}")
-    grown = waiting * expected_largest(ranks) / expected_largest(2)
-    base = one + other + grown
-    bandwidth = base + unhidden * 2 * (ranks - 1) / ranks
-    latency = base + unhidden * (ranks - 1)
+def _varying(two: Measures, waiting: float) -> float:
+    """How much of the waiting on 2 ranks is there because their steps vary: the expected larger of two normal numbers
+    of the measured deviation, and no more than all of it. All of it where the deviation is not known."""
+    deviations = [gpu.collectives.varies_ns for gpu in two.gpus]
+    known = [one for one in deviations if one is not None]
+    if len(known) < len(deviations):
+        return waiting
+    return min(waiting, statistics.fmean(known) * expected_largest(2))
+
+
+def _replayed(two: Measures) -> list[OneStep]:
+    """A step of each GPU that can be replayed; none where that of one cannot."""
+    steps = [gpu.collectives.one_step for gpu in two.gpus]
+    known = [step for step in steps if step is not None and replay.holds(step)]
+    return known if len(known) == len(steps) else []
+
+
+def _unhidden(on_two: float, steps: Sequence[OneStep], times: float) -> float:
+    """What compute does not hide of the all-reduces, if each takes so many times as long as on 2 ranks."""
+    if not steps:
+        return on_two * times
+    took = [[bucket.transfer_ns for bucket in step.buckets] for step in steps]
+    more = [
+        replay.exposed_ns(step, [ns * times for ns in own]) - replay.exposed_ns(step, own)
+        for step, own in zip(steps, took, strict=True)
+    ]
+    return on_two + statistics.fmean(more)
+
+
+def _predicted(ranks: int, one: float, bandwidth: float, latency: float, noise: float) -> Prediction:
     # More ranks are no faster than one; where the recordings say so, the lower end is the estimate.
     low, high = min(max(bandwidth - noise, one - noise, 1.0), bandwidth), latency + noise
     return Prediction(
@@ -175,8 +231,13 @@ def _means(measures: Measures) -> _Means:
         sigma_of_mean=max(_sigma_of_mean(gpu) for gpu in gpus),
         exposed=_mean([gpu.ledger_ns["collective"] or 0 for gpu in gpus], gpus),
         transfer=_mean_known([gpu.collectives.transfer_ns for gpu in gpus], gpus),
-        waiting=_mean_known([gpu.collectives.waiting_ns for gpu in gpus], gpus),
+        waiting=_mean_known([_exposed_waiting(gpu.collectives) for gpu in gpus], gpus),
     )
+
+
+def _exposed_waiting(measured: Collectives) -> int | None:
+    """Measures of earlier versions do not tell how much of the waiting was exposed: all of it at most."""
+    return measured.waiting_ns if measured.exposed_waiting_ns is None else measured.exposed_waiting_ns
 
 
 def _mean(totals: Sequence[int], gpus: Sequence[GpuMeasures]) -> float:

@@ -11,8 +11,9 @@ from .. import marks
 from ..doubts.measures import merged
 from ..errors import RingscopeError
 from ..gpus.clock import Clock, aligned
-from ..measures import Analysis, GpuAnalysis, GpuMeasures, Measures
-from ..metrics import collectives, doubts
+from ..measures import Analysis, GpuAnalysis, GpuMeasures, Measures, StepRow
+from ..metrics import buckets, collectives, doubts
+from ..metrics.buckets import Int64s
 from ..metrics.collectives import Calls
 from ..steps.find import first_of_all
 from ..timeline import Doubt
@@ -83,7 +84,7 @@ def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
     raised += [doubt for place, gpu in enumerate(gpus) for doubt in gpu.doubts(place)]
     measures = Measures(
         recordings=[one.recording for one in recorded],
-        gpus=[gpu.measures(among) for gpu, among in zip(gpus, calls, strict=True)],
+        gpus=[gpu.measures(among, pace) for gpu, among, pace in zip(gpus, calls, _paces(gpus, calls), strict=True)],
         doubts=merged(raised),
         clock=clock.to_json() if len(recorded) > 1 else None,
         straggler=collectives.straggler([gpu.head.rank for gpu in gpus], calls),
@@ -91,6 +92,11 @@ def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
     pictures = tuple(one for place, gpu in enumerate(gpus) if (one := gpu.picture(place)) is not None)
     # What other processes or hosts measured has none, unless they were asked for.
     return Analysis(measures, pictures if len(pictures) == len(gpus) else (), clock.shift_ns)
+
+
+def _paces(gpus: Sequence[_Gpu], calls: Sequence[Calls]) -> list[tuple[int, int] | None]:
+    waited = [gpu.waited_ns(among) for gpu, among in zip(gpus, calls, strict=True)]
+    return buckets.pace([gpu.rows for gpu in gpus], waited)
 
 
 def _in_order(units: Sequence[Unit]) -> list[Recorded]:
@@ -171,13 +177,27 @@ class _Gpu:
     def _measured(self) -> Measured:
         return self.unit.measured[self.number]
 
-    def measures(self, among: Calls) -> GpuMeasures:
-        own = self._measured.measures
+    def waited_ns(self, among: Calls) -> Int64s:
+        """Exposed waiting in each of its steps."""
+        return buckets.waited(among, self._measured.exposed, self.rows)
+
+    @property
+    def rows(self) -> list[StepRow]:
+        return self._measured.measures.steps.rows
+
+    def measures(self, among: Calls, pace: tuple[int, int] | None) -> GpuMeasures:
+        own, exposed = self._measured.measures, self._measured.exposed
         window = (own.window_ns[0], own.window_ns[1])
+        behind_ns, varies_ns = pace or (None, None)
         return replace(
             own,
             recordings=sorted(self.unit.members[place] for place in own.recordings),
-            collectives=collectives.among_ranks(own.collectives, among, window, self._measured.exposed),
+            collectives=replace(
+                collectives.among_ranks(own.collectives, among, window, exposed),
+                one_step=buckets.one_step(among, exposed, self.rows),
+                behind_ns=behind_ns,
+                varies_ns=varies_ns,
+            ),
         )
 
     def doubts(self, place: int) -> list[Doubt]:

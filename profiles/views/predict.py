@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from .. import numbers
-from ..judging.predict import Outlook, Prediction
+from ..judging.predict import Basis, Outlook, Prediction
 
 
 def text(outlook: Outlook) -> str:
-    return "\n".join(_line(outlook, each) for each in outlook.predictions)
+    return "\n".join([*(_line(outlook, each) for each in outlook.predictions), _basis(outlook.basis)])
+
+
+def _basis(basis: Basis) -> str:
+    unhidden, straggling, varying = (
+        numbers.duration(ns) for ns in (basis.unhidden_ns, basis.straggling_ns, basis.varying_ns)
+    )
+    how = {
+        "replayed": "a recorded step is replayed with longer all-reduces",
+        "share": "as large a share of the all-reduces is hidden as on 2 ranks (no step could be replayed)",
+    }[basis.overlap]
+    return (
+        f"on 2 ranks, per step: {unhidden} of all-reduce not hidden; waiting {varying} as steps vary, which grows, and "
+        f"{straggling} for a rank that is always behind, which does not; {how}"
+    )
 
 
 def _line(outlook: Outlook, each: Prediction) -> str:

@@ -12,7 +12,7 @@ from profiles.gpus.gather import gather
 from profiles.judging import curve, network, predict
 from profiles.judging.loss_ledger import losses
 from profiles.ledger.account import account
-from profiles.measures import GpuMeasures, Measures
+from profiles.measures import Bucket, GpuMeasures, Measures, OneStep
 from profiles.metrics import collectives
 from profiles.metrics.message_sizes import Moved
 from profiles.readers import read_all
@@ -22,6 +22,7 @@ from profiles.stats import Spread, nearest_rank, ratio, spread
 from profiles.steps import find
 from profiles.steps.find import FoundSteps
 from profiles.verdicts import whatif
+from tests.made import hand
 from tests.made.build import Build
 from tests.recordings import ROOT
 
@@ -243,11 +244,16 @@ def test_the_efficiency_of_four_gpus() -> None:
 
 def test_the_prediction_of_four_ranks() -> None:
     ms = 1_000_000
-    found = predict._predicted(4, 100 * ms, 0.5 * ms, 2 * ms, 3 * ms, 0.0)
-    assert [round(ns / ms, 2) for ns in (found.step_ns, found.high_ns)] == [108.97, 111.97]
-    assert [f"{100 * value:.1f}" for value in (found.efficiency, found.efficiency_low)] == ["91.8", "89.3"]
+    one = hand.gpu(step_ns=100 * ms)
+    two = hand.gpu(step_ns=105_500_000, ledger={"collective": 5 * ms}, waiting=3 * ms, transfer=4 * ms)
+    two.collectives.one_step = OneStep(4, 101 * ms, 2 * ms, [Bucket(None, 88 * ms, 90 * ms, 4 * ms)])
+    two.collectives.varies_ns = 3_544_908
+    (found,), basis = predict.predict(hand.measures([one]), hand.measures([two, two]), [4])
+    assert (basis.overlap, basis.varying_ns, basis.straggling_ns) == ("replayed", 2 * ms, 1 * ms)
+    assert [round(ns / ms, 2) for ns in (found.step_ns, found.high_ns)] == [109.15, 115.15]
+    assert [f"{100 * value:.1f}" for value in (found.efficiency, found.efficiency_low)] == ["91.6", "86.8"]
     assert [round(predict.expected_largest(n), 3) for n in (2, 4)] == [0.564, 1.029]
-    says("| 108.97, efficiency 91.8 % |", "| 111.97, efficiency 89.3 % |", "E(2) = 0.564 and E(4) = 1.029")
+    says("| 109.15, efficiency 91.6 % |", "| 115.15, efficiency 86.8 % |", "E(2) = 0.564 and E(4) = 1.029")
 
 
 def test_the_prediction_from_throughput_on_one_and_two_gpus() -> None:

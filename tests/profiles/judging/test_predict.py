@@ -14,6 +14,7 @@ from profiles import measures_json
 from profiles.errors import RingscopeError
 from profiles.judging.predict import check_alike, expected_largest, measured, predict
 from profiles.judging.subject import Subject
+from profiles.measures import Bucket, OneStep
 from profiles.records import Cell, RunRecord
 from profiles.verbs.compare import command
 from tests.made.hand import gpu, measures
@@ -39,7 +40,8 @@ def _run(ranks: int, *, alpha: int, per_byte: int, sigma: int):  # type: ignore[
 @pytest.mark.parametrize("ranks", [2, 4, 8, 64])
 def test_a_ring_that_is_all_bandwidth_is_predicted_exactly(ranks: int) -> None:
     one, two = (_run(n, alpha=0, per_byte=1_000_000, sigma=50_000)[0] for n in (1, 2))
-    (found,) = predict(one, two, [ranks])
+    ((found,), basis) = predict(one, two, [ranks])
+    assert basis.overlap == "share" and basis.straggling_ns == 0
     assert found.step_ns == pytest.approx(_run(ranks, alpha=0, per_byte=1_000_000, sigma=50_000)[1], abs=ranks + 5)
     assert found.efficiency == pytest.approx(ONE_NS / found.step_ns, rel=1e-6)
 
@@ -47,7 +49,7 @@ def test_a_ring_that_is_all_bandwidth_is_predicted_exactly(ranks: int) -> None:
 @pytest.mark.parametrize("alpha", [0, 1_000, 20_000])
 def test_the_interval_holds_the_truth_whatever_part_is_latency(alpha: int) -> None:
     one, two = (_run(n, alpha=alpha, per_byte=200_000, sigma=0)[0] for n in (1, 2))
-    for found in predict(one, two, [2, 4, 8]):
+    for found in predict(one, two, [2, 4, 8])[0]:
         truth = _run(found.ranks, alpha=alpha, per_byte=200_000, sigma=0)[1]
         assert found.low_ns - 1 <= truth <= found.high_ns + 1
 
@@ -59,7 +61,7 @@ def test_one_late_step_widens_the_interval_as_it_moves_the_mean() -> None:
         (made, *_) = late.gpus
         made.steps.rows[3] = replace(made.steps.rows[3], end_ns=made.steps.rows[3].end_ns + late_ns)
         made.span_ns += late_ns
-        (found,) = predict(one, two, [4])
+        ((found,), _) = predict(one, two, [4])
         lengths = np.array([row.end_ns - row.start_ns for row in made.steps.rows], float)
         assert found.low_ns <= found.step_ns <= found.high_ns
         if late is one:  # estimated to be faster on more ranks: only upwards is it known how far
@@ -71,6 +73,35 @@ def test_one_late_step_widens_the_interval_as_it_moves_the_mean() -> None:
 def test_the_largest_of_n_normals_agrees_with_a_simulation(count: int) -> None:
     drawn = np.random.default_rng(0).normal(size=(400_000, count)).max(axis=1)
     assert expected_largest(count) == pytest.approx(drawn.mean(), abs=0.005)
+
+
+def test_hidden_all_reduces_come_out_as_they_grow_and_one_that_is_always_behind_does_not() -> None:
+    """Against numbers by hand: a bucket of 1 ms ready 0.4 ms before compute ends; 1.5 times that is 1.1 ms late."""
+    one, _ = _run(1, alpha=0, per_byte=0, sigma=0)
+    made = gpu(
+        steps=STEPS,
+        step_ns=ONE_NS + 600_000 + 200_000,
+        ledger={"compute": ONE_NS, "collective": 800_000},
+        waiting=200_000,
+        transfer=1_000_000,
+    )
+    bucket = Bucket(4_000_000, ready_ns=ONE_NS - 400_000, needed_ns=ONE_NS, transfer_ns=1_000_000)
+    made.collectives.one_step = OneStep(3, ONE_NS + 5, 600_000, [bucket])
+    made.collectives.varies_ns, made.collectives.behind_ns = 88_623, 0
+    found, basis = predict(one, measures([made] * 2), [2, 4])
+    assert (basis.overlap, basis.unhidden_ns, basis.varying_ns, basis.straggling_ns) == (
+        "replayed",
+        600_000,
+        50_000,
+        150_000,
+    )
+    grown = 50_000 * (expected_largest(4) / expected_largest(2))
+    assert found[0].step_ns == ONE_NS + 800_000
+    assert found[1].step_ns == pytest.approx(ONE_NS + 1_100_000 + 150_000 + grown, abs=2)
+    assert found[1].high_ns == pytest.approx(ONE_NS + 2_600_000 + 150_000 + grown, abs=2)
+    # A step whose replay does not give what was recorded is not replayed.
+    made.collectives.one_step = OneStep(3, ONE_NS + 5, 100_000, [bucket])
+    assert predict(one, measures([made] * 2), [4])[1].overlap == "share"
 
 
 def test_anything_but_one_and_two_gpus_is_refused() -> None:

@@ -1,0 +1,87 @@
+"""The collectives of a step as a queue that can be replayed with other times, and how evenly ranks come to it
+(docs/reference/measures.md, "Prediction")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import intervals
+from ..intervals import Intervals
+from ..measures import Bucket, OneStep, StepRow
+from .collectives import Calls
+from .message_sizes import UNKNOWN
+
+Int64s = NDArray[np.int64]
+# Fewer steps tell no deviation.
+_LEAST_STEPS = 3
+
+
+def one_step(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> OneStep | None:
+    """Of the measured steps that hold collectives the one whose transfers were exposed for the median time.
+
+    `exposed`: when collectives owned the GPU, on the clock of `calls` and `rows`.
+    """
+    transfers = intervals.union(calls.start_ns + calls.waiting_ns, calls.end_ns)
+    edges = np.array([(row.start_ns, row.end_ns) for row in rows], np.int64).reshape(-1, 2)
+    first, after = (np.searchsorted(np.sort(calls.start_ns), edge) for edge in edges.T)
+    held = np.flatnonzero(after > first)
+    if not len(held):
+        return None
+    ns = intervals.total_in(intervals.intersect(exposed, transfers), edges[held, 0], edges[held, 1])
+    middle = int(np.argsort(ns, kind="stable")[(len(held) - 1) // 2])
+    row = rows[held[middle]]
+    return OneStep(
+        step=row.step,
+        rest_ns=int(_standing(exposed, row.start_ns, row.end_ns)),
+        exposed_ns=int(ns[middle]),
+        buckets=_buckets(calls.starting_in((row.start_ns, row.end_ns)), exposed, row),
+    )
+
+
+def _buckets(calls: Calls, exposed: Intervals, row: StepRow) -> list[Bucket]:
+    """In the order of their ends. One that ends in a later step is needed there, which tells nothing of this one."""
+    seen = intervals.contains(exposed, calls.end_ns - 1) & (calls.end_ns <= row.end_ns)
+    ready = _standing(exposed, row.start_ns, calls.start_ns + calls.waiting_ns)
+    needed = _standing(exposed, row.start_ns, calls.end_ns)
+    every = (one.tolist() for one in (calls.bytes, ready, needed, seen, calls.transfer_ns))
+    return [
+        Bucket(None if size == UNKNOWN else size, ready_ns, needed_ns if is_seen else None, transfer_ns)
+        for size, ready_ns, needed_ns, is_seen, transfer_ns in zip(*every, strict=True)
+    ]
+
+
+def _standing(exposed: Intervals, start: int, instants: ArrayLike) -> Int64s:
+    """ns from `start` to each instant on the clock that stands while collectives own the GPU."""
+    at = np.asarray(instants, np.int64)
+    return at - start - intervals.total_in(exposed, start, at)
+
+
+def waited(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> Int64s:
+    """Exposed waiting in each of these steps."""
+    waiting = intervals.union(calls.start_ns, calls.start_ns + calls.waiting_ns)
+    edges = np.array([(row.start_ns, row.end_ns) for row in rows], np.int64).reshape(-1, 2)
+    return intervals.total_in(intervals.intersect(exposed, waiting), edges[:, 0], edges[:, 1])
+
+
+def pace(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> list[tuple[int, int] | None]:
+    """Of each GPU (behind_ns, varies_ns) of `Collectives`; `waited_ns`: of its steps, as `waited` gives it.
+
+    None for all where they have fewer than three numbered steps in common. The standard deviation is that of one rank:
+    against the mean of n it would be sqrt(1 - 1/n) of it.
+    """
+    count = len(each)
+    own = [
+        {row.step: row.end_ns - row.start_ns - ns for row, ns in zip(rows, waits.tolist(), strict=True)}
+        for rows, waits in zip(each, waited_ns, strict=True)
+    ]
+    unique = all(len(one) == len(rows) for one, rows in zip(own, each, strict=True))
+    common = sorted(set.intersection(*map(set, own))) if count > 1 and unique else []
+    if len(common) < _LEAST_STEPS:
+        return [None] * count
+    work = np.array([[one[step] for step in common] for one in own], np.float64)
+    apart = work - work.mean(axis=0)
+    varies = apart.std(axis=1, ddof=1) * (count / (count - 1)) ** 0.5
+    return [(round(mean), round(deviation)) for mean, deviation in zip(apart.mean(axis=1), varies, strict=True)]
