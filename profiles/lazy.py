@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 import click
 
 from . import version
 from .errors import RingscopeError
 from .terminals import plain, show_everything
+
+
+# What a standard output that is a file on a full disk says.
+_CANNOT_PRINT: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
 class LazyGroup(click.Group):
@@ -55,7 +63,10 @@ def run(group: LazyGroup) -> None:
         print(plain(f"ringscope: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in _CANNOT_PRINT:
             raise
-        print(plain(f"ringscope: {error.filename}: {error.strerror}"), file=sys.stderr)
+        about = error.filename or "what is printed"
+        if error.filename is None:  # what is left of it fails again at the end, and changes the exit code
+            sys.stdout = Path(os.devnull).open("w")
+        print(plain(f"ringscope: {about}: {error.strerror}"), file=sys.stderr)
         sys.exit(2)

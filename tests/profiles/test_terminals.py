@@ -47,3 +47,16 @@ def test_the_verbs_print_on_such_a_terminal(encoding: str, verb: str, says: str,
     done = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode(encoding)
     assert says in done.stdout.decode(encoding)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full, which is a full disk")
+@pytest.mark.parametrize(
+    "words", [["--help"], ["predict", "--points", "1:100,2:196"], ["timeline", RECORDING, "--json", "-"]]
+)
+def test_a_full_disk_that_is_printed_to_is_a_line_and_not_a_broken_budget(words: list[object]) -> None:
+    """Exit code 1 has a meaning of its own, 120 is Python's where it cannot print what is left."""
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    with open("/dev/full", "w") as full:
+        argv = [sys.executable, "-m", "profiles", *map(str, words)]
+        done = subprocess.run(argv, env=environ, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (2, "ringscope: what is printed: No space left on device\n")
