@@ -7,7 +7,6 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import click
@@ -15,7 +14,6 @@ import click
 from . import version
 from .errors import RingscopeError
 from .terminals import plain, show_everything
-
 
 # What a standard output that is a file on a full disk says.
 _CANNOT_PRINT: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
@@ -67,6 +65,6 @@ def run(group: LazyGroup) -> None:
             raise
         about = error.filename or "what is printed"
         if error.filename is None:  # what is left of it fails again at the end, and changes the exit code
-            sys.stdout = Path(os.devnull).open("w")
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(plain(f"ringscope: {about}: {error.strerror}"), file=sys.stderr)
         sys.exit(2)

@@ -55,7 +55,7 @@ def command(**chosen: Path | None) -> None:
     path = options.directory or newest()
     try:
         scaling = write(path)
-    except PermissionError as error:  # somebody else's sweep, or one that is put away
+    except OSError as error:  # somebody else's sweep, or a disk that is full or read-only
         click.echo(f"ringscope: results.csv and summary.csv stay as they are: {error}", err=True)
         scaling = read(path)
     scaling, found = explained.told(scaling, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +149,14 @@ def test_cells_that_differ_in_the_batch_alone_are_drawn_over_it(tmp_path: Path) 
     for batch in (64, 128, 512):
         assert f">{batch}</text>" in svg
     assert "n/a (one launch)" in (tmp_path / "report.md").read_text()  # one launch is no interval
+
+
+def test_where_the_tables_cannot_be_written_the_report_is_shown_all_the_same(sweep: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    shutil.copytree(sweep, kept)
+    (kept / "results.csv").unlink(missing_ok=True)
+    (kept / "results.csv").mkdir()
+    result = CliRunner().invoke(command, [str(kept)])
+    assert result.exit_code == 1, "one cell failed"
+    assert "results.csv and summary.csv stay as they are: " in result.stderr
+    assert "resnet50" in result.stdout and "resnet50" not in result.stderr
