@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import re
 from collections.abc import Callable
@@ -22,6 +23,7 @@ _OF_A_RUN = re.compile(
     r"(?:sweep|cell|record|measures|applied|fits)\.json|rank\d+\.(?:jsonl|log|progress|(?:end|error)\.json)"
     r"|launcher\.log|(?:results|summary|autotune)\.csv|job\.(?:sbatch|pbs|lsf|json|log)|\.lock"
 )
+_ADDS_UP = 0.01
 T = TypeVar("T")
 STATUSES = (
     "ok",
@@ -101,6 +103,8 @@ class SweepRecord:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SweepRecord:
+        if type(data["launches"]) is not int or data["launches"] < 1:
+            raise ValueError(f"launches is {data['launches']!r}, not a count")
         return cls(**(_known(cls, data) | {"cells": [Cell.from_json(cell) for cell in data["cells"]]}))
 
 
@@ -149,9 +153,17 @@ def read_run(directory: Path) -> Run:
         return Run(record, [], directory)
     try:
         paths = [directory / f"rank{rank}.jsonl" for rank in range(record.cell.processes)]
-        return Run(record, [read_rank(path) for path in paths], directory)
+        return Run(record, _of_one_launch([read_rank(path) for path in paths], directory), directory)
     except Damaged as error:
         return Run(replace(record, status="damaged", reason=str(error)), [], directory)
+
+
+def _of_one_launch(ranks: list[RankRecord], directory: Path) -> list[RankRecord]:
+    """Raises Damaged where they are of launches of several sizes."""
+    sizes = sorted({rank.size for rank in ranks})
+    if len(sizes) > 1:
+        raise Damaged(f"{directory}: ranks of launches with {sizes[0]} and {sizes[1]} ranks; run that cell again")
+    return ranks
 
 
 def _damaged(directory: Path, error: Damaged) -> RunRecord:
@@ -184,7 +196,7 @@ def host_beside(path: Path) -> str | None:
 
 def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, Any]], T]) -> T:
     try:
-        data: dict[str, Any] = json.loads(path.read_text())
+        data: dict[str, Any] = _loads(_text(path))
         if data.get("schema") != schema:
             raise RingscopeError(f"{path}: schema {data.get('schema')!r}, this version reads {schema!r}; {remedy}")
         return make(data)
@@ -192,6 +204,39 @@ def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, A
         raise Damaged(f"{path}: {error.strerror}; {remedy}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(f"{path}: not JSON of ringscope's ({error}); {remedy}") from error
+
+
+def _text(path: Path) -> str:
+    """What is in a file. Raises OSError; a pipe, which nobody may ever write to, is none."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a file", str(path))
+    return path.read_text(encoding="utf-8")
+
+
+def _loads(text: str) -> Any:
+    """JSON. Raises ValueError for lists in lists without end, too."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def _check(record: RankRecord, path: Path) -> None:
+    """Raises ValueError where it is not of the rank that its file is named by, or holds what no rank measures."""
+    counts = ("rank", "size", "samples", "window_start_ns", "window_end_ns")
+    wrong = next((name for name in counts if type(getattr(record, name)) is not int), None)
+    if wrong:
+        raise ValueError(f"{wrong} is {getattr(record, wrong)!r}, not a whole number")
+    if path.name != f"rank{record.rank}.jsonl":
+        raise ValueError(f"it is of rank {record.rank}")
+    if record.window_end_ns <= record.window_start_ns:
+        raise ValueError("its window ends before it begins")
+    if any(type(ns) is not int or ns < 0 for ns in (*record.step_ns, *record.input_wait_ns)):
+        raise ValueError("a step's time is no whole number of ns")
+    window_ns = record.window_end_ns - record.window_start_ns
+    # A rank's window is its steps, one after the other: another sum tells of a changed file, or of a clock that was set.
+    if abs(sum(record.step_ns) - window_ns) > _ADDS_UP * window_ns:
+        raise ValueError("its steps do not add up to its window")
 
 
 def of_a_run(path: Path) -> bool:
@@ -221,17 +266,19 @@ def write_rank(path: Path, record: RankRecord) -> None:
 def read_rank(path: Path) -> RankRecord:
     """The record in `rank<k>.jsonl`. Raises RingscopeError where it is of another schema, Damaged where not whole."""
     try:
-        header, *steps, end = [json.loads(line) for line in path.read_text().splitlines()]
+        header, *steps, end = [_loads(line) for line in _text(path).splitlines()]
         schema = header.pop("schema")
         if schema != RANK_SCHEMA:
             raise RingscopeError(f"{path}: schema {schema!r}, this version reads {RANK_SCHEMA!r}")
         if end != {"end": True, "steps": len(steps)}:
             raise ValueError("its closing line is missing")
-        return RankRecord(
+        record = RankRecord(
             **_known(RankRecord, header),
             step_ns=[line["step_ns"] for line in steps],
             input_wait_ns=[line["input_wait_ns"] for line in steps],
         )
+        _check(record, path)
+        return record
     except OSError as error:
         raise Damaged(f"{path}: {error.strerror}; run that cell again") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

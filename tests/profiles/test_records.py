@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from profiles.errors import RingscopeError
-from profiles.records import Cell, RankRecord, SweepRecord, read_rank, read_sweep, write_rank
+from profiles.records import (
+    Cell,
+    Damaged,
+    RankRecord,
+    RunRecord,
+    SweepRecord,
+    read_rank,
+    read_run,
+    read_sweep,
+    write_rank,
+)
 
 
 def record() -> RankRecord:
@@ -78,4 +90,51 @@ def test_a_cell_with_a_field_of_another_type_is_refused_in_one_line(tmp_path: Pa
     data["cells"][0][name] = value
     (tmp_path / "sweep.json").write_text(json.dumps(data))
     with pytest.raises(RingscopeError, match=rf"sweep.json: not JSON of ringscope's \({name} is {value!r}, not "):
+        read_sweep(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"rank": 0}, "it is of rank 0"),
+        ({"window_end_ns": 5}, "its window ends before it begins"),
+        ({"samples": float("nan")}, "samples is nan, not a whole number"),
+        ({"samples": "many"}, "samples is 'many', not a whole number"),
+        ({"step_ns": [10, 10]}, "its steps do not add up to its window"),
+        ({"step_ns": [10, -1, 10]}, "a step's time is no whole number of ns"),
+    ],
+)
+def test_a_rank_record_that_cannot_be_true_is_damaged(tmp_path: Path, changed: dict[str, object], says: str) -> None:
+    path = tmp_path / "rank1.jsonl"
+    made = replace(record(), **changed)
+    write_rank(path, replace(made, input_wait_ns=[0] * len(made.step_ns)))
+    with pytest.raises(Damaged, match=rf"rank1.jsonl: not a whole rank record \({says}\); run that cell again"):
+        read_rank(path)
+
+
+def test_a_rank_of_a_launch_of_another_size_is_a_damaged_launch(tmp_path: Path) -> None:
+    cell = Cell("mlp", 2, 8)
+    launch = RunRecord(cell, 0, "ok", "", 0, 1, [], "horovodrun", {})
+    (tmp_path / "record.json").write_text(json.dumps(launch.to_json()))
+    for rank, size in ((0, 2), (1, 4)):
+        write_rank(tmp_path / f"rank{rank}.jsonl", replace(record(), rank=rank, size=size))
+    run = read_run(tmp_path)
+    assert run.record.status == "damaged" and "ranks of launches with 2 and 4 ranks" in run.record.reason
+
+
+@pytest.mark.parametrize("launches", [None, -3, 0, "2", True])
+def test_a_sweep_of_no_count_of_launches_is_refused(tmp_path: Path, launches: object) -> None:
+    sweep = SweepRecord([Cell(model="mlp", ranks=1, per_rank_batch=8)], 1, "horovodrun")
+    (tmp_path / "sweep.json").write_text(json.dumps(sweep.to_json() | {"launches": launches}))
+    with pytest.raises(RingscopeError, match=rf"launches is {launches!r}, not a count"):
+        read_sweep(tmp_path)
+
+
+def test_a_pipe_and_lists_without_end_are_no_records_and_nobody_waits(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "sweep.json")
+    with pytest.raises(Damaged, match="not a file"):
+        read_sweep(tmp_path)
+    (tmp_path / "sweep.json").unlink()
+    (tmp_path / "sweep.json").write_text("[" * 100_000)
+    with pytest.raises(Damaged, match="nested too deep"):
         read_sweep(tmp_path)
