@@ -234,7 +234,7 @@ def _check(record: RankRecord, path: Path) -> None:
     if any(type(ns) is not int or ns < 0 for ns in (*record.step_ns, *record.input_wait_ns)):
         raise ValueError("a step's time is no whole number of ns")
     window_ns = record.window_end_ns - record.window_start_ns
-    # A rank's window is its steps, one after the other: another sum tells of a changed file, or of a clock that was set.
+    # A window is its steps, one after the other: another sum tells of a changed file, or of a clock that was set.
     if abs(sum(record.step_ns) - window_ns) > _ADDS_UP * window_ns:
         raise ValueError("its steps do not add up to its window")
 
