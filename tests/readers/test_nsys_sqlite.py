@@ -58,7 +58,7 @@ def test_every_column_of_a_kernel_is_that_of_plain_sql(path: Path) -> None:
     expected = rows(
         path,
         "SELECT k.start, k.end, deviceId, contextId, streamId, (globalPid >> 24) & 16777215, correlationId, s.value,"
-        f" COALESCE(graphNodeId, 0), '' FROM {CUPTI}KERNEL k JOIN StringIds s ON s.id = k.demangledName"
+        f" COALESCE(graphNodeId, 0), '', '' FROM {CUPTI}KERNEL k JOIN StringIds s ON s.id = k.demangledName"
         " ORDER BY k.rowid",
     )
     found = read.kernels.astype({"name": str})
