@@ -16,7 +16,7 @@ from ..errors import RingscopeError
 from ..records import Run, RunRecord, SweepRecord, read_run, read_runs, read_sweep
 from ..timeline import Doubt
 from . import search
-from .remedies import Known, Remedy, alike, known, memory_of, remedies
+from .remedies import Known, Remedy, alike, known, memory_of, needed, remedies
 from .search import Line, Plan, Try
 
 SCHEMA = "ringscope.fits/1"
@@ -47,7 +47,8 @@ class Fits:
     done: bool
     predictions: tuple[Prediction, ...]
     about: Known
-    remedies: tuple[Remedy, ...]  # for the smallest batch that does not fit
+    needed_bytes: float | None  # by the smallest batch that does not fit
+    remedies: tuple[Remedy, ...]  # for it
     doubts: tuple[Doubt, ...]
 
     @property
@@ -86,6 +87,7 @@ def of_runs(sweep: SweepRecord, runs: Sequence[Run]) -> Fits:
         done=search.next_batch(tries, plan) is None,
         predictions=tuple(predictions(cell, runs, plan.capacity_bytes)),
         about=about,
+        needed_bytes=needed(failing, about, plan.capacity_bytes) if failing else None,
         remedies=tuple(remedies(failing, about, capacity_bytes=plan.capacity_bytes, fits=low)) if failing else (),
         doubts=() if search.is_monotone(tries) else (say.not_monotone(high or 0, _largest(tries)),),
     )

@@ -8,7 +8,7 @@ from .. import numbers
 from ..records import Run
 from .fits import capacity
 from .look import Look
-from .remedies import Remedy, alike, known, remedies
+from .remedies import Remedy, alike, known, needed, remedies
 from .rows import CellRow
 
 
@@ -28,7 +28,7 @@ def _look(row: CellRow, runs: Sequence[Run]) -> Look:
     near = [run.record.cell for run in runs if run.record.status == "ok" and alike(cell, run.record.cell)]
     fitting = max((one.per_rank_batch for one in near if one.per_rank_batch < cell.per_rank_batch), default=0)
     about = known(cell, runs)
-    needs = about.line.bytes_of(cell.per_rank_batch) if about.line else None
+    needs = needed(cell, about, room)
     takes = "" if needs is None else f": it takes some {numbers.size(needs)}, by the memory of smaller batches"
     where = f", and a rank has {numbers.size(room)}" if room else ""
     changes = remedies(cell, about, capacity_bytes=room, fits=fitting)

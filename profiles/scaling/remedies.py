@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..cell import Cell
 from ..records import Run
-from .search import Line, Try, line
+from .search import Line, Try, long_line
 
 PARTS = 2  # GPUs that a split or sharded model has at least
 LEAST_SHARE = 0.001  # of what the batch takes: less is not worth naming
@@ -77,7 +77,7 @@ def known(cell: Cell, runs: Sequence[Run]) -> Known:
     slots = [run for run in ok if run.record.cell.optimizer == cell.optimizer]
     state = [run.ranks[0].extra.get("optimizer_bytes") for run in slots if run.record.cell.strategy == cell.strategy]
     return Known(
-        line=line(tries),
+        line=long_line(tries),
         parameters=sum(counts) if isinstance(counts := told.get("parameters"), list) else counts,  # by stage, if split
         trainable_bytes=told.get("trainable_bytes"),
         optimizer_bytes=state[-1] if state else None,
@@ -90,7 +90,7 @@ def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int 
 
     One that would take more than it saves is left out. fits: the largest batch that is known to fit; 0: none is.
     """
-    needs = about.line.bytes_of(cell.per_rank_batch) if about.line else None
+    needs = needed(cell, about, capacity_bytes)
     found = [
         *_smaller_batch(cell, about, capacity_bytes, fits),
         *_aggregation(cell, about, capacity_bytes),
@@ -102,7 +102,14 @@ def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int 
     made = [
         _judged(*one, needs, capacity_bytes) for one in found if one[3] is None or one[3] > LEAST_SHARE * (needs or 0)
     ]
+    if fits:  # it was run
+        made = [replace(one, enough=True) if one.code == "smaller-batch" else one for one in made]
     return sorted(made, key=lambda one: -(one.saves_bytes if one.saves_bytes is not None else -1))
+
+
+def needed(cell: Cell, about: Known, capacity_bytes: int | None) -> float | None:
+    """What the batch takes by the line of smaller ones, and as it does not fit no less than there is."""
+    return max(about.line.bytes_of(cell.per_rank_batch), capacity_bytes or 0) if about.line else None
 
 
 _Change = tuple[str, str, str, float | None]  # code, option, how, bytes

@@ -91,6 +91,12 @@ def line(tries: Sequence[Try]) -> Line | None:
     return Line(points[one] - slope * one, slope)
 
 
+def long_line(tries: Sequence[Try]) -> Line | None:
+    """Through the smallest and the largest batch that fit: the farther apart, the less their noise counts."""
+    fitting = sorted((one for one in tries if one.fits), key=lambda one: one.batch)
+    return line([fitting[0], fitting[-1]]) if fitting else None
+
+
 def next_batch(tries: Sequence[Try], plan: Plan) -> int | None:
     """What to try next; None at the end: the answer is `bracket`'s, and has fitted twice (or nothing fits)."""
     low, high = bracket(tries)
@@ -108,9 +114,8 @@ def next_batch(tries: Sequence[Try], plan: Plan) -> int | None:
 
 
 def _predicted(tries: Sequence[Try], plan: Plan) -> int | None:
-    """The largest batch by the smallest and the largest that fit: the farther apart, the less their noise counts."""
-    fitting = sorted((one for one in tries if one.fits), key=lambda one: one.batch)
-    found = line([fitting[0], fitting[-1]]) if fitting else None
+    """The largest batch, as far as is known now."""
+    found = long_line(tries)
     if found is None or plan.capacity_bytes is None:
         return None
     return found.largest(plan.capacity_bytes)

@@ -68,8 +68,7 @@ def predicted(one: Prediction, found: int | None) -> str:
 
 
 def _remedies(fits: Fits, console: Console) -> None:
-    needs = fits.about.line.bytes_of(fits.failing) if fits.about.line and fits.failing else None
-    some = "" if needs is None else f", which takes some {numbers.size(needs)}"
+    some = "" if fits.needed_bytes is None else f", which takes some {numbers.size(fits.needed_bytes)}"
     console.print(Text(f"\nWhat would make {fits.failing:,} fit{some}", style="bold"))
     console.print(remedy_table(fits.remedies))
 

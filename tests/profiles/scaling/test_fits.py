@@ -189,6 +189,16 @@ def test_remedies_save_what_their_definitions_say() -> None:
     assert changes["aggregation"].option == "--per-rank-batch 50 --aggregate 2"
 
 
+def test_a_smaller_batch_that_was_run_fits_whatever_its_estimate_says() -> None:
+    """Memory that grows less from 16 to 70 than from 8 to 16: the line is that of the batches farthest apart."""
+    runs = [launched(8, 648_000), launched(16, 748_000), launched(70, 958_000)]
+    cell = replace(CELL, per_rank_batch=80)
+    about = known(cell, runs)
+    assert about.line is not None and about.line.per_sample_bytes == 5000
+    (smaller,) = (one for one in remedies(cell, about, capacity_bytes=900_000, fits=70) if one.code == "smaller-batch")
+    assert (smaller.saves_bytes, smaller.needs_bytes, smaller.enough) == (50_000, 958_000, True)
+
+
 def test_adam_on_four_ranks_shares_its_state() -> None:
     cell = replace(CELL, per_rank_batch=100, ranks=4, optimizer="adam")
     about = replace(known(cell, [launched(8, 648_000)]), optimizer_bytes=8000, line=Line(0, 1))
