@@ -212,7 +212,7 @@ def test_the_fewest_columns_an_old_schema_has_are_enough(tmp_path: Path) -> None
     bare = {"start": 5, "end": 9, "deviceId": 0, "streamId": 7, "shortName": 1}
     read = readers.read(build(tmp_path / "a", {"StringIds": strings("", "old"), CUPTI + "KERNEL": [bare]}))
     row = read.kernels.astype({"name": str}).iloc[0]
-    assert tuple(row) == (5, 9, 0, -1, 7, 0, -1, "old", 0, "")
+    assert tuple(row) == (5, 9, 0, -1, 7, 0, -1, "old", 0, "", "")
     assert read.known == {"kernels", "graphs", "copies", "memsets", "devices"}
     assert read.recording.schema_version is None and read.recording.origin_utc_ns is None
 
