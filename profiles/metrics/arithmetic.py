@@ -180,14 +180,14 @@ def _calls(timeline: Timeline, pid: int, first: int) -> tuple[Ranges | None, lis
     table = timeline.operators[((timeline.operators["pid"] == pid) & ~timeline.operators["module"]).to_numpy()]
     if not len(table):
         return None, []
-    name, inputs = table["name"].cat, table["inputs"].cat
-    pairs = name.codes.to_numpy(np.int64) * (len(inputs.categories) + 1) + inputs.codes.to_numpy()
-    used, place = np.unique(pairs, return_inverse=True)
+    names, inputs = (table[column].cat.categories.tolist() for column in ("name", "inputs"))
+    codes = [table[column].cat.codes.to_numpy(np.int64) for column in ("name", "inputs")]
+    used, place = np.unique(codes[0] * (len(inputs) + 1) + codes[1], return_inverse=True)
     told: list[tuple[str, Work | None]] = []
     for pair in used.tolist():
-        of_name, of_inputs = divmod(pair, len(inputs.categories) + 1)
-        called = str(name.categories[of_name]) if of_name >= 0 else ""
-        text = str(inputs.categories[of_inputs]) if of_inputs < len(inputs.categories) else ""
+        of_name, of_inputs = divmod(pair, len(inputs) + 1)
+        called = names[of_name] if of_name >= 0 else ""
+        text = inputs[of_inputs] if of_inputs < len(inputs) else ""
         told.append((called, flop_counts.of_call(called, text)))
     known = np.flatnonzero(np.array([work is not None for _, work in told])[place])
     start, end, tid = (table[column].to_numpy()[known] for column in ("start_ns", "end_ns", "tid"))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import decimal
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,8 +109,20 @@ def _event(raw: msgspec.Raw) -> Event | None:
 def integers(values: Iterable[Any], *, bits: int = 64) -> Array:
     """Integers, or their text; -1 for anything else and for what does not fit."""
     limit = 1 << (bits - 1)
-    kind = np.int64 if bits == 64 else np.int32
-    return np.fromiter((v if type(v) is int and -limit <= v < limit else _integer(v, limit) for v in values), kind)
+    values = list(values)
+    kinds = set(map(type, values))
+    if kinds == {type(None)}:
+        found = np.full(len(values), -1, np.int64)
+    elif kinds <= {int, type(None)}:  # as good as always, and NumPy takes them much faster than Python does
+        try:
+            found = np.array(values if kinds == {int} else [-1 if v is None else v for v in values], np.int64)
+        except OverflowError:
+            found = np.array([_integer(value, limit) for value in values], np.int64)
+    else:
+        found = np.array([_integer(value, limit) for value in values], np.int64)
+    if bits < 64:
+        found[(found < -limit) | (found >= limit)] = -1
+    return found.astype(np.int64 if bits == 64 else np.int32, copy=False)
 
 
 def _integer(value: Any, limit: int) -> int:
@@ -120,18 +133,32 @@ def _integer(value: Any, limit: int) -> int:
     return value if type(value) is int and -limit <= value < limit else -1
 
 
-def nanoseconds(texts: Iterable[msgspec.Raw]) -> tuple[Array, Array]:
+def nanoseconds(texts: Sequence[msgspec.Raw]) -> tuple[Array, Array]:
     """(int64 ns, good) of microseconds as JSON has them, quoted or not; rounded half to even below a nanosecond."""
-    cells = [bytes(text).strip(b'" \t') for text in texts]
     try:
-        scaled = pc.cast(pc.cast(pa.array(cells, pa.binary()), pa.string()), pa.decimal128(38, 3))
-        words = np.frombuffer(scaled.buffers()[1], dtype=np.int64).reshape(-1, 2)[: len(cells)]
+        scaled = pc.cast(strings(texts), pa.decimal128(38, 3))
+        words = np.frombuffer(scaled.buffers()[1], dtype=np.int64).reshape(-1, 2)[: len(texts)]
         good = words[:, 1] == words[:, 0] >> 63
         return np.where(good, words[:, 0], 0), good
     except (pa.ArrowInvalid, ValueError):
-        found = [_nanoseconds(cell) for cell in cells]
+        found = [_nanoseconds(bytes(text).strip(b'" \t')) for text in texts]
         good = np.array([value is not None for value in found], dtype=bool)
         return np.array([value or 0 for value in found], dtype=np.int64), good
+
+
+def strings(*columns: Sequence[msgspec.Raw]) -> pa.Array:
+    """An Arrow array of strings: in each row the pieces of all columns, one after the other.
+
+    Raises ValueError where they are not all ASCII.
+    """
+    lengths = np.zeros(len(columns[0]) + 1, np.int64)
+    for column in columns:
+        lengths[1:] += np.fromiter(map(len, column), np.int64, len(column))
+    data = b"".join(columns[0] if len(columns) == 1 else chain.from_iterable(zip(*columns, strict=True)))
+    if not data.isascii():
+        raise ValueError("text that is not ASCII")
+    offsets = pa.py_buffer(np.cumsum(lengths))
+    return pa.Array.from_buffers(pa.large_string(), len(columns[0]), [None, offsets, pa.py_buffer(data)])
 
 
 def _nanoseconds(cell: bytes) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -123,33 +124,39 @@ class _Found:
 
     def add(self, events: list[Event]) -> None:
         by_table: dict[str, list[Event]] = defaultdict(list)
-        by_category: dict[Any, str | None] = {}
-        by_name: dict[str, str | None] = {}
+        others: dict[str, list[Event]] = defaultdict(list)
+        # Where to put events of a category and name: there are many events, and few of these.
+        places: dict[tuple[Any, Any], Callable[[Event], None]] = {}
         for event in events:
             if event.ph != "X":
                 continue
+            try:
+                places[event.cat, event.name](event)
+                continue
+            except (KeyError, TypeError):  # not seen before; or a list, or an object
+                pass
             category = event.cat if isinstance(event.cat, str) else ""
-            if category not in by_category:
-                by_category[category] = _TABLES.get(category.lower())
-            table = by_category[category]
-            if table in (None, "operators") and category != _ON_GPU and isinstance(event.name, str):
-                if event.name not in by_name:
-                    by_name[event.name] = _by_name(event.name)
-                table = by_name[event.name] or table
-            if table is None:
-                self.left_out[f"category {category}" if category else "no category"] += 1
-            else:
-                by_table[table].append(event)
+            table = _table(category, event.name)
+            put = (others[category] if table is None else by_table[table]).append
+            put(event)
+            if isinstance(event.name, str) and isinstance(event.cat, str):
+                places[event.cat, event.name] = put
+        for category, left in others.items():
+            self.left_out[f"category {category}" if category else "no category"] += len(left)
         for table, chosen in by_table.items():
             frame = _frame(table, chosen, self.left_out)
             if len(frame):
                 self.parts[table].append(frame)
 
 
-def _by_name(name: str) -> str | None:
+def _table(category: str, name: Any) -> str | None:
+    """Where an event belongs, None: nowhere."""
+    table = _TABLES.get(category.lower())
+    if table not in (None, "operators") or category == _ON_GPU or not isinstance(name, str):
+        return table
     if _MARKS.fullmatch(name):
         return "marks"
-    return "operators" if name.startswith(_MODULE) else None
+    return "operators" if name.startswith(_MODULE) else table
 
 
 def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFrame:
@@ -169,15 +176,16 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
     columns: dict[str, Any] = {
         "start_ns": start[keep],
         "end_ns": start[keep] + duration[keep],
-        "pid": chrome.integers(event.pid for event in events),
-        "name": _texts([event.name for event in events]),
+        "pid": chrome.integers([event.pid for event in events]),
     }
+    if table != "operators":
+        columns["name"] = _texts([event.name for event in events])
     if table in ("api", *_OPERATIONS):
-        columns["correlation"] = chrome.integers(a.correlation for a in args)
+        columns["correlation"] = chrome.integers([a.correlation for a in args])
     if table in _OPERATIONS:
-        devices = (a.device if a.device is not None else a.in_device for a in args)
-        contexts = (a.context if a.context is not None else a.in_context for a in args)
-        streams = (a.stream if a.stream is not None else e.tid for a, e in zip(args, events, strict=True))
+        devices = [a.in_device if a.device is None else a.device for a in args]
+        contexts = [a.in_context if a.context is None else a.context for a in args]
+        streams = [e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)]
         columns |= {
             "device": chrome.integers(devices, bits=32),
             "context": chrome.integers(contexts, bits=32),
@@ -186,16 +194,16 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
             "graph_node": np.zeros(len(events), dtype=np.int64),
         }
     if table in ("copies", "memsets"):
-        columns["bytes"] = np.maximum(chrome.integers(a.bytes for a in args), 0)
+        columns["bytes"] = np.maximum(chrome.integers([a.bytes for a in args]), 0)
     if table == "copies":
         columns |= _ends([event.name if isinstance(event.name, str) else "" for event in events])
-        columns["src_device"] = chrome.integers((a.from_device for a in args), bits=32)
-        columns["dst_device"] = chrome.integers((a.to_device for a in args), bits=32)
+        columns["src_device"] = chrome.integers([a.from_device for a in args], bits=32)
+        columns["dst_device"] = chrome.integers([a.to_device for a in args], bits=32)
     if table == "kernels":
         columns["exchanged"] = np.array([_exchanged(a) for a in args], dtype=np.int64)
         columns["collective"] = _texts([a.collective for a in args])
     if table in ("api", "marks"):
-        columns["tid"] = chrome.integers(event.tid for event in events)
+        columns["tid"] = chrome.integers([event.tid for event in events])
     if table == "operators":
         columns |= _told(events, args)
     if table == "marks":
@@ -205,24 +213,38 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
 
 def _told(events: list[Event], args: list[chrome.Args]) -> dict[str, Any]:
     """What operators say of themselves. Those of the autograd thread name the thread that went forward."""
-    names = [event.name if isinstance(event.name, str) else "" for event in events]
+    codes, names = _coded([event.name for event in events])
     return {
-        "tid": chrome.integers(event.tid for event in events),
-        "name": _texts([name.removeprefix(_MODULE) for name in names]),
-        "module": np.array([name.startswith(_MODULE) for name in names], dtype=bool),
-        "inputs": _texts([_inputs(a) for a in args]),
-        # Few say either, and what is no integer takes long to look at.
-        "sequence": chrome.integers(-1 if a.sequence is None else a.sequence for a in args),
-        "backward": chrome.integers(-1 if a.forward_thread is None else a.forward_thread for a in args) > 0,
+        "tid": chrome.integers([event.tid for event in events]),
+        "name": printed.categorical(codes, [name.removeprefix(_MODULE) for name in names]),
+        "module": np.array([name.startswith(_MODULE) for name in names])[codes],
+        "inputs": _inputs(args),
+        "sequence": chrome.integers([a.sequence for a in args]),
+        "backward": chrome.integers([a.forward_thread for a in args]) > 0,
     }
 
 
-def _inputs(args: chrome.Args) -> str:
-    """Shapes, types and values of an operator's inputs, as they were written; "" where it says none."""
-    if not (dims := bytes(args.dims) or bytes(args.older_dims)):
-        return ""
-    told = b'{"dims":' + dims + b',"types":' + (bytes(args.types) or b"[]")
-    return (told + b',"values":' + (bytes(args.values) or b"[]") + b"}").decode(errors="replace")
+def _inputs(args: list[chrome.Args]) -> pd.Categorical:
+    """Shapes, types and values of operators' inputs, as they were written; "" where they say none."""
+    told = [a for a in args if a.dims or a.older_dims]
+    parts = (
+        [b'{"dims":'] * len(told),
+        [a.dims or a.older_dims for a in told],
+        [b',"types":'] * len(told),
+        [a.types or b"[]" for a in told],
+        [b',"values":'] * len(told),
+        [a.values or b"[]" for a in told],
+        [b"}"] * len(told),
+    )
+    try:
+        texts = chrome.strings(*parts)
+    except ValueError:
+        rows = zip(*parts, strict=True)
+        texts = pa.array([b"".join(row).decode(errors="replace") for row in rows], pa.large_string())
+    codes = np.full(len(args), -1)
+    found, distinct = printed.coded(pa.chunked_array([texts]))
+    codes[[bool(a.dims or a.older_dims) for a in args]] = found
+    return printed.categorical(codes, distinct)
 
 
 def _exchanged(args: chrome.Args) -> int:
@@ -259,9 +281,13 @@ def _exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
 
 
 def _texts(values: list[Any]) -> pd.Categorical:
-    texts = [value if isinstance(value, str) else "" for value in values]
-    codes, distinct = printed.coded(pa.chunked_array([pa.array(texts, pa.string())]))
-    return printed.categorical(codes, distinct)
+    return printed.categorical(*_coded(values))
+
+
+def _coded(values: list[Any]) -> tuple[Array, list[str]]:
+    """(codes, distinct texts); what is no text is an empty one."""
+    texts = values if set(map(type, values)) == {str} else [v if isinstance(v, str) else "" for v in values]
+    return printed.coded(pa.chunked_array([pa.array(texts, pa.string())]))
 
 
 def _ends(names: list[str]) -> dict[str, pd.Categorical]:
