@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
+
+_ONE_LINE: Final = {ord("\n"): "\N{SYMBOL FOR LINE FEED}", ord("\r"): "\N{SYMBOL FOR CARRIAGE RETURN}"}
 
 
 class RingscopeError(Exception):
@@ -21,7 +24,8 @@ class UnreadableRecording(RingscopeError):
     """A file that is not a readable recording: which file, what is wrong with it, what to do."""
 
     def __init__(self, path: Path | str, problem: str, remedy: str) -> None:
-        super().__init__(f"{path}: {problem}; {remedy}")
+        shown = str(path).translate(_ONE_LINE)
+        super().__init__(f"{shown}: {problem}; {remedy}")
         self.path = str(path)
         self.problem = problem
         self.remedy = remedy

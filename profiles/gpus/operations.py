@@ -114,8 +114,9 @@ class Operations:
         table, placed, row = self.table[rows], self.place[rows], self.row[rows]
         found = np.zeros(len(table), np.bool_)
         for place, source in enumerate(self.sources):
-            mine = (placed == place) & (table == TABLES.index("kernels"))
-            found[mine] = source.is_node[row[mine]]
+            if source.is_node.any():
+                mine = (placed == place) & (table == TABLES.index("kernels"))
+                found[mine] = source.is_node[row[mine]]
         return found
 
     @property

@@ -113,8 +113,9 @@ def _launch_latency(operations: Operations, rows: NDArray[np.int64]) -> dict[str
     """From the launch call's end to the kernel's start, of the kernels that started after it; None: no calls known."""
     waited = [np.empty(0, np.int64)]
     for first in range(0, len(rows), _BLOCK):
-        kernels = operations.at(rows[first : first + _BLOCK])
-        since = (kernels.start_ns - kernels.call_end_ns)[kernels.launched]
+        kernels = rows[first : first + _BLOCK]
+        launched, _, call_end_ns = operations.calls(kernels)
+        since = (operations.start_ns[kernels] - call_end_ns)[launched]
         waited.append(since[since > 0])
     all_waited = np.concatenate(waited)
     if not len(all_waited):

@@ -117,7 +117,7 @@ def _ranges(timeline: Timeline, pid: int, texts: _Texts) -> Ranges | None:
     """The operators of a process, and its other ranges that name any."""
     marks = timeline.marks
     rows = np.flatnonzero(marks["pid"].to_numpy() == pid)
-    names, domains = marks["name"].cat.categories, marks["domain"].cat.categories
+    names, domains = (marks[column].cat.categories.tolist() for column in ("name", "domain"))
     pairs = marks["domain"].cat.codes.to_numpy(np.int64)[rows] * (len(names) + 1)
     pairs += marks["name"].cat.codes.to_numpy()[rows]
     used, place = np.unique(pairs, return_inverse=True)
@@ -134,8 +134,8 @@ def _ranges(timeline: Timeline, pid: int, texts: _Texts) -> Ranges | None:
     return _together((marks, rows[named >= 0], named[named >= 0]), (own, mine, called))
 
 
-def _text(texts: pd.Index, place: int) -> str:
-    return str(texts[place]) if 0 <= place < len(texts) else ""
+def _text(texts: list[str], place: int) -> str:
+    return texts[place] if 0 <= place < len(texts) else ""
 
 
 def _together(*parts: tuple[pd.DataFrame, Int64s | slice, Int64s]) -> Ranges | None:

@@ -33,6 +33,7 @@ RATIO_FROM_BYTES: Final = 64 << 20
 # No format but SQLite's has so long a stretch without a character in it.
 MAX_BLANK: Final = 16 << 20
 _BLANK: Final = b"\0 \t\r\n"
+_MARKS: Final = {b'"': "a quotation mark", b"\n": "the end of a line"}
 _SQLITE: Final = b"SQLite format 3\0"
 
 _TAR, _TAR_AT = b"ustar", 257
@@ -85,6 +86,26 @@ def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
             yield target
 
 
+def whole(path: Path, mark: bytes) -> bytes:
+    """What is in a file of text whose format has many of `mark`.
+
+    Raises UnreadableRecording where MAX_BLANK bytes hold none: they are holes, blanks, or one endless name or line.
+    """
+    size, at = path.stat().st_size, 0
+    with path.open("rb") as file:
+        while at + MAX_BLANK < size:
+            # The last one of a stretch stands near its end, where the bytes are those of a profiler.
+            for length in (HEAD_BYTES, MAX_BLANK):
+                begin = at + MAX_BLANK - length
+                if (last := os.pread(file.fileno(), length, begin).rfind(mark)) >= 0:
+                    break
+            else:
+                problem = f"has {MAX_BLANK >> 20} MiB without {_MARKS[mark]} in them, which no profiler writes"
+                raise UnreadableRecording(path, problem, "copy it again, or record again")
+            at = begin + last + 1
+    return path.read_bytes()
+
+
 @contextmanager
 def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Path]]:
     """The files of a tar archive, compressed or not, in a temporary directory, and what to call each; none where
@@ -97,11 +118,11 @@ def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Pat
         yield {}
         return
     limit = MAX_BYTES if max_bytes is None else max_bytes
-    with tempfile.TemporaryDirectory(prefix="ringscope-") as folder, _streams(path) as (_, content):
+    with tempfile.TemporaryDirectory(prefix="ringscope-") as folder, _streams(path) as (raw, content):
         found: dict[Path, Path] = {}
         written = 0
         try:
-            with tarfile.open(fileobj=content, mode="r|") as archive:
+            with tarfile.open(fileobj=cast(BinaryIO, _Bounded(path, raw, content, max_bytes)), mode="r|") as archive:
                 for member in archive:
                     file = archive.extractfile(member) if member.isreg() else None
                     if file is None:
@@ -132,10 +153,12 @@ def _unfold(path: Path, raw: BinaryIO, content: BinaryIO, target: Path, max_byte
             if max_bytes is None and blank > most_blank and not start.startswith(_SQLITE):
                 why = "zeros or blanks" if not most_blank else f"{blank >> 20} MiB of zeros or blanks in a row"
                 raise UnreadableRecording(path, f"unfolds to {why}, not as a recording does", _LARGER)
-            folded = max_bytes is None and written > max(RATIO_FROM_BYTES, MAX_RATIO * raw.tell())
-            if written > limit or folded:
-                why = f"more than {MAX_RATIO} times its size" if folded else f"more than {limit:,} bytes"
-                raise UnreadableRecording(path, f"unfolds to {why}, not as a recording does", _LARGER)
+            if max_bytes is None and written > max(RATIO_FROM_BYTES, MAX_RATIO * raw.tell()):
+                raise _folded(path)
+            if written > limit:
+                raise UnreadableRecording(
+                    path, f"unfolds to more than {limit:,} bytes, not as a recording does", _LARGER
+                )
             try:
                 file.write(chunk)
             except OSError as error:
@@ -171,6 +194,27 @@ def _decompress(kind: bytes, stream: BinaryIO) -> BinaryIO:
     import pyarrow as pa
 
     return cast(BinaryIO, pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd"))
+
+
+class _Bounded:
+    """A stream that unfolds no further than a recording does."""
+
+    def __init__(self, path: Path, raw: BinaryIO, content: BinaryIO, max_bytes: int | None) -> None:
+        self._path, self._raw, self._content = path, raw, content
+        self._bounded = max_bytes is None and raw is not content
+        self._read = 0
+
+    def read(self, size: int) -> bytes:
+        data = self._content.read(size)
+        self._read += len(data)
+        if self._bounded and self._read > max(RATIO_FROM_BYTES, MAX_RATIO * self._raw.tell()):
+            raise _folded(self._path)
+        return data
+
+
+def _folded(path: Path) -> UnreadableRecording:
+    why = f"more than {MAX_RATIO} times its size"
+    return UnreadableRecording(path, f"unfolds to {why}, not as a recording does", _LARGER)
 
 
 class _Damaged(io.RawIOBase):

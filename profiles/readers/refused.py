@@ -39,6 +39,7 @@ _SIGNS: Final = tuple(
                 "give the .nsys-rep or the .sqlite that it was made of",
             ),
         ),
+        (rb"\APK\x03\x04", ("a zip archive", "unpack it with `unzip`, and give the recordings in it")),
         (
             rb"(?:^|\n)=+ ?(?:\d+= )?CPU profiling result",
             (

@@ -49,6 +49,7 @@ _WANTED: Final = re.compile(
     r"^(?:(?:correlation|context|cuda_graph_exec|cuda_graph_node)_id|tf_op|name|hlo_op|hlo_module|program_id)$|_details$"
 )
 _LIMIT: Final = 1 << 60
+_MOST_BYTES: Final = 1 << 31  # of protobuf
 _RECORD: Final = "record again, and let the profiler stop before training ends"
 
 
@@ -77,6 +78,8 @@ def read(path: Path) -> Timeline:
     """
     from google.protobuf.message import DecodeError
 
+    if path.stat().st_size > _MOST_BYTES:
+        raise UnreadableRecording(path, "larger than 2 GiB, which no such profile can be", _RECORD)
     try:
         space = message().FromString(path.read_bytes())
     except (DecodeError, ValueError, RecursionError) as error:

@@ -15,6 +15,7 @@ import atheris
 with atheris.instrument_imports(include=["profiles"]):
     import profiles.readers.chrome.horovod
     import profiles.readers.chrome.kineto
+    import profiles.readers.chrome.rocprof
     import profiles.readers.nsys.stats_csv
     import profiles.readers.nvprof.csv
     import profiles.readers.xplane  # noqa: F401

@@ -8,7 +8,7 @@ from pathlib import Path
 from profiles.errors import UnreadableRecording
 from profiles.timeline import COLUMNS, Timeline
 
-READERS = ("nvprof.csv", "nsys.stats_csv", "chrome.kineto", "chrome.horovod", "xplane")
+READERS = ("nvprof.csv", "nsys.stats_csv", "chrome.kineto", "chrome.rocprof", "chrome.horovod", "xplane")
 CORPUS = Path(__file__).parent / "corpus"
 
 

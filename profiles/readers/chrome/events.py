@@ -15,15 +15,22 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import UnreadableRecording
+from ..opening import whole
+from ..tables import printed
 
 Array = np.ndarray
 
 _PIECE: Final = 1 << 16
-_NO_NUMBER: Final = re.compile(rb"(?<=[\[:,\s])-?(?:nan|inf|infinity)(?=[\s,\]}])", re.IGNORECASE)
+_LONGEST: Final = 16 << 20  # of an event: what is longer holds no name
+# What may be a number that JSON does not have; a set of letters to begin with is what is searched for fast.
+_NO_NUMBER: Final = re.compile(rb"[-nNiI][nNiI]?(?:[aA][nN]|[nN][fF](?:[iI][nN][iI][tT][yY])?)(?=[\s,\]}])")
+_INFINITE: Final = (b"inf", b"-inf", b"infinity", b"-infinity")
+_STANDS_AFTER: Final = b"[:, \t\r\n"
 
 
 class Args(msgspec.Struct, gc=False):
@@ -64,21 +71,19 @@ class Event(msgspec.Struct, gc=False):
     args: Args | None = None
 
 
-_EVENTS: Final = msgspec.json.Decoder(list[Event])
-_EVENT: Final = msgspec.json.Decoder(Event)
-
-
 def document(path: Path, kind: type[Any]) -> Any:
     """The file as `kind`, whose events are left as msgspec.Raw. Raises UnreadableRecording where it is no whole JSON.
 
     Values that JSON does not have (Kineto has written `inf` bandwidths) become null.
     """
-    data = path.read_bytes()
+    data = whole(path, b'"')
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         pass
-    data = _NO_NUMBER.sub(b"null", data).decode("utf-8", errors="replace").encode()
+    data = _NO_NUMBER.sub(_null, data)
+    if not data.isascii():
+        data = data.decode("utf-8", errors="replace").encode()
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
@@ -88,20 +93,28 @@ def document(path: Path, kind: type[Any]) -> Any:
         raise UnreadableRecording(path, problem, "record it again, and let the profiler finish writing") from None
 
 
-def events(raw: list[msgspec.Raw]) -> Iterator[tuple[list[Event], int]]:
-    """The events piece by piece, and how many in each piece are none."""
+def _null(found: re.Match[bytes]) -> bytes:
+    """`null` for a whole `nan` or `-Infinity`, and what was found where it is a part of something else."""
+    alone = found.string[found.start() - 1 : found.start()] in _STANDS_AFTER
+    return b"null" if alone and found[0].lower() in (b"nan", b"-nan", *_INFINITE) else found[0]
+
+
+def events(raw: list[msgspec.Raw], kind: type[Any] = Event) -> Iterator[tuple[list[Any], int]]:
+    """The events, each a `kind`, piece by piece, and how many in each piece are none."""
+    several, one = msgspec.json.Decoder(list[kind]), msgspec.json.Decoder(kind)  # type: ignore[valid-type]
     for at in range(0, len(raw), _PIECE):
-        piece = raw[at : at + _PIECE]
+        whole = raw[at : at + _PIECE]
+        piece = whole if max(map(len, whole)) <= _LONGEST else [one for one in whole if len(one) <= _LONGEST]
         try:
-            yield _EVENTS.decode(b"[" + b",".join(piece) + b"]"), 0
+            yield several.decode(b"[" + b",".join(piece) + b"]"), len(whole) - len(piece)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            good = [event for event in map(_event, piece) if event is not None]
-            yield good, len(piece) - len(good)
+            good = [event for raw_event in piece if (event := _event(raw_event, one)) is not None]
+            yield good, len(whole) - len(good)
 
 
-def _event(raw: msgspec.Raw) -> Event | None:
+def _event(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
-        return _EVENT.decode(raw)
+        return decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
 
@@ -133,10 +146,21 @@ def _integer(value: Any, limit: int) -> int:
     return value if type(value) is int and -limit <= value < limit else -1
 
 
+def texts(values: list[Any]) -> pd.Categorical:
+    """Texts; what is none is an empty one."""
+    return printed.categorical(*coded(values))
+
+
+def coded(values: list[Any]) -> tuple[Array, list[str]]:
+    """(codes, distinct texts); what is no text is an empty one."""
+    found = values if set(map(type, values)) == {str} else [v if isinstance(v, str) else "" for v in values]
+    return printed.coded(pa.chunked_array([pa.array(found, pa.string())]))
+
+
 def nanoseconds(texts: Sequence[msgspec.Raw]) -> tuple[Array, Array]:
     """(int64 ns, good) of microseconds as JSON has them, quoted or not; rounded half to even below a nanosecond."""
     try:
-        scaled = pc.cast(strings(texts), pa.decimal128(38, 3))
+        scaled = pc.cast(_without_exponents(strings(texts)), pa.decimal128(38, 3))
         words = np.frombuffer(scaled.buffers()[1], dtype=np.int64).reshape(-1, 2)[: len(texts)]
         good = words[:, 1] == words[:, 0] >> 63
         return np.where(good, words[:, 0], 0), good
@@ -146,7 +170,7 @@ def nanoseconds(texts: Sequence[msgspec.Raw]) -> tuple[Array, Array]:
         return np.array([value or 0 for value in found], dtype=np.int64), good
 
 
-def strings(*columns: Sequence[msgspec.Raw]) -> pa.Array:
+def strings(*columns: Sequence[msgspec.Raw | bytes]) -> pa.Array:
     """An Arrow array of strings: in each row the pieces of all columns, one after the other.
 
     Raises ValueError where they are not all ASCII.
@@ -159,6 +183,14 @@ def strings(*columns: Sequence[msgspec.Raw]) -> pa.Array:
         raise ValueError("text that is not ASCII")
     offsets = pa.py_buffer(np.cumsum(lengths))
     return pa.Array.from_buffers(pa.large_string(), len(columns[0]), [None, offsets, pa.py_buffer(data)])
+
+
+def _without_exponents(texts: pa.Array) -> pa.Array:
+    """The texts. Raises ValueError where one has an exponent: 1e-999999999 would end the process in Arrow's cast."""
+    data = texts.buffers()[2].to_pybytes()
+    if b"e" in data or b"E" in data:
+        raise ValueError("an exponent")
+    return texts
 
 
 def _nanoseconds(cell: bytes) -> int | None:

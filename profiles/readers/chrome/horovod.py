@@ -17,6 +17,7 @@ import pandas as pd
 from ...doubts.recordings import unfinished_recording
 from ...errors import UnreadableRecording
 from ...timeline import Recording, Timeline, make
+from ..opening import whole
 from ..tables import printed
 from . import events as chrome
 
@@ -77,7 +78,7 @@ def read(path: Path) -> Timeline:
 
 def _events(path: Path) -> tuple[list[msgspec.Raw], bool]:
     """(events, whether the array has its end). An event that breaks off is dropped."""
-    data = path.read_bytes().rstrip().rstrip(b"\0")
+    data = whole(path, b'"').rstrip().rstrip(b"\0")
     body = data.removesuffix(b"]").rstrip(b", \t\r\n")
     for dropped in range(100):
         try:

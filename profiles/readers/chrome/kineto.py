@@ -179,7 +179,7 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
         "pid": chrome.integers([event.pid for event in events]),
     }
     if table != "operators":
-        columns["name"] = _texts([event.name for event in events])
+        columns["name"] = chrome.texts([event.name for event in events])
     if table in ("api", *_OPERATIONS):
         columns["correlation"] = chrome.integers([a.correlation for a in args])
     if table in _OPERATIONS:
@@ -201,19 +201,19 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
         columns["dst_device"] = chrome.integers([a.to_device for a in args], bits=32)
     if table == "kernels":
         columns["exchanged"] = np.array([_exchanged(a) for a in args], dtype=np.int64)
-        columns["collective"] = _texts([a.collective for a in args])
+        columns["collective"] = chrome.texts([a.collective for a in args])
     if table in ("api", "marks"):
         columns["tid"] = chrome.integers([event.tid for event in events])
     if table == "operators":
         columns |= _told(events, args)
     if table == "marks":
-        columns |= {"open": np.zeros(len(events), dtype=bool), "domain": _texts([""] * len(events))}
+        columns |= {"open": np.zeros(len(events), dtype=bool), "domain": chrome.texts([""] * len(events))}
     return pd.DataFrame(columns, copy=False)
 
 
 def _told(events: list[Event], args: list[chrome.Args]) -> dict[str, Any]:
     """What operators say of themselves. Those of the autograd thread name the thread that went forward."""
-    codes, names = _coded([event.name for event in events])
+    codes, names = chrome.coded([event.name for event in events])
     return {
         "tid": chrome.integers([event.tid for event in events]),
         "name": printed.categorical(codes, [name.removeprefix(_MODULE) for name in names]),
@@ -274,20 +274,10 @@ def _exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
             "pid": called["pid"].to_numpy(),
             "tid": called["tid"].to_numpy(),
             "bytes": told["exchanged"].to_numpy(),
-            "library": _texts(["NCCL"] * len(told)),
+            "library": chrome.texts(["NCCL"] * len(told)),
             "name": told["collective"].array,
         }
     )
-
-
-def _texts(values: list[Any]) -> pd.Categorical:
-    return printed.categorical(*_coded(values))
-
-
-def _coded(values: list[Any]) -> tuple[Array, list[str]]:
-    """(codes, distinct texts); what is no text is an empty one."""
-    texts = values if set(map(type, values)) == {str} else [v if isinstance(v, str) else "" for v in values]
-    return printed.coded(pa.chunked_array([pa.array(texts, pa.string())]))
 
 
 def _ends(names: list[str]) -> dict[str, pd.Categorical]:
@@ -299,7 +289,7 @@ def _ends(names: list[str]) -> dict[str, pd.Categorical]:
         memory = [end.lower() if end.lower() in _MEMORY else "unknown" for end in ends]
         found[name] = (_KINDS.get(kind, "other"), memory[0], memory[1])
     columns = zip(*(found[name] for name in names), strict=True)
-    return dict(zip(("kind", "src_kind", "dst_kind"), map(_texts, map(list, columns)), strict=True))
+    return dict(zip(("kind", "src_kind", "dst_kind"), map(chrome.texts, map(list, columns)), strict=True))
 
 
 def _give_process(frames: dict[str, pd.DataFrame]) -> None:
@@ -351,6 +341,9 @@ def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _no_gpu(path: Path, found: _Found) -> UnreadableRecording:
+    if damaged := found.left_out["without times"] + found.left_out["ends before it starts"]:
+        problem = f"a trace without a GPU event that has a possible time ({damaged} events have none)"
+        return UnreadableRecording(path, problem, "record it again")
     host = sum(count for reason, count in found.left_out.items() if reason.startswith("category"))
     host += sum(len(part) for table in ("operators", "marks", "api") for part in found.parts[table])
     problem = f"a trace with {host} events of the host and none of a GPU" if host else "a trace without GPU events"

@@ -17,6 +17,7 @@ import pyarrow as pa
 from ...doubts.recordings import coarse_sizes, impossible_times
 from ...errors import UnreadableRecording
 from ...timeline import Recording, Timeline, make
+from ..opening import whole
 from ..tables import printed
 
 Array = np.ndarray
@@ -49,8 +50,8 @@ def detects(head: bytes, path: Path) -> bool:
 
 def read(path: Path) -> Timeline:
     """Kernels, copies and memsets. Raises UnreadableRecording for the other reports of `nsys stats`."""
-    lines = printed.Lines.of(printed.decoded(path.read_bytes()))
-    headers = [(start, end) for start, end in lines.other_lines() if _ANY.match(lines.data, start, end)]
+    lines = printed.Lines.of(printed.decoded(whole(path, b"\n")))
+    headers = [(start, end) for start, end in lines.other_lines(b'"TSRO') if _ANY.match(lines.data, start, end)]
     traces = [(end, _cells(lines.data[start:end])) for start, end in headers if _HEADER.match(lines.data, start, end)]
     traces = [(end, cells) for end, cells in traces if {"Name", "Device", "Strm"} <= set(cells)]
     if not traces:

@@ -18,6 +18,7 @@ import pandas as pd
 from ...doubts.recordings import coarse_times_printed, impossible_times
 from ...errors import UnreadableRecording
 from ...timeline import Doubt, Recording, Timeline, make
+from ..opening import whole
 from ..tables import printed
 from .printed_rows import RECORD, Block, Printed
 
@@ -26,6 +27,7 @@ Array = np.ndarray
 _LOG: Final = re.compile(rb"(?m)^==\d+== NVPROF is profiling|^==(\d+|=+)== ?(Profiling result|Profiling application)")
 _CSV_HEADER: Final = re.compile(rb'(?m)^"?Start"?,"?Duration"?,.*$')
 _TEXT_HEADER: Final = re.compile(rb"(?m)^ *Start  +Duration  .*$")
+_FIRSTS: Final = b'=" S'  # of the lines that these match
 _PROCESS: Final = re.compile(rb"==(\d{1,10})== ")
 
 
@@ -41,7 +43,7 @@ def read(path: Path) -> Timeline:
     Raises UnreadableRecording for summaries, metric tables, a trace of API calls alone, and tables that break off
     before a row.
     """
-    data = printed.decoded(path.read_bytes())
+    data = printed.decoded(whole(path, b"\n"))
     parts: list[dict[str, pd.DataFrame]] = []
     left_out: Counter[str] = Counter()
     coarse_ns = 0
@@ -70,7 +72,7 @@ def _blocks(data: bytes, path: Path) -> list[Block]:
     """Every header with the rows up to the next one, in order. Headers are found among the lines that are no rows."""
     lines = printed.Lines.of(data)
     pid, headers = -1, []
-    for start, end in lines.other_lines():
+    for start, end in lines.other_lines(_FIRSTS):
         if match := _PROCESS.match(data, start, end):
             pid = int(match[1])
         elif _CSV_HEADER.match(data, start, end) or _TEXT_HEADER.match(data, start, end):

@@ -85,13 +85,14 @@ class Lines:
         between = self.others[first:last]
         if not len(between):
             return memoryview(self.data)[start:stop], 0
-        edges = [start, *(between + [0, 1]).ravel().tolist(), stop]
-        parts = zip(edges[::2], edges[1::2], strict=True)
-        return b"".join(self.data[begin:end] for begin, end in parts if begin < end), len(between)
+        begins, ends = np.append(start, between[:, 1] + 1), np.append(between[:, 0], stop)
+        parts = np.column_stack((begins, ends))[begins < ends].tolist()
+        return b"".join(self.data[begin:end] for begin, end in parts), len(between)
 
-    def other_lines(self) -> Iterator[tuple[int, int]]:
-        """First byte and end of each line that is no row, in order."""
-        return zip(self.others[:, 0].tolist(), self.others[:, 1].tolist(), strict=True)
+    def other_lines(self, firsts: bytes) -> Iterator[list[int]]:
+        """First byte and end of each line that is no row and begins with one of these letters, in order."""
+        starts = np.frombuffer(self.data, np.uint8)[self.others[:, 0]] if len(self.data) else np.empty(0, np.uint8)
+        yield from self.others[np.isin(starts, np.frombuffer(firsts, np.uint8))].tolist()
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,11 +119,13 @@ class _Table:
         self._step = _TASK_ROWS
         self._whole: dict[str, Array] = {}
         self.pieces = 1
+        self._width = 0
         if low is not None and high is not None:
             width = high - low + 1
             self._step = max(_TASK_ROWS, -(-width // _MAX_TASKS))
             self.pieces = -(-width // self._step)
             # Zeros cost no memory until something else is written.
+            self._width = width
             self._whole = {key: np.zeros(width, column.dtype) for key, column in wanted.items()}
         # A column that is the same all through, as ids of the process are, costs none at all: batches that hold only
         # the value met first are noted, by piece and column.
@@ -150,6 +152,8 @@ class _Table:
             return
         start = piece * self._step + self._counts[piece]
         place = slice(start, start + count)
+        if place.stop > min((piece + 1) * self._step, self._width):
+            raise OSError("a table holds more rows than numbers of rows")
         for (key, whole), values in zip(self._whole.items(), kept, strict=True):
             if (values == self._first.setdefault(key, values[0])).all():
                 self._same[piece][key].append(place)

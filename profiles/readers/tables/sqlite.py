@@ -37,6 +37,12 @@ _TABLES_READ: Final = (
 _LENGTH: Final = 0  # SQLITE_LIMIT_LENGTH
 _LONGEST_TEXT: Final = 16 << 20
 
+# A row takes five bytes or more, and a query some steps a row: one that takes more steps goes round in circles, in a
+# file whose pages point to each other.
+_STEPS_PER_BYTE: Final = 16
+_FEW_STEPS: Final = 10_000_000
+_STEPS_AT_ONCE: Final = 100_000
+
 # Errors of a damaged file; its noise can also reach the text of a message, or a column's name.
 _ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeError)
 
@@ -80,6 +86,7 @@ class Database:
         try:
             with closing(sqlite3.connect(uri(self.path), uri=True)) as connection:
                 connection.text_factory = _text
+                _end_circles(connection, self.path)
                 yield lambda *query: connection.execute(*query).fetchall()
         except _ERRORS as error:
             raise self.damaged(error) from None
@@ -102,9 +109,10 @@ class Database:
         return next((name for name in names if self.has(table, name)), None)
 
     def damaged(self, error: object) -> UnreadableRecording:
+        said = str(error).removeprefix("[SQLite] ").strip()
         return UnreadableRecording(
             self.path,
-            f"SQLite cannot read it ({str(error).removeprefix('[SQLite] ').strip()})",
+            f"SQLite cannot read it ({'its pages lead in circles' if said == 'interrupted' else said})",
             "copy or export it again; `sqlite3 FILE .recover` saves what it can",
         )
 
@@ -151,9 +159,9 @@ def _refuse_long(database: Database, table: str, value: str) -> None:
     """Raises UnreadableRecording where a text is longer than any name: SQLite is told to stop there."""
     with closing(sqlite3.connect(uri(database.path), uri=True)) as connection:
         connection.text_factory = bytes
-        if not hasattr(connection, "setlimit"):  # Python 3.10
-            return
-        connection.setlimit(_LENGTH, _LONGEST_TEXT)
+        _end_circles(connection, database.path)
+        if hasattr(connection, "setlimit"):  # Python 3.10 has none
+            connection.setlimit(_LENGTH, _LONGEST_TEXT)
         try:
             connection.execute(f"SELECT sum(length({value})) FROM {quoted(table)}").fetchall()
         except sqlite3.DataError:
@@ -161,6 +169,18 @@ def _refuse_long(database: Database, table: str, value: str) -> None:
             raise UnreadableRecording(database.path, problem, "record again, with shorter names of ranges") from None
         except sqlite3.Error as error:
             raise database.damaged(error) from None
+
+
+def _end_circles(connection: sqlite3.Connection, path: Path) -> None:
+    """Queries that take more steps than the file has rows for end in sqlite3.OperationalError."""
+    left = (_FEW_STEPS + _STEPS_PER_BYTE * path.stat().st_size) // _STEPS_AT_ONCE
+
+    def over() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    connection.set_progress_handler(over, _STEPS_AT_ONCE)
 
 
 def connected(path: Path) -> Any:
@@ -173,6 +193,8 @@ def check(path: Path) -> None:
     """Raises UnreadableRecording for a file whose recording is not finished, or not all there."""
     for suffix, hot in (("-wal", b""), ("-journal", _HOT_JOURNAL)):
         beside = path.with_name(path.name + suffix)
+        if not beside.is_file():  # a pipe would be waited for
+            continue
         try:
             with beside.open("rb") as file:
                 start = file.read(8)

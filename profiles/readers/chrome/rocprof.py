@@ -1,0 +1,195 @@
+"""Traces of AMD's rocprof (`rocprof --hip-trace`, `--sys-trace`): its results.json, Chrome trace events.
+
+As bin/tblextr.py and bin/sqlitedb.py of ROCm/rocprofiler write them: a section ("process") for the calls of HIP, of
+HSA, for copies, for ranges of rocTX, and one a GPU. All values are quoted, and an event's arguments have its times in
+ns. Operations do not say which call launched them, but have its process, thread, stream and kernel, and a stream is
+worked off in order: where calls and operations of these are as many, the nth belongs to the nth.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from ...doubts.recordings import impossible_times
+from ...errors import UnreadableRecording
+from ...timeline import Recording, Timeline, make
+from . import events as chrome
+
+Array = np.ndarray
+
+_GPU: Final = re.compile(r"GPU\d+")
+_SECTIONS: Final = {"CPU HIP API": "api", "COPY": "copies", "Markers and Ranges": "marks"}
+_HEAD: Final = re.compile(rb'"(?:CPU H(?:IP|SA) API|COPY|Markers and Ranges|GPU\d+)"')
+_BARRIER: Final = "<barrier packet>"
+_KINDS: Final = {"HostToDevice": "h2d", "DeviceToHost": "d2h", "DeviceToDevice": "d2d", "PeerToPeer": "p2p"}
+# What a call launches, as tblextr.py takes it out of its arguments, and the bytes that it copies or sets.
+_KERNEL: Final = re.compile(r" kernel\((.*?)\)(?: |\)?$)")
+_STREAM: Final = re.compile(r" (?:stream|hStream)\((\d{1,9})\)")
+_BYTES: Final = re.compile(r" (?:sizeBytes|count)\((\d{1,15})\)")
+_MOVES: Final = re.compile(r"hipMemcpy|hipMemset")
+_LATEST: Final = 1 << 61
+_RECORD: Final = "record with `rocprof --hip-trace`, and give its results.json"
+
+
+class _Args(msgspec.Struct, gc=False):
+    begin: Any = msgspec.field(name="BeginNs", default=None)
+    end: Any = msgspec.field(name="EndNs", default=None)
+    device: Any = msgspec.field(name="dev-id", default=None)
+    gpu: Any = msgspec.field(name="gpu-id", default=None)
+    stream: Any = msgspec.field(name="stream-id", default=None)
+    queue: Any = msgspec.field(name="queue-id", default=None)
+    pid: Any = None
+    tid: Any = None
+    name: Any = None  # of a section
+    args: Any = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    ph: Any = None
+    name: Any = None
+    pid: Any = None
+    args: _Args | None = None
+
+
+class _Document(msgspec.Struct):
+    raw: list[msgspec.Raw] = msgspec.field(name="traceEvents")
+
+
+def detects(head: bytes, path: Path) -> bool:
+    """An object of trace events with the names of rocprof's sections, or with its times."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    return start == b"{" and b'"traceEvents"' in head and (_HEAD.search(head) is not None or b'"BeginNs"' in head)
+
+
+def read(path: Path) -> Timeline:
+    """Raises UnreadableRecording for broken JSON, and for traces without GPU events."""
+    found, left_out = _events(path)
+    frames = {table: _frame(table, rows, left_out) for table, rows in found.items()}
+    frames = {table: frame for table, frame in frames.items() if len(frame)}
+    operations = [frames[table] for table in ("kernels", "copies", "memsets") if table in frames]
+    if not operations:
+        raise UnreadableRecording(path, "a trace of rocprof's without a GPU event that has a possible time", _RECORD)
+    if "api" in frames:
+        _launched(frames)
+    for table in ("copies", "memsets"):
+        if table in frames:
+            frames[table]["bytes"] = frames[table].get("bytes", 0)
+    origin = min(int(frame["start_ns"].min()) for frame in operations)
+    for frame in frames.values():
+        frame["start_ns"] -= origin
+        frame["end_ns"] -= origin
+    numbers = sorted({number for frame in operations for number in frame["device"].unique().tolist()})
+    damaged = left_out["without times"]
+    return make(
+        Recording(path=str(path), format="rocprof", tool="rocprof", origin_ns=origin),
+        {
+            **{table: frame.drop(columns=["key"], errors="ignore") for table, frame in frames.items()},
+            "devices": pd.DataFrame({"device": numbers, "uuid": "", "bus_id": "", "name": ""}),
+        },
+        known=frozenset({"kernels", "copies", "memsets", "devices", *({"api", "marks"} & set(frames))}),
+        doubts=(impossible_times(f"{damaged} events", "record it again"),) if damaged else (),
+        left_out={reason: count for reason, count in left_out.items() if count},
+    )
+
+
+def _events(path: Path) -> tuple[dict[str, list[_Event]], Counter[str]]:
+    """The events by table, and what was left out."""
+    found: dict[str, list[_Event]] = defaultdict(list)
+    left_out: Counter[str] = Counter()
+    sections: dict[str, str] = {}
+    for events, damaged in chrome.events(chrome.document(path, _Document).raw, _Event):
+        left_out["not an event"] += damaged
+        for event in events:
+            if event.ph == "M" and event.name == "process_name" and event.args is not None:
+                sections[str(event.pid)] = str(event.args.name)
+            if event.ph != "X" or event.args is None:
+                continue
+            section = sections.get(str(event.pid), "of no section")
+            table = "kernels" if _GPU.fullmatch(section) else _SECTIONS.get(section)
+            if table == "copies":
+                table = "memsets" if "Fill" in str(event.name) or "set" in str(event.name) else "copies"
+            if table is None or event.name == _BARRIER:
+                left_out["barriers" if event.name == _BARRIER else f"section {section}"] += 1
+            elif table != "api" and table != "marks" and event.args.device is None and event.args.gpu is None:
+                left_out["operations of no GPU"] += 1
+            else:
+                found[table].append(event)
+    return found, left_out
+
+
+def _frame(table: str, events: list[_Event], left_out: Counter[str]) -> pd.DataFrame:
+    """`key`: what a call and what it launched have in common; "" for calls that launch nothing."""
+    args = [event.args or _Args() for event in events]
+    start, end = (chrome.integers([getattr(a, one) for a in args]) for one in ("begin", "end"))
+    timed = (start >= 0) & (end >= start) & (end < _LATEST)
+    left_out["without times"] += int((~timed).sum())
+    kept = np.flatnonzero(timed).tolist()
+    args, names = [args[row] for row in kept], [str(events[row].name or "") for row in kept]
+    columns: dict[str, Any] = {"start_ns": start[kept], "end_ns": end[kept]}
+    columns["pid"] = chrome.integers([a.pid for a in args])
+    if table in ("api", "marks"):
+        columns |= {"tid": chrome.integers([a.tid for a in args]), "name": chrome.texts(names)}
+    if table == "marks":
+        columns |= {"open": np.zeros(len(args), bool), "domain": chrome.texts([""] * len(args))}
+    if table == "api":
+        told = [str(a.args or "") for a in args]
+        columns["correlation"] = np.arange(len(args))
+        columns["bytes"] = [int(one[1]) if (one := _BYTES.search(text)) else 0 for text in told]
+        columns["key"] = [_called(a, name, text) for a, name, text in zip(args, names, told, strict=True)]
+    elif table != "marks":
+        columns |= {
+            "device": chrome.integers([a.gpu if a.device is None else a.device for a in args], bits=32),
+            "context": np.zeros(len(args), np.int32),
+            "stream": chrome.integers([a.queue if a.stream is None else a.stream for a in args], bits=32),
+            "correlation": np.full(len(args), -1),
+            "graph_node": np.zeros(len(args), np.int64),
+            "key": [_key(a, a.stream, name if table == "kernels" else "") for a, name in zip(args, names, strict=True)],
+        }
+    if table == "kernels":
+        columns["name"] = chrome.texts(names)
+    if table == "copies":
+        kinds = [next((kind for way, kind in _KINDS.items() if way in name), "other") for name in names]
+        columns |= {"kind": chrome.texts(kinds), "src_device": -1, "dst_device": -1}
+        columns |= dict.fromkeys(("src_kind", "dst_kind"), chrome.texts(["unknown"] * len(args)))
+    return pd.DataFrame(columns)
+
+
+def _key(args: _Args, stream: Any, kernel: str) -> str:
+    return f"{args.pid}/{args.tid}/{stream}/{kernel}"
+
+
+def _called(args: _Args, name: str, told: str) -> str:
+    kernel = _KERNEL.search(told)
+    if not kernel and not _MOVES.match(name):
+        return ""
+    stream = _STREAM.search(told)
+    return _key(args, stream[1] if stream else 0, kernel[1] if kernel else "")
+
+
+def _launched(frames: dict[str, pd.DataFrame]) -> None:
+    """Writes the call of each operation into `correlation`, and its bytes where it is no kernel."""
+    api = frames["api"].sort_values("start_ns", kind="stable")
+    calls = {key: rows for key, rows in api.groupby("key", sort=False) if key}
+    did = [frames[table].assign(table=table) for table in ("kernels", "copies", "memsets") if table in frames]
+    every = pd.concat([one[["key", "device", "start_ns", "table"]] for one in did])
+    for key, rows in every.sort_values("start_ns", kind="stable").groupby("key", sort=False):
+        by = calls.get(key)
+        # A stream of no number is another one on each GPU.
+        if by is None or len(by) != len(rows) or rows["device"].nunique() > 1:
+            continue
+        if (by["start_ns"].to_numpy() > rows["start_ns"].to_numpy()).any():
+            continue
+        for table in rows["table"].unique():
+            mine = (rows["table"] == table).to_numpy()
+            frame = frames[table]
+            frame.loc[rows.index[mine], "correlation"] = by["correlation"].to_numpy()[mine]
+            if table != "kernels":
+                frame.loc[rows.index[mine], "bytes"] = by["bytes"].to_numpy()[mine]
+    frames["api"] = frames["api"].drop(columns="bytes")

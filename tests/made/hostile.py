@@ -1,0 +1,424 @@
+"""Files made to do harm to who reads them: each is written to a folder, and none is a recording that can be trusted."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import os
+import sqlite3
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+MIB = 1 << 20
+EVENT = '{"ph":"X","cat":"kernel","name":"k","ts":%s,"dur":%s,"args":{"device":0,"stream":7}}'
+KERNELS = """
+CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+INSERT INTO StringIds VALUES (1, 'k');
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, contextId INT, streamId INT,
+ correlationId INT, globalPid INT, demangledName INT, shortName INT, graphNodeId INT);
+"""
+ROWS = """
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL
+ WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
+ SELECT 10 * i, 10 * i + 5, 0, 1, 7, i, 1, 1, 1, 0 FROM n;
+"""
+
+Make = Callable[[Path], Path]
+# By what they are; those of `LARGE` take hundreds of megabytes of disk. What is not in them is `READABLE`.
+SMALL: dict[str, Make] = {}
+LARGE: dict[str, Make] = {}
+READABLE: dict[str, Make] = {}
+
+
+def small(make: Make) -> Make:
+    SMALL[make.__name__.replace("_", " ")] = make
+    return make
+
+
+def large(make: Make) -> Make:
+    LARGE[make.__name__.replace("_", " ")] = make
+    return make
+
+
+def trace(*events: str) -> str:
+    return '{"schemaVersion": 1, "traceEvents": [' + ",".join(events) + "]}"
+
+
+def of_text(name: str, content: str | bytes) -> None:
+    def make(folder: Path) -> Path:
+        path = folder / "trace.json"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+        return path
+
+    SMALL[name] = make
+
+
+of_text("events nested a million deep", trace(EVENT % (1, 1))[:-2] + ',{"args":' + "[" * MIB + "]" * MIB + "}]}")
+of_text("a document nested a million deep", '{"traceEvents":' + '{"a":' * MIB)
+of_text("times that are no numbers", trace(*(EVENT % (one, 1) for one in ("NaN", "Infinity", "-Infinity", "1e400"))))
+of_text("durations that are no numbers", trace(*(EVENT % (1, one) for one in ("NaN", "Infinity", "1e400", '"x"'))))
+of_text("durations below zero", trace(*(EVENT % (at, -5) for at in range(50))))
+of_text("integers of a hundred thousand digits", trace(EVENT % ("9" * 100_000, "9" * 100_000)))
+of_text("numbers with huge exponents", trace(EVENT % ("1e999999999", "1e-999999999"), EVENT % ("1e99999", 1)))
+of_text("the events twice, the second time none", trace(EVENT % (1, 1))[:-1] + ',"traceEvents":[]}')
+of_text("keys that are no UTF-8", b'{"schemaVersion":1,"\xff\xfe":1,"traceEvents":[{"\xff":"\xed\xa0\x80"}]}')
+of_text("events that are an object", '{"schemaVersion":1,"traceEvents":{"0":' + EVENT % (1, 1) + "}}")
+of_text("surrogates without a pair", '{"schemaVersion":1,"traceEvents":[{"ph":"X","cat":"\\ud800","name":"\\udfff"}]}')
+of_text("five million empty events", '{"schemaVersion":1,"traceEvents":[' + "{}," * 5_000_000 + "{}]}")
+of_text("ten million zeros for events", '{"schemaVersion":1,"traceEvents":[' + "0," * 10_000_000 + "0]}")
+of_text("a bracket that opens ten million times", "[" * 10_000_000)
+of_text("a table of nvprof in one line of 100 MB", "==1== Profiling result:\nStart,Duration,Name\n" + "1," * 50_000_000)
+of_text("a header with a million columns", "Start,Duration," + "a," * 1_000_000 + "Name\ns,s\n1,1\n")
+of_text("a quote that never closes", 'Start,Duration,Name\ns,s,\n1,1,"' + "k\n" * 10_000_000)
+
+
+def gzipped(folder: Path, name: str, *parts: bytes) -> Path:
+    """A gzip file of several members, each made once however often it is named."""
+    packed = {part: gzip.compress(part, 6) for part in set(parts)}
+    path = folder / name
+    with path.open("wb") as file:
+        for part in parts:
+            file.write(packed[part])
+    return path
+
+
+@small
+def four_gigabytes_of_zeros(folder: Path) -> Path:
+    return gzipped(folder, "zeros.json.gz", *[b"\0" * (64 * MIB)] * 64)
+
+
+@small
+def four_gigabytes_of_blanks_in_a_trace(folder: Path) -> Path:
+    return gzipped(folder, "blanks.json.gz", b'{"traceEvents": [', *[b" " * (64 * MIB)] * 64)
+
+
+@small
+def four_gigabytes_of_letters(folder: Path) -> Path:
+    return gzipped(folder, "letters.json.gz", b'{"traceEvents": [{"name":"', *[b"ab" * (32 * MIB)] * 64)
+
+
+@small
+def an_archive_of_four_gigabytes_of_letters(folder: Path) -> Path:
+    member = tarfile.TarInfo("trace.json")
+    member.size = 64 * 64 * MIB
+    return gzipped(folder, "bomb.tar.gz", member.tobuf(), *[b"ab" * (32 * MIB)] * 64, b"\0" * 1024)
+
+
+@small
+def an_archive_that_says_it_is_larger_than_any_disk(folder: Path) -> Path:
+    member = tarfile.TarInfo("trace.json")
+    member.size = 1 << 60
+    return gzipped(folder, "long.tar.gz", member.tobuf(), b"a" * 4096)
+
+
+@small
+def an_archive_of_a_million_empty_files(folder: Path) -> Path:
+    return gzipped(folder, "many.tar.gz", *[tarfile.TarInfo("trace.json").tobuf() * 10_000] * 100, b"\0" * 1024)
+
+
+@small
+def an_archive_of_links_and_devices(folder: Path) -> Path:
+    path = folder / "links.tar"
+    with tarfile.open(path, "w") as file:
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
+            member = tarfile.TarInfo("../../outside.json")
+            member.type, member.linkname = kind, "/etc/passwd"
+            file.addfile(member)
+    return path
+
+
+@small
+def an_archive_cut_short(folder: Path) -> Path:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:gz") as file:
+        member = tarfile.TarInfo("trace.json")
+        member.size = 100_000
+        file.addfile(member, io.BytesIO(os.urandom(100_000)))
+    path = folder / "cut.tar.gz"
+    path.write_bytes(whole.getvalue()[:50_000])
+    return path
+
+
+@small
+def a_zip_cut_short(folder: Path) -> Path:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as file:
+        file.writestr("trace.json", os.urandom(100_000))
+    path = folder / "cut.zip"
+    path.write_bytes(whole.getvalue()[:50_000])
+    return path
+
+
+@small
+def packed_twenty_times(folder: Path) -> Path:
+    data = trace(EVENT % (1, 1)).encode()
+    for _ in range(20):
+        data = gzip.compress(data)
+    path = folder / "onion.gz"
+    path.write_bytes(data)
+    return path
+
+
+@small
+def an_xz_that_wants_four_gigabytes_to_unpack(folder: Path) -> Path:
+    """The dictionary's size is a byte of the block's header, which has a sum of its own."""
+    data = bytearray(lzma.compress(b"a" * 1000))
+    header = data[12 : 12 + (data[12] + 1) * 4]
+    at = bytes(header).index(b"\x21\x01") + 2
+    header[at] = 40
+    header[-4:] = zlib.crc32(bytes(header[:-4])).to_bytes(4, "little")
+    data[12 : 12 + len(header)] = header
+    path = folder / "hungry.xz"
+    path.write_bytes(bytes(data))
+    return path
+
+
+def database(folder: Path, *sql: str) -> Path:
+    path = folder / "made.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        for one in sql:
+            connection.executescript(one)
+    return path
+
+
+def of_sql(name: str, *sql: str, into: dict[str, Make] = SMALL) -> None:
+    into[name] = lambda folder: database(folder, *sql)
+
+
+of_sql("strings that are a view without an end", """
+CREATE TABLE META_DATA_EXPORT (name, value);
+CREATE VIEW StringIds AS
+ WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n) SELECT id, 'x' AS value FROM n;
+""", KERNELS.partition("CREATE TABLE CUPTI")[1] + KERNELS.partition("CREATE TABLE CUPTI")[2])  # fmt: skip
+of_sql("kernels that are a view of views of themselves", KERNELS.partition("CREATE TABLE CUPTI")[0], """
+CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT * FROM deeper;
+CREATE VIEW deeper AS SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL;
+""")  # fmt: skip
+of_sql("a table with two thousand columns and no others", "CREATE TABLE StringIds (id, value);",
+       f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({', '.join(f'c{n}' for n in range(2000))});")  # fmt: skip
+TABLES = "".join(f"CREATE TABLE CUPTI_{n} (a);" for n in range(5_000))
+of_sql("five thousand tables", f"BEGIN; {KERNELS} {TABLES} COMMIT")
+of_sql("columns that are computed, 50 MB a row", KERNELS.partition("CREATE TABLE CUPTI")[0], """
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (end INT, deviceId INT, contextId INT, streamId INT, correlationId INT,
+ globalPid INT, demangledName INT, shortName INT, graphNodeId INT,
+ start INT GENERATED ALWAYS AS (length(printf('%.*c', 50000000, 'x'))) VIRTUAL);
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (2, 0, 1, 7, 1, 1, 1, 1, 0), (3, 0, 1, 7, 1, 1, 1, 1, 0);
+""")  # fmt: skip
+of_sql("kernels that are texts", KERNELS, """
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ('a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j');
+""")  # fmt: skip
+of_sql("kernels that end before they start", KERNELS, """
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (9, 2, 0, 1, 7, 1, 1, 1, 1, 0);
+""")  # fmt: skip
+of_sql("a name of 50 MB", KERNELS, ROWS, "UPDATE StringIds SET value = printf('%.*c', 50000000, 'x')")
+of_sql("a start of 400 MB", KERNELS, ROWS,
+       "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = zeroblob(400000000) WHERE rowid = 7", into=READABLE)  # fmt: skip
+
+
+def tangled(path: Path, table: str, copies: int) -> Path:
+    """The inner pages of a table lead each to the next, `copies` times, and the last of them to a page of rows."""
+    with closing(sqlite3.connect(path)) as connection:
+        ((root,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [table]).fetchall()
+        ((size,),) = connection.execute("PRAGMA page_size").fetchall()
+    data = bytearray(path.read_bytes())
+
+    def children(number: int) -> list[int]:
+        at = (number - 1) * size
+        if data[at] != 5:
+            return []
+        places = range(at + 12, at + 12 + 2 * int.from_bytes(data[at + 3 : at + 5], "big"), 2)
+        cells = [at + int.from_bytes(data[place : place + 2], "big") for place in places]
+        return [int.from_bytes(data[cell : cell + 4], "big") for cell in cells]
+
+    inner, leaf = [root], children(root)[0]
+    while below := children(leaf):
+        inner, leaf = [root, *children(root)[:5]], below[0]
+    for number, child in zip(inner, [*inner[1:], leaf], strict=True):
+        at = (number - 1) * size
+        # One cell at the end of the page, where many places of cells do not overwrite it: the child, and a number.
+        data[at + size - 13 : at + size] = child.to_bytes(4, "big") + b"\x01" + bytes(8)
+        data[at + 3 : at + 7] = copies.to_bytes(2, "big") + (size - 13).to_bytes(2, "big")
+        data[at + 8 : at + 12] = child.to_bytes(4, "big")
+        data[at + 12 : at + 12 + 2 * copies] = (size - 13).to_bytes(2, "big") * copies
+    path.write_bytes(bytes(data))
+    return path
+
+
+@small
+def kernels_whose_pages_all_lead_to_one(folder: Path) -> Path:
+    return tangled(database(folder, KERNELS, ROWS), "CUPTI_ACTIVITY_KIND_KERNEL", 600)
+
+
+@small
+def strings_whose_pages_lead_to_a_million_million_rows(folder: Path) -> Path:
+    more = "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 200000) SELECT i, 'k' FROM n"
+    path = database(folder, "PRAGMA page_size = 1024;", KERNELS, ROWS, f"INSERT INTO StringIds {more};")
+    return tangled(path, "StringIds", 150)
+
+
+@small
+def pages_of_noise(folder: Path) -> Path:
+    path = database(folder, KERNELS, ROWS)
+    data = bytearray(path.read_bytes())
+    data[4096 * 3 :] = os.urandom(len(data) - 4096 * 3)
+    path.write_bytes(bytes(data))
+    return path
+
+
+def a_database_with_a_pipe_where_changes_would_be(folder: Path) -> Path:
+    path = database(folder, KERNELS, ROWS)
+    os.mkfifo(path.with_name(path.name + "-wal"))
+    return path
+
+
+READABLE["a database with a pipe where changes would be"] = a_database_with_a_pipe_where_changes_would_be
+
+
+@small
+def a_database_whose_changes_are_beside_it(folder: Path) -> Path:
+    path = database(folder, KERNELS, ROWS)
+    path.with_name(path.name + "-wal").write_bytes(b"\x37\x7f\x06\x82" + os.urandom(1000))
+    return path
+
+
+@small
+def a_pipe(folder: Path) -> Path:
+    path = folder / "pipe.sqlite"
+    os.mkfifo(path)
+    return path
+
+
+@small
+def a_folder_named_as_a_recording(folder: Path) -> Path:
+    path = folder / "made.sqlite"
+    path.mkdir()
+    return path
+
+
+@small
+def a_link_to_itself(folder: Path) -> Path:
+    path = folder / "made.sqlite"
+    path.symlink_to(path)
+    return path
+
+
+@small
+def a_folder_of_links_to_itself(folder: Path) -> Path:
+    inner = folder / "runs"
+    inner.mkdir()
+    for name in "abcdefgh":
+        (inner / name).symlink_to(inner)
+    return inner
+
+
+@small
+def a_device_without_an_end(folder: Path) -> Path:
+    path = folder / "zero.sqlite"
+    path.symlink_to("/dev/zero")
+    return path
+
+
+@small
+def a_name_of_two_lines_and_a_command(folder: Path) -> Path:
+    path = folder / "a\nb\x1b[2J.json"
+    path.write_text("{")
+    return path
+
+
+def holes(folder: Path, name: str, start: bytes) -> Path:
+    """A file of a terabyte that takes no disk."""
+    path = folder / name
+    with path.open("wb") as file:
+        file.write(start)
+        file.truncate(1 << 40)
+    return path
+
+
+@small
+def a_trace_of_a_terabyte_of_holes(folder: Path) -> Path:
+    return holes(folder, "sparse.json", b'{"traceEvents": [')
+
+
+@small
+def a_timeline_of_horovods_of_a_terabyte_of_holes(folder: Path) -> Path:
+    return holes(folder, "sparse.json", b'[{"ph":"B","name":"NEGOTIATE_ALLREDUCE"},')
+
+
+@small
+def a_table_of_a_terabyte_of_holes(folder: Path) -> Path:
+    return holes(folder, "sparse.csv", b"==1== Profiling result:\nStart,Duration,Name\ns,s,\n")
+
+
+@small
+def a_profile_of_a_terabyte_of_holes(folder: Path) -> Path:
+    return holes(folder, "sparse.xplane.pb", b"\n\x10\x12\x0d/device:GPU:0")
+
+
+@small
+def a_message_longer_than_its_file(folder: Path) -> Path:
+    path = folder / "long.xplane.pb"
+    path.write_bytes(b"\n\x10\x12\x0e/device:GPU:0\n" + b"\n\xff\xff\xff\xff\xff\xff\xff\xff\x7f")
+    return path
+
+
+@small
+def a_message_within_a_message_ten_thousand_deep(folder: Path) -> Path:
+    data = b""
+    for _ in range(10_000):
+        size, length = len(data), b""
+        while size > 127:
+            length, size = length + bytes([size & 127 | 128]), size >> 7
+        data = b"\n" + length + bytes([size]) + data
+    path = folder / "deep.xplane.pb"
+    path.write_bytes(b"\n\x0f\x12\x0d/device:GPU:0" + data)
+    return path
+
+
+@small
+def ten_million_planes_without_anything(folder: Path) -> Path:
+    path = folder / "planes.xplane.pb"
+    path.write_bytes(b"\n\x0f\x12\x0d/device:GPU:0" + b"\n\0" * 10_000_000)
+    return path
+
+
+@large
+def a_trace_with_a_name_of_400_MB(folder: Path) -> Path:
+    path = folder / "name.json"
+    with path.open("wb") as file:
+        file.write(trace(EVENT % (1, 1)).partition('"k"')[0].encode() + b'"')
+        for _ in range(400):
+            file.write(b"x" * 1_000_000)
+        file.write(b'"' + trace(EVENT % (1, 1)).partition('"k"')[2].encode())
+    return path
+
+
+@large
+def a_trace_with_a_name_of_400_MB_of_quotation_marks(folder: Path) -> Path:
+    path = folder / "name.json"
+    begin, _, end = trace(EVENT % (1, 1)).partition('"k"')
+    path.write_bytes(begin.encode() + b'"' + b'\\"' * 200_000_000 + b'"' + end.encode())
+    return path
+
+
+@large
+def a_trace_of_400_MB_cut_short(folder: Path) -> Path:
+    path = folder / "cut.json"
+    event = (EVENT % (1, 1)).encode() + b","
+    path.write_bytes(b'{"schemaVersion": 1, "traceEvents": [' + event * (400_000_000 // len(event)))
+    return path
+
+
+@large
+def a_trace_with_400_MB_of_blanks(folder: Path) -> Path:
+    path = folder / "blanks.json"
+    with path.open("wb") as file:
+        file.write(b'{"schemaVersion": 1, "traceEvents": [')
+        for _ in range(400):
+            file.write(b" " * 1_000_000)
+        file.write((EVENT % (1, 1) + "]}").encode())
+    return path

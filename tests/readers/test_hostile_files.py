@@ -1,0 +1,51 @@
+"""Files made to do harm end in one sentence, within ten seconds of CPU and a gigabyte of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..made import hostile
+from . import limited
+
+
+@pytest.fixture(scope="module")
+def ringscope() -> Iterator[limited.Limited]:
+    with limited.started() as one:
+        yield one
+
+
+@pytest.mark.parametrize("name", hostile.SMALL)
+def test_a_hostile_file_ends_in_a_sentence(name: str, ringscope: limited.Limited, tmp_path: Path) -> None:
+    is_refused(ringscope.timeline(hostile.SMALL[name](tmp_path)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", hostile.LARGE)
+def test_a_large_hostile_file_ends_in_a_sentence(name: str, ringscope: limited.Limited, tmp_path: Path) -> None:
+    path = hostile.LARGE[name](tmp_path)
+    said = ringscope.timeline(path)
+    path.unlink()
+    is_refused(said)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", hostile.READABLE)
+def test_an_odd_file_is_read(name: str, ringscope: limited.Limited, tmp_path: Path) -> None:
+    path = hostile.READABLE[name](tmp_path)
+    said = ringscope.timeline(path)
+    path.unlink()
+    assert said.code == 0, said
+    assert said.cpu_s < limited.CPU_S
+    assert said.peak_mb < limited.MEMORY_MB
+
+
+def is_refused(said: limited.Said) -> None:
+    assert said.code == 2, said
+    assert said.text.startswith("ringscope: "), said
+    assert said.text.count("\n") == 1, "one line"
+    assert "; " in said.text, "what is wrong, and what to do"
+    assert said.cpu_s < limited.CPU_S, said
+    assert said.peak_mb < limited.MEMORY_MB, said
