@@ -38,6 +38,7 @@ OTHER_PAGES = [*ROOT.glob("*.md"), *(ROOT / "examples").glob("*.md"), *(ROOT / "
 OF_OTHERS = {
     "nsys": ("--capture-range-end", "--cpuctxsw", "--cuda-graph-trace", "--include-blobs", "--trace"),
     "nvprof": ("--csv", "--print-api-trace", "--print-gpu-trace"),
+    "rocprof": ("--hip-trace", "--sys-trace"),
     "sbatch": (
         *("--account", "--cpus-per-task", "--gpus", "--gpus-per-node", "--gpus-per-task"),
         *("--nodes", "--ntasks", "--ntasks-per-node", "--partition"),
