@@ -43,12 +43,14 @@ class Budget:
     usual_s: dict[Cell, float]  # what a launch takes, as far as the timed ones tell
     spent_s: float = 0.0
     left_out: int = 0
+    untold: int = 0  # of those left out the first ones: without a second one less is known, without the first nothing
 
     def allows(self, task: sweep.Task) -> bool:
         """Whether a launch may begin, which then counts as spent."""
         expected_s = self.usual_s[task[0]]
         if self.limit_s is not None and self.spent_s + expected_s > self.limit_s:
             self.left_out += 1
+            self.untold += task[1] == 0
             return False
         self.spent_s += expected_s
         return True
@@ -79,7 +81,7 @@ def explain(directory: RunDirectory, how: sweep.How, console: Console, train: Tr
         if how.profiler:
             check_space(inside.path, max(cell.ranks for cell, _ in missing) * profilers.BYTES_A_RANK)
         stopped = train(inside, missing, how, budget.allows)
-    if budget.left_out:
+    if budget.untold:
         console.print(
             f"{budget.left_out} left out: they take more than a third of the sweep's time; for them all the same: "
             f"ringscope bench --resume --explain --out {directory.path}",

@@ -89,7 +89,7 @@ def test_launches_that_explain_take_at_most_a_third_of_all_the_time() -> None:
     timed_s = 100.0
     budget = Budget(timed_s * SHARE / (1 - SHARE), {ALONE: 12.0}, spent_s=20.0)
     allowed = [budget.allows((ALONE, number)) for number in range(4)]
-    assert allowed == [True, True, False, False] and budget.left_out == 2
+    assert allowed == [True, True, False, False] and (budget.left_out, budget.untold) == (2, 0)
     assert budget.spent_s / (timed_s + budget.spent_s) <= SHARE
     assert all(Budget(None, {ALONE: 1e6}).allows((ALONE, number)) for number in range(3))
 
@@ -112,15 +112,32 @@ def test_a_sweep_ends_in_what_explains_it_and_resume_repeats_nothing(tmp_path: P
     assert {path: path.stat().st_mtime_ns for path in out.rglob("record.json")} == times and len(times) == 4
 
 
+def swept(out: Path, one_s: int, two_s: int) -> Path:
+    """A run directory of a launch on one rank and one on two, which took so long."""
+    folder = write(out, {ONE: [(10000, 0)], TWO: [(10000, 0)] * 2}, launches=1)
+    for path in folder.rglob("record.json"):
+        record = json.loads(path.read_text())
+        record["finished_utc_ns"] = (
+            record["started_utc_ns"] + (two_s if record["cell"]["ranks"] == 2 else one_s) * 10**9
+        )
+        path.write_text(json.dumps(record))
+    shutil.rmtree(folder / TWO.id / "1")
+    return folder
+
+
+@needs_mpirun
+def test_a_second_launch_that_does_not_fit_is_not_missed(tmp_path: Path, mark: str) -> None:
+    """Half of 11 + 9 s is as much as one launch takes, and not two."""
+    out = tmp_path / "out"
+    swept(out, 11, 9)
+    code, said = bench("ok", out, mark, "--resume")
+    assert code == 0 and "left out" not in said and found_in(out)[0].launches["without_exchange"] == 1, said
+
+
 @needs_mpirun
 def test_what_would_take_more_than_a_third_is_left_out_and_done_when_asked(tmp_path: Path, mark: str) -> None:
     out = tmp_path / "out"
-    folder = write(out, {ONE: [(10000, 0)], TWO: [(10000, 0)] * 2}, launches=1)
-    for path in folder.rglob("record.json"):  # so that one launch of two ranks is more than half of all
-        record = json.loads(path.read_text())
-        record["finished_utc_ns"] = record["started_utc_ns"] + (9 if record["cell"]["ranks"] == 2 else 1) * 10**9
-        path.write_text(json.dumps(record))
-    shutil.rmtree(folder / TWO.id / "1")
+    swept(out, 1, 9)  # one launch of two ranks is more than half of all
     code, said = bench("ok", out, mark, "--resume")
     assert code == 0 and "2 left out: they take more than a third of the sweep's time" in said, said
     assert f"ringscope bench --resume --explain --out {out}" in said and found_in(out)[0].method is None
