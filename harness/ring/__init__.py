@@ -11,6 +11,7 @@ compiled, between two XLA programs, because XLA has no kernel for Horovod's oper
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -20,6 +21,7 @@ from profiles.errors import RingscopeError
 
 from . import cache, ending, horovod_names, normalization, seeds, update
 from .channel import Channel, launcher_share, meet_server
+from .elastic import again, launcher
 from .exchange import (
     COMPRESSIONS,
     OPS,
@@ -52,6 +54,7 @@ __all__ = [
     "meet",
     "rank",
     "size",
+    "state",
     "threads",
 ]
 
@@ -60,7 +63,10 @@ STEPS = ("auto", "fit", "compiled")
 # What is laid over a model's own methods.
 OVERLAID = ("train_step", "fit", "evaluate", "predict", "make_train_function", "_get_metrics_result_or_logs")
 
+STARTS = 5  # in a row that may fail, under elastic Horovod
+
 _channel: Channel | None = None
+_distributed = itertools.count()  # calls of `distribute`
 
 
 def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any = None) -> None:
@@ -72,18 +78,22 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     process_sets: Horovod's, for `average_gradients(..., process_set=...)`: a list of them, or "dynamic" for those that
         are added later with hvd.add_process_set.
 
-    Raises RingscopeError where there are fewer GPUs than local ranks, TensorFlow has already taken all of them, or
-    Horovod was started elastic.
+    Under elastic Horovod the script is begun again whenever ranks are lost or added (docs/guides/train.md), and this
+    may end it where this process is no rank any more.
+
+    Raises RingscopeError where there are fewer GPUs than local ranks, or TensorFlow has already taken all of them.
     """
     if hvd.is_initialized():
         return
-    _refuse_elastic()
     cache.turn_on()
     # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
     os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")
     if process_sets is not None:
         os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # read when Horovod starts
-    hvd.init(process_sets=process_sets)
+    if launcher.is_elastic():
+        _init_elastic(process_sets)
+    else:
+        hvd.init(process_sets=process_sets)
     horovod_names.refuse_left_over()
     gpus = tf.config.list_physical_devices("GPU")
     try:
@@ -107,29 +117,34 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     _meet(seed)
 
 
-def _refuse_elastic() -> None:
-    """Horovod 0.28 does not notice a lost rank in grouped operations or in those with names of their own, which ring's
-    are: `elastic.run` then returns in the middle of the training as if it were over, and joining ranks may wait for
-    ever (docs/guides/train.md, "Elastic Horovod")."""
-    if os.environ.get("HOROVOD_ELASTIC", "0") not in ("", "0"):
-        raise RingscopeError(
-            "elastic Horovod ends a training of grouped all-reduces in silence when a rank is lost; start a fixed "
-            "number of ranks (horovodrun -np N without --min-np and --host-discovery-script), with "
-            "keras.callbacks.BackupAndRestore in model.fit, and start again after a loss"
-        )
+def _init_elastic(process_sets: Any) -> None:
+    """Start Horovod with the ranks that there are now."""
+    if again.before().times:
+        launcher.ask_for_rank()
+    launcher.listen()
+    try:
+        hvd.init(process_sets=process_sets)
+    except ValueError:  # one of them has ended meanwhile
+        failed = again.before().failed + 1
+        if failed > STARTS:
+            raise
+        again.carry(failed=failed)
+        again.begin("a rank ended before all had begun")
 
 
 def _meet(seed: int | bool | None) -> None:
     """Connect the ranks' hosts, and sow."""
     global _channel
+    before = again.before().seed
+    again.carry(ranks=hvd.size())
     if hvd.size() == 1:
-        seeds.sow(seed, 0, lambda value: value)
+        again.carry(seed=seeds.sow(seed, 0, lambda value: value, before))
         return
     share = launcher_share(hvd.rank())
-    _channel = meet_server(hvd.rank(), hvd.size(), share)
+    _channel = meet_server(hvd.rank(), hvd.size(), share, again.left if launcher.is_elastic() else None)
     if _channel is None:
         raise RingscopeError(f"rank {hvd.rank()} cannot reach rank 0's host by TCP; open the ports between the hosts")
-    seeds.sow(seed, hvd.rank(), share)
+    again.carry(seed=seeds.sow(seed, hvd.rank(), share, before))
     ending.at_exit(_channel)
 
 
@@ -167,6 +182,23 @@ def meet(kind: str, payload: Any) -> list[Any] | None:
     return [payload] if _channel is None else _channel.meet(kind, payload)
 
 
+def state(model: Any, **values: Any) -> Any:
+    """For a loop of your own under elastic Horovod: an object with these values as attributes, as they were last
+    committed, and the model's weights and optimizer too. `.commit()` keeps them; all ranks call it after the same step.
+
+        state = ring.state(model, epoch=0)
+        for epoch in range(state.epoch, 10):
+            ...
+            state.epoch = epoch + 1
+            state.commit()
+
+    Raises RingscopeError where the model is not built, or `ring.distribute` has not seen it.
+    """
+    from .elastic.state import State
+
+    return State(model, **values)
+
+
 def distribute(
     model: Any,
     *,
@@ -182,6 +214,7 @@ def distribute(
     sparse_as_dense: bool = False,
     reduce: bool = True,
     process_set: Any = None,
+    commit_steps: int = 0,
 ) -> Any:
     """Make a compiled Keras model train with its copies on the other ranks; returns the model.
 
@@ -202,6 +235,9 @@ def distribute(
     sparse_as_dense: gradients of embeddings travel as dense ones.
     reduce: False trains every rank alone: the upper bound without communication.
     process_set: refused; a model is trained by all ranks. `average_gradients` takes one, in a loop of your own.
+
+    commit_steps: (elastic Horovod) what a lost rank does not undo is committed after so many steps too, and not only
+        after each epoch.
 
     To be called on all ranks: they meet here.
     """
@@ -224,6 +260,8 @@ def distribute(
         raise RingscopeError(
             "another rank has ended, or calls something else; call ring.distribute(model) on all ranks"
         )
+    if commit_steps < 0 or commit_steps % aggregate:
+        raise RingscopeError(f"commit_steps={commit_steps} is no multiple of aggregate={aggregate}")
     falls_back = step == "auto"
     if falls_back:
         step, why = choose.resolved(model, len(used), groups)
@@ -277,6 +315,8 @@ def distribute(
 
         model.__dict__["warm_up_by_ring"] = warm_up
     model.__dict__["step_by_ring"] = step
+    if launcher.is_elastic():
+        model.__dict__["elastic_by_ring"] = next(_distributed), commit_steps
     model.train_function = None
     loop.lay_over(model)
     seeds.set_apart(rank(), lambda value: from_rank(0, value))

@@ -11,6 +11,8 @@ from typing import Any
 import keras
 from keras.src.utils.python_utils import pythonify_logs
 
+from .elastic.resume import Part
+
 DRAW_EVERY_S = 0.05  # as Keras's own bar
 
 
@@ -91,7 +93,16 @@ def lazily(logs: Any) -> Logs:
 class Callbacks(keras.callbacks.CallbackList):
     """What `fit` is given in the place of a list."""
 
-    def __init__(self, callbacks: list[Any], *, model: Any, verbose: Any, epochs: int, steps: int | None) -> None:
+    def __init__(
+        self,
+        callbacks: list[Any],
+        *,
+        model: Any,
+        verbose: Any,
+        epochs: int,
+        steps: int | None,
+        part: Part | None = None,
+    ) -> None:
         super().__init__(
             callbacks,
             add_history=True,
@@ -101,12 +112,26 @@ class Callbacks(keras.callbacks.CallbackList):
             epochs=epochs,
             steps=steps,
         )
+        self._part = part
         self._training = [each for each in self.callbacks if _is_asked(each, "on_train_batch_end")]
         self._testing = [each for each in self.callbacks if _is_asked(each, "on_test_batch_end")]
         self._draws = self._progbar is not None and verbose in (1, "auto")
         self._drawer: ThreadPoolExecutor | None = None
         self._drawing: Future[None] | None = None
         self._drawn_s = 0.0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self._part is None or self._part.first:
+            super().on_train_begin(logs)
+        else:  # they have begun already
+            self._history.on_train_begin(logs)
+        if self._part is not None:
+            self._part.train_begins()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_begin(epoch, logs)
+        if self._part is not None:
+            self._part.epoch_begins(epoch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         shared = lazily(logs)
@@ -115,6 +140,8 @@ class Callbacks(keras.callbacks.CallbackList):
                 callback.on_train_batch_end(batch, logs=shared)
             else:
                 self._draw(batch, logs)
+        if self._part is not None:
+            self._part.batch_ended(batch + 1)
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         shared = lazily(logs)
@@ -135,10 +162,13 @@ class Callbacks(keras.callbacks.CallbackList):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._drawn()
         super().on_epoch_end(epoch, logs)
+        if self._part is not None:
+            self._part.epoch_ended(epoch, self._history)
 
     def on_train_end(self, logs: Any = None) -> None:
         self._drawn()
-        super().on_train_end(logs)
+        if self._part is None or self._part.last or self._part.model.stop_training:
+            super().on_train_end(logs)
         if self._drawer is not None:
             self._drawer.shutdown()
             self._drawer = None

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
+from .elastic import again
 from .exchange import hvd
 
 __all__ = ["Channel", "launcher_share", "left", "meet_server"]
@@ -58,10 +59,15 @@ class Server:
         rank = int(hello["rank"])
         with self._lock:
             self._connections[rank] = connection
-        for line in lines:
-            with self._lock:
-                self._hear(rank, _parse(line))
+        try:
+            for line in lines:
+                with self._lock:
+                    self._hear(rank, _parse(line))
+        except OSError:
+            pass  # its host is gone
         with self._lock:
+            if rank not in self._gone:
+                self._tell({"kind": "lost", "rank": rank})
             self._leave(rank)
 
     def _hear(self, rank: int, message: dict[str, Any]) -> None:
@@ -78,6 +84,8 @@ class Server:
             if len(self._steps) == self._size:
                 self._tell({"kind": "stop", "step": max(self._steps.values())})
         elif kind == "bye":
+            if rank == 0:  # with it the server goes
+                self._tell({"kind": "over"})
             self._leave(rank)
 
     def _meet(self, rank: int, key: str, payload: Any, limit_s: float) -> None:
@@ -138,13 +146,15 @@ class Server:
 class Channel:
     """A rank's half. Its thread answers rank 0 at once, whatever the main thread waits for."""
 
-    def __init__(self, connection: socket.socket, rank: int, size: int, token: str) -> None:
-        self.rank, self.size = rank, size
+    def __init__(
+        self, connection: socket.socket, rank: int, size: int, token: str, when_lost: Callable[[str], None] | None
+    ) -> None:
+        self.rank, self.size, self._when_lost = rank, size, when_lost
         self._connection = connection
         self._changed = threading.Condition()
         self._met: dict[str, list[Any] | None] = {}
         self._numbers: dict[str, int] = {}
-        self._closed = False
+        self._closed = self._over = False
         self.steps_begun = 0
         self.training = False
         self._held = False  # a common last step is being agreed on: begin no other
@@ -165,12 +175,22 @@ class Channel:
                 self._hear(_parse(line))
         except OSError:
             pass
+        if self.rank != 0:
+            self._lost(0)
         with self._changed:
             self._closed = True
             self._held = False
             self._changed.notify_all()
 
+    def _lost(self, rank: int) -> None:
+        """That rank has ended without a goodbye."""
+        if self._when_lost is not None and not self._over:
+            self._when_lost(f"rank {rank} of {self.size} is lost")
+
     def _hear(self, message: dict[str, Any]) -> None:
+        if message.get("kind") == "lost":
+            self._lost(int(message["rank"]))
+            return
         with self._changed:
             if message.get("kind") == "met":
                 self._met[message["key"]] = message["payloads"]
@@ -179,7 +199,10 @@ class Channel:
                 self._say({"kind": "here", "step": self.steps_begun})
             elif message.get("kind") == "stop":
                 self.last_step, self._held = int(message["step"]), False
-            elif message.get("kind") == "failed" and message["rank"] != self.rank:
+            elif message.get("kind") == "over":
+                self._over = True
+            elif message.get("kind") == "failed" and message["rank"] != self.rank and self._when_lost is None:
+                # (Elastic ranks wait for its end, and go on without it.)
                 self.failure = (int(message["rank"]), str(message["what"]))
                 if self.training:
                     threading.Thread(target=self._end_process, daemon=True).start()
@@ -207,7 +230,10 @@ class Channel:
         with self._changed:
             limit = limit_s + CONNECT_LIMIT_S if limit_s >= 0 else None
             self._changed.wait_for(lambda: key in self._met or self._closed, timeout=limit)
-            return self._met.pop(key, None)
+            met = self._met.pop(key, None)
+        if met is None:
+            again.check()
+        return met
 
     def begin_loop(self) -> None:
         with self._changed:
@@ -296,10 +322,13 @@ def _address(server: Server, token: str) -> dict[str, Any]:
     return {"host": socket.gethostname(), "addresses": addresses, "port": server.port, "token": token}
 
 
-def meet_server(rank: int, size: int, share: Callable[[Any], Any]) -> Channel | None:
+def meet_server(
+    rank: int, size: int, share: Callable[[Any], Any], when_lost: Callable[[str], None] | None = None
+) -> Channel | None:
     """Connect all ranks to a server in rank 0's process; None where this rank cannot reach it.
 
-    share: gives every rank rank 0's value.
+    share: gives every rank rank 0's value. when_lost: called, on a thread, with the words for it when a rank has ended
+    that has not said so.
     """
     said = None
     if rank == 0:
@@ -314,5 +343,5 @@ def meet_server(rank: int, size: int, share: Callable[[Any], Any]) -> Channel | 
             continue
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return Channel(connection, rank, size, found["token"])
+        return Channel(connection, rank, size, found["token"], when_lost)
     return None

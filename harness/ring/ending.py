@@ -15,6 +15,7 @@ from typing import Any
 
 from . import agreement
 from .channel import Channel
+from .elastic import again, launcher
 
 LIMIT_S = 10.0
 
@@ -28,6 +29,8 @@ def at_exit(channel: Channel) -> None:
 
     def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         global _failed
+        again.instead_of(error)
+        again.leave_alone()
         _failed = True
         channel.tell_failure(f"{kind.__name__}: {error}"[:300])
         before(kind, error, trace)
@@ -64,8 +67,10 @@ def _digests() -> list[list[int] | None]:
 
 
 def _end(channel: Channel) -> None:
+    again.leave_alone()
     everybodys = None if _failed or not _models else channel.meet("end", _digests(), limit_s=LIMIT_S)
-    channel.close()
+    if not (_failed and launcher.is_elastic()):  # else the others are to find it lost
+        channel.close()
     if everybodys is None:
         return
     for number, known in enumerate(_models):

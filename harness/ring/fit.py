@@ -15,6 +15,7 @@ from profiles.errors import RingscopeError
 from . import agreement, ending, horovod_names, metrics, normalization, seeds, sharing, stopping
 from .callbacks import Callbacks
 from .channel import Channel
+from .elastic import launcher, resume
 from .evaluation import distribute_evaluation
 from .exchange import (
     average_logs,
@@ -133,14 +134,26 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
         options = bound.pop("kwargs", {}) | bound
         if channel is not None and channel.meet("fit") is None:
             raise RingscopeError("another rank has ended, or calls something else; its own output says why")
+        if launcher.is_elastic():
+            if shard:
+                _split_validation(options)
+            return resume.fit(model, functools.partial(run, shard, unknown_length), _build, options, shard=shard)
+        return run(shard, unknown_length, options, None)
+
+    def run(shard: bool, unknown_length: str, options: dict[str, Any], part: resume.Part | None) -> Any:
+        """Keras's `fit`, once. part: what it is of one that goes on while ranks come and go."""
         with stopping.loop(channel), watch.during_fit():
             if hvd.size() > 1:
                 watch.evaluated = _prepare(model, options, shard, unknown_length)
             ends_unknown = _agree_on_plan(options)
             # Ranks that share a data set go through the same batches; with data of their own one may end first.
             model.__dict__["unknown_by_ring"] = ends_unknown and not shard and hvd.size() > 1
-            if not has_weights(model):
+            built = has_weights(model)
+            if not built:
                 _build(model, options.get("x"))
+            watch.part = part
+            if part is not None:
+                part.data_is(options.get("x"), not built)
             _warm_up(model, options)
             seeds.set_apart(hvd.rank(), lambda value: from_rank(0, value))
             if hvd.size() > 1:
@@ -150,7 +163,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             options["callbacks"] = _together(options.get("callbacks"))
             if model.jit_compile:  # compiled again, with the same optimizer
                 model.jit_compile, model.train_function = False, None
-            options["callbacks"] = _listed(model, options)
+            options["callbacks"] = _listed(model, options, part)
             try:
                 history = fit(**options)
             finally:
@@ -163,7 +176,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
     model.fit = distributed
 
 
-def _listed(model: Any, options: dict[str, Any]) -> Callbacks:
+def _listed(model: Any, options: dict[str, Any], part: resume.Part | None) -> Callbacks:
     steps = _steps(options)
     return Callbacks(
         options["callbacks"],
@@ -171,6 +184,7 @@ def _listed(model: Any, options: dict[str, Any]) -> Callbacks:
         verbose=options.get("verbose", "auto"),
         epochs=int(options.get("epochs", 1)),
         steps=None if steps == UNKNOWN else steps,
+        part=part,
     )
 
 

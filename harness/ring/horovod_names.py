@@ -22,10 +22,12 @@ INSTEAD = {
     "MetricAverageCallback": "after ring.distribute(model) metrics are those of all ranks",
     "LearningRateWarmupCallback": "ring.distribute(model, scale_learning_rate=True, warmup_epochs=...) warms up",
     "LearningRateScheduleCallback": "take keras.callbacks.LearningRateScheduler, whose function gets the epoch",
-    "CommitStateCallback": "take keras.callbacks.BackupAndRestore; rank 0 writes it and what it restores goes to all",
-    "UpdateBatchStateCallback": "take keras.callbacks.BackupAndRestore",
-    "UpdateEpochStateCallback": "take keras.callbacks.BackupAndRestore",
-    "TensorFlowKerasState": "take keras.callbacks.BackupAndRestore, and start all ranks again",
+    "CommitStateCallback": "under elastic Horovod ring commits every epoch; see ring.distribute's commit_steps",
+    "UpdateBatchStateCallback": "under elastic Horovod ring commits the place in the data too",
+    "UpdateEpochStateCallback": "under elastic Horovod ring commits the epoch too",
+    "elastic.TensorFlowKerasState": "ring commits fit; ring.state(model, ...) keeps the state of a loop of your own",
+    "elastic.TensorFlowState": "ring commits fit; ring.state(model, ...) keeps the state of a loop of your own",
+    "elastic.run": "ring commits fit; ring.state(model, ...) keeps the state of a loop of your own",
     "BestModelCheckpoint": "take keras.callbacks.ModelCheckpoint(..., save_best_only=True); rank 0 alone writes",
     "load_model": "take keras.models.load_model, compile the model and call ring.distribute(model)",
     "SyncBatchNormalization": "take keras.layers.BatchNormalization(synchronized=True)",
@@ -58,7 +60,9 @@ def refuse_left_over() -> None:
     for name in ("SyncBatchNormalization", "DistributedGradientTape", "broadcast_global_variables"):
         setattr(hvd, name, _refusing(name))
     hvd.broadcast_variables = _refusing_keras_variables(hvd.broadcast_variables)
-    hvd.elastic.TensorFlowKerasState.__init__ = _refusing("TensorFlowKerasState")
+    for state in ("TensorFlowKerasState", "TensorFlowState"):
+        getattr(hvd.elastic, state).__init__ = _refusing(f"elastic.{state}")
+    hvd.elastic.run = _refusing("elastic.run")
     for name in INSTEAD:
         made = getattr(callbacks, f"{name}Impl", None)
         if made is not None:

@@ -14,7 +14,7 @@ from profiles.errors import RingscopeError
 
 from .exchange import hvd, tf
 
-__all__ = ["check_summable", "result_over_ranks", "sum_states"]
+__all__ = ["check_summable", "is_summed", "result_over_ranks", "sum_states"]
 
 
 def sum_states(metrics: Sequence[Any]) -> None:
@@ -40,6 +40,11 @@ def _aggregation(variable: Any) -> str:
     return str(getattr(variable, "aggregation", "sum") or "none")
 
 
+def is_summed(variable: Any) -> bool:
+    """Whether ranks' values are to be summed."""
+    return _aggregation(variable) == "sum"
+
+
 def check_summable(metrics: Sequence[Any]) -> None:
     """Raise RingscopeError for a metric of the user's own whose counts do not begin at 0: sums over ranks would count
     its beginning once a rank."""
@@ -47,7 +52,7 @@ def check_summable(metrics: Sequence[Any]) -> None:
         if type(metric).__module__.startswith("keras."):
             continue
         metric.reset_state()
-        began = [v for v in metric.variables if _aggregation(v) == "sum" and np.any(np.asarray(v.numpy()) != 0)]
+        began = [v for v in metric.variables if is_summed(v) and np.any(np.asarray(v.numpy()) != 0)]
         if began:
             raise RingscopeError(
                 f"metric {metric.name!r} begins at {np.ravel(began[0].numpy())[0]:g}, so its state cannot be summed"

@@ -28,13 +28,14 @@ _data_numbers = random.Random()
 _sown: object = None  # TensorFlow's numbers as they were when this rank got its own
 
 
-def sow(seed: int | bool | None, rank: int, share: Callable[[Any], Any]) -> int | None:
+def sow(seed: int | bool | None, rank: int, share: Callable[[Any], Any], before: int | None = None) -> int | None:
     """Seed Python, NumPy and TensorFlow alike on all ranks; returns the seed. None: rank 0 draws one; False: nothing is
-    seeded. share: gives every rank rank 0's value."""
+    seeded. share: gives every rank rank 0's value. before: the seed that a script which is begun again had."""
     if seed is False:
         return None
     if seed is None or seed is True:
-        seed = int(share(secrets.randbelow(LARGEST) if rank == 0 else None))
+        drawn = secrets.randbelow(LARGEST) if before is None else before
+        seed = int(share(drawn if rank == 0 else None))
         if rank == 0:
             print(f"ring: seed {seed} on all ranks; ring.init(seed={seed}) repeats it", file=sys.stderr, flush=True)
     random.seed(seed)

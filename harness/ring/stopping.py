@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from profiles.errors import RingscopeError
 
 from .channel import Channel, left
+from .elastic import again
 
 __all__ = ["OtherRankLeft", "loop"]
 
@@ -26,6 +27,7 @@ def loop(channel: Channel | None) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        again.instead_of(error)
         if channel.failure is not None and "Horovod has been shut down" in str(error):
             raise OtherRankLeft(left(*channel.failure)) from None
         if not isinstance(error, OtherRankLeft):  # that one has been told already

@@ -8,6 +8,8 @@ from typing import Any
 
 from . import agreement, metrics
 from .channel import Channel, left
+from .elastic import again
+from .elastic.resume import Part
 from .exchange import average_logs, from_rank, hvd
 from .stopping import OtherRankLeft
 
@@ -23,6 +25,7 @@ class Watch:
         self._model, self._channel = model, channel
         self.training = self.evaluating = False
         self.evaluated = WHOLE
+        self.part: Part | None = None  # of a `fit` that goes on while ranks come and go
         self._steps = 0
         self._logs: Any = None  # of the last step
         self._last: tuple[Callable[[Any], Any], Any] | None = None
@@ -73,6 +76,7 @@ class Watch:
             if not self.training:  # train_on_batch
                 return function(iterator)
             channel = self._channel
+            again.check()
             if channel is not None:
                 if channel.failure is not None:
                     raise OtherRankLeft(left(*channel.failure))
@@ -98,6 +102,8 @@ class Watch:
         last, (function, iterator) = channel.agree_on_last_step(), self._last
         while channel.steps_begun < last:
             logs = self._counted(function)(iterator)
+            if self.part is not None:
+                self.part.batch_ended_unseen()
         self._model.stop_training = True
         return logs
 

@@ -44,7 +44,10 @@ OF_OTHERS = {
         *("--nodes", "--ntasks", "--ntasks-per-node", "--partition"),
     ),
     "srun": ("--mpi",),
-    "horovodrun": ("--host-discovery-script", "--min-np", "--network-interface"),
+    "horovodrun": (
+        *("--blacklist-cooldown-range", "--host-discovery-script", "--max-np", "--min-np"),
+        *("--network-interface", "--network-interfaces"),
+    ),
     "mpirun": ("--mca", "--prefix"),
     "torchrun": ("--nproc-per-node",),
     "XLA": (

@@ -26,7 +26,7 @@ def main() -> None:
     (block,) = (block for block in blocks(ROOT / "docs" / "api.md") if "ring.init()" in block.code)
     page = out / f"api-{ring.rank()}.py"
     page.write_text(block.code)
-    scripts = [ROOT / "examples" / f"{name}.py" for name in ("keras_fit", "custom_loop", "tfrecords")]
+    scripts = [ROOT / "examples" / f"{name}.py" for name in ("keras_fit", "custom_loop", "tfrecords", "elastic")]
     facts = {}
     for script in [*scripts, page]:
         sys.argv = [str(script)]

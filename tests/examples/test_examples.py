@@ -18,7 +18,7 @@ from tests.profiles.judging.test_action import environment, shell_of
 from tests.recordings import DATA, ROOT
 
 EXAMPLES = ROOT / "examples"
-TRAINING = ("keras_fit", "custom_loop", "tfrecords")
+TRAINING = ("keras_fit", "custom_loop", "tfrecords", "elastic")
 
 
 @pytest.fixture(scope="module")

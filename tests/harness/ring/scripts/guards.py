@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -20,12 +19,11 @@ from keras import layers
 from harness import ring
 from harness.ring import agreement, say, seeds, sharing
 
-os.environ["HOROVOD_ELASTIC"] = "1"
-elastic = refused(ring.init)
-del os.environ["HOROVOD_ELASTIC"]
 ring.init()
 out, rank = Path(sys.argv[1]), ring.rank()
-facts: dict[str, Any] = {"elastic": elastic}
+elastic = ring.hvd.elastic
+facts: dict[str, Any] = {"hvd.elastic.run": refused(lambda: elastic.run(print))}
+facts["hvd's elastic state"] = refused(lambda: elastic.TensorFlowState([]))
 loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 MODES = ("fit", "compiled")
 

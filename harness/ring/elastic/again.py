@@ -1,0 +1,156 @@
+"""The script is begun again, in the same process: once a rank is lost, or hosts have come or gone.
+
+`exec` keeps the process, and so its place with the launcher, its output and the commit in its memory; the rest of it,
+threads, sockets and what lies on the GPU, goes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from . import launcher
+
+__all__ = ["Before", "before", "begin", "carry", "check", "instead_of", "leave_alone", "left"]
+
+CARRIED = "RINGSCOPE_BEGUN_AGAIN"
+BLOCKED_S = 10.0  # without a move inside an exchange, after a rank was lost: no exception will come
+NEWS_S = 20.0  # after an exchange has failed, to hear that a rank was lost
+# What Horovod and Gloo say when the other end of a connection is gone, and not of what the script does.
+OF_LOST_RANKS = (
+    "Horovod has been shut down",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Connection refused",
+    "Timed out waiting",
+    "Socket closed",
+)
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a process that has begun again knows of before.
+
+    times: it has begun again. since_ns: when (Unix time) it last did. ranks: that there were. commit: the file
+    descriptor of what was committed. seed: of ring.init. failed: beginnings in a row in which Horovod did not start.
+    """
+
+    times: int = 0
+    since_ns: int = 0
+    why: str = ""
+    ranks: int = 0
+    commit: int | None = None
+    seed: int | None = None
+    failed: int = 0
+
+
+_before: Before | None = None
+_next = Before()
+_script_dir = os.getcwd()
+_lock = threading.Lock()
+_left: str | None = None
+_changed = threading.Condition()
+_alone = False
+
+
+def before() -> Before:
+    """What this process knows of the time before it began again; of a first beginning nothing: times is 0."""
+    global _before
+    if _before is None:
+        told = os.environ.pop(CARRIED, "")  # programs that the script starts have begun nothing again
+        _before = Before(**json.loads(told)) if told else Before()
+        carry(commit=_before.commit, seed=_before.seed)
+    return _before
+
+
+def carry(**known: Any) -> None:
+    """Have a next beginning know this."""
+    global _next
+    _next = replace(_next, **known)
+
+
+def begin(why: str) -> NoReturn:
+    """Begin the script again."""
+    _lock.acquire()  # and never release it: the first who asks ends all others
+    carried = replace(_next, times=before().times + 1, since_ns=time.time_ns(), why=why)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    # Connections that stayed open would keep the other ranks waiting.
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2:
+            try:
+                os.set_inheritable(number, number == carried.commit)
+            except OSError:
+                continue  # that of the listing itself
+    # What the script has put into the environment it will put there again.
+    words = Path("/proc/self/environ").read_bytes().decode(errors="surrogateescape").split("\0")
+    environment = dict(word.split("=", 1) for word in words if "=" in word)
+    os.chdir(_script_dir)
+    os.execve(sys.executable, sys.orig_argv, environment | {CARRIED: json.dumps(asdict(carried))})
+
+
+def left(what: str) -> None:
+    """Told by whoever notices: a rank is lost, so no exchange can be finished. This rank begins again when its main
+    thread next asks (`check`, `instead_of`), or where it stands in an exchange that will not end."""
+    global _left
+    with _changed:
+        if _alone or _left is not None:
+            return
+        _left = what
+        _changed.notify_all()
+    threading.Thread(target=_begin_if_blocked, name="ring elastic", daemon=True).start()
+
+
+def check() -> None:
+    """Begin again if a rank is lost: to be asked where nothing is half done."""
+    if _left is not None and not _alone:
+        begin(_left)
+
+
+def instead_of(error: BaseException) -> None:
+    """Begin again if this error comes of a lost rank; returns if it is the script's own."""
+    text = f"{type(error).__name__}: {error}"
+    if launcher.is_elastic() and not _alone and any(words in text for words in OF_LOST_RANKS):
+        with _changed:
+            _changed.wait_for(lambda: _left is not None, timeout=NEWS_S)
+        check()
+
+
+def leave_alone() -> None:
+    """The script ends: a rank that is lost from now on does not matter to it."""
+    global _alone
+    _alone = True
+
+
+def _begin_if_blocked() -> None:
+    """Begin again for a main thread that does not move any more, and stands in TensorFlow, Horovod or a meeting. One
+    that writes a file, or computes, is let go on until it asks."""
+    seen: Any = None
+    since = time.monotonic()
+    main = threading.main_thread().ident
+    while not _alone:
+        frame = sys._current_frames().get(main or 0)
+        place = None if frame is None else (id(frame), frame.f_lasti)
+        if place != seen:
+            seen, since = place, time.monotonic()
+        elif time.monotonic() - since > BLOCKED_S and frame is not None and _is_exchange(frame):
+            assert _left is not None
+            begin(_left)
+        del frame
+        time.sleep(0.25)
+
+
+def _is_exchange(frame: FrameType) -> bool:
+    file = Path(frame.f_code.co_filename)
+    if file.name == "threading.py":  # a meeting of ring's; what else the script waits for is its own
+        callers = [each.f_code.co_filename for each in (frame.f_back, frame.f_back and frame.f_back.f_back) if each]
+        return any(Path(caller).parts[-2:] == ("ring", "channel.py") for caller in callers)
+    return bool({"tensorflow", "horovod"} & set(file.parts))
