@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, ItemsView, Iterator, ValuesView
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -121,12 +122,21 @@ class Callbacks(keras.callbacks.CallbackList):
         self._drawn_s = 0.0
 
     def on_train_begin(self, logs: Any = None) -> None:
-        if self._part is None or self._part.first:
+        first = self._part is None or self._part.first
+        with self._only([] if first else [self._history], everybody=first):
             super().on_train_begin(logs)
-        else:  # they have begun already
-            self._history.on_train_begin(logs)
         if self._part is not None:
             self._part.train_begins()
+
+    @contextmanager
+    def _only(self, callbacks: list[Any], *, everybody: bool) -> Iterator[None]:
+        """While it lasts the list is of these: the others have begun already, or do not end yet."""
+        known: list[Any] = self.callbacks
+        self.callbacks: list[Any] = known if everybody else callbacks
+        try:
+            yield
+        finally:
+            self.callbacks = known
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
@@ -167,7 +177,8 @@ class Callbacks(keras.callbacks.CallbackList):
 
     def on_train_end(self, logs: Any = None) -> None:
         self._drawn()
-        if self._part is None or self._part.last or self._part.model.stop_training:
+        last = self._part is None or self._part.last or self._part.model.stop_training
+        with self._only([], everybody=last):
             super().on_train_end(logs)
         if self._drawer is not None:
             self._drawer.shutdown()

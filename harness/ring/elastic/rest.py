@@ -128,4 +128,4 @@ def _as_data_set(options: dict[str, Any]) -> dict[str, Any]:
     batches = ids.batch(int(options.get("batch_size") or BATCH)).map(
         lambda chosen: keras.tree.map_structure(lambda part: tf.gather(part, chosen), held)
     )
-    return {"x": batches, "y": None, "sample_weight": None, "batch_size": None}
+    return {"x": batches, "y": None, "sample_weight": None, "batch_size": None, "shuffle": False}

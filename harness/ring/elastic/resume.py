@@ -134,13 +134,14 @@ class Part:
 
     def train_begins(self) -> None:
         """After the callbacks' own, which begin anew."""
+        if self._resumed or not self.first:
+            self.model._initial_epoch = self.at.epoch  # Keras prefers it to what it is given
         if not self._resumed:
             return
         commit = commits.agreed()
         give_back(self.model, commit.models[self.name], self.rates)
         broadcast(self.model)  # sets random generators apart again
         callback_state.give_back(self.callbacks, commit.fit["callbacks"])
-        self.model._initial_epoch = self.at.epoch
         say_resumed(f"epoch {self.at.epoch + 1}" + (f" after batch {self.at.batches}" if self.at.batches else ""))
         # A rank that has just joined knows of no pause.
         place = {"epoch": self.at.epoch, "batch": self.at.batches, "ranks": hvd.size()}
