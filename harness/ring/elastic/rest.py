@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import keras
@@ -18,7 +19,7 @@ from ..sharing import BATCH, length
 __all__ = ["Data"]
 
 NAMES = ("x", "y", "sample_weight")
-# By id of the data set: passes through it that ring knows of, and how often its own shuffles were begun, one more.
+# By id of the data set: how often training has begun it, and how often its own shuffles were begun, one more.
 _orders: dict[int, int] = {}
 _begun: dict[int, int] = {}
 
@@ -50,8 +51,13 @@ class Data:
         if why:
             raise RingscopeError(f"{why}: leave commit_steps out, then every epoch is committed")
 
+    def begun_in_an_epoch(self) -> int:
+        """How often Keras begins a data set in an epoch that it goes through to the end: it makes the next iterator
+        ahead where it knows the length, and does not use it."""
+        return _begun_by_keras() if self.total() >= 0 and not self._options.get("steps_per_epoch") else 1
+
     def order(self) -> int:
-        """How often, counted by ring, the data set has been gone through since the script began."""
+        """How often the data set has been begun by training since the script began."""
         return _orders.get(id(self._options.get("x")), 0)
 
     def total(self) -> int:
@@ -76,8 +82,8 @@ class Data:
         return options
 
     def bring_into_order(self, own: Any, order: int, looked_at: bool) -> None:
-        """Have the next pass through a rank's share `own` be in the order that the pass number `order` has. Each pass
-        that is begun takes a shuffle's next order.
+        """Have the next pass through a rank's share `own` be in the order that it has after `order` beginnings: each
+        takes a shuffle's next order.
 
         looked_at: a first batch has been taken of it, for the model to be built.
         """
@@ -92,12 +98,29 @@ class Data:
         if self._shares:
             _begun[id(x)] = max(begun, order + 1)
 
-    def gone_through(self, order: int) -> None:
-        """So often after this part of the training."""
+    def was_begun(self, order: int) -> None:
+        """So often by the end of this part of the training."""
         key = id(self._options.get("x"))
         _orders[key] = order
         if self._shares:
             _begun[key] = order + 1
+
+
+@cache
+def _begun_by_keras() -> int:
+    from keras.src.backend.tensorflow.trainer import TFEpochIterator
+
+    class Counting(TFEpochIterator):
+        times = 0
+
+        def _get_iterator(self) -> Any:
+            self.times += 1
+            return super()._get_iterator()
+
+    epoch = Counting(x=tf.data.Dataset.range(2).batch(1), distribute_strategy=tf.distribute.get_strategy())
+    for _, _, batches in epoch:
+        next(batches)
+    return epoch.times
 
 
 def _shuffles(dataset: Any) -> Iterator[Any]:

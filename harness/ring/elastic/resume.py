@@ -26,8 +26,8 @@ _said = False
 
 @dataclass(frozen=True)
 class Place:
-    """Where a `fit` is: so many batches of the whole data of this epoch are done, in so many steps. order: how often
-    the data set had been gone through when the epoch began, which tells a shuffle's order."""
+    """Where a `fit` is: so many batches of the whole data of this epoch are done. order: how often the data set had
+    been begun before this epoch, which tells a shuffle's order."""
 
     epoch: int
     batches: int = 0
@@ -73,7 +73,7 @@ def fit(model: Any, run: Run, build: Callable[[Any, Any], None], options: dict[s
         part = Part(model, name, every, rates, at, history, data, callbacks, first, last)
         taken = run(data.options_from(at.epoch, at.batches) | {"epochs": end}, part)
         history, at = _added(history, taken), part.at
-        data.gone_through(at.order)
+        data.was_begun(at.order)
         if model.stop_training:
             break
     model._initial_epoch = before
@@ -125,6 +125,7 @@ class Part:
         known = commits.agreed().fit
         self._steps, self._resumed = 0, self.first and bool(known)
         self._counts = known["counts"] if self._resumed and self.at.batches else []
+        self._so_far = self.history
         if self._resumed:
             callback_state.append_to_files(self.callbacks)
 
@@ -161,16 +162,18 @@ class Part:
         done = self.at.batches + steps * hvd.size()
         # Not after the last step of an epoch, whose end comes at once.
         if self.every and steps % self.every == 0 and self.data.total() - done >= hvd.size():
-            self._keep(replace(self.at, batches=done), self.history, counts_of(self.model))
+            self._keep(replace(self.at, batches=done), self._so_far, counts_of(self.model))
 
     def batch_ended_unseen(self) -> None:
         """One of which Keras does not know: this rank has stopped, and takes the steps that others have begun."""
         self.batch_ended(self._steps + int(self.model.steps_per_execution))
 
     def epoch_ended(self, epoch: int, taken: Any) -> None:
-        self.at = Place(epoch + 1, order=self.at.order + 1)
+        left = self.data.total() - self.at.batches - self._steps * hvd.size()
+        self.at = Place(epoch + 1, order=self.at.order + (self.data.begun_in_an_epoch() if left < hvd.size() else 1))
+        self._so_far = _added(self.history, taken)
         if not self.model.stop_training:  # else it is over, and committed as such
-            self._keep(self.at, _added(self.history, taken), [])
+            self._keep(self.at, self._so_far, [])
 
     def _keep(self, place: Place, history: dict[str, Any], counts: list[Any]) -> None:
         commit = commits.agreed()

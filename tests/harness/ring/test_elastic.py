@@ -108,7 +108,7 @@ def test_ranks_that_remain_go_on_from_the_last_commit_and_end_with_the_same_weig
     assert lost.code == 0, lost.output
     ends = lost.ends()
     assert [end["ranks"] for end in ends] == [2, 2]
-    # 10 steps of 24 rows an epoch; rank 2 goes in the seventh of epoch 2, of which six are committed; the 12 batches
+    # 10 steps of 24 rows an epoch; one rank goes in the seventh of epoch 2, of which six are committed; the 12 batches
     # that are left are six steps of two ranks.
     schedule = [(0, 3, 10), (1, 3, 10), (2, 3, 6), (2, 2, 6), (3, 2, 15), (4, 2, 15)]
     reference, row, before = Reference(), 0, 0
@@ -130,16 +130,11 @@ def test_every_row_is_taken_once_in_each_epoch_though_a_rank_is_lost_within_one(
 
 def test_a_line_says_what_was_lost_where_it_goes_on_and_how_long_it_took(lost: Ended) -> None:
     (line,) = [line for line in lost.said() if "lost" in line]
-    assert re.fullmatch(r"rank 2 of 3 is lost; 2 ranks go on from epoch 3 after batch 18 after \d+\.\d s", line)
+    assert re.fullmatch(r"rank \d of 3 is lost; 2 ranks go on from epoch 3 after batch 18 after \d+\.\d s", line)
     for end in lost.ends():
         (pause,) = end["pauses"]
-        assert pause | {"seconds": 0} == {
-            "epoch": 2,
-            "batch": 18,
-            "ranks": 2,
-            "seconds": 0,
-            "why": "rank 2 of 3 is lost",
-        }
+        assert [pause[name] for name in ("epoch", "batch", "ranks")] == [2, 18, 2]
+        assert pause["why"] in line
         assert 0 < pause["seconds"] < LIMIT_S
 
 
