@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from profiles import numbers
+from profiles import analyse, numbers
 from profiles.measures import Analysis
 from profiles.timeline import Timeline
 from profiles.views import markdown, page
 from profiles.views.tables import table
 from tests.browser import wait_until
+from tests.made.build import Build
 from tests.made.pointer import at_pointer
 from tests.made.sample import sample
 
@@ -173,6 +174,24 @@ def test_a_kernel_has_one_row_and_each_gpu_two_columns(opened: Opened) -> None:
     assert heads == ["kernel", *(head for title in titles for head in (title, f"{title}, share"))]
     names = opened.page.locator("#t-kernels tbody th").all_inner_texts()
     assert len(names) == len(set(names)) == 9
+
+
+def test_a_refusal_of_steps_is_said_once_for_all_gpus(browser: Any, tmp_path: Path) -> None:
+    timelines = []
+    for rank in range(3):
+        made = Build(path=f"r{rank}.sqlite", rank=rank)
+        for at in (0, 5_000, 9_000):
+            made.kernel(at, at + 1_000 + at // 3, f"kernel_{at}", device=rank, pid=10 + rank)
+        timelines.append(made.timeline())
+    analysis = analyse(timelines, operations=True)
+    (refused,) = {gpu.steps.refused for gpu in analysis.measures.gpus}
+    assert refused and len(analysis.measures.gpus) == 3
+    page.write(tmp_path / "page.html", title="no steps", command=COMMAND, analysis=analysis)
+    opened = Opened(browser, tmp_path / "page.html")
+    opened.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    everywhere, doubts = (opened.page.locator(where).inner_text() for where in ("body", "#t-doubts"))
+    assert (everywhere.count(refused), doubts.count(refused)) == (2, 1), "beside the table of times, and as a doubt"
+    opened.page.context.close()
 
 
 def test_doubts_say_in_words_what_they_touch(opened: Opened) -> None:
