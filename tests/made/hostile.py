@@ -380,9 +380,9 @@ def a_message_within_a_message_ten_thousand_deep(folder: Path) -> Path:
 
 
 @small
-def ten_million_planes_without_anything(folder: Path) -> Path:
+def four_million_planes_without_anything(folder: Path) -> Path:
     path = folder / "planes.xplane.pb"
-    path.write_bytes(b"\n\x0f\x12\x0d/device:GPU:0" + b"\n\0" * 10_000_000)
+    path.write_bytes(b"\n\x0f\x12\x0d/device:GPU:0" + b"\n\0" * 4_000_000)
     return path
 
 
