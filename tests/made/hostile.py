@@ -216,8 +216,8 @@ of_sql("kernels that end before they start", KERNELS, """
 INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (9, 2, 0, 1, 7, 1, 1, 1, 1, 0);
 """)  # fmt: skip
 of_sql("a name of 50 MB", KERNELS, ROWS, "UPDATE StringIds SET value = printf('%.*c', 50000000, 'x')")
-of_sql("a start of 400 MB", KERNELS, ROWS,
-       "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = zeroblob(400000000) WHERE rowid = 7", into=READABLE)  # fmt: skip
+of_sql("a start of 200 MB", KERNELS, ROWS,
+       "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = zeroblob(200000000) WHERE rowid = 7", into=READABLE)  # fmt: skip
 
 
 def tangled(path: Path, table: str, copies: int) -> Path:
