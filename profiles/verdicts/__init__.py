@@ -49,12 +49,14 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
         found += across(cases, measures)
     found = [one for finding in _without_twins(found) if (one := _said(finding, cases)) is not None]
     worth = order.beside_ranks(found) if measures.many else order.worth
-    waiting = max((worth(finding) for finding in found if "idle_feed" in finding.owners), default=0.0)
+    # Among many GPUs a slow host's findings have their own order (verdicts.order).
+    fed = () if measures.many else (finding for finding in found if "idle_feed" in finding.owners)
+    waiting = max(map(worth, fed), default=0.0)
 
     def rank(finding: Finding) -> tuple[bool, float, bool]:
         slow = finding.code == "input-pipeline-slow"
         # Of findings that are paid for the same waiting, the one that says why the host is late.
-        return _input_first(finding, cases), waiting if slow else worth(finding), slow
+        return _input_first(finding, cases), max(waiting, worth(finding)) if slow else worth(finding), slow
 
     return sorted(found, key=rank, reverse=True)
 
