@@ -14,6 +14,8 @@ __all__ = ["Context", "find"]
 
 # Launch idle that lies outside of all calls to such a part is all of it, and to less than such a part a remark on it.
 _TWIN, _REMARK = 0.8, 0.5
+# Paid for by the wait for a batch and by its copy.
+_COPIED_LATE = ("no-prefetch", "prefetch-on-host-only")
 PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (
     *compute.RULES,
     *host.RULES,
@@ -50,8 +52,11 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     found = [one for finding in _without_twins(found) if (one := _said(finding, cases)) is not None]
     worth = order.beside_ranks(found) if measures.many else order.worth
     # Among many GPUs a slow host's findings have their own order (verdicts.order).
-    fed = () if measures.many else (finding for finding in found if "idle_feed" in finding.owners)
-    waiting = max(map(worth, fed), default=0.0)
+    late = (
+        0.0 if measures.many else max((worth(one) for one in found if one.code == "input-pipeline-slow"), default=0.0)
+    )
+    fed = (worth(one) for one in found if one.code in _COPIED_LATE)
+    waiting = max((price for price in fed if price < 2 * late), default=0.0)  # most of it for the wait
 
     def rank(finding: Finding) -> tuple[bool, float, bool]:
         slow = finding.code == "input-pipeline-slow"
