@@ -19,7 +19,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from . import cache, ending, horovod_names, normalization, seeds, update
+from . import cache, ending, horovod_names, normalization, seeds, undistributed, update
 from .channel import Channel, launcher_share, meet_server
 from .elastic import again, launcher
 from .exchange import (
@@ -81,10 +81,12 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     Under elastic Horovod the script is begun again whenever ranks are lost or added (docs/guides/train.md), and this
     may end it where this process is no rank any more.
 
-    Raises RingscopeError where there are fewer GPUs than local ranks, or TensorFlow has already taken all of them.
+    Raises RingscopeError where there are fewer GPUs than local ranks, TensorFlow has already taken all of them, or Keras
+    computes with something else.
     """
     if hvd.is_initialized():
         return
+    undistributed.check_backend()
     cache.turn_on()
     # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
     os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")
@@ -146,6 +148,7 @@ def _meet(seed: int | bool | None) -> None:
         raise RingscopeError(f"rank {hvd.rank()} cannot reach rank 0's host by TCP; open the ports between the hosts")
     again.carry(seed=seeds.sow(seed, hvd.rank(), share, before))
     ending.at_exit(_channel)
+    undistributed.watch_models()
 
 
 def _one_gpu_each() -> bool:
@@ -244,6 +247,7 @@ def distribute(
     from . import choose, fit, loop
 
     init()
+    undistributed.check_kind(model)
     if process_set is not None:
         raise RingscopeError(
             "ring.distribute trains a model on all ranks; for some of them write a loop of your own with"
@@ -317,7 +321,7 @@ def distribute(
     model.__dict__["step_by_ring"] = step
     if launcher.is_elastic():
         model.__dict__["elastic_by_ring"] = next(_distributed), commit_steps
-    model.train_function = None
+    model.train_function = model.test_function = None
     loop.lay_over(model)
     seeds.set_apart(rank(), lambda value: from_rank(0, value))
     if together:

@@ -42,6 +42,10 @@ except ImportError as error:
         " or: pip install '.[train]' && python scripts/build_horovod.py"
     ) from error
 try:
+    import keras  # noqa: F401
+except ImportError as error:
+    raise MissingLibrary(f"Keras does not load here ({error}); ring wants KERAS_BACKEND=tensorflow") from error
+try:
     import horovod.tensorflow as hvd
 except ImportError as error:
     raise MissingLibrary(

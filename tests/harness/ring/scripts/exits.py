@@ -1,7 +1,13 @@
-"""How a script ends whose ranks hold unlike weights, or say what they train. usage: exits.py CASE"""
+"""How a script ends whose ranks hold unlike weights, or say what they train. usage: exits.py CASE OUT"""
 
+import ctypes
+import gc
+import os
+import signal
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -9,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness import ring
+from harness.ring import channel
 
 ring.init(seed=3)
 rank = ring.rank()
@@ -64,6 +71,49 @@ def batches() -> keras.Model:
     return trained
 
 
+def left_out() -> keras.Model:
+    """Of three models one is distributed, one is meant to be each rank's own, one was forgotten."""
+    for trained in (model(), model(reduce=False), keras.models.clone_model(model())):
+        if trained.optimizer is None:
+            trained.compile(keras.optimizers.SGD(0.1), "mse")
+            trained.name = "forgotten"
+        trained.fit(x, y, batch_size=8, verbose=0)
+        trained.train_on_batch(x[:8], y[:8])
+    return trained
+
+
+def no_model() -> Any:
+    class Other:
+        optimizer = keras.optimizers.SGD(0.1)
+
+    return ring.distribute(Other())
+
+
+class Slow:
+    """A connection that lets other threads run after each message."""
+
+    def __init__(self, own: Any) -> None:
+        self.own = own
+
+    def sendall(self, line: bytes) -> None:
+        self.own.sendall(line)
+        time.sleep(0.5)
+
+
+def meetings() -> Any:
+    """Rank 0 waits for rank 1 in C without letting Python's threads run, as TensorFlow does when it starts its
+    services."""
+    pipe = Path(sys.argv[2]) / "pipe"
+    if rank == 0:
+        os.mkfifo(pipe)
+        (server,) = (each for each in gc.get_objects() if isinstance(each, channel.Server))
+        server._connections = {number: Slow(each) for number, each in server._connections.items()}
+    signal.alarm(60)  # its end, where rank 1 is not told
+    ring.meet("held", None)
+    os.close(ctypes.PyDLL(None).open(str(pipe).encode(), os.O_RDONLY) if rank == 0 else os.open(pipe, os.O_WRONLY))
+    signal.alarm(0)
+
+
 def forever() -> Any:
     while True:
         yield x[:8], y[:8]
@@ -75,5 +125,8 @@ CASES: dict[str, Callable[[], keras.Model]] = {
     "alone on purpose": alone_on_purpose,
     "by an error": by_an_error,
     "batches": batches,
+    "left out": left_out,
+    "no model of Keras": no_model,
+    "meetings": meetings,
 }
 alive = (CASES[sys.argv[1]](),)  # what has gone before the end is not compared
