@@ -22,6 +22,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
+from . import metrics
 from .exchange import hvd, name_in_graph, on_host, outside_scopes, tf
 from .separable import SUM, kind_of, kinds_of_added
 
@@ -84,7 +85,7 @@ def build(model: Any, batch: Any) -> None:
     from keras.src.models.functional import Functional
     from keras.utils import unpack_x_y_sample_weight
 
-    loss, metrics = model._compile_loss, model._compile_metrics
+    loss, compiled = model._compile_loss, model._compile_metrics
     if loss is None or loss.built:
         return
     with tf.init_scope():
@@ -95,7 +96,7 @@ def build(model: Any, batch: Any) -> None:
         x, y, weights = unpack_x_y_sample_weight(symbols)
         size = tree.flatten(x)[0].shape[0]
         outputs = tree.map_structure(lambda out: KerasTensor((size, *out.shape[1:]), out.dtype), model.output)
-        if metrics is not None and not metrics.built:
+        if compiled is not None and not compiled.built:
             compute_output_spec(model.compute_metrics, x, y, outputs, sample_weight=weights)
         compute_output_spec(model._compute_loss, x, y, outputs, sample_weight=weights, training=False)
         if not model.optimizer.built:
@@ -109,12 +110,14 @@ def joined(model: Any, ranks: int, share: Share, *, uneven: bool) -> Iterator[No
 
     uneven: the ranks' batches may be of unlike sizes.
     """
-    if ranks == 1:
-        yield
-        return
-    batch = _Batch(ranks, share) if uneven else None
-    with _compiled_losses(model, ranks, share, batch), _reduced_already(model, ranks, batch), _tracked(model, batch):
-        yield
+    with metrics.batches_count_alike(model):
+        if ranks == 1:
+            yield
+            return
+        batch = _Batch(ranks, share) if uneven else None
+        taken = _compiled_losses(model, ranks, share, batch)
+        with taken, _reduced_already(model, ranks, batch), _tracked(model, batch):
+            yield
 
 
 class _Batch:
@@ -287,8 +290,8 @@ def _sum_of_weights(sample_weight: Any, mask: Any, dtype: Any) -> Any:
 
 @contextmanager
 def _tracked(model: Any, batch: _Batch | None) -> Iterator[None]:
-    """The reported loss is a mean over batches by their sizes. Where those differ between ranks, each rank counts the
-    joined loss with its own size: what it adds is scaled so that the sum over ranks is the joined one."""
+    """The reported loss is a mean over batches by their sizes. Where those differ between ranks, each rank counts its
+    part of the joined loss with their mean size, so that the sum over ranks counts the joined loss with its own."""
     tracker = model._loss_tracker
     if batch is None or tracker is None:
         yield
@@ -298,8 +301,8 @@ def _tracked(model: Any, batch: _Batch | None) -> Iterator[None]:
     def update_state(value: Any, sample_weight: Any = None) -> Any:
         if sample_weight is None:
             return own(value)
-        batch.size = size = tf.cast(sample_weight, tf.float32)
-        return own(tf.cast(value, tf.float32) * tf.math.divide_no_nan(batch.mean_size(), size), sample_weight)
+        batch.size = tf.cast(sample_weight, tf.float32)
+        return own(value, sample_weight=batch.mean_size())
 
     tracker.__dict__["update_state"] = update_state
     try:

@@ -5,7 +5,9 @@ An average of results is no result: the AUC of two halves of the data is not the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from profiles.errors import RingscopeError
 
 from .exchange import hvd, tf
 
-__all__ = ["check_summable", "is_summed", "result_over_ranks", "sum_states"]
+__all__ = ["batches_count_alike", "check_summable", "is_summed", "result_over_ranks", "sum_states"]
 
 
 def sum_states(metrics: Sequence[Any]) -> None:
@@ -94,3 +96,36 @@ def result_over_ranks(model: Any, logs: Any, otherwise: Any) -> Any:
             own[name] = value
     agreed |= otherwise(own) if own else {}
     return {name: agreed[name] for name in logs}
+
+
+@contextmanager
+def batches_count_alike(model: Any) -> Iterator[None]:
+    """While it lasts, steps are traced in which every batch counts as much in the reported loss of one of several
+    outputs. Keras gives it the size that the batch is known to have when the step is traced: none where the data's last
+    batch is smaller, and else the same for all. A rank's part of the data, and a graph for each shape, may know more.
+    """
+    compiled = getattr(model, "_compile_loss", None)
+    if compiled is None:
+        yield
+        return
+
+    def lay_over() -> None:
+        for metric in compiled.metrics:
+            metric.__dict__["update_state"] = MethodType(_update_by_batch, metric)
+
+    def build(*args: Any, **kwargs: Any) -> None:
+        type(compiled).build(compiled, *args, **kwargs)
+        lay_over()
+
+    compiled.__dict__["build"] = build
+    lay_over()
+    try:
+        yield
+    finally:
+        compiled.__dict__.pop("build", None)
+        for metric in compiled.metrics:
+            metric.__dict__.pop("update_state", None)
+
+
+def _update_by_batch(metric: Any, values: Any, sample_weight: Any = None) -> Any:
+    return type(metric).update_state(metric, values)

@@ -67,7 +67,8 @@ class Watch:
     def during_evaluation(self, evaluated: str) -> Iterator[None]:
         self.evaluating, before, self.evaluated = True, self.evaluated, evaluated
         try:
-            yield
+            with metrics.batches_count_alike(self._model):
+                yield
         finally:
             self.evaluating, self.evaluated = False, before
 

@@ -25,6 +25,8 @@ CASES = [
     "masked tokens",
     "two masks and a regulariser",
     "a last batch that is smaller",
+    "one loss a sample and a last batch that is smaller",
+    "reported losses of two outputs",
     "batches whose shapes one rank meets alone",
     "a second fit on batches of unlike sizes",
     "regularised activities",

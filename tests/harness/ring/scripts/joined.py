@@ -127,6 +127,26 @@ def a_last_batch_that_is_smaller(step: str) -> dict[str, Any]:
     return trained(model, step, tf.data.Dataset.from_tensor_slices((X[:92], Y[:92])).batch(8 * joined))
 
 
+@case
+def one_loss_a_sample_and_a_last_batch_that_is_smaller(step: str) -> dict[str, Any]:
+    model = dense(layers.Dense(8, activation="tanh"))
+    model.compile(keras.optimizers.SGD(0.002), losses.MeanSquaredError(reduction="none"))
+    return trained(model, step, tf.data.Dataset.from_tensor_slices((X[:92], Y[:92])).batch(8 * joined))
+
+
+@case
+def reported_losses_of_two_outputs(step: str) -> dict[str, Any]:
+    """The last batch is smaller; of the validation data one rank gets whole batches and the other the smaller one."""
+    inputs = keras.Input((4,))
+    hidden = layers.Dense(6, activation="tanh")(inputs)
+    outputs = {name: layers.Dense(1, name=name)(hidden) for name in ("one", "two")}
+    model = keras.Model(inputs, outputs)
+    model.compile(SGD(), {"one": "mse", "two": losses.Huber(reduction="sum")}, loss_weights={"one": 1.0, "two": 0.02})
+    rows = tf.data.Dataset.from_tensor_slices((X[:92], {"one": Y[:92], "two": Y[:92]})).batch(8 * joined)
+    validation = X[:24], {"one": 3 * Y[:24], "two": Y[:24]}
+    return trained(model, step, rows, validation_data=validation, validation_batch_size=10)
+
+
 def tokens(*steps: int) -> tf.data.Dataset:
     """Batches of 4 samples and so many steps, those of all ranks padded to the longest where one rank takes them."""
 
