@@ -80,6 +80,8 @@ def test_data_that_may_be_augmented_at_random_is_warned_of_once(facts: list[dict
         ("noise that XLA draws", "the step draws by tf.random (RandomStandardNormal)"),
         ("hvd.elastic.run", "ring.state(model, ...) keeps the state of a loop of your own"),
         ("hvd's elastic state", "take hvd.elastic.TensorFlowState out"),
+        ("of torch", "Keras computes with torch here, and ring trains Keras on TensorFlow; set KERAS_BACKEND"),
+        ("of another kind", "Dense is no model of Keras 3"),
         ("bf16 of a sum", "bf16 is for averages, not for sum"),
         ("a metric that is no sum", "metric 'product' begins at 1"),
         ("strings, compiled", "a batch holds strings, which XLA does not take"),

@@ -19,11 +19,16 @@ from keras import layers
 from harness import ring
 from harness.ring import agreement, say, seeds, sharing
 
+backend = keras.config.backend
+keras.config.backend = lambda: "torch"  # which is not installed here
+of_torch = refused(ring.init)
+keras.config.backend = backend
 ring.init()
 out, rank = Path(sys.argv[1]), ring.rank()
 elastic = ring.hvd.elastic
-facts: dict[str, Any] = {"hvd.elastic.run": refused(lambda: elastic.run(print))}
+facts: dict[str, Any] = {"of torch": of_torch, "hvd.elastic.run": refused(lambda: elastic.run(print))}
 facts["hvd's elastic state"] = refused(lambda: elastic.TensorFlowState([]))
+facts["of another kind"] = refused(lambda: ring.distribute(layers.Dense(1)))
 loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 MODES = ("fit", "compiled")
 
