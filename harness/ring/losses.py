@@ -291,7 +291,8 @@ def _sum_of_weights(sample_weight: Any, mask: Any, dtype: Any) -> Any:
 @contextmanager
 def _tracked(model: Any, batch: _Batch | None) -> Iterator[None]:
     """The reported loss is a mean over batches by their sizes. Where those differ between ranks, each rank counts its
-    part of the joined loss with their mean size, so that the sum over ranks counts the joined loss with its own."""
+    part of the joined loss with their mean size, so that the sum over ranks counts the joined loss with its own. One
+    loss a sample is no part of a joined one, and counts with the rank's own."""
     tracker = model._loss_tracker
     if batch is None or tracker is None:
         yield
@@ -302,7 +303,7 @@ def _tracked(model: Any, batch: _Batch | None) -> Iterator[None]:
         if sample_weight is None:
             return own(value)
         batch.size = tf.cast(sample_weight, tf.float32)
-        return own(value, sample_weight=batch.mean_size())
+        return own(value, sample_weight=sample_weight if len(value.shape) else batch.mean_size())
 
     tracker.__dict__["update_state"] = update_state
     try:
