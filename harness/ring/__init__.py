@@ -81,8 +81,8 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     Under elastic Horovod the script is begun again whenever ranks are lost or added (docs/guides/train.md), and this
     may end it where this process is no rank any more.
 
-    Raises RingscopeError where there are fewer GPUs than local ranks, TensorFlow has already taken all of them, or Keras
-    computes with something else.
+    Raises RingscopeError where there are fewer GPUs than local ranks, TensorFlow has already taken all of them, or
+    Keras computes with something else.
     """
     if hvd.is_initialized():
         return
