@@ -1,4 +1,6 @@
-"""A training that goes on while ranks are lost and added. On one machine, with two names of it:
+"""A training that goes on while ranks are lost and added.
+
+`horovodrun -np 2 python examples/elastic.py` runs it as any other. So that it goes on, on one machine with two names:
 
 printf '#!/bin/sh\nprintf "localhost:1\\n127.0.0.1:1\\n"\n' > discover.sh; chmod +x discover.sh
 horovodrun -np 2 --min-np 1 --host-discovery-script ./discover.sh --network-interfaces lo python examples/elastic.py

@@ -54,7 +54,7 @@ OF_OTHERS = {
         *("--tf_xla_persistent_cache_directory", "--xla_gpu_command_buffer_scheduling_mode"),
         "--xla_gpu_enable_command_buffer",
     ),
-    "python -m benchmarks": ("--tenfold", "--times", "--way"),
+    "python -m benchmarks": ("--by", "--tenfold", "--times", "--way"),
     "python -m harness.training.worker": ("--cell", "--record"),
     "a script of the user's": ("--epochs",),
 }
