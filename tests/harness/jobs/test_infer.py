@@ -170,6 +170,7 @@ def test_a_server_of_the_users_own_is_asked_by_its_url(tmp_path: Path) -> None:
 
 
 @pytest.mark.train
+@pytest.mark.long
 def test_litserve_gathers_requests_and_loses_none(tmp_path: Path) -> None:
     needs("tensorflow", "litserve", "aiohttp")
     words = ["--parts", "batching", "--models", "dense2", "--max-batch", "4", "--wait-ms", "20", "--rates", "60,5"]

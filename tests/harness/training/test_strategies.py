@@ -19,7 +19,7 @@ from tests.harness.running import environment, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.long]
 
 MLP = Cell("mlp", ranks=2, per_rank_batch=12, steps=8, warmup=0)
 # What one process trains on several devices.
@@ -87,13 +87,11 @@ def test_one_process_on_several_devices_ends_in_the_weights_of_one(
     assert holds(one_process[name])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in RANKS if name not in NARROWED])
 def test_two_processes_end_in_the_weights_of_one_device(ranks: dict[str, equality.Equality], name: str) -> None:
     assert holds(ranks[name])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", NARROWED)
 def test_narrowed_gradients_leave_ranks_equal_and_near_one_device(
     ranks: dict[str, equality.Equality], name: str
@@ -160,7 +158,6 @@ def test_a_setting_that_a_strategy_does_not_heed_is_refused(strategy: str) -> No
             worker.check(replace(cell, step="compiled"), gpus=0)
 
 
-@pytest.mark.long
 def test_staleness_is_the_updates_that_others_made_meanwhile() -> None:
     """One worker holds its update back until the other has made three: by hand, 3 for it and 0 for each of those."""
     done = run_python(str(Path(__file__).parent / "scripts" / "stale.py"), prefix=prepared())
