@@ -105,12 +105,8 @@ def _kind(place: str) -> str:
 
 
 def main(plan_path: str, out: str) -> int:
-    import tensorflow as tf
-
     plan = json.loads(Path(plan_path).read_text())
-    for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)
-    places = ["/CPU:0", *(["/GPU:0"] if tf.config.list_physical_devices("GPU") else [])]
+    places = ["/CPU:0", *(["/GPU:0"] if models.gpus() else [])]
     with open(out, "a", buffering=1) as file:
 
         def tell(row: dict[str, Any]) -> None:

@@ -31,6 +31,16 @@ class Loaded:
     parameters: int
 
 
+def gpus() -> list[Any]:
+    """Those that TensorFlow sees; it takes their memory as it is needed."""
+    import tensorflow as tf
+
+    found: list[Any] = tf.config.list_physical_devices("GPU")
+    for gpu in found:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    return found
+
+
 def load(name: str, place: str = "/CPU:0") -> Loaded:
     """A model by name or path, with its weights on the device `place`. Raises RingscopeError."""
     import tensorflow as tf

@@ -31,12 +31,7 @@ class Answers(litserve.LitAPI):
         self._name, self._most = plan["model"], plan["most"]
 
     def setup(self, device: str) -> None:
-        import tensorflow as tf
-
-        for gpu in tf.config.list_physical_devices("GPU"):
-            tf.config.experimental.set_memory_growth(gpu, True)
-        gpus = tf.config.list_physical_devices("GPU")
-        self._loaded = models.load(self._name, "/GPU:0" if gpus else "/CPU:0")
+        self._loaded = models.load(self._name, "/GPU:0" if models.gpus() else "/CPU:0")
         shape, dtype = self._loaded.input_shape, self._loaded.input_dtype
         for size in range(1, self._most + 1):  # what a size costs once, it costs before the load
             for _ in range(WARM_UP):

@@ -32,8 +32,7 @@ def answering(plan: dict[str, Any]) -> Callable[[], Any]:
 
     if plan["kind"] == "CPU":
         tf.config.threading.set_intra_op_parallelism_threads(plan["threads"])
-    for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)
+    models.gpus()
     places = devices.take(plan["kind"], plan["devices"])
     copies = [models.load(plan["model"], place) for place in places]
     x = models.samples(copies[0].input_shape, copies[0].input_dtype, plan["batch"] * len(places))

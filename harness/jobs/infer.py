@@ -11,10 +11,11 @@ from rich.console import Console
 
 from profiles.doubts import inference as doubts
 from profiles.errors import RingscopeError
-from profiles.files import write_whole, written_whole
+from profiles.files import write_whole
 from profiles.inference import loads
 from profiles.inference.records import Inference
 from profiles.timeline import Doubt
+from profiles.verbs.options import write_json
 from profiles.views import inference as view
 from profiles.views.charts import chart
 
@@ -25,7 +26,7 @@ from ..training.models import MODELS
 from . import infer_devices, infer_served, infer_together
 from .bench import INTERRUPTED
 from .options import Infer
-from .progress import Steps
+from .progress import Steps, told_on
 from .run_directory import check_space, new_path, writing
 from .sweep import check_training
 
@@ -34,7 +35,7 @@ Step = Callable[[], None]
 
 def main(options: Infer) -> int:
     """Measure what the command line asks for. Returns the exit code."""
-    console = Console(stderr=str(options.json) == "-")
+    console = told_on(options.json)
     check(options)
     gpus = len(nvml.visible_gpus())
     out = options.out or new_path().with_name(f"{new_path().name}-infer")
@@ -45,8 +46,9 @@ def main(options: Infer) -> int:
     stopped = measure(options, gpus, out, found, console)
     found.best = loads.best(found.served)
     found.doubts = told(found, options, gpus)
-    write_whole(out / "inference.json", json.dumps(found.to_json(), indent=1) + "\n")
-    write(found, options, out, console)
+    text = json.dumps(found.to_json(), indent=1) + "\n"
+    write_whole(out / "inference.json", text)
+    write(found, text, options, out, console)
     if stopped:
         console.print(f"\ninterrupted; what was measured is in {out / 'inference.json'}", markup=False)
         return INTERRUPTED
@@ -112,14 +114,11 @@ def told(found: Inference, options: Infer, gpus: int) -> list[Doubt]:
     return said
 
 
-def write(found: Inference, options: Infer, out: Path, console: Console) -> None:
-    """The report on the terminal and in the files that are asked for."""
-    if options.json is not None and str(options.json) != "-":
-        with written_whole(options.json) as beside:
-            beside.write_text(json.dumps(found.to_json(), indent=1) + "\n", encoding="utf-8")
+def write(found: Inference, text: str, options: Infer, out: Path, console: Console) -> None:
+    """The report on the terminal and in the files that are asked for. text: it as JSON."""
+    if options.json is not None:
+        write_json(text, options.json)
     if options.charts is not None:
         chart.write(view.charts(found.to_json()), options.charts)
-    if str(options.json) == "-":
-        print(json.dumps(found.to_json(), indent=1))
-    else:
+    if str(options.json) != "-":
         view.show(found, str(out), console)

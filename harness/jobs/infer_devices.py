@@ -11,7 +11,7 @@ from profiles.files import write_whole
 from profiles.inference.crossover import crossover
 from profiles.inference.records import Call, Inference
 
-from ..inference import is_file
+from ..inference import models
 from ..machine import nvml
 from ..processes.helpers import Helpers
 from .infer_steps import LIMIT_S, START_S, Step
@@ -42,7 +42,7 @@ def steps(options: Infer, gpus: int, out: Path, found: Inference) -> list[Step]:
 def measure(model: str, batches: tuple[int, ...], folder: Path, found: Inference) -> None:
     """Run one model in a process and take its rows. Raises RingscopeError where the process fails."""
     folder.mkdir(exist_ok=True)
-    name = Path(model).stem if is_file(model) else model
+    name = models.named(model)
     plan, rows, log = (folder / f"{name}.{end}" for end in ("plan.json", "jsonl", "log"))
     write_whole(plan, json.dumps({"models": [model], "batches": sorted(batches), "least_s": POINT_S, "narrow": True}))
     rows.unlink(missing_ok=True)

@@ -59,7 +59,7 @@ def pairs(options: Infer) -> list[Limits]:
 
 def serve(model: str, limits: Limits, rates: tuple[float, ...], options: Infer, folder: Path, found: Inference) -> None:
     """Start a server, ask it at each rate, end it. Raises RingscopeError where it does not come up."""
-    name = Path(model).stem if is_file(model) else model
+    name = models.named(model)
     folder = folder / f"{name}-{limits.most}-{limits.wait_ms:g}ms"
     folder.mkdir(parents=True, exist_ok=True)
     server = serving.SERVERS[options.server]

@@ -15,7 +15,7 @@ from profiles import stats
 from profiles.files import write_whole
 from profiles.inference.records import Inference, Together
 
-from ..inference import is_file
+from ..inference import models
 from ..machine import nvml
 from ..machine.describe import usable_cpus
 from ..processes.helpers import Helpers
@@ -67,7 +67,7 @@ def said(way: Way, gpus: int) -> str:
 
 def measure(model: str, way: Way, kind: str, seconds: float, folder: Path, found: Inference) -> None:
     """Run one way and take its row. Raises RingscopeError where a process fails."""
-    name = Path(model).stem if is_file(model) else model
+    name = models.named(model)
     folder = folder / f"{name}-{way.name}"
     folder.mkdir(parents=True, exist_ok=True)
     for left in [folder / "go", *folder.glob("ready*"), *folder.glob("calls*.json")]:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -17,6 +18,9 @@ from profiles.views import terminal
 
 from ..processes.supervise import Progress as RankProgress
 from .sweep import Task
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 def told_on(as_json: Path | None) -> Console:
@@ -48,17 +52,15 @@ class Clock:
         return sum(medians.get(cell, usual) for cell in self._left)
 
 
-class Watch:
-    """A sweep's watcher (harness.jobs.sweep.Watcher); use it as a context."""
+class _Shown:
+    """What has a bar while it is a context. `_done` of what the bar counts have ended."""
 
-    def __init__(self, tasks: Sequence[Task], console: Console) -> None:
-        self._clock = Clock(tasks)
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._count, self._done = len(tasks), 0
+        self._done = 0
         self._bar = _bar(console)
-        self._task = self._bar.add_task("launches", total=len(tasks), left="", now="")
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         self._bar.start()
         return self
 
@@ -66,6 +68,16 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+
+
+class Watch(_Shown):
+    """A sweep's watcher (harness.jobs.sweep.Watcher); use it as a context."""
+
+    def __init__(self, tasks: Sequence[Task], console: Console) -> None:
+        super().__init__(console)
+        self._clock = Clock(tasks)
+        self._count = len(tasks)
+        self._task = self._bar.add_task("launches", total=len(tasks), left="", now="")
 
     def expect(self, tasks: Sequence[Task]) -> None:
         """What is left, where that is seen only on the way."""
@@ -98,23 +110,13 @@ class Watch:
             )
 
 
-class Steps:
+class Steps(_Shown):
     """A job of steps whose times are about known: the same bar, and lines elsewhere; use it as a context."""
 
     def __init__(self, planned_s: Sequence[float], console: Console) -> None:
-        self._planned, self._took, self._console = list(planned_s), 0.0, console
-        self._done = 0
-        self._bar = _bar(console)
+        super().__init__(console)
+        self._planned, self._took = list(planned_s), 0.0
         self._task = self._bar.add_task("steps", total=len(self._planned), left=self._left(), now="")
-
-    def __enter__(self) -> Steps:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def left_s(self) -> float:
         """Seconds: what is planned, times how much longer the steps so far took than planned."""

@@ -16,10 +16,10 @@ from profiles.errors import RingscopeError
 from .. import launch
 from ..launch.environment import allowed
 from .lifeline import Lifeline
+from .outcome import last_words
 
 LETTING_GO_S = 15
 LOOK_S = 0.1
-LAST_WORDS = 300
 
 
 class Helpers:
@@ -48,7 +48,7 @@ class Helpers:
         while not holds():
             for process, log in self._running:
                 if process.poll() is not None and not holds():
-                    raise RingscopeError(f"{what}: ended with {process.returncode}: {last_words(log)}; see {log}")
+                    raise RingscopeError(f"{what}: ended with {process.returncode}{last_words(log)}; see {log}")
             if time.monotonic() > until:
                 raise RingscopeError(f"{what}: not within {limit_s:g} s; see {self._running[-1][1]}")
             time.sleep(LOOK_S)
@@ -62,7 +62,7 @@ class Helpers:
             if process.poll() is None:
                 raise RingscopeError(f"{what}: not done within {limit_s:g} s; see {log}")
             if process.returncode:
-                raise RingscopeError(f"{what}: ended with {process.returncode}: {last_words(log)}; see {log}")
+                raise RingscopeError(f"{what}: ended with {process.returncode}{last_words(log)}; see {log}")
 
     def __enter__(self) -> Helpers:
         return self
@@ -78,9 +78,3 @@ class Helpers:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-
-
-def last_words(log: Path) -> str:
-    """The last line that a process wrote."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1][:LAST_WORDS] if lines else "it said nothing"

@@ -82,7 +82,7 @@ def judge(
         _of_logs(directory, ends, remote)
         or _of_ends(directory, ends)
         or (_of_error(*_first(errors)) if errors else None)
-        or Outcome("failed", f"the launcher ended with code {exit_code}{_last_words(directory / 'launcher.log')}")
+        or Outcome("failed", f"the launcher ended with code {exit_code}{last_words(directory / 'launcher.log')}")
     )
 
 
@@ -159,7 +159,7 @@ def _of_ends(directory: Path, ends: dict[int, dict[str, Any]]) -> Outcome | None
         return Outcome("failed", f"rank {rank} was killed by {number.name}")
     for rank, end in ends.items():
         if end["exit_code"]:
-            words = _last_words(directory / f"rank{rank}.log")
+            words = last_words(directory / f"rank{rank}.log")
             return Outcome("failed", f"rank {rank} ended with code {end['exit_code']}{words}")
     return None
 
@@ -183,7 +183,7 @@ def _line_with(pattern: re.Pattern[str], text: str) -> str | None:
     return next((_clean(line) for line in text.splitlines() if pattern.search(line)), None)
 
 
-def _last_words(log: Path) -> str:
+def last_words(log: Path) -> str:
     """`: <the last line that says something>`, empty where there is none."""
     lines = map(_clean, (line for line in _read(log).splitlines() if not line.startswith((" ", "\t"))))
     said = [line for line in lines if re.search(r"\w", line) and not SAYS_NOTHING.search(line)]

@@ -8,16 +8,16 @@ matrix units may round.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
+
+from . import messages
 
 # xla.PrimitiveType: the name of the type and its bits.
 _TYPES: Final[Mapping[int, tuple[str, int]]] = MappingProxyType(
@@ -37,15 +37,9 @@ _GRAPH: Final = "command_buffer"
 _DEEPEST, _PRODUCTS, _DIMENSIONS = 8, 64, 16
 
 
-@functools.cache
-def _message() -> type[Any]:
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    pool = descriptor_pool.DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(Path(__file__).with_suffix(".desc").read_bytes()).file:
-        pool.AddSerializedFile(file.SerializeToString())
-    found: type[Any] = message_factory.GetMessageClass(pool.FindMessageTypeByName("xla.HloProto"))
-    return found
+def message() -> type[Any]:
+    """The class of HloProto."""
+    return messages.message("hlo.desc", "xla.HloProto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +68,7 @@ def program(serialized: bytes) -> Program | None:
     from google.protobuf.message import DecodeError
 
     try:
-        module = _message().FromString(serialized).hlo_module
+        module = message().FromString(serialized).hlo_module
     except (DecodeError, ValueError, RecursionError):
         return None
     read = _Module(module)

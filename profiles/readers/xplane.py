@@ -6,7 +6,6 @@ picoseconds of the event, counted from the session's start, whose time of day th
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable
@@ -21,7 +20,7 @@ from .. import marks
 from ..doubts.recordings import impossible_times, no_gpu, profiler_warnings
 from ..errors import UnreadableRecording
 from ..timeline import Doubt, Recording, Timeline, make
-from . import hlo
+from . import hlo, messages
 from .chrome import events as chrome
 from .tables import printed
 
@@ -58,17 +57,9 @@ def detects(head: bytes, path: Path) -> bool:
     return _HEAD.match(head) is not None
 
 
-@functools.cache
 def message() -> type[Any]:
-    """The class of XSpace, in a pool of its own: TensorFlow has the same names in the common one."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    compiled = Path(__file__).with_suffix(".desc").read_bytes()
-    pool = descriptor_pool.DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
-        pool.AddSerializedFile(file.SerializeToString())
-    found: type[Any] = message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.profiler.XSpace"))
-    return found
+    """The class of XSpace."""
+    return messages.message("xplane.desc", "tensorflow.profiler.XSpace")
 
 
 def read(path: Path) -> Timeline:

@@ -29,7 +29,7 @@ class Written:
     """A module being written: `put` adds an instruction to a computation and gives its number."""
 
     def __init__(self) -> None:
-        self.proto = hlo._message()()
+        self.proto = hlo.message()()
         self.proto.hlo_module.name = "jit_step"
         self.number = 0
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 Way = Callable[[int], int]
 """steps -> samples, when the device has done them."""
@@ -52,6 +53,20 @@ class Ways:
     against: Way
     advised: Way
     what: str
+
+
+def stepping(step: Callable[[int], Any], batch: int) -> Way:
+    """Of a step, given its number, that returns the loss of a batch before the device has done it."""
+
+    def take(steps: int) -> int:
+        loss = None
+        for number in range(steps):
+            loss = step(number)
+        if loss is not None:
+            loss.numpy()  # waits for the device
+        return steps * batch
+
+    return take
 
 
 def ways(rule: str, on: Subject) -> Ways:

@@ -9,12 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from ..models import MODELS, build, compile_model
-from . import Subject, Way, Ways
+from . import Subject, Way, Ways, stepping
 
 WIDTH, LAYERS, WIDE_BATCH = 1024, 3, 64
 
 
-def stepping(model: Any, batch: int, spec_shape: tuple[int, ...], classes: int) -> Way:
+def on_one_batch(model: Any, batch: int, spec_shape: tuple[int, ...], classes: int) -> Way:
     """Training steps of a compiled model on one batch that lies on the device."""
     generator = np.random.default_rng(0)
     x = tf.constant(generator.random((batch, *spec_shape), dtype=np.float32))
@@ -24,22 +24,14 @@ def stepping(model: Any, batch: int, spec_shape: tuple[int, ...], classes: int) 
     def step() -> Any:
         return model.train_step((x, y))["loss"]
 
-    def take(steps: int) -> int:
-        loss = None
-        for _ in range(steps):
-            loss = step()
-        if loss is not None:
-            loss.numpy()  # waits for the device
-        return steps * batch
-
-    return take
+    return stepping(lambda _: step(), batch)
 
 
 def of_model(name: str, batch: int, precision: str) -> Way:
     model = build(name, precision=precision)
     spec = MODELS[name].spec
     compile_model(model, spec)
-    return stepping(model, batch, spec.input_shape, spec.classes)
+    return on_one_batch(model, batch, spec.input_shape, spec.classes)
 
 
 def plain(gpu: bool) -> str:
@@ -53,8 +45,8 @@ def batch_multiple_of_8(on: Subject) -> Ways:
     spec = MODELS[on.model].spec
     compile_model(made, spec)
     return Ways(
-        stepping(made, batch + 1, spec.input_shape, spec.classes),
-        stepping(made, batch, spec.input_shape, spec.classes),
+        on_one_batch(made, batch + 1, spec.input_shape, spec.classes),
+        on_one_batch(made, batch, spec.input_shape, spec.classes),
         f"{on.model}, {batch + 1} and {batch} samples, {plain(on.gpu)}",
     )
 
@@ -67,7 +59,7 @@ def features_multiple_of_8(on: Subject) -> Ways:
         layers = [keras.layers.Dense(units, activation="relu") for _ in range(LAYERS)]
         made = keras.Sequential([keras.Input((units,)), *layers, keras.layers.Dense(10, dtype="float32")])
         compile_model(made, MODELS["mlp"].spec)
-        return stepping(made, batch, (units,), 10)
+        return on_one_batch(made, batch, (units,), 10)
 
     return Ways(wide(WIDTH - 1), wide(WIDTH), f"{LAYERS} dense layers, {batch} samples, {plain(on.gpu)}")
 

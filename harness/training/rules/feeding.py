@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..models import MODELS, Spec, build, compile_model
-from . import Subject, Way, Ways
+from . import Subject, Way, Ways, stepping
 
 SAMPLES = 1024  # that are kept on the device
 PICTURES, SIDE, INPUT_SIDE, BATCH = 512, 96, 32, 64
@@ -35,14 +35,7 @@ def resident_data(on: Subject) -> Ways:
         pair = held[0][first : first + batch], held[1][first : first + batch]
         return made.train_step(tuple(tf.ensure_shape(one, (batch, *one.shape[1:])) for one in pair))["loss"]
 
-    def from_device(steps: int) -> int:
-        loss = None
-        for step in range(steps):
-            loss = cut(tf.constant(step % (count // batch) * batch))
-        if loss is not None:
-            loss.numpy()
-        return steps * batch
-
+    from_device = stepping(lambda number: cut(tf.constant(number % (count // batch) * batch)), batch)
     return Ways(consuming(made, iter(data), batch), from_device, f"{on.model}, {batch} samples, {count} in all")
 
 
@@ -53,15 +46,7 @@ def consuming(model: Any, batches: Iterator[Any], batch: int) -> Way:
     def step(x: Any, y: Any) -> Any:
         return model.train_step((x, y))["loss"]
 
-    def take(steps: int) -> int:
-        loss = None
-        for _ in range(steps):
-            loss = step(*next(batches))
-        if loss is not None:
-            loss.numpy()
-        return steps * batch
-
-    return take
+    return stepping(lambda _: step(*next(batches)), batch)
 
 
 def pictures() -> tuple[Any, Any]:

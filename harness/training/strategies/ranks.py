@@ -58,26 +58,10 @@ def optimizer(cell: Cell) -> Any:
 def make_source(cell: Cell, batch: int, *, rank: int, size: int, threads: int) -> Source:
     """Where the cell's samples come from. batch: samples of this rank per step."""
     spec = MODELS[cell.model].spec
+    common: dict[str, Any] = {"rank": rank, "size": size, "dtype": cell.input_dtype, "threads": threads}
     if cell.data == "generated":
-        return Generated(
-            spec,
-            batch,
-            rank=rank,
-            size=size,
-            dtype=cell.input_dtype,
-            seed=cell.seed,
-            threads=threads,
-            count=cell.epoch_samples,
-        )
+        return Generated(spec, batch, seed=cell.seed, count=cell.epoch_samples, **common)
     if cell.data == "synthetic":
-        return Synthetic(
-            spec,
-            batch,
-            rank=rank,
-            size=size,
-            dtype=cell.input_dtype,
-            seed=cell.seed,
-            threads=threads,
-            batches=1 if cell.feed == "resident" else POOL_BATCHES,
-        )
-    return TFRecords(Path(cell.data), spec, batch, rank=rank, size=size, dtype=cell.input_dtype, threads=threads)
+        batches = 1 if cell.feed == "resident" else POOL_BATCHES
+        return Synthetic(spec, batch, seed=cell.seed, batches=batches, **common)
+    return TFRecords(Path(cell.data), spec, batch, **common)

@@ -1,0 +1,23 @@
+"""Classes of protobuf messages, from the compiled descriptions that lie beside the readers."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+
+@functools.cache
+def message(description: str, name: str) -> type[Any]:
+    """The class of a message. description: a file of this folder, such as xplane.desc.
+
+    In a pool of its own: TensorFlow has the same names in the common one.
+    """
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    compiled = Path(__file__).with_name(description).read_bytes()
+    pool = descriptor_pool.DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
+        pool.AddSerializedFile(file.SerializeToString())
+    found: type[Any] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+    return found
