@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.harness.running import carrying
+from tests.harness.running import kill_all
 
 
 @pytest.fixture
@@ -15,5 +15,4 @@ def mark() -> Iterator[str]:
     """For the variable RINGSCOPE_TEST of a sweep, by which all its processes are found; survivors end with the test."""
     mark = uuid.uuid4().hex
     yield mark
-    for process in carrying(mark):
-        process.kill()
+    kill_all(mark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -85,6 +86,13 @@ def carrying(mark: str) -> list[psutil.Process]:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return found
+
+
+def kill_all(mark: str) -> None:
+    """Whatever is left of what was started with RINGSCOPE_TEST=mark; some of it may end by itself meanwhile."""
+    for process in carrying(mark):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def wait_until(condition: Callable[[], object], seconds: float, what: Callable[[], object]) -> None:

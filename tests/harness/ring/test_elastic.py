@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 import sys
 import uuid
@@ -20,7 +19,7 @@ import numpy as np
 import pytest
 
 from tests.harness.ring import SCRIPTS
-from tests.harness.running import ROOT, carrying, environment, wait_until
+from tests.harness.running import ROOT, carrying, environment, kill_all, wait_until
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -53,8 +52,7 @@ class Ended:
                 wait_until(lambda: not carrying(mark), 120, lambda: f"{carrying(mark)}\n{self.output}")
             finally:
                 process.kill()
-                for left in carrying(mark):
-                    left.send_signal(signal.SIGKILL)
+                kill_all(mark)
 
     @property
     def output(self) -> str:
