@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from .errors import MissingLibrary, RingscopeError, UnreadableRecording
 
 if TYPE_CHECKING:
+    from .analysed import Analysis
     from .analysis import analyse, measure
-    from .measures import Analysis, Finding, GpuMeasures, Measures
+    from .measures import Finding, GpuMeasures, Measures
     from .readers import read
     from .timeline import Doubt, Recording, Timeline
     from .verdicts import Context
@@ -39,8 +40,9 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "analysed": ("Analysis",),
     "analysis": ("analyse", "measure"),
-    "measures": ("Analysis", "Finding", "GpuMeasures", "Measures"),
+    "measures": ("Finding", "GpuMeasures", "Measures"),
     "readers": ("read",),
     "timeline": ("Doubt", "Recording", "Timeline"),
     "verdicts": ("Context",),

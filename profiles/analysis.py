@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from . import readers, verdicts
+from .analysed import Analysis
 from .errors import RingscopeError
-from .measures import Analysis, Measures
+from .measures import Measures
 from .partials import file as partial_file
 from .partials import processes as workers
 from .partials.file import Held

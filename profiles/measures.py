@@ -6,12 +6,9 @@ never 0. `to_json` and `from_json` are exact inverses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Final
 
 from .timeline import Doubt, Recording
 
@@ -356,85 +353,3 @@ class Measures:
     def many(self) -> bool:
         """Too many GPUs to show one by one?"""
         return len(self.gpus) > MANY_GPUS
-
-
-@dataclass(frozen=True, slots=True)
-class Ownership:
-    """A GPU's window cut into contiguous segments with one owner each: the ledger before it is summed.
-
-    start_ns, end_ns: int64[n], end_ns[i] == start_ns[i + 1]; owner: int8[n], an index into OWNERS.
-    """
-
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
-    owner: NDArray[np.int8]
-
-
-class Stream(NamedTuple):
-    """A stream as its recording numbers it."""
-
-    recording: int  # index into Measures.recordings
-    pid: int
-    context: int
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class GpuOperations:
-    """Every operation of a GPU in order of start: arrays of n, in ns on the clock of the GPU's first recording."""
-
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
-    kind: NDArray[np.int8]  # index into CLASSES
-    name: NDArray[np.signedinteger[Any]]  # of a kernel index into `names`; of a CUDA graph negative; else 0
-    stream: NDArray[np.signedinteger[Any]]  # index into `streams`
-    names: Sequence[str]
-    streams: tuple[Stream, ...]
-    # Which operations are copies and memsets, and the bytes of each of these.
-    moving: NDArray[np.int64]
-    moved_bytes: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
-
-class HostThread(NamedTuple):
-    """A thread as its recording numbers it."""
-
-    recording: int  # index into Measures.recordings
-    pid: int
-    tid: int
-
-
-@dataclass(frozen=True, slots=True)
-class HostRanges:
-    """What the threads of a GPU's processes were in, in order of start: arrays of n, on the clock as GpuOperations."""
-
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
-    kind: NDArray[np.int8]  # index into HOST
-    name: NDArray[np.int32]  # index into `names`
-    thread: NDArray[np.int32]  # index into `threads`
-    names: Sequence[str]
-    threads: tuple[HostThread, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GpuAnalysis:
-    """What pictures need beyond the numbers: who owned each nanosecond, the measured steps, and every operation."""
-
-    gpu: int  # index into Measures.gpus
-    ownership: Ownership
-    step_start_ns: NDArray[np.int64]
-    step_end_ns: NDArray[np.int64]
-    operations: GpuOperations | None = None  # None: not asked for
-    host: HostRanges | None = None  # None: not asked for
-
-
-@dataclass(frozen=True, slots=True)
-class Analysis:
-    """`profiles.analyse(...)`: the measures and what they were summed from."""
-
-    measures: Measures
-    gpus: tuple[GpuAnalysis, ...]
-    shift_ns: tuple[int, ...]  # per recording: add to its times to come on the common clock

@@ -33,6 +33,7 @@ PROFILES = (
     ("profiles.steps",),
     ("profiles.gpus",),
     ("profiles.readers", "profiles.scaling", "profiles.inference", "profiles.measures_json"),
+    ("profiles.analysed",),
     ("profiles.lazy", "profiles.records", "profiles.marks", "profiles.measures", "profiles.numbers", "profiles.stats"),
     ("profiles.doubts",),
     (
@@ -44,7 +45,7 @@ PROFILES = (
         "profiles.terminals",
     ),
     ("profiles.cell", "profiles.errors", "profiles.version"),
-    ("profiles.strategies",),
+    ("profiles.setting", "profiles.strategies"),
 )
 HARNESS = (
     ("harness.__main__",),
@@ -57,7 +58,7 @@ HARNESS = (
     ("harness.ring", "harness.machine"),
     ("harness",),
 )
-GROUND = {room for rooms in PROFILES[-5:] for room in rooms}
+GROUND = {room for rooms in PROFILES[-6:] for room in rooms}
 # Rooms that know nothing but the ground, though they stand to the right of others.
 ON_THE_GROUND = (
     "profiles.gpus",

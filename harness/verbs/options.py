@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from profiles.cell import SETTINGS, Setting
+from profiles.cell import SETTINGS
 from profiles.errors import RingscopeError
+from profiles.setting import Setting
 from profiles.verbs.options import Rule as Rule
 from profiles.verbs.options import given as given
 from profiles.verbs.options import refuse_ignored as refuse_ignored

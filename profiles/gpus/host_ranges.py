@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..measures import HOST, HostRanges, HostThread
+from ..analysed import HostRanges, HostThread
+from ..measures import HOST
 from ..timeline import Timeline
 from .operations import Gpu
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..measures import CLASSES, GpuOperations, Stream
+from ..analysed import GpuOperations, Stream
+from ..measures import CLASSES
 from ..names import fitting
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..measures import Analysis, Measures
+from ..analysed import Analysis
+from ..measures import Measures
 
 
 def of(analysis: Analysis, gpus: Sequence[int]) -> Analysis:

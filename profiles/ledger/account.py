@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import intervals
+from ..analysed import Ownership
 from ..gpus.operations import COLLECTIVE, COMPUTE, DIRECTIONS, MEMSET, Gpu, Operations
 from ..intervals import Intervals
-from ..measures import CAUSES, CLASSES, OWNERS, Ownership
+from ..measures import CAUSES, CLASSES, OWNERS
 from ..steps.find import FoundSteps
 from ..timeline import Timeline
 from . import batch_ranges, causes

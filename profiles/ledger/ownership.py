@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import intervals
+from ..analysed import Ownership
 from ..gpus.operations import Operations
 from ..intervals import Intervals
-from ..measures import CLASSES, OWNERS, Ownership
+from ..measures import CLASSES, OWNERS
 
 Int64s = NDArray[np.int64]
 

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import intervals
+from ..analysed import Ownership
 from ..gpus.operations import Gpu, distinct
 from ..intervals import Intervals
 from ..ledger import ownership as ledger
 from ..ledger.causes import TURNAROUND, WAITING_FOR_INPUT
-from ..measures import CAUSES, CLASSES, Ownership
+from ..measures import CAUSES, CLASSES
 from ..names import fitting, rows_of
 from ..timeline import Timeline
 

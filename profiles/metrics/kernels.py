@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import intervals
+from ..analysed import Ownership
 from ..gpus.operations import COLLECTIVE_NAME, TABLES, Gpu, Operations
-from ..measures import Kernels, NamedKernel, Ownership
+from ..measures import Kernels, NamedKernel
 from ..names import fitting
 from ..stats import nearest_rank, nearest_ranks
 from ..steps.find import FoundSteps

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..analysed import Ownership
 from ..gpus.operations import TABLES, Gpu, Operations, distinct
 from ..intervals import Nested
 from ..ledger.account import Account
-from ..measures import CLASSES, NamedOperator, Operators, Ownership
+from ..measures import CLASSES, NamedOperator, Operators
 from ..timeline import Timeline
 from . import operator_names
 from .owned import owned_ns

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import intervals
+from ..analysed import Ownership
 from ..gpus.operations import COLLECTIVE, COMPUTE, Operations
 from ..ledger import ownership as ledger
-from ..measures import Ownership
 
 Int64s = NDArray[np.int64]
 _BLOCK = 1 << 17  # operations looked at together: what a cache holds

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from .. import marks
+from ..analysed import Analysis, GpuAnalysis
 from ..doubts.measures import merged
 from ..errors import RingscopeError
 from ..gpus.clock import Clock, aligned
-from ..measures import Analysis, GpuAnalysis, GpuMeasures, Measures, StepRow
+from ..measures import GpuMeasures, Measures, StepRow
 from ..metrics import buckets, collectives, doubts
 from ..metrics.buckets import Int64s
 from ..metrics.collectives import Calls

@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from .. import marks, records
+from ..analysed import GpuAnalysis
 from ..gpus import clock, gather, host_ranges
 from ..gpus.clock import Ends
 from ..gpus.operations import Gpu, for_pictures
 from ..intervals import Intervals
 from ..ledger.account import account
-from ..measures import GpuAnalysis, GpuMeasures
+from ..measures import GpuMeasures
 from ..metrics import collectives, doubts, message_sizes
 from ..metrics.collectives import Own
 from ..metrics.gpu import measure as measure_gpu

@@ -16,8 +16,8 @@ from . import cut
 from .options import Rule, refuse_ignored, write_json
 
 if TYPE_CHECKING:
+    from ..analysed import Analysis
     from ..analysis import Progress
-    from ..measures import Analysis
 
 HELP = """Measure recordings: where every nanosecond of every GPU went.
 

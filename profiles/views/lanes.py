@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..measures import CLASSES, HOST, OWNERS, Analysis, GpuOperations, HostRanges, Ownership
+from ..analysed import Analysis, GpuOperations, HostRanges, Ownership
+from ..measures import CLASSES, HOST, OWNERS
 from .charts.palette import OWNERS as LOOKS
 
 KINDS = (*OWNERS, *HOST)

@@ -16,8 +16,8 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from ..analysed import Analysis, GpuAnalysis, HostThread
 from ..files import written_whole
-from ..measures import Analysis, GpuAnalysis, HostThread
 from .lanes import KINDS, Lane, ledger_lane, of_gpus, of_host
 from .waiting import Progress
 

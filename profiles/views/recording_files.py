@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from ..analysed import Analysis
 from ..errors import RingscopeError
 from ..judging import part
 from ..judging.ranks_summary import Summary
-from ..measures import Analysis
 from ..timeline import Recording
 from .waiting import Progress
 

@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
-from ..cell import TELLING, Setting
+from ..cell import TELLING
 from ..judging.explained import Explained
 from ..scaling.measure import Scaling
 from ..scaling.rows import CellRow, columns
+from ..setting import Setting
 from . import strategies
 from .explained import blocks
 from .tables import report

@@ -117,7 +117,7 @@ ringscope.nothing
     read, measure, analyse, init, rank, version, nothing, *_ = said
     assert 'Revealed type is "def (path: str | pathlib.Path' in read and "-> profiles.timeline.Timeline" in read
     assert "-> profiles.measures.Measures" in measure
-    assert "-> profiles.measures.Analysis" in analyse
+    assert "-> profiles.analysed.Analysis" in analyse
     assert 'Revealed type is "def (*, pin: bool =' in init
     assert 'Revealed type is "int"' in rank.replace("builtins.", "")
     assert 'Revealed type is "str"' in version.replace("builtins.", "")

@@ -9,22 +9,20 @@ from dataclasses import replace
 
 import numpy as np
 
+from profiles.analysed import Analysis, GpuAnalysis, Ownership
 from profiles.gpus.gather import gather
 from profiles.gpus.operations import for_pictures
 from profiles.measures import (
     CLASSES,
     OWNERS,
-    Analysis,
     Collectives,
     Copies,
     Finding,
     Gaps,
-    GpuAnalysis,
     GpuMeasures,
     Kernels,
     Measures,
     NamedKernel,
-    Ownership,
     Percentiles,
     StepRow,
     Steps,

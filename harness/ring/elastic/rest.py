@@ -12,7 +12,7 @@ import numpy as np
 from profiles.errors import RingscopeError
 
 from .. import agreement
-from ..exchange import from_all, hvd, tf
+from ..exchange import from_all, hvd, on_host, tf
 from ..say import once
 from ..sharing import BATCH, length
 
@@ -147,7 +147,8 @@ def _as_data_set(options: dict[str, Any]) -> dict[str, Any]:
     ids = tf.data.Dataset.range(rows)
     if options.get("shuffle", True):
         ids = ids.shuffle(rows)
-    held = keras.tree.map_structure(tf.convert_to_tensor, tuple(part for part in parts if part is not None))
+    with on_host():  # all of the data: a GPU has other uses for its memory
+        held = keras.tree.map_structure(tf.convert_to_tensor, tuple(part for part in parts if part is not None))
     batches = ids.batch(int(options.get("batch_size") or BATCH)).map(
         lambda chosen: keras.tree.map_structure(lambda part: tf.gather(part, chosen), held)
     )

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ... import numbers
+from ...analysed import Analysis
 from ...files import written_whole
 from ...judging.ranks_summary import Summary
-from ...measures import OF_RANKS, OWNERS, Analysis
+from ...measures import OF_RANKS, OWNERS
 from ..charts import recording
 from ..charts import sweep as sweep_charts
 from ..charts.chart import PAGE, Chart

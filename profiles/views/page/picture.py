@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...measures import Analysis
+from ...analysed import Analysis
 from ..lanes import KINDS, GpuLanes, Lane, ledger_lane, of_gpus, of_host
 
 BINS = 2000

@@ -16,9 +16,10 @@ from harness.training.models import MODELS
 from harness.verbs import bench as verb_bench
 from harness.verbs import options, train
 from harness.verbs import record as verb_record
-from profiles.cell import AXES, SETTINGS, Setting, setting
+from profiles.cell import AXES, SETTINGS, setting
 from profiles.errors import RingscopeError
 from profiles.records import Cell
+from profiles.setting import Setting
 from profiles.strategies import STRATEGIES
 from tests.harness.running import ROOT
 

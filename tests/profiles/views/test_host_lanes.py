@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from profiles import analyse
-from profiles.measures import HOST, Analysis
+from profiles.analysed import Analysis
+from profiles.measures import HOST
 from profiles.views import page, perfetto
 from profiles.views.lanes import KINDS, of_host
 from tests.made.build import Build

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from profiles import analyse, numbers
-from profiles.measures import Analysis
+from profiles.analysed import Analysis
 from profiles.timeline import Timeline
 from profiles.views import markdown, page
 from profiles.views.tables import table

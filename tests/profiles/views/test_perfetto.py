@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiles.analysed import Analysis
 from profiles.analysis import analyse
-from profiles.measures import Analysis
 from profiles.readers import read_all
 from profiles.timeline import Timeline
 from profiles.views import perfetto

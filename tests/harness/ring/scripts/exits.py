@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness import ring
-from harness.ring import channel
+from harness.ring import channel_server
 
 ring.init(seed=3)
 rank = ring.rank()
@@ -85,7 +85,7 @@ def meet_while_rank_0_holds_python() -> None:
     pipe = Path(sys.argv[2]) / "pipe"
     if rank == 0:
         os.mkfifo(pipe)
-        (server,) = (each for each in gc.get_objects() if isinstance(each, channel.Server))
+        (server,) = (each for each in gc.get_objects() if isinstance(each, channel_server.Server))
         server._connections = {number: Slow(each) for number, each in server._connections.items()}
     signal.alarm(60)  # its end, where rank 1 is not told
     ring.meet("held", None)

@@ -1,0 +1,97 @@
+"""What `analyse` gives beside the measures: who owned each nanosecond of a GPU, its steps, and all that ran on it.
+
+Arrays are in the order of start, in ns on the clock of the GPU's first recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .measures import Measures
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """A GPU's window cut into contiguous segments with one owner each: the ledger before it is summed.
+
+    start_ns, end_ns: int64[n], end_ns[i] == start_ns[i + 1]; owner: int8[n], an index into OWNERS.
+    """
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    owner: NDArray[np.int8]
+
+
+class Stream(NamedTuple):
+    """A stream as its recording numbers it."""
+
+    recording: int  # index into Measures.recordings
+    pid: int
+    context: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOperations:
+    """Every operation of a GPU in order of start: arrays of n, in ns on the clock of the GPU's first recording."""
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    kind: NDArray[np.int8]  # index into CLASSES
+    name: NDArray[np.signedinteger[Any]]  # of a kernel index into `names`; of a CUDA graph negative; else 0
+    stream: NDArray[np.signedinteger[Any]]  # index into `streams`
+    names: Sequence[str]
+    streams: tuple[Stream, ...]
+    # Which operations are copies and memsets, and the bytes of each of these.
+    moving: NDArray[np.int64]
+    moved_bytes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+class HostThread(NamedTuple):
+    """A thread as its recording numbers it."""
+
+    recording: int  # index into Measures.recordings
+    pid: int
+    tid: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostRanges:
+    """What the threads of a GPU's processes were in, in order of start: arrays of n, on the clock as GpuOperations."""
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    kind: NDArray[np.int8]  # index into HOST
+    name: NDArray[np.int32]  # index into `names`
+    thread: NDArray[np.int32]  # index into `threads`
+    names: Sequence[str]
+    threads: tuple[HostThread, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuAnalysis:
+    """What pictures need beyond the numbers: who owned each nanosecond, the measured steps, and every operation."""
+
+    gpu: int  # index into Measures.gpus
+    ownership: Ownership
+    step_start_ns: NDArray[np.int64]
+    step_end_ns: NDArray[np.int64]
+    operations: GpuOperations | None = None  # None: not asked for
+    host: HostRanges | None = None  # None: not asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """`profiles.analyse(...)`: the measures and what they were summed from."""
+
+    measures: Measures
+    gpus: tuple[GpuAnalysis, ...]
+    shift_ns: tuple[int, ...]  # per recording: add to its times to come on the common clock
