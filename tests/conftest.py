@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -20,9 +21,12 @@ os.environ.pop("COLUMNS", None)
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
-# Files with a test so marked are one chain, which one worker runs: real trainings take all cores, hosts and schedulers
-# are made of names and ports that are there once, and a browser is started once. Longest chain first.
-CHAINS = ("root", "train", "browser")
+# Files with a test so marked are a chain, which one worker runs: what measures time or memory while it trains, hosts
+# and schedulers, made of names and ports that are there once, and a browser, which is started once.
+CHAINS = ("train", "browser", "root")
+# The order of files: the first worker goes through it from here, the others come from its end, and meet it where two
+# trainings may run side by side or among files that train nothing.
+ORDER = ("train", "beside", None, "browser", "root")
 
 
 @pytest.fixture(scope="session")
@@ -33,16 +37,22 @@ def browser() -> Iterator[Any]:
 
 
 @cache
-def chain(file: Path) -> str | None:
-    """By the text of the file: who gives out the tests has not collected them."""
+def kind(file: Path) -> str | None:
+    """Which of ORDER, by the text of the file: who gives out the tests has not collected them."""
     text = file.read_text()
-    return next((name for name in CHAINS if f"pytest.mark.{name}" in text), None)
+    return next((name for name in ("root", "browser", "beside", "train") if f"pytest.mark.{name}" in text), None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a worker of pytest-xdist: chains first, as nothing can be done beside the last one."""
+    """In a worker of pytest-xdist."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: (*CHAINS, None).index(chain(item.path)))
+        items.sort(key=lambda item: ORDER.index(kind(item.path)))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: no garbage collection need look through TensorFlow and all tests again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -52,9 +62,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class ChainsAndFiles(LoadFileScheduling):
+    class FromBothEnds(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return chain(config.rootpath / file) or file
+            found = kind(config.rootpath / file)
+            return found if found in CHAINS else file
 
-    return ChainsAndFiles(config, log)
+        def _assign_work_unit(self, node: Any) -> None:
+            if node is not self.nodes[0]:
+                self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+            super()._assign_work_unit(node)
+
+    return FromBothEnds(config, log)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import chain
+from tests.conftest import kind
 from tests.recordings import ROOT
 
 FILES = sorted((ROOT / "tests").rglob("test_*.py"))
@@ -17,30 +17,48 @@ STARTS = {
     "root": ("hosts.sh", "one_node_slurm.sh"),
     "browser": ("browser: Any",),
 }
+ALONE = ('("mpirun")', "MPIRUN", "LAUNCHERS", "perf_counter", "cpu_times")
 
 
-@pytest.mark.parametrize("kind", STARTS)
-def test_what_takes_the_machine_is_in_the_chain_of_its_kind(kind: str) -> None:
+@pytest.mark.parametrize("chain", STARTS)
+def test_what_takes_the_machine_is_in_the_chain_of_its_kind(chain: str) -> None:
     others = [path for path in FILES if path != Path(__file__)]
-    found = [path for path in others if any(start in path.read_text() for start in STARTS[kind])]
+    found = [path for path in others if any(start in path.read_text() for start in STARTS[chain])]
     assert len(found) >= 2
-    assert {path.name: chain(path) for path in found} == {path.name: kind for path in found}
+    of = {"beside": "train"}  # no chain, but trainings all the same
+    kinds = {path.name: kind(path) for path in found}
+    assert {name: of.get(str(one), one) for name, one in kinds.items()} == {path.name: chain for path in found}
 
 
-def test_the_files_of_a_chain_run_on_one_worker(tmp_path: Path) -> None:
-    for name in "abcdefgh":
-        mark = "@pytest.mark.train\n" if name in "bdfh" else ""
+def test_what_measures_or_is_there_once_is_not_beside_another_training() -> None:
+    beside = [path for path in FILES if kind(path) == "beside"]
+    assert len(beside) > 10
+    for path in beside:
+        text = path.read_text()
+        assert "pytest.mark.train" in text, path
+        assert not [word for word in ALONE if word in text], path
+
+
+def test_the_files_of_a_chain_run_on_one_worker_and_the_others_come_from_the_other_end(tmp_path: Path) -> None:
+    kinds = {"a": "", "b": "train", "c": "root", "d": "train", "e": "beside", "f": "train", "g": "", "h": "root"}
+    for name, one in kinds.items():
+        mark = f"@pytest.mark.{one}\n" * bool(one)
         (tmp_path / f"test_{name}.py").write_text(f"import pytest\n{mark}def test_{name}(): pass\n")
     (tmp_path / "conftest.py").write_text(
         f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.conftest import *\n"
     )
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = train\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  train\n  root\n  beside\n")
     makefile = (ROOT / "Makefile").read_text()
     words = next(line for line in makefile.splitlines() if line.startswith("TESTS :=")).partition("pytest ")[2].split()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-v", *words, "."], cwd=tmp_path, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    worker = {line.split("::")[-1].strip(): line[:5] for line in done.stdout.splitlines() if line.startswith("[gw")}
-    assert sorted(worker) == [f"test_{name}" for name in "abcdefgh"]
-    assert len({worker[f"test_{name}"] for name in "bdfh"}) == 1 < len(set(worker.values()))
+    ran = [(line.split("::")[-1].strip()[-1], line[:5]) for line in done.stdout.splitlines() if line.startswith("[gw")]
+    worker = dict(ran)
+    assert sorted(worker) == sorted(kinds)
+    assert len({worker[name] for name in "bdf"}) == len({worker[name] for name in "ch"}) == 1
+    first, last = worker["b"], worker["c"]
+    assert first != last
+    assert [name for name, one in ran if one == first][:3] == ["b", "d", "f"]
+    assert [name for name, one in ran if one == last][:2] == ["c", "h"]

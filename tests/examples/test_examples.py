@@ -32,6 +32,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, An
 
 
 @pytest.mark.train
+@pytest.mark.beside
 @pytest.mark.parametrize("script", [*TRAINING, "api"])
 def test_a_script_trains_both_ranks_as_one(script: str, trained: tuple[list[dict[str, Any]], str]) -> None:
     ranks, _ = trained
@@ -42,6 +43,7 @@ def test_a_script_trains_both_ranks_as_one(script: str, trained: tuple[list[dict
 
 
 @pytest.mark.train
+@pytest.mark.beside
 @pytest.mark.parametrize("script", TRAINING)
 def test_a_script_learns_and_rank_0_alone_says_so(script: str, trained: tuple[list[dict[str, Any]], str]) -> None:
     ranks, printed = trained

@@ -37,6 +37,8 @@ def main() -> None:
     held = b"1" * (cell.per_rank_batch * SAMPLE_BYTES) if mode == "allocates" else b""
     mode = "ok" if held else mode
     faulty = rank == size - 1
+    if mode != "ok" and not faulty:  # ranks that train together begin together
+        await_training(out / f"rank{size - 1}.progress")
     done = progress.phase("train", cell.steps)
     start_ns = time.time_ns()
     for step in range(cell.steps):
@@ -62,6 +64,11 @@ def main() -> None:
         extra={"host_memory_peak_bytes": facts.host_memory_peak_bytes()} if held else {},
     )
     write_rank(out / f"rank{rank}.jsonl", record)
+
+
+def await_training(progress: Path) -> None:
+    while not (progress.exists() and '"train"' in progress.read_text()):
+        time.sleep(STEP_S)
 
 
 def fault(mode: str, out: Path, rank: int) -> None:

@@ -209,6 +209,7 @@ def test_whatever_stands_where_a_program_should_is_a_program_or_none(serialized:
 
 
 @pytest.mark.train
+@pytest.mark.beside
 @needs_tensorflow
 def test_tensorflow_counts_the_same(tmp_path: Path) -> None:
     """By its profiler, of the operations of its graph: MobileNetV2, and training of dense layers."""

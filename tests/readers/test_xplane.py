@@ -204,6 +204,7 @@ def test_a_profile_with_nothing_in_it_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.train
+@pytest.mark.beside
 def test_the_compiled_message_is_tensorflows_own() -> None:
     theirs = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
     ours = xplane.message().DESCRIPTOR.file

@@ -14,6 +14,7 @@ pytest.importorskip("horovod.tensorflow")
 
 
 @pytest.mark.train
+@pytest.mark.beside
 @pytest.mark.long
 def test_random_trainings_are_those_of_one_rank_or_refused(tmp_path: Path) -> None:
     verdicts = trained(tmp_path, range(24), seed=0)

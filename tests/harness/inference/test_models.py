@@ -12,7 +12,7 @@ pytest.importorskip("litserve")
 
 from tests.harness.running import prepared
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.beside]
 SCRIPT = Path(__file__).parent / "scripts" / "answers.py"
 
 

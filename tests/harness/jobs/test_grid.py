@@ -135,6 +135,7 @@ def test_counts_that_are_none_are_refused(text: str) -> None:
 
 
 @pytest.mark.train
+@pytest.mark.beside
 def test_the_names_that_the_command_line_knows_are_those_of_the_worker() -> None:
     feeds = pytest.importorskip("harness.training.feeds")
     ring = pytest.importorskip("harness.ring")

@@ -178,6 +178,7 @@ def _record(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.train
+@pytest.mark.beside
 def test_each_rank_of_a_cell_leaves_its_own_recording_and_the_launch_is_no_measurement(tmp_path: Path) -> None:
     result = _record(tmp_path, "--model", "mlp", "-np", "2", "--steps", "4", "--warmup", "2", "--per-rank-batch", "16")
     assert result.returncode == 0, result.stdout + result.stderr
@@ -189,6 +190,7 @@ def test_each_rank_of_a_cell_leaves_its_own_recording_and_the_launch_is_no_measu
 
 
 @pytest.mark.train
+@pytest.mark.beside
 def test_a_script_of_the_users_is_recorded_on_some_ranks_and_trains_to_its_end_on_all(tmp_path: Path) -> None:
     (tmp_path / "my_train.py").write_text(SCRIPT)
     command = ["--", sys.executable, "my_train.py", "--epochs", "3"]
@@ -210,6 +212,7 @@ print("trained to its end", int(model.optimizer.iterations))
 
 
 @pytest.mark.train
+@pytest.mark.beside
 def test_steps_of_a_plain_keras_script_are_recorded_once_they_are_steady(tmp_path: Path) -> None:
     (tmp_path / "my_train.py").write_text(PLAIN)
     result = _record(tmp_path, "--launcher", "single", "--steps", "5", "--", sys.executable, "my_train.py")

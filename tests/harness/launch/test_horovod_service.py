@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("horovod")
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.beside]
 
 START_TIMEOUT_S = 2
 

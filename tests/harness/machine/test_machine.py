@@ -46,6 +46,7 @@ def test_describing_never_imports_tensorflow_here(described):
 
 
 @pytest.mark.train
+@pytest.mark.beside
 def test_the_libraries_say_what_their_packages_are(described):
     pytest.importorskip("horovod", reason="Horovod is not installed")
     libraries = described[0]["libraries"]

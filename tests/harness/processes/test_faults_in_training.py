@@ -47,14 +47,22 @@ def rank_1_in_training(out: Path, mark: str, *, launch: int) -> psutil.Process:
         return any('"train"' in path.read_text() for path in out.glob(f"*/{launch}/rank1.progress"))
 
     wait_until(training, PATIENCE_S, lambda: "rank 1 never trained")
-    (worker,) = [
-        process
-        for process in carrying(mark)
-        if "harness.training.worker" in process.cmdline()
-        and "harness.processes.keeper" not in process.cmdline()
-        and process.environ().get("HOROVOD_RANK") == "1"
-    ]
-    return worker
+    found: list[psutil.Process] = []
+
+    def alone() -> bool:  # a worker that starts a program is there twice for a moment
+        found[:] = [process for process in carrying(mark) if trains_as_rank_1(process)]
+        return len(found) == 1
+
+    wait_until(alone, PATIENCE_S, lambda: found)
+    return found[0]
+
+
+def trains_as_rank_1(process: psutil.Process) -> bool:
+    try:
+        words, rank = process.cmdline(), process.environ().get("HOROVOD_RANK")
+    except psutil.NoSuchProcess:  # it has ended since it was found
+        return False
+    return "harness.training.worker" in words and "harness.processes.keeper" not in words and rank == "1"
 
 
 def test_a_killed_rank_and_a_stopped_one_are_rows_and_kill_9_of_the_sweep_leaves_no_rank(

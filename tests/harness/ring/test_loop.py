@@ -15,7 +15,7 @@ from tests.harness.running import run_in_turn
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = [pytest.mark.train, pytest.mark.long]
+pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.long]
 
 # Both steps and both feeds once, and the other two combinations. Plain feeds first: staged ones change the process.
 STARTS = [(("fit", "plain"), ("compiled", "staged")), (("compiled", "plain"), ("fit", "staged"))]

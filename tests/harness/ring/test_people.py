@@ -19,7 +19,7 @@ from tests.harness.running import ROOT, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.beside]
 
 PEOPLE = Path(__file__).with_name("people")
 NAMES = sorted(path.stem for path in PEOPLE.glob("*.py"))

@@ -15,7 +15,7 @@ from tests.harness.running import run_in_turn
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.beside]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from harness.training.strategies.ranks import optimizer  # noqa: E402
 from harness.training.windows import Window  # noqa: E402
 from profiles.cell import Cell  # noqa: E402
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.beside]
 COUNT = 4000
 # Five standard deviations of the share of right labels among so many.
 TOLERANCE = 5 * math.sqrt(BEST_ACCURACY * (1 - BEST_ACCURACY) / COUNT)

@@ -8,7 +8,7 @@ pytest.importorskip("tensorflow")
 
 from harness.training.models import MODELS, build
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.beside]
 # The paper's or keras.applications' own counts, with 1000 classes.
 PUBLISHED = {"dense41m": 41_157_101, "resnet50": 25_636_712, "inception3": 23_851_784, "vgg16": 138_357_544}
 

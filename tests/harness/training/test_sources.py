@@ -16,7 +16,7 @@ from harness.training.feeds.sources import Synthetic, TFRecords, _random_rows  #
 from harness.training.models import MODELS, Spec  # noqa: E402
 from profiles.errors import RingscopeError  # noqa: E402
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.beside]
 SPEC = Spec((5, 3), 10)
 
 
