@@ -19,7 +19,7 @@ pytestmark = pytest.mark.train
 
 
 def test_processes_wait_for_the_sign_and_answer_within_the_window(tmp_path: Path) -> None:
-    plan = {"model": "dense2", "batch": 4, "devices": 1, "kind": "CPU", "threads": 1, "seconds": 0.5}
+    plan = {"model": "dense2", "batch": 4, "devices": 1, "kind": "CPU", "threads": 1, "seconds": 1.0}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     command = [*prepared(), sys.executable, "-m", "harness.inference.together", str(tmp_path / "plan.json")]
     running = [
@@ -29,7 +29,7 @@ def test_processes_wait_for_the_sign_and_answer_within_the_window(tmp_path: Path
     try:
         wait_until(lambda: len(list(tmp_path.glob("ready*"))) == 2, 180, lambda: "not ready")
         assert not list(tmp_path.glob("calls*"))
-        begin_ns = time.monotonic_ns() + 200_000_000
+        begin_ns = time.monotonic_ns() + 500_000_000
         (tmp_path / "beside").write_text(str(begin_ns))
         (tmp_path / "beside").rename(tmp_path / "go")
         assert [process.wait(60) for process in running] == [0, 0]
@@ -40,7 +40,7 @@ def test_processes_wait_for_the_sign_and_answer_within_the_window(tmp_path: Path
     for mine in calls:
         assert mine and all(begin_ns <= begin < end for begin, end in mine)
         assert all(before[1] <= after[0] for before, after in zip(mine, mine[1:], strict=False))
-        assert mine[-1][0] < begin_ns + 500_000_000
+        assert mine[-1][0] < begin_ns + 1_000_000_000
 
 
 ONE_MODEL = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -156,8 +157,9 @@ class Sweep:
     def first_process(self, host: str) -> psutil.Process | None:
         """The sshd that a host begins with."""
         for process in psutil.Process(self.script.pid).children(recursive=True):
-            if f"/run/hosts/start {host} " in _command(process) and process.name() == "unshare":
-                return next(iter(process.children()), None)
+            with contextlib.suppress(psutil.NoSuchProcess):  # others end while they are looked at
+                if f"/run/hosts/start {host} " in _command(process) and process.name() == "unshare":
+                    return next(iter(process.children()), None)
         return None
 
     def processes(self, hosts: str = "ab") -> list[psutil.Process]:
@@ -168,7 +170,7 @@ class Sweep:
 
     def leader(self) -> psutil.Process:
         """The sweep itself."""
-        return min((p for p in self.processes() if str(DRIVE) in p.cmdline()), key=lambda p: p.create_time())
+        return min((p for p in self.processes() if str(DRIVE) in _words(p)), key=lambda p: p.create_time())
 
     def cut_the_line(self) -> None:
         b = self.first_process("b")
@@ -189,11 +191,16 @@ def _namespace(pid: int) -> str | None:
         return None
 
 
-def _command(process: psutil.Process | None) -> str:
+def _words(process: psutil.Process | None) -> list[str]:
+    """None of what has ended."""
     try:
-        return " ".join(process.cmdline()) if process else ""
+        return list(process.cmdline()) if process else []
     except psutil.Error:
-        return ""
+        return []
+
+
+def _command(process: psutil.Process | None) -> str:
+    return " ".join(_words(process))
 
 
 def _counts(process: psutil.Process) -> bool:

@@ -43,20 +43,20 @@ def test_a_keeper_holds_its_line_until_the_lifeline_ends() -> None:
     with Lifeline() as lifeline:
         line = connect(lifeline.address)
         assert not ended(line, 0.3)
-    assert ended(line, 5)
+    assert ended(line, 60)
 
 
 def test_who_does_not_know_the_token_is_let_go(lifeline: Lifeline) -> None:
     with socket.create_connection(place(lifeline)) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n")
-        assert ended(stranger, 5)
+        assert ended(stranger, 60)
 
 
 def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TOKEN_S", 0.2)
     with Lifeline() as lifeline, socket.create_connection(place(lifeline)) as stranger:
         keeper = connect(lifeline.address)
-        assert ended(stranger, 5)
+        assert ended(stranger, 60)
         assert not ended(keeper, 0.3)
 
 
@@ -64,7 +64,7 @@ def test_many_strangers_keep_no_keeper_out(lifeline: Lifeline) -> None:
     strangers = [socket.create_connection(place(lifeline)) for _ in range(200)]
     keeper = connect(lifeline.address)
     assert not ended(keeper, 0.3)
-    wait_until(lambda: sum(ended(one, 0.01) for one in strangers) >= 100, 20, lambda: "all are still let in")
+    wait_until(lambda: sum(ended(one, 0.01) for one in strangers) >= 100, 60, lambda: "all are still let in")
     for one in strangers:
         one.close()
 
@@ -81,12 +81,19 @@ def test_more_ranks_than_files_may_be_opened_are_refused_before_they_start() -> 
 
 def test_without_a_descriptor_left_it_complains_and_goes_on() -> None:
     script = """
-        import os, resource, socket, time
+        import os, resource, socket, sys
         from harness.processes.keeper import connect
         from harness.processes.lifeline import Lifeline
-        lifeline = Lifeline()
+        from tests.harness.running import wait_until
+
+        class Heard:
+            text = ""
+            def write(self, text):
+                self.text += text
+
+        lifeline, sys.stderr = Lifeline(), Heard()
         first = connect(lifeline.address)
-        time.sleep(0.5)  # it is let in
+        wait_until(lambda: len(lifeline._lines) == 1, 60, lambda: "not let in")
         waiting = socket.socket()
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         taken = []
@@ -99,15 +106,14 @@ def test_without_a_descriptor_left_it_complains_and_goes_on() -> None:
         host, _, port = address.rpartition(":")
         waiting.connect((host, int(port)))
         waiting.sendall(token.encode())
-        time.sleep(1)
+        wait_until(lambda: "\\n" in sys.stderr.text, 60, lambda: "no complaint")
         for one in taken:
             os.close(one)
-        time.sleep(1)
-        print(len(lifeline._lines))
+        wait_until(lambda: len(lifeline._lines) == 2, 60, lambda: sys.stderr.text)
         lifeline.close()
-        print(first.recv(1), waiting.recv(1))
+        print(first.recv(1), waiting.recv(1), sys.stderr.text)
     """
     argv = [sys.executable, "-c", textwrap.dedent(script)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "2\nb'' b''\n", done.stderr
-    assert done.stderr == "ringscope: a rank waits to be let in: Too many open files; see ulimit -n\n"
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    complaint = "ringscope: a rank waits to be let in: Too many open files; see ulimit -n\n"
+    assert done.stdout == f"b'' b'' {complaint}\n", done.stderr
