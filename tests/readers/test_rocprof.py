@@ -113,6 +113,12 @@ def test_a_call_that_may_be_anothers_is_nobodys(more: list[str], tmp_path: Path)
     assert (timeline.kernels["correlation"][~is_conv] >= 0).all()
 
 
+def test_copies_whose_call_is_unknown_stand_beside_those_whose_bytes_are_told(tmp_path: Path) -> None:
+    alone = did(1, "CopyHostToDevice", T + 90_000_000, T + 90_000_009, stream=2)
+    timeline = read(results(tmp_path / "results.json", *steps(), alone))
+    assert timeline.copies["bytes"].tolist() == [4096] * 6 + [0]
+
+
 def test_two_gpus_are_two(tmp_path: Path) -> None:
     events = [did(6, "a", T, T + 10), did(7, "b", T + 5, T + 20, device=1, stream=2)]
     gpus = analyse([read(results(tmp_path / "results.json", *events))]).measures.gpus

@@ -78,9 +78,6 @@ def read(path: Path) -> Timeline:
         raise UnreadableRecording(path, "a trace of rocprof's without a GPU event that has a possible time", _RECORD)
     if "api" in frames:
         _launched(frames)
-    for table in ("copies", "memsets"):
-        if table in frames:
-            frames[table]["bytes"] = frames[table].get("bytes", 0)
     origin = min(int(frame["start_ns"].min()) for frame in operations)
     for frame in frames.values():
         frame["start_ns"] -= origin
@@ -154,6 +151,8 @@ def _frame(table: str, events: list[_Event], left_out: Counter[str]) -> pd.DataF
         }
     if table == "kernels":
         columns["name"] = chrome.texts(names)
+    if table in ("copies", "memsets"):
+        columns["bytes"] = np.zeros(len(args), np.int64)  # until its call tells them
     if table == "copies":
         kinds = [next((kind for way, kind in _KINDS.items() if way in name), "other") for name in names]
         columns |= {"kind": chrome.texts(kinds), "src_device": -1, "dst_device": -1}
