@@ -41,8 +41,11 @@ class LaunchCalls:
             index = self._by_pid[one]
             for first in range(0, len(found), _BLOCK):
                 block = slice(first, first + _BLOCK)
-                mine = np.flatnonzero((pid[block] == one) & (correlation[block] >= 0))
-                found[first + mine] = index.rows(correlation[block][mine])
+                mine = (pid[block] == one) & (correlation[block] >= 0)
+                if mine.all():
+                    found[block] = index.rows(correlation[block])
+                else:
+                    found[block][mine] = index.rows(correlation[block][mine])
         return found
 
     def _index(self, pid: int) -> _Table | _Sorted:
@@ -69,9 +72,11 @@ class LaunchCalls:
         """Rows of the process's calls that have a correlation, and that; none of them empty."""
         for first in range(0, len(self._pid), _BLOCK):
             correlation = self._correlation[first : first + _BLOCK]
-            mine = np.flatnonzero((self._pid[first : first + _BLOCK] == pid) & (correlation >= 0))
-            if len(mine):
-                yield first + mine, correlation[mine]
+            mine = (self._pid[first : first + _BLOCK] == pid) & (correlation >= 0)
+            if mine.all():
+                yield np.arange(first, first + len(mine)), correlation
+            elif mine.any():
+                yield first + np.flatnonzero(mine), correlation[mine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,8 @@ class _Table:
     def rows(self, correlation: NDArray[np.int64]) -> NDArray[np.int32]:
         place = correlation - self.low
         inside = (place >= 0) & (place < len(self.row_of))
+        if inside.all():
+            return self.row_of[place]
         found = np.full(len(place), -1, np.int32)
         found[inside] = self.row_of[place[inside]]
         return found

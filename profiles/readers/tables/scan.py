@@ -1,4 +1,7 @@
-"""Columns of SQLite tables, read in pieces on several threads, each piece straight to its place."""
+"""Columns of SQLite tables, read in pieces on several threads, each piece straight to its place.
+
+What is plain is read out of the file's pages (`pages`), the rest by SQLite.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,15 @@ from numpy.typing import NDArray
 from ...errors import UnreadableRecording
 from ...threads import at_once
 from ..progress import tell
+from . import pages
+from .pages import Odd, Pages
 from .sqlite import Database, connected, quoted
 
 # Rows a task reads: small enough to share tables out evenly, large enough that opening a connection costs nothing.
 _TASK_ROWS: Final = 1 << 18
 _MAX_TASKS: Final = 256
+# Bytes of pages read together: what a cache holds, with the arrays made of them, which malloc then keeps for the next.
+_TASK_BYTES: Final = 1 << 19
 _BATCH_ROWS: Final = 1 << 14
 
 Array = NDArray[Any]
@@ -54,11 +61,12 @@ def scan(database: Database, wanted: Mapping[str, Mapping[str, Column]]) -> dict
 
     wanted: table -> key -> Column. Raises UnreadableRecording for a file SQLite finds damaged.
     """
-    tables = {table: _Table(columns, *_rowids(database, table)) for table, columns in wanted.items()}
+    file = Pages(database)
+    tables = {table: _Table(columns, *_pieces(database, file, table, columns)) for table, columns in wanted.items()}
     pieces = [(name, table, piece) for name, table in tables.items() for piece in range(table.pieces)]
     with ThreadPoolExecutor(max_workers=at_once(max(2, min(8, os.cpu_count() or 2)))) as pool:
         try:
-            for done, filled in enumerate([pool.submit(_fill, database, *piece) for piece in pieces], 1):
+            for done, filled in enumerate([pool.submit(_fill, database, file, *piece) for piece in pieces], 1):
                 filled.result()
                 tell(done / len(pieces))
         finally:  # on an error, or Ctrl-C, the rest is not waited for
@@ -80,7 +88,32 @@ def _rowids(database: Database, table: str) -> tuple[int, int] | tuple[None, Non
     return low, high
 
 
-def _fill(database: Database, name: str, table: _Table, piece: int) -> None:
+def _pieces(
+    database: Database, file: Pages, table: str, wanted: Mapping[str, Column]
+) -> tuple[Array | None, list[_Plain]]:
+    """Where the pieces of a table begin, and the last of them ends, by rowid; and where each lies in the pages, if it
+    is plain. None: nobody knows how many rows there are."""
+    low, high = _rowids(database, table)
+    if low is None or high is None:
+        return None, []
+    names = [column.name for column in wanted.values()]
+    try:
+        root, places = pages.places(database, table, names)
+        leaves = file.leaves(root)
+    except (Odd, UnreadableRecording):
+        step = max(_TASK_ROWS, -(-(high - low + 1) // _MAX_TASKS))
+        return np.append(np.arange(low, high + 1, step), high + 1), []
+    first = np.arange(0, len(leaves.page), max(1, _TASK_BYTES // file.size))
+    bounds = np.concatenate(([low], np.clip(leaves.last[first[1:] - 1], low - 1, high) + 1, [high + 1]))
+    return bounds, [_Plain(places, leaves.page[at : at + first[1]] if len(first) > 1 else leaves.page) for at in first]
+
+
+def _fill(database: Database, file: Pages, name: str, table: _Table, piece: int) -> None:
+    try:
+        table.put(piece, table.plain(file, piece))
+        return
+    except Odd:
+        pass
     sql = f"SELECT {', '.join(map(quoted, table.names))} FROM {quoted(name)}{table.where(piece)}"
     try:
         for batch in _batches(database.path, sql, table.nulls):
@@ -103,6 +136,14 @@ def _fill(database: Database, name: str, table: _Table, piece: int) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """Rows in the pages of the file: the places of their columns by name, and the pages."""
+
+    places: Mapping[str, int]
+    pages: Array
+
+
 class _NotIntegers(Exception):
     """A column that ADBC takes for something else than integers."""
 
@@ -110,23 +151,17 @@ class _NotIntegers(Exception):
 class _Table:
     """A table while it is read: pieces of it go straight to their places, so that nothing is held twice."""
 
-    def __init__(self, wanted: Mapping[str, Column], low: int | None, high: int | None) -> None:
+    def __init__(self, wanted: Mapping[str, Column], bounds: Array | None, plain: list[_Plain]) -> None:
         self.wanted = wanted
         # One column of the file may become several here.
         self.names = list(dict.fromkeys(column.name for column in wanted.values()))
         self.nulls = [next(c.null for c in wanted.values() if c.name == name) for name in self.names]
-        self._low = low
-        self._step = _TASK_ROWS
-        self._whole: dict[str, Array] = {}
-        self.pieces = 1
-        self._width = 0
-        if low is not None and high is not None:
-            width = high - low + 1
-            self._step = max(_TASK_ROWS, -(-width // _MAX_TASKS))
-            self.pieces = -(-width // self._step)
-            # Zeros cost no memory until something else is written.
-            self._width = width
-            self._whole = {key: np.zeros(width, column.dtype) for key, column in wanted.items()}
+        self._bounds = None if bounds is None else bounds.tolist()
+        self._plain = plain
+        self.pieces = 1 if self._bounds is None else len(self._bounds) - 1
+        # Zeros cost no memory until something else is written.
+        width = self._bounds[-1] - self._bounds[0] if self._bounds else 0
+        self._whole = {key: np.zeros(width, column.dtype) for key, column in wanted.items()}
         # A column that is the same all through, as ids of the process are, costs none at all: batches that hold only
         # the value met first are noted, by piece and column.
         self._first: dict[str, Any] = {}
@@ -136,26 +171,38 @@ class _Table:
         self.left_out = [0] * self.pieces
 
     def where(self, piece: int) -> str:
-        if self._low is None:
+        if self._bounds is None:
             return ""
-        start = self._low + piece * self._step
-        last = "" if piece == self.pieces - 1 else f" AND rowid < {start + self._step}"
-        return f" WHERE rowid >= {start}{last}"
+        last = "" if piece == self.pieces - 1 else f" AND rowid < {self._bounds[piece + 1]}"
+        return f" WHERE rowid >= {self._bounds[piece]}{last}"
+
+    def plain(self, file: Pages, piece: int) -> list[NDArray[np.int64]]:
+        """The columns of a piece out of the pages. Raises Odd where SQLite has to read them."""
+        if self._bounds is None or not self._plain:
+            raise Odd
+        one = self._plain[piece]
+        nulls = {one.places[name]: null for name, null in zip(self.names, self.nulls, strict=True)}
+        rowid, found = file.integers(one.pages, {place: null for place, null in nulls.items() if place >= 0})
+        first, end = self._bounds[piece : piece + 2]
+        if len(rowid) and (rowid[0] < first or rowid[-1] >= end or (rowid[1:] <= rowid[:-1]).any()):
+            raise Odd
+        return [rowid if one.places[name] < 0 else found[one.places[name]] for name in self.names]
 
     def put(self, piece: int, batch: list[NDArray[np.int64]]) -> None:
         kept = [_kept(batch[self.names.index(column.name)], column) for column in self.wanted.values()]
-        if self._low is None:
+        if self._bounds is None:
             self._extra.append(kept)
             return
         count = len(kept[0])
         if not count:
             return
-        start = piece * self._step + self._counts[piece]
+        start = self._bounds[piece] - self._bounds[0] + self._counts[piece]
         place = slice(start, start + count)
-        if place.stop > min((piece + 1) * self._step, self._width):
+        if place.stop > self._bounds[piece + 1] - self._bounds[0]:
             raise OSError("a table holds more rows than numbers of rows")
         for (key, whole), values in zip(self._whole.items(), kept, strict=True):
-            if (values == self._first.setdefault(key, values[0])).all():
+            first = self._first.setdefault(key, values[0])
+            if values[-1] == first and (values == first).all():
                 self._same[piece][key].append(place)
             else:
                 whole[place] = values
@@ -167,7 +214,7 @@ class _Table:
         self._extra = []
 
     def rows(self) -> Rows:
-        if self._low is None:
+        if self._bounds is None:
             columns = {
                 key: np.concatenate([np.empty(0, column.dtype), *(batch[index] for batch in self._extra)])
                 for index, (key, column) in enumerate(self.wanted.items())
@@ -184,7 +231,8 @@ class _Table:
             whole[place] = self._first[key]
         if total == len(whole):
             return whole
-        return np.concatenate([whole[i * self._step :][:count] for i, count in enumerate(self._counts)])
+        starts = [bound - self._bounds[0] for bound in self._bounds] if self._bounds else []
+        return np.concatenate([whole[at:][:count] for at, count in zip(starts, self._counts, strict=False)])
 
 
 def _batches(path: Path, sql: str, nulls: Sequence[int]) -> Iterator[list[NDArray[np.int64]]]:
