@@ -139,7 +139,7 @@ def _steps_hold(unit: Unit, first: FirstSteps) -> bool:
 def _nothing(recorded: Recorded) -> str:
     if recorded.only_phases:
         return "only phases of collectives, no GPU operations; `--info` shows them, `ringscope record` records GPUs"
-    return "no GPU did anything in it; record while the training runs"
+    return "no GPU did anything in it; record while the training runs, on a machine with a GPU"
 
 
 def _measure(units: Sequence[Unit], first: FirstSteps, asked: Asked, told: Told | None) -> None:

@@ -24,7 +24,7 @@ _SIGNS: Final = tuple(
             rb"\A\s*\{\s*\"rocprofiler-sdk-tool\"",
             (
                 "a recording of rocprofv3 in its own JSON",
-                "give PyTorch's trace, or JAX's .xplane.pb: those of AMD GPUs are read",
+                "record with `rocprof --hip-trace`, or give PyTorch's trace or JAX's .xplane.pb",
             ),
         ),
         (

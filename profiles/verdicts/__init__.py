@@ -39,7 +39,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     cases = [Case(index, gpu, context or Context()) for index, gpu in enumerate(measures.gpus) if gpu.span_ns]
     found: list[Finding] = []
     for rule in PER_GPU:
-        each = [finding for case in cases if (finding := rule(case)) is not None]
+        each = [finding for case in cases if case.computes and (finding := rule(case)) is not None]
         if len(each) == len(cases) and len(cases) > 1:
             worst = max(each, key=order.worth)
             each = [replace(worst, gpu=None, evidence={**worst.evidence, "gpu": worst.gpu})]

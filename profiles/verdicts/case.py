@@ -64,6 +64,11 @@ class Case:
         return waiting_ns / self.gpu.span_ns if self.gpu.span_ns else 0.0
 
     @property
+    def computes(self) -> bool:
+        """Did the GPU compute at all? What a program copies before it does tells nothing of what it will wait for."""
+        return self.gpu.kernels.count + self.gpu.kernels.graph_launches > 0
+
+    @property
     def trains(self) -> bool:
         return shows_training(self.gpu)
 

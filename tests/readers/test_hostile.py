@@ -149,6 +149,23 @@ def test_a_stranger_is_told_what_it_is_and_what_to_give(tmp_path: Path, name: st
     assert refused.value.remedy
 
 
+OTHERS = Path(__file__).resolve().parents[2].parent / "shared" / "strangers"
+
+
+@pytest.mark.skipif(not OTHERS.is_dir(), reason="no files of others in ../shared/strangers")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("AMD-AGI__TraceLens__908_results.json.gz", "a recording of rocprofv3 in its own JSON; .*rocprof --hip-trace"),
+        ("NVIDIA__Fuser__nsys-log.txt", "what `nsys stats` .* prints, which holds sums and no timeline; .*nsys-rep"),
+    ],
+)
+def test_a_real_stranger_is_told_the_same(name: str, words: str) -> None:
+    with pytest.raises(UnreadableRecording, match=words) as refused:
+        read(OTHERS / name)
+    assert "\n" not in str(refused.value)
+
+
 def test_a_profile_of_a_tpu_says_so(tmp_path: Path) -> None:
     space = xplane.message()()
     space.planes.add(name="/device:TPU:0").lines.add(name="XLA Ops").events.add(metadata_id=1, duration_ps=1000)

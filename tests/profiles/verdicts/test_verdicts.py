@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from profiles import measure
 from profiles.measures import Finding, Straggler
 from profiles.records import Cell
 from profiles.verdicts import Context, find
+from tests.made.build import Build
 from tests.made.hand import gpu, measures
 
 MS = 1_000_000
@@ -415,3 +417,13 @@ def test_of_a_toy_nothing_follows_for_a_batch_or_a_device(code: str, toy: dict[s
     given: dict[str, Any] = {"kernels": SHORT, "ledger": {"compute": MS, "idle_launch": 9 * MS}}
     assert _find(code, gpu(**given)) is not None
     assert _find(code, gpu(**(given | toy))) is None
+
+
+def test_a_recording_in_which_nothing_computes_is_told_to_change_nothing() -> None:
+    """As `nvprof --print-gpu-trace` of a program's begin shows it: weights on their way to the GPU."""
+    begin = Build()
+    for at in range(0, 4_000_000, 1_000_000):
+        begin.copy("h2d", at, at + 900_000, 4 << 20, src_kind="pageable", dst_kind="device")
+    assert measure([begin.timeline()]).findings == []
+    begin.kernel(4_000_000, 4_500_000)
+    assert "copies-pageable" in {finding.code for finding in measure([begin.timeline()]).findings}
