@@ -6,7 +6,8 @@
 
 The checks are those that look and change nothing: the ranks' data and plan before the first step, a common last step
 and who left, the weights after step 3 and after the epoch, the seeds, the ranks' metrics, one rank that stops. A window
-is a whole `fit` of one epoch, so that all of them are in it. A pair is one window of each; which goes first alternates.
+is a whole `fit` of one epoch, so that all of them are in it. A pair is one window of each; which goes first alternates,
+and both begin from the same weights, so that both train the same: how far their weights end apart is said.
 The answer is the median over the pairs, with a 90 % bootstrap interval. It holds if the median is at most 1.01 and the
 upper end of the interval at most 1.02. It fails if the whole interval lies above 1.01. Else it is not resolved: use
 more pairs or a quieter machine. With `--by cpu` the same is asked of the CPU time of all ranks, which other programs on
@@ -67,30 +68,40 @@ def rank(options: argparse.Namespace) -> None:
     steps = options.steps * ring.size()
 
     def window(*, checked: bool) -> tuple[float, float]:
+        for variable, value in began:
+            variable.assign(value)
         switch.on = checked
         hvd.allreduce(tf.zeros(1), name="start").numpy()
         start_ns, start_cpu_s = time.time_ns(), time.process_time()
         model.fit(data.prefetch(2), steps_per_epoch=steps, verbose=0)
         end_ns, cpu_s = time.time_ns(), time.process_time() - start_cpu_s
+        ended[checked] = model.get_weights()
         return over_all_ranks(start_ns, end_ns), sum(hvd.allgather_object(cpu_s, name="cpu"))
 
+    began: list[tuple[Any, Any]] = []
+    ended: dict[bool, list[Any]] = {}
     for checked in (True, False):  # compiling
         window(checked=checked)
     switch.inside.clear()
     pairs: list[tuple[float, ...]] = []
+    apart = 0.0
+    began += [(variable, variable.numpy()) for variable in (*model.variables, *model.optimizer.variables)]
     for pair in range(options.pairs):
         order = (True, False) if pair % 2 == 0 else (False, True)
         took = {checked: window(checked=checked) for checked in order}
         pairs.append(tuple(took[checked][kind] for kind in (0, 1) for checked in (True, False)))
+        both = zip(ended[True], ended[False], strict=True)
+        apart = max(apart, *(float(np.abs(one - other).max(initial=0)) for one, other in both))
         if ring.rank() == 0:
-            write_whole(options.rank, json.dumps({"pairs": pairs, "inside": switch.inside}))
+            found = {"pairs": pairs, "inside": switch.inside, "weights_apart": apart}
+            write_whole(options.rank, json.dumps(found))
 
 
 class Switch:
     """Lies over what checks, and leaves it out while it is off. To be made before ring.distribute."""
 
     def __init__(self) -> None:
-        from harness.ring import agreement, channel, ending, fit, metrics, seeds
+        from harness.ring import agreement, channel, ending, fit, metrics, seeds, stopping
 
         self.on = True
         self.inside: dict[str, tuple[int, float]] = {}  # name -> calls and seconds, while it is on
@@ -102,6 +113,7 @@ class Switch:
         self._over(channel.Channel, "meet", [])
         self._over(ending, "checked", None)
         self._over(fit, "_agree_on_plan", None)
+        self._over(stopping, "everybodys", [[nothing, nothing]])
         self._over(fit.StopTogether, "on_epoch_end", None)
         self._over(metrics, "check_summable", None)
         self._over(metrics, "sum_states", None)
@@ -135,7 +147,8 @@ def report(found: dict[str, Any], options: argparse.Namespace) -> int:
             asked, word = ratio, verdict(*ratio)
     print(
         f"{options.model}, {options.ranks} x {options.per_rank_batch}, {options.precision}, {options.step}: a fit of"
-        f" {options.steps} steps checked / unchecked, {len(took)} pairs: {', '.join(said)}; by {options.by} {word}"
+        f" {options.steps} steps checked / unchecked, {len(took)} pairs: {', '.join(said)}; by {options.by} {word};"
+        f" weights apart by {found['weights_apart']:.1e}"
     )
     for name, (calls, inside_s) in sorted(found["inside"].items(), key=lambda item: -item[1][1]):
         print(f"  {name}: {calls / len(took):g} calls in a fit, {inside_s / calls * 1e3:.3f} ms each")

@@ -27,7 +27,6 @@ from .exchange import (
     OPS,
     average_gradients,
     average_logs,
-    average_statistics,
     broadcast,
     from_rank,
     has_weights,
@@ -38,6 +37,7 @@ from .exchange import (
     optimizers_of,
     tf,
 )
+from .moving import average_statistics
 
 __all__ = [
     "COMPRESSIONS",

@@ -20,6 +20,7 @@ from .exchange import hvd, tf
 __all__ = ["check_data", "check_weights", "data_facts", "differing_weight", "weights_digest"]
 
 LOOKED_AT_BYTES = 64 << 20
+BLOCKS = 64  # of neighbouring rows, which need not be copied to be looked at
 
 Facts = dict[str, str]
 """What it is -> a digest. Names that begin with `~` may differ where the data is augmented at random."""
@@ -38,15 +39,24 @@ def digest(array: Any) -> str:
         sparse = array.tocoo()
         return _joined([str(sparse.shape), *(digest(part) for part in (sparse.row, sparse.col, sparse.data))])
     values = np.asarray(array)
-    told = hashlib.blake2b(f"{values.shape} {values.dtype}".encode(), digest_size=8)
-    if values.ndim and values.nbytes > LOOKED_AT_BYTES and len(values) > 1:
-        rows = max(1, int(LOOKED_AT_BYTES * len(values) / values.nbytes))
-        values = values[np.linspace(0, len(values) - 1, rows).astype(np.int64)]
-    if values.dtype == object or values.dtype.kind in "USO":
-        told.update(repr(values.tolist()).encode())
-    else:
-        told.update(np.ascontiguousarray(values).view(np.uint8).data if values.size else b"")
-    return told.hexdigest()
+    # Processors compute this one themselves: 64 MB take half the time of blake2b.
+    told = hashlib.sha1(f"{values.shape} {values.dtype}".encode(), usedforsecurity=False)
+    for part in _looked_at(values):
+        if part.dtype == object or part.dtype.kind in "USO":
+            told.update(repr(part.tolist()).encode())
+        elif part.size:
+            told.update(np.ascontiguousarray(part).view(np.uint8).data)
+    return told.hexdigest()[:16]
+
+
+def _looked_at(values: Any) -> list[Any]:
+    """All of an array, or blocks of rows at fixed places of a large one."""
+    if not values.ndim or values.nbytes <= LOOKED_AT_BYTES or len(values) < 2:
+        return [values]
+    rows = max(1, LOOKED_AT_BYTES * len(values) // values.nbytes)
+    blocks = min(BLOCKS, rows)
+    starts = np.linspace(0, len(values) - rows // blocks, blocks).astype(np.int64)
+    return [values[start : start + rows // blocks] for start in starts]
 
 
 def _joined(parts: Iterable[str]) -> str:

@@ -12,8 +12,9 @@ import numpy as np
 
 from .agreement import data_facts
 from .channel import Channel
-from .exchange import average_statistics, from_all, hvd, tf
-from .sharing import Block, share_of_evaluation
+from .exchange import from_all, hvd, tf
+from .moving import average_statistics, is_stateful
+from .sharing import Block, share_of_evaluation, share_of_states
 from .watch import CUT, WHOLE, Watch
 
 LATE_S = 10.0  # a rank that comes later than this to `evaluate` or `predict` finds that each does all by itself
@@ -31,7 +32,7 @@ def distribute_evaluation(model: Any, watch: Watch, channel: Channel | None) -> 
             with watch.during_evaluation(watch.evaluated):
                 return evaluate(*args, **kwargs)
         options = _options(evaluate, args, kwargs)
-        block = _block_of(options, "evaluate", channel)
+        block = _block_of(model, options, "evaluate", channel)
         if block is None:
             with watch.during_evaluation(WHOLE):
                 return evaluate(**options)
@@ -42,11 +43,12 @@ def distribute_evaluation(model: Any, watch: Watch, channel: Channel | None) -> 
     @functools.wraps(predict)
     def predicted(*args: Any, **kwargs: Any) -> Any:
         options = _options(predict, args, kwargs)
-        block = _block_of(options, "predict", channel)
+        block = _block_of(model, options, "predict", channel)
         if block is None:
             return predict(**options)
         own = _with(options, block)
-        return _joined_in_order(predict(**{name: own[name] for name in own if name not in ("y", "sample_weight")}))
+        own = {name: own[name] for name in own if name not in ("y", "sample_weight")}
+        return _joined_in_order(predict(**own), by_turns=is_stateful(model))
 
     for name, method in (("evaluate", evaluated), ("predict", predicted)):
         method.by_ring = True  # type: ignore[attr-defined]
@@ -59,12 +61,17 @@ def _options(method: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, An
     return further | bound
 
 
-def _block_of(options: dict[str, Any], kind: str, channel: Channel | None) -> Block | None:
+def _block_of(model: Any, options: dict[str, Any], kind: str, channel: Channel | None) -> Block | None:
     """This rank's block, where all ranks are there with the same data."""
     if channel is None:
         return None
     x, y, weights = (options.get(name) for name in ("x", "y", "sample_weight"))
-    block = share_of_evaluation(x, y, weights, options.get("batch_size"), options.get("steps"), hvd.rank(), hvd.size())
+    whole = x, y, weights, options.get("batch_size"), options.get("steps"), hvd.rank(), hvd.size()
+    if not is_stateful(model):
+        block = share_of_evaluation(*whole)
+    else:  # of what a data set gives, predictions could not be put in order again
+        in_order = kind == "evaluate" or not isinstance(x, (tf.data.Dataset, keras.utils.PyDataset))
+        block = share_of_states(*whole) if in_order else None
     facts = None if block is None else data_facts(x, "x") | data_facts(y, "y") | data_facts(weights, "sample_weight")
     everybodys = channel.meet(kind, facts, limit_s=LATE_S)
     alike = everybodys is not None and None not in everybodys and all(each == everybodys[0] for each in everybodys)
@@ -77,13 +84,16 @@ def _with(options: dict[str, Any], block: Block) -> dict[str, Any]:
     return options | {name: value for name, value in own.items() if name in options} | quiet
 
 
-def _joined_in_order(outputs: Any) -> Any:
-    """The ranks' predictions one after the other, on every rank."""
+def _joined_in_order(outputs: Any, *, by_turns: bool) -> Any:
+    """The ranks' predictions one after the other, or sample by sample in turn, on every rank."""
 
     def join(own: Any) -> Any:
         if isinstance(own, np.ndarray) and own.dtype.kind in "fiub":
             with tf.device("/CPU:0"):
-                return hvd.allgather(tf.constant(own), name="predictions").numpy()
+                joined = hvd.allgather(tf.constant(own), name="predictions").numpy()
+            if by_turns:
+                joined = joined.reshape(hvd.size(), *own.shape).swapaxes(0, 1).reshape(joined.shape)
+            return joined
         everybodys = from_all(own.to_list() if hasattr(own, "to_list") else own, "predictions")
         if isinstance(own, tf.RaggedTensor):
             return tf.concat([tf.ragged.constant(each, dtype=own.dtype) for each in everybodys], axis=0)

@@ -1,4 +1,4 @@
-"""What crosses between ranks: gradients in a step; weights before the first; statistics and logs after an epoch."""
+"""What crosses between ranks: gradients in a step; weights before the first; logs after an epoch."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from profiles.errors import MissingLibrary
+from profiles.errors import MissingLibrary, RingscopeError
 
 __all__ = [
     "COMPRESSIONS",
     "average_gradients",
     "average_logs",
-    "average_statistics",
     "began_alike",
     "broadcast",
     "from_all",
@@ -119,6 +118,11 @@ def average_gradients(
     averaged = [tf.convert_to_tensor(g) if dense and g is not None else g for g in gradients]
     if hvd.size() == 1:
         return averaged
+    if _xla_compiles_all():
+        raise RingscopeError(
+            "XLA compiles this step as a whole and cannot exchange gradients in it; take jit_compile=True out of its"
+            " tf.function, or train by model.fit after ring.distribute(model, step='compiled')"
+        )
     how = _how(op, predivide_factor, process_set)
     given = [i for i, gradient in enumerate(averaged) if gradient is not None]
     sparse = [i for i in given if isinstance(averaged[i], tf.IndexedSlices)]
@@ -141,6 +145,14 @@ def average_gradients(
             # Their rows are gathered, not summed: there is no sum to divide before.
             averaged[i] = hvd.allreduce(tf.IndexedSlices(*named, own.dense_shape), **_how(op, 1.0, process_set))
     return averaged
+
+
+def _xla_compiles_all() -> bool:
+    """Whether this is traced within a function of `jit_compile=True`."""
+    from tensorflow.python.ops import control_flow_util  # TensorFlow has no public way to ask
+
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    return graph is not None and bool(control_flow_util.GraphOrParentsInXlaContext(graph))
 
 
 def _is_of_any_batch(indices: Any) -> bool:
@@ -292,26 +304,6 @@ def from_all(value: Any, name: str) -> list[Any]:
 def _from_rank_0(variables: Sequence[Any]) -> None:
     for i, variable in enumerate(variables):
         variable.assign(hvd.broadcast(variable, root_rank=0, name=f"{IN_STREAM}_{i}"))
-
-
-def average_statistics(model: Any) -> None:
-    """Average moving statistics (batch normalisation's) over ranks; weights that agree everywhere keep their bits."""
-    variables = [v.value for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
-    if variables and hvd.size() > 1:
-        _average_where_unlike(variables)
-
-
-@tf.function(autograph=False)
-def _average_where_unlike(variables: Sequence[Any]) -> None:
-    widest = tf.float64 if any(v.dtype == tf.float64 for v in variables) else tf.float32
-    flat = tf.concat([tf.reshape(tf.cast(v, widest), [-1]) for v in variables], axis=0)
-    lowest, highest, mean = (
-        hvd.allreduce(flat, op=op, name=f"{IN_STREAM}_{name}")
-        for name, op in (("min", hvd.Min), ("max", hvd.Max), ("mean", hvd.Average))
-    )
-    agreed = tf.split(tf.where(lowest == highest, flat, mean), [v.shape.num_elements() for v in variables])
-    for variable, values in zip(variables, agreed, strict=True):
-        variable.assign(tf.cast(tf.reshape(values, variable.shape), variable.dtype))
 
 
 def average_logs(logs: dict[str, Any]) -> None:

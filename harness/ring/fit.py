@@ -19,9 +19,7 @@ from .elastic import launcher, resume
 from .evaluation import distribute_evaluation
 from .exchange import (
     average_logs,
-    average_statistics,
     broadcast,
-    from_all,
     from_rank,
     has_weights,
     hvd,
@@ -29,6 +27,7 @@ from .exchange import (
     on_host,
     tf,
 )
+from .moving import average_statistics, is_stateful
 from .say import once
 from .watch import CUT, OWN, WHOLE, Watch
 
@@ -132,8 +131,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             raise RingscopeError(f"unknown_length={unknown_length!r} is none of {', '.join(sharing.UNKNOWN_LENGTH)}")
         bound = signature.bind(*args, **kwargs).arguments
         options = bound.pop("kwargs", {}) | bound
-        if channel is not None and channel.meet("fit") is None:
-            raise RingscopeError("another rank has ended, or calls something else; its own output says why")
+        stopping.everybodys(channel, "fit", None)
         if launcher.is_elastic():
             if shard:
                 _split_validation(options)
@@ -144,8 +142,8 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
         """Keras's `fit`, once. part: what it is of one that goes on while ranks come and go."""
         with stopping.loop(channel), watch.during_fit():
             if hvd.size() > 1:
-                watch.evaluated = _prepare(model, options, shard, unknown_length)
-            ends_unknown = _agree_on_plan(options)
+                watch.evaluated = _prepare(model, options, shard, unknown_length, channel)
+            ends_unknown = _agree_on_plan(options, channel)
             # Ranks that share a data set go through the same batches; with data of their own one may end first.
             model.__dict__["unknown_by_ring"] = ends_unknown and not shard and hvd.size() > 1
             built = has_weights(model)
@@ -155,7 +153,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             if part is not None:
                 part.data_is(options.get("x"), not built)
             _warm_up(model, options)
-            seeds.set_apart(hvd.rank(), lambda value: from_rank(0, value))
+            seeds.set_apart(hvd.rank(), lambda value: stopping.everybodys(channel, "seed", value)[0])
             if hvd.size() > 1:
                 normalization.synchronise(model)
             if hvd.rank() != 0:
@@ -199,7 +197,7 @@ def _warm_up(model: Any, options: dict[str, Any]) -> None:
     warm_up(steps)
 
 
-def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: str) -> str:
+def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: str, channel: Channel | None) -> str:
     """Compare the ranks' data and cut it; returns what of the validation data is evaluated."""
     metrics.check_summable(metrics.flat_metrics(model))
     if shard:
@@ -211,7 +209,7 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
     of_validation: agreement.Facts = {}
     for name, part in zip(("x", "y", "sample_weight"), validation, strict=True):
         of_validation |= agreement.data_facts(part, f"validation_data's {name}")
-    said = from_all((own, of_validation), "data")
+    said = stopping.everybodys(channel, "data", [own, of_validation])
     compared = [a | b for a, b in said] if shard else [a for a, _ in said]
     for text in agreement.check_data(compared):
         if hvd.rank() == 0:
@@ -225,7 +223,7 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
         )
     _say_batch(options)
     model.__dict__["uneven_by_ring"] = uneven
-    return _cut_validation(options, validation) if alike else OWN
+    return _cut_validation(model, options, validation) if alike else OWN
 
 
 def _split_validation(options: dict[str, Any]) -> None:
@@ -240,13 +238,14 @@ def _split_validation(options: dict[str, Any]) -> None:
     options |= {name: part for name, part in zip(("x", "y", "sample_weight"), kept, strict=True) if part is not None}
 
 
-def _cut_validation(options: dict[str, Any], validation: Any) -> str:
+def _cut_validation(model: Any, options: dict[str, Any], validation: Any) -> str:
     if options.get("validation_data") is None:
         return WHOLE
     batch = options.get("validation_batch_size") or options.get("batch_size")
     x, y, weights = validation
     steps = options.get("validation_steps")
-    block = sharing.share_of_evaluation(x, y, weights, batch, steps, hvd.rank(), hvd.size())
+    share = sharing.share_of_states if is_stateful(model) else sharing.share_of_evaluation
+    block = share(x, y, weights, batch, steps, hvd.rank(), hvd.size())
     if block is None:
         return WHOLE
     parts = [part for part in (block.x, block.y, block.sample_weight) if part is not None]
@@ -291,15 +290,14 @@ def _together(given: Any) -> list[Any]:
     return [Restore(backups), Begin(), Agree(), *given, StopTogether()]
 
 
-def _agree_on_plan(options: dict[str, Any]) -> bool:
+def _agree_on_plan(options: dict[str, Any], channel: Channel | None) -> bool:
     """Raise RingscopeError where the ranks know that some would wait for others for ever. Returns whether there are
     ranks whose steps only the end of their data will tell."""
     if hvd.size() == 1:
         return _steps(options) == UNKNOWN
     validates = options.get("validation_data") is not None or bool(options.get("validation_split"))
-    with on_host():
-        mine = tf.constant([[_steps(options), int(options.get("epochs", 1)), int(validates)]], tf.int64)
-        steps, epochs, validations = hvd.allgather(mine, name="plan").numpy().T.tolist()
+    mine = [_steps(options), int(options.get("epochs", 1)), int(validates)]
+    steps, epochs, validations = map(list, zip(*stopping.everybodys(channel, "plan", mine), strict=True))
     _check_alike(steps, "steps an epoch", "give all ranks data of one length, or one steps_per_epoch")
     _check_alike(epochs, "epochs", "give all ranks as many")
     _check_alike(validations, "validations an epoch", "give validation_data to all ranks, or to none")

@@ -22,7 +22,15 @@ from .exchange import tf
 from .say import once
 from .upstream import Share, share_before_work
 
-__all__ = ["UNKNOWN_LENGTH", "batch_of", "length", "share_of_evaluation", "share_of_training", "static_batch"]
+__all__ = [
+    "UNKNOWN_LENGTH",
+    "batch_of",
+    "length",
+    "share_of_evaluation",
+    "share_of_states",
+    "share_of_training",
+    "static_batch",
+]
 
 UNKNOWN_LENGTH = ("together", "count")
 BATCH = 32  # Keras's
@@ -263,6 +271,34 @@ def share_of_evaluation(
 
     def cut(part: Any) -> Any:
         return None if part is None else keras.tree.map_structure(lambda array: _rows(array, rows), part)
+
+    return Block(cut(x), cut(y), cut(sample_weight), None)
+
+
+def share_of_states(
+    x: Any, y: Any, sample_weight: Any, batch_size: int | None, steps: int | None, rank: int, size: int
+) -> Block | None:
+    """As `share_of_evaluation`, of a model that keeps the states of a batch's sequences for the next batch: what
+    `share_of_training` would take of it, so that every rank goes on with the sequences that it has trained on. None
+    where something would be left out."""
+    if steps or x is None or inspect.isgenerator(x):
+        return None
+    if isinstance(x, tf.data.Dataset):
+        batches = int(x.cardinality())
+        if batches <= 0 or batches % size:
+            return None
+        return Block(x.shard(size, rank), y, sample_weight, None)
+    if isinstance(x, keras.utils.PyDataset):
+        count = x.num_batches
+        if not count or count % size:
+            return None
+        return Block(Part(x, rank, size, count // size), y, sample_weight, None)
+    leaves = keras.tree.flatten(x)
+    if not all(hasattr(leaf, "shape") for leaf in leaves) or length(leaves[0]) % (size * (batch_size or BATCH)):
+        return None
+
+    def cut(part: Any) -> Any:
+        return None if part is None else keras.tree.map_structure(lambda array: _every(array, rank, size), part)
 
     return Block(cut(x), cut(y), cut(sample_weight), None)
 

@@ -1,4 +1,5 @@
-"""Train combinations one after the other: train.py OUT SEED NUMBER..., on one rank or two.
+"""Train combinations one after the other: train.py OUT SEED [plain] NUMBER..., on one rank or two; `plain`: by Keras
+without ring.
 
 Writes OUT/NUMBER.RANKS.RANK.npz: what it began and ended with, and the history; or .txt, the refusal."""
 
@@ -213,7 +214,7 @@ def callback_of(drawn: dict[str, Any], folder: str) -> Any:
     }[drawn["callback"]]()
 
 
-def train(drawn: dict[str, Any]) -> dict[str, Any]:
+def train(drawn: dict[str, Any], *, plain: bool) -> dict[str, Any]:
     rng = np.random.default_rng(drawn["number"])
     keras.utils.set_random_seed(5)
     keras.config.set_dtype_policy(drawn["policy"])
@@ -236,7 +237,8 @@ def train(drawn: dict[str, Any]) -> dict[str, Any]:
         **{"weighted_metrics" if drawn["weighted metrics"] else "metrics": metrics},
     )
     began = [v.numpy() for v in model.trainable_variables]
-    ring.distribute(model, step=drawn["step"], **drawn["distribute"])
+    if not plain:
+        ring.distribute(model, step=drawn["step"], **drawn["distribute"])
     found: dict[str, Any] = {f"began {i}": v for i, v in enumerate(began)}
     with tempfile.TemporaryDirectory() as folder:
         for again in range(1 + drawn["again"]):
@@ -260,11 +262,12 @@ def train(drawn: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     out, seed = Path(sys.argv[1]), int(sys.argv[2])
-    for number in sys.argv[3:]:
+    plain = sys.argv[3] == "plain"
+    for number in sys.argv[3 + plain :]:
         path = out / f"{number}.{ring.size()}.{ring.rank()}"
         print(f"training {number}", flush=True)
         try:
-            np.savez(path.with_name(path.name + ".npz"), **train(draw(int(number), seed)))
+            np.savez(path.with_name(path.name + ".npz"), **train(draw(int(number), seed), plain=plain))
         except (RingscopeError, ValueError, TypeError, tf.errors.OpError) as error:
             path.with_name(path.name + ".txt").write_text(f"{type(error).__name__}: {error}")
         keras.backend.clear_session()

@@ -153,3 +153,10 @@ def test_losses_that_gradients_averaged_are_not_those_of_are_named_once_and_no_o
     ]
     assert any("the loss that layer 'spread" in line for line in said)
     assert not facts[1]["said"][step]
+
+
+def test_what_a_layer_of_ones_own_keeps_is_named_before_it_is_averaged(facts: list[dict[str, Any]]) -> None:
+    (line,) = facts[0]["kept by a layer"]
+    assert "most" in line
+    assert "moving_" not in line  # of batch normalisation: averages
+    assert facts[1]["kept by a layer"] == []

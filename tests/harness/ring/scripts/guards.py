@@ -360,6 +360,23 @@ for step in MODES:
     model = classifier(step)
     model.fit(x, y, batch_size=8, verbose=0, shuffle=False)
     facts[f"average, {step}"] = digest(model)
+
+
+class Most(layers.Layer):
+    """Keeps the largest value that it has seen."""
+
+    def build(self, shape: Any) -> None:
+        self.most = self.add_weight(shape=(), initializer="zeros", trainable=False, name="most")
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        self.most.assign(keras.ops.maximum(self.most, keras.ops.max(inputs)))
+        return inputs
+
+
+said = io.StringIO()
+with contextlib.redirect_stderr(said):
+    classifier("fit", Most(), layers.BatchNormalization()).fit(x, y, batch_size=8, verbose=0)
+facts["kept by a layer"] = [line for line in said.getvalue().splitlines() if "of its own batches" in line]
 # One rank has made more models, so Keras has given its layers and variables other names.
 if rank == 0:
     keras.Sequential([keras.Input((4,)), layers.BatchNormalization(synchronized=True), layers.Dense(3)])
