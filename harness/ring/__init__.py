@@ -19,7 +19,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from . import cache, ending, horovod_names, normalization, seeds, undistributed, update
+from . import cache, ending, horovod_names, normalization, saving, seeds, undistributed, update
 from .channel import Channel, launcher_share, meet_server
 from .elastic import again, launcher
 from .exchange import (
@@ -149,6 +149,7 @@ def _meet(seed: int | bool | None) -> None:
     again.carry(seed=seeds.sow(seed, hvd.rank(), share, before))
     ending.at_exit(_channel)
     undistributed.watch_models()
+    saving.write_whole_files()
 
 
 def _one_gpu_each() -> bool:

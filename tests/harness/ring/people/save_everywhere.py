@@ -1,0 +1,26 @@
+"""Every rank saves the model to one file after training, reads it again and trains on, as a script for one process does.
+
+joined: 1e-5, sums in another order
+"""
+
+import pathlib
+import sys
+
+import keras
+import numpy as np
+
+from ringscope import ring
+
+ring.init(seed=3)
+batch, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
+x, y = np.random.normal(size=(96, 40)).astype("float32"), np.random.normal(size=(96, 1)).astype("float32")
+model = keras.Sequential([keras.Input((40,)), keras.layers.Dense(2000, activation="relu"), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+ring.distribute(model)
+for part in range(4):
+    model.fit(x, y, batch_size=batch, shuffle=False)
+    model.save(folder / "model.keras")
+    model = keras.models.load_model(folder / "model.keras")
+    ring.distribute(model)
+    model.save_weights(folder / "model.weights.h5")
+    model.load_weights(folder / "model.weights.h5")
