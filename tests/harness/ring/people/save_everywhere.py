@@ -1,4 +1,4 @@
-"""Every rank saves the model to one file after training, reads it again and trains on, as a script for one process does.
+"""Every rank saves the model to one file, reads it again and trains on, as a script for one process does.
 
 joined: 1e-5, sums in another order
 """
