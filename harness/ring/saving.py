@@ -38,7 +38,7 @@ def _whole(write: Callable[..., Any]) -> Callable[..., Any]:
     def written(model: Any, filepath: Any, *args: Any, **options: Any) -> Any:
         if not _is_file_here(filepath) or options.get("zipped") is False or options.get("max_shard_size") is not None:
             return write(model, filepath, *args, **options)
-        path = Path(filepath)
+        path = Path(filepath).resolve()  # what a link points to
         own = path.with_name(f".{hvd.rank()}-{os.getpid()}-{path.name}")  # Keras wants its ending
         try:
             found = write(model, str(own), *args, **options)
@@ -53,5 +53,7 @@ def _whole(write: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_file_here(filepath: Any) -> bool:
-    """Not an open file, a directory or an address such as `gs://`."""
-    return isinstance(filepath, (str, os.PathLike)) and "://" not in str(filepath) and not Path(filepath).is_dir()
+    """Not an open file, a folder, a place without one or an address such as `gs://`."""
+    if not isinstance(filepath, (str, os.PathLike)) or "://" in str(filepath):
+        return False
+    return Path(filepath).parent.is_dir() and not Path(filepath).is_dir()
