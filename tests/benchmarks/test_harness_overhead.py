@@ -17,7 +17,13 @@ from tests.recordings import ROOT
 
 @pytest.mark.train
 @pytest.mark.beside
-@pytest.mark.parametrize("words", [["--step", "compiled", "--feed", "resident"], ["--precision", "mixed_bfloat16"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--step", "compiled", "--feed", "resident"],
+        pytest.param(["--precision", "mixed_bfloat16"], marks=pytest.mark.long),
+    ],
+)
 def test_both_loops_train_to_the_same_weights(tmp_path: Path, words: list[str]) -> None:
     pytest.importorskip("tensorflow")
     pytest.importorskip("horovod.tensorflow")

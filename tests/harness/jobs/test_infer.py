@@ -151,7 +151,7 @@ def needs(*names: str) -> None:
 def test_a_server_of_the_users_own_is_asked_by_its_url(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
     (tmp_path / "sample.json").write_text("[1.5, 2.5]")
-    words = ["--parts", "batching", "--instance", str(tmp_path / "sample.json"), "--rates", "40,80", "--seconds", "2"]
+    words = ["--parts", "batching", "--instance", str(tmp_path / "sample.json"), "--rates", "40,80", "--seconds", "1"]
     with serving(lambda number, asked: (200, {"predictions": [sum(asked["instances"][0])]})) as url:
         code, told, said = run(*words, "--url", url, "--out", str(tmp_path / "good"))
     assert code == 0, said

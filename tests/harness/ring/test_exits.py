@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.ring import SCRIPTS
-from tests.harness.running import ROOT, run_python
+from tests.harness.running import ROOT, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -26,7 +26,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     jobs = [
         {"name": case, "ranks": 2, "script": str(SCRIPTS / "exits.py"), "words": [case, str(out)]} for case in CASES
     ]
-    done = run_python(str(ROOT / "tests" / "harness" / "together.py"), str(out), json.dumps(jobs))
+    done = run_python(str(ROOT / "tests" / "harness" / "together.py"), str(out), json.dumps(jobs), prefix=prepared())
     assert done.returncode == 0, done.stdout + done.stderr
     codes = json.loads(Path(out / "codes.json").read_text())
     return {case: (codes[f"{case}.2"], [(out / f"{case}.2.{k}.log").read_text() for k in range(2)]) for case in CASES}

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.harness.running import ROOT, run_python
+from tests.harness.running import ROOT, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -45,7 +45,7 @@ def trained(out: Path, names: Sequence[str]) -> Path:
             words = [str(BATCH * 2 // ranks), str(folder)]
             jobs.append({"name": name, "ranks": ranks, "script": str(PEOPLE / f"{name}.py"), "words": words})
     script = ROOT / "tests" / "harness" / "together.py"
-    done = run_python(str(script), str(out), json.dumps(jobs), timeout_s=1800)
+    done = run_python(str(script), str(out), json.dumps(jobs), prefix=prepared(), timeout_s=1800)
     assert done.returncode == 0, done.stdout + done.stderr
     return out
 

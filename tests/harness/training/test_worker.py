@@ -74,7 +74,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_two_ranks_leave_a_record_each_of_the_same_training(tmp_path: Path, launcher: str) -> None:
     cell = Cell("mlp", ranks=2, per_rank_batch=8, steps=5, warmup=2, step="compiled")
-    ranks = trained(tmp_path, cell, LAUNCHERS[launcher])
+    ranks = trained(tmp_path, cell, prepared(launcher))
     assert [(record.rank, record.size, record.local_rank) for record in ranks] == [(0, 2, 0), (1, 2, 1)]
     for record in ranks:
         assert record.samples == 5 * 8 and len(record.step_ns) == len(record.input_wait_ns) == 5
