@@ -147,6 +147,13 @@ class Channel:
     def tell_failure(self, what: str) -> None:
         self._say({"kind": "failed", "what": what})
 
+    def heard_failure(self) -> tuple[int, str] | None:
+        """Why another rank has left, if it has said so: its word may be heard after Horovod has shut down here."""
+        with self._changed:
+            if self._when_lost is None:
+                self._changed.wait_for(lambda: self.failure is not None or self._closed, timeout=GRACE_S / 2)
+            return self.failure
+
     def close(self) -> None:
         self._say({"kind": "bye"})
 

@@ -29,8 +29,8 @@ def loop(channel: Channel | None) -> Iterator[None]:
         yield
     except BaseException as error:
         again.instead_of(error)
-        if channel.failure is not None and "Horovod has been shut down" in str(error):
-            raise OtherRankLeft(left(*channel.failure)) from None
+        if "Horovod has been shut down" in str(error) and (failure := channel.heard_failure()) is not None:
+            raise OtherRankLeft(left(*failure)) from None
         if not isinstance(error, OtherRankLeft):  # that one has been told already
             lines = str(error).strip().splitlines()
             channel.tell_failure(f"{type(error).__name__}: {lines[0] if lines else ''}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -45,3 +46,19 @@ def test_a_rank_that_leaves_is_named_and_the_others_end(ended: tuple[Path, str, 
     _, said, seconds = ended
     assert "rank 1 left the training: ValueError: a mistake of one rank" in said
     assert seconds < 60  # it takes 10 s; the machine may be slow
+
+
+def test_who_left_is_named_though_horovod_shuts_down_before_it_is_heard() -> None:
+    from harness.ring import channel, stopping
+
+    shared: list[Any] = []
+    first = channel.meet_server(0, 2, lambda value: shared.append(value) or value)
+    second = channel.meet_server(1, 2, lambda _: shared[0])
+    assert first is not None and second is not None
+    later = threading.Timer(0.5, second.tell_failure, ["ValueError: a broken picture"])
+    with pytest.raises(stopping.OtherRankLeft, match="rank 1 left the training: ValueError: a broken picture"):  # noqa: SIM117
+        with stopping.loop(first):
+            later.start()
+            raise RuntimeError("Horovod has been shut down. This was caused by an exception on one of the ranks")
+    first.close()
+    second.close()
