@@ -27,7 +27,8 @@ def measure(
 ) -> dict[str, Copies]:
     """Per direction, the copies that start in the window; busy and exposed time is what lies in it.
 
-    Rate: bytes over the copies' own durations. Pageable: share by bytes of copies whose host end is pageable.
+    Rate: bytes over the copies' own durations; None where the recording tells no bytes. Pageable: share by bytes of
+    copies whose host end is pageable.
     """
     inside = gpu.operations.starting_in(window)
     inside = inside.chosen(inside.table == TABLES.index("copies"))
@@ -46,7 +47,7 @@ def measure(
             busy_ns=covered,
             exposed_ns=exposed,
             overlap=1 - exposed / covered if covered else None,
-            gb_per_s=moved / lasted if lasted else None,
+            gb_per_s=moved / lasted if moved and lasted else None,
             pageable_share=_pageable(timelines, gpu, chosen, kind),
             under_64kib=int((chosen.bytes < SMALL_BYTES).sum()),
             synchronous=_synchronous(timelines, gpu, chosen),

@@ -11,6 +11,7 @@ from .tables import sqlite
 _READ = "give a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod (docs/reference/files.md)"
 
 
+_ROCPROF = "record with `rocprof --hip-trace` and give its results.json, or give PyTorch's trace or JAX's .xplane.pb"
 _PYTORCH = "give the trace that prof.export_chrome_trace or tensorboard_trace_handler wrote"
 # Well-known strangers, by what their first bytes hold.
 _SIGNS: Final = tuple(
@@ -22,9 +23,21 @@ _SIGNS: Final = tuple(
         ),
         (
             rb"\A\s*\{\s*\"rocprofiler-sdk-tool\"",
+            ("a recording of rocprofv3 in its own JSON", _ROCPROF),
+        ),
+        (
+            rb"(?:\A|\n)\"?Index\"?,\"?KernelName\"?,\"?gpu-id\"?,",
+            ("a table of rocprof's of kernels, without copies and calls", _ROCPROF),
+        ),
+        (
+            rb"\A\s*\"(?:Kind\",\"(?:Agent_Id|Direction)|Domain\",\"Function\",\"Process_Id)\"",
+            ("one of the tables of rocprofv3, which tells of kernels, copies or calls alone", _ROCPROF),
+        ),
+        (
+            rb"(?:\A|\n)==PROF== |(?:\A|\n)\"ID\",\"Process ID\",",
             (
-                "a recording of rocprofv3 in its own JSON",
-                "record with `rocprof --hip-trace`, or give PyTorch's trace or JAX's .xplane.pb",
+                "metrics of Nsight Compute, for which kernels run one by one: no timeline",
+                "record with `nsys profile -t cuda,nvtx`",
             ),
         ),
         (

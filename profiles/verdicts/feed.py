@@ -200,7 +200,7 @@ def copies_exposed(case: Case) -> Finding | None:
         {"h2d": case.ns("h2d")},
         busy_saved_ns=_shorter_copies(case, UINT8_SAVES),
         text=f"{degree(share, INPUT_LADDER)} bound by copies to the GPU: {percent(share)} of the time goes into them "
-        f"while nothing computes, at {numbers.gb_per_s(h2d.gb_per_s)}",
+        "while nothing computes" + (f", at {numbers.gb_per_s(h2d.gb_per_s)}" if h2d.gb_per_s else ""),
         change="; ".join(parts),
         evidence={"exposed_ns": case.ns("h2d"), "bytes": h2d.bytes, "gb_per_s": h2d.gb_per_s, "overlap": h2d.overlap},
         refuted_by="one batch kept on the GPU (feed `resident`) with the same step time",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiles import readers
+from profiles import measure, readers
 from profiles.errors import UnreadableRecording
 from tests.recordings import SHARED
 
@@ -42,6 +42,33 @@ def test_old_and_new_headers_read_the_same(rate: str, green: str, copy: str, bef
     assert found.memsets[[*columns, "bytes"]].values.tolist() == [[9007200000, 9007200010, 1, 1, 13, 3, 4000]]
     assert found.known == {"kernels", "copies", "memsets", "devices"}
     assert [doubt.code for doubt in found.doubts] == ["coarse-sizes"]
+
+
+def in_unit(unit: str, size: str, tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    rows = (
+        f"100,50,1,1,1,1,1,1,1,32,0,0,,,,,A100 (0),1,7,k\n200,50,2,,,,,,,,,,{size},,,,A100 (0),1,7,[CUDA memcpy HtoD]\n"
+    )
+    path.write_text(COLUMNS.format(rate="MB/s", green="").replace("Bytes (MB)", f"Bytes ({unit})") + "\n" + rows)
+    return path
+
+
+@pytest.mark.parametrize("unit", ["B", "byte", "bytes"])
+def test_sizes_in_bytes_are_read_and_exact(unit: str, tmp_path: Path) -> None:
+    found = readers.read(in_unit(unit, "4096", tmp_path))
+    assert found.copies["bytes"].tolist() == [4096]
+    assert found.doubts == ()
+
+
+def test_sizes_of_an_unknown_unit_are_refused_and_not_0(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableRecording, match="sizes of a unit furlong"):
+        readers.read(in_unit("furlong", "4096", tmp_path))
+
+
+def test_copies_whose_bytes_are_not_told_have_no_rate(tmp_path: Path) -> None:
+    (gpu,) = measure(in_unit("MB", "", tmp_path)).gpus
+    assert gpu.copies["h2d"].gb_per_s is None
+    assert not any("0 B/s" in finding.text for finding in measure(in_unit("MB", "", tmp_path)).findings)
 
 
 def test_a_trace_among_the_other_reports_of_one_output_is_found(tmp_path: Path) -> None:

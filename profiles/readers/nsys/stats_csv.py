@@ -29,7 +29,17 @@ _ANY: Final = re.compile(
 )
 _RECORD: Final = "give the .nsys-rep itself, or print `nsys stats --report cuda_gpu_trace --format csv` of it"
 _TIME_NS: Final = {**printed.TIME_NS, "nsec": 1, "usec": 10**3, "msec": 10**6, "sec": 10**9}
-_SIZE_BYTES: Final = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_SIZE_BYTES: Final = {
+    "B": 1,
+    "byte": 1,
+    "bytes": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+}
 _WAYS: Final = {
     "htod": "h2d", "host-to-device": "h2d", "host-to-array": "h2d",
     "dtoh": "d2h", "device-to-host": "d2h", "array-to-host": "d2h",
@@ -62,6 +72,9 @@ def read(path: Path) -> Timeline:
     stop = min((start for start, _ in headers if start > begin), default=len(lines.data))
     if len(set(header)) < len(header):
         raise UnreadableRecording(path, "a trace of `nsys stats` with a damaged header", _RECORD)
+    sizes = next((match[1] for name in header if (match := re.fullmatch(r"Bytes \((\w+)\)", name))), "MB")
+    if sizes not in _SIZE_BYTES:
+        raise UnreadableRecording(path, f"a trace of `nsys stats` with sizes of a unit {sizes}", _RECORD)
     numbers = frozenset(header) - _TEXTS - {"GrdX", "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ", "Reg/Trd"}
     try:
         rows = printed.read_rows(lines, begin + 1, stop, header, numbers=numbers, texts=_TEXTS)
@@ -72,7 +85,7 @@ def read(path: Path) -> Timeline:
     if not any(len(tables[name]) for name in ("kernels", "copies", "memsets")):
         raise UnreadableRecording(path, "a trace of `nsys stats` without GPU operations", _RECORD)
     doubts = []
-    if len(tables["copies"]):
+    if len(tables["copies"]) and _SIZE_BYTES[sizes] > 1:
         doubts.append(coarse_sizes())
     if damaged := left_out["without times"] + left_out["ends before it starts"]:
         doubts.append(impossible_times(f"{damaged} rows", _RECORD))
