@@ -1,7 +1,7 @@
 """The marks that the harness writes (NVTX ranges) and the readers find again: every name is spelled here alone.
 
 `step N` around a step, `wait input` where the host waits for its next batch, `batch N` around the calls that copy the
-batch of step N, `rank k of n` once per process.
+batch of step N, `rank k of n` once per process, `paused N ns: why` where an elastic training goes on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .names import rows_of, wholly
+
 if TYPE_CHECKING:
     from .timeline import Timeline
 
@@ -22,6 +24,9 @@ STEP_PREFIX, BATCH_PREFIX, RANK_PREFIX = "step ", "batch ", "rank "
 # Whole names, as regular expressions.
 STEP, BATCH = STEP_PREFIX + r"\d+", BATCH_PREFIX + r"\d+"
 _RANK = re.compile(RANK_PREFIX + r"(\d+) of (\d+)")
+# A process that begins again cannot leave a range open meanwhile: its mark stands at the pause's end, and says its
+# length.
+PAUSED = r"paused (\d{1,18}) ns: (.*)"
 
 
 def step(number: int) -> str:
@@ -30,6 +35,10 @@ def step(number: int) -> str:
 
 def batch(number: int) -> str:
     return f"{BATCH_PREFIX}{number}"
+
+
+def paused(ns: int, why: str) -> str:
+    return f"paused {ns} ns: {why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +52,23 @@ class Rank:
 
 
 def ranks(timeline: Timeline) -> dict[int, Rank]:
-    """The rank of each process id that marks tell. A process marked as several ranks is none of them."""
+    """The rank of each process id that marks tell. A process marked as several ranks is none of them, unless its
+    training paused and went on with other numbers: then it is what it was first."""
     names = timeline.marks["name"].cat
     by_code = {code: match for code, name in enumerate(names.categories) if (match := _RANK.fullmatch(str(name)))}
     if not by_code:
         return {}
     codes = names.codes.to_numpy()
     chosen = np.flatnonzero(np.isin(codes, list(by_code)))
-    told: dict[int, set[Rank]] = {}
-    pids = timeline.marks["pid"].to_numpy()[chosen]
-    for pid, code in zip(pids.tolist(), codes[chosen].tolist(), strict=True):
-        told.setdefault(pid, set()).add(Rank(int(by_code[code][1]), int(by_code[code][2])))
-    return {pid: ranks.pop() for pid, ranks in told.items() if len(ranks) == 1}
+    chosen = chosen[np.argsort(timeline.marks["start_ns"].to_numpy()[chosen], kind="stable")]
+    told: dict[int, dict[Rank, None]] = {}  # in order of time
+    all_pids = timeline.marks["pid"].to_numpy()
+    for pid, code in zip(all_pids[chosen].tolist(), codes[chosen].tolist(), strict=True):
+        told.setdefault(pid, {})[Rank(int(by_code[code][1]), int(by_code[code][2]))] = None
+    paused: set[int] = set()
+    if any(len(ranks) > 1 for ranks in told.values()):
+        paused = set(all_pids[rows_of(codes, wholly(names.categories, PAUSED))].tolist())
+    return {pid: next(iter(ranks)) for pid, ranks in told.items() if len(ranks) == 1 or pid in paused}
 
 
 def ranks_seen(told: Collection[Rank]) -> tuple[int, int]:

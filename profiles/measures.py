@@ -14,7 +14,7 @@ from .timeline import Doubt, Recording
 
 SCHEMA = "ringscope.measures/1"
 CLASSES = ("compute", "collective", "h2d", "d2h", "p2p", "d2d", "memset")
-CAUSES = ("feed", "sync", "launch", "turnaround", "wait", "unknown")
+CAUSES = ("pause", "feed", "sync", "launch", "turnaround", "wait", "unknown")
 HOST = ("host_range", "host_operator", "host_call")  # what pictures show of the host
 MANY_GPUS = 8  # more than these are summarised: nobody reads as many columns
 OWNERS = CLASSES + tuple(f"idle_{cause}" for cause in CAUSES)
@@ -232,6 +232,15 @@ class Gaps:
 
 
 @dataclass(slots=True)
+class Pause:
+    """From when a rank knew that it could not go on to its next step, as ring marks it. `why`: in ring's words."""
+
+    start_ns: int
+    end_ns: int
+    why: str
+
+
+@dataclass(slots=True)
 class WhatIf:
     """The window if an owner's time went, or that of all of them (`owner` "all"); see docs/reference/findings.md."""
 
@@ -289,9 +298,18 @@ class GpuMeasures:
     waited_ns: int | None = None
     # count, idle_launch_ns: calls in the window that change an instantiated CUDA graph, and launch idle under them
     graph_updates: dict[str, int] | None = None
+    # of an elastic training; within all that the recording holds
+    pauses: list[Pause] = field(default_factory=list)
     what_if: list[WhatIf] = field(default_factory=list)
     # window_ns, span_ns, ledger_ns of all that the recording holds, where the window is that of the steps
     capture: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Those measured by a version that knew of no pauses have none."""
+        ledgers = [self.ledger_ns, *(row.ledger_ns for row in self.steps.rows)]
+        ledgers += [self.capture["ledger_ns"]] if self.capture else []
+        for ledger_ns in ledgers:
+            ledger_ns.setdefault("idle_pause", 0)
 
     @property
     def leads_with_capture(self) -> bool:

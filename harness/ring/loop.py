@@ -16,7 +16,7 @@ from . import ids
 from .choose import left_to_xla
 from .exchange import hvd, tf
 from .feed import AS_IT_IS, CARRIERS, Carried, Feed, feed, opened
-from .marks import nvtx_marks
+from .marks import mark_pause, nvtx_marks
 
 RANK_MARK_EVERY = 10  # steps: a recording that begins anywhere tells soon whose it is
 SPECS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
@@ -31,6 +31,7 @@ class Turns:
 
     def turn(self, batches: Feed, *spec: Any) -> tuple[Any, int]:
         """One step on the feed's next batch: (its logs, the ns that it waited for the batch)."""
+        mark_pause()
         if self.number % RANK_MARK_EVERY == 0:
             self._marks.rank(hvd.rank(), hvd.size())
         with self._marks.step(self.number):

@@ -1,8 +1,8 @@
 """NVTX ranges of domain `ringscope`.
 
 `step N`, `wait input` and `rank k of n` let a recording tell waiting for data from Python's own time; `batch N` tells
-which copies bring the batch of step N. Without a profiler attached nvtx hands out a domain whose calls do nothing, so
-the marks are free.
+which copies bring the batch of step N; `paused N ns: why` that an elastic training goes on. Without a profiler attached
+nvtx hands out a domain whose calls do nothing, so the marks are free.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from functools import cache
 from typing import Any, Protocol
 
 from profiles import marks
+
+from .elastic import again
 
 
 class Marks(Protocol):
@@ -25,6 +27,8 @@ class Marks(Protocol):
     def wait_input(self) -> AbstractContextManager[Any]: ...
 
     def rank(self, rank: int, size: int) -> None: ...
+
+    def paused(self, ns: int, why: str) -> None: ...
 
 
 class NoMarks:
@@ -42,6 +46,9 @@ class NoMarks:
     def rank(self, rank: int, size: int) -> None:
         pass
 
+    def paused(self, ns: int, why: str) -> None:
+        pass
+
 
 @cache
 def nvtx_marks() -> Marks:
@@ -50,6 +57,13 @@ def nvtx_marks() -> Marks:
         return NvtxMarks()
     except ImportError:
         return NoMarks()
+
+
+def mark_pause() -> None:
+    """Where an elastic training goes on after a pause; nothing where there was none, or it is marked."""
+    pause = again.go_on()
+    if pause:
+        nvtx_marks().paused(*pause)
 
 
 class NvtxMarks:
@@ -74,6 +88,11 @@ class NvtxMarks:
     def rank(self, rank: int, size: int) -> None:
         """Tell the recording whose it is: written once the profiler has started, else it is not recorded."""
         with self._range(self._domain.get_event_attributes(message=str(marks.Rank(rank, size)))):
+            pass
+
+    def paused(self, ns: int, why: str) -> None:
+        """An elastic training goes on now, after so long."""
+        with self._range(self._domain.get_event_attributes(message=marks.paused(ns, why))):
             pass
 
     @contextmanager

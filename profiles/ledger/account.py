@@ -13,6 +13,7 @@ from ..analysed import Ownership
 from ..gpus.operations import COLLECTIVE, COMPUTE, DIRECTIONS, MEMSET, Gpu, Operations
 from ..intervals import Intervals
 from ..measures import CAUSES, CLASSES, OWNERS
+from ..steps import pauses
 from ..steps.find import FoundSteps
 from ..timeline import Timeline
 from . import batch_ranges, causes
@@ -62,18 +63,20 @@ def account(
     capture = _reach(operations, window)
     edges, owners = ledger.parted(busy, *capture)
     del busy  # as large as all starts and ends
+    paused = _idle_in(pauses.covered(steps.pauses), edges, owners)
     feed = intervals.EMPTY
     if causes_known:
         feed = causes.causes(operations, edges, owners, steps=steps, inputs=inputs, hosts=hosts)
     else:
         owners[owners == ledger.IDLE] = OWNERS.index("idle_unknown")
-    found = ledger.ownership(edges, owners, feed, window)
+    given = {"idle_pause": paused, "idle_feed": intervals.subtract(feed, paused)}
+    found = ledger.ownership(edges, owners, given, window)
     untold = set(unknown)
-    untold.update(f"idle_{cause}" for cause in CAUSES[:-1] if not causes_known)
+    untold.update(f"idle_{cause}" for cause in CAUSES if cause not in ("pause", "unknown") and not causes_known)
     if (inputs is None or not inputs.certain) and not causes.waiting_is_marked(operations, hosts):
         untold.add("idle_feed")
     ledger_ns = _told(ledger.totals(found), untold, window)
-    whole = ledger_ns if capture == window else _told(ledger.moved(edges, owners, feed), untold, capture)
+    whole = ledger_ns if capture == window else _told(ledger.moved(edges, owners, given), untold, capture)
     del edges, owners
     return Account(
         operations=operations,
@@ -88,6 +91,14 @@ def account(
         capture_ns=capture,
         capture_ledger_ns=whole,
     )
+
+
+def _idle_in(times: Intervals, edges: NDArray[np.int64], owners: NDArray[np.int8]) -> Intervals:
+    """The idle time in them."""
+    if not len(times):
+        return times
+    idle = np.flatnonzero(owners == ledger.IDLE)
+    return intervals.intersect(times, intervals.union(edges[idle], edges[idle + 1]))
 
 
 def _told(totals: dict[str, int], untold: set[str], window: tuple[int, int]) -> dict[str, int | None]:

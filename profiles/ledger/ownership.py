@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,16 +62,21 @@ def parted(busy_by_class: tuple[Intervals, ...], first: int, last: int) -> tuple
     return edges, owner_of
 
 
-def ownership(edges: Int64s, owner: NDArray[np.int8], feed: Intervals, window: tuple[int, int]) -> Ownership:
-    """The pieces with `feed`, a part of the idle time, given to its cause, as far as they lie in the window."""
-    cuts = np.append(feed.start, feed.end)
-    cuts.sort()
-    place = np.searchsorted(edges, cuts)
-    new = edges[place] != cuts
-    edges, owner = np.insert(edges, place[new], cuts[new]), np.insert(owner, place[new], owner[place[new] - 1])
-    fed = np.searchsorted(edges, feed.start)
-    which, place = intervals.one_after_another(np.searchsorted(edges, feed.end) - fed)
-    owner[fed[which] + place] = OWNERS.index("idle_feed")
+Given = Mapping[str, Intervals]
+"""Owner -> parts of the idle time that are its, whatever the pieces say. No two overlap."""
+
+
+def ownership(edges: Int64s, owner: NDArray[np.int8], given: Given, window: tuple[int, int]) -> Ownership:
+    """The pieces, with what is given to owners given to them, as far as they lie in the window."""
+    for name, part in given.items():
+        cuts = np.append(part.start, part.end)
+        cuts.sort()
+        place = np.searchsorted(edges, cuts)
+        new = edges[place] != cuts
+        edges, owner = np.insert(edges, place[new], cuts[new]), np.insert(owner, place[new], owner[place[new] - 1])
+        begun = np.searchsorted(edges, part.start)
+        which, place = intervals.one_after_another(np.searchsorted(edges, part.end) - begun)
+        owner[begun[which] + place] = OWNERS.index(name)
     first = int(np.searchsorted(edges, window[0], side="right")) - 1
     last = max(int(np.searchsorted(edges, window[1], side="left")), first) if window[0] < window[1] else first
     edges = edges[first : last + 1]
@@ -98,13 +105,14 @@ def totals(found: Ownership) -> dict[str, int]:
     return dict(zip(OWNERS, ns.tolist(), strict=True))
 
 
-def moved(edges: Int64s, owner: NDArray[np.int8], feed: Intervals) -> dict[str, int]:
-    """`totals` of all the pieces, with `feed`, a part of the idle time, given to its cause."""
+def moved(edges: Int64s, owner: NDArray[np.int8], given: Given) -> dict[str, int]:
+    """`totals` of all the pieces, with what is given to owners given to them."""
     found = Ownership(edges[:-1], edges[1:], owner)
     ns = totals(found)
-    for name, each in per_bin(found, feed.start, feed.end).items():
-        ns[name] -= int(each.sum())
-    ns["idle_feed"] += feed.total
+    for taker, part in given.items():
+        for name, each in per_bin(found, part.start, part.end).items():
+            ns[name] -= int(each.sum())
+        ns[taker] += part.total
     return ns
 
 

@@ -14,7 +14,7 @@ from ..analysed import Ownership
 from ..gpus.operations import Gpu, distinct
 from ..intervals import Intervals
 from ..ledger import ownership as ledger
-from ..ledger.causes import TURNAROUND, WAITING_FOR_INPUT
+from ..ledger.causes import PAUSE, TURNAROUND, WAITING_FOR_INPUT
 from ..measures import CAUSES, CLASSES
 from ..names import fitting, rows_of
 from ..timeline import Timeline
@@ -46,11 +46,15 @@ def host_while_idle(
 ) -> list[dict[str, Any]]:
     """Per API call and range of the GPU's processes, the idle ns during which at least one was under way.
 
-    The GPU's own hand-over (`turnaround`) is left aside. Entries overlap each other, so they do not add up. The
-    longest first: {"kind": "api" or "range", "name", "ns", "share" of that idle time}.
+    The GPU's own hand-over (`turnaround`) and pauses of the training are left aside. Entries overlap each other, so
+    they do not add up. The longest first: {"kind": "api" or "range", "name", "ns", "share" of that idle time}.
     """
     idle = intervals.merge(
-        *(ledger.owned_by(ownership, len(CLASSES) + cause) for cause in range(len(CAUSES)) if cause != TURNAROUND)
+        *(
+            ledger.owned_by(ownership, len(CLASSES) + cause)
+            for cause in range(len(CAUSES))
+            if cause not in (PAUSE, TURNAROUND)
+        )
     )
     if not idle.total:
         return []

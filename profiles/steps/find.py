@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import numbers, stats
+from .. import intervals, numbers, stats
 from ..gpus.operations import Gpu
+from ..measures import Pause
 from ..timeline import Timeline
-from . import content, period
+from . import content, pauses, period
 from . import marks as mark
 from .cycles import KernelSequence, agreement, boundaries, kernel_sequence, trains
 from .layers import repeat_layers
@@ -72,9 +73,10 @@ class FoundSteps:
     all_number: NDArray[np.int64] = field(default_factory=_no_times)
     warm_up: int = 0  # steps left out at the head
     partial: int = 0  # steps cut by the recording's ends
-    breaks: int = 0  # steps left out in between: evaluation, checkpoints
+    breaks: int = 0  # steps left out in between: evaluation, checkpoints, what a pause of the training cut
     unit: str = "step"  # "batch" where the marks are those of inference
     repeats: Repeats | None = None  # refused, but the kernels repeat
+    pauses: tuple[Pause, ...] = ()  # of the training; no measured step meets one
 
     @property
     def count(self) -> int:
@@ -105,8 +107,12 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None
     In order of trust: marks of steps; ranges that TensorFlow writes once a step; Horovod's ranges, or the collectives
     when every step has as many; the period in the kernels. Else refused, and `refused` says why.
     """
-    sequence = kernel_sequence(gpu)
     shifts = [0] * len(timelines) if shift_ns is None else shift_ns
+    return _without_pauses(_found(gpu, timelines, shifts), pauses.pauses(gpu, timelines, shifts))
+
+
+def _found(gpu: Gpu, timelines: Sequence[Timeline], shifts: Sequence[int]) -> FoundSteps:
+    sequence = kernel_sequence(gpu)
     if not len(sequence):
         return FoundSteps(refused="no kernels and no CUDA graphs")
     refused = _Refused()
@@ -276,6 +282,15 @@ def _measured(source: str, steps: _Steps) -> FoundSteps:
     )
 
 
+def _without_pauses(found: FoundSteps, paused: tuple[Pause, ...]) -> FoundSteps:
+    """Without the steps that a pause cut, however short it was beside them."""
+    if not paused:
+        return found
+    meets = intervals.total_in(pauses.covered(paused), found.start_ns, found.end_ns) > 0
+    kept = _chosen(found, ~meets)
+    return replace(kept, breaks=found.breaks + int(meets.sum()), pauses=paused)
+
+
 def same_steps(found: Sequence[FoundSteps]) -> list[FoundSteps]:
     """The steps of a run's GPUs with the warm-up of the one that took longest left out on all of them.
 
@@ -301,12 +316,16 @@ def starting_from(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSt
     early = int(np.logical_and.accumulate(found.step_number < number).sum())
     if not early:
         return found
+    return replace(_chosen(found, slice(early, None)), warm_up=found.warm_up + early)
+
+
+def _chosen(found: FoundSteps, which: slice | NDArray[np.bool_]) -> FoundSteps:
+    """With these of the measured steps."""
     return replace(
         found,
-        start_ns=found.start_ns[early:],
-        end_ns=found.end_ns[early:],
-        step_number=found.step_number[early:],
-        last_kernel_end_ns=found.last_kernel_end_ns[early:],
-        prev_last_kernel_end_ns=found.prev_last_kernel_end_ns[early:],
-        warm_up=found.warm_up + early,
+        start_ns=found.start_ns[which],
+        end_ns=found.end_ns[which],
+        step_number=found.step_number[which],
+        last_kernel_end_ns=found.last_kernel_end_ns[which],
+        prev_last_kernel_end_ns=found.prev_last_kernel_end_ns[which],
     )

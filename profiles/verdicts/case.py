@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..measures import Finding, GpuMeasures
+from ..measures import Finding, GpuMeasures, StepRow
 from ..metrics.doubts import shows_training
 from ..records import Cell
 from . import whatif
@@ -152,11 +152,12 @@ class Case:
         evidence: Mapping[str, Any],
         refuted_by: str,
         busy_saved_ns: Mapping[str, int] | None = None,
+        least_share: float = REPORT_SHARE,
     ) -> Finding | None:
-        """Priced by what-if; None where it would give back less than REPORT_SHARE."""
+        """Priced by what-if; None where it would give back less than `least_share` of the window."""
         span = whatif.span_without(self.gpu, saved_ns, busy_saved_ns=busy_saved_ns)
         saved = self.gpu.span_ns - span
-        if saved < REPORT_SHARE * self.gpu.span_ns:
+        if saved < least_share * self.gpu.span_ns:
             return None
         return Finding(
             code=code,
@@ -175,11 +176,15 @@ class Case:
         return Finding(code, self.index, None, None, text, change, dict(evidence), refuted_by)
 
     def where(self, saved_ns: Mapping[str, int]) -> dict[str, int]:
-        """The step with most of what is to be saved: where to look first."""
+        """The step with most of what is to be saved: where to look first. Nothing where no measured step has any."""
         if not self.gpu.steps.rows:
             return {}
-        worst = max(self.gpu.steps.rows, key=lambda row: sum(row.ledger_ns.get(owner) or 0 for owner in saved_ns))
-        return {"worst_step": worst.step, "worst_step_start_ns": worst.start_ns}
+
+        def saved(row: StepRow) -> int:
+            return sum(row.ledger_ns.get(owner) or 0 for owner in saved_ns)
+
+        worst = max(self.gpu.steps.rows, key=saved)
+        return {"worst_step": worst.step, "worst_step_start_ns": worst.start_ns} if saved(worst) else {}
 
 
 def degree(share: float, ladder: tuple[float, float]) -> str:

@@ -111,4 +111,24 @@ def work_waits(case: Case) -> Finding | None:
     )
 
 
-RULES = (loss_fetched, host_synchronises, python_in_the_loop, allocates_all_along, work_waits)
+def training_paused(case: Case) -> Finding | None:
+    """A rank was lost, or hosts came or went, and the others began again. Told however short it was."""
+    pauses = case.gpu.pauses
+    if not pauses:
+        return None
+    lengths = [pause.end_ns - pause.start_ns for pause in pauses]
+    whys = list(dict.fromkeys(pause.why for pause in pauses))
+    often = "" if len(pauses) == 1 else f" {len(pauses)} times, in all"
+    return case.finding(
+        "training-paused",
+        {"idle_pause": case.ns("idle_pause")},
+        text=f"{'; '.join(whys)}: the training paused{often} for {numbers.duration(sum(lengths))}",
+        change="find out why: the launcher's last lines on that rank, dmesg (out of memory), the scheduler's log; "
+        "with commit_steps fewer steps are done twice",
+        evidence={"pauses": len(pauses), "longest_pause_ns": max(lengths), "idle_pause_ns": case.ns("idle_pause")},
+        refuted_by="ring's own line on that rank that says something else",
+        least_share=0.0,
+    )
+
+
+RULES = (training_paused, loss_fetched, host_synchronises, python_in_the_loop, allocates_all_along, work_waits)

@@ -12,7 +12,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 CLASS_NAMES = ["compute", "collective", "h2d", "d2h", "p2p", "d2d", "memset"]
-CAUSE_NAMES = ["feed", "sync", "launch", "turnaround", "wait", "unknown"]
+CAUSE_NAMES = ["pause", "feed", "sync", "launch", "turnaround", "wait", "unknown"]
 
 
 @dataclass
@@ -256,6 +256,7 @@ class BruteForce:
             op.call = None if off_clock else op.call
         self.syncs, self.waits, batches = defaultdict(list), defaultdict(list), defaultdict(list)
         ranges = False
+        self.pauses = []
         for process in {op.process for op in self.ops}:
             index, pid = process
             shift = shifts[index] - origin
@@ -269,6 +270,9 @@ class BruteForce:
                 if row["domain"] == "ringscope" and re.fullmatch(r"batch \d+", name):
                     end = float("inf") if row["open"] else row["end_ns"] + shift
                     batches[process].append((row["start_ns"] + shift, end, row["tid"], int(name[6:])))
+                if row["domain"] == "ringscope" and name.startswith("paused ") and not off_clock:
+                    ended = row["start_ns"] + shift
+                    self.pauses.append((ended - int(name.split()[1]), ended))
                 ranges |= name.endswith("_IteratorGetNext#")
                 if is_waiting_for_input(name):
                     self.waits[process].append((row["start_ns"] + shift, row["end_ns"] + shift, row["tid"]))
@@ -291,6 +295,13 @@ class BruteForce:
 
     def _split(self, dry, end):
         """The idle span [dry, end) as [(start, end, cause)]."""
+        edges = {t for pause in self.pauses for t in pause}
+        for start, stop, cause in self._without_pauses(dry, end):
+            cuts = sorted({start, stop} | {t for t in edges if start < t < stop})
+            for a, b in zip(cuts[:-1], cuts[1:], strict=True):
+                yield a, b, "pause" if any(begun <= a < ended for begun, ended in self.pauses) else cause
+
+    def _without_pauses(self, dry, end):
         at = bisect.bisect_left(self.starts, end)
         if at == len(self.ops) or self.ops[at].call is None:
             return [(dry, end, "unknown")]

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from . import launcher
 
-__all__ = ["Before", "before", "begin", "carry", "check", "instead_of", "leave_alone", "left"]
+__all__ = ["Before", "before", "begin", "carry", "check", "go_on", "instead_of", "leave_alone", "left", "paused_ns"]
 
 CARRIED = "RINGSCOPE_BEGUN_AGAIN"
 BLOCKED_S = 10.0  # without a move inside an exchange, after a rank was lost: no exception will come
@@ -39,8 +39,9 @@ OF_LOST_RANKS = (
 class Before:
     """What a process that has begun again knows of before.
 
-    times: it has begun again. since_ns: when (Unix time) it last did. ranks: that there were. commit: the file
-    descriptor of what was committed. seed: of ring.init. failed: beginnings in a row in which Horovod did not start.
+    times: it has begun again. since_ns: when it knew that it could not go on, by time.monotonic_ns, which a new
+    beginning leaves as it is, and whoever sets the clock too. ranks: that there were. commit: the file descriptor of
+    what was committed. seed: of ring.init. failed: beginnings in a row in which Horovod did not start.
     """
 
     times: int = 0
@@ -54,9 +55,11 @@ class Before:
 
 _before: Before | None = None
 _next = Before()
+_gone_on = False
 _script_dir = os.getcwd()
 _lock = threading.Lock()
 _left: str | None = None
+_left_ns = 0
 _changed = threading.Condition()
 _alone = False
 
@@ -77,10 +80,28 @@ def carry(**known: Any) -> None:
     _next = replace(_next, **known)
 
 
-def begin(why: str) -> NoReturn:
-    """Begin the script again."""
+def go_on() -> tuple[int, str] | None:
+    """Told by whoever takes the first step: the pause is over. How long it was, in ns, and why it was; None where there
+    was none, or it has been told before."""
+    global _gone_on
+    if _gone_on or not before().times:
+        return None
+    _gone_on = True
+    return paused_ns(), before().why
+
+
+def paused_ns() -> int:
+    """Since this process knew that it could not go on, until now."""
+    return time.monotonic_ns() - before().since_ns
+
+
+def begin(why: str, since_ns: int | None = None) -> NoReturn:
+    """Begin the script again. since_ns: as of `Before`, where it is not now."""
     _lock.acquire()  # and never release it: the first who asks ends all others
-    carried = replace(_next, times=before().times + 1, since_ns=time.time_ns(), why=why)
+    since_ns = since_ns or time.monotonic_ns()
+    if before().times and not _gone_on:  # one pause, of several beginnings
+        since_ns, why = before().since_ns, before().why
+    carried = replace(_next, times=before().times + 1, since_ns=since_ns, why=why)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     # Connections that stayed open would keep the other ranks waiting.
@@ -100,11 +121,11 @@ def begin(why: str) -> NoReturn:
 def left(what: str) -> None:
     """Told by whoever notices: a rank is lost, so no exchange can be finished. This rank begins again when its main
     thread next asks (`check`, `instead_of`), or where it stands in an exchange that will not end."""
-    global _left
+    global _left, _left_ns
     with _changed:
         if _alone or _left is not None:
             return
-        _left = what
+        _left, _left_ns = what, time.monotonic_ns()
         _changed.notify_all()
     threading.Thread(target=_begin_if_blocked, name="ring elastic", daemon=True).start()
 
@@ -112,16 +133,18 @@ def left(what: str) -> None:
 def check() -> None:
     """Begin again if a rank is lost: to be asked where nothing is half done."""
     if _left is not None and not _alone:
-        begin(_left)
+        begin(_left, _left_ns)
 
 
 def instead_of(error: BaseException) -> None:
     """Begin again if this error comes of a lost rank; returns if it is the script's own."""
     text = f"{type(error).__name__}: {error}"
     if launcher.is_elastic() and not _alone and any(words in text for words in OF_LOST_RANKS):
+        failed_ns = time.monotonic_ns()
         with _changed:
             _changed.wait_for(lambda: _left is not None, timeout=NEWS_S)
-        check()
+        if _left is not None and not _alone:
+            begin(_left, min(failed_ns, _left_ns))
 
 
 def leave_alone() -> None:
@@ -143,7 +166,7 @@ def _begin_if_blocked() -> None:
             seen, since = place, time.monotonic()
         elif time.monotonic() - since > BLOCKED_S and frame is not None and _is_exchange(frame):
             assert _left is not None
-            begin(_left)
+            begin(_left, _left_ns)
         del frame
         time.sleep(0.25)
 

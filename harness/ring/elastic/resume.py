@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -146,7 +145,7 @@ class Part:
         say_resumed(f"epoch {self.at.epoch + 1}" + (f" after batch {self.at.batches}" if self.at.batches else ""))
         # A rank that has just joined knows of no pause.
         place = {"epoch": self.at.epoch, "batch": self.at.batches, "ranks": hvd.size()}
-        pause = place | {"seconds": seconds_paused(), "why": again.before().why}
+        pause = place | {"seconds": again.paused_ns() / 1e9, "why": again.before().why}
         self.history["pauses"].append(from_rank(0, pause))
         commits.keep()
 
@@ -201,11 +200,6 @@ def commit_or_begin_again() -> None:
         again.begin("the hosts have changed")
 
 
-def seconds_paused() -> float:
-    """Since the ranks stopped, until now."""
-    return (time.time_ns() - again.before().since_ns) / 1e9
-
-
 def say_resumed(where: str) -> None:
     """Once a beginning: what the pause was, and where the training goes on."""
     global _said
@@ -213,7 +207,7 @@ def say_resumed(where: str) -> None:
     if hvd.rank() == 0 and not _said and before.times:
         ranks = "1 rank goes on" if hvd.size() == 1 else f"{hvd.size()} ranks go on"
         print(
-            f"ring: {before.why}; {ranks} from {where} after {seconds_paused():.1f} s",
+            f"ring: {before.why}; {ranks} from {where} after {again.paused_ns() / 1e9:.1f} s",
             file=sys.stderr,
             flush=True,
         )

@@ -7,6 +7,7 @@ from typing import Any
 from profiles.errors import RingscopeError
 
 from ..exchange import broadcast, has_weights
+from ..marks import mark_pause
 from . import commits, launcher
 from .model_state import give_back, learning_rates, state_of
 from .resume import commit_or_begin_again, say_resumed
@@ -36,6 +37,7 @@ class State:
             give_back(model, commit.models[self._name], self._rates)
             vars(self).update({name: commit.values.get(name, value) for name, value in values.items()})
             broadcast(model)  # sets random generators apart again
+        mark_pause()
         say_resumed(", ".join(f"{name} {getattr(self, name)}" for name in self._names) or "the last commit")
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -31,6 +31,7 @@ OWNERS: Final = {
     "p2p": Look("copy GPU to GPU", "#44b4e6", "A copy between GPUs runs and nothing hides it."),
     "d2d": Look("copy on GPU", "#2e6f59", "A copy within the GPU runs and nothing hides it."),
     "memset": Look("memset", "#8a8090", "Memory is being set and nothing hides it."),
+    "idle_pause": Look("idle: pause", "#3c0000", "The training had stopped: a rank was lost, or hosts came or went."),
     "idle_feed": Look("idle: feed", "#c9261a", "The GPU waits for its next batch, not yet sent."),
     "idle_sync": Look("idle: sync", "#ee8f98", "The host waited for the GPU before it gave it more to do."),
     "idle_launch": Look("idle: launch", "#7a2420", "The host had not yet launched the next operation."),

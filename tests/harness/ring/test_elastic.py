@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import profiles
 from tests.harness.ring import SCRIPTS
 from tests.harness.running import ROOT, carrying, environment, kill_all, wait_until
+from tests.made.build import Build
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -42,9 +44,10 @@ class Ended:
         launcher += ["--host-discovery-script", str(discover), "--network-interfaces", "lo"]
         command = [*launcher, sys.executable, str(SCRIPTS / "elastic.py"), case, str(out)]
         mark = uuid.uuid4().hex
+        marked = {"PYTHONPATH": f"{SCRIPTS / 'marked'}:{ROOT}", "NVTX_LINES": str(out / "marks")}
         with (out / "output").open("w") as output:
             process = subprocess.Popen(
-                command, cwd=ROOT, env=environment() | {"RINGSCOPE_TEST": mark}, stdout=output, stderr=output
+                command, cwd=ROOT, env=environment() | marked | {"RINGSCOPE_TEST": mark}, stdout=output, stderr=output
             )
             try:
                 self.code = process.wait(LIMIT_S)
@@ -68,6 +71,11 @@ class Ended:
         """Those of the process that is that rank at the end, in order."""
         taken = [[json.loads(line) for line in file.read_text().splitlines()] for file in self.out.glob("steps*")]
         return max((each for each in taken if each[-1]["rank"] == ranks_at_the_end), key=len)
+
+    def marks(self) -> list[list[dict[str, Any]]]:
+        """The ranges of each process that began again, in order of their ends."""
+        files = [[json.loads(line) for line in file.read_text().splitlines()] for file in self.out.glob("marks.*")]
+        return [marks for marks in files if any(mark["name"].startswith("paused") for mark in marks)]
 
     def said(self) -> list[str]:
         """ring's lines, without who printed them."""
@@ -134,6 +142,28 @@ def test_a_line_says_what_was_lost_where_it_goes_on_and_how_long_it_took(lost: E
         assert [pause[name] for name in ("epoch", "batch", "ranks")] == [2, 18, 2]
         assert pause["why"] in line
         assert 0 < pause["seconds"] < LIMIT_S
+
+
+def test_the_ledger_of_a_rank_that_went_on_shows_the_pause(lost: Ended) -> None:
+    """Its own marks, with a kernel under each step in the place of a GPU's."""
+    killed_ns = int((lost.out / "lost").read_text())
+    assert len(lost.marks()) == 2
+    for marks in lost.marks():
+        made = Build()
+        for mark in marks:
+            made.mark(mark["name"], mark["start_ns"], mark["end_ns"], domain=mark["domain"])
+            if mark["name"].startswith("step "):
+                launched = (mark["start_ns"] + 1, mark["start_ns"] + 2)
+                made.kernel(mark["start_ns"] + 3, mark["end_ns"], "conv", call=launched)
+        (gpu,) = profiles.analyse([made.timeline()]).measures.gpus
+        (pause,) = gpu.pauses
+        assert re.fullmatch(r"rank \d of 3 is lost", pause.why)
+        steps = [mark for mark in marks if mark["name"].startswith("step ")]
+        assert killed_ns < pause.start_ns < pause.end_ns
+        assert not [step for step in steps if pause.start_ns < step["start_ns"] < pause.end_ns]
+        assert [step["name"] for step in steps if step["start_ns"] >= pause.end_ns][0] == "step 0"
+        assert gpu.capture is not None
+        assert gpu.capture["ledger_ns"]["idle_pause"] == pause.end_ns - pause.start_ns
 
 
 @pytest.fixture(scope="module")

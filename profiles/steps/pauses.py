@@ -1,0 +1,45 @@
+"""Where an elastic training paused: a rank was lost, or hosts came or went (docs/reference/measures.md, "Pauses")."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from .. import intervals
+from ..gpus.operations import Gpu
+from ..intervals import Intervals
+from ..marks import DOMAIN, PAUSED
+from ..measures import Pause
+from ..names import rows_of, wholly
+from ..timeline import Timeline
+
+_PAUSED = re.compile(PAUSED)
+
+
+def pauses(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> tuple[Pause, ...]:
+    """Those that the marks of the GPU's processes tell, in order of time, on the GPU's clock."""
+    found = []
+    for process, (recording, pid) in enumerate(gpu.processes):
+        marks = timelines[recording].marks
+        names = marks["name"].cat
+        fits = wholly(names.categories, PAUSED)
+        if process in gpu.off_clock or not fits.any():
+            continue
+        rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fits) & (marks["pid"].to_numpy() == pid))
+        shift = shift_ns[recording] - shift_ns[gpu.places[0][0]]
+        for row in rows.tolist():
+            if marks["domain"].iat[row] != DOMAIN:
+                continue
+            told = _PAUSED.fullmatch(str(marks["name"].iat[row]))
+            assert told is not None  # it was chosen by the pattern
+            end = int(marks["start_ns"].iat[row]) + shift
+            found.append(Pause(end - int(told[1]), end, told[2]))
+    return tuple(sorted(found, key=lambda one: (one.start_ns, one.end_ns, one.why)))
+
+
+def covered(found: Sequence[Pause]) -> Intervals:
+    """When any of them lasted."""
+    times = np.array([(one.start_ns, one.end_ns) for one in found], np.int64).reshape(-1, 2)
+    return intervals.union(times[:, 0], times[:, 1])
