@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -20,6 +20,9 @@ from .terminals import plain, show_everything
 _OBJECTS_BETWEEN_LOOKS: Final = 100_000
 # What a standard output that is a file on a full disk says.
 _CANNOT_PRINT: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
+
+
+INTERRUPTED: Final = 130  # as of a shell's command that Ctrl-C ends
 
 
 class LazyGroup(click.Group):
@@ -41,6 +44,14 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(self.verbs[name][0]).command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """click would end with 1, which some verbs reserve: for a broken budget, for failed cells."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print("\nringscope: interrupted", file=sys.stderr)
+            sys.exit(INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):

@@ -124,14 +124,11 @@ def read_sweep(directory: Path) -> SweepRecord:
 
 
 class Damaged(RingscopeError):
-    """A file of a run that is missing, empty or cut."""
+    """A file of a run that is missing, empty, cut, or of another version."""
 
 
 def read_runs(directory: Path) -> list[Run]:
-    """Every launch that a run directory holds, in the order they were started; those with a damaged file too.
-
-    Raises RingscopeError, for files of another version.
-    """
+    """Every launch that a run directory holds, in the order they were started; those with a damaged file too."""
     found = (path.parent for path in directory.glob("*/*/record.json"))
     runs = []
     for path in (path for path in found if path.name.isdigit()):  # not those that were moved aside
@@ -143,7 +140,7 @@ def read_runs(directory: Path) -> list[Run]:
 def read_run(directory: Path) -> Run:
     """One launch of one cell, of its directory: `damaged` where a file of it is not whole.
 
-    Raises RingscopeError for files of another version, Damaged where not even the cell is known.
+    Raises Damaged where not even the cell is known.
     """
     try:
         record = _read_json(directory / "record.json", RUN_SCHEMA, "run that cell again", RunRecord.from_json)
@@ -198,7 +195,7 @@ def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, A
     try:
         data: dict[str, Any] = _loads(_text(path))
         if data.get("schema") != schema:
-            raise RingscopeError(f"{path}: schema {data.get('schema')!r}, this version reads {schema!r}; {remedy}")
+            raise Damaged(f"{path}: schema {data.get('schema')!r}, this version reads {schema!r}; {remedy}")
         return make(data)
     except OSError as error:
         raise Damaged(f"{path}: {error.strerror}; {remedy}") from error
@@ -264,12 +261,12 @@ def write_rank(path: Path, record: RankRecord) -> None:
 
 
 def read_rank(path: Path) -> RankRecord:
-    """The record in `rank<k>.jsonl`. Raises RingscopeError where it is of another schema, Damaged where not whole."""
+    """The record in `rank<k>.jsonl`. Raises Damaged where it is not whole, or of another version."""
     try:
         header, *steps, end = [_loads(line) for line in _text(path).splitlines()]
         schema = header.pop("schema")
         if schema != RANK_SCHEMA:
-            raise RingscopeError(f"{path}: schema {schema!r}, this version reads {RANK_SCHEMA!r}")
+            raise Damaged(f"{path}: schema {schema!r}, this version reads {RANK_SCHEMA!r}; run that cell again")
         if end != {"end": True, "steps": len(steps)}:
             raise ValueError("its closing line is missing")
         record = RankRecord(

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from profiles.errors import RingscopeError
 from profiles.judging import explained
+from profiles.lazy import INTERRUPTED
 from profiles.records import Cell, SweepRecord, read_sweep
 from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling
@@ -31,8 +32,6 @@ from .grid import CPU_LAUNCHES, GPU_LAUNCHES, grid
 from .options import Bench, Job, Launch
 from .progress import Watch, describe
 from .run_directory import RunDirectory, new_path
-
-INTERRUPTED = 130
 
 
 def main(options: Bench) -> int:
@@ -108,7 +107,10 @@ def _explain(directory: RunDirectory, how: sweep.How, console: Console, options:
         return run_tasks(inside, tasks, how, directory.sweep.machine, console, allowed)
 
     try:
-        return explain.explain(directory, how, console, train, asked=options.explain)
+        with stopped_by_signals():  # also where recordings are measured
+            return explain.explain(directory, how, console, train, asked=options.explain)
+    except KeyboardInterrupt:
+        return True
     except RingscopeError as error:  # the sweep is whole all the same
         console.print(f"not explained: {error}", style="red", markup=False, soft_wrap=True)
         return False

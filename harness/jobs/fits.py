@@ -15,6 +15,7 @@ from rich.console import Console
 
 from profiles.errors import RingscopeError
 from profiles.files import write_whole
+from profiles.lazy import INTERRUPTED
 from profiles.records import Cell, read_runs
 from profiles.scaling import fits, run_directory, search
 from profiles.scaling.search import Plan
@@ -55,7 +56,7 @@ def main(options: Fits) -> int:
     _report(text, options, lambda: view.show(found, str(directory.path), console))
     if stopped:
         console.print(f"\ninterrupted; continue with: ringscope fits --resume --out {directory.path}", markup=False)
-        return bench.INTERRUPTED
+        return INTERRUPTED
     return 0 if found.done and found.largest else 1
 
 

@@ -14,6 +14,7 @@ from profiles.errors import RingscopeError
 from profiles.files import write_whole
 from profiles.inference import loads
 from profiles.inference.records import Inference
+from profiles.lazy import INTERRUPTED
 from profiles.timeline import Doubt
 from profiles.verbs.options import write_json
 from profiles.views import inference as view
@@ -24,7 +25,6 @@ from ..machine import describe as machine
 from ..machine import nvml
 from ..training.models import MODELS
 from . import infer_devices, infer_served, infer_together
-from .bench import INTERRUPTED
 from .options import Infer
 from .progress import Steps, told_on
 from .run_directory import check_space, new_path, writing

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -17,7 +18,8 @@ from profiles.errors import RingscopeError
 from profiles.files import write_whole
 from profiles.judging import rules
 from profiles.judging.rules import RULES, Found, Rule
-from profiles.records import read_rank
+from profiles.lazy import INTERRUPTED
+from profiles.records import Damaged, read_rank
 from profiles.verbs.options import write_json
 from profiles.views import rules as view
 
@@ -25,7 +27,7 @@ from .. import launch
 from ..machine import describe, nvml
 from ..processes.supervise import Limits, Progress, supervise
 from . import sweep
-from .bench import INTERRUPTED, stopped_by_signals
+from .bench import stopped_by_signals
 from .grid import suits
 from .options import Rules
 from .progress import duration, told_on
@@ -86,7 +88,8 @@ def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found],
 def _kept(path: Path, rule: Rule) -> Found | None:
     """What an earlier call found of a rule."""
     for record in sorted((path / rule.name).glob("*/rank0.jsonl")):
-        return rules.of_record(rule, read_rank(record))
+        with contextlib.suppress(Damaged):  # then it is measured again
+            return rules.of_record(rule, read_rank(record))
     return None
 
 
