@@ -22,6 +22,8 @@ from typing import Any, Final
 from . import strategies
 from .setting import Setting
 
+_MOST: Final = 1 << 40  # of any number that a cell has
+
 
 def _setting(help: str, **more: Any) -> dict[str, Setting]:
     return {"setting": Setting(help, **more)}
@@ -326,7 +328,12 @@ class Cell:
             may_be_null = one.derived or one.name not in known
             if type(value) is not (int if one.is_number else str) and not (value is None and may_be_null):
                 raise ValueError(f"{one.name} is {value!r}, not {'a whole number' if one.is_number else 'text'}")
-        return cls(**(known | {"options": tuple((k, v) for k, v in data.get("options", ()))}))
+            if type(value) is int and not (one.name == "ranks") <= value <= _MOST:
+                raise ValueError(f"{one.name} is {value}, which no cell has")
+        options = tuple((k, v) for k, v in data.get("options", ()))
+        if not all(isinstance(text, str) for pair in options for text in pair):
+            raise ValueError(f"options are {options}, not pairs of text")
+        return cls(**(known | {"options": options}))
 
 
 # In the order of the cell's fields.

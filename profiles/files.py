@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -39,6 +40,13 @@ def written_whole(path: Path) -> Iterator[Path]:
             yield beside
     except OSError as error:
         raise RingscopeError(f"{path}: cannot be written: {error.strerror or error}; name another file") from None
+
+
+def text_of(path: Path) -> str:
+    """What is in a text file. Raises OSError; a pipe, which nobody may ever write to, is none."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a file", str(path))
+    return path.read_text(encoding="utf-8")
 
 
 def in_order(paths: Iterable[Path]) -> list[Path]:

@@ -9,7 +9,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from . import typed
 from .errors import RingscopeError
+from .files import text_of
 from .measures import SCHEMA, Measures
 
 # Nanoseconds of an epoch exceed 2**53, which many JSON readers take for the largest integer: written as text.
@@ -47,8 +49,8 @@ def dumps(measures: Measures, *, per_step: bool = True) -> str:
 def load(path: Path) -> Measures:
     """Measures from a file. Raises RingscopeError where it holds none."""
     try:
-        return from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        return from_json(typed.loads(text_of(path)))
+    except (OSError, ValueError) as error:
         raise RingscopeError(f"{path}: cannot be read as measures ({error}); measure the recording again") from error
     except RingscopeError as error:
         raise RingscopeError(f"{path}: {error}") from error
@@ -79,17 +81,28 @@ def made_of(kind: Any, value: Any) -> Any:
         if value is None:
             return None
         kinds = [inner for inner in get_args(kind) if inner is not type(None)]
-        return made_of(kinds[0], value) if len(kinds) == 1 else value
+        if len(kinds) == 1:
+            return made_of(kinds[0], value)
+        typed.check(kind, value, "a value")
+        return value
     if is_dataclass(kind) and isinstance(kind, type):
         hints = _hints(kind)
+        if not isinstance(value, dict):
+            raise ValueError(f"no object where {kind.__name__} was expected")
         return kind(**{name: made_of(hint, value[name]) for name, hint in hints.items() if name in value})
+    if origin in (list, tuple) and not isinstance(value, list | tuple):
+        raise ValueError(f"{str(value)[:60]} is no list")
+    if origin is dict and not isinstance(value, dict):
+        raise ValueError(f"{str(value)[:60]} is no object")
     if origin is list:
         return [made_of(get_args(kind)[0], inner) for inner in value]
     if origin is tuple:
         return tuple(made_of(get_args(kind)[0], inner) for inner in value)
     if origin is dict:
         return {key: made_of(get_args(kind)[1], inner) for key, inner in value.items()}
-    return int(value) if kind is int and isinstance(value, str) else value
+    made = int(value) if kind is int and isinstance(value, str) else value
+    typed.check(kind, made, "a value")
+    return made
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import re
 from collections.abc import Callable
@@ -11,9 +10,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from . import typed
 from .cell import Cell as Cell
 from .errors import RingscopeError
-from .files import write_whole
+from .files import text_of, write_whole
 
 RUN_SCHEMA = "ringscope.run/1"
 RANK_SCHEMA = "ringscope.rank/1"
@@ -24,6 +24,9 @@ _OF_A_RUN = re.compile(
     r"|launcher\.log|(?:results|summary|autotune)\.csv|job\.(?:sbatch|pbs|lsf|json|log)|\.lock"
 )
 _ADDS_UP = 0.01
+_MOST_LAUNCHES = 1_000_000  # of a cell
+# What is read of a machine, and of what type; what else it says of itself is only shown.
+_OF_A_MACHINE = {"gpus": list[dict[str, Any]], "packages": dict[str, Any], "cpu": dict[str, Any], "host": str}
 T = TypeVar("T")
 STATUSES = (
     "ok",
@@ -82,7 +85,10 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RunRecord:
-        return cls(**(_known(cls, data) | {"cell": Cell.from_json(data["cell"])}))
+        known = _known(cls, data)
+        typed.check_fields(cls, known)
+        _check_machine(known["machine"])
+        return cls(**(known | {"cell": Cell.from_json(data["cell"])}))
 
 
 @dataclass(slots=True)
@@ -103,9 +109,12 @@ class SweepRecord:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SweepRecord:
-        if type(data["launches"]) is not int or data["launches"] < 1:
-            raise ValueError(f"launches is {data['launches']!r}, not a count")
-        return cls(**(_known(cls, data) | {"cells": [Cell.from_json(cell) for cell in data["cells"]]}))
+        known = _known(cls, data)
+        typed.check_fields(cls, known)
+        if not 1 <= known["launches"] <= _MOST_LAUNCHES:
+            raise ValueError(f"launches is {known['launches']!r}, not a count")
+        _check_machine(known.get("machine", {}))
+        return cls(**(known | {"cells": [Cell.from_json(cell) for cell in data["cells"]]}))
 
 
 @dataclass(slots=True)
@@ -150,7 +159,10 @@ def read_run(directory: Path) -> Run:
         return Run(record, [], directory)
     try:
         paths = [directory / f"rank{rank}.jsonl" for rank in range(record.cell.processes)]
-        return Run(record, _of_one_launch([read_rank(path) for path in paths], directory), directory)
+        ranks = _of_one_launch([read_rank(path) for path in paths], directory)
+        if record.cell.spread.exchange and record.cell.spread.synchronous:
+            _at_one_time(ranks, directory)
+        return Run(record, ranks, directory)
     except Damaged as error:
         return Run(replace(record, status="damaged", reason=str(error)), [], directory)
 
@@ -161,6 +173,18 @@ def _of_one_launch(ranks: list[RankRecord], directory: Path) -> list[RankRecord]
     if len(sizes) > 1:
         raise Damaged(f"{directory}: ranks of launches with {sizes[0]} and {sizes[1]} ranks; run that cell again")
     return ranks
+
+
+def _at_one_time(ranks: list[RankRecord], directory: Path) -> None:
+    """Raises Damaged where one had ended before another began, which ranks that exchange gradients cannot."""
+    first = min(ranks, key=lambda rank: rank.window_end_ns - rank.clock_offset_ns)
+    last = max(ranks, key=lambda rank: rank.window_start_ns - rank.clock_offset_ns)
+    apart_ns = (last.window_start_ns - last.clock_offset_ns) - (first.window_end_ns - first.clock_offset_ns)
+    if apart_ns >= 0:
+        raise Damaged(
+            f"{directory}: rank {last.rank} began {apart_ns / 1e9:.3f} s after rank {first.rank} had ended, by their "
+            "clocks: a clock was set meanwhile, or the files are of two launches; run that cell again"
+        )
 
 
 def _damaged(directory: Path, error: Damaged) -> RunRecord:
@@ -175,16 +199,19 @@ def _damaged(directory: Path, error: Damaged) -> RunRecord:
 def beside(path: Path) -> RunRecord | None:
     """The record of the launch that a file belongs to: `record.json` in its directory; None without one."""
     try:
-        return RunRecord.from_json(json.loads(path.with_name("record.json").read_text()))
-    except (OSError, ValueError, KeyError, TypeError):
+        return RunRecord.from_json(typed.loads(text_of(path.with_name("record.json"))))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def host_beside(path: Path) -> str | None:
     """The host of the rank that a file belongs to, as `rank<k>.jsonl` beside `rank<k>.sqlite` tells it; or None."""
     try:
-        with path.with_name(path.name.split(".")[0] + ".jsonl").open(encoding="utf-8") as lines:
-            header = json.loads(lines.readline())
+        rank = path.with_name(path.name.split(".")[0] + ".jsonl")
+        if not rank.is_file():
+            return None
+        with rank.open(encoding="utf-8") as lines:
+            header = typed.loads(lines.readline())
         host = header["host"] if header["schema"] == RANK_SCHEMA else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -193,7 +220,7 @@ def host_beside(path: Path) -> str | None:
 
 def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, Any]], T]) -> T:
     try:
-        data: dict[str, Any] = _loads(_text(path))
+        data: dict[str, Any] = typed.loads(text_of(path))
         if data.get("schema") != schema:
             raise Damaged(f"{path}: schema {data.get('schema')!r}, this version reads {schema!r}; {remedy}")
         return make(data)
@@ -203,33 +230,23 @@ def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, A
         raise Damaged(f"{path}: not JSON of ringscope's ({error}); {remedy}") from error
 
 
-def _text(path: Path) -> str:
-    """What is in a file. Raises OSError; a pipe, which nobody may ever write to, is none."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not a file", str(path))
-    return path.read_text(encoding="utf-8")
-
-
-def _loads(text: str) -> Any:
-    """JSON. Raises ValueError for lists in lists without end, too."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
+def _check_machine(machine: dict[str, Any]) -> None:
+    """Raises ValueError where what is read of it is of another type."""
+    for name, hint in _OF_A_MACHINE.items():
+        if machine.get(name) is not None:
+            typed.check(hint, machine[name], f"machine's {name}")
 
 
 def _check(record: RankRecord, path: Path) -> None:
     """Raises ValueError where it is not of the rank that its file is named by, or holds what no rank measures."""
-    counts = ("rank", "size", "samples", "window_start_ns", "window_end_ns")
-    wrong = next((name for name in counts if type(getattr(record, name)) is not int), None)
-    if wrong:
-        raise ValueError(f"{wrong} is {getattr(record, wrong)!r}, not a whole number")
     if path.name != f"rank{record.rank}.jsonl":
         raise ValueError(f"it is of rank {record.rank}")
     if record.window_end_ns <= record.window_start_ns:
         raise ValueError("its window ends before it begins")
-    if any(type(ns) is not int or ns < 0 for ns in (*record.step_ns, *record.input_wait_ns)):
-        raise ValueError("a step's time is no whole number of ns")
+    if any(ns < 0 for ns in (*record.step_ns, *record.input_wait_ns)):
+        raise ValueError("a step's time is below 0")
+    if not record.size > 0 or record.samples < 0:
+        raise ValueError(f"{record.samples} samples of {record.size} ranks")
     window_ns = record.window_end_ns - record.window_start_ns
     # A window is its steps, one after the other: another sum tells of a changed file, or of a clock that was set.
     if abs(sum(record.step_ns) - window_ns) > _ADDS_UP * window_ns:
@@ -263,17 +280,17 @@ def write_rank(path: Path, record: RankRecord) -> None:
 def read_rank(path: Path) -> RankRecord:
     """The record in `rank<k>.jsonl`. Raises Damaged where it is not whole, or of another version."""
     try:
-        header, *steps, end = [_loads(line) for line in _text(path).splitlines()]
+        header, *steps, end = [typed.loads(line) for line in text_of(path).splitlines()]
         schema = header.pop("schema")
         if schema != RANK_SCHEMA:
             raise Damaged(f"{path}: schema {schema!r}, this version reads {RANK_SCHEMA!r}; run that cell again")
         if end != {"end": True, "steps": len(steps)}:
             raise ValueError("its closing line is missing")
-        record = RankRecord(
-            **_known(RankRecord, header),
-            step_ns=[line["step_ns"] for line in steps],
-            input_wait_ns=[line["input_wait_ns"] for line in steps],
-        )
+        known = _known(RankRecord, header)
+        known["step_ns"] = [line["step_ns"] for line in steps]
+        known["input_wait_ns"] = [line["input_wait_ns"] for line in steps]
+        typed.check_fields(RankRecord, known)
+        record = RankRecord(**known)
         _check(record, path)
         return record
     except OSError as error:

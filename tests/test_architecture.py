@@ -43,6 +43,7 @@ PROFILES = (
         "profiles.threads",
         "profiles.files",
         "profiles.terminals",
+        "profiles.typed",
     ),
     ("profiles.cell", "profiles.errors", "profiles.version"),
     ("profiles.setting", "profiles.strategies"),

@@ -36,6 +36,7 @@ class RunDirectory:
     def __init__(self, path: Path, sweep: SweepRecord) -> None:
         self.path = path
         self.sweep = sweep
+        self._begun: dict[tuple[str, int], int] = {}  # on the monotonic clock, of launches that began here
         with writing(path):
             self._lock = (path / ".lock").open("w")
         try:
@@ -82,7 +83,8 @@ class RunDirectory:
         record = read_run(directory).record
         if record.status == "interrupted" and all_ranks_whole(directory, cell):
             # The sweep ended between the last rank's last word and the record's.
-            self.finish(record, "ok", "")
+            ranks = (read_rank(directory / f"rank{rank}.jsonl") for rank in range(cell.processes))
+            self.finish(record, "ok", "", max(rank.window_end_ns for rank in ranks))
             return True
         return record.status == "ok" or (record.status not in UNFINISHED and not retry_failed)
 
@@ -100,13 +102,19 @@ class RunDirectory:
             directory.mkdir(parents=True)
             write_whole(directory / "cell.json", json.dumps(record.cell.to_json(), indent=1))
         self._write(record)
+        self._begun[record.cell.id, record.launch] = time.monotonic_ns()
         return directory
 
-    def finish(self, record: RunRecord, status: str, reason: str) -> None:
-        """Write what became of a launch."""
+    def finish(self, record: RunRecord, status: str, reason: str, finished_utc_ns: int | None = None) -> None:
+        """Write what became of a launch. finished_utc_ns: where it was not now."""
         record.status, record.reason = status, reason
-        record.finished_utc_ns = time.time_ns()
+        record.finished_utc_ns = finished_utc_ns or self._now_ns(record)
         self._write(record)
+
+    def _now_ns(self, record: RunRecord) -> int:
+        """Now, on the clock as it was when the launch began: it may have been set since."""
+        begun = self._begun.get((record.cell.id, record.launch))
+        return time.time_ns() if begun is None else record.started_utc_ns + time.monotonic_ns() - begun
 
     def _write(self, record: RunRecord) -> None:
         path = self.launch_dir(record.cell, record.launch) / "record.json"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .. import numbers
+from .. import numbers, typed
 from ..errors import RingscopeError
 from ..measures import CLASSES, OWNERS, GpuMeasures
 from ..scaling.rows import CellRow
@@ -222,9 +222,12 @@ def from_json(data: Any) -> Baseline:
     if not isinstance(data, dict) or data.get("schema") != BASELINE_SCHEMA:
         raise RingscopeError(f"not a baseline of schema {BASELINE_SCHEMA}; write one with --write-baseline")
     try:
+        typed.check_fields(Baseline, data)
         found = Baseline(**data)
-        if not all(isinstance(v, int | float) for v in (*found.metrics.values(), found.relative, found.absolute_share)):
-            raise TypeError("a metric or a tolerance is no number")
+        if found.relative < 0 or found.absolute_share < 0:
+            raise ValueError("a tolerance is below 0")
         return found
-    except (TypeError, AttributeError) as error:
+    except KeyError as error:
+        raise RingscopeError(f"{error} is no part of a baseline; write it again with --write-baseline") from None
+    except (TypeError, ValueError) as error:
         raise RingscopeError(f"not a whole baseline ({error}); write it again with --write-baseline") from None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..errors import RingscopeError
 from ..measures import Measures
 from ..records import RunRecord, beside
 from ..scaling.measure import Scaling
@@ -53,6 +54,8 @@ def _written(path: Path) -> Measures | None:
     from .. import measures_json as view
     from ..measures import SCHEMA
 
+    if not path.is_file():
+        raise RingscopeError(f"{path}: not a file; name measures that ringscope wrote, or recordings")
     with path.open("rb") as file:
         if SCHEMA.encode() not in file.read(4096):
             return None

@@ -115,10 +115,11 @@ def _budgets(given: tuple[str, ...], option: str) -> dict[str, float]:
 
 
 def _json(path: Path) -> object:
-    import json
+    from .. import typed
+    from ..files import text_of
 
     try:
-        return json.loads(path.read_text())
+        return typed.loads(text_of(path))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise RingscopeError(f"{path}: no baseline there ({reason}); write one with --write-baseline") from None

@@ -98,10 +98,10 @@ def test_a_cell_with_a_field_of_another_type_is_refused_in_one_line(tmp_path: Pa
     [
         ({"rank": 0}, "it is of rank 0"),
         ({"window_end_ns": 5}, "its window ends before it begins"),
-        ({"samples": float("nan")}, "samples is nan, not a whole number"),
+        ({"samples": float("nan")}, "NaN is no number"),
         ({"samples": "many"}, "samples is 'many', not a whole number"),
         ({"step_ns": [10, 10]}, "its steps do not add up to its window"),
-        ({"step_ns": [10, -1, 10]}, "a step's time is no whole number of ns"),
+        ({"step_ns": [10, -1, 10]}, "a step's time is below 0"),
     ],
 )
 def test_a_rank_record_that_cannot_be_true_is_damaged(tmp_path: Path, changed: dict[str, object], says: str) -> None:
@@ -126,7 +126,7 @@ def test_a_rank_of_a_launch_of_another_size_is_a_damaged_launch(tmp_path: Path) 
 def test_a_sweep_of_no_count_of_launches_is_refused(tmp_path: Path, launches: object) -> None:
     sweep = SweepRecord([Cell(model="mlp", ranks=1, per_rank_batch=8)], 1, "horovodrun")
     (tmp_path / "sweep.json").write_text(json.dumps(sweep.to_json() | {"launches": launches}))
-    with pytest.raises(RingscopeError, match=rf"launches is {launches!r}, not a count"):
+    with pytest.raises(RingscopeError, match=rf"launches is {launches!r}, not a (count|whole number)"):
         read_sweep(tmp_path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from harness.jobs import sweep
 from harness.jobs.run_directory import RunDirectory, check_space
+from profiles import records
 from profiles.errors import RingscopeError
 from profiles.files import write_whole
 from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
@@ -47,6 +49,42 @@ def test_a_launch_whose_ranks_have_all_written_is_not_repeated(tmp_path: Path) -
     write_ranks(runs.begin(record()), 2)
     assert sweep.missing(runs) == [(CELL, 1)]
     assert json.loads((runs.launch_dir(CELL, 0) / "record.json").read_text())["status"] == "ok"
+
+
+def test_a_launch_that_is_found_whole_later_ended_when_its_ranks_did(tmp_path: Path) -> None:
+    runs = directory(tmp_path)
+    write_ranks(runs.begin(record()), 2)
+    runs._lock.close()  # as when its process ends
+    assert RunDirectory.resume(runs.path, []).done(CELL, 0)
+    assert json.loads((runs.launch_dir(CELL, 0) / "record.json").read_text())["finished_utc_ns"] == 30
+
+
+@pytest.mark.parametrize("set_by_s", [-3600, 3600])
+def test_a_clock_that_is_set_while_a_launch_runs_makes_it_no_longer(
+    set_by_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = directory(tmp_path)
+    begun = replace(record(), started_utc_ns=time.time_ns())
+    runs.begin(begun)
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + set_by_s * 10**9)
+    runs.finish(begun, "failed", "")
+    assert 0 <= begun.finished_utc_ns - begun.started_utc_ns < 600 * 10**9
+
+
+@pytest.mark.parametrize("set_by_ns", [-30, 30])
+def test_ranks_that_trained_together_at_two_times_are_damaged(set_by_ns: int, tmp_path: Path) -> None:
+    """The clock was set between one rank's look at it and the other's: their samples/s would be a fraction."""
+    runs = directory(tmp_path)
+    begun = record()
+    folder = runs.begin(begun)
+    for k, at in ((0, 100), (1, 100 + set_by_ns)):
+        write_rank(folder / f"rank{k}.jsonl", RankRecord(k, 2, k, "a", None, at, at + 30, 24, [10] * 3, [0] * 3))
+    runs.finish(begun, "ok", "")
+    read = records.read_run(folder)
+    assert read.record.status == "damaged" and read.ranks == []
+    assert "a clock was set meanwhile" in read.record.reason
+    assert (CELL, 0) in sweep.missing(runs)
 
 
 def test_a_launch_with_one_rank_missing_is_repeated(tmp_path: Path) -> None:

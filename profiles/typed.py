@@ -1,0 +1,75 @@
+"""JSON that others wrote, read with care: numbers that are numbers, and each field of its declared type."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+
+_INT64: Final = 1 << 63
+_SHOWN: Final = 60  # characters of a wrong value
+
+
+def loads(text: str | bytes) -> Any:
+    """JSON. Raises ValueError for NaN and infinities, which JSON does not know, and for lists in lists without end."""
+    try:
+        return json.loads(text, parse_constant=_refused, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def _refused(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:_SHOWN]} is too large a number")
+    return number
+
+
+def check_fields(kind: type, data: dict[str, Any]) -> None:
+    """Raises ValueError for the first of these values of a dataclass's fields that is not of its declared type."""
+    hints = get_type_hints(kind)
+    for name, value in data.items():
+        check(hints[name], value, name)
+
+
+def check(hint: Any, value: Any, name: str) -> None:
+    """Raises ValueError where the value is not of the type. Of dataclasses, which are objects here, nothing is looked
+    at within."""
+    if not _fits(hint, value):
+        shown = repr(value)
+        raise ValueError(f"{name} is {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '...'}, not {_said(hint)}")
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (UnionType, Union):
+        return any(_fits(one, value) for one in inner)
+    if hint is float:
+        return type(value) in (int, float) and abs(value) < math.inf
+    if hint is int:
+        return type(value) is int and -_INT64 <= value < _INT64
+    if hint in (str, bool, NoneType):
+        return type(value) is hint
+    if origin in (dict, Mapping):
+        return isinstance(value, dict) and all(_fits(inner[1], one) for one in value.values())
+    if origin in (list, tuple, Sequence):
+        return isinstance(value, (list, tuple)) and all(_fits(inner[0], one) for one in value)
+    return isinstance(value, dict)
+
+
+def _said(hint: Any) -> str:
+    origin = get_origin(hint)
+    if origin in (UnionType, Union):
+        return " or ".join(_said(one) for one in get_args(hint) if one is not NoneType)
+    if origin in (list, tuple, Sequence):
+        return "a list"
+    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    return words.get(hint, "an object")
