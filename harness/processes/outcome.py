@@ -91,7 +91,9 @@ def _by_rank(directory: Path, kind: str) -> dict[int, dict[str, Any]]:
     found: dict[int, dict[str, Any]] = {}
     for path in sorted(directory.glob(f"rank*.{kind}"), key=lambda path: path.stat().st_mtime_ns):
         with contextlib.suppress(OSError, ValueError):  # half a file says nothing
-            found[int(path.name[4:].partition(".")[0])] = json.loads(path.read_text())
+            told = json.loads(path.read_text())
+            if isinstance(told, dict):
+                found[int(path.name[4:].partition(".")[0])] = told
     return found
 
 
