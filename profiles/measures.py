@@ -305,11 +305,11 @@ class GpuMeasures:
     capture: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Those measured by a version that knew of no pauses have none."""
+        """Measured by a version that knew of no pauses: nobody knows whether there were any."""
         ledgers = [self.ledger_ns, *(row.ledger_ns for row in self.steps.rows)]
         ledgers += [self.capture["ledger_ns"]] if self.capture else []
         for ledger_ns in ledgers:
-            ledger_ns.setdefault("idle_pause", 0)
+            ledger_ns.setdefault("idle_pause", None)
 
     @property
     def leads_with_capture(self) -> bool:

@@ -73,6 +73,8 @@ def account(
     found = ledger.ownership(edges, owners, given, window)
     untold = set(unknown)
     untold.update(f"idle_{cause}" for cause in CAUSES if cause not in ("pause", "unknown") and not causes_known)
+    if not all("marks" in timelines[index].known for index, _ in gpu.processes):
+        untold.add("idle_pause")
     if (inputs is None or not inputs.certain) and not causes.waiting_is_marked(operations, hosts):
         untold.add("idle_feed")
     ledger_ns = _told(ledger.totals(found), untold, window)

@@ -16,7 +16,7 @@ from profiles.measures import Measures
 from profiles.steps import find, pauses
 from profiles.steps.find import FoundSteps
 from tests.made.bruteforce import BruteForce
-from tests.made.build import Build
+from tests.made.build import RECORDED, Build
 from tests.made.random_timelines import builds, found_steps
 from tests.profiles.ledger.test_ownership import assert_same
 
@@ -118,7 +118,14 @@ def test_a_mark_of_another_domain_or_process_is_no_pause() -> None:
         assert measured(made).gpus[0].pauses == []
 
 
-def test_measures_of_a_version_that_knew_of_no_pauses_have_none() -> None:
+def test_a_recording_without_marks_cannot_tell_of_pauses() -> None:
+    made = trained(None)
+    (gpu,) = profiles.analyse([made.timeline(known=RECORDED - {"marks"})], window="capture").measures.gpus
+    assert gpu.ledger_ns["idle_pause"] is None
+    assert sum(ns for ns in gpu.ledger_ns.values() if ns is not None) == gpu.span_ns
+
+
+def test_measures_of_a_version_that_knew_of_no_pauses_cannot_tell_of_them() -> None:
     data = json.loads(measures_json.dumps(measured(trained(None))))
     for gpu in data["gpus"]:
         del gpu["pauses"]
@@ -126,7 +133,7 @@ def test_measures_of_a_version_that_knew_of_no_pauses_have_none() -> None:
             del one["ledger_ns"]["idle_pause"]
     read = measures_json.from_json(data)
     assert read.gpus[0].pauses == []
-    assert {row.ledger_ns["idle_pause"] for row in read.gpus[0].steps.rows} == {0}
+    assert {row.ledger_ns["idle_pause"] for row in read.gpus[0].steps.rows} == {None}
     assert measures_json.from_json(measures_json.to_json(read)) == read
 
 
