@@ -83,6 +83,11 @@ class Outlook:
     basis: Basis
     measured: Measured | None = None
 
+    @property
+    def held_back(self) -> bool:
+        """Is any efficiency above 100 %? Then something else than ranks is between the two recordings."""
+        return any(each.efficiency > 1 for each in self.predictions)
+
     def holds(self, prediction: Prediction) -> bool | None:
         """Does the measured step lie in the prediction's interval? None: not measured on as many ranks."""
         if self.measured is None or self.measured.ranks != prediction.ranks:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from .. import numbers
 from ..judging.predict import Basis, Outlook, Prediction
 
+HELD_BACK = (
+    "more than 100 %: the recording of 1 rank was held back by something, or the two are not of one cell; look at its "
+    "feed gaps and exposed copies"
+)
+
 
 def text(outlook: Outlook) -> str:
-    return "\n".join([*(_line(outlook, each) for each in outlook.predictions), _basis(outlook.basis)])
+    lines = [*(_line(outlook, each) for each in outlook.predictions), _basis(outlook.basis)]
+    if outlook.held_back:
+        lines.append(HELD_BACK)
+    return "\n".join(lines)
 
 
 def _basis(basis: Basis) -> str:

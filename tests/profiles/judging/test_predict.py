@@ -124,6 +124,18 @@ def test_a_larger_run_says_whether_the_interval_held(tmp_path: Path) -> None:
     assert [each["ranks"] for each in found["predictions"]] == [4] and found["measured"] is None
 
 
+def test_more_than_100_percent_is_told_to_be_a_doubt_and_no_triumph(tmp_path: Path) -> None:
+    one, two = (_run(n, alpha=0, per_byte=200_000, sigma=0)[0] for n in (1, 2))
+    held_back = measures([gpu(steps=STEPS, step_ns=2 * ONE_NS, ledger={"compute": ONE_NS, "idle_feed": ONE_NS})])
+    said = {}
+    for name, made in (("one", one), ("held", held_back), ("two", two)):
+        (tmp_path / f"{name}.json").write_text(measures_json.dumps(made))
+    for first in ("one", "held"):
+        words = [str(tmp_path / f"{name}.json") for name in (first, "two")] + ["--predict", "4"]
+        said[first] = CliRunner().invoke(command, words).output
+    assert "more than 100 %" in said["held"] and "more than 100 %" not in said["one"]
+
+
 def test_recordings_of_unlike_work_predict_nothing() -> None:
     def subject(ranks: int, **cell: int | str) -> Subject:
         record = RunRecord(Cell("resnet50", ranks, 64, **cell), 0, "ok", "", 0, 1, [], "x", {})  # type: ignore[arg-type]
