@@ -1,4 +1,4 @@
-"""Where an elastic training paused: a rank was lost, or hosts came or went (docs/reference/measures.md, "Pauses")."""
+"""Pauses of an elastic training: a rank was lost, hosts came or went (docs/reference/measures.md, "Causes of idle")."""
 
 from __future__ import annotations
 
