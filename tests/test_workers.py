@@ -35,7 +35,7 @@ def test_what_measures_or_is_there_once_is_not_beside_another_training() -> None
     assert len(beside) > 10
     for path in beside:
         text = path.read_text()
-        assert "pytest.mark.train" in text, path
+        assert "mark.train" in text, path
         assert not [word for word in ALONE if word in text], path
 
 

@@ -67,7 +67,9 @@ def main() -> None:
 
 
 def await_training(progress: Path) -> None:
-    while not (progress.exists() and '"train"' in progress.read_text()):
+    """Not for ever: that rank may be on a host with a disk of its own."""
+    until = time.monotonic() + 60
+    while not (progress.exists() and '"train"' in progress.read_text()) and time.monotonic() < until:
         time.sleep(STEP_S)
 
 
