@@ -7,6 +7,8 @@ TRAININGS ?= 200
 # Two workers, to which tests/conftest.py gives chains of tests and files.
 TESTS := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# Tests start hundreds of processes that import the same files: what Python has compiled of them is kept.
+unexport PYTHONDONTWRITEBYTECODE
 # Open MPI refuses root unless told that it is meant.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
