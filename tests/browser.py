@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 CHROMIUM = shutil.which("chromium")
+PATIENCE_S = 240  # a busy machine fails no test
 # Without the networking flags Chromium looks for its maker's hosts at every start.
 FLAGS = [
     "--no-sandbox",
@@ -35,13 +36,21 @@ def chromium() -> Iterator[Any]:
         pytest.skip("needs Debian's package chromium")
     with playwright.sync_playwright() as session:
         browser = session.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        new_page = browser.new_page
+
+        def patient_page(**options: Any) -> Any:
+            page = new_page(**options)
+            page.set_default_timeout(PATIENCE_S * 1000)
+            return page
+
+        browser.new_page = patient_page
         try:
             yield browser
         finally:
             browser.close()
 
 
-def wait_until(page: Any, expression: str, argument: Any = None, *, timeout_s: float = 60) -> None:
+def wait_until(page: Any, expression: str, argument: Any = None, *, timeout_s: float = PATIENCE_S) -> None:
     """Ask the page until `expression` holds. Playwright's own wait evaluates text inside the page, whose policy
     forbids that."""
     until = time.monotonic() + timeout_s

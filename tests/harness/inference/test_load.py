@@ -68,7 +68,7 @@ def test_a_server_that_stands_still_is_asked_all_the_same_and_its_pause_is_in_ev
             time.sleep(pause_s)
             free.set()
         elif number > WARM_UP:
-            free.wait(30)
+            free.wait(60)
         return 200, right(asked)
 
     found, _ = run(answer, tmp_path)
@@ -125,7 +125,7 @@ def test_a_server_that_does_not_answer_as_asked_is_said_in_one_line(
 
 
 def refused(url: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = {"url": url, "per_s": 10.0, "seconds": 0.2, "seed": 0, "limit_s": 1.0, "instances": INSTANCES}
+    plan = {"url": url, "per_s": 10.0, "seconds": 0.2, "seed": 0, "limit_s": 20.0, "instances": INSTANCES}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     assert asked(tmp_path) == 1
     (line,) = capsys.readouterr().err.splitlines()

@@ -15,7 +15,7 @@ from profiles.analysed import Analysis
 from profiles.timeline import Timeline
 from profiles.views import markdown, page
 from profiles.views.tables import table
-from tests.browser import wait_until
+from tests.browser import PATIENCE_S, wait_until
 from tests.made.build import Build
 from tests.made.pointer import at_pointer
 from tests.made.sample import sample
@@ -65,6 +65,7 @@ class Opened:
 
     def __init__(self, browser: Any, path: Path, **context: Any) -> None:
         self.page = browser.new_context(**context).new_page()
+        self.page.set_default_timeout(PATIENCE_S * 1000)
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", lambda said: self.complaints.append(said.text))

@@ -69,7 +69,7 @@ def opened(browser: Any, trace: Path) -> Iterator[Ui]:
     with served(web, {"/trace.gz": trace}) as address:
         page = browser.new_page()
         page.goto(f"{address}/#!/?url={address}/trace.gz")
-        page.wait_for_function("window.app && window.app.trace && window.app.trace.engine", timeout=60_000)
+        page.wait_for_function("window.app && window.app.trace && window.app.trace.engine")
         yield Ui(page)
         page.close()
 
