@@ -86,7 +86,8 @@ class Pages:
         """Their bytes, one page after the other, _MOST bytes left free at either end."""
         if pages.min() < 1 or pages.max() > self._count:
             raise Odd
-        text = np.zeros(len(pages) * self.size + 2 * _MOST, np.uint8)
+        text = np.empty(len(pages) * self.size + 2 * _MOST, np.uint8)
+        text[:_MOST] = text[-_MOST:] = 0
         runs = np.flatnonzero(np.append(True, np.diff(pages) != 1)).tolist()
         with self._path.open("rb", buffering=0) as file:
             for first, end in zip(runs, [*runs[1:], len(pages)], strict=True):
@@ -153,8 +154,8 @@ def _values(text: Bytes, end: Int64s, kind: Bytes | int, size: Int64s | int, nul
     if isinstance(kind, int) and size == 1:
         return text.take(end - 1).view(np.int8).astype(np.int64)
     # Eight bytes that end where the value does; what is before it is shifted out.
-    eights = np.lib.stride_tricks.as_strided(text[:_MOST].view(np.int64), (len(text) - _MOST + 1,), (1,))
-    value: Int64s = eights[end - _MOST].byteswap(inplace=True)
+    eights = np.lib.stride_tricks.as_strided(text[:_MOST].view(">i8"), (len(text) - _MOST + 1,), (1,))
+    value = eights[end - _MOST].astype(np.int64)
     shift = 64 - 8 * np.maximum(size, 1)
     value <<= shift
     value >>= shift
