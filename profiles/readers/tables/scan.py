@@ -25,8 +25,8 @@ from .sqlite import Database, connected, quoted
 # Rows a task reads: small enough to share tables out evenly, large enough that opening a connection costs nothing.
 _TASK_ROWS: Final = 1 << 18
 _MAX_TASKS: Final = 256
-# Bytes of pages read together: what a cache holds, with the arrays made of them, which malloc then keeps for the next.
-_TASK_BYTES: Final = 1 << 19
+# Bytes of pages read together: of fewer, threads wait for Python's lock longer than they read.
+_TASK_BYTES: Final = 1 << 21
 _BATCH_ROWS: Final = 1 << 14
 
 Array = NDArray[Any]
