@@ -161,11 +161,16 @@ def measure(unit: Unit, first: FirstSteps, asked: Asked) -> None:
     found = [steps.starting_from(one, first) for one in parts.found]
     # A GPU's millions of operations go as soon as it is measured: nothing here may hold them.
     each_gpu = ((number, parts.gpus.pop(0), found[number], parts.moved[number]) for number in range(len(found)))
-    unit.measured = tuple(each(partial(_measured, parts.timelines, unit.shift_ns, asked), each_gpu))
+    host = host_ranges.OfGpus(parts.timelines, unit.shift_ns)
+    unit.measured = tuple(each(partial(_measured, parts.timelines, unit.shift_ns, asked, host), each_gpu))
 
 
 def _measured(
-    timelines: Sequence[Timeline], shift_ns: Sequence[int], asked: Asked, of: tuple[int, Gpu, FoundSteps, Moved]
+    timelines: Sequence[Timeline],
+    shift_ns: Sequence[int],
+    asked: Asked,
+    host: host_ranges.OfGpus,
+    of: tuple[int, Gpu, FoundSteps, Moved],
 ) -> Measured:
     number, gpu, found, moved = of
     kind = "steps" if found.count and asked.window != "capture" else "capture"
@@ -173,8 +178,8 @@ def _measured(
     measured = measure_gpu(timelines, shift_ns, gpu, found, books, moved, kind)
     raised = tuple(doubts.of_gpu(timelines, gpu, found, books, measured, f"/gpus/{number}"))
     operations = for_pictures(gpu) if asked.operations else None
-    host = host_ranges.of(timelines, shift_ns, gpu) if asked.operations else None
-    picture = GpuAnalysis(number, books.ownership, found.start_ns, found.end_ns, operations, host)
+    did = host.of(gpu) if asked.operations else None
+    picture = GpuAnalysis(number, books.ownership, found.start_ns, found.end_ns, operations, did)
     return Measured(measured, raised, collectives.exposed(books), picture)
 
 
