@@ -144,7 +144,7 @@ def _is_map(dataset: Any) -> bool:
 def _holds(dataset: Any) -> str:
     """Why this operation must see all elements; "" where it need not."""
     if hasattr(dataset, "_filename") and dataset._filename.numpy():
-        return "a cache() writes a file, which all ranks would share"
+        return "a cache() writes a file, which is to serve any number of ranks"
     if not _is_map(dataset):
         return ""
     if getattr(dataset, "_deterministic", "") == "false" or dataset.options().deterministic is False:
