@@ -70,8 +70,13 @@ def grid(choices: Choices, *, gpus: int) -> list[Cell]:
     for model in choices.values.get("model") or (GPU_MODELS if gpus else CPU_MODELS):
         values = {**suits(model, gpus), **choices.values, "model": (model,)}
         values["ranks"] = sorted(values["ranks"])
+        several = len(values.get("strategy", ())) > 1
+        if several and "feed" not in choices.values:  # beside each other they are fed alike
+            values["feed"] = values["feed"][:1]
         for chosen in itertools.product(*(values.get(one.name) or (one.default,) for one in _ORDER)):
             cell = Cell(**dict(zip((one.name for one in _ORDER), chosen, strict=True)))
+            if several and cell.ranks % cell.gpus_per_process and any(n % cell.stages == 0 for n in values["ranks"]):
+                continue  # its stages divide others of the ranks
             cell = _as_its_strategy_can(cell, choices.values)
             cells.append(share(cell, cell.per_rank_batch) if choices.scaling == "strong" else cell)
     return list(dict.fromkeys(cells))

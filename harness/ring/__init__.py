@@ -38,6 +38,8 @@ from .exchange import (
     tf,
 )
 from .moving import average_statistics
+from .parts import gather
+from .sharded import NARROW, Shards, check_sharded
 
 __all__ = [
     "COMPRESSIONS",
@@ -48,6 +50,7 @@ __all__ = [
     "broadcast",
     "by_mpi",
     "distribute",
+    "gather",
     "init",
     "is_distributed",
     "local_rank",
@@ -217,6 +220,7 @@ def distribute(
     predivide_factor: float = 1.0,
     sparse_as_dense: bool = False,
     reduce: bool = True,
+    sharded: bool = False,
     process_set: Any = None,
     commit_steps: int = 0,
 ) -> Any:
@@ -238,6 +242,9 @@ def distribute(
     predivide_factor: gradients are divided by it before they are summed, and by ranks / it after.
     sparse_as_dense: gradients of embeddings travel as dense ones.
     reduce: False trains every rank alone: the upper bound without communication.
+    sharded: each rank keeps and updates one part of the optimizer's state (ZeRO-1): the same weights in less memory.
+        The state is together on rank 0 when callbacks save the model after an epoch, and after `fit`; before rank 0
+        saves it at another time call `ring.gather(model)`.
     process_set: refused; a model is trained by all ranks. `average_gradients` takes one, in a loop of your own.
 
     commit_steps: (elastic Horovod) what a lost rank does not undo is committed after so many steps too, and not only
@@ -259,6 +266,10 @@ def distribute(
     _check(used, step, compression, groups, op)
     # Those of its parts that are distributed already, with the part, stay as they are.
     optimizers = own + [each for each in optimizers_of(model) if each not in own and not is_seen(each)]
+    if sharded:
+        only = {"op": (op, "average"), "predivide_factor": (predivide_factor, 1.0), "groups": (groups, 1)}
+        elastic = launcher.is_elastic(), False
+        check_sharded(optimizers, compression, reduce=(reduce, True), elastic=elastic, **only)
     if warmup_epochs and (warmup_steps or not scale_learning_rate):
         raise RingscopeError("warmup_epochs goes with scale_learning_rate=True, in the place of warmup_steps")
     if _channel is not None and _channel.meet("distribute") is None:
@@ -287,7 +298,7 @@ def distribute(
             in_stream=step == "compiled",
             op=op,
             predivide_factor=predivide_factor,
-            sparse_as_dense=sparse_as_dense,
+            sparse_as_dense=sparse_as_dense or sharded,
         )
         if reduce
         else list
@@ -298,7 +309,8 @@ def distribute(
     for optimizer in optimizers:
         if scale_learning_rate and not warmup_epochs:
             _scale_learning_rate(optimizer, warmup_steps)
-        apply = update.reduce_in_apply(model, optimizer, exchange, aggregate)
+        shards = Shards(optimizer, NARROW[compression]) if sharded and together else None
+        apply = update.reduce_in_apply(model, optimizer, exchange, aggregate, shards)
         if step == "compiled" and optimizer is used[0]:
             update.compile_halves(
                 model,
@@ -310,6 +322,7 @@ def distribute(
                 reduces=together,
                 pack=op != "adasum",
                 chooser=choose.Chooser(falls_back=falls_back),
+                shards=shards,
             )
         optimizer.distributed_by_ring = True
     if warmup_epochs:

@@ -24,9 +24,11 @@ __all__ = [
     "is_distributed",
     "is_seen",
     "name_in_graph",
+    "on_device_of",
     "on_host",
     "optimizers_of",
     "outside_scopes",
+    "parts_of",
     "sum_over_ranks",
     "tf",
 ]
@@ -59,7 +61,7 @@ OPS = ("average", "sum", "adasum")
 IN_STREAM = "in_stream"
 
 
-def _on_device_of(tensor: Any) -> AbstractContextManager[Any]:
+def on_device_of(tensor: Any) -> AbstractContextManager[Any]:
     """Where Horovod's calls on `tensor` are to be made. Called eagerly they enter `tf.device("")`, which names the CPU
     where nothing encloses it: what lies on a GPU would be summed in host memory, a hundred times slower."""
     return tf.device(tensor.device) if tf.executing_eagerly() else nullcontext()
@@ -138,7 +140,7 @@ def average_gradients(
             averaged[i] = tf.IndexedSlices(values, own.indices, own.dense_shape)
             continue
         # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
-        with outside_scopes(), _on_device_of(averaged[i]):
+        with outside_scopes(), on_device_of(averaged[i]):
             own = averaged[i]
             # Horovod names what it gathers after these.
             named = [tf.identity(part, name=name) for part, name in ((own.values, "rows"), (own.indices, "row_ids"))]
@@ -183,7 +185,7 @@ def _how(op: str, predivide_factor: float, process_set: Any) -> dict[str, Any]:
 
 
 def _average(values: list[Any], compression: str, in_stream: bool, how: dict[str, Any]) -> list[Any]:
-    with outside_scopes(), _on_device_of(values[0]):
+    with outside_scopes(), on_device_of(values[0]):
         name = IN_STREAM if in_stream else name_in_graph("gradients")
         if how["op"] == hvd.Adasum:  # takes one tensor at a time
             codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
@@ -248,6 +250,11 @@ def is_seen(optimizer: Any) -> bool:
     return getattr(optimizer, "distributed_by_ring", False) is True
 
 
+def parts_of(optimizer: Any) -> Any | None:
+    """Which parts of its state this rank has (`Parts`); None unless it is sharded."""
+    return getattr(optimizer, "parts_by_ring", None)
+
+
 def has_weights(model: Any) -> bool:
     """Whether its weights exist yet. A model that is never called, such as a GAN of two others, is never `built`."""
     return model.built or (bool(model.layers) and all(layer.built for layer in model.layers))
@@ -270,10 +277,14 @@ def broadcast(model: Any) -> None:
     for optimizer, variables in zip(optimizers, from_rank(0, [_built_for(each) for each in optimizers]), strict=True):
         if variables and not optimizer.built and variables == len(model.trainable_variables):
             optimizer.build(model.trainable_variables)
-    state = [variable for optimizer in optimizers for variable in optimizer.variables]
+    sharded = [parts for each in optimizers if (parts := parts_of(each)) is not None]
+    apart = {id(variable) for parts in sharded for variable in parts.state()}
+    state = [variable for each in optimizers for variable in each.variables if id(variable) not in apart]
     variables = {id(v): v for v in (*model.variables, *state)}.values()
     if hvd.size() > 1:
         _from_rank_0([v.value for v in variables])
+    for parts in sharded:
+        parts.from_rank_0()
     for variable in model.variables:
         if variable.path.endswith("seed_generator_state"):
             variable.assign(variable.value + tf.constant([hvd.rank(), 0], variable.value.dtype))

@@ -28,6 +28,7 @@ from .exchange import (
     tf,
 )
 from .moving import average_statistics, is_stateful
+from .parts import gather, saves_epochs
 from .say import once
 from .watch import CUT, OWN, WHOLE, Watch
 
@@ -46,9 +47,15 @@ class Agree(keras.callbacks.Callback):
     """Average moving statistics before anybody looks at them; compare weights after each epoch.
 
     It has no per-batch method, so Keras goes on launching steps without fetching a loss after each.
+
+    saves: rank 0 saves the model after each epoch, and wants the state of a sharded optimizer for it.
     """
 
     async_safe = True
+
+    def __init__(self, *, saves: bool) -> None:
+        super().__init__()
+        self._saves = saves
 
     def on_test_begin(self, logs: Any = None) -> None:
         average_statistics(self.model)
@@ -56,9 +63,12 @@ class Agree(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         average_statistics(self.model)
         agreement.check_weights(self.model, f"after epoch {epoch + 1}")
+        if self._saves:
+            gather(self.model)
 
     def on_train_end(self, logs: Any = None) -> None:
         average_statistics(self.model)
+        gather(self.model)
 
 
 class Begin(keras.callbacks.Callback):
@@ -158,7 +168,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
                 normalization.synchronise(model)
             if hvd.rank() != 0:
                 options["verbose"] = 0
-            options["callbacks"] = _together(options.get("callbacks"))
+            options["callbacks"] = _together(model, options.get("callbacks"))
             if model.jit_compile:  # compiled again, with the same optimizer
                 model.jit_compile, model.train_function = False, None
             options["callbacks"] = _listed(model, options, part)
@@ -275,10 +285,11 @@ def _say_batch(options: dict[str, Any]) -> None:
     once(f"a step takes {size}; the learning rate is yours (ring.distribute(..., scale_learning_rate=True) scales it)")
 
 
-def _together(given: Any) -> list[Any]:
+def _together(model: Any, given: Any) -> list[Any]:
     """The user's callbacks as this rank calls them, between those that make the ranks agree."""
     given = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
     horovod_names.check_left_over(given)
+    saves = saves_epochs(model, [each for each in given if isinstance(each, WRITERS)])
     if hvd.rank() != 0:
         given = [callback for callback in given if not isinstance(callback, WRITERS)]
     for i, callback in enumerate(given):
@@ -287,7 +298,7 @@ def _together(given: Any) -> list[Any]:
             vars(given[i]).update(vars(callback))
     backups = [callback for callback in given if isinstance(callback, keras.callbacks.BackupAndRestore)]
     # Agree comes first after an epoch, so that what follows (checkpoints, early stopping) sees the averages.
-    return [Restore(backups), Begin(), Agree(), *given, StopTogether()]
+    return [Restore(backups), Begin(), Agree(saves=saves), *given, StopTogether()]
 
 
 def _agree_on_plan(options: dict[str, Any], channel: Channel | None) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 from profiles.errors import RingscopeError
 
 from . import metrics
-from .exchange import hvd, name_in_graph, on_host, outside_scopes, tf
+from .exchange import hvd, name_in_graph, on_host, outside_scopes, parts_of, tf
 from .separable import SUM, kind_of, kinds_of_added
 
 __all__ = ["NeedsExchange", "Share", "build", "collected", "given", "joined", "shared_inline"]
@@ -99,7 +99,7 @@ def build(model: Any, batch: Any) -> None:
         if compiled is not None and not compiled.built:
             compute_output_spec(model.compute_metrics, x, y, outputs, sample_weight=weights)
         compute_output_spec(model._compute_loss, x, y, outputs, sample_weight=weights, training=False)
-        if not model.optimizer.built:
+        if not model.optimizer.built and parts_of(model.optimizer) is None:  # a sharded one is built of parts
             model.optimizer.build(model.trainable_variables)
         model._post_build()
 

@@ -13,6 +13,7 @@ from .choose import Chooser, check_draws
 from .exchange import began_alike, hvd, tf
 from .feed import opened
 from .forms import forms
+from .sharded import Shards
 
 Exchange = Callable[[Sequence[Any]], list[Any]]
 """Gradients of this rank -> what all ranks apply."""
@@ -20,8 +21,12 @@ Update = Callable[[Sequence[Any], Any], None]
 """(gradients, variables) -> the variables are updated."""
 
 
-def reduce_in_apply(model: Any, optimizer: Any, exchange: Exchange, aggregate: int) -> Update:
+def reduce_in_apply(
+    model: Any, optimizer: Any, exchange: Exchange, aggregate: int, shards: Shards | None = None
+) -> Update:
     """Shadow the optimizer's `apply`; returns what it was.
+
+    shards: how gradients are exchanged and applied in the place of both, where the optimizer is sharded.
 
     With float16 that is the loss-scaling optimizer's: an overflow on one rank is then an overflow on all, and all of
     them skip the step and halve the scale together.
@@ -29,7 +34,11 @@ def reduce_in_apply(model: Any, optimizer: Any, exchange: Exchange, aggregate: i
     apply: Update = optimizer.apply
 
     def update(gradients: Sequence[Any], variables: Any) -> None:
-        apply(exchange(gradients), variables)
+        if shards is None:
+            apply(exchange(gradients), variables)
+        else:
+            own = variables or model.trainable_variables
+            shards.update(shards.pack(gradients, own), own, compiled=False)
 
     wrapped = _aggregated(update, aggregate, {}) if aggregate > 1 else update
 
@@ -60,12 +69,14 @@ def compile_halves(
     reduces: bool,
     pack: bool,
     chooser: Chooser,
+    shards: Shards | None = None,
 ) -> None:
     """Replace `train_step` by two XLA programs with the exchange between them.
 
     The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
     `apply`: the optimizer's own; the one that stands in its place serves steps other than the model's train step.
     `narrow`: the type that float32 gradients travel as. `pack`: they travel as one vector, where they travel at all.
+    `shards`: in the place of `apply` and `exchange` where the optimizer is sharded.
     `chooser`: says for each batch whether they are compiled; it runs the step, and the exchange is the same either way.
     """
     train_step, reduced = model.train_step, optimizer.apply
@@ -100,6 +111,8 @@ def compile_halves(
         # waits for it, between the two programs: a fifth of a decoder's step on an H200.
         gradients = [g if g is None else tf.convert_to_tensor(g) for g in caught[0][0]]
         gradients = [tf.cast(g, narrow) if narrow and g is not None else g for g in gradients]
+        if shards is not None:
+            return logs, shards.pack(gradients, caught[0][1])
         return logs, packing.pack(gradients) if reduces and pack else gradients
 
     def needed(own: Any) -> Any:
@@ -143,7 +156,10 @@ def compile_halves(
         logs, gradients = programs[compiled](data, kinds, compiled, uneven, totals)
 
         def update(grads: Sequence[Any], variables: Any) -> None:
-            (compiled_update if compiled else unpacked)(exchange(grads))
+            if shards is not None:
+                shards.update(grads, variables, compiled=compiled)
+            else:
+                (compiled_update if compiled else unpacked)(exchange(grads))
 
         (_aggregated(update, aggregate, state) if aggregate > 1 else update)(gradients, caught[0][1])
         return logs

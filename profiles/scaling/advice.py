@@ -225,7 +225,8 @@ def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
     return [
         Look(
             "input-bound",
-            f"{row.cell.model} on {ranks(row.cell.ranks)} with {row.cell.feed} is {word} input-bound: it waits "
+            f"{row.cell.model} on {ranks(row.cell.ranks)} with {row.cell.feed}{_strategy(row, rows)} is {word} "
+            "input-bound: it waits "
             f"{100 * share:.0f} % of the step for its batch",
             f"measure --feeds {','.join((row.cell.feed, *untried))} (resident: what no feed at all would give)"
             if untried
@@ -234,6 +235,11 @@ def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
             row.cell.model,
         )
     ]
+
+
+def _strategy(row: CellRow, rows: Sequence[CellRow]) -> str:
+    several = len({other.cell.strategy for other in rows}) > 1
+    return f" and strategy {row.cell.strategy}" if several else ""
 
 
 def _loses_more_elsewhere(row: CellRow, rows: Sequence[CellRow]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from ..records import Run, SweepRecord
 from ..stats import Spread, spread
 from ..timeline import Doubt
-from . import out_of_memory
+from . import limits, out_of_memory
 from .advice import doubts, first_looks
 from .look import Look
 from .rows import CellRow, LaunchRow, cell_row, columns, launch_row, speedups_to_accuracy
@@ -50,6 +50,7 @@ def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
     recorded = {row.cell.id: row.profiled for row in rows if row.profiled}
     cells = [cell_row(cell, [row for _, row in by_cell[cell.id]], sweep, spreads) for cell in sweep.cells]
     speedups_to_accuracy(cells)
+    limits.tell(cells)
     for cell in cells:
         if cell.status == "missing" and cell.cell.id in recorded:
             cell.reason = f"recorded by {recorded[cell.cell.id]}, whose timings are not measurements"

@@ -82,6 +82,8 @@ class CellRow:
     staleness_p50: float | None = None
     staleness_max: float | None = None
     of_horovod: float | None = None
+    limited_by: str | None = None  # beside other strategies: input, exchange, bubble or compute
+    limited_share: float | None = None  # of the step
     tuned_fusion_mib: float | None = None
     tuned_cycle_ms: float | None = None
     reached: int | None = None  # with --until: launches that reached the accuracy
@@ -109,7 +111,7 @@ LEARNED = ("epochs", "accuracy", "validation_accuracy", "seconds_to_accuracy", "
 HOW = ("strategy", "feed", "step", *OWN_SETTINGS)
 # Numbers of a row that stand behind all settings; the others stand between the first settings and the last ones.
 _BEHIND = (
-    *("launcher", "profiled", "started_utc_ns", "seconds", "host", *TOLD, "of_horovod"),
+    *("launcher", "profiled", "started_utc_ns", "seconds", "host", *TOLD, "of_horovod", "limited_by", "limited_share"),
     *(*LEARNED, "reached", "speedup_to_accuracy"),
 )
 

@@ -10,9 +10,11 @@ from rich.text import Text
 
 from .. import numbers
 from ..cell import TELLING
+from ..scaling.limits import COMPUTE
 from ..scaling.rows import HOW, CellRow
 from .tables.report import TOLD
 
+LIMIT = ("limited_by", "limited_share")
 HOW_SETTINGS = [one for one in TELLING if one.name in HOW and one.name != "strategy"]
 
 
@@ -32,11 +34,12 @@ def _work(row: CellRow) -> str:
 
 def table(rows: Sequence[CellRow]) -> list[RenderableType]:
     """What was trained, and a line for each way."""
-    told = [one for one in TOLD if any(getattr(row, one[0]) is not None for row in rows)]
+    told = [one for one in TOLD if one[0] not in LIMIT and any(getattr(row, one[0]) is not None for row in rows)]
+    limited = any(row.limited_by for row in rows)
     differs = [one for one in HOW_SETTINGS if len({getattr(row.cell, one.name) for row in rows}) > 1]
     grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     grid.add_column("strategy")
-    for title in ("samples/s", "", "step", *(title for _, title, _ in told)):
+    for title in ("samples/s", "", "step", *(["limited by"] if limited else []), *(title for _, title, _ in told)):
         grid.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         ways = filter(None, (one.said(getattr(row.cell, one.name)) for one in differs))
@@ -44,9 +47,17 @@ def table(rows: Sequence[CellRow]) -> list[RenderableType]:
         if row.samples_per_s_global is None:
             grid.add_row(name, Text(row.status, style="red"))
         else:
-            grid.add_row(name, *_numbers(row), *(form(getattr(row, key)) for key, _, form in told))
+            limit = [_limit(row)] if limited else []
+            grid.add_row(name, *_numbers(row), *limit, *(form(getattr(row, key)) for key, _, form in told))
     faults = [Text(f"{row.cell.strategy}: {row.status}: {row.reason}", style="red") for row in rows if row.reason]
     return [Text(f"\n{_work(rows[0])}", style="bold"), grid, *faults]
+
+
+def _limit(row: CellRow) -> str:
+    """`exchange 25 %`."""
+    if row.limited_by == COMPUTE:
+        return COMPUTE
+    return f"{row.limited_by} {100 * (row.limited_share or 0):.0f} %" if row.limited_by else numbers.UNKNOWN
 
 
 def _numbers(row: CellRow) -> tuple[str, str, str]:

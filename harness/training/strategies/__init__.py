@@ -18,7 +18,7 @@ _MODULES = {
     "mirrored": "mirrored",
     "multiworker": "multiworker",
     "replicas": "replicas",
-    "sharded": "sharded",
+    "sharded": "ranks",
     "parameter_server": "parameter_server",
     "split": "split",
     "hybrid": "split",

@@ -1,4 +1,4 @@
-"""One process per GPU: `horovod`, and `independent`, the same without an all-reduce."""
+"""One process per GPU: `horovod`, `sharded`, and `independent`, the same without an all-reduce."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def trainer(cell: Cell, device: str) -> Trainer:
         scale_learning_rate=cell.rate_rule == "warm-up" or options.get("scale_learning_rate") == "yes",
         warmup_steps=int(options.get("warmup_steps", RATE_WARM_UP_STEPS if cell.rate_rule == "warm-up" else 0)),
         op=cell.op,
-        reduce=cell.strategy == "horovod",
+        reduce=cell.strategy != "independent",
+        sharded=cell.strategy == "sharded",
     )
     source = make_source(cell, cell.per_rank_batch, rank=ring.rank(), size=ring.size(), threads=ring.threads())
     batches = as_feed(FEEDS[cell.feed](source, device))

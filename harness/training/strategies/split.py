@@ -38,6 +38,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
         whole = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
     stages = cut(whole, places)
     model = keras.Sequential(stages, name=cell.model)
+    model.build(stages[0].input_shape)  # one stage alone would be built by its first batch
     spec = MODELS[cell.model].spec
     compile_model(model, spec, optimizer=optimizer(cell))
     model.optimizer.build(model.trainable_variables)

@@ -15,6 +15,8 @@ KEYS = ("model", "ranks", "per_rank_batch")  # always columns of their own
 # What a cell's ranks tell of themselves, shown where one does.
 TOLD: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("of_horovod", "of horovod", numbers.factor),
+    ("limited_by", "limited by", lambda what: what or numbers.UNKNOWN),
+    ("limited_share", "of the step", numbers.share),
     ("memory_peak_gb", "GPU memory", numbers.gigabytes),
     ("host_memory_peak_gb", "host memory", numbers.gigabytes),
     ("tuned_fusion_mib", "autotune: fusion", lambda mib: "" if mib is None else f"{mib:.2f} MiB"),
@@ -23,6 +25,7 @@ TOLD: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("staleness_p50", "staleness p50", numbers.median),
     ("bubble_share", "bubble", numbers.share),
 )
+OF_STRATEGIES = ("of_horovod", "limited_by", "limited_share", "loss")  # shown where several are beside each other
 MAKERS = (
     time.summary,
     time.ledger,
@@ -112,7 +115,7 @@ def cells(rows: Sequence[Json]) -> Table:
     common = list(filter(None, (one.said(rows[0].get(one.name, one.default)) for one in alike)))
     strategies = any(one.name == "strategy" for one in differs)
     told = [one for one in TOLD if any(row.get(one[0]) is not None for row in rows)]
-    told = [one for one in told if one[0] not in ("of_horovod", "loss") or strategies]
+    told = [one for one in told if one[0] not in OF_STRATEGIES or strategies]
     shown = []
     for row in rows:
         shown.append(

@@ -216,6 +216,15 @@ def test_a_strategy_says_how_many_processes_share_the_gpus(strategy: str, proces
     assert (cell.processes, cell.gpus_per_process) == (processes, gpus)
 
 
+def test_strategies_beside_each_other_are_fed_alike_and_take_the_ranks_that_their_stages_divide() -> None:
+    lists = {"model": ("mlp",), "strategy": ("horovod", "hybrid"), "ranks": (1, 2, 3, 4)}
+    cells = [(cell.strategy, cell.ranks, cell.feed) for cell in grid(Choices(lists), gpus=0)]
+    assert cells == [("horovod", n, "prefetch") for n in (1, 2, 3, 4)] + [("hybrid", n, "prefetch") for n in (2, 4)]
+    asked = {**lists, "feed": ("prefetch", "resident"), "ranks": (1, 3)}
+    found = grid(Choices(asked), gpus=0)
+    assert len(found) == 8 and {cell.ranks for cell in found if cell.strategy == "hybrid"} == {1, 3}  # rows that say so
+
+
 def test_what_is_left_open_fits_the_strategy_and_what_is_asked_for_stays() -> None:
     lists = {"model": ("resnet50",), "strategy": tuple(STRATEGIES), "ranks": (2,)}
     for cell in grid(Choices(lists), gpus=2):

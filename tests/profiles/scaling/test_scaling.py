@@ -217,6 +217,21 @@ def test_a_strategy_that_is_faster_and_trains_the_same_is_named_and_so_is_what_e
     assert not {"better-strategy", "exchange-cost"} & {look.code for look in sweep_of(slower).looks}
 
 
+def test_what_limits_each_strategy_is_its_largest_share_by_hand() -> None:
+    """Every launch trains as much and waits for a tenth of its step; independent takes 600 ms."""
+    two = replace(ONE, ranks=2, step="fit")
+    took = {"independent": 600, "horovod": 800, "mirrored": 630, "replicas": 500}
+    cells = {replace(two, strategy=name): [float(ms)] for name, ms in took.items()}
+    rows = {row.cell.strategy: (row.limited_by, row.limited_share) for row in sweep_of(cells).cells}
+    assert rows["horovod"] == ("exchange", pytest.approx(1 - 600 / 800))
+    assert rows["mirrored"] == ("input", pytest.approx(0.1))  # exchanging costs 30 of 630 ms, waiting 63
+    assert rows["replicas"] == rows["independent"] == ("input", pytest.approx(0.1))
+    del cells[replace(two, strategy="independent")]
+    assert {row.limited_by for row in sweep_of(cells).cells} == {None}  # nobody knows what exchanging costs
+    alone = sweep_of({two: [800.0]}).cells[0]
+    assert alone.limited_by is None and alone.limited_share is None
+
+
 def test_the_cell_that_loses_most_can_be_recorded_as_it_was_measured() -> None:
     from harness.jobs.grid import grid
     from harness.verbs import options, record
