@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from profiles.lazy import INTERRUPTED
 from profiles.timeline import Doubt
 from profiles.verbs.options import write_json
 from profiles.views import inference as view
+from profiles.views import measured_files
 from profiles.views.charts import chart
 
 from ..inference import is_file, serving
@@ -118,6 +120,9 @@ def write(found: Inference, text: str, options: Infer, out: Path, console: Conso
     """The report on the terminal and in the files that are asked for. text: it as JSON."""
     if options.json is not None:
         write_json(text, options.json)
+    if options.html is not None:
+        command = ["ringscope", *sys.argv[1:]]
+        measured_files.write_inference(options.html, json.loads(text), title=out.name, command=command)
     if options.charts is not None:
         chart.write(view.charts(found.to_json()), options.charts)
     if str(options.json) != "-":

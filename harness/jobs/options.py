@@ -79,6 +79,7 @@ class Rules:
     out: Path | None
     resume: bool = False
     as_json: Path | None = None
+    html: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,4 +114,5 @@ class Infer:
     seed: int = 0
     out: Path | None = None
     json: Path | None = None
+    html: Path | None = None
     charts: Path | None = None

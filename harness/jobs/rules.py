@@ -21,6 +21,7 @@ from profiles.judging.rules import RULES, Found, Rule
 from profiles.lazy import INTERRUPTED
 from profiles.records import Damaged, read_rank
 from profiles.verbs.options import write_json
+from profiles.views import measured_files
 from profiles.views import rules as view
 
 from .. import launch
@@ -47,12 +48,16 @@ def main(options: Rules) -> int:
         path.mkdir(parents=True, exist_ok=True)
     check_space(path)
     found, stopped = _measure(options, path, console)
-    text = json.dumps(rules.to_json(found, describe.describe(libraries=False)), indent=1) + "\n"
+    told = rules.to_json(found, describe.describe(libraries=False))
+    text = json.dumps(told, indent=1) + "\n"
     write_whole(path / "rules.json", text)
     if str(options.as_json) != "-":
         view.show(found, console)
     if options.as_json is not None:
         write_json(text, options.as_json)
+    if options.html is not None:
+        again = ["ringscope", "rules", *options.names, "--resume", "--out", str(path), "--html", str(options.html)]
+        measured_files.write_rules(options.html, told, title=path.name, command=again)
     if stopped:
         console.print(f"\ninterrupted; continue with: ringscope rules --resume --out {path}", markup=False)
         return INTERRUPTED

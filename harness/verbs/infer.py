@@ -60,6 +60,7 @@ Examples:
   ringscope infer --parts devices --models dense2,resnet50 --batches 1,10,100,1000
   ringscope infer --parts replicas --models my_model.keras --replicas 4
   ringscope infer --parts batching --models my_model.keras --rates 50,200 --max-batch 1,8,32 --wait-ms 1,2,5,10
+  ringscope infer --html infer.html                        and a page of it
   ringscope infer --parts batching --url http://host:8501/v1/models/m:predict --instance sample.json --rates 100
 """
 )
@@ -115,6 +116,7 @@ Examples:
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the times at which requests arrive.")
 @click.option("--out", type=_FILE, help="A folder for results and logs.  [default: runs/<date>-<host>-infer]")
 @click.option("--json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page: one file.")
 @click.option("--charts", type=click.Path(path_type=Path, file_okay=False), help="Write charts as SVG and PNG.")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:

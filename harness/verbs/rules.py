@@ -19,6 +19,7 @@ Examples:
   ringscope rules                                    all of them, some 20 s each
   ringscope rules batch-multiple-of-8 bfloat16 --model resnet50 --per-rank-batch 256
   ringscope rules cache prefetch parallel-map --pairs 24
+  ringscope rules --resume --out DIR --html rules.html   a page of what DIR holds
   ringscope rules help                               their names
 """
 )
@@ -34,6 +35,7 @@ Examples:
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: runs/<date>-<host>]")
 @click.option("--resume", is_flag=True, help="Measure only what --out does not hold yet.")
 @click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page: one file.")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:
     """Measure rules of thumb on this machine: does the advice hold here, and what is it worth?
@@ -71,5 +73,6 @@ def command(context: click.Context, /, **chosen: Any) -> None:
         out=chosen["out"],
         resume=chosen["resume"],
         as_json=chosen["as_json"],
+        html=chosen["html"],
     )
     context.exit(rules.main(asked))

@@ -44,6 +44,27 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A section of a page: sentences, then charts and tables."""
+
+    id: str
+    title: str
+    points: Sequence[str]
+    tables: Sequence[Table]
+    charts: Sequence[Chart] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a page shows of anything else that was measured. json: what the tables' numbers point into."""
+
+    lead: str
+    parts: Sequence[Part]
+    json: Json
+    doubts: Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Tile:
     what: str
     cell: Cell
@@ -59,14 +80,23 @@ def write(
     analysis: Analysis | None = None,
     summary: Summary | None = None,
     sweep: Sweep | None = None,
+    measured: Measured | None = None,
     machine: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Write the page of an analysis, of a sweep, or of both.
+    """Write the page of an analysis, of a sweep, or of both; or of anything else that was measured.
 
     `summary`: of many GPUs, of which `analysis` has some. `command` makes the page again; `machine` is pairs of words
     about what ran. Raises RingscopeError where `path` may not be written.
     """
-    text = render(title=title, command=command, analysis=analysis, summary=summary, sweep=sweep, machine=machine)
+    text = render(
+        title=title,
+        command=command,
+        analysis=analysis,
+        summary=summary,
+        sweep=sweep,
+        measured=measured,
+        machine=machine,
+    )
     with written_whole(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
@@ -78,6 +108,7 @@ def render(
     analysis: Analysis | None = None,
     summary: Summary | None = None,
     sweep: Sweep | None = None,
+    measured: Measured | None = None,
     machine: Sequence[tuple[str, str]] = (),
 ) -> str:
     """The page as text. See `write`."""
@@ -89,10 +120,11 @@ def render(
     template = environment.from_string(folder.joinpath("page.html.j2").read_text("utf-8"))
     shown = _recorded(analysis, summary) if analysis else _nothing_recorded()
     shown |= _swept(sweep, shown["tables"]) if sweep else {"scaling_charts": [], "looks_first": [], "explained": []}
+    shown |= _of_measured(measured)
     return template.render(
         shown,
         title=title,
-        lead=_lead(shown),
+        lead=measured.lead if measured else _lead(shown),
         command=command,
         machine=machine or _machine(shown["document"]),
         version=_version(),
@@ -137,6 +169,23 @@ def _nothing_recorded() -> dict[str, Any]:
         "json": "",
         "picture": "",
     }
+
+
+def _of_measured(measured: Measured | None) -> dict[str, Any]:
+    if measured is None:
+        return {"parts": []}
+    parts = [
+        {
+            "id": part.id,
+            "title": part.title,
+            "points": part.points,
+            "tables": [table for table in part.tables if table.rows],
+            "charts": [_drawn(chart) for chart in part.charts],
+        }
+        for part in measured.parts
+    ]
+    tables = {"doubts": measured.doubts} if measured.doubts else {}
+    return {"parts": parts, "json": _script(measured.json), "tables": tables}
 
 
 def _swept(sweep: Sweep, recorded: dict[str, Table]) -> dict[str, Any]:
@@ -282,6 +331,7 @@ def _sections(shown: Json) -> Any:
         yield "losses", "Losses"
     if shown["findings"] or shown["looks_first"] or shown["recorded"]:
         yield "verdicts", "Verdicts"
+    yield from ((part["id"], part["title"]) for part in shown["parts"])
     if shown["together"]:
         yield "together", "All GPUs"
     if shown["bars"]:

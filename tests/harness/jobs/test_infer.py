@@ -238,7 +238,16 @@ def test_a_minute_of_load_loses_no_request(tmp_path: Path) -> None:
 def test_all_parts_and_nothing_is_left_running(tmp_path: Path, mark: str) -> None:
     needs("tensorflow", "litserve", "aiohttp")
     words = ["--models", "dense2", "--batches", "1,100", "--max-batch", "1", "--rates", "20", "--seconds", "2"]
-    code, told, said = run(*words, "--out", str(tmp_path), "--charts", str(tmp_path / "charts"), RINGSCOPE_TEST=mark)
+    code, told, said = run(
+        *words,
+        "--out",
+        str(tmp_path),
+        "--charts",
+        str(tmp_path / "charts"),
+        "--html",
+        str(tmp_path / "infer.html"),
+        RINGSCOPE_TEST=mark,
+    )
     assert code == 0, said
     assert [(row["device"], row["batch"]) for row in told["calls"]] == [("CPU", 1), ("CPU", 100)]
     assert [(row["way"], row["processes"], row["devices"]) for row in told["together"]] == [
@@ -248,5 +257,6 @@ def test_all_parts_and_nothing_is_left_running(tmp_path: Path, mark: str) -> Non
     assert all(row["samples_per_s"] > 0 and row["p50_ns"] <= row["p99_ns"] for row in told["together"])
     assert told["served"][0]["mean_batch"] == 1
     assert {path.name for path in (tmp_path / "charts").iterdir()} >= {"calls-dense2.svg", "latency-20.png"}
+    assert "<title>" in (tmp_path / "infer.html").read_text()
     assert json.loads((tmp_path / "inference.json").read_text()) == told
     wait_until(lambda: not carrying(mark), 60, lambda: carrying(mark))

@@ -51,8 +51,10 @@ def measure(out: Path, *words: str) -> tuple[int, dict[str, Any]]:
 def test_a_rule_is_a_row_a_fault_is_one_and_what_needs_a_gpu_says_so(
     planted: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, rows = measure(tmp_path / "out", "cache", "tf32", "prefetch")
+    page = tmp_path / "rules.html"
+    code, rows = measure(tmp_path / "out", "cache", "tf32", "prefetch", "--html", str(page))
     assert code == 1
+    assert "ringscope rules cache tf32 prefetch --resume --out" in page.read_text()
     assert {name: one["verdict"] for name, one in rows.items()} == {
         "cache": "holds",
         "tf32": "needs-gpu",
