@@ -238,16 +238,8 @@ def test_a_minute_of_load_loses_no_request(tmp_path: Path) -> None:
 def test_all_parts_and_nothing_is_left_running(tmp_path: Path, mark: str) -> None:
     needs("tensorflow", "litserve", "aiohttp")
     words = ["--models", "dense2", "--batches", "1,100", "--max-batch", "1", "--rates", "20", "--seconds", "2"]
-    code, told, said = run(
-        *words,
-        "--out",
-        str(tmp_path),
-        "--charts",
-        str(tmp_path / "charts"),
-        "--html",
-        str(tmp_path / "infer.html"),
-        RINGSCOPE_TEST=mark,
-    )
+    words += ["--out", str(tmp_path), "--charts", str(tmp_path / "charts"), "--html", str(tmp_path / "infer.html")]
+    code, told, said = run(*words, RINGSCOPE_TEST=mark)
     assert code == 0, said
     assert [(row["device"], row["batch"]) for row in told["calls"]] == [("CPU", 1), ("CPU", 100)]
     assert [(row["way"], row["processes"], row["devices"]) for row in told["together"]] == [
