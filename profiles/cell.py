@@ -35,7 +35,9 @@ class Cell:
 
     model: str = field(metadata=_setting("Model", axis=True, option="models", fits=True, column="first"))
     ranks: int = field(
-        metadata=_setting("Ranks: processes, one GPU each", least=1, axis=True, words="{} ranks", column="first")
+        metadata=_setting(
+            "Ranks: processes, one GPU each", least=1, axis=True, words="{} ranks", one="one rank", column="first"
+        )
     )
     per_rank_batch: int = field(
         metadata=_setting(

@@ -18,6 +18,7 @@ class Setting:
     fits: bool = False  # its default depends on the model and the machine
     title: str = ""  # over its column in a page, if it is not the field's name
     words: str = "{}"  # a value where it stands alone
+    one: str = ""  # 1 where it stands alone, if it is said otherwise
     unsaid: bool = False  # at its default it is not worth a word
     column: str = "last"  # of results.csv: first (before the numbers), last, or none
     exchangeable: bool = False  # another value of it trains the same model: worth advice
@@ -32,7 +33,9 @@ class Setting:
 
     def said(self, value: Any) -> str:
         """A value where it stands alone, such as `8 per rank`; empty for a default that is not worth a word."""
-        return "" if self.unsaid and value == self.default else self.words.format(value)
+        if self.unsaid and value == self.default:
+            return ""
+        return self.one if self.one and value == 1 else self.words.format(value)
 
     @property
     def list_option(self) -> str:

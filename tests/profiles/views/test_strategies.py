@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from profiles.cell import Cell
+from profiles.cell import Cell, setting
 from profiles.records import RankRecord, Run, RunRecord, SweepRecord
 from profiles.scaling.measure import Scaling, measure
 from profiles.scaling.rows import columns
@@ -95,3 +95,7 @@ def test_the_pages_table_has_the_columns_that_any_row_has() -> None:
     assert {"strategy", "of horovod", "GPU memory", "loss", "staleness p50", "bubble"} <= set(titles)
     alone = report.cells([row(scaling(), "horovod")]).columns
     assert not {"of horovod", "GPU memory", "loss", "staleness p50", "bubble"} & set(alone)
+
+
+def test_one_rank_is_said_as_people_say_it() -> None:
+    assert [setting("ranks").said(count) for count in (1, 2)] == ["one rank", "2 ranks"]
