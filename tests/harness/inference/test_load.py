@@ -43,6 +43,24 @@ def run(answer: Answer, tmp_path: Path, **more: Any) -> tuple[loads.Answers, dic
     return loads.from_json(told), told["errors"]
 
 
+def test_answers_of_several_outputs_are_compared_by_their_names_up_to_rounding(tmp_path: Path) -> None:
+    """As TensorFlow Serving's REST gives them, text among them; batches of other sizes round otherwise."""
+
+    def answer(number: int, asked: Any) -> tuple[int, Any]:
+        first = asked["instances"][0][0]
+        told = {"score": [first + 1e-6 * number, float("nan")], "label": f"class {first:g}"}
+        if number == 20:
+            told["score"] = [first + 1, 0.0]
+        if number == 30:
+            told["label"] = "another"
+        if number == 40:
+            del told["label"]
+        return 200, {"predictions": [told]}
+
+    found, errors = run(answer, tmp_path)
+    assert found.good.all() and not errors and int(found.wrong.sum()) == 3
+
+
 def test_every_request_is_sent_once_answered_and_checked(tmp_path: Path) -> None:
     seen: list[list[float]] = []
 
