@@ -178,6 +178,8 @@ class Observer:
             if not known:
                 self._optimizers[id(optimizer)] = optimizer
                 self._began[id(optimizer)] = _count(optimizer)
+            if (parts := getattr(optimizer, "parts_by_ring", None)) is not None:  # sharded: its own are parts of these
+                variables = parts.variables
             new = [v for v in variables or optimizer._trainable_variables if id(v) not in self._variables]
             self._variables |= {id(v): v for v in new}
             if new and self._step == 0:

@@ -59,11 +59,11 @@ class Shards:
         self._clips = bool(self._inner.clipnorm or self._inner.global_clipnorm)
         self._missing: list[bool] = []  # by weight: whether it has no gradient
         self._clip_by: tuple[Any, list[Any]] = (None, [])  # norms of all gradients, and of each that is clipped
-        self._programs: dict[str, Any] = {}
+        self._programs: dict[tuple[Any, ...], Any] = {}
         self.parts = Parts(optimizer)
         if self._clips:
             self._inner._clip_gradients = self._clipped
-        optimizer.parts_by_ring = self.parts
+        optimizer.parts_by_ring = self._inner.parts_by_ring = self.parts
 
     def pack(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients as one vector, of a length that the ranks divide."""
@@ -91,10 +91,10 @@ class Shards:
     def _run(self, function: Callable[..., Any], compiled: bool) -> Callable[..., Any]:
         if not compiled:
             return function
-        name = function.__name__
-        if name not in self._programs:
-            self._programs[name] = tf.function(function, autograph=False, jit_compile=True)
-        return self._programs[name]  # type: ignore[no-any-return]
+        key = function.__name__, *self._missing
+        if key not in self._programs:
+            self._programs[key] = tf.function(function, autograph=False, jit_compile=True)
+        return self._programs[key]  # type: ignore[no-any-return]
 
     @staticmethod
     def _over_ranks(own: Any) -> Any:

@@ -59,10 +59,11 @@ def test_plain_keras_on_two_ranks_is_said_to_train_alone_and_which_lines_to_add(
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in SCRIPTS.glob("*.py"))
 
 
-def test_ranks_with_the_two_lines_train_together_on_samples_of_their_own(folder: Path) -> None:
+@pytest.mark.parametrize("words", [[], ["sharded"]])
+def test_ranks_with_the_two_lines_train_together_on_samples_of_their_own(folder: Path, words: list[str]) -> None:
     pytest.importorskip("horovod.tensorflow")
     # Long enough for the check of step 3, after which a script of 4 epochs ends by itself.
-    code, checks = doctor(folder, "--steps", 50, "--in-place", "--", "python", "two_lines.py", 4)
+    code, checks = doctor(folder, "--steps", 50, "--in-place", "--", "python", "two_lines.py", 4, *words)
     assert code == 0, checks
     assert checks["script"]["text"].endswith("40 steps each, then it ended")
     assert checks["weights"]["status"] == "ok" and checks["weights"]["data"]["compared_after"] == list(range(1, 41))

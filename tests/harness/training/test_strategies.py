@@ -28,6 +28,7 @@ ONE_PROCESS = {
     "replicas": replace(MLP, strategy="replicas"),
     "replicas, Adam": replace(MLP, strategy="replicas", options=(("optimizer", "adam"),)),
     "split": replace(MLP, strategy="split"),
+    "split, one stage": replace(MLP, strategy="split", ranks=1),
     "split, micro-batches": replace(MLP, strategy="split", micro_batches=4, feed="numpy"),
     "split, batch normalisation and dropout": replace(
         MLP, strategy="split", model="cnn_cifar", steps=3, feed="staging"
