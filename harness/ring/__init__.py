@@ -243,8 +243,8 @@ def distribute(
     sparse_as_dense: gradients of embeddings travel as dense ones.
     reduce: False trains every rank alone: the upper bound without communication.
     sharded: each rank keeps and updates one part of the optimizer's state (ZeRO-1): the same weights in less memory.
-        The state is together on rank 0 when callbacks save the model after an epoch, and after `fit`; before rank 0
-        saves it at another time call `ring.gather(model)`.
+        The state is together when callbacks save the model after an epoch, and after `fit`; before it is saved at
+        another time call `ring.gather(model)` on all ranks.
     process_set: refused; a model is trained by all ranks. `average_gradients` takes one, in a loop of your own.
 
     commit_steps: (elastic Horovod) what a lost rank does not undo is committed after so many steps too, and not only

@@ -29,7 +29,7 @@ class Parts:
         self.variables: list[Any] = []
         self.segments: list[Any] = []
         self._slots: list[list[Any]] = []  # of state, such as momentum: one variable for each weight
-        self._gathered: dict[int, Any] = {}  # by id of a variable of state: all ranks' parts; on rank 0
+        self._gathered: dict[int, Any] = {}  # by id of a variable of state: all ranks' parts
         self._gathered_at = -1  # the optimizer's iteration
         self._loaded: dict[int, Any] | None = None  # likewise, until rank 0's have gone to all
         for each in {id(one): one for one in (optimizer, self._inner)}.values():
@@ -115,14 +115,13 @@ class Parts:
         return [variable for slot in self._slots for variable in slot]
 
     def gather(self) -> None:
-        """Bring all ranks' state together in rank 0's host memory, for it to be saved."""
+        """Bring all ranks' state together in host memory, for it to be saved by any of them."""
         self._gathered = {}
         for slot in self._slots:
             vector = hvd.allgather(self.joined([state.value for state in slot]), name="state")
-            if hvd.rank() == 0:
-                with on_host():
-                    values = [value.numpy() for value in self.whole(tf.identity(vector))]
-                self._gathered |= {id(state): value for state, value in zip(slot, values, strict=True)}
+            with on_host():
+                values = [value.numpy() for value in self.whole(tf.identity(vector))]
+            self._gathered |= {id(state): value for state, value in zip(slot, values, strict=True)}
         self._gathered_at = self._iteration()
 
     def _iteration(self) -> int:
@@ -133,15 +132,10 @@ class Parts:
         if not self._slots:
             save(store)
             return
-        if hvd.rank() != 0:
-            raise RingscopeError(
-                f"the optimizer's state is in parts on all ranks, and together on rank 0; rank {hvd.rank()} cannot save"
-                " it: save if ring.rank() == 0"
-            )
         if self._gathered_at != self._iteration():
             raise RingscopeError(
                 "the optimizer's state is in parts on all ranks, and steps were taken since it was together; call"
-                " ring.gather(model) on all ranks, then save on rank 0"
+                " ring.gather(model) on all ranks before it is saved"
             )
         for i, variable in enumerate(optimizer.variables):
             found = self._gathered.get(id(variable))
@@ -181,8 +175,8 @@ class Parts:
 
 
 def gather(model: Any) -> None:
-    """Bring a sharded optimizer's state together in rank 0's host memory, so that rank 0 can save the model now. All
-    ranks call it after the same step; `fit` does at its end."""
+    """Bring a sharded optimizer's state together in host memory, so that the model can be saved now. All ranks call it
+    after the same step; `fit` does at its end."""
     for optimizer in optimizers_of(model):
         if (parts := parts_of(optimizer)) is not None:
             parts.gather()
@@ -196,7 +190,7 @@ def saves_epochs(model: Any, savers: Sequence[Any]) -> bool:
     when = from_rank(0, [each.save_freq for each in savers if hasattr(each, "save_freq")])
     if any(each != "epoch" for each in when):
         raise RingscopeError(
-            "a sharded optimizer's state is together on rank 0 only after an epoch; give ModelCheckpoint and"
+            "a sharded optimizer's state is together only after an epoch; give ModelCheckpoint and"
             " BackupAndRestore save_freq='epoch'"
         )
     return bool(when)

@@ -46,11 +46,10 @@ def made(optimizer: Any, loss: str = "mse") -> keras.Model:
 
 
 def saved(model: keras.Model) -> list[Any]:
-    """What is written of the optimizer, on rank 0."""
+    """What is written of the optimizer, by any rank."""
     ring.gather(model)
     store: dict[str, Any] = {}
-    if ring.rank() == 0:
-        model.optimizer.save_own_variables(store)
+    model.optimizer.save_own_variables(store)
     return [np.asarray(value, float).tolist() for value in store.values()]
 
 
