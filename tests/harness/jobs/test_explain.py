@@ -232,30 +232,6 @@ def test_ranks_with_gpus_are_recorded_and_the_recordings_measured(broken: bool, 
     assert code == 0 and found_in(out)[0].method == "recordings", said
 
 
-@needs_mpirun
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_while_recordings_are_measured_it_says_how_to_go_on(
-    number: signal.Signals, tmp_path: Path, mark: str
-) -> None:
-    program, out = tmp_path / "nsys", tmp_path / "out"
-    waits = f'touch "{tmp_path}/exporting"; [ -e "{tmp_path}/go" ] || exec sleep 600'
-    program.write_text(NSYS.replace("$RECORDED", str(tmp_path)).replace("then\n", f"then\n    {waits}\n", 1))
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    for name, recording in RECORDED.items():
-        (tmp_path / f"{name}.sqlite").write_bytes(lzma.decompress((DATA / f"{recording}.sqlite.xz").read_bytes()))
-    gpus = {"RINGSCOPE_TEST_DEVICE": "GPU-0", "RINGSCOPE_TEST_NSYS": str(program)}
-    sweep = start("ok", out, mark, *SMALL, "--launches", "1", "--explain", **gpus)
-    wait_until((tmp_path / "exporting").exists, PATIENCE_S, lambda: "nothing was ever measured")
-    sweep.send_signal(number)
-    said, _ = sweep.communicate(timeout=PATIENCE_S)
-    assert sweep.returncode == 130 and "continue with: ringscope bench --resume" in said, said
-    assert "Traceback" not in said
-    assert all(run.record.status == "ok" for run in read_runs(out))
-    (tmp_path / "go").touch()
-    code, said = bench("ok", out, mark, "--resume", **gpus)
-    assert code == 0 and found_in(out)[0].method == "recordings", said
-
-
 # ---- real ranks
 
 
