@@ -160,7 +160,8 @@ def test_the_ledger_of_a_rank_that_went_on_shows_the_pause(lost: Ended) -> None:
         assert re.fullmatch(r"rank \d of 3 is lost", pause.why)
         steps = [mark for mark in marks if mark["name"].startswith("step ")]
         assert killed_ns < pause.start_ns < pause.end_ns
-        assert not [step for step in steps if pause.start_ns < step["start_ns"] < pause.end_ns]
+        # At most the one whose exchange failed.
+        assert len([step for step in steps if pause.start_ns < step["start_ns"] < pause.end_ns]) <= 1
         assert [step["name"] for step in steps if step["start_ns"] >= pause.end_ns][0] == "step 0"
         assert gpu.capture is not None
         # A step that was under way when the rank was told goes on to its end.
