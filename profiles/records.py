@@ -160,8 +160,6 @@ def read_run(directory: Path) -> Run:
     try:
         paths = [directory / f"rank{rank}.jsonl" for rank in range(record.cell.processes)]
         ranks = _of_one_launch([read_rank(path) for path in paths], directory)
-        if record.cell.spread.exchange and record.cell.spread.synchronous:
-            _at_one_time(ranks, directory)
         return Run(record, ranks, directory)
     except Damaged as error:
         return Run(replace(record, status="damaged", reason=str(error)), [], directory)
@@ -173,18 +171,6 @@ def _of_one_launch(ranks: list[RankRecord], directory: Path) -> list[RankRecord]
     if len(sizes) > 1:
         raise Damaged(f"{directory}: ranks of launches with {sizes[0]} and {sizes[1]} ranks; run that cell again")
     return ranks
-
-
-def _at_one_time(ranks: list[RankRecord], directory: Path) -> None:
-    """Raises Damaged where one had ended before another began, which ranks that exchange gradients cannot."""
-    first = min(ranks, key=lambda rank: rank.window_end_ns - rank.clock_offset_ns)
-    last = max(ranks, key=lambda rank: rank.window_start_ns - rank.clock_offset_ns)
-    apart_ns = (last.window_start_ns - last.clock_offset_ns) - (first.window_end_ns - first.clock_offset_ns)
-    if apart_ns >= 0:
-        raise Damaged(
-            f"{directory}: rank {last.rank} began {apart_ns / 1e9:.3f} s after rank {first.rank} had ended, by their "
-            "clocks: a clock was set meanwhile, or the files are of two launches; run that cell again"
-        )
 
 
 def _damaged(directory: Path, error: Damaged) -> RunRecord:

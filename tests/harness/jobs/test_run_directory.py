@@ -13,7 +13,6 @@ import pytest
 
 from harness.jobs import sweep
 from harness.jobs.run_directory import RunDirectory, check_space
-from profiles import records
 from profiles.errors import RingscopeError
 from profiles.files import write_whole
 from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
@@ -70,21 +69,6 @@ def test_a_clock_that_is_set_while_a_launch_runs_makes_it_no_longer(
     monkeypatch.setattr(time, "time_ns", lambda: now() + set_by_s * 10**9)
     runs.finish(begun, "failed", "")
     assert 0 <= begun.finished_utc_ns - begun.started_utc_ns < 600 * 10**9
-
-
-@pytest.mark.parametrize("set_by_ns", [-30, 30])
-def test_ranks_that_trained_together_at_two_times_are_damaged(set_by_ns: int, tmp_path: Path) -> None:
-    """The clock was set between one rank's look at it and the other's: their samples/s would be a fraction."""
-    runs = directory(tmp_path)
-    begun = record()
-    folder = runs.begin(begun)
-    for k, at in ((0, 100), (1, 100 + set_by_ns)):
-        write_rank(folder / f"rank{k}.jsonl", RankRecord(k, 2, k, "a", None, at, at + 30, 24, [10] * 3, [0] * 3))
-    runs.finish(begun, "ok", "")
-    read = records.read_run(folder)
-    assert read.record.status == "damaged" and read.ranks == []
-    assert "a clock was set meanwhile" in read.record.reason
-    assert (CELL, 0) in sweep.missing(runs)
 
 
 def test_a_launch_with_one_rank_missing_is_repeated(tmp_path: Path) -> None:
