@@ -227,6 +227,8 @@ def _check(record: RankRecord, path: Path) -> None:
     """Raises ValueError where it is not of the rank that its file is named by, or holds what no rank measures."""
     if path.name != f"rank{record.rank}.jsonl":
         raise ValueError(f"it is of rank {record.rank}")
+    if record.window_start_ns < 0:
+        raise ValueError("its window begins before 1970")
     if record.window_end_ns <= record.window_start_ns:
         raise ValueError("its window ends before it begins")
     if any(ns < 0 for ns in (*record.step_ns, *record.input_wait_ns)):
