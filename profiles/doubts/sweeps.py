@@ -30,6 +30,15 @@ def clock_offset(launch: str, host: str, offset_ms: float, share: float) -> Doub
     )
 
 
+def windows_apart(launch: str, apart_ms: float, share: float) -> Doubt:
+    return Doubt(
+        "windows-apart",
+        f"{launch}: from the first rank's start to the last one's end it took {apart_ms:.1f} ms longer than any rank "
+        f"did, {100 * share:.0f} % of that: a clock was set meanwhile, or a rank was held up; samples/s are less by it",
+        "run that cell again, with the hosts' clocks kept together (chrony)",
+    )
+
+
 def more_ranks_than_cores(cell: str, ranks: int, cores: int) -> Doubt:
     return Doubt(
         "more-ranks-than-cores",

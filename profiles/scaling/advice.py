@@ -21,6 +21,8 @@ INPUT_MODERATE, INPUT_HIGH = 0.05, 0.20
 FEW_LAUNCHES = 3
 # A clock offset above this share of the window is not a detail of the throughput any more.
 OFFSET_SHARE = 0.001
+# Ranks that train together begin behind a barrier: their windows are one but for what the host's scheduler does.
+APART_SHARE = 0.1
 # Settings that can be exchanged and still train the same model.
 EXCHANGEABLE = {one.name: one for one in SETTINGS if one.exchangeable}
 
@@ -29,7 +31,7 @@ def doubts(
     sweep: SweepRecord, runs: Sequence[Run], cells: Sequence[CellRow], spreads: dict[str, Spread]
 ) -> list[Doubt]:
     """What makes the sweep's numbers less than certain."""
-    found = [_offsets(run) for run in runs]
+    found = [judge(run) for run in runs for judge in (_offsets, _apart)]
     few = [row for row in cells if 0 < row.ok < FEW_LAUNCHES]
     if few:
         found.append(say.low_replication(len(few), len(cells), FEW_LAUNCHES))
@@ -48,9 +50,21 @@ def _offsets(run: Run) -> Doubt | None:
     share = abs(worst.clock_offset_ns) / window_ns(run.ranks)
     if share <= OFFSET_SHARE:
         return None
-    record = run.record
-    launch = f"{record.cell.id} launch {record.launch}"
-    return say.clock_offset(launch, worst.host, worst.clock_offset_ns / 1e6, share)
+    return say.clock_offset(_launch(run), worst.host, worst.clock_offset_ns / 1e6, share)
+
+
+def _apart(run: Run) -> Doubt | None:
+    """Ranks that train together, whose windows are not one."""
+    spread = run.record.cell.spread
+    if not run.ranks or not (spread.exchange and spread.synchronous):
+        return None
+    longest = max(rank.window_end_ns - rank.window_start_ns for rank in run.ranks)
+    apart = window_ns(run.ranks) - longest
+    return say.windows_apart(_launch(run), apart / 1e6, apart / longest) if apart > APART_SHARE * longest else None
+
+
+def _launch(run: Run) -> str:
+    return f"{run.record.cell.id} launch {run.record.launch}"
 
 
 def _more_ranks_than_cores(runs: Sequence[Run]) -> Doubt | None:

@@ -89,6 +89,19 @@ def test_an_offset_is_doubted_above_a_thousandth_of_the_window(offset_us: int, d
     assert ("clock-offset" in {doubt.code for doubt in found}) == doubted
 
 
+@pytest.mark.parametrize(
+    ("strategy", "set_by_ms", "doubted"),
+    [("horovod", 99, False), ("horovod", 101, True), ("horovod", -101, True), ("independent", 500, False)],
+)
+def test_a_clock_that_is_set_between_the_ranks_is_a_doubt_where_they_train_together(
+    strategy: str, set_by_ms: int, doubted: bool
+) -> None:
+    two = replace(ONE, ranks=2, strategy=strategy)
+    ranks = [rank(0, start_ms=1000, end_ms=2000), rank(1, start_ms=1000 + set_by_ms, end_ms=2000 + set_by_ms)]
+    found = measure(SweepRecord([two], 1, "x"), [run(two, 0, ranks)]).doubts
+    assert ("windows-apart" in {doubt.code for doubt in found}) == doubted
+
+
 def test_weak_efficiency_is_throughput_over_n_times_one_rank() -> None:
     two = replace(ONE, ranks=2)
     scaling = sweep_of({ONE: [1000, 1000, 1000], two: [1250, 1250, 1250]})
