@@ -85,6 +85,19 @@ def test_the_terminal_has_one_table_of_the_same_work() -> None:
     assert "2 micro-batches" in split and "0.25 x" in split and "2.00 GB" in split and "70.0 %" in split
 
 
+def test_in_a_narrow_terminal_names_and_numbers_are_whole_all_the_same() -> None:
+    out = io.StringIO()
+    sweep.show(scaling(), "runs/x", Console(file=out, width=80))
+    shown = out.getvalue().splitlines()
+    first, *_, second = (number for number, line in enumerate(shown) if line.startswith("strategy"))
+    assert "of horovod" in shown[first] and "bubble" not in shown[first]
+    assert "GPU memory" in shown[second] and "bubble" in shown[second]
+    for begin in (first, second):
+        names = [line.split()[0] for line in shown[begin : begin + 12] if line.startswith(tuple(BESIDE))]
+        assert {name.rstrip(",") for name in names} >= {"horovod", "parameter_server", "split"}
+    assert not any("…" in line for line in shown[first : second + 8])
+
+
 def test_cells_of_one_strategy_have_no_such_table() -> None:
     found = scaling()
     assert strategies.compared([one for one in found.cells if one.cell.strategy == "horovod"]) == []
