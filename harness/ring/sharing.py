@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -268,11 +269,7 @@ def share_of_evaluation(
         return None
     start, stop = _block(batches, rank, size)
     rows = range(start * batch, min(stop * batch, samples))
-
-    def cut(part: Any) -> Any:
-        return None if part is None else keras.tree.map_structure(lambda array: _rows(array, rows), part)
-
-    return Block(cut(x), cut(y), cut(sample_weight), None)
+    return _of_arrays(lambda array: _rows(array, rows), x, y, sample_weight)
 
 
 def share_of_states(
@@ -296,9 +293,14 @@ def share_of_states(
     leaves = keras.tree.flatten(x)
     if not all(hasattr(leaf, "shape") for leaf in leaves) or length(leaves[0]) % (size * (batch_size or BATCH)):
         return None
+    return _of_arrays(lambda array: _every(array, rank, size), x, y, sample_weight)
+
+
+def _of_arrays(own: Callable[[Any], Any], x: Any, y: Any, sample_weight: Any) -> Block:
+    """own: takes this rank's rows of an array. The parts: arrays in any structure, or None."""
 
     def cut(part: Any) -> Any:
-        return None if part is None else keras.tree.map_structure(lambda array: _every(array, rank, size), part)
+        return None if part is None else keras.tree.map_structure(own, part)
 
     return Block(cut(x), cut(y), cut(sample_weight), None)
 

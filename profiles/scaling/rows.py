@@ -137,9 +137,7 @@ _SETTINGS = frozenset(one.name for one in SETTINGS)
 
 def samples_per_s(ranks: Sequence[RankRecord]) -> float:
     """Global samples in the window / (latest end - earliest start over ranks), every rank's times on rank 0's clock."""
-    start = min(rank.window_start_ns - rank.clock_offset_ns for rank in ranks)
-    end = max(rank.window_end_ns - rank.clock_offset_ns for rank in ranks)
-    return sum(rank.samples for rank in ranks) * 1e9 / (end - start)
+    return sum(rank.samples for rank in ranks) * 1e9 / window_ns(ranks)
 
 
 def window_ns(ranks: Sequence[RankRecord]) -> int:
