@@ -40,8 +40,8 @@ class Options:
 Examples:
   ringscope predict runs/20261120-101500-node1 --ranks 8,16     from a sweep on 1 and more ranks
   ringscope predict --points 1:1492,2:2935 --ranks 16           from samples/s of anything, by count of GPUs
-  ringscope predict --points 1:142,4:551 --ranks 512 --network 1x25Gb/s,30us \\
-      --gpus-per-host 4 --step-bytes 95600000 --per-rank-batch 64
+  ringscope predict --points 1:142,2:284,4:569 --ranks 512 --network 1x25Gb/s,30us \\
+      --gpus-per-host 4 --step-bytes 95269408 --per-rank-batch 64
   ringscope predict one/ two/ --ranks 4,8                       from recordings of 1 and of 2 ranks
   ringscope predict one/ two/ --ranks 8 --measured four/
 """

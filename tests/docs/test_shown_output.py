@@ -22,7 +22,7 @@ from tests.recordings import ROOT
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 READS_ONLY = re.compile(
     r"ringscope (timeline|compare|predict|cut|gate|report) .*(tests/data|docs/results)/"
-    r"|ringscope predict --points|echo \$\?"
+    r"|ringscope predict --points|python -m benchmarks.horovod_512|echo \$\?"
 )
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
 BLOCKS = [(page, number, block) for page in PAGES for number, block in enumerate(BLOCK.findall(page.read_text()), 1)]
@@ -54,7 +54,7 @@ def _shown(block: str) -> list[list[str]]:
 def _printed(commands: tuple[str, ...]) -> list[str]:
     """What each command prints, run one after the other in one shell, in a folder where tests/ and docs/ are."""
     border = "=== next command ==="
-    script = [f'ringscope() {{ "{sys.executable}" -m harness "$@"; }}']
+    script = [f'ringscope() {{ "{sys.executable}" -m harness "$@"; }}', f'python() {{ "{sys.executable}" "$@"; }}']
     for command in commands:
         script += [f"(exit $last); echo '{border}'", f"(exit $last); {command} 2>&1", "last=$?"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 pytest.importorskip("tensorflow")
 
+from benchmarks import horovod_512
 from harness.training.models import MODELS, build
 
 pytestmark = [pytest.mark.train, pytest.mark.beside]
@@ -16,6 +19,16 @@ PUBLISHED = {"dense41m": 41_157_101, "resnet50": 25_636_712, "inception3": 23_85
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_as_published(name: str) -> None:
     assert build(name).count_params() == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", horovod_512.PUBLISHED)
+def test_the_gradients_of_horovods_512_gpus_are_those_of_the_models(name: str) -> None:
+    import keras
+
+    keras_name = {"Inception V3": "InceptionV3", "ResNet-101": "ResNet101", "VGG-16": "VGG16"}[name]
+    model = getattr(keras.applications, keras_name)(weights=None)
+    trainable = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    assert horovod_512.PUBLISHED[name].step_bytes == 4 * trainable
 
 
 def test_equal_seeds_give_equal_weights_and_others_do_not() -> None:
