@@ -81,8 +81,8 @@ def _lines() -> Iterator[str]:
     yield f"- ResNet-101, which that table leaves out: a step midway between {' and '.join(NEIGHBOURS)}"
     yield "- gradients in float32; one hierarchical all-reduce, by ring or tree between hosts, whichever is quicker"
     yield (
-        f"- backward is {numbers.share(BACKWARD_SHARE)} of a step and hides {numbers.share(UNKNOWN_OVERLAP)} of what it "
-        "could; the interval: all of that, or nothing"
+        f"- backward is {numbers.share(BACKWARD_SHARE)} of a step and hides {numbers.share(UNKNOWN_OVERLAP)} of what "
+        "it could; the interval: all of that, or nothing"
     )
     for model, published in PUBLISHED.items():
         row = expected(model)
@@ -93,10 +93,9 @@ def _lines() -> Iterator[str]:
             f"{exchange_ms:.1f} ms between hosts"
         )
         low, high = numbers.share(row.low), numbers.share(row.high)
-        yield (
-            f"  expected {numbers.share(row.efficiency)} ({low} to {high}), published {100 * published.efficiency:.0f} %\n"
-            f"  {shlex.join(command(model))}"
-        )
+        said = f"{100 * published.efficiency:.0f} %"
+        yield f"  expected {numbers.share(row.efficiency)} ({low} to {high}), published {said}"
+        yield f"  {shlex.join(command(model))}"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Horovod's published 512 GPUs: the benchmark against the command line, against sums made by hand, and what was published."""
+"""Horovod's published 512 GPUs: the benchmark against the command line, sums made by hand, and what was published."""
 
 from __future__ import annotations
 
