@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STEP = STEP_PREFIX + r"(\d{1,18})"
-# A forward pass of an inference server: SGLang's `step[DECODE bs=32]`, vLLM's `execute_context_1(128)_generation_4(9)`.
-SERVED = r"step\[.*\]|execute_\w*(?:context|generation|model)\w*(?:\(.*)?"
+# A forward pass of an inference server: SGLang's `step[DECODE bs=32]`, vLLM's `execute_context_1(128)_generation_4(9)`
+# (in older ones `execute_new_1_cached_4`), TensorRT-LLM's `[Executor] _forward_step 7: 1 ctx reqs, 4 gen reqs`.
+SERVED = (
+    r"step\[.*\]|execute_\w*(?:context|generation|model)\w*(?:\(.*)?|execute_new_\d+_cached_\d+"
+    r"|\[Executor\] _forward_step\b.*"
+)
 # What is marked as a step, most trusted first. A group is the step's number. Not `epoch 1`, which holds many.
 STEPS = (
     STEP,
@@ -126,7 +130,7 @@ def _used(texts: Any, rows: Int64s) -> tuple[Int64s, list[str]]:
 def _kind(name: str, served: bool) -> str:
     """Of several names that differ in their numbers alone, the same."""
     if served:
-        word = re.match("[a-z]+", name)
+        word = re.match(r"\[?[A-Za-z]+", name)
         return word[0] if word else ""
     return re.sub(r"\d+", "", name)
 

@@ -62,7 +62,16 @@ def test_marks_of_frameworks_are_steps(pattern: str) -> None:
     assert steps.step_number.tolist() == list(range(6))
 
 
-@pytest.mark.parametrize("pattern", ["step[DECODE bs={}]", "execute_context_{}(1)_generation_4(9)", "execute_model_{}"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "step[DECODE bs={}]",
+        "execute_context_{}(1)_generation_4(9)",
+        "execute_model_{}",
+        "execute_new_1_cached_{}",
+        "[Executor] _forward_step {}: 1 ctx reqs, 4 gen reqs",
+    ],
+)
 def test_passes_of_a_server_are_batches(pattern: str) -> None:
     steps = found(marked(pattern))
     assert (steps.source, steps.count, steps.unit) == ("marks", 6, "batch")
