@@ -89,7 +89,7 @@ def explain(directory: RunDirectory, how: sweep.How, console: Console, train: Tr
             highlight=False,
             soft_wrap=True,
         )
-    if how.profiler:
+    if how.profiler and not stopped:
         with console.status(f"measuring what {how.profiler.name} recorded"):
             _measure(inside, how.profiler)
     return stopped
@@ -145,6 +145,6 @@ def _measure(inside: RunDirectory, profiler: profilers.Profiler) -> None:
         if run.record.status != "ok" or not run.record.profiled or (run.directory / "measures.json").exists():
             continue
         try:
-            measuring.write_measures(profilers.collect(profiler, run.directory))
+            measuring.write_measures(measuring.collect(profiler, run.directory))
         except RingscopeError as error:
             inside.finish(run.record, "failed", f"recorded, and not measured: {error}")

@@ -126,7 +126,7 @@ def _capacity(cell: Cell) -> int | None:
 
 def _search(directory: RunDirectory, how: sweep.How, console: Console) -> bool:
     """Launch until the answer is known, or a launch ends otherwise; whether it was stopped."""
-    plan = Plan(**directory.sweep.options["fits"])
+    plan = fits.planned(directory.sweep)
     first = directory.sweep.cells[0]
     if not directory.sweep.machine:
         with console.status("looking at this machine"):

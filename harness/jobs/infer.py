@@ -64,6 +64,8 @@ def check(options: Infer) -> None:
             raise RingscopeError(f"--models {model}: no such file; name a .keras file that is there, or a model")
         if not is_file(model) and model not in MODELS:
             raise RingscopeError(f"--models: no {model!r} here; name a .keras file, or one of {', '.join(MODELS)}")
+    if options.instance is not None:
+        infer_served.instance(options.instance)
     if "batching" in options.parts:
         if options.url:
             serving.check_load()

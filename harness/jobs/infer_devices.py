@@ -65,7 +65,11 @@ def take(rows: Path, found: Inference) -> None:
     """What the process has written, into the report; the crossover, where both devices were measured."""
     mine: list[Call] = []
     for line in rows.read_text().splitlines() if rows.exists() else ():
-        row = json.loads(line)
+        try:
+            row = json.loads(line)
+        except ValueError:  # of a process that was killed while it wrote
+            found.failures.append({"what": rows.stem, "why": f"its process ended within a row; see {rows}"})
+            continue
         if "failed" in row:
             where = f" on the {row['device']} with {row['batch']}" if row["device"] else ""
             found.failures.append({"what": f"{row['model']}{where}", "why": row["failed"]})

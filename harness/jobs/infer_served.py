@@ -9,8 +9,9 @@ import urllib.request
 from functools import partial
 from pathlib import Path
 
+from profiles import typed
 from profiles.errors import RingscopeError
-from profiles.files import write_whole
+from profiles.files import text_of, write_whole
 from profiles.inference import loads
 from profiles.inference.loads import Limits
 from profiles.inference.records import Inference
@@ -129,6 +130,6 @@ def ask(
 def instance(path: Path) -> object:
     """The sample of a file. Raises RingscopeError."""
     try:
-        return json.loads(path.read_text())
+        return typed.loads(text_of(path))
     except (OSError, ValueError) as error:
         raise RingscopeError(f"--instance {path}: is no JSON of one sample: {error}") from None

@@ -1,14 +1,47 @@
-"""Recordings of a launch -> `measures.json` beside them."""
+"""What a profiler left of a launch -> a recording per rank -> `measures.json` beside them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from profiles import measures_json
-from profiles.files import write_whole
+from profiles.errors import RingscopeError
+from profiles.files import in_order, write_whole
 from profiles.judging.subject import load
 from profiles.measures import Measures
+from profiles.readers.nsys.report import run_export
+
+from .. import launch
+from ..launch.profilers import Profiler
+from ..processes.lifeline import Lifeline
+
+
+def collect(profiler: Profiler, folder: Path) -> list[Path]:
+    """The recordings in `folder`, one per rank: nsys's exported to SQLite, TensorFlow's taken out of its folders.
+
+    No export outlives this, KeyboardInterrupt and kill -9 included. Raises RingscopeError where there is no recording,
+    or an export fails.
+    """
+    if profiler.name == "nsys":
+        if reports := in_order(folder.glob("rank*.nsys-rep")):
+            _export_all(str(profiler.path), reports)
+        found = in_order(folder.glob("rank*.sqlite"))
+    elif profiler.name == "nvprof":
+        found = in_order(folder.glob("rank*.nvvp"))
+    else:
+        for directory in in_order(folder.glob("rank*.xplane")):
+            _take_out(directory)
+        found = in_order(folder.glob("rank*.xplane.pb"))
+    if not found:
+        raise RingscopeError(
+            f"{folder}: {profiler.name} wrote no recording; see rank0.log there, and for a command of yours whether it "
+            "ran for longer than --delay"
+        )
+    return found
 
 
 def write_measures(recordings: Sequence[Path]) -> Measures:
@@ -17,3 +50,36 @@ def write_measures(recordings: Sequence[Path]) -> Measures:
     assert measures is not None  # recordings were given
     write_whole(recordings[0].with_name("measures.json"), measures_json.dumps(measures))
     return measures
+
+
+def _export_all(nsys: str, reports: Sequence[Path]) -> None:
+    """As many at once as there are cores, each under a keeper: a thread that waits for one hears of no signal."""
+    at_once = min(len(reports), len(os.sched_getaffinity(0)))
+    with Lifeline(lines=at_once + 1) as lifeline, ThreadPoolExecutor(at_once) as pool:
+        kept = launch.keeper([nsys], lifeline=lifeline.address)
+        try:
+            list(pool.map(partial(_export, kept), reports))
+        except KeyboardInterrupt:
+            lifeline.close()
+            raise
+
+
+def _export(nsys: Sequence[str], report: Path) -> None:
+    """Written beside and renamed, so that a killed export is not taken for a recording."""
+    partial_file = report.with_name(f".{report.stem}.partial.sqlite")  # nsys may add the suffix where it lacks
+    done = run_export(nsys, report, partial_file)
+    if done.returncode or not partial_file.is_file():
+        partial_file.unlink(missing_ok=True)
+        words = (done.stderr or done.stdout).strip().splitlines()
+        raise RingscopeError(f"{report}: nsys export failed ({words[-1] if words else 'no word'}); export it by hand")
+    partial_file.replace(report.with_suffix(".sqlite"))
+
+
+def _take_out(directory: Path) -> None:
+    """`<directory>/plugins/profile/<date>/<host>.xplane.pb`, as TensorFlow writes it -> `rank<k>.xplane.pb`."""
+    import shutil
+
+    written = sorted(directory.glob("plugins/profile/*/*.xplane.pb"))
+    if written:
+        written[-1].replace(directory.with_name(f"{directory.name}.pb"))
+        shutil.rmtree(directory)

@@ -44,7 +44,7 @@ def main(options: Record) -> int:
         return 1
     try:
         with console.status(f"exporting what {profiler.name} recorded"):
-            found = profilers.collect(profiler, folder)
+            found = measuring.collect(profiler, folder)
     except RingscopeError as error:
         if not failed:
             raise

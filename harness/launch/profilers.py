@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from profiles.errors import RingscopeError
-from profiles.files import in_order
-from profiles.readers.nsys.report import run_export
 
 from ..machine import describe, nvml
 
@@ -130,48 +127,3 @@ def _nvprof_records(gpu: Mapping[str, Any]) -> bool:
     """Does nvprof support it? It does up to compute capability 7.5 (NVIDIA's Profiler User's Guide)."""
     capability = gpu["compute_capability"]
     return capability is None or int(capability.split(".")[0]) < 8
-
-
-def collect(profiler: Profiler, folder: Path) -> list[Path]:
-    """The recordings in `folder`, one per rank: nsys's exported to SQLite, TensorFlow's taken out of its folders.
-
-    Raises RingscopeError where there is none, or an export fails.
-    """
-    if profiler.name == "nsys":
-        reports = in_order(folder.glob("rank*.nsys-rep"))
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda report: _export(profiler, report), reports))
-        found = in_order(folder.glob("rank*.sqlite"))
-    elif profiler.name == "nvprof":
-        found = in_order(folder.glob("rank*.nvvp"))
-    else:
-        for directory in in_order(folder.glob("rank*.xplane")):
-            _take_out(directory)
-        found = in_order(folder.glob("rank*.xplane.pb"))
-    if not found:
-        raise RingscopeError(
-            f"{folder}: {profiler.name} wrote no recording; see rank0.log there, and for a command of yours whether it "
-            "ran for longer than --delay"
-        )
-    return found
-
-
-def _export(profiler: Profiler, report: Path) -> None:
-    """Written beside and renamed, so that a killed export is not taken for a recording."""
-    partial = report.with_name(f".{report.stem}.partial.sqlite")  # nsys may add the suffix where it lacks
-    done = run_export(str(profiler.path), report, partial)
-    if done.returncode or not partial.is_file():
-        partial.unlink(missing_ok=True)
-        words = (done.stderr or done.stdout).strip().splitlines()
-        raise RingscopeError(f"{report}: nsys export failed ({words[-1] if words else 'no word'}); export it by hand")
-    partial.replace(report.with_suffix(".sqlite"))
-
-
-def _take_out(directory: Path) -> None:
-    """`<directory>/plugins/profile/<date>/<host>.xplane.pb`, as TensorFlow writes it -> `rank<k>.xplane.pb`."""
-    import shutil
-
-    written = sorted(directory.glob("plugins/profile/*/*.xplane.pb"))
-    if written:
-        written[-1].replace(directory.with_name(f"{directory.name}.pb"))
-        shutil.rmtree(directory)

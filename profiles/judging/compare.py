@@ -11,7 +11,7 @@ from ..cell import SETTINGS, Cell
 from ..errors import RingscopeError
 from ..measures import OWNERS, Measures
 from ..stats import Difference, difference
-from .gate import gpu_names
+from .gate import gpu_names, machine_gpu_names
 from .loss_ledger import LossLedger, losses
 from .named_changes import NamedChange, NamedChanges, by_kernel, by_layer, by_operator
 from .subject import Subject
@@ -92,6 +92,7 @@ def compare(before: Subject, after: Subject) -> Comparison:
             found.changes = _changes(found.ledger)
             found.step_verdict = _by_floor(1 / (1 + _relative(found.ledger)))
         _by_name(found, before.measures, after.measures)
+    found.reasons += [subject.unmeasured for subject in (before, after) if subject.unmeasured]
     if before.scaling is not None and after.scaling is not None:
         found.cells = _cells(before, after)
         if not found.cells:
@@ -113,15 +114,17 @@ def _by_name(found: Comparison, before: Measures, after: Measures) -> None:
 
 def likeness(before: Subject, after: Subject) -> Likeness:
     """The facts both subjects know, told apart by whether they agree."""
-    one, other = _facts(before), _facts(after)
+    recorded = before.measures is not None and after.measures is not None
+    one, other = (_facts(subject, recorded) for subject in (before, after))
     shared = [name for name in one if name in other]
     alike = {name: one[name] for name in shared if one[name] == other[name]}
     return Likeness(alike, {name: (one[name], other[name]) for name in shared if name not in alike})
 
 
-def _facts(subject: Subject) -> dict[str, Any]:
+def _facts(subject: Subject, recorded: bool) -> dict[str, Any]:
+    """recorded: both are; else the GPUs that one was recorded on are not those of the other's whole machine."""
     facts: dict[str, Any] = {}
-    if names := gpu_names(subject):
+    if names := (not recorded and machine_gpu_names(subject)) or gpu_names(subject):
         facts["gpus"] = names
     elif subject.machine.get("cpu"):
         facts["cpu"] = subject.machine["cpu"]

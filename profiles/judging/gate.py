@@ -105,7 +105,8 @@ def _tells(name: str, row: CellRow) -> bool:
 
 def _recorded(subject: Subject, name: str) -> Metric:
     if subject.measures is None:
-        return Metric(name, None, "no recording: record with ringscope record, or name recordings")
+        none = "no recording: record with ringscope record, or name recordings"
+        return Metric(name, None, subject.unmeasured or none)
     values = [(_share(gpu, name), gpu) for gpu in subject.measures.gpus]
     if any(value is None for value, _ in values) or not values:
         return Metric(name, None, "the recording cannot tell: see the doubts of ringscope timeline")
@@ -202,6 +203,11 @@ def gpu_names(subject: Subject) -> list[str]:
     """The GPUs a subject was measured on, sorted by name."""
     if subject.measures is not None:
         return sorted(gpu.name or "unknown GPU" for gpu in subject.measures.gpus)
+    return machine_gpu_names(subject)
+
+
+def machine_gpu_names(subject: Subject) -> list[str]:
+    """The GPUs of the machine that its launches ran on, sorted by name."""
     return sorted(str(gpu.get("name", "unknown GPU")) for gpu in subject.machine.get("gpus") or ())
 
 

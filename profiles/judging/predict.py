@@ -105,7 +105,8 @@ def outlook(one: Subject, two: Subject, ranks: Sequence[int], larger: Subject | 
     Raises RingscopeError where the recordings do not tell, or are of unlike work.
     """
     if one.measures is None or two.measures is None:
-        raise RingscopeError("prediction needs recordings; record the cell with ringscope record, on 1 rank and on 2")
+        needed = "prediction needs recordings; record the cell with ringscope record, on 1 rank and on 2"
+        raise RingscopeError(one.unmeasured or two.unmeasured or needed)
     check_alike(one, two)
     if larger is None:
         return Outlook(*predict(one.measures, two.measures, ranks))

@@ -13,6 +13,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import connection
+from multiprocessing.connection import Connection
 from typing import Final, Protocol, TypeAlias
 
 from .. import readers, threads
@@ -150,7 +152,8 @@ class Pool:
         # Not forked from this process, whose threads may hold locks; what workers need is imported once.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__, "adbc_driver_sqlite.dbapi", "pyarrow.compute"])
-        self._pool = ProcessPoolExecutor(processes, context, initializer=_begin)
+        until, self._line = context.Pipe(duplex=False)
+        self._pool = ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(until,))
         self._asked, self._how = asked, how
 
     def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
@@ -166,8 +169,13 @@ class Pool:
         work = partial(remade, asked=self._asked, how=self._how)
         return list(self._pool.map(work, ([sources[place] for place in one.members] for one in wanted), wanted))
 
+    def end(self) -> None:
+        """End the processes, whatever they are at."""
+        self._line.close()
+
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._line.close()
 
 
 @contextmanager
@@ -179,23 +187,26 @@ def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool]:
     except BrokenProcessPool:
         problem = "a process that measured recordings was ended, perhaps for want of memory"
         raise RingscopeError(f"{problem}; give fewer: --processes {max(1, processes // 2)}") from None
+    except KeyboardInterrupt:
+        made.end()
+        raise
     finally:
         made.close()
 
 
-def _begin() -> None:
-    """A worker uses one core, leaves Ctrl-C to the process that waits for it, and ends where that does, kill -9
-    included: workers hold the ends of each other's pipes, so that nothing else would tell them."""
+def _begin(until: Connection) -> None:
+    """A worker uses one core, leaves Ctrl-C to the process that waits for it, and ends at once where that does, kill -9
+    included, or wants no more: workers hold the ends of each other's pipes, so that nothing else would tell them."""
     threads.alone()
     gc.freeze()  # what was imported stays: not to be looked through again and again
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(until,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(until: Connection) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
-        parent.join()
+        connection.wait([until, parent.sentinel])
         os._exit(1)
 
 

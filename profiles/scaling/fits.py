@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .. import typed
 from ..cell import Cell
 from ..doubts import sweeps as say
 from ..errors import RingscopeError
@@ -64,12 +65,30 @@ def read(directory: Path) -> Fits:
         raise RingscopeError(
             f"{directory}: no search for a batch is there; start one with: ringscope fits --model NAME"
         )
-    return of_runs(sweep, read_runs(directory))
+    try:
+        return of_runs(sweep, read_runs(directory))
+    except RingscopeError as error:
+        raise RingscopeError(f"{directory}: {error}") from None
+
+
+def planned(sweep: SweepRecord) -> Plan:
+    """What a search looks for. Raises RingscopeError where its sweep.json does not tell."""
+    data = sweep.options["fits"]
+    try:
+        typed.check(dict[str, Any], data, "fits")
+        typed.check_fields(Plan, data)
+        plan = Plan(**data)
+        if not (sweep.cells and plan.start > 0 and plan.most > 0 and plan.multiple_of > 0 and plan.within >= 0):
+            raise ValueError("no cell, or a batch below 1")
+        return plan
+    except (KeyError, TypeError, ValueError) as error:
+        raise RingscopeError(f"sweep.json holds no whole search ({error}); begin another with ringscope fits") from None
 
 
 def of_runs(sweep: SweepRecord, runs: Sequence[Run]) -> Fits:
     """The same of what was read."""
-    base, plan = sweep.cells[0], Plan(**sweep.options["fits"])
+    plan = planned(sweep)
+    base = sweep.cells[0]
     tries = [Try(run.record.cell.per_rank_batch, memory_of(run)) for run in runs if run.record.status in ("ok", "oom")]
     other = next(iter(ended_otherwise(runs)), None)
     low, high = search.bracket(tries)
@@ -152,7 +171,9 @@ def expect(path: Path, capacity_bytes: int | None) -> list[Expected]:
     runs = [read_run(path)] if (path / "record.json").is_file() else read_runs(path)
     ok = [run for run in runs if run.record.status == "ok" and memory_of(run) is not None]
     if not ok:
-        raise RingscopeError(f"{path}: no launch there that is ok and tells its memory; name one that ringscope wrote")
+        damaged = next((run.record.reason for run in runs if run.record.status == "damaged"), None)
+        none = f"{path}: no launch there that is ok and tells its memory; name one that ringscope wrote"
+        raise RingscopeError(damaged or none)
     groups: list[list[Run]] = []
     for run in ok:
         group = next((group for group in groups if alike(group[0].record.cell, run.record.cell)), None)

@@ -19,6 +19,7 @@ import pytest
 from profiles import measures_json
 from profiles.cli import HELP
 from profiles.judging import gate, subject
+from profiles.judging.compare import compare
 from profiles.lazy import LazyGroup, run
 from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
 from profiles.verbs import VERBS
@@ -192,6 +193,48 @@ def test_values_that_nobody_measures_are_refused_or_make_a_row(
             assert code in (0, 1) and "damaged" in said, err
         if file == SWEEP:
             assert code == 2 and SWEEP in err
+
+
+@pytest.mark.parametrize("damage", [name for name in DAMAGES if name not in ("gone", "of another version")])
+def test_damaged_measures_are_named_and_what_needs_none_is_judged(
+    damage: str, swept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    DAMAGES[damage](swept / MEASURES)
+    of_both = ("--min", "efficiency=0.5", "--max", "feed_gap_share=0.5")
+    code, said, err = called(monkeypatch, capsys, "gate", swept, *of_both)
+    assert (code, err) == (2, "") and "holds: efficiency" in said
+    (line,) = (line for line in said.splitlines() if "feed_gap_share" in line)
+    assert "cannot be judged" in line and str(swept / MEASURES) in line
+    assert called(monkeypatch, capsys, "gate", swept, "--min", "efficiency=0.5")[0] == 0
+    assert called(monkeypatch, capsys, "gate", swept, "--min", "efficiency=1.5", *of_both[2:])[0] == 1
+    assert called(monkeypatch, capsys, "predict", swept)[0] == 0
+    code, said, err = called(monkeypatch, capsys, "compare", swept, swept, "--json", "-")
+    found = json.loads(said)
+    assert (code, err) == (0, "") and len(found["cells"]) == 2
+    assert all(str(swept / MEASURES) in reason for reason in found["reasons"]) and found["reasons"]
+    code, said, err = called(monkeypatch, capsys, "predict", swept, swept, "--ranks", "4")
+    assert code == 2 and err.count("\n") == 1 and str(swept / MEASURES) in err
+
+
+def test_damaged_measures_of_one_side_make_no_other_machine(swept: Path) -> None:
+    whole = subject.load([swept])
+    (swept / MEASURES).write_text("{")
+    assert compare(whole, subject.load([swept])).likeness.unlike == {}
+
+
+@pytest.mark.parametrize("damage", ["gone", "a directory", "a link to itself", "a pipe"])
+def test_without_sweep_json_it_is_that_what_is_missed_and_not_another_file(
+    damage: str, swept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (swept / ".lock").touch()
+    DAMAGES[damage](swept / SWEEP)
+    for words in (("compare", swept, swept), ("gate", swept, "--min", "efficiency=0.5"), ("predict", swept)):
+        code, said, err = called(monkeypatch, capsys, *words)
+        assert (code, said) == (2, "") and err.startswith(f"ringscope: {swept / SWEEP} is ") and err.count("\n") == 1
+    (launch,) = set(re.findall(r"such as (.*)\n", err))
+    assert called(monkeypatch, capsys, "gate", launch, "--max", "feed_gap_share=0.5")[0] == 0  # as it advises
+    code, said, err = called(monkeypatch, capsys, "timeline", swept)
+    assert (code, said) == (2, "") and "no recordings there" in err
 
 
 @pytest.mark.parametrize("damage", [name for name in DAMAGES if name != "of another version"])

@@ -5,12 +5,14 @@ The export is kept in $XDG_CACHE_HOME/ringscope, by the content of the report, s
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -25,6 +27,8 @@ _OTHERS: Final = (b"SQLite format 3", b"version https://git-lfs", b"<")
 # Exports are some ten times the report: this keeps the last few tens of them.
 CACHE_BYTES: Final = 20 << 30
 _TIMEOUT_S: Final = 3600
+_PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+_LIBC: Final = ctypes.CDLL(None)
 
 
 def is_report(path: Path) -> bool:
@@ -78,7 +82,7 @@ def _export(path: Path, folder: Path) -> Path:
     report.symlink_to(path.resolve())
     target = folder / "report.sqlite"
     try:
-        done = run_export(nsys, report, target, timeout_s=_TIMEOUT_S)
+        done = run_export([nsys], report, target, timeout_s=_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnreadableRecording(path, f"`nsys export` did not work ({error})", how) from None
     if done.returncode or not target.is_file():
@@ -93,23 +97,42 @@ def _export(path: Path, folder: Path) -> Path:
 
 
 def run_export(
-    nsys: str, report: Path, target: Path, *, timeout_s: float | None = None
+    nsys: Sequence[str], report: Path, target: Path, *, timeout_s: float | None = None
 ) -> subprocess.CompletedProcess[str]:
     """`nsys export` of a report to SQLite, over what is there, with the binary payloads in which NCCL says how many
-    bytes it moves (a few % more to write), where this nsys can. Its words are in the result."""
-    command = [nsys, "export", "--type", "sqlite", "--force-overwrite=true", "--output", str(target)]
+    bytes it moves (a few % more to write), where this nsys can. Its words are in the result.
+
+    nsys: how it is called. It ends with the thread that calls this, and where that is interrupted.
+    """
+    command = [*nsys, "export", "--type", "sqlite", "--force-overwrite=true", "--output", str(target)]
     for option in ("--include-blobs=true", None):
-        done = subprocess.run(
-            [*command, *([option] if option else []), str(report)],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            stdin=subprocess.DEVNULL,
-        )
+        done = _run([*command, *([option] if option else []), str(report)], timeout_s)
         if not done.returncode or "include-blobs" not in done.stderr + done.stdout:
             break
     return done
+
+
+def _run(command: Sequence[str], timeout_s: float | None) -> subprocess.CompletedProcess[str]:
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # what it starts is ended with it
+        preexec_fn=_end_with_the_caller,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _end_with_the_caller() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _digest(path: Path) -> str:

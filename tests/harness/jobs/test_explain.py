@@ -24,7 +24,7 @@ from harness.launch.profilers import Profiler
 from profiles.judging.explained import Explained, told
 from profiles.records import Cell, read_runs
 from profiles.scaling import run_directory
-from tests.harness.running import DRIVE, ROOT, wait_until
+from tests.harness.running import DRIVE, ROOT, carrying, wait_until
 from tests.profiles.judging.test_explained import write
 from tests.recordings import DATA
 
@@ -230,6 +230,46 @@ def test_ranks_with_gpus_are_recorded_and_the_recordings_measured(broken: bool, 
     (out / found.recording / "measures.json").unlink()
     code, said = bench("ok", out, mark, "--resume", **gpus)  # measured anew, not recorded anew
     assert code == 0 and found_in(out)[0].method == "recordings", said
+
+
+# It exports for as long as it is let, in a process of its own, and leaves what it has written.
+ENDLESS = """#!/bin/bash
+if [ "$1" = export ]; then
+    while [ "$1" != --output ]; do shift; done
+    echo half > "$2"
+    sleep 600
+fi
+while [ "$1" != -o ]; do shift; done
+stem=${2//%q\\{RINGSCOPE_RANK\\}/$RINGSCOPE_RANK}
+shift 2
+"$@" && echo report > "$stem.nsys-rep"
+"""
+
+
+@needs_mpirun
+def test_interrupted_while_nsys_exports_nothing_of_it_lives_on(tmp_path: Path, mark: str) -> None:
+    program, out = tmp_path / "nsys", tmp_path / "out"
+    program.write_text(ENDLESS)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    swept(out, 10, 10)
+    gpus = {"RINGSCOPE_TEST_DEVICE": "GPU-0", "RINGSCOPE_TEST_NSYS": str(program)}
+    kept = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+    def exporting() -> bool:
+        return any("sleep" in process.name() for process in carrying(mark))
+
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)):
+        sweep = start("ok", out, mark, "--resume", "--explain", **gpus)
+        wait_until(exporting, PATIENCE_S, lambda: "nothing was exported")
+        sweep.send_signal(number)  # to this process alone
+        said, _ = sweep.communicate(timeout=PATIENCE_S)  # less than the export would take
+        assert sweep.returncode == code, said
+        wait_until(lambda: not carrying(mark), 60, lambda: carrying(mark))
+        assert {path: path.read_bytes() for path in kept if path.suffix in (".jsonl", ".json")}.items() <= kept.items()
+        if code > 0:
+            assert "continue with: ringscope bench --resume" in said and (out / "results.csv").exists()
+            assert not list(out.rglob("*partial*")), said
+    assert len(list(out.rglob("*.nsys-rep"))) == 3  # recorded once
 
 
 # ---- real ranks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -134,6 +135,28 @@ def test_rows_of_both_devices_give_a_crossover_and_failures_are_kept(tmp_path: P
     (crossing,) = found.crossovers
     assert (crossing.cpu_until, crossing.gpu_from) == (1, 64)
     assert found.failures == [{"what": "m on the GPU with 9999", "why": "out of memory"}]
+
+
+def test_rows_of_a_process_that_was_killed_while_it_wrote_are_a_failure_of_its_own(tmp_path: Path) -> None:
+    whole = json.dumps(asdict(Call("m", 1, "CPU", 1, 10, 5, 5)))
+    (tmp_path / "m.jsonl").write_text(f"{whole}\n{whole[:20]}")
+    found = Inference()
+    infer_devices.take(tmp_path / "m.jsonl", found)
+    assert len(found.calls) == 1 and found.failures[0]["what"] == "m"
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "[1.5, ", "[NaN]", "[" * 100_000], ids=["pipe", "empty", "cut", "NaN", "deep"]
+)
+def test_a_sample_that_is_none_is_refused_before_anything_is_measured(text: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "sample.json"
+    if text is None:
+        os.mkfifo(path)
+    else:
+        path.write_text(text)
+    with pytest.raises(RingscopeError, match="is no JSON of one sample"):
+        infer.check(Infer(("batching",), url="http://x", instance=path))
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def run(*words: str, timeout_s: float = 500, **more: str) -> tuple[int, dict[str, Any], str]:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness import launch
+from harness.jobs.measuring import collect
 from harness.launch import recorded
-from harness.launch.profilers import Profiler, Span, choose, collect
+from harness.launch.profilers import Profiler, Span, choose
 from harness.machine import describe, nvml, sample
 from harness.verbs import record
 from profiles.errors import RingscopeError

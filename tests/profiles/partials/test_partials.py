@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from signal import default_int_handler
 
 import psutil
 import pytest
@@ -225,4 +229,30 @@ def test_nothing_of_it_outlives_a_process_that_is_killed(folder, tmp_path) -> No
         below = psutil.Process(running.pid).children(recursive=True)
         assert len(below) >= 3  # the server that forks workers, and these
         running.kill()
+    assert not psutil.wait_procs(below, timeout=120)[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_no_export_of_nsys_outlives_what_it_was_for(number: signal.Signals, tmp_path: Path) -> None:
+    """It exports for as long as it is let; the signal is for ringscope's first process alone."""
+    program = tmp_path / "nsys"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    reports = [tmp_path / f"rank{rank}.nsys-rep" for rank in range(2)]
+    for report in reports:
+        report.write_bytes(b"NVIDIA Tegra Profiler Report" + report.name.encode())
+    words = [sys.executable, "-m", "profiles", "timeline", "--processes", "2", *map(str, reports)]
+    environ = {"PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    with subprocess.Popen(
+        words, env=environ, stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, default_int_handler)
+    ) as running:
+        below: list[psutil.Process] = []
+        until = time.monotonic() + 120
+        while sum(one.name() == "sleep" for one in below) < 2:
+            assert time.monotonic() < until and running.poll() is None, below
+            time.sleep(0.05)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                below = psutil.Process(running.pid).children(recursive=True)
+        running.send_signal(number)
+        assert running.wait(120) == {signal.SIGINT: 130, signal.SIGTERM: -15}[number]
     assert not psutil.wait_procs(below, timeout=120)[1]

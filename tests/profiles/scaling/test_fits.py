@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiles.records import Cell, Run, SweepRecord
+from profiles.errors import RingscopeError
+from profiles.records import Cell, Run, RunRecord, SweepRecord
 from profiles.scaling import fits, search
 from profiles.scaling.measure import measure
 from profiles.scaling.remedies import Remedy, known, remedies
@@ -221,3 +224,28 @@ def test_a_cell_out_of_memory_is_looked_at_first_with_what_would_make_it_fit() -
     assert first.text.startswith("mlp x1, 100 per rank does not fit: it takes some 1.11 MB")
     assert "a rank has 1.05 MB" in first.text
     assert "--per-rank-batch 50 --aggregate 2 (aggregation, saves 246 kB)" in first.next
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [[], "x", {}, {"start": "a"}, {"start": 8, "most": 0}, {"start": 8, "most": 9, "multiple_of": 0}, {"begin": 8}],
+    ids=str,
+)
+def test_a_damaged_search_is_refused_in_a_line(plan: object, tmp_path: Path) -> None:
+    whole = SweepRecord([Cell("mlp", 1, 8)], 1, "single", created_utc_ns=1, options={"fits": {"start": 8, "most": 64}})
+    assert fits.planned(whole) == Plan(8, 64)
+    for cells, options in (whole.cells, {"fits": plan}), ([], whole.options):
+        (tmp_path / "sweep.json").write_text(json.dumps(replace(whole, cells=cells, options=options).to_json()))
+        with pytest.raises(RingscopeError, match="sweep.json holds no whole search") as refused:
+            fits.read(tmp_path)
+        assert str(tmp_path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_launch_that_is_damaged_says_so_and_not_that_it_is_none(tmp_path: Path) -> None:
+    folder = tmp_path / "0"
+    folder.mkdir()
+    record = RunRecord(Cell("mlp", 1, 8), 0, "ok", "", 0, 1, [], "single", {})
+    (folder / "record.json").write_text(json.dumps(record.to_json()))
+    (folder / "rank0.jsonl").write_text("{")
+    with pytest.raises(RingscopeError, match="rank0.jsonl: not a whole rank record"):
+        fits.expect(folder, 1 << 30)
