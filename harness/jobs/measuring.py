@@ -67,7 +67,7 @@ def _export_all(nsys: str, reports: Sequence[Path]) -> None:
 def _export(nsys: Sequence[str], report: Path) -> None:
     """Written beside and renamed, so that a killed export is not taken for a recording."""
     partial_file = report.with_name(f".{report.stem}.partial.sqlite")  # nsys may add the suffix where it lacks
-    done = run_export(nsys, report, partial_file)
+    done = run_export(nsys, report, partial_file, kept=True)
     if done.returncode or not partial_file.is_file():
         partial_file.unlink(missing_ok=True)
         words = (done.stderr or done.stdout).strip().splitlines()

@@ -235,6 +235,8 @@ def _measures(run: Run | None, cell: Cell) -> Measures:
         raise RingscopeError(f"the recording on {of_ranks(cell.ranks)} was left out, for its time or by a stop")
     if run.record.status != "ok":
         raise RingscopeError(f"the recording on {of_ranks(cell.ranks)} is {run.record.status}: {run.record.reason}")
+    if not (run.directory / "measures.json").exists():
+        raise RingscopeError(f"the recording on {of_ranks(cell.ranks)} is not measured yet")
     measures = measures_json.load(run.directory / "measures.json")
     if len(measures.recordings) < cell.processes:
         read = f"{len(measures.recordings)} of {cell.processes} recordings could be read"

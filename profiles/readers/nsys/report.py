@@ -97,22 +97,23 @@ def _export(path: Path, folder: Path) -> Path:
 
 
 def run_export(
-    nsys: Sequence[str], report: Path, target: Path, *, timeout_s: float | None = None
+    nsys: Sequence[str], report: Path, target: Path, *, timeout_s: float | None = None, kept: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """`nsys export` of a report to SQLite, over what is there, with the binary payloads in which NCCL says how many
     bytes it moves (a few % more to write), where this nsys can. Its words are in the result.
 
-    nsys: how it is called. It ends with the thread that calls this, and where that is interrupted.
+    nsys: how it is called. It ends with the thread that calls this, and where that is interrupted; kept: what is
+    called sees to that by itself.
     """
     command = [*nsys, "export", "--type", "sqlite", "--force-overwrite=true", "--output", str(target)]
     for option in ("--include-blobs=true", None):
-        done = _run([*command, *([option] if option else []), str(report)], timeout_s)
+        done = _run([*command, *([option] if option else []), str(report)], timeout_s, kept)
         if not done.returncode or "include-blobs" not in done.stderr + done.stdout:
             break
     return done
 
 
-def _run(command: Sequence[str], timeout_s: float | None) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], timeout_s: float | None, kept: bool) -> subprocess.CompletedProcess[str]:
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -121,7 +122,7 @@ def _run(command: Sequence[str], timeout_s: float | None) -> subprocess.Complete
         text=True,
         errors="replace",
         start_new_session=True,  # what it starts is ended with it
-        preexec_fn=_end_with_the_caller,
+        preexec_fn=None if kept else _end_with_the_caller,
     ) as process:
         try:
             out, err = process.communicate(timeout=timeout_s)
