@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..timeline import Doubt
 
 
@@ -10,6 +12,15 @@ def point_out_of_line(gpus: int) -> Doubt:
         "point-out-of-line",
         f"{gpus} GPUs lose more than any published table shows for as many: most likely a run went wrong",
         f"measure {gpus} again, or record both and compare them",
+    )
+
+
+def over_100_percent(gpus: Sequence[int], smallest: int) -> Doubt:
+    return Doubt(
+        "over-100-percent",
+        f"{', '.join(map(str, gpus))} GPUs do more than so many times what {smallest} did: something held the smallest "
+        "size back, and what is predicted from it is too little",
+        f"measure {smallest} again: its input, its clocks, what else ran beside it",
     )
 
 

@@ -22,6 +22,9 @@ from ..errors import RingscopeError
 CALIBRATED_TIMES = 8
 # No published table loses more than 5.7 % by its first doubling (AlexNet on P100, 94.7 %).
 MOST_BY_DOUBLING = 0.06
+# A size is measured to about a percent: published ones reach 100.6 %.
+MOST_EFFICIENT = 1.02
+MOST_GPUS, MOST_PER_S = 1_000_000, 1e15  # what is asked for beyond is a slip of the keyboard
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,8 @@ def predict(points: Sequence[Point], gpus: Sequence[int], constants: Constants =
     loss = _loss_per_growth(measured, constants)
     found = []
     for count in gpus:
-        if count < first.gpus:
-            raise RingscopeError(f"prediction is for {first.gpus} GPUs and up, not {count}")
+        if not first.gpus <= count <= MOST_GPUS:
+            raise RingscopeError(f"prediction is for {first.gpus} to {MOST_GPUS:,} GPUs, not {count}")
         efficiency = 1 / (1 + loss * _grown(count / first.gpus, constants.growth))
         times = max(count / largest.gpus, 1.0)
         wider = max(1.0, math.log2(times) / math.log2(CALIBRATED_TIMES))
@@ -102,6 +105,12 @@ def disagreeing(points: Sequence[Point]) -> Point | None:
     return second if loss > MOST_BY_DOUBLING * max(doublings, 1) else None
 
 
+def above_linear(points: Sequence[Point]) -> list[Point]:
+    """The sizes that do more than so many times the smallest."""
+    first, *others = _sorted(points)
+    return [one for one in others if one.per_s / one.gpus > MOST_EFFICIENT * first.per_s / first.gpus]
+
+
 def _sorted(points: Sequence[Point]) -> list[Point]:
     by_gpus = {point.gpus: point for point in points}
     if len(by_gpus) < 2 or len(by_gpus) != len(points):
@@ -110,6 +119,8 @@ def _sorted(points: Sequence[Point]) -> list[Point]:
         )
     if any(point.gpus < 1 or not point.per_s > 0 for point in points):
         raise RingscopeError("prediction needs positive counts of GPUs and throughputs")
+    if any(point.gpus > MOST_GPUS or point.per_s > MOST_PER_S for point in points):
+        raise RingscopeError(f"prediction is for {MOST_GPUS:,} GPUs and {MOST_PER_S:g} samples/s at most")
     return [by_gpus[gpus] for gpus in sorted(by_gpus)]
 
 

@@ -138,6 +138,8 @@ def _across(points: Sequence[Point], gpus: int, hosts: Hosts) -> Row:
 def _doubts(points: Sequence[Point], asked: Sequence[Row], hosts: Hosts | None) -> Iterator[Doubt]:
     if (odd := curve.disagreeing(points)) is not None:
         yield doubts.point_out_of_line(odd.gpus)
+    if above := curve.above_linear(points):
+        yield doubts.over_100_percent([point.gpus for point in above], min(point.gpus for point in points))
     largest = max(point.gpus for point in points)
     far = [row.gpus for row in asked if row.gpus > CALIBRATED_TIMES * largest]
     if far and hosts is None:

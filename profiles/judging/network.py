@@ -22,7 +22,7 @@ BACKWARD_SHARE = 2 / 3  # forward is one matrix product per weight, backward two
 UNKNOWN_OVERLAP = 0.5
 
 _TEXT = re.compile(
-    r"(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*Gb(?:it)?/s(?:\s*,\s*(\d+(?:\.\d+)?)\s*us)?"
+    r"(?:(\d{1,6})\s*x\s*)?(\d{1,9}(?:\.\d{1,9})?)\s*Gb(?:it)?/s(?:\s*,\s*(\d{1,9}(?:\.\d{1,9})?)\s*us)?"
 )  # GB would be bytes
 
 

@@ -50,9 +50,11 @@ Examples:
 @click.option("--ranks", metavar="N,N", help="Counts to predict for.  [default: 2, 4, 8 times the largest measured]")
 @click.option("--points", metavar="N:X,N:X", help="Samples/s over all GPUs, by count of GPUs.")
 @click.option("--network", metavar="LxS,T", help="Links of a host, speed and latency, as 8x200Gb/s,2us.")
-@click.option("--gpus-per-host", type=click.IntRange(1), help="With --network: GPUs of one host.")
-@click.option("--step-bytes", type=click.IntRange(1), help="With --network: bytes of gradients per step.")
-@click.option("--per-rank-batch", type=click.IntRange(1), help="With --network and --points: samples per GPU and step.")
+@click.option("--gpus-per-host", type=click.IntRange(1, 10**6), help="With --network: GPUs of one host.")
+@click.option("--step-bytes", type=click.IntRange(1, 10**15), help="With --network: bytes of gradients per step.")
+@click.option(
+    "--per-rank-batch", type=click.IntRange(1, 10**12), help="With --network and --points: samples per GPU and step."
+)
 @click.option("--measured", "larger", type=_PATH, help="With recordings: compare the prediction with this run.")
 @click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
 @click.option("--charts", type=click.Path(path_type=Path, file_okay=False), help="Write the curve as SVG and PNG.")

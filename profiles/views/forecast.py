@@ -29,7 +29,8 @@ def show(forecasts: Sequence[Forecast], console: Console) -> None:
             table.add_row(str(row.gpus), f"{row.per_s:,.0f}", bar(row.efficiency, _BAR), _share(row))
         console.print(table)
         if one.stops_paying is not None:
-            console.print(f"from {one.stops_paying:,} GPUs on, one more adds less than half of what one alone does")
+            gpus = f"{one.stops_paying:,} GPU{'s' * (one.stops_paying > 1)}"
+            console.print(f"from {gpus} on, one more adds less than half of what one alone does")
         for doubt in one.doubts:
             console.print(Text(f" - {doubt.text} ({doubt.code})\n   -> {doubt.next}", style="dim"))
         console.print()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.published_scaling import BERT, BERT_HOSTS, TABLES, chosen, leave_one_out
 from profiles.errors import RingscopeError
-from profiles.judging.curve import CONSTANTS, Constants, Point, disagreeing, predict, worth_adding
+from profiles.judging.curve import CONSTANTS, Constants, Point, above_linear, disagreeing, predict, worth_adding
 
 OWN_ONLY = Constants(growth=0.5, typical=0.9, trust=1.0, half_width=0.05)
 
@@ -91,8 +91,30 @@ def test_more_gpus_are_never_more_efficient_and_the_interval_holds_the_estimate(
 
 @pytest.mark.parametrize(
     "points",
-    [[], [Point(1, 5)], [Point(1, 5), Point(1, 6)], [Point(1, 5), Point(2, 0)], [Point(0, 5), Point(2, 6)]],
+    [
+        *([], [Point(1, 5)], [Point(1, 5), Point(1, 6)], [Point(1, 5), Point(2, 0)], [Point(0, 5), Point(2, 6)]),
+        *([Point(1, 5), Point(2, math.nan)], [Point(1, -5), Point(2, 5)]),
+    ],
 )
 def test_too_few_or_impossible_sizes_are_refused(points: list[Point]) -> None:
     with pytest.raises(RingscopeError, match="prediction needs"):
         predict(points, [8])
+
+
+def test_what_nobody_has_is_refused_and_no_number_is_made_of_it() -> None:
+    for points, gpus in (
+        ([Point(1, math.inf), Point(2, 5)], 8),
+        ([Point(1, 1e300), Point(2, 1e300)], 8),
+        ([Point(1, 5), Point(10**30, 5)], 8),
+        ([Point(1, 5), Point(2, 9)], 10**39),
+        ([Point(2, 5), Point(4, 9)], 1),
+    ):
+        with pytest.raises(RingscopeError, match="prediction is for"):
+            predict(points, [gpus])
+
+
+def test_sizes_that_do_more_than_so_many_times_the_smallest_are_told_apart_from_noise() -> None:
+    assert above_linear([Point(1, 100), Point(2, 250), Point(4, 400)]) == [Point(2, 250)]
+    everywhere = [series for table in TABLES.values() for series in table.values()]
+    published = [[Point(n, x) for n, x in zip(*series, strict=False)] for series in everywhere]
+    assert not any(map(above_linear, published))

@@ -86,6 +86,7 @@ def test_a_point_out_of_line_a_far_count_and_an_assumed_overlap_are_doubted() ->
     bert = [Point(gpus, rate) for gpus, rate in zip((1, 2), BERT["512 tokens, TF32"], strict=False)]
     assert codes(bert, [8]) == ["point-out-of-line"]
     assert codes(DGX2, [16]) == []
+    assert codes([Point(1, 100), Point(2, 250)], [4]) == ["over-100-percent"]
     assert codes(DGX2, [17]) == ["beyond-the-tables"]
     assert codes(DGX2, [64], Hosts(8, network("25Gb/s"), 10**8, 256)) == ["overlap-assumed"]
 
@@ -129,6 +130,8 @@ def test_charts_are_written(tmp_path) -> None:
         ("x --points 1:2,2:4", "name a run directory, recordings of 1 and of 2 ranks, or --points"),
         ("x y z", "name a run directory, recordings of 1 and of 2 ranks, or --points"),
         ("--points 1,2", "--points 1,2: write it as 1:1492,2:2935"),
+        ("--points 1:inf,2:5", "prediction is for 1,000,000 GPUs and 1e+15 samples/s at most"),
+        ("--points 1:5,2:9 --ranks 1000000000000000000000000", "prediction is for 1 to 1,000,000 GPUs"),
         ("--points 1:5", "prediction needs the throughput of two counts"),
         ("--points 1:100,2:200 --gpus-per-host 4", "--gpus-per-host has no effect without --network"),
         ("--points 1:100,2:200 --network fast", "--network needs --gpus-per-host, --step-bytes and --per-rank-batch"),

@@ -16,7 +16,17 @@ def test_a_network_is_written_as_links_speed_and_latency() -> None:
     assert network("8x200Gb/s,2us") == Network(8, 25e9, 2_000)
     assert network("25Gb/s") == Network(1, 3.125e9, 5_000)
     assert network("4 x 100 Gbit/s, 1.5 us").host_bytes_per_s == 50e9
-    for bad in ("", "fast", "8x", "200GB/s", "0x200Gb/s", "8x0Gb/s", "8x200Gb/s,soon"):
+    for bad in (
+        "",
+        "fast",
+        "8x",
+        "200GB/s",
+        "0x200Gb/s",
+        "8x0Gb/s",
+        "8x200Gb/s,soon",
+        "1x25Gb/s,-5us",
+        f"{'9' * 400}x1Gb/s",
+    ):
         with pytest.raises(RingscopeError, match="write it as 8x200Gb/s,2us"):
             network(bad)
 
