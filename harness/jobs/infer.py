@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -27,12 +26,12 @@ from ..machine import describe as machine
 from ..machine import nvml
 from ..training.models import MODELS
 from . import infer_devices, infer_served, infer_together
+from .bench import stopped_by_signals
+from .infer_steps import Step
 from .options import Infer
 from .progress import Steps, told_on
 from .run_directory import check_space, new_path, writing
 from .sweep import check_training
-
-Step = Callable[[], None]
 
 
 def main(options: Infer) -> int:
@@ -86,18 +85,24 @@ def measure(options: Infer, gpus: int, out: Path, found: Inference, console: Con
         steps += infer_served.steps(options, out, found)
     with Steps([step.planned_s for step in steps], console) as progress:
         try:
-            for step in steps:
-                progress.begun(step.words)
-                began = time.monotonic()
-                try:
-                    step.run()
-                except RingscopeError as error:  # one that fails is told, and the others are measured
-                    found.failures.append({"what": step.words, "why": str(error)})
-                    console.print(f"{step.words}: {error}", style="red", markup=False, soft_wrap=True)
-                progress.ended(time.monotonic() - began)
+            with stopped_by_signals():
+                for step in steps:
+                    take(step, progress, found, console)
         except KeyboardInterrupt:
             return True
     return False
+
+
+def take(step: Step, progress: Steps, found: Inference, console: Console) -> None:
+    """Do one step; one that fails is told, and the others are measured."""
+    progress.begun(step.words)
+    began = time.monotonic()
+    try:
+        step.run()
+    except RingscopeError as error:
+        found.failures.append({"what": step.words, "why": str(error)})
+        console.print(f"{step.words}: {error}", style="red", markup=False, soft_wrap=True)
+    progress.ended(time.monotonic() - began)
 
 
 def told(found: Inference, options: Infer, gpus: int) -> list[Doubt]:

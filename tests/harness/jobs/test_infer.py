@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -190,6 +192,30 @@ def test_a_server_of_the_users_own_is_asked_by_its_url(tmp_path: Path) -> None:
     assert row["lost"] == sum(number % 7 == 6 for number in range(5, 5 + row["requests"])) and not row["keeps_up"]
     assert failure["what"] == f"{row['lost']} of {row['requests']} requests at 40/s" and "status 503" in failure["why"]
     assert best["most"] is None
+
+
+def test_the_end_of_the_machine_leaves_what_was_measured_and_no_process(tmp_path: Path, mark: str) -> None:
+    pytest.importorskip("aiohttp")
+    (tmp_path / "sample.json").write_text("[1.5, 2.5]")
+    held, released = threading.Event(), threading.Event()
+
+    def answer(number: int, asked: Any) -> tuple[int, Any]:
+        if (tmp_path / "out" / "batching" / "load-40.json").exists():  # the first load has been told
+            held.set()
+            released.wait(120)
+        return 200, {"predictions": [4]}
+
+    words = ["--parts", "batching", "--instance", str(tmp_path / "sample.json"), "--rates", "40,41", "--seconds", "1"]
+    with serving(answer) as url:
+        argv = [sys.executable, "-m", "harness", "infer", *words, "--url", url, "--out", str(tmp_path / "out")]
+        process = subprocess.Popen(argv, cwd=ROOT, env=environment() | {"RINGSCOPE_TEST": mark})
+        assert held.wait(120)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(60)
+        released.set()
+    told = json.loads((tmp_path / "out" / "inference.json").read_text())
+    assert code == 130 and [row["asked_per_s"] for row in told["served"]] == [40.0]
+    wait_until(lambda: not carrying(mark), 60, lambda: carrying(mark))
 
 
 @pytest.mark.train
