@@ -171,7 +171,7 @@ def main(argv: list[str] | None = None) -> None:
     # Else a GPU's float32 products have 10 bits of mantissa, and the order of sums shows.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     if (most := max(cell.gpus_per_process for cell in cells)) > 1:
-        devices.take(device, most)  # before the first cell uses any
+        devices.take(device, most, local_rank=ring.local_rank())  # before the first cell uses any
     for cell in cells:
         trainer = trainer_of(cell, device)
         for _ in range(cell.steps):

@@ -63,9 +63,10 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
         )
     else:
         uneven = False
-        for name in ("x", "y", "sample_weight"):
-            if options.get(name) is not None:
-                options[name] = keras.tree.map_structure(lambda a: _every(a, rank, size), options[name])
+        arrays = {name: part for name in ("x", "y", "sample_weight") if (part := options.get(name)) is not None}
+        if _as_long(*arrays.values()):  # else Keras refuses them, which it would not if all were cut
+            for name, part in arrays.items():
+                options[name] = keras.tree.map_structure(lambda a: _every(a, rank, size), part)
     if options.get("steps_per_epoch"):
         options["steps_per_epoch"] = max(1, options["steps_per_epoch"] // size)
     return uneven
@@ -113,6 +114,12 @@ def length(array: Any) -> int:
         return int(array.nrows())
     shape = getattr(array, "shape", None)
     return len(array) if shape is None else int(shape[0])
+
+
+def _as_long(*parts: Any) -> bool:
+    """Whether all arrays hold as many samples. parts: arrays in any structure, or None."""
+    leaves = [leaf for part in parts for leaf in keras.tree.flatten(part)]
+    return len({length(leaf) for leaf in leaves if len(getattr(leaf, "shape", None) or ())}) <= 1
 
 
 def _every(array: Any, rank: int, size: int) -> Any:
@@ -244,7 +251,7 @@ def share_of_evaluation(
     x: Any, y: Any, sample_weight: Any, batch_size: int | None, steps: int | None, rank: int, size: int
 ) -> Block | None:
     """The block of batches that is this rank's, the blocks in the order of the ranks; None where every rank must take
-    all: fewer batches than ranks, or their number is unknown."""
+    all: fewer batches than ranks, their number is unknown, or arrays of unlike lengths, which Keras refuses."""
     if isinstance(x, tf.data.Dataset):
         batches = int(x.cardinality())
         if steps and (batches == tf.data.INFINITE_CARDINALITY or 0 <= steps < batches):
@@ -260,7 +267,7 @@ def share_of_evaluation(
         start, stop = _block(count, rank, size)
         return Block(Part(x, start, 1, stop - start), y, sample_weight, None)
     leaves = [] if x is None or inspect.isgenerator(x) else keras.tree.flatten(x)
-    if not leaves or not all(hasattr(leaf, "shape") for leaf in leaves):
+    if not leaves or not all(hasattr(leaf, "shape") for leaf in leaves) or not _as_long(x, y, sample_weight):
         return None
     batch, samples = batch_size or BATCH, length(leaves[0])
     samples = min(samples, steps * batch) if steps else samples
@@ -291,7 +298,9 @@ def share_of_states(
             return None
         return Block(Part(x, rank, size, count // size), y, sample_weight, None)
     leaves = keras.tree.flatten(x)
-    if not all(hasattr(leaf, "shape") for leaf in leaves) or length(leaves[0]) % (size * (batch_size or BATCH)):
+    if not all(hasattr(leaf, "shape") for leaf in leaves) or not _as_long(x, y, sample_weight):
+        return None
+    if length(leaves[0]) % (size * (batch_size or BATCH)):
         return None
     return _of_arrays(lambda array: _every(array, rank, size), x, y, sample_weight)
 

@@ -35,14 +35,10 @@ from ..machine import capture_range, ranks, sample
 from ..machine.memory import OUT_OF_MEMORY
 from . import facts, windows
 from .models import MODELS
-from .strategies import Trainer
+from .strategies import Trainer, Unsupported
 
 OFFSET_BARRIERS = 21
 LEARNING = ("horovod", "independent", "mirrored")  # strategies that can be asked for an accuracy
-
-
-class Unsupported(RingscopeError):
-    """A cell that cannot be run here, whatever is tried."""
 
 
 class Progress:

@@ -10,7 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.errors import RingscopeError
 from profiles.records import Cell
+
+
+class Unsupported(RingscopeError):
+    """A cell that cannot be run here, whatever is tried."""
+
 
 _MODULES = {
     "horovod": "ranks",

@@ -6,11 +6,9 @@ import tensorflow as tf
 
 from profiles.errors import RingscopeError
 
-from ... import ring
 
-
-def take(device: str, count: int) -> list[str]:
-    """Names of `count` devices of the kind of `device`, of which local rank r holds the r-th `count`.
+def take(device: str, count: int, *, local_rank: int = 0) -> list[str]:
+    """Names of `count` devices of the kind of `device`: the next ones after those of the ranks before this one.
 
     Without GPUs they are parts of the CPU, which must not have been used before. Raises RingscopeError where there
     are too few GPUs.
@@ -24,7 +22,7 @@ def take(device: str, count: int) -> list[str]:
                 physical[0], [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
             )
     else:
-        first = ring.local_rank() * count
+        first = local_rank * count
         if len(physical) < first + count:
             raise RingscopeError(f"{first + count} GPUs are needed, and there are {len(physical)}; ask for fewer ranks")
         tf.config.set_visible_devices(physical[first : first + count], kind)

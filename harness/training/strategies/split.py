@@ -33,7 +33,7 @@ TIMED_ALONE = 5
 def trainer(cell: Cell, device: str) -> Trainer:
     import keras
 
-    places = devices.take(device, cell.gpus_per_process)
+    places = devices.take(device, cell.gpus_per_process, local_rank=ring.local_rank())
     with tf.device("/CPU:0"):
         whole = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
     stages = cut(whole, places)

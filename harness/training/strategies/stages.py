@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.errors import RingscopeError
+from . import Unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,9 @@ def balanced(work: Sequence[int], count: int) -> list[int]:
     work: of everything up to each point, ascending.
     """
     if len(work) < count:
-        raise RingscopeError(
-            f"this model can be cut into {len(work)} stages at most, not {count}; take fewer ranks, or another strategy"
+        most = "one stage" if len(work) == 1 else f"{len(work)} stages"
+        raise Unsupported(
+            f"this model can be cut into {most} at most, not {count}; take fewer ranks, or another strategy"
         )
     ends = range(len(work))
     # largest[end]: the least possible largest stage of a cut into `stages` whose last ends at `end`, and that cut.

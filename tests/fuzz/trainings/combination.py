@@ -70,6 +70,7 @@ def draw(number: int, seed: int = 0) -> dict[str, Any]:
         "run_eagerly": dice.random() < 0.1,
         "distribute": seldom({}, {"groups": 2}, {"aggregate": 2}, {"sparse_as_dense": True}, {"predivide_factor": 2.0}),
         "again": dice.random() < 0.2,
+        "sharded": dice.random() < 0.25,
     }
 
 

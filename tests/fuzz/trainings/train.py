@@ -238,7 +238,7 @@ def train(drawn: dict[str, Any], *, plain: bool) -> dict[str, Any]:
     )
     began = [v.numpy() for v in model.trainable_variables]
     if not plain:
-        ring.distribute(model, step=drawn["step"], **drawn["distribute"])
+        ring.distribute(model, step=drawn["step"], sharded=drawn["sharded"], **drawn["distribute"])
     found: dict[str, Any] = {f"began {i}": v for i, v in enumerate(began)}
     with tempfile.TemporaryDirectory() as folder:
         for again in range(1 + drawn["again"]):
@@ -256,7 +256,9 @@ def train(drawn: dict[str, Any], *, plain: bool) -> dict[str, Any]:
     found |= {f"ended {i}": v.numpy() for i, v in enumerate(model.trainable_variables)}
     moving = [v for v in model.non_trainable_variables if not v.path.endswith("seed_generator_state")]
     found |= {f"moving {i}": v.numpy() for i, v in enumerate(moving)}
-    found |= {f"optimizer {i}": v.numpy() for i, v in enumerate(model.optimizer.variables)}
+    state: dict[str, Any] = {}
+    model.optimizer.save_own_variables(state)  # whole, also where each rank has a part of it
+    found |= {f"optimizer {i}": value for i, value in state.items()}
     return found
 
 

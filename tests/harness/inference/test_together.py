@@ -44,9 +44,19 @@ def test_processes_wait_for_the_sign_and_answer_within_the_window(tmp_path: Path
 
 
 ONE_MODEL = """
-import json, sys
+from unittest import mock
 import numpy as np
+import tensorflow as tf
 from harness.inference import models, together
+from harness.training.strategies import devices
+# A host without GPUs cannot give them. No rank is here, and none is asked.
+gpus = ["first", "second", "third", "fourth"]
+with mock.patch.object(tf.config, "list_physical_devices", lambda kind: gpus):
+    with mock.patch.object(tf.config, "set_visible_devices") as seen:
+        assert devices.take("GPU", 2) == ["/GPU:0", "/GPU:1"]
+        seen.assert_called_once_with(gpus[:2], "GPU")
+        devices.take("/GPU:0", 2, local_rank=1)
+        seen.assert_called_with(gpus[2:], "GPU")
 plan = {"model": "mlp", "batch": 5, "devices": 2, "kind": "CPU", "threads": 1}
 joined = together.answering(plan)()
 x = models.samples((256,), "float32", 10)

@@ -139,6 +139,14 @@ def test_rank_0_may_evaluate_alone(facts: list[dict[str, Any]]) -> None:
     assert facts[0]["evaluated alone"] > 0
 
 
+def test_arrays_of_unlike_lengths_are_refused_as_keras_refuses_them(facts: list[dict[str, Any]]) -> None:
+    for fact in facts:
+        assert len(fact["unlike lengths"]) == 6
+        for what, (keras_says, ring_says) in fact["unlike lengths"].items():
+            assert "Data cardinality is ambiguous" in keras_says, what
+            assert ring_says == keras_says, what
+
+
 def test_the_rate_warms_up_over_epochs(facts: list[dict[str, Any]]) -> None:
     assert facts[0]["rate after warming up"] == pytest.approx(0.2)
 

@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from harness.training.strategies import stages
-from profiles.errors import RingscopeError
+from harness.training.strategies import Unsupported, stages
 from profiles.scaling.rows import bubble_share
 
 
@@ -28,8 +27,10 @@ def largest(work: list[int], ends: list[int]) -> int:
 
 
 def test_more_stages_than_points_are_refused() -> None:
-    with pytest.raises(RingscopeError, match="into 2 stages at most, not 3"):
+    with pytest.raises(Unsupported, match="into 2 stages at most, not 3"):
         stages.balanced([1, 2], 3)
+    with pytest.raises(Unsupported, match="into one stage at most, not 2"):
+        stages.balanced([1], 2)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])

@@ -204,6 +204,26 @@ if rank == 0:
     facts["evaluated alone"] = model.evaluate(x, y, verbose=0)
 model.fit(x, y, batch_size=8, verbose=0)
 
+# Arrays of unlike lengths: the ranks' rows of them could be as many.
+plain = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+plain.compile(keras.optimizers.SGD(0.1), loss_of)
+ways: dict[str, Callable[[keras.Model], object]] = {
+    "fit": lambda model: model.fit(x[:63], y[:62], batch_size=8, verbose=0),
+    "weights of fit": lambda model: model.fit(x, y, sample_weight=np.ones(65), batch_size=8, verbose=0),
+    "validation": lambda model: model.fit(x, y, validation_data=(x, y[:48]), batch_size=8, verbose=0),
+    "evaluate": lambda model: model.evaluate(x, y[:48], batch_size=8, verbose=0),
+    "evaluate fewer": lambda model: model.evaluate(x[:48], y, batch_size=8, verbose=0),
+    "weights of evaluate": lambda model: model.evaluate(x, y, sample_weight=np.ones(65), batch_size=8, verbose=0),
+}
+facts["unlike lengths"] = {}
+for what, way in ways.items():
+    facts["unlike lengths"][what] = []
+    for asked_of in (plain, model):
+        try:
+            facts["unlike lengths"][what].append(f"no error: {way(asked_of)}")
+        except ValueError as error:
+            facts["unlike lengths"][what].append(str(error))
+
 # What raised where plain Keras trains.
 sparse = scipy.sparse.random(64, 4, 0.5, "csr", dtype="float32", random_state=0)
 ragged = tf.ragged.constant([[1, 2, 3][: 1 + i % 3] for i in range(64)])
