@@ -21,6 +21,7 @@ CASES = [
     "moments",
     "decay of some weights",
     "a schedule",
+    "a number of the step",
     "clipped by the norm of all",
     "clipped by the norm of each",
     "clipped by value",

@@ -97,6 +97,12 @@ def a_schedule(step: str) -> dict[str, Any]:
 
 
 @case
+def a_number_of_the_step(step: str) -> dict[str, Any]:
+    """The product of Nadam's rates."""
+    return fitted(made(keras.optimizers.Nadam(0.01, epsilon=1e-3)), step)
+
+
+@case
 def clipped_by_the_norm_of_all(step: str) -> dict[str, Any]:
     return fitted(made(keras.optimizers.SGD(0.05, momentum=0.9, global_clipnorm=0.2)), step)
 
