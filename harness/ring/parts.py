@@ -216,6 +216,6 @@ def _slots(optimizer: Any, references: Sequence[Any]) -> list[list[Any]]:
     ]
     told = {id(each) for slot in slots for each in slot} | {id(optimizer._iterations), id(optimizer._learning_rate)}
     # A scalar is of the step, as Nadam's product of its rates, and alike on all ranks.
-    if left := [variable.path for variable in optimizer.variables if variable.shape and id(variable) not in told]:
+    if left := [variable.path for variable in optimizer.variables if len(variable.shape) and id(variable) not in told]:
         raise RingscopeError(f"sharded does not know what {left[0]} is to the weights; take sharded=False")
     return slots

@@ -69,9 +69,10 @@ class Shards:
         """The gradients as one vector, of a length that the ranks divide."""
         self._missing = [gradient is None for gradient in gradients]
         kind = next((g.dtype for g in gradients if g is not None), tf.float32)
+        sizes = [math.prod(variable.shape) for variable in variables]  # a gradient's own shape may be unknown
         flat = [
-            tf.zeros([math.prod(variable.shape)], kind) if g is None else tf.reshape(tf.convert_to_tensor(g), [-1])
-            for g, variable in zip(gradients, variables, strict=True)
+            tf.zeros([size], kind) if g is None else tf.reshape(tf.convert_to_tensor(g), [size])
+            for g, size in zip(gradients, sizes, strict=True)
         ]
         vector = tf.concat(flat, axis=0)
         return [tf.pad(vector, [[0, -vector.shape[0] % hvd.size()]])]

@@ -27,6 +27,7 @@ CASES = [
     "clipped by value",
     "sums of steps",
     "rows of an embedding and a weight without a gradient",
+    "dense layers over words",
     "a loop of its own",
     "weights assigned between",
     "saved and loaded",

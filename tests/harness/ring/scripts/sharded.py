@@ -135,6 +135,16 @@ def rows_of_an_embedding_and_a_weight_without_a_gradient(step: str) -> dict[str,
 
 
 @case
+def dense_layers_over_words(step: str) -> dict[str, Any]:
+    """In a batch of any size the gradient of such a kernel has no shape of its own before it is computed."""
+    keras.utils.set_random_seed(1)
+    words = [keras.Input((6,)), layers.Embedding(30, 5), layers.Dense(4, activation="tanh")]
+    model = keras.Sequential([*words, layers.GlobalAveragePooling1D(), layers.Dense(1)])
+    model.compile(adam(), "mse")
+    return fitted(model, step, WORDS, Y)
+
+
+@case
 def a_loop_of_its_own(step: str) -> dict[str, Any]:
     model = made(adam())
     ring.distribute(model, step=step, sharded=True)
