@@ -76,6 +76,7 @@ TRAINS = (
     "harness.doctor.observer",
     "harness.doctor.samples",
     "harness.inference",
+    "harness.launch.gloo",
     "harness.launch.tensorflow_profiler",
     "harness.machine.probe",
     "harness.ring",

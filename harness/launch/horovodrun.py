@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Sequence
 
 from .hosts import Host
@@ -15,8 +17,9 @@ def argv(
 ) -> list[str]:
     """The command line. Ranks inherit `env` from horovodrun, so it is not named again."""
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
+    here = importlib.util.find_spec("horovod")  # else the PATH's own, of another Python
     return [
-        "horovodrun",
+        *([sys.executable, "-m", "harness.launch.gloo"] if here else ["horovodrun"]),
         "--gloo",
         "-np",
         str(ranks),

@@ -19,7 +19,6 @@ import psutil
 ROOT = Path(__file__).parents[2]
 DRIVE = Path(__file__).with_name("drive.py")
 PREPARED = Path(__file__).with_name("prepared.py")
-HOROVODRUN = Path(__file__).with_name("horovodrun.py")
 LAUNCHERS = {
     "gloo": ["horovodrun", "--gloo", "-np", "2"],
     "mpirun": ["mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none"],
@@ -72,7 +71,9 @@ def prepared(launcher: str | None = None) -> list[str]:
 
     Only for what a rank does once it has imported TensorFlow. How ranks are started is asked of LAUNCHERS.
     """
-    quick = {None: [], **LAUNCHERS, "gloo": [sys.executable, str(HOROVODRUN), *LAUNCHERS["gloo"][1:]]}[launcher]
+    quick = {None: [], **LAUNCHERS, "gloo": [sys.executable, "-m", "harness.launch.gloo", *LAUNCHERS["gloo"][1:]]}[
+        launcher
+    ]
     return [*quick, sys.executable, "-S", "-E", str(PREPARED), _prepared()[0]]
 
 

@@ -17,9 +17,28 @@ def ringscope() -> Iterator[limited.Limited]:
         yield one
 
 
-@pytest.mark.parametrize("name", hostile.SMALL)
+# A second of CPU and more each.
+SLOW = {
+    "four million planes without anything",
+    "a quote that never closes",
+    "four gigabytes of letters",
+    "an archive of four gigabytes of letters",
+    "five thousand tables",
+    "five million empty events",
+    "strings whose pages lead to a million million rows",
+    "an archive of a million empty files",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in SLOW else ()) for name in hostile.SMALL]
+)
 def test_a_hostile_file_ends_in_a_sentence(name: str, ringscope: limited.Limited, tmp_path: Path) -> None:
     is_refused(ringscope.timeline(hostile.SMALL[name](tmp_path)))
+
+
+def test_the_slow_ones_are_among_them() -> None:
+    assert set(hostile.SMALL) >= SLOW
 
 
 @pytest.mark.long

@@ -49,6 +49,7 @@ def search(out: Path, *words: str, limit_mb: int = LIMIT_MB) -> tuple[int, dict[
     return fits(out, *small, *words)
 
 
+@pytest.mark.long
 def test_the_largest_batch_is_found_launched_twice_and_as_two_small_runs_predicted(
     stand_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

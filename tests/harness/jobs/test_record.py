@@ -212,6 +212,7 @@ print("trained to its end", int(model.optimizer.iterations))
 """
 
 
+@pytest.mark.long
 @pytest.mark.train
 @pytest.mark.beside
 def test_steps_of_a_plain_keras_script_are_recorded_once_they_are_steady(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import shlex
@@ -35,9 +36,20 @@ def rank_part(argv: list[str]) -> list[str]:
 
 def test_horovodrun_starts_every_rank_here_when_no_host_is_named() -> None:
     job = launch.command(RANK, ranks=2, launcher="horovodrun", environ={})
-    assert job.argv[0] == "horovodrun"
+    assert "--gloo" in job.argv
     assert (after(job.argv, "-np"), after(job.argv, "-H")) == ("2", "localhost:2")
     assert rank_part(job.argv) == RANK
+
+
+@pytest.mark.parametrize(
+    ("installed", "words"), [(True, [sys.executable, "-m", "harness.launch.gloo"]), (False, ["horovodrun"])]
+)
+def test_horovodrun_of_another_python_is_the_paths(
+    installed: bool, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: installed or None)
+    argv = launch.command(RANK, ranks=2, launcher="horovodrun", environ={}).argv
+    assert argv[: argv.index("--gloo")] == words
 
 
 def test_hosts_are_filled_in_order_and_no_further_host_is_touched() -> None:

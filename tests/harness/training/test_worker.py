@@ -126,6 +126,7 @@ def test_training_ends_with_the_epoch_that_reaches_the_accuracy(single: dict[str
     assert not record.extra["convergence"]["reached"] and len(record.extra["convergence"]["history"]) == 2
 
 
+@pytest.mark.long
 def test_replicas_and_ranks_learn_as_one_rank_on_the_joined_batch(single: dict[str, Ended], tmp_path: Path) -> None:
     (alone,) = records(single["until"][1], single["until"][0])
     (mirrored,) = records(single["mirrored until"][1], single["mirrored until"][0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -137,6 +138,7 @@ def test_measures_of_a_version_that_knew_of_no_pauses_cannot_tell_of_them() -> N
     assert measures_json.from_json(measures_json.to_json(read)) == read
 
 
+@pytest.mark.long
 @settings(max_examples=120, deadline=None)
 @given(builds(), st.data())
 def test_random_pauses_are_those_of_plain_loops(made: Build, data: st.DataObject) -> None:
