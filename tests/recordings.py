@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from profiles import read
+from profiles.timeline import Timeline
+
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
 SHARED = ROOT.parent / "shared" / "recordings"
@@ -35,6 +38,12 @@ def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
     """Plain SQL on a recording, compressed or not, by Python's own sqlite3."""
     with closing(sqlite3.connect(f"file:{_plain(path)}?immutable=1", uri=True)) as connection:
         return connection.execute(sql).fetchall()
+
+
+@cache
+def timeline(path: Path) -> Timeline:
+    """A recording, read once for all tests of a worker: who wants to change it makes another."""
+    return read(path)
 
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="recordings-")

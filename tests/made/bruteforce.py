@@ -42,14 +42,14 @@ def all_operations(timelines, places, shifts):
     for index, device in places:
         timeline, shift = timelines[index], shifts[index] - origin
         calls = {}
-        for row in timeline.api.to_dict("records"):
-            key = (row["pid"], row["correlation"])
-            if row["correlation"] >= 0 and (key not in calls or row["start_ns"] < calls[key][0]):
-                calls[key] = (row["start_ns"], row["end_ns"], row["tid"])
+        columns = (timeline.api[name].tolist() for name in ("pid", "correlation", "start_ns", "end_ns", "tid"))
+        for pid, correlation, start, end, thread in zip(*columns, strict=True):
+            key = (pid, correlation)
+            if correlation >= 0 and (key not in calls or start < calls[key][0]):
+                calls[key] = (start, end, thread)
         for table in ("kernels", "graphs", "copies", "memsets"):
-            for row in getattr(timeline, table).to_dict("records"):
-                if row["device"] != device:
-                    continue
+            rows = getattr(timeline, table)
+            for row in rows[rows["device"] == device].to_dict("records"):
                 if table == "kernels":
                     owner = "collective" if "nccl" in row["name"][:20] or "rccl" in row["name"][:20] else "compute"
                 elif table == "copies":
@@ -93,8 +93,12 @@ def owners_by_class(ops, window):
             active[name] += 1
         for name in closing[start]:
             active[name] -= 1
-        first = next((name for name in CLASS_NAMES if active[name]), None)
-        pieces.append((start, end, first))
+        for name in CLASS_NAMES:
+            if active[name]:
+                pieces.append((start, end, name))
+                break
+        else:
+            pieces.append((start, end, None))
     return pieces
 
 
@@ -260,9 +264,10 @@ class BruteForce:
         for process in {op.process for op in self.ops}:
             index, pid = process
             shift = shifts[index] - origin
-            for row in timelines[index].api.to_dict("records"):
-                if row["pid"] == pid and is_synchronising(row["name"]):
-                    self.syncs[process].append(Call(row["start_ns"] + shift, row["end_ns"] + shift, row["name"]))
+            api = timelines[index].api
+            names = {name for name in api["name"].unique() if is_synchronising(name)}
+            for row in api[(api["pid"] == pid) & api["name"].isin(names)].to_dict("records"):
+                self.syncs[process].append(Call(row["start_ns"] + shift, row["end_ns"] + shift, row["name"]))
             for row in timelines[index].marks.to_dict("records"):
                 if row["pid"] != pid:
                     continue

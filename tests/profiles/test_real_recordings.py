@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
@@ -17,17 +17,13 @@ from profiles.steps.find import find
 from profiles.timeline import COLUMNS
 from tests.made.bruteforce import CLASS_NAMES, BruteForce
 from tests.recordings import ROOT
+from tests.recordings import timeline as timeline_of
 
 SHARED = ROOT.parent / "shared" / "recordings"
 OURS = sorted((ROOT / "tests" / "data").glob("*.sqlite.xz"))
 THEIRS = sorted(path for path in SHARED.glob("*/**/*") if path.is_file() and path.suffix != ".md")
 # What tells of no GPU's timeline at all; refused by the reader, which its own tests hold.
 REFUSED = ("no-gpu-work", "visual-profiler-xml", "nsys-api-sum", "nsys-kern-sum", "nsys-mem-time-sum", "api-trace")
-
-
-@cache
-def timeline_of(path: Path):
-    return read(path)
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,7 @@ from profiles.analysis import measure
 from profiles.errors import UnreadableRecording
 from profiles.views import recordings
 
-from ..recordings import NSYS, OURS, SHARED, needs_shared, rows, tables
+from ..recordings import NSYS, OURS, SHARED, needs_shared, rows, tables, timeline
 
 CUPTI = "CUPTI_ACTIVITY_KIND_"
 SOURCES = {
@@ -32,7 +32,7 @@ SOURCES = {
 
 @pytest.mark.parametrize("path", OURS + NSYS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_counts_times_and_bytes_are_those_of_plain_sql(path: Path) -> None:
-    read, there = readers.read(path), tables(path)
+    read, there = timeline(path), tables(path)
     for name, source in {**SOURCES, "api": "RUNTIME"}.items():
         table = getattr(read, name)
         if CUPTI + source not in there:
@@ -54,7 +54,7 @@ def test_counts_times_and_bytes_are_those_of_plain_sql(path: Path) -> None:
 
 @pytest.mark.parametrize("path", OURS + NSYS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_column_of_a_kernel_is_that_of_plain_sql(path: Path) -> None:
-    read = readers.read(path)
+    read = timeline(path)
     expected = rows(
         path,
         "SELECT k.start, k.end, deviceId, contextId, streamId, (globalPid >> 24) & 16777215, correlationId, s.value,"
@@ -67,7 +67,7 @@ def test_every_column_of_a_kernel_is_that_of_plain_sql(path: Path) -> None:
 
 @pytest.mark.parametrize("path", OURS + NSYS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_calls_have_their_threads_and_names_without_the_cuda_version(path: Path) -> None:
-    read = readers.read(path)
+    read = timeline(path)
     expected = rows(
         path,
         "SELECT r.start, r.end, (globalTid >> 24) & 16777215, globalTid & 16777215, correlationId, s.value"
@@ -79,7 +79,7 @@ def test_calls_have_their_threads_and_names_without_the_cuda_version(path: Path)
 
 @pytest.mark.parametrize("path", OURS + NSYS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_marks_are_named_by_text_or_by_number(path: Path) -> None:
-    read = readers.read(path)
+    read = timeline(path)
     if "NVTX_EVENTS" not in tables(path):
         assert "marks" not in read.known and not len(read.marks)
         return

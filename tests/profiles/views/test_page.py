@@ -76,21 +76,31 @@ class Opened:
             wait_until(self.page, "globalThis.picture !== undefined")
 
 
-@pytest.fixture
-def opened(browser: Any, made: tuple[Path, Analysis, list[Timeline]]) -> Iterator[Opened]:
-    found = Opened(browser, made[0], viewport={"width": 1240, "height": 900})
+def opening(browser: Any, path: Path) -> Iterator[Opened]:
+    found = Opened(browser, path, viewport={"width": 1240, "height": 900})
     yield found
     assert found.complaints == []
     assert [url for url in found.requests if not url.startswith(("file:", "data:", "blob:"))] == []
     found.page.context.close()
 
 
+@pytest.fixture
+def opened(browser: Any, made: tuple[Path, Analysis, list[Timeline]]) -> Iterator[Opened]:
+    yield from opening(browser, made[0])
+
+
+@pytest.fixture(scope="module")
+def still(browser: Any, made: tuple[Path, Analysis, list[Timeline]]) -> Iterator[Opened]:
+    """The page for the tests that only look at it: to open it takes a second of CPU."""
+    yield from opening(browser, made[0])
+
+
 def test_twelve_steps_of_four_gpus_make_a_page_under_5_mb(made: tuple[Path, Analysis, list[Timeline]]) -> None:
     assert made[0].stat().st_size < 5_000_000
 
 
-def test_every_part_of_the_page_is_there_and_the_verdicts_come_first(opened: Opened) -> None:
-    headings = opened.page.locator("h2").all_inner_texts()
+def test_every_part_of_the_page_is_there_and_the_verdicts_come_first(still: Opened) -> None:
+    headings = still.page.locator("h2").all_inner_texts()
     assert headings == [
         "What to change",
         "Where the time goes",
@@ -104,24 +114,24 @@ def test_every_part_of_the_page_is_there_and_the_verdicts_come_first(opened: Ope
         "Doubts",
         "Machine and versions",
     ]
-    assert opened.page.locator(".finding").count() == 2
-    assert opened.page.locator(".ledger .gpu").count() == 4
+    assert still.page.locator(".finding").count() == 2
+    assert still.page.locator(".ledger .gpu").count() == 4
     for chart in ("ledger-by-step", "feed-gaps", "throughput-resnet50", "efficiency"):
-        assert opened.page.locator(f"#chart-{chart} svg").count() == 1
-    assert opened.page.locator("#command").inner_text() == COMMAND
-    nav = opened.page.eval_on_selector_all("nav a", "links => links.map(a => a.getAttribute('href'))")
-    assert all(opened.page.locator(link).count() == 1 for link in nav)
+        assert still.page.locator(f"#chart-{chart} svg").count() == 1
+    assert still.page.locator("#command").inner_text() == COMMAND
+    nav = still.page.eval_on_selector_all("nav a", "links => links.map(a => a.getAttribute('href'))")
+    assert all(still.page.locator(link).count() == 1 for link in nav)
 
 
 def test_every_number_on_the_page_is_the_one_in_the_json(
-    opened: Opened, made: tuple[Path, Analysis, list[Timeline]]
+    still: Opened, made: tuple[Path, Analysis, list[Timeline]]
 ) -> None:
     document = json.loads(json.dumps(table.document_of(made[1].measures).json))
-    shown = opened.page.eval_on_selector_all(
+    shown = still.page.eval_on_selector_all(
         "data[data-at]", "all => all.map(e => [e.dataset.at, e.dataset.of ?? '', e.value, e.textContent])"
     )
     assert len(shown) > 500
-    assert json.loads(opened.page.locator("#measures").text_content()) == document
+    assert json.loads(still.page.locator("#measures").text_content()) == document
     for at, of, value, _ in shown:
         expected = at_pointer(document, at)
         if of and expected is not None:
@@ -133,14 +143,14 @@ def test_every_number_on_the_page_is_the_one_in_the_json(
     assert texts["/gpus/2/ledger_ns/compute", "/gpus/2/span_ns"] == numbers.share(compute / span)
 
 
-def test_the_markdown_has_the_digits_of_the_page(opened: Opened, made: tuple[Path, Analysis, list[Timeline]]) -> None:
+def test_the_markdown_has_the_digits_of_the_page(still: Opened, made: tuple[Path, Analysis, list[Timeline]]) -> None:
     document = table.document_of(made[1].measures)
     text = markdown.of_recordings(document, title="sample", command=COMMAND)
     sections = dict(re.findall(r"^## (.+?)\n\n((?:\|.*\n)+)", text, re.MULTILINE))
     compared = 0
     for title, name in (("GPUs", "gpus"), ("Ledger", "ledger"), ("Steps", "steps"), ("Copies", "copies")):
         rows = [[cell.strip() for cell in line.strip("| \n").split(" | ")] for line in sections[title].splitlines()[2:]]
-        on_page = opened.page.eval_on_selector_all(
+        on_page = still.page.eval_on_selector_all(
             f"#t-{name} tbody tr", "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"
         )
         assert rows == on_page
@@ -169,11 +179,11 @@ def test_a_table_is_filtered_by_what_is_typed(opened: Opened) -> None:
     assert opened.page.locator("#t-steps tbody tr:visible").count() == 12
 
 
-def test_a_kernel_has_one_row_and_each_gpu_two_columns(opened: Opened) -> None:
-    heads = opened.page.locator("#t-kernels thead th").all_inner_texts()
+def test_a_kernel_has_one_row_and_each_gpu_two_columns(still: Opened) -> None:
+    heads = still.page.locator("#t-kernels thead th").all_inner_texts()
     titles = [f"rank {rank}, GPU {rank}" for rank in range(4)]
     assert heads == ["kernel", *(head for title in titles for head in (title, f"{title}, share"))]
-    names = opened.page.locator("#t-kernels tbody th").all_inner_texts()
+    names = still.page.locator("#t-kernels tbody th").all_inner_texts()
     assert len(names) == len(set(names)) == 9
 
 
@@ -195,8 +205,8 @@ def test_a_refusal_of_steps_is_said_once_for_all_gpus(browser: Any, tmp_path: Pa
     opened.page.context.close()
 
 
-def test_doubts_say_in_words_what_they_touch(opened: Opened) -> None:
-    said = opened.page.locator("#t-doubts tbody tr td:last-child").all_inner_texts()
+def test_doubts_say_in_words_what_they_touch(still: Opened) -> None:
+    said = still.page.locator("#t-doubts tbody tr td:last-child").all_inner_texts()
     assert said and not any("/" in one for one in said)
 
 
@@ -210,8 +220,8 @@ def test_paper_shows_what_is_folded_away_on_the_screen(opened: Opened) -> None:
     assert opened.page.evaluate(folded) == before
 
 
-def test_the_chart_of_the_steps_takes_the_whole_width(opened: Opened) -> None:
-    chart, place = (opened.page.locator(one).bounding_box() for one in ("#chart-ledger-by-step svg", "#steps .steps"))
+def test_the_chart_of_the_steps_takes_the_whole_width(still: Opened) -> None:
+    chart, place = (still.page.locator(one).bounding_box() for one in ("#chart-ledger-by-step svg", "#steps .steps"))
     assert chart["width"] == pytest.approx(place["width"], abs=2)
 
 
@@ -307,10 +317,10 @@ def test_a_kernel_is_found_in_the_timeline_and_shown(
 
 
 def test_what_the_picture_unpacks_is_what_was_recorded(
-    opened: Opened, made: tuple[Path, Analysis, list[Timeline]]
+    still: Opened, made: tuple[Path, Analysis, list[Timeline]]
 ) -> None:
     """Start and length of every kernel of the worst step of one GPU, exactly."""
-    raw = opened.page.evaluate(
+    raw = still.page.evaluate(
         """() => { const gpu = picture.data.gpus[1], raw = gpu.raw[1];
         const lane = raw.lanes[gpu.lanes.findIndex(lane => lane.name == 'stream 23')];
         return {from: raw.start + picture.data.start, to: raw.end + picture.data.start,
@@ -387,8 +397,8 @@ def test_everything_is_named_and_reached_by_keyboard(opened: Opened) -> None:
     assert {"theme", "picture", "A", "SUMMARY", "BUTTON"} <= seen
 
 
-def test_a_name_in_a_recording_runs_nothing(opened: Opened) -> None:
-    assert opened.page.locator("#t-kernels").get_by_text("<script>alert('x')</script>").count() == 1
+def test_a_name_in_a_recording_runs_nothing(still: Opened) -> None:
+    assert still.page.locator("#t-kernels").get_by_text("<script>alert('x')</script>").count() == 1
 
 
 def test_a_page_of_a_sweep_alone_shows_how_it_scales(browser: Any, tmp_path: Path) -> None:
