@@ -300,6 +300,9 @@ class BruteForce:
 
     def _split(self, dry, end):
         """The idle span [dry, end) as [(start, end, cause)]."""
+        if not self.pauses:
+            yield from self._without_pauses(dry, end)
+            return
         edges = {t for pause in self.pauses for t in pause}
         for start, stop, cause in self._without_pauses(dry, end):
             cuts = sorted({start, stop} | {t for t in edges if start < t < stop})

@@ -49,10 +49,12 @@ def trace(*events: str) -> str:
     return '{"schemaVersion": 1, "traceEvents": [' + ",".join(events) + "]}"
 
 
-def of_text(name: str, content: str | bytes) -> None:
+def of_text(name: str, content: str | bytes | Callable[[], str]) -> None:
+    """A function: what takes long to write, or much memory."""
+
     def make(folder: Path) -> Path:
-        path = folder / "trace.json"
-        path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+        path, text = folder / "trace.json", content() if callable(content) else content
+        path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
         return path
 
     SMALL[name] = make
@@ -69,12 +71,15 @@ of_text("the events twice, the second time none", trace(EVENT % (1, 1))[:-1] + '
 of_text("keys that are no UTF-8", b'{"schemaVersion":1,"\xff\xfe":1,"traceEvents":[{"\xff":"\xed\xa0\x80"}]}')
 of_text("events that are an object", '{"schemaVersion":1,"traceEvents":{"0":' + EVENT % (1, 1) + "}}")
 of_text("surrogates without a pair", '{"schemaVersion":1,"traceEvents":[{"ph":"X","cat":"\\ud800","name":"\\udfff"}]}')
-of_text("five million empty events", '{"schemaVersion":1,"traceEvents":[' + "{}," * 5_000_000 + "{}]}")
-of_text("ten million zeros for events", '{"schemaVersion":1,"traceEvents":[' + "0," * 10_000_000 + "0]}")
-of_text("a bracket that opens ten million times", "[" * 10_000_000)
-of_text("a table of nvprof in one line of 100 MB", "==1== Profiling result:\nStart,Duration,Name\n" + "1," * 50_000_000)
-of_text("a header with a million columns", "Start,Duration," + "a," * 1_000_000 + "Name\ns,s\n1,1\n")
-of_text("a quote that never closes", 'Start,Duration,Name\ns,s,\n1,1,"' + "k\n" * 10_000_000)
+of_text("five million empty events", lambda: '{"schemaVersion":1,"traceEvents":[' + "{}," * 5_000_000 + "{}]}")
+of_text("ten million zeros for events", lambda: '{"schemaVersion":1,"traceEvents":[' + "0," * 10_000_000 + "0]}")
+of_text("a bracket that opens ten million times", lambda: "[" * 10_000_000)
+of_text(
+    "a table of nvprof in one line of 100 MB",
+    lambda: "==1== Profiling result:\nStart,Duration,Name\n" + "1," * 50_000_000,
+)
+of_text("a header with a million columns", lambda: "Start,Duration," + "a," * 1_000_000 + "Name\ns,s\n1,1\n")
+of_text("a quote that never closes", lambda: 'Start,Duration,Name\ns,s,\n1,1,"' + "k\n" * 10_000_000)
 
 
 def gzipped(folder: Path, name: str, *parts: bytes) -> Path:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from scipy import stats as scipy_stats
 
 from profiles import stats
+
+
+def scipy_stats() -> Any:
+    """To import it takes a second, which every worker would spend that collects this file."""
+    from scipy import stats
+
+    return stats
 
 
 def test_three_launches_give_their_extremes_and_say_that_they_cover_three_quarters() -> None:
@@ -35,14 +42,14 @@ def test_from_six_launches_on_the_interval_is_scipys(count: int) -> None:
     values = np.random.default_rng(0).normal(size=count)
     found = stats.spread(values)
     # quantile_test's interval takes the narrowest order statistics on each side on its own: 97.5 % a side.
-    theirs = scipy_stats.quantile_test(values, q=0, p=0.5).confidence_interval(0.95)
+    theirs = scipy_stats().quantile_test(values, q=0, p=0.5).confidence_interval(0.95)
     assert (found.low, found.high) == (theirs.low, theirs.high)
     assert found.coverage >= 0.95
 
 
 def test_sigma_is_scipys_scaled_median_absolute_deviation() -> None:
     values = [3.0, 1.0, 4.0, 1.5, 9.0]
-    theirs = scipy_stats.median_abs_deviation(values, scale="normal")
+    theirs = scipy_stats().median_abs_deviation(values, scale="normal")
     assert stats.spread(values).sigma == pytest.approx(theirs, rel=1e-4)
 
 
