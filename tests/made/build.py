@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from functools import cache
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from profiles import timeline as contract
@@ -82,12 +84,13 @@ class Build:
         self.many_rows[table].append(pd.DataFrame(given))
 
     def timeline(self, *, known: frozenset[str] = RECORDED) -> Timeline:
-        tables = {name: self._table(name) for name in known | {"exchanges", "operators"}}
+        told = known | {"exchanges", "operators"}
+        tables = {name: self._table(name) for name in told if self.rows[name] or self.many_rows[name]}
         return contract.make(self.recording, tables, known=known)
 
     def _table(self, name: str) -> pd.DataFrame:
-        single = [frame(name, self.rows[name])] if self.rows[name] or not self.many_rows[name] else []
-        return pd.concat([*single, *self.many_rows[name]], ignore_index=True)
+        parts = [*([frame(name, self.rows[name])] if self.rows[name] else []), *self.many_rows[name]]
+        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
     def _operation(self, table: str, start: int, end: int, more: dict[str, Any], launched_by: str) -> None:
         call = more.pop("call", None)
@@ -102,5 +105,18 @@ class Build:
 def frame(table: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Rows as a table of the contract: its columns and dtypes."""
     columns = contract.COLUMNS[table]
-    found = pd.DataFrame(rows, columns=list(columns))
-    return found.astype(dict(columns))
+    return pd.DataFrame({name: _column([row.get(name) for row in rows], kind) for name, kind in columns.items()})
+
+
+def _column(values: list[Any], kind: str) -> Any:
+    """As pandas makes it, in a tenth of the time: random timelines are made by the thousand."""
+    if kind != contract.TEXT:
+        return np.array(values).astype(kind)
+    texts = tuple(sorted({value for value in values if value is not None}))
+    code = {text: number for number, text in enumerate(texts)} | {None: -1}
+    return pd.Categorical.from_codes([code[value] for value in values], dtype=_texts(texts))
+
+
+@cache
+def _texts(texts: tuple[str, ...]) -> pd.CategoricalDtype:
+    return pd.CategoricalDtype(texts or pd.Index([], dtype="float64"))
