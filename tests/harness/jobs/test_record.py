@@ -272,7 +272,8 @@ def under_the_profiler(folder: Path, script: str, *, delay_s: float) -> subproce
 @pytest.mark.parametrize(
     ("script", "code", "says"),
     [
-        ("import sys, time; time.sleep(0.8); sys.exit(3)", 3, ""),  # the profiler is loading TensorFlow meanwhile
+        # The profiler is loading TensorFlow meanwhile.
+        pytest.param("import sys, time; time.sleep(0.8); sys.exit(3)", 3, "", marks=pytest.mark.long),
         ("raise KeyError('mine')", 1, "KeyError: 'mine'"),
         ("print('done')", 0, ""),
     ],

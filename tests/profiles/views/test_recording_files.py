@@ -151,7 +151,9 @@ OTHERS = sorted(path for path in PUBLIC.glob("*/*") if path.suffix != ".md")
 @pytest.mark.skipif(not OTHERS, reason="needs the recordings of ../shared/recordings/public")
 def test_recordings_of_other_tools_make_pages_without_a_complaint(browser: Any, tmp_path: Path) -> None:
     """Without steps, API rows, ranks or names of GPUs: every view still says what there is."""
-    shown = 0
+    shown, complaints, page = 0, [], browser.new_page()
+    page.on("console", lambda said: complaints.append(said.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
     for recording in OTHERS:
         html = tmp_path / "page.html"
         result = CliRunner().invoke(
@@ -161,14 +163,11 @@ def test_recordings_of_other_tools_make_pages_without_a_complaint(browser: Any, 
             assert not html.exists()
             continue
         assert result.exit_code == 0, f"{recording}: {result.exception!r}"
-        page, complaints = browser.new_page(), []
-        page.on("console", lambda said, to=complaints: to.append(said.text))
-        page.on("pageerror", lambda error, to=complaints: to.append(str(error)))
         page.goto(html.as_uri())
         wait_until(page, "globalThis.picture !== undefined")
         assert complaints == [], recording
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        page.close()
         html.unlink()
         shown += 1
+    page.close()
     assert shown >= 10
