@@ -155,7 +155,8 @@ class _Created:
 
     def __init__(self, path: Path, schema: Mapping[str, Mapping[str, Any]]) -> None:
         path.unlink(missing_ok=True)
-        with closing(sqlite3.connect(path)) as connection:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("BEGIN")  # else the disk is waited for at every table
             for table, columns in schema.items():
                 body = ", ".join(f'"{column}" {schemas.TYPES[type(value)]}' for column, value in columns.items())
                 connection.execute(f'CREATE TABLE "{table}" ({body})')

@@ -185,6 +185,7 @@ PID = (1 << 56) | (1 << 48)
 def build(path: Path, tables: dict[str, list[dict[str, Any]]]) -> Path:
     """An nsys export with just these rows; columns are those of each table's first row."""
     with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("BEGIN")
         for name, values in tables.items():
             columns = ", ".join(f'"{column}"' for column in values[0])
             connection.execute(f"CREATE TABLE {name} ({columns})")
