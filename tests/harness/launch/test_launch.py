@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,6 +23,7 @@ from harness.launch.environment import allowed
 from harness.launch.hosts import Host
 from harness.machine import describe
 from profiles.errors import RingscopeError
+from tests.harness.running import DRIVE, ROOT
 
 RANK = ["python", "train.py"]
 
@@ -223,6 +225,16 @@ def test_no_secret_and_no_stranger_reaches_a_rank() -> None:
 def test_the_current_directory_is_no_place_for_programs(path: str | None) -> None:
     folders = allowed({} if path is None else {"PATH": path})["PATH"].split(":")
     assert "" not in folders and "/bin" in folders and folders[0] == str(Path(sys.executable).parent)
+
+
+@pytest.mark.skipif(not shutil.which("mpirun", path=str(Path(sys.executable).parent)), reason="no mpirun here")
+def test_open_mpi_starts_ranks_where_the_environment_is_empty(tmp_path: Path) -> None:
+    """It starts nothing without HOME."""
+    words = shlex.split("ok --models mlp --ranks 2 --steps 5 --launches 1 --no-explain --launcher mpirun --out")
+    argv = [sys.executable, str(DRIVE), *words, str(tmp_path / "out")]
+    done = subprocess.run(argv, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert allowed({"HOME": "/else"})["HOME"] == "/else"
 
 
 def test_a_launch_under_a_launcher_does_not_inherit_its_rank() -> None:
