@@ -149,8 +149,9 @@ def window_ns(ranks: Sequence[RankRecord]) -> int:
 def launch_row(run: Run) -> LaunchRow:
     """A launch's numbers; null where it is not ok. Percentiles are over all steps of all ranks."""
     record, ranks = run.record, run.ranks
-    steps = [step for rank in ranks for step in rank.step_ns]
+    # Workers that take their batches themselves take steps so, too: the times are of handing them out.
     unknown = any("input_wait_unknown" in rank.extra for rank in ranks)
+    steps = [] if unknown else [step for rank in ranks for step in rank.step_ns]
     waits = sum(wait for rank in ranks for wait in rank.input_wait_ns)
     return LaunchRow(
         cell=record.cell,
@@ -160,7 +161,7 @@ def launch_row(run: Run) -> LaunchRow:
         samples_per_s_global=samples_per_s(ranks) if ranks else None,
         step_ms_p50=nearest_rank(steps, 50) / 1e6 if steps else None,
         step_ms_p95=nearest_rank(steps, 95) / 1e6 if steps else None,
-        input_wait_share=waits / sum(steps) if steps and not unknown else None,
+        input_wait_share=waits / sum(steps) if steps else None,
         window_ms=window_ns(ranks) / 1e6 if ranks else None,
         clock_offset_ms_max=max(abs(rank.clock_offset_ns) for rank in ranks) / 1e6 if ranks else None,
         launcher=record.launcher,
@@ -241,7 +242,8 @@ def cell_row(cell: Cell, rows: Sequence[LaunchRow], sweep: SweepRecord, spreads:
     if own := spreads.get(cell.id):
         row.samples_per_s_global, row.samples_per_s_low, row.samples_per_s_high = own.median, own.low, own.high
         row.interval, row.coverage, row.samples_per_s_sigma = own.interval, own.coverage, own.sigma
-        row.step_ms_p50 = spread([r.step_ms_p50 for r in good if r.step_ms_p50 is not None]).median
+        steps = [r.step_ms_p50 for r in good if r.step_ms_p50 is not None]
+        row.step_ms_p50 = spread(steps).median if steps else None
         waits = [r.input_wait_share for r in good if r.input_wait_share is not None]
         row.input_wait_share = spread(waits).median if waits else None
         for name in TOLD:
