@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -20,10 +20,10 @@ _AS_TEXT = ("origin_ns", "origin_utc_ns")
 
 def to_json(measures: Measures, *, per_step: bool = True) -> dict[str, Any]:
     """What `json.dumps` takes. Without `per_step` the rows of the steps are left out; then it is no inverse."""
+    if not per_step:  # rows are most of what there is
+        gpus = [replace(gpu, steps=replace(gpu.steps, rows=[])) for gpu in measures.gpus]
+        measures = replace(measures, gpus=gpus)
     found = plain(measures)
-    if not per_step:
-        for gpu in found["gpus"]:
-            gpu["steps"]["rows"] = []
     return {"schema": found.pop("schema"), **found}
 
 
