@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import H2D, Operations
+from ..gpus.operations import COMPUTE, H2D, Operations
 from ..steps.find import BREAK_MEDIANS, FoundSteps
 
 SCALAR_BYTES = 4 * 1024
@@ -38,7 +38,8 @@ def input_copies(
     Where copies were launched in `batch N` ranges and steps have the numbers of their marks, it is those, of whatever
     size: `batch` is the N of each operation, -1 in none. Else those whose size (from 4 KiB up) comes k times a step.
     With `iterator_ranges` (TensorFlow's `_IteratorGetNext#`, written with host feeds only) a copy is for the step
-    about to start or already started. Else copies of a size feed the steps first in, first out, copy i step i // k,
+    about to start or already started. So are those of a size that come in batch gaps on the stream of the kernels,
+    which wait for them whatever they bring. Else copies of a size feed the steps first in, first out, copy i step i // k,
     which is certain where they outnumber those of the steps, so that the recording saw the first of them, none comes
     after its step, those of a step come together, and after the first step each is as many steps ahead as the
     others, within 1.
@@ -58,7 +59,7 @@ def input_copies(
         if not each:
             continue
         is_input[rows] = True
-        if iterator_ranges:
+        if iterator_ranges or _in_the_way(operations, rows, steps):
             this_step[rows] = True
         elif _in_order(operations.start_ns[rows], operations.end_ns[rows], steps, each):
             this_step[rows] = _for_this_step(operations.start_ns[rows], np.arange(len(rows)) // each, steps)
@@ -102,6 +103,19 @@ def _each_step(start: NDArray[np.int64], step_start: NDArray[np.int64]) -> int:
     others = max(1, len(per_step) // 10)
     in_all = abs(int(per_step.sum()) - each * len(per_step))
     return each if in_all <= each * others or int((per_step != each).sum()) <= others else 0
+
+
+def _in_the_way(operations: Operations, rows: NDArray[np.int64], steps: FoundSteps) -> bool:
+    """Do these copies come in batch gaps, on the stream that most kernels run on?"""
+    last_end = steps.all_last_kernel_end_ns
+    computing = operations.stream[operations.is_kernel & (operations.kind == COMPUTE)]
+    if not len(last_end) or not len(computing):
+        return False
+    start = operations.start_ns[rows]
+    running = np.searchsorted(steps.all_start_ns, start, side="right") - 1
+    elsewhere = (start < last_end[running]) | (operations.stream[rows] != np.bincount(computing).argmax())
+    seen = elsewhere[running >= 1]  # the first may be several steps, or a part of one
+    return len(seen) > 1 and int(seen.sum()) <= max(1, int(_APART * len(seen)))
 
 
 def _in_order(start: NDArray[np.int64], end: NDArray[np.int64], steps: FoundSteps, each: int) -> bool:

@@ -14,7 +14,8 @@ from .kernels import TORCH_COMPILED
 
 # By ranges, then by kernels; the first that has any.
 _RANGES = {
-    "jax": r"^(?:PjitFunction|PjRt|PJRT_|jax\.)",
+    # XLA's programs bear the name of what was compiled: of JAX `jit_train_step`, of TensorFlow `cluster_0`.
+    "jax": r"^(?:PjitFunction|PjRt|PJRT_|jax\.)|\bmodule=(?:jit|pmap)_|\bhlo_module=(?:jit|pmap)_",
     "pytorch": r"^(?:aten::|autograd::|ProfilerStep#|Optimizer\.step#|FSDP::)|'mod': 'torch|torch\.nn|cudagraph_trees",
     "tensorflow": r"#edge_name=|^Horovod|^tf_Compute|ExecutorState::|EagerExecute|IteratorGetNext",
 }

@@ -21,6 +21,7 @@ OPTIMISER_KERNEL = (
     r"|(?<![a-z])lamb(?![a-z]))"
 )
 _BACKWARD_KERNEL = r"(?i:backward|_bwd|[dw]grad|_bw_|grad_input|grad_weight)"
+_TORCH_KERNEL = r"\bat::native\b"
 _OPTIMISER_RANGE = r"Optimizer\.(?:step|zero_grad)#.*|(?:#+ )?optimi[sz]er(?:[ _.]step)?(?: #+)?|.*Optimizer\.\d+\(.*"
 # A pass over the whole model, by the names of DDP, of ONNX Runtime, and of people; or the gradient of one node.
 _PASS_RANGE = (
@@ -63,13 +64,17 @@ def trains(
     return False
 
 
-def infers(gpu: Gpu, timelines: Sequence[Timeline]) -> bool:
-    """Whether a trace of Kineto's, in which PyTorch names every optimizer's step, holds neither one nor a kernel of a
-    backward pass."""
-    if any(timelines[index].recording.format != "kineto" for index, _ in gpu.places):
+def infers(gpu: Gpu, timelines: Sequence[Timeline], *, named: bool) -> bool:
+    """Whether kernels of PyTorch, which names those of backward passes and optimizers, hold neither, nor do the ranges.
+
+    Kineto's traces are PyTorch's whatever their kernels are called. Elsewhere marks of steps say what they are of
+    (`named`).
+    """
+    kineto = all(timelines[index].recording.format == "kineto" for index, _ in gpu.places)
+    if not kineto and (named or not fitting(gpu.names, _TORCH_KERNEL).any()):
         return False
     ranges = (timelines[index].marks["name"].cat.categories for index, _ in gpu.places)
-    if any(fitting(names, _OPTIMISER_RANGE).any() for names in ranges):
+    if any(fitting(names, f"(?:{_OPTIMISER_RANGE})|(?i:backward)").any() for names in ranges):
         return False
     return not fitting(gpu.names, f"{_BACKWARD_KERNEL}|(?:{OPTIMISER_KERNEL})").any()
 

@@ -116,8 +116,9 @@ def _found(gpu: Gpu, timelines: Sequence[Timeline], shifts: Sequence[int]) -> Fo
     if not len(sequence):
         return FoundSteps(refused="no kernels and no CUDA graphs")
     refused = _Refused()
-    unit = "batch" if content.infers(gpu, timelines) else "step"
-    for source, edges in _sources(sequence, gpu, timelines, shifts, refused):
+    stepped = mark.steps(gpu, timelines, shifts)
+    unit = "batch" if content.infers(gpu, timelines, named=stepped is not None) else "step"
+    for source, edges in _sources(sequence, gpu, timelines, shifts, stepped, refused):
         found = edges if isinstance(edges, FoundSteps) else _between(sequence, edges, source)
         unit = "batch" if "batch" in (unit, found.unit) else "step"
         if found.count:
@@ -127,11 +128,15 @@ def _found(gpu: Gpu, timelines: Sequence[Timeline], shifts: Sequence[int]) -> Fo
 
 
 def _sources(
-    sequence: KernelSequence, gpu: Gpu, timelines: Sequence[Timeline], shifts: Sequence[int], refused: _Refused
+    sequence: KernelSequence,
+    gpu: Gpu,
+    timelines: Sequence[Timeline],
+    shifts: Sequence[int],
+    stepped: mark.Marks | None,
+    refused: _Refused,
 ) -> Iterator[tuple[str, FoundSteps | NDArray[np.int64]]]:
     """Each source that the recording has, in order of trust: the marked steps, or places of which one lies in each
     step. `refused` grows by why another source is none."""
-    stepped = mark.steps(gpu, timelines, shifts)
     if stepped:
         yield "marks", _marked(sequence, stepped)
     for pattern in (mark.OPTIONAL_HAS_VALUE, mark.ITERATOR_GET_NEXT):

@@ -129,3 +129,25 @@ def test_a_feed_that_fills_up_late_brings_input_copies_all_the_same(kind: str):
     assert gpu.input_copies is not None
     assert (gpu.input_copies["count"], gpu.input_copies["bytes"]) == (12, 12 * 256 * 32 * 32 * 3)
     assert "copy-order-unknown" in {doubt.code for doubt in measures.doubts}
+
+
+@pytest.mark.parametrize(("stream", "late"), [(7, True), (2, False)])
+def test_batches_copied_on_the_stream_of_the_kernels_are_waited_for_whatever_came_before(
+    stream: int, late: bool
+) -> None:
+    """An eager loop, recorded from its start: two steps that try kernels out make one head, so that counting the copies
+    from the first one would take each for the step after."""
+    made, now = Build(), 1_000_000
+    for step in range(10):
+        now += 3_000_000  # the host makes a batch
+        made.copy("h2d", now, now + 50_000, SIZE, call=(now - 40_000, now + 50_000), stream=stream)
+        now += 50_000
+        for name in ("forward", "loss", "backward", "multi_tensor_apply"):
+            name = f"tried out {step}" if step < 2 and name != "backward" else name
+            made.kernel(now, now + 200_000, name, call=(now - 20_000, now - 10_000))
+            now += 201_000
+    measured = measure(made.timeline())
+    (gpu,) = measured.gpus
+    assert (gpu.steps.source, gpu.steps.count) == ("period", 6)
+    assert ((gpu.ledger_ns["idle_feed"] or 0) > 0.7 * gpu.span_ns) is late
+    assert (measured.findings[0].code == "input-pipeline-slow") is late

@@ -112,6 +112,29 @@ def test_a_period_is_a_step_where_each_holds_what_a_step_does(holds: str) -> Non
     assert found(made).source == "period"
 
 
+@pytest.mark.parametrize(
+    ("kernels", "beside", "unit"),
+    [
+        ([], None, "batch"),
+        (["void at::native::(anonymous namespace)::multi_tensor_apply_kernel<...>"], None, "step"),
+        (["sm80_xmma_wgrad_implicit_gemm"], None, "step"),
+        ([], "loss.backward", "step"),
+    ],
+)
+def test_a_loop_of_pytorch_that_goes_forward_alone_is_of_batches(
+    kernels: list[str], beside: str | None, unit: str
+) -> None:
+    names = ["void at::native::vectorized_elementwise_kernel<4, ...>", "sgemm", "softmax", *kernels]
+    made = repeated(40, names)
+    for number in range(40):
+        begins = 10_000 + number * len(names) * 1_100
+        made.copy("h2d", begins - 90, begins - 10, size=1 << 20)
+        if beside:
+            made.mark(beside, begins - 550, begins, domain="")
+    steps = found(made)
+    assert (steps.source, steps.unit) == ("period", unit)
+
+
 def test_a_layers_own_gradient_makes_no_step_of_the_layer() -> None:
     made = repeated(40, LAYER)
     for number in range(40):

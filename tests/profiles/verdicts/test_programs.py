@@ -58,6 +58,8 @@ PROGRAMS = {
     "transformers": Program((ATEN, "void pytorch_flash::flash_fwd_kernel"), "pytorch", mark=None, wait=None),
     "jax": Program(("gemm_fusion_dot_3", "loop_add_fusion"), "jax", "xplane", mark="step {}", wait=None,
                    beside=("PjitFunction(train_step)",), exchanges=REDUCED),
+    "jax in nsys": Program(("gemm_fusion_dot_3", "loop_add_fusion"), "jax", "nsys-sqlite", mark="step {}", wait=None,
+                           beside=("XlaModule:#hlo_module=jit_train_step,program_id=3#",), domain="TSL"),
     "keras": Program(TF, "tensorflow", "nsys-sqlite", mark=None, wait=ITERATOR, beside=("ExecutorState::Process",),
                      exchanges=REDUCED, domain="TSL"),
     "mirrored": Program(TF, "tensorflow", "nsys-sqlite", mark=None, wait=ITERATOR, beside=("NcclAllReduce",),
