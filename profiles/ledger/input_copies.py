@@ -39,9 +39,9 @@ def input_copies(
     size: `batch` is the N of each operation, -1 in none. Else those whose size (from 4 KiB up) comes k times a step.
     With `iterator_ranges` (TensorFlow's `_IteratorGetNext#`, written with host feeds only) a copy is for the step
     about to start or already started. So are those of a size that come in batch gaps on the stream of the kernels,
-    which wait for them whatever they bring. Else copies of a size feed the steps first in, first out, copy i step i // k,
-    which is certain where they outnumber those of the steps, so that the recording saw the first of them, none comes
-    after its step, those of a step come together, and after the first step each is as many steps ahead as the
+    which wait for them whatever they bring. Else copies of a size feed the steps first in, first out, copy i step
+    i // k, which is certain where they outnumber those of the steps, so that the recording saw the first of them, none
+    comes after its step, those of a step come together, and after the first step each is as many steps ahead as the
     others, within 1.
     """
     if batch is not None and len(steps.all_number):

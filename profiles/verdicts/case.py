@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..measures import Finding, GpuMeasures, StepRow
-from ..metrics.doubts import shows_training
+from ..metrics.doubts import LEAST_COMPUTE, shows_training
 from ..records import Cell
 from . import whatif
 
@@ -70,7 +70,9 @@ class Case:
 
     @property
     def trains(self) -> bool:
-        return shows_training(self.gpu)
+        """Does idle time of the window tell anything? An inference that hardly computes may wait for requests."""
+        unasked = self.infers and self.share("compute", "collective") < LEAST_COMPUTE
+        return shows_training(self.gpu) and not unasked
 
     @property
     def trains_a_model(self) -> bool:

@@ -17,6 +17,7 @@ SHARDED = (
     "forward_prefetch=True; fully_shard: set_modules_to_forward_prefetch); larger units to shard; "
     "reshard_after_forward=False where memory allows; bfloat16 weights; a larger batch",
 )
+GATHERED = ("all-gather", "gather less often, fewer bytes (16-bit numbers), or while other work computes")
 OTHER_KINDS = {
     "all_gather": SHARDED,
     "reduce_scatter": SHARDED,
@@ -44,7 +45,11 @@ def all_reduce_exposed(case: Case) -> Finding | None:
 def collectives_exposed(case: Case) -> Finding | None:
     """The same for the exchanges of sharded models, experts and pipelines, which no gradient's size shortens."""
     kind = _kind(case)
-    return _exposed_as("collectives-exposed", case, *OTHER_KINDS[kind]) if kind in OTHER_KINDS else None
+    if kind not in OTHER_KINDS:
+        return None
+    sharded = case.exchange == "fsdp" or "reduce_scatter" in case.gpu.collectives.kinds
+    what = GATHERED if kind == "all_gather" and not sharded else OTHER_KINDS[kind]
+    return _exposed_as("collectives-exposed", case, *what)
 
 
 def _kind(case: Case) -> str:
@@ -95,7 +100,7 @@ def _less_exposed(case: Case) -> str:
 
 def many_small_collectives(case: Case) -> Finding | None:
     """Gradients that travel one by one pay the latency of a ring each time."""
-    per_step = case.gpu.collectives.per_step or 0
+    per_step = _reductions(case)
     if per_step < MANY or _kind(case) not in GRADIENTS or case.infers:
         return None
     exposed = case.ns("collective")
@@ -111,6 +116,13 @@ def many_small_collectives(case: Case) -> Finding | None:
         evidence={"collectives_per_step": per_step, "exposed_ns": exposed},
         refuted_by="one grouped all-reduce with as much exposed time",
     )
+
+
+def _reductions(case: Case) -> int:
+    """Collectives per step that sum gradients, all of them where their kinds are not told."""
+    found = case.gpu.collectives
+    sums = [int(one["count"] or 0) for name, one in found.kinds.items() if name in ("all_reduce", "reduce", "other")]
+    return sum(sums) // case.steps if sums else found.per_step or 0
 
 
 def not_compressed(case: Case) -> Finding | None:

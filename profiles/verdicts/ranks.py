@@ -22,7 +22,12 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     waiting = max(others, key=lambda c: c.gpu.collectives.waiting_ns or 0)
     lost = min(waiting.gpu.collectives.waiting_ns or 0, waiting.ns("collective"))
     share = last.gpu.collectives.arrived_last_share or 0.0
-    if share < ARRIVES_LAST or share < 1.5 / len(known) or lost < OTHER_LADDER[1] * waiting.gpu.span_ns:
+    if (
+        not waiting.trains
+        or share < ARRIVES_LAST
+        or share < 1.5 / len(known)
+        or lost < OTHER_LADDER[1] * waiting.gpu.span_ns
+    ):
         return []
     name = last.gpu.title
     told = measures.straggler if measures.straggler and measures.straggler.gpu == last.index else None

@@ -12,6 +12,7 @@ from .among import Slower, Whose, far, slower, whose
 from .case import OTHER_LADDER, Case
 
 SLOWER = 1.05  # compute of a GPU per step against the others' median
+ALIKE = 0.1  # of the bytes may leave another kind of memory than on the others
 SLOWER_LINK = 1.25  # copies and transfers vary more: with the host's load, with who else uses a switch
 WAITS_MORE = 1.5  # a host's GPUs for their host
 # A kind of kernel is slow like all others if its excess is this much of theirs, and a kind only from this share on.
@@ -94,6 +95,9 @@ def slow_link(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 
 def _slow_copies(cases: Sequence[Case], measures: Measures) -> Finding | None:
     known = [case for case in cases if case.gpu.copies["h2d"].gb_per_s]
+    shares = [case.gpu.copies["h2d"].pageable_share or 0.0 for case in known]
+    if known and max(shares) - min(shares) > ALIKE:  # other memory, another rate
+        return None
     rate = {case.index: case.gpu.copies["h2d"].gb_per_s or 0.0 for case in known}
     slow = far(known, lambda case: 1 / rate[case.index], SLOWER_LINK)
     if not slow:

@@ -26,6 +26,16 @@ FEWER_LAUNCHES = (
     'torch.compile(model, mode="reduce-overhead") (CUDA graphs; in Keras model.compile(jit_compile=True)), an '
     "optimizer with fused=True, a larger batch"
 )
+LESS_PYTHON = (
+    "the optimizer's step in a torch.compile of its own, or fused=True; less Python around the compiled model: hooks, "
+    "callbacks, logging; a larger batch"
+)
+# Where torch.compile has made kernels, or CUDA graphs run.
+COMPILED = {
+    "launch-bound": f'mode="reduce-overhead" of torch.compile (CUDA graphs), where it is not set; {LESS_PYTHON}',
+    "python-in-the-loop": f'mode="reduce-overhead" of torch.compile (CUDA graphs), where it is not set; {LESS_PYTHON}',
+}
+IN_GRAPHS = {code: f"what is left outside of the CUDA graphs: {LESS_PYTHON}" for code in COMPILED}
 PYTORCH = {
     "not-compiled": "torch.compile(model); in Keras model.compile(jit_compile=True)",
     "launch-bound": FEWER_LAUNCHES,
@@ -77,7 +87,8 @@ JAX = {
     "copies-exposed": JAX_AHEAD + "; fewer bytes: images as uint8, scaled in the step",
     "small-copy-before-step": "small arrays made in the step, or put on the device with the batch",
     "memory-allocated-in-the-loop": "XLA's allocator: no XLA_PYTHON_CLIENT_ALLOCATOR=platform",
-    "loss-fetched-every-step": "keep losses on the device; float(loss) every hundredth step",
+    "loss-fetched-every-step": "keep losses on the device, float(loss) every hundredth step; what every call must give "
+    "back with copy_to_host_async, while the next one runs",
     "host-synchronises": "no block_until_ready, float() or np.asarray() of a result per step",
     "cpu-may-be-faster": "compare: the same script with JAX_PLATFORMS=cpu; else a larger batch",
     "all-reduce-exposed": "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true; 16-bit gradients; a larger batch",
@@ -154,8 +165,8 @@ OF_EXCHANGE = {"tf.distribute": TENSORFLOW}
 SERVED = {
     "launch-bound": 'CUDA graphs for decoding (torch.compile(mode="reduce-overhead"); vLLM has them without '
     "enforce_eager, SGLang with --cuda-graph-bs); larger batches",
-    "python-in-the-loop": "CUDA graphs for decoding; the scheduler ahead of the GPU (SGLang's overlap schedule, vLLM's "
-    "async scheduling); larger batches",
+    "python-in-the-loop": "nothing, while no request was there; else CUDA graphs for decoding, and the scheduler ahead "
+    "of the GPU (SGLang's overlap schedule, vLLM's async scheduling); larger batches",
     "host-synchronises": "the next batch scheduled before the tokens of the last one are fetched (vLLM's async "
     "scheduling, SGLang's overlap schedule); no .item() or .cpu() between layers",
     "short-kernels": "CUDA graphs; fused kernels (torch.compile, or the server's own); larger batches",
@@ -163,6 +174,7 @@ SERVED = {
     "copies-synchronous": ".to(device, non_blocking=True) from pinned memory (torch.empty(..., pin_memory=True))",
     "copies-exposed": "the next batch's inputs copied while this one computes; fewer bytes",
     "tiny-batch": "more requests per batch",
+    "collectives-exposed": "fewer GPUs per replica; results gathered less often, or while the next batch computes",
     "not-compiled": "torch.compile or the server's CUDA graphs",
     "all-reduce-exposed": "fewer GPUs per replica (tensor parallel), the server's custom all-reduce, larger batches",
 }
@@ -217,7 +229,16 @@ def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, of_cell: b
             return _in_a_script(_changed(finding, SERVED))
     if framework == "tensorflow":
         return _in_a_script(_changed(finding, TENSORFLOW) if exchange == "tf.distribute" else finding)
-    return _in_a_script(_changed(finding, BY_FRAMEWORK.get(framework or "", {})))
+    return _in_a_script(_changed(finding, {**BY_FRAMEWORK.get(framework or "", {}), **_compiled(framework, gpu)}))
+
+
+def _compiled(framework: str | None, gpu: GpuMeasures) -> Mapping[str, str]:
+    """Changes of a PyTorch program that is compiled already, or replays CUDA graphs."""
+    if framework != "pytorch":
+        return {}
+    if gpu.kernels.graph_launches or gpu.kernels.graph_nodes:
+        return IN_GRAPHS
+    return COMPILED if gpu.kernels.groups.get("fused", {}).get("count") else {}
 
 
 def _in_a_script(finding: Finding) -> Finding:

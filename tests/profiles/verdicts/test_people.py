@@ -1,0 +1,132 @@
+"""What recordings of people's own programs showed: a finding that misled, each with the program that had it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiles import analyse
+from profiles.measures import Finding
+from tests.made.build import Build
+
+US, MS = 1_000, 1_000_000
+ATEN = "void at::native::vectorized_elementwise_kernel<4>"
+NCCL = "ncclDevKernel_{}(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def findings(*programs: Build) -> dict[str, Finding]:
+    for rank, made in enumerate(programs):
+        made.recording = replace(made.recording, path=f"rank{rank}.sqlite", rank=rank, rank_source="marks")
+    return {one.code: one for one in analyse([made.timeline() for made in programs]).measures.findings}
+
+
+def looped(*kernels: str, steps: int = 12, gap_ns: int = MS, each_ns: int = 200 * US, mark: str = "step {}") -> Build:
+    """Steps of kernels, launched `gap_ns` after the step before by a host that is in no call."""
+    made, now = Build(), 10 * MS
+    for number in range(steps):
+        now += gap_ns
+        made.mark(mark.format(number), now - 20 * US, now + len(kernels) * each_ns, domain="")
+        for name in kernels:
+            made.kernel(now, now + each_ns, name, call=(now - 10 * US, now - 9 * US))
+            now += each_ns
+    return made
+
+
+def copying(src_kind: str, *, each_ns: int, start_ns: int = 0, share: float = 0.5) -> Build:
+    """A loop of synchronous copies and a kernel after each, which computes that share of the loop's time; the host
+    prepares it for `start_ns` after the first copy."""
+    made, now = Build(), 10 * MS
+    for number in range(10):
+        made.copy("h2d", now, now + each_ns, 8 << 20, call=(now - US, now + each_ns + US), api="cudaMemcpy",
+                  src_kind=src_kind)  # fmt: skip
+        now += each_ns + 5 * US + (start_ns if number == 0 else 0)
+        lasts = int(each_ns * share / (1 - share))
+        made.kernel(now, now + lasts, f"kernel {number}", call=(now - 4 * US, now - 3 * US))
+        now += lasts + US
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kernels", "graph", "said", "unsaid"),
+    [
+        ([ATEN], False, "torch.compile(model, mode=", "the compiled model"),
+        ([ATEN, "triton_poi_fused_add_mul_0"], False, "the optimizer's step in a torch.compile", "model, mode"),
+        ([ATEN], True, "outside of the CUDA graphs", "reduce-overhead"),
+    ],
+)  # fmt: skip
+def test_what_is_compiled_or_in_graphs_is_not_told_to_be(
+    kernels: list[str], graph: bool, said: str, unsaid: str
+) -> None:
+    made = looped(*kernels, "multi_tensor_apply_kernel")
+    if graph:
+        for row in [*made.rows["marks"]]:
+            made.graph(row["end_ns"], row["end_ns"] + 50 * US, call=(row["start_ns"], row["start_ns"] + US))
+    change = findings(made)["python-in-the-loop"].change
+    assert said in change and unsaid not in change
+
+
+@pytest.mark.parametrize(("each_ns", "told"), [(200 * US, True), (10 * US, False)])
+def test_a_server_that_hardly_computes_may_have_no_requests(each_ns: int, told: bool) -> None:
+    found = findings(looped(*[ATEN] * 4, mark="execute_model_{}", each_ns=each_ns))
+    assert ("python-in-the-loop" in found) is told
+    assert told or "tiny-batch" not in found
+
+
+@pytest.mark.parametrize(("start_ns", "share", "priced"), [(0, 0.5, True), (20 * MS, 0.01, False)])
+def test_the_start_of_a_program_after_its_first_copy_is_no_price_of_synchronous_copies(
+    start_ns: int, share: float, priced: bool
+) -> None:
+    made = copying("pinned", each_ns=100 * US, start_ns=start_ns, share=share)
+    (gpu,) = analyse([made.timeline()]).measures.gpus
+    found = findings(made)["copies-synchronous"]
+    h2d = gpu.ledger_ns["h2d"] or 0
+    assert found.at_most_gain is not None
+    assert (found.at_most_gain > 1.01 * (gpu.span_ns / (gpu.span_ns - h2d) - 1)) is priced
+
+
+@pytest.mark.parametrize(("src_kind", "told"), [("pinned", True), ("pageable", False)])
+def test_copies_from_other_memory_are_no_slower_link(src_kind: str, told: bool) -> None:
+    fast, slow = copying("pinned", each_ns=200 * US), copying(src_kind, each_ns=800 * US)
+    for row in [*slow.rows["kernels"], *slow.rows["copies"]]:
+        row["device"] = 1
+    assert ("slow-link" in findings(fast, slow)) is told
+
+
+def exchanging(kinds: list[str], *, late: int = 0, compute_ns: int = 2 * MS) -> Build:
+    """Ten steps that compute, then a collective of each kind; it lasts longer on all ranks but the `late` one."""
+    made, now = Build(), 10 * MS
+    made.device(0, uuid=f"gpu of {late}")
+    for _ in range(10):
+        made.kernel(now, now + compute_ns, ATEN, call=(now - 10 * US, now - 9 * US))
+        made.kernel(
+            now + compute_ns, now + compute_ns + US, "multi_tensor_apply_kernel", call=(now - 8 * US, now - 7 * US)
+        )
+        now += compute_ns + US
+        for kind in kinds:
+            made.kernel(now + late, now + 500 * US, NCCL.format(kind), call=(now - 6 * US, now - 5 * US))
+            now += 510 * US
+    return made  # fmt: skip
+
+
+def test_gathering_answers_is_no_sharded_model() -> None:
+    gathered = findings(exchanging(["AllGather_RING_LL"]))["collectives-exposed"]
+    assert "FSDP" not in gathered.change and "sharded" not in gathered.text
+    sharded = findings(exchanging(["AllGather_RING_LL", "ReduceScatter_Sum_bf16_RING_LL"]))["collectives-exposed"]
+    assert "FSDP" in sharded.change
+
+
+@pytest.mark.parametrize(("kind", "told"), [("Broadcast_RING_LL", False), ("AllReduce_Sum_f32_RING_LL", True)])
+def test_many_broadcasts_are_no_gradients_in_pieces(kind: str, told: bool) -> None:
+    kinds = ["AllReduce_Sum_f32_RING_LL", *[kind] * 11]
+    assert ("collectives-not-fused" in findings(exchanging(kinds))) is told
+
+
+@pytest.mark.parametrize(("compute_ns", "told"), [(2 * MS, True), (5 * US, False)])
+def test_ranks_that_wait_while_a_program_starts_have_no_straggler(compute_ns: int, told: bool) -> None:
+    kinds = ["AllReduce_Sum_f32_RING_LL"]
+    ranks = [exchanging(kinds, late=late, compute_ns=compute_ns) for late in (0, 400 * US)]
+    if not told:  # a capture without steps
+        for made in ranks:
+            made.rows["kernels"] = [row for row in made.rows["kernels"] if row["name"] != "multi_tensor_apply_kernel"]
+    assert ("straggler" in findings(*ranks)) is told
