@@ -34,6 +34,7 @@ _ALLOCATES = (
 # Not `Torch-Compiled Region`, which runs what was compiled.
 _COMPILES = r"(?i)compil(?:e(?!d)|ing|ation)|autotun|nvrtc|Build(?:Engine|Program)"
 _LONG_NS = 1_000_000
+_FILLS = 4  # a span is of what fills this part of it
 _PARTS = 10
 _CHANGES_GRAPHS = r"^(?:cu(?:da)?|hip)GraphExec(?:\w*SetParams|Update)"
 _BLOCK = 1 << 17  # calls looked at together: what a cache holds
@@ -75,7 +76,8 @@ def launch_idle_by_host(
     """ns of launch idle in which the host starts up, and in which it allocates memory all along.
 
     Starting is loading modules, compiling and tuning kernels (from 1 ms on), and allocating and freeing (likewise)
-    where that is done in one stretch: the first call makes the context. Where it goes on all along, it is no start.
+    where that is done in one stretch: the first call makes the context. Where it goes on all along, it is no start. An
+    idle span that loading and compiling fill for a quarter is all of the start: libraries read files in between.
     """
     launch = ledger.owned_by(ownership, len(CLASSES) + CAUSES.index("launch"))
 
@@ -87,11 +89,18 @@ def launch_idle_by_host(
         )
         return intervals.intersect(launch, intervals.merge(*found))
 
-    starting = under(("api", _STARTS, 0), ("marks", _COMPILES, _LONG_NS))
+    starting = _whole(launch, under(("api", _STARTS, 0), ("marks", _COMPILES, _LONG_NS)))
     allocating = intervals.subtract(under(("api", _ALLOCATES, _LONG_NS)), starting)
     if len(ownership.start_ns) and _all_along(allocating, int(ownership.start_ns[0]), int(ownership.end_ns[-1])):
         return starting.total, allocating.total
     return starting.total + allocating.total, 0
+
+
+def _whole(spans: Intervals, inside: Intervals) -> Intervals:
+    """What lies inside, and all of the spans that it fills for a quarter."""
+    filled = intervals.total_in(inside, spans.start, spans.end)
+    which = (filled > 0) & (filled >= (spans.end - spans.start) // _FILLS)
+    return intervals.merge(inside, Intervals(spans.start[which], spans.end[which]))
 
 
 def launch_idle_waiting(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership) -> int:

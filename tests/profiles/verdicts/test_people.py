@@ -130,3 +130,17 @@ def test_ranks_that_wait_while_a_program_starts_have_no_straggler(compute_ns: in
         for made in ranks:
             made.rows["kernels"] = [row for row in made.rows["kernels"] if row["name"] != "multi_tensor_apply_kernel"]
     assert ("straggler" in findings(*ranks)) is told
+
+
+@pytest.mark.parametrize(("loading_ms", "starting_ms"), [(20, 60), (10, 10)])
+def test_a_wait_that_loading_fills_for_a_quarter_is_the_start_of_the_program(loading_ms: int, starting_ms: int) -> None:
+    made = Build()
+    for number in range(40):
+        start = 10 * MS + number * MS + (60 * MS if number >= 20 else 0)
+        made.kernel(start, start + MS, f"kernel {number}", call=(start - 10, start - 5))
+    made.api("cuLibraryLoadData", 40 * MS, (40 + loading_ms) * MS)
+    measures = analyse([made.timeline()]).measures
+    assert measures.gpus[0].startup_ns == starting_ms * MS
+    assert {"launch-bound", "python-in-the-loop"} & {one.code for one in measures.findings} == (
+        set() if starting_ms == 60 else {"python-in-the-loop"}
+    )
