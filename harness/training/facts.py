@@ -9,6 +9,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from profiles.errors import RingscopeError
+
 
 def closing(model: Any, logs: Any) -> dict[str, Any]:
     """The last logs, a SHA-256 of the trainable weights (equal on ranks that trained together), and versions."""
@@ -30,6 +32,13 @@ def closing(model: Any, logs: Any) -> dict[str, Any]:
         "optimizer_bytes": _bytes_of(model.optimizer.variables),
         "versions": {"tensorflow": tf.__version__, "keras": keras.__version__, "horovod": horovod.__version__},
     }
+
+
+def check_on_gpu(model: Any) -> None:
+    """Raise RingscopeError where weights to train lie elsewhere, of a process that has a GPU for them."""
+    for variable in model.trainable_variables:
+        if "GPU" not in (device := variable.value.device):
+            raise RingscopeError(f"{variable.path} lies on {device}, not on a GPU: its steps would be a CPU's")
 
 
 def _bytes_of(variables: Any) -> int:

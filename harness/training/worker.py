@@ -191,6 +191,8 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
         raise Unsupported("Gloo has no Adasum; take --launcher mpirun")
     progress.phase("build")
     trainer = trainer_of(cell, "/GPU:0" if gpus else "/CPU:0")
+    if gpus and cell.spread.exchange != "parameter server":  # which keeps the weights in host memory
+        facts.check_on_gpu(trainer.model)
     last: dict[str, Any] = {}
 
     def turn() -> int:

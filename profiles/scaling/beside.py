@@ -33,9 +33,23 @@ def _faster(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]
                 "better-strategy",
                 f"{cell.model} on {cell.ranks} GPUs: strategy {cell.strategy} is {gain.value:.2f} x as fast as horovod "
                 f"(at least {gain.low:.2f} x), and trains the same",
-                f"train with --strategy {cell.strategy}; record both and see what horovod waits for",
+                _larger_batch(cell, cells, spreads)
+                or f"train with --strategy {cell.strategy}; record both and see what horovod waits for",
                 gain.value - 1,
             )
+
+
+def _larger_batch(cell: Cell, cells: Sequence[Cell], spreads: dict[str, Spread]) -> str | None:
+    """What to do where a split model, each of whose GPUs computes some layers for the whole batch, is faster than
+    trainings on parts of the batch that exchange nothing; None where it is not."""
+    free = [one for one in cells if one.strategy == "independent" and same_work(cell, one)]
+    if not cell.spread.splits or not free or any(ratio(spreads[cell.id], spreads[one.id]).value <= 1 for one in free):
+        return None
+    whole = cell.per_rank_batch * cell.gpus_per_process
+    return (
+        f"measure --per-rank-batch {cell.per_rank_batch},{whole}: with {whole} samples on each GPU it is faster than"
+        f" with {cell.per_rank_batch} and no exchange, so {cell.per_rank_batch} do not fill one"
+    )
 
 
 def _bounds(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]:
@@ -50,7 +64,7 @@ def _bounds(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]
                 yield Look(
                     "exchange-cost",
                     f"{one.model} on {one.ranks} GPUs: without any exchange (strategy independent) it is "
-                    f"{gain.value:.2f} x as fast: no strategy can give more than that",
+                    f"{gain.value:.2f} x as fast: no strategy that shares out the batch can give more",
                     "record horovod's cell: its findings say how much is waiting for ranks, and how much transfer",
                     gain.value - 1,
                 )

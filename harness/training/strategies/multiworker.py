@@ -47,7 +47,11 @@ def _over(found: list[tuple[str, int]] | None) -> Any:
     gpus = tf.config.get_visible_devices("GPU")
     kind = tf.distribute.experimental.CommunicationImplementation
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({"worker": workers}), task_type="worker", task_id=ring.rank(), rpc_layer="grpc"
+        tf.train.ClusterSpec({"worker": workers}),
+        task_type="worker",
+        task_id=ring.rank(),
+        num_accelerators={"GPU": len(gpus)},  # left out, the strategy trains on the CPU
+        rpc_layer="grpc",
     )
     options = tf.distribute.experimental.CommunicationOptions(implementation=kind.NCCL if gpus else kind.RING)
     return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)

@@ -9,7 +9,11 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from benchmarks import horovod_512
+from harness import ring
+from harness.training import facts
 from harness.training.models import MODELS, build
+from harness.training.strategies import multiworker
+from profiles.errors import RingscopeError
 
 pytestmark = [pytest.mark.train, pytest.mark.beside]
 # The paper's or keras.applications' own counts, with 1000 classes.
@@ -58,3 +62,22 @@ def test_the_generic_cell_computes_what_the_cudnn_capable_one_does(kind: str) ->
     generic.set_weights(capable.get_weights())
     x = np.random.default_rng(0).normal(size=(2, 128, 64)).astype("float32")
     np.testing.assert_allclose(generic(x), capable(x), atol=1e-5)
+
+
+def test_weights_that_are_not_on_the_gpu_that_is_there_are_no_measurement() -> None:
+    with pytest.raises(RingscopeError, match="lies on .*CPU:0, not on a GPU"):
+        facts.check_on_gpu(build("dense2"))
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_multiworker_is_told_of_the_gpu_of_each_rank(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
+    """Nobody else tells it, and a host without GPUs cannot run it: what it is given is looked at."""
+    import tensorflow as tf
+
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["a GPU"] * gpus)
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", lambda resolver, options: (resolver, options))
+    monkeypatch.setattr(ring, "rank", lambda: 1)
+    resolver, options = multiworker._over([("one", 5), ("other", 6)])
+    assert resolver.num_accelerators() == {"GPU": gpus} and resolver.task_id == 1
+    assert resolver.cluster_spec().as_dict() == {"worker": ["one:5", "other:6"]}
+    assert options.implementation.name == ("NCCL" if gpus else "RING")

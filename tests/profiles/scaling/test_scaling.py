@@ -223,6 +223,10 @@ def test_a_strategy_that_is_faster_and_trains_the_same_is_named_and_so_is_what_e
     found = {look.code: look for look in sweep_of(cells).looks}
     assert "strategy sharded is 1.11 x as fast" in found["better-strategy"].text
     assert "it is 1.25 x as fast" in found["exchange-cost"].text
+    assert "train with --strategy sharded" in found["better-strategy"].next
+    split = {replace(two, strategy="split"): (700, 701, 699)}  # faster than what exchanges nothing
+    (full,) = (look for look in sweep_of(cells | split).looks if look.code == "better-strategy")
+    assert f"measure --per-rank-batch {two.per_rank_batch},{2 * two.per_rank_batch}:" in full.next
     horovod = replace(two, strategy="horovod")
     other_step = {replace(cell, step="compiled") if cell == horovod else cell: ms for cell, ms in cells.items()}
     assert "exchange-cost" not in {look.code for look in sweep_of(other_step).looks}
