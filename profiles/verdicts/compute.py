@@ -22,6 +22,7 @@ SHORT_SHARE = 0.5
 # Of the computing time. Big models have many short kernels, too: 58 % of ResNet-50's in 6 % of its time; in small ones,
 # which larger batches did make faster, they take 28 to 44 %.
 SHORT_TIME = 0.2
+CPU_SLOWER = 10  # times as long as on a GPU take kernels that fill it, at least
 FILLED_SHARE = 0.6  # a GPU that computes for longer than this is not short of samples
 # In 16-byte loads go 8 numbers of 16 bits and 4 of TF32 (s1688 without f16 in the name), so align4 is TF32's best.
 MISALIGNED = re.compile(r"align[12](?![0-9])|(?=\w*(?:f16|[hs]884|16816))\w*align4(?![0-9])|(?:^|_)simt_")
@@ -211,10 +212,14 @@ def off_tensor_cores(case: Case) -> Finding | None:
 
 
 def gpu_mostly_idle(case: Case) -> Finding | None:
-    """A model so small that a CPU may train it faster: the GPU computes for a small part of the time."""
+    """A model so small that a CPU may train it faster: the GPU computes for a small part of the time, and mostly in
+    kernels too short to fill it."""
     computing = case.share("compute", "collective")
     waiting = case.late_launch_ns + case.ns("idle_sync", "idle_turnaround", "idle_wait")
     if not case.trains_a_model or case.infers or computing > 0.15 or waiting < 0.5 * case.gpu.span_ns:
+        return None
+    filling_ns = (case.gpu.busy_ns.get("compute") or 0) - (case.gpu.kernels.under_5us_ns or 0)
+    if CPU_SLOWER * filling_ns > case.gpu.span_ns:
         return None
     return case.unpriced(
         "cpu-may-be-faster",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from .. import numbers
+from ..ledger.causes import WAITING_FOR_INPUT
 from ..measures import Finding
 from ..numbers import share as percent
 from .case import INPUT_LADDER, PLAIN, Case, degree
@@ -11,6 +14,8 @@ HOST_FED = ("numpy", "host")
 PREFETCHED_ON_HOST = ("prefetch",)
 # Copies that are hidden for less than this were asked for by the step that needs them.
 LATE_OVERLAP = 0.5
+# Where nothing shows that the host waits for its input, so much a step is what Python takes to begin one.
+BEGINS_NS = 1_000_000
 UINT8_SAVES = 0.75  # of float32's bytes
 FEWER_BYTES = "fewer bytes: images as uint8, other features as float16"
 EXAMPLE_PINNED = "55 GB/s on an H200"
@@ -50,7 +55,7 @@ def _shorter_copies(case: Case, by: float) -> dict[str, int]:
 def input_pipeline_slow(case: Case) -> Finding | None:
     """The GPU waits for data: tf.data makes batches more slowly than the GPU uses them."""
     feed_ns, waited_ns, share = case.ns("idle_feed"), case.gpu.waited_ns or 0, case.input_share
-    if share < INPUT_LADDER[1]:
+    if share < INPUT_LADDER[1] or (not _seen_waiting(case) and feed_ns < BEGINS_NS * case.steps):
         return None
     return case.finding(
         "input-pipeline-slow",
@@ -62,6 +67,12 @@ def input_pipeline_slow(case: Case) -> Finding | None:
         evidence={"idle_feed_ns": feed_ns, "idle_launch_while_waiting_ns": waited_ns},
         refuted_by="one batch again and again (feed `resident`) with the same step time",
     )
+
+
+def _seen_waiting(case: Case) -> bool:
+    """Does the recording have ranges in which the host waits for its input?"""
+    ranges = [str(entry["name"]) for entry in case.gpu.host_while_idle if entry["kind"] == "range"]
+    return any(re.search(WAITING_FOR_INPUT, name) for name in ranges)
 
 
 def no_prefetch(case: Case) -> Finding | None:

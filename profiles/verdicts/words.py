@@ -55,7 +55,10 @@ PYTORCH = {
     "batch, from pinned memory and non_blocking",
     "memory-allocated-in-the-loop": "PyTorch's caching allocator: no PYTORCH_NO_CUDA_MEMORY_CACHING (on AMD "
     "PYTORCH_NO_HIP_MEMORY_CACHING), no torch.cuda.empty_cache() in the loop",
-    "loss-fetched-every-step": "loss.item(), .cpu() and print every hundredth step; sum metrics on the GPU",
+    "loss-fetched-every-step": "loss.item(), .cpu() and print every hundredth step; sum metrics on the GPU; no boolean "
+    "indexing, and no tensor in an if: each fetches a number",
+    "off-tensor-cores": 'float32: torch.set_float32_matmul_precision("high") (TF32), or torch.autocast with bfloat16; '
+    "batch, channels, units and classes in multiples of 8 for 16-bit numbers, of 16 for 8-bit ones",
     "host-synchronises": "no .item(), .cpu(), boolean indexing or torch.cuda.synchronize() in every step",
     "cpu-may-be-faster": "compare: the same script with CUDA_VISIBLE_DEVICES= ; else a larger batch",
     "all-reduce-exposed": "DistributedDataParallel with fp16_compress_hook or bf16_compress_hook, "
@@ -69,6 +72,8 @@ PYTORCH = {
 JAX_AHEAD = "jax.device_put of the next batch before this step's result is asked for"
 JAX_JIT = "jax.jit around the whole step with donate_argnums; several steps in one call (jax.lax.scan); a larger batch"
 JAX = {
+    "off-tensor-cores": 'jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or bfloat16; batch, '
+    "channels, units and classes in multiples of 8 for 16-bit numbers, of 16 for 8-bit ones",
     "not-compiled": "jax.jit around the whole step",
     "unfused-batch-norm": "jax.jit around the whole step",
     "generic-rnn-cell": "a larger batch and hidden size; jax.lax.scan(unroll=8)",
@@ -99,6 +104,7 @@ JAX = {
 }
 CUDA_AHEAD = "cudaMemcpyAsync from pinned memory (cudaMallocHost) on a stream of its own, while kernels run"
 CUDA = {
+    "off-tensor-cores": "TF32 or 16-bit numbers in matrix products (cublasSetMathMode), and sizes in multiples of 8",
     "launch-bound": "launch ahead of the GPU; fewer, larger kernels; a CUDA graph of what repeats",
     "python-in-the-loop": "move what the host computes between launches to another thread, or launch ahead of it; "
     "a CUDA graph of what repeats",

@@ -144,3 +144,37 @@ def test_a_wait_that_loading_fills_for_a_quarter_is_the_start_of_the_program(loa
     assert {"launch-bound", "python-in-the-loop"} & {one.code for one in measures.findings} == (
         set() if starting_ms == 60 else {"python-in-the-loop"}
     )
+
+
+@pytest.mark.parametrize(
+    ("waits_ns", "marked", "told"), [(300 * US, False, False), (300 * US, True, True), (2 * MS, False, True)]
+)
+def test_what_python_takes_to_begin_a_step_is_no_slow_input(waits_ns: int, marked: bool, told: bool) -> None:
+    made, now = Build(), 10 * MS
+    for number in range(12):
+        if marked:
+            made.mark("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", now, now + waits_ns, domain="")
+        now += waits_ns
+        made.mark(f"step {number}", now - 20 * US, now + MS, domain="")
+        made.copy("h2d", now, now + 20 * US, 1 << 20, call=(now - 10 * US, now + 20 * US))
+        made.kernel(now + 21 * US, now + MS, ATEN, call=(now + US, now + 2 * US))
+        now += MS
+    assert ("input-pipeline-slow" in findings(made)) is told
+
+
+def test_float32_in_pytorch_is_told_of_tf32() -> None:
+    found = findings(looped(ATEN, "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nt_align1>"))
+    assert "set_float32_matmul_precision" in found["off-tensor-cores"].change
+
+
+@pytest.mark.parametrize(("filling", "told"), [(1, True), (20, False)])
+def test_a_gpu_that_kernels_fill_for_a_tenth_of_the_time_is_no_slower_than_a_cpu(filling: int, told: bool) -> None:
+    kernels = ["forward", ATEN] * 10
+    made, now = Build(), 10 * MS
+    for number in range(8):
+        made.mark(f"step {number}", now - 20 * US, now + 2 * MS, domain="")
+        for at, name in enumerate(kernels):
+            lasts = 12 * US if at < filling else 2 * US
+            made.kernel(now, now + lasts, name, call=(now - 2 * US, now - US))
+            now += lasts + 80 * US
+    assert ("cpu-may-be-faster" in findings(made)) is told
