@@ -34,6 +34,10 @@ class DrawsAlike(RingscopeError):
     """A compiled step would draw the same noise on every rank."""
 
 
+class NotOneUpdate(RingscopeError):
+    """A train step that applies gradients never, or several times: it has no halves to compile."""
+
+
 # What XLA says of a step that it cannot compile. Memory that does not suffice is none of these.
 REFUSALS = (
     tf.errors.InvalidArgumentError,
@@ -41,6 +45,7 @@ REFUSALS = (
     tf.errors.InternalError,
     tf.errors.NotFoundError,
     DrawsAlike,
+    NotOneUpdate,
 )
 Take = Callable[[bool], Any]
 """(compiled?) -> one step's logs."""
@@ -133,6 +138,10 @@ class Chooser:
                 logs = take(True)
             except REFUSALS as error:
                 if not self._falls_back:
+                    if isinstance(error, NotOneUpdate) or "tf2xla" in str(error):
+                        raise RingscopeError(
+                            f"XLA does not compile this step ({_first_line(error)}); take step='auto' or step='fit'"
+                        ) from error
                     raise
                 self._refuse(f"XLA does not compile this step ({_first_line(error)})")
             else:

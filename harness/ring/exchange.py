@@ -110,7 +110,8 @@ def average_gradients(
     sparse_as_dense: bool = False,
     process_set: Any = None,
 ) -> list[Any]:
-    """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse (rows are gathered).
+    """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse: on a CPU all ranks' rows
+    are gathered, on a GPU each index's rows are added first (`_rows_once`).
 
     in_stream: nothing is computed meanwhile, so a single vector may be summed on TensorFlow's own stream of the GPU.
     op, predivide_factor, sparse_as_dense: as of `ring.distribute`. process_set: the ranks that take part, all of them
@@ -132,6 +133,11 @@ def average_gradients(
         for i, value in zip(part, _average([averaged[i] for i in part], compression, in_stream, how), strict=True):
             averaged[i] = value
     for i in sparse:
+        if adds_in_any_order():
+            own = _rows_once(averaged[i], process_set)
+            (values,) = _average([own.values], compression, in_stream, how)
+            averaged[i] = tf.IndexedSlices(values, own.indices, own.dense_shape)
+            continue
         if _is_of_any_batch(averaged[i].indices):
             # Such as embedded places: one rank would have one row of the whole batch for each. Keras's optimizers
             # square rows of one index each by itself.
@@ -155,6 +161,27 @@ def _xla_compiles_all() -> bool:
 
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     return graph is not None and bool(control_flow_util.GraphOrParentsInXlaContext(graph))
+
+
+def adds_in_any_order() -> bool:
+    """Whether rows of one index are added in an order that is not the same twice, as a GPU does."""
+    return bool(tf.config.get_visible_devices("GPU"))
+
+
+def _rows_once(own: Any, process_set: Any) -> Any:
+    """IndexedSlices of every index that a rank has, once and in one order, with the sum of this rank's own rows.
+
+    Ranks that each add what all of them have gathered end apart in the last bits where rows are added in any order.
+    So each adds its own, and the ranks' sums are added by the all-reduce, which gives all of them the same bits.
+    """
+    given = own.indices
+    if not _is_of_any_batch(given):
+        ranks = {} if process_set is None else {"process_set": process_set}
+        with outside_scopes(), on_device_of(given):  # Horovod names what it gathers after this
+            given = hvd.allgather(tf.identity(tf.unique(given).y, name="row_ids"), **ranks)
+    indices, places = tf.unique(tf.concat([given, own.indices], axis=0))
+    rows = tf.math.unsorted_segment_sum(own.values, places[tf.size(given) :], tf.size(indices))
+    return tf.IndexedSlices(rows, indices, own.dense_shape)
 
 
 def _is_of_any_batch(indices: Any) -> bool:

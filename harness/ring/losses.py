@@ -80,7 +80,7 @@ def build(model: Any, batch: Any) -> None:
     As Keras's own `_symbolic_build`, but the outputs of a model made of layers are known without going through them
     once more, which takes a second for a ResNet-50.
     """
-    from keras import KerasTensor, tree
+    from keras import KerasTensor, Model, tree
     from keras.src.backend import compute_output_spec
     from keras.src.models.functional import Functional
     from keras.utils import unpack_x_y_sample_weight
@@ -89,6 +89,8 @@ def build(model: Any, batch: Any) -> None:
     if loss is None or loss.built:
         return
     with tf.init_scope():
+        if type(model).call is Model.call:  # only its train step knows how its parts are called
+            return
         if not isinstance(model, Functional) or type(model).call is not Functional.call:
             model._symbolic_build(data_batch=batch)
             return

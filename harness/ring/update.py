@@ -9,7 +9,7 @@ from typing import Any
 from profiles.errors import RingscopeError
 
 from . import losses, normalization
-from .choose import Chooser, check_draws
+from .choose import Chooser, NotOneUpdate, check_draws
 from .exchange import began_alike, hvd, tf
 from .feed import opened
 from .forms import forms
@@ -83,6 +83,7 @@ def compile_halves(
     caught: list[tuple[list[Any], list[Any]]] = []
     packing = _Packing()
     exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
+    updates: list[int] = []  # of a traced step that has not exactly one, and so no halves
 
     def catch(grads: Any, trainable_variables: Any = None) -> None:
         _check_start(model)
@@ -105,7 +106,8 @@ def compile_halves(
         if compiled and compiles:
             check_draws(tf.compat.v1.get_default_graph())
         if len(caught) != 1:
-            raise RingscopeError(f"the train step applies gradients {len(caught)} times; `compiled` wants exactly once")
+            updates.append(len(caught))
+            raise NotOneUpdate(f"the train step applies gradients {len(caught)} times, a compiled one exactly once")
         # An embedding's rows too as a table: XLA adds rows of one index in any order, so that ranks which each add what
         # they have gathered end apart in the last bits; and rows bring their table's shape through the host, which
         # waits for it, between the two programs: a fifth of a decoder's step on an H200.
@@ -152,6 +154,9 @@ def compile_halves(
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
         uneven = _is_uneven(model)
+        if updates and not compiled:
+            with _joined(model, reduces, losses.shared_inline, uneven):
+                return train_step(opened(data, kinds))
         totals = totals_of(data, kinds, compiled, uneven)
         logs, gradients = programs[compiled](data, kinds, compiled, uneven, totals)
 

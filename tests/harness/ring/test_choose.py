@@ -15,6 +15,9 @@ pytest.importorskip("horovod.tensorflow")
 pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.long]
 
 
+ITERATIONS = {"applied twice": 16, "frozen": 0, "parts alone": 8}
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     out = tmp_path_factory.mktemp("chosen")
@@ -24,7 +27,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
 
 
-CASES = ("here", "taken", "refused", "narrow", "one short batch")
+CASES = ("here", "taken", "refused", "narrow", "one short batch", "parts alone", "rows once", "rows once, halved")
+NO_HALVES = ("applied twice", "frozen")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -37,6 +41,27 @@ def test_compiled_refused_or_on_a_cpu_it_is_the_same_training(found: list[dict[s
     for case in ("taken", "refused"):
         for mine, theirs in zip(found[0][case]["weights"], found[0]["here"]["weights"], strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", [*NO_HALVES, "parts alone"])
+def test_a_step_that_has_no_halves_is_the_same_training(found: list[dict[str, Any]], case: str) -> None:
+    for rank, facts in enumerate(found):
+        assert facts[case]["weights"] == found[0][case]["weights"]
+        for mine, theirs in zip(facts[case]["weights"], facts[f"{case}, here"]["weights"], strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+        assert facts[case]["iterations"] == facts[f"{case}, here"]["iterations"] == ITERATIONS[case]
+        said = [line for line in _ours(facts[case]["said"]) if "without XLA" in line]
+        assert len(said) == (case in NO_HALVES), said
+        assert all(f"rank {rank}:" in line and "applies gradients" in line for line in said)
+
+
+def test_rows_of_one_index_are_added_before_they_are_exchanged(found: list[dict[str, Any]]) -> None:
+    """By SGD, for which a sum of rows is what the rows are one by one."""
+    for kind, tolerance in (("", 1e-6), (", halved", 1e-3)):
+        gathered, once = (found[0][f"rows {how}{kind}"]["weights"] for how in ("gathered", "once"))
+        for mine, theirs in zip(once, gathered, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
+        assert any(np.any(np.not_equal(a, b)) for a, b in zip(once, gathered, strict=True)) or not kind
 
 
 def test_what_is_chosen_is_said_once_and_why(found: list[dict[str, Any]]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness import ring
-from harness.ring import choose
+from harness.ring import choose, exchange
 
 # Set before TensorFlow looks at devices, as ring.init does where there is a GPU.
 cached = Path(tempfile.mkdtemp())
@@ -23,14 +23,16 @@ os.environ["TF_XLA_FLAGS"] = f"--tf_xla_persistent_cache_directory={cached}"
 ring.init()
 out, rank = Path(sys.argv[1]), ring.rank()
 found: dict[str, Any] = {}
+begins = choose.resolved
 random = np.random.default_rng(0)
 x, y = random.normal(size=(64, 6)).astype("float32"), random.integers(0, 3, 64)
+tokens = random.integers(0, 9, (64, 6))
 
 
 def trained(name: str, model: keras.Model, data: Any, *, on_gpu: bool = True, **options: Any) -> None:
+    """on_gpu: by what `auto` would begin with there."""
     model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    if on_gpu:  # what `auto` would begin with
-        choose.resolved = lambda *arguments: ("compiled", "a test")
+    choose.resolved = (lambda *arguments: ("compiled", "a test")) if on_gpu else begins
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         ring.distribute(model, step="auto", **options)
@@ -54,11 +56,38 @@ class OnTheHost(keras.Sequential):
         return super().train_step((tf.ensure_shape(seen, inputs.shape), labels))
 
 
+class AppliesTwice(keras.Sequential):
+    def train_step(self, data: Any) -> Any:
+        super().train_step(data)
+        return super().train_step(data)
+
+
+class PartsAlone(keras.Model):
+    """Only its train step calls its parts."""
+
+    def __init__(self, part: keras.Model) -> None:
+        super().__init__()
+        self.part = part
+
+    def train_step(self, data: Any) -> Any:
+        inputs, labels = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=labels, y_pred=self.part(inputs, training=True))
+        self.optimizer.apply(tape.gradient(loss, self.part.trainable_weights), self.part.trainable_weights)
+        return {"loss": loss}
+
+
 whole = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
 trained("here", dense(), whole, on_gpu=False)
 trained("taken", dense(), whole)
 trained("refused", dense(OnTheHost), whole)
 trained("narrow", dense(), whole, compression="fp16")
+for on_gpu, where in ((False, ", here"), (True, "")):
+    trained(f"applied twice{where}", dense(AppliesTwice), whole, on_gpu=on_gpu)
+    frozen = dense()
+    frozen.trainable = False
+    trained(f"frozen{where}", frozen, whole, on_gpu=on_gpu)
+    trained(f"parts alone{where}", PartsAlone(dense()), whole, on_gpu=on_gpu)
 # 64 - 1 = 63 rows: the last of 16 batches, rank 1's, holds 3.
 trained("one short batch", dense(), tf.data.Dataset.from_tensor_slices((x[:63], y[:63])).batch(4))
 # 20 batches of as many lengths, ten for each rank.
@@ -69,5 +98,22 @@ lengths = tf.data.Dataset.from_generator(
 keras.utils.set_random_seed(1)
 pooled = keras.Sequential([keras.Input((None, 6)), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(3)])
 trained("many shapes", pooled, lengths.apply(tf.data.experimental.assert_cardinality(20)))
+
+# Words that repeat in a batch, added as a GPU adds their rows; places, of constants, that do too.
+words = tf.data.Dataset.from_tensor_slices((tokens, y)).batch(4)
+
+
+def embedded() -> keras.Model:
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((6,), dtype="int32")
+    places = keras.layers.Embedding(3, 4)(keras.ops.array([[0, 0, 1, 1, 2, 2]]))
+    pooled = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(9, 4)(inputs) + places)
+    return keras.Model(inputs, keras.layers.Dense(3)(pooled))
+
+
+for rows, as_gpu in (("gathered", False), ("once", True)):
+    exchange.adds_in_any_order = lambda as_gpu=as_gpu: as_gpu
+    trained(f"rows {rows}", embedded(), words, on_gpu=False)
+    trained(f"rows {rows}, halved", embedded(), words, on_gpu=False, compression="fp16")
 found["cached programs"] = len(list(cached.iterdir()))
 (out / f"rank{rank}.json").write_text(json.dumps(found))
