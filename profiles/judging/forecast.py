@@ -26,6 +26,8 @@ class Hosts:
     network: Network
     step_bytes: int  # gradients that a step reduces
     per_rank_batch: int  # samples: with the throughput it tells the time per step
+    overlap: float | None = None  # share of an all-reduce that a recording shows hidden under compute
+    every: int = 1  # steps whose gradients are added up before they are reduced
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,14 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """What the largest count across hosts would do if less were exchanged."""
+
+    change: str
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
 class Forecast:
     """One curve: what was measured and what is expected, by count of GPUs."""
 
@@ -48,6 +58,7 @@ class Forecast:
     rows: list[Row]
     stops_paying: int | None  # from here on another GPU adds less than half of one; None: at none of the next 4,096
     doubts: list[Doubt]
+    what_if: list[Change]
 
 
 def of_points(label: str, points: Sequence[Point], gpus: Sequence[int], hosts: Hosts | None = None) -> Forecast:
@@ -66,7 +77,17 @@ def of_points(label: str, points: Sequence[Point], gpus: Sequence[int], hosts: H
     asked = [row for row in rows if row.gpus not in known]
     stops_paying = curve.worth_adding(points) if hosts is None else None
     both = sorted([*measured, *asked], key=lambda row: row.gpus)
-    return Forecast(label, both, stops_paying, list(_doubts(points, asked, hosts)))
+    what_if = [] if hosts is None else list(_less_exchanged(points, max(row.gpus for row in rows), hosts))
+    return Forecast(label, both, stops_paying, list(_doubts(points, asked, hosts)), what_if)
+
+
+def _less_exchanged(points: Sequence[Point], gpus: int, hosts: Hosts) -> Iterator[Change]:
+    """Gradients of half the bytes, and of two steps together; nothing where no network is crossed."""
+    if gpus <= hosts.gpus_per_host:
+        return
+    half = replace(hosts, step_bytes=-(-hosts.step_bytes // 2))
+    yield Change("half the bytes (compression fp16)", _across(points, gpus, half))
+    yield Change("one exchange for two steps (aggregate 2)", _across(points, gpus, replace(hosts, every=2)))
 
 
 def of_sweep(scaling: Scaling, gpus: Sequence[int], hosts: Hosts | None = None) -> list[Forecast]:
@@ -124,10 +145,10 @@ def _across(points: Sequence[Point], gpus: int, hosts: Hosts) -> Row:
     (inside,) = curve.predict(points, [max(min(gpus, hosts.gpus_per_host), min(point.gpus for point in points))])
     count = -(-gpus // hosts.gpus_per_host)
     step_ns = hosts.per_rank_batch * inside.gpus / inside.per_s * 1e9
-    more = added(count, hosts.step_bytes, hosts.network, step_ns)
+    more = added(count, hosts.step_bytes, hosts.network, step_ns, overlap=hosts.overlap)
 
     def longer(share: float, ns: float) -> float:
-        return share * step_ns / (step_ns + ns)
+        return share * step_ns / (step_ns + ns / hosts.every)
 
     efficiency = longer(inside.efficiency, more.expected_ns)
     per_s = inside.per_s / inside.gpus * gpus * efficiency / inside.efficiency
@@ -144,5 +165,5 @@ def _doubts(points: Sequence[Point], asked: Sequence[Row], hosts: Hosts | None) 
     far = [row.gpus for row in asked if row.gpus > CALIBRATED_TIMES * largest]
     if far and hosts is None:
         yield doubts.beyond_the_tables(far[0], largest, CALIBRATED_TIMES)
-    if hosts is not None and any(row.gpus > hosts.gpus_per_host for row in asked):
+    if hosts is not None and hosts.overlap is None and any(row.gpus > hosts.gpus_per_host for row in asked):
         yield doubts.overlap_assumed()

@@ -30,7 +30,7 @@ from ..errors import UnreadableRecording
 from ..files import in_order
 from ..records import of_a_run
 from ..timeline import Doubt, Timeline
-from . import opening, refused
+from . import opening, refused, twice
 from .nsys import report
 from .progress import heard_by
 
@@ -75,11 +75,12 @@ def read(path: str | Path, *, max_bytes: int | None = None, cache: bool = True) 
 @dataclass(frozen=True, slots=True)
 class File:
     """One file to read. `folder`: the directory or archive that it was found in, None where it was named; `called`:
-    what it is called in reports."""
+    what it is called in reports; `original`: what an earlier one with the same bytes is called."""
 
     path: Path
     folder: Path | None
     called: Path
+    original: Path | None = None
 
 
 def read_all(
@@ -127,7 +128,19 @@ def listed(paths: Iterable[str | Path], max_bytes: int | None = None) -> Iterato
         if not files:
             where = ", ".join(map(str, paths)) or "nothing"
             raise UnreadableRecording(where, "no recordings there", "name files, or a directory with recordings")
-        yield files
+        yield _each_once(files)
+
+
+def _each_once(files: Sequence[File]) -> list[File]:
+    """A file that is named twice is there once; a copy knows what it is a copy of."""
+    once: dict[str, File] = {}
+    for file in files:
+        once.setdefault(os.path.abspath(file.path), file)
+    called = {file.path: file.called for file in once.values()}
+    for path, original in twice.originals(called).items():
+        place = os.path.abspath(path)
+        once[place] = dataclasses.replace(once[place], original=called[original])
+    return list(once.values())
 
 
 def read_file(file: File, *, max_bytes: int | None = None, cache: bool = True) -> Timeline | None:
@@ -143,6 +156,8 @@ def read_file(file: File, *, max_bytes: int | None = None, cache: bool = True) -
         raise UnreadableRecording(file.called, error.problem, error.remedy) from None
     if timeline is None:
         return None
+    if file.original:  # of what is no recording, copies are nobody's concern
+        raise UnreadableRecording(file.called, f"the same recording as {file.original}", "name one of them")
     return dataclasses.replace(timeline, recording=dataclasses.replace(timeline.recording, path=str(file.called)))
 
 

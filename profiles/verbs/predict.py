@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..judging.forecast import Hosts
 
 _PATH = click.Path(path_type=Path)
-_OF_HOSTS = ("gpus_per_host", "step_bytes")
+_OF_HOSTS = ("gpus_per_host", "step_bytes", "overlap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Options:
     gpus_per_host: int | None
     step_bytes: int | None
     per_rank_batch: int | None
+    overlap: float | None
     larger: Path | None
     as_json: Path | None
     charts: Path | None
@@ -54,6 +55,11 @@ Examples:
 @click.option("--step-bytes", type=click.IntRange(1, 10**15), help="With --network: bytes of gradients per step.")
 @click.option(
     "--per-rank-batch", type=click.IntRange(1, 10**12), help="With --network and --points: samples per GPU and step."
+)
+@click.option(
+    "--overlap",
+    type=click.FloatRange(0, 1),
+    help="With --network: the share of the all-reduce that compute hides, as a recording's `overlap` says.",
 )
 @click.option("--measured", "larger", type=_PATH, help="With recordings: compare the prediction with this run.")
 @click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
@@ -143,7 +149,7 @@ def _hosts(options: Options) -> Hosts | None:
     if options.gpus_per_host is None or options.step_bytes is None or batch is None:
         needed = "--gpus-per-host, --step-bytes" + (" and --per-rank-batch" if options.points is not None else "")
         raise RingscopeError(f"--network needs {needed} as well")
-    return Hosts(options.gpus_per_host, network(options.network), options.step_bytes, batch)
+    return Hosts(options.gpus_per_host, network(options.network), options.step_bytes, batch, options.overlap)
 
 
 def _counts(option: str, text: str) -> list[int]:

@@ -31,6 +31,8 @@ def show(forecasts: Sequence[Forecast], console: Console) -> None:
         if one.stops_paying is not None:
             gpus = f"{one.stops_paying:,} GPU{'s' * (one.stops_paying > 1)}"
             console.print(f"from {gpus} on, one more adds less than half of what one alone does")
+        for each in one.what_if:
+            console.print(f"{each.row.gpus:,} GPUs, {each.change}: {_share(each.row)}", highlight=False)
         for doubt in one.doubts:
             console.print(Text(f" - {doubt.text} ({doubt.code})\n   -> {doubt.next}", style="dim"))
         console.print()

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -266,7 +267,7 @@ def test_a_report_beside_its_export_is_one_recording(tmp_path: Path) -> None:
 
 def test_patterns_are_expanded_and_a_file_named_like_one_is_found(tmp_path: Path) -> None:
     recording(tmp_path / "rank0.sqlite")
-    recording(tmp_path / "rank1.sqlite")
+    WRITERS["nsys"](replace(SMALL, steps=SMALL.steps + 1), tmp_path / "rank1.sqlite", None)  # no copy of the other
     recording(tmp_path / "a[1].sqlite")
     assert len(readers.read_all([f"{tmp_path}/rank*.sqlite"])[0]) == 2
     assert len(readers.read_all([f"{tmp_path}/a[1].sqlite"])[0]) == 1

@@ -79,6 +79,37 @@ def test_a_network_adds_its_time_to_the_step_of_a_host_and_none_inside_it() -> N
     assert added(4, 10**7, hosts.network, step_ns).least_ns == 0 and across.high == pytest.approx(two.high)
 
 
+def test_with_a_known_overlap_there_is_nothing_to_assume() -> None:
+    hosts = Hosts(2, Network(1, 1e9, 0), 10**7, 149, overlap=0.4)
+    found = forecast.of_points("", DGX2, [8], hosts)
+    row = found.rows[-1]
+    (two,) = curve.predict(DGX2, [2])
+    step_ns = 149 * 2 / two.per_s * 1e9
+    share = step_ns / (step_ns + 0.6 * 15e6)  # ring 2 x 3/4 x 10 ms, 0.4 of it hidden
+    assert [row.efficiency, row.low, row.high] == [
+        pytest.approx(end * share) for end in (two.efficiency, two.low, two.high)
+    ]
+    assert not found.doubts
+
+
+def test_less_exchange_is_worth_what_the_network_is_then_spared() -> None:
+    hosts = Hosts(2, Network(1, 1e9, 0), 10**8, 149)  # 150 ms of ring, more than backward of 101.5 ms hides
+    half, aggregated = forecast.of_points("", DGX2, [4, 8], hosts).what_if
+    (two,) = curve.predict(DGX2, [2])
+    step_ns = 149 * 2 / two.per_s * 1e9
+    hidden_ns = 2 / 3 * step_ns
+    assert half.row.gpus == aggregated.row.gpus == 8
+    added_ns = 75e6 - 0.5 * min(75e6, hidden_ns)
+    assert half.row.efficiency == pytest.approx(two.efficiency * step_ns / (step_ns + added_ns))
+    added_ns = (150e6 - 0.5 * hidden_ns) / 2
+    assert aggregated.row.efficiency == pytest.approx(two.efficiency * step_ns / (step_ns + added_ns))
+    assert not forecast.of_points("", DGX2, [2], hosts).what_if
+    words = (
+        "--points 1:1492,2:2935 --ranks 8 --network 8Gb/s --gpus-per-host 2 --step-bytes 100000000 --per-rank-batch 149"
+    )
+    assert "8 GPUs, half the bytes (compression fp16): " in said(words)
+
+
 def test_a_point_out_of_line_a_far_count_and_an_assumed_overlap_are_doubted() -> None:
     def codes(points: list[Point], counts: list[int], hosts: Hosts | None = None) -> list[str]:
         return [doubt.code for doubt in forecast.of_points("", points, counts, hosts).doubts]
