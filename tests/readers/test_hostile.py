@@ -194,12 +194,11 @@ def test_a_profile_of_a_tpu_says_so(tmp_path: Path) -> None:
 
 
 def test_an_archive_of_recordings_is_opened(tmp_path: Path) -> None:
-    event = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"device": 0}}
-    trace = {"schemaVersion": 1, "traceEvents": [event]}
+    event = {"ph": "X", "cat": "kernel", "name": "k", "dur": 2, "args": {"device": 0}}
     archive = tmp_path / "traces.tar.gz"
     with tarfile.open(archive, "w:gz") as file:
         for rank in range(2):
-            data = json.dumps(trace).encode()
+            data = json.dumps({"schemaVersion": 1, "traceEvents": [event | {"ts": 1 + rank}]}).encode()
             member = tarfile.TarInfo(f"run/rank{rank}.json")
             member.size = len(data)
             file.addfile(member, io.BytesIO(data))
