@@ -270,13 +270,14 @@ class BruteForce:
         origin = shifts[places[0][0]]
         self.window = window
         self.steps = steps
-        self.ops = [op for op in all_operations(timelines, places, shifts) if op.end > op.start]
+        every = all_operations(timelines, places, shifts)
+        self.ops = [op for op in every if op.end > op.start]
         for op in self.ops:
             op.call = None if off_clock else op.call
         self.syncs, self.waits, batches = defaultdict(list), defaultdict(list), defaultdict(list)
         ranges = False
         self.pauses = []
-        for process in {op.process for op in self.ops}:
+        for process in {op.process for op in every}:  # also one whose operations have no length
             index, pid = process
             shift = shifts[index] - origin
             api = timelines[index].api
