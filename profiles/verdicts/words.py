@@ -35,6 +35,12 @@ COMPILED = {
     "launch-bound": f'mode="reduce-overhead" of torch.compile (CUDA graphs), where it is not set; {LESS_PYTHON}',
     "python-in-the-loop": f'mode="reduce-overhead" of torch.compile (CUDA graphs), where it is not set; {LESS_PYTHON}',
 }
+# Where cuDNN runs recurrent layers.
+GRAPHED = (
+    "a larger batch; torch.cuda.make_graphed_callables (CUDA graphs), since torch.compile leaves torch.nn.LSTM and "
+    "torch.nn.GRU as they are"
+)
+RECURRENT = {code: GRAPHED for code in COMPILED}
 IN_GRAPHS = {code: f"what is left outside of the CUDA graphs: {LESS_PYTHON}" for code in COMPILED}
 PYTORCH = {
     "not-compiled": "torch.compile(model); in Keras model.compile(jit_compile=True)",
@@ -235,7 +241,13 @@ def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, of_cell: b
             return _in_a_script(_changed(finding, SERVED))
     if framework == "tensorflow":
         return _in_a_script(_changed(finding, TENSORFLOW) if exchange == "tf.distribute" else finding)
+    if framework == "pytorch" and finding.code == "not-compiled" and _recurrent(gpu):
+        return None
     return _in_a_script(_changed(finding, {**BY_FRAMEWORK.get(framework or "", {}), **_compiled(framework, gpu)}))
+
+
+def _recurrent(gpu: GpuMeasures) -> bool:
+    return bool(gpu.kernels.groups.get("rnn_cell", {}).get("count"))
 
 
 def _compiled(framework: str | None, gpu: GpuMeasures) -> Mapping[str, str]:
@@ -244,6 +256,8 @@ def _compiled(framework: str | None, gpu: GpuMeasures) -> Mapping[str, str]:
         return {}
     if gpu.kernels.graph_launches or gpu.kernels.graph_nodes:
         return IN_GRAPHS
+    if _recurrent(gpu):
+        return RECURRENT
     return COMPILED if gpu.kernels.groups.get("fused", {}).get("count") else {}
 
 

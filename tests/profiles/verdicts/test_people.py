@@ -178,3 +178,16 @@ def test_a_gpu_that_kernels_fill_for_a_tenth_of_the_time_is_no_slower_than_a_cpu
             made.kernel(now, now + lasts, name, call=(now - 2 * US, now - US))
             now += lasts + 80 * US
     assert ("cpu-may-be-faster" in findings(made)) is told
+
+
+def test_a_recurrent_layer_of_cudnn_is_not_told_to_be_compiled_by_pytorch() -> None:
+    kernels = [
+        "void LSTM_elementWise_fp<float, float, float, (cudnnRNNBiasMode_t)2>",
+        ATEN,
+        "multi_tensor_apply_kernel",
+    ]
+    found = findings(looped(*kernels * 400, each_ns=US))
+    assert "not-compiled" not in found
+    change = found["python-in-the-loop"].change
+    assert "make_graphed_callables" in change and "reduce-overhead" not in change
+    assert "not-compiled" in findings(looped(*kernels[1:] * 600, each_ns=US))
