@@ -33,7 +33,7 @@ MARKS = {"ok": "green", "warning": "yellow", "failure": "red", "n/a": "dim"}
 )
 @click.option(
     "--time-limit",
-    type=click.FloatRange(1),
+    type=options.Number(1),
     default=300,
     show_default=True,
     help="Of a command: seconds for these steps, its start included.",

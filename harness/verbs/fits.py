@@ -29,7 +29,7 @@ Examples:
 @click.option("--up-to", type=click.IntRange(1), default=65536, show_default=True, help="The largest batch to try.")
 @click.option(
     "--within",
-    type=click.FloatRange(0, 50),
+    type=options.Number(0, 50),
     default=2,
     show_default=True,
     help="Percent of the batch, to which it is found; 0: exactly.",

@@ -100,7 +100,7 @@ Examples:
     help="How long a batch waits for more requests, ms.  [default: 1,5]",
 )
 @click.option(
-    "--seconds", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Of each load, and of each replica."
+    "--seconds", type=options.Number(0.1), default=10.0, show_default=True, help="Of each load, and of each replica."
 )
 @click.option(
     "--server",

@@ -12,6 +12,7 @@ import click
 from profiles.cell import SETTINGS
 from profiles.errors import RingscopeError
 from profiles.setting import Setting
+from profiles.verbs.options import Number as Number
 from profiles.verbs.options import Rule as Rule
 from profiles.verbs.options import given as given
 from profiles.verbs.options import refuse_ignored as refuse_ignored
@@ -187,7 +188,7 @@ def _check_until(until: str, data: str) -> None:
 def of_a_launch(*launchers: str) -> Callable[[F], F]:
     """Where and how ranks are started, for how long at most, and where their files go."""
     passed_on = ", or to the batch system" if "slurm" in launchers else ""
-    seconds: dict[str, Any] = {"type": click.FloatRange(1), "show_default": True}
+    seconds: dict[str, Any] = {"type": Number(1), "show_default": True}
     path = click.Path(path_type=Path)
     options = (
         click.option("--launcher", type=click.Choice(launchers), default=launchers[0], show_default=True),

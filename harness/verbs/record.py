@@ -25,13 +25,13 @@ Examples:
 @click.argument("command_line", metavar="[-- COMMAND ...]", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--delay",
-    type=click.FloatRange(0),
+    type=options.Number(0),
     default=30,
     show_default=True,
     help="For a command of which no step is seen: seconds to wait before recording.",
 )
 @click.option(
-    "--duration", type=click.FloatRange(0.1), default=10, show_default=True, help="For the same: seconds to record."
+    "--duration", type=options.Number(0.1), default=10, show_default=True, help="For the same: seconds to record."
 )
 @click.option(
     "--profiler", type=click.Choice(["nsys", "nvprof", "tensorflow"]), help="[default: the first that is here]"

@@ -30,7 +30,7 @@ Examples:
     "--pairs", type=click.IntRange(LEAST_PAIRS), default=12, show_default=True, help="Turns of each of the two ways."
 )
 @click.option(
-    "--time-limit", type=click.FloatRange(1), default=300, show_default=True, help="Seconds that a rule may take."
+    "--time-limit", type=options.Number(1), default=300, show_default=True, help="Seconds that a rule may take."
 )
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: runs/<date>-<host>]")
 @click.option("--resume", is_flag=True, help="Measure only what --out does not hold yet.")

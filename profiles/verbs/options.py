@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,6 +13,16 @@ from ..errors import RingscopeError
 
 # (whether it applies, parameters that would then be ignored, why and what to do)
 Rule = tuple[bool, Collection[str], str]
+
+
+class Number(click.FloatRange):
+    """A number of a range. click lets NaN into every range, and infinities into those without an end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found: float = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is no number to go by.", param, ctx)
+        return found
 
 
 def given(context: click.Context) -> frozenset[str]:

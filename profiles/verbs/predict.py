@@ -10,7 +10,7 @@ import click
 
 from .. import terminals
 from ..errors import RingscopeError
-from .options import refuse_ignored, write_json
+from .options import Number, refuse_ignored, write_json
 
 if TYPE_CHECKING:
     from ..judging.forecast import Hosts
@@ -58,7 +58,7 @@ Examples:
 )
 @click.option(
     "--overlap",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     help="With --network: the share of the all-reduce that compute hides, as a recording's `overlap` says.",
 )
 @click.option("--measured", "larger", type=_PATH, help="With recordings: compare the prediction with this run.")

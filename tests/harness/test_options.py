@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from harness.jobs import bench, sweep
 from harness.jobs.grid import Choices
@@ -18,7 +19,7 @@ from harness.jobs.options import Bench, Launch
 from harness.launch.hosts import Host
 from harness.processes.supervise import Limits
 from harness.verbs import bench as verb_bench
-from harness.verbs import doctor, fits, options, record, train
+from harness.verbs import doctor, fits, infer, options, record, rules, train
 from profiles.errors import RingscopeError
 from profiles.files import write_whole
 from profiles.records import Cell, SweepRecord
@@ -199,3 +200,16 @@ def test_an_accuracy_is_learnt_on_generated_samples() -> None:
     chosen = verb_bench.command.make_context("bench", ["--until", "accuracy=0.9", "--ranks", "1"]).params
     values = options.choices(chosen).values
     assert (values["data"], values["until"]) == (("generated",), ("accuracy=0.9",))
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_an_option_that_takes_a_number_takes_no_other(value: str) -> None:
+    """`--time-limit inf` would write a sweep.json that nobody can read."""
+    found = 0
+    for command in (verb_bench, doctor, fits, infer, record, rules, train):
+        for option in command.command.params:
+            if isinstance(option.type, click.FloatRange):
+                found += 1
+                result = CliRunner().invoke(command.command, [option.opts[0], value])
+                assert result.exit_code == 2 and f"Invalid value for '{option.opts[0]}'" in result.output
+    assert found >= 10
