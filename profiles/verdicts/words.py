@@ -65,7 +65,8 @@ PYTORCH = {
     "indexing, and no tensor in an if: each fetches a number",
     "off-tensor-cores": 'float32: torch.set_float32_matmul_precision("high") (TF32), or torch.autocast with bfloat16; '
     "batch, channels, units and classes in multiples of 8 for 16-bit numbers, of 16 for 8-bit ones",
-    "host-synchronises": "no .item(), .cpu(), boolean indexing or torch.cuda.synchronize() in every step",
+    "host-synchronises": "no .item(), .cpu(), boolean indexing or torch.cuda.synchronize() in every step; batches from "
+    "pinned memory with non_blocking=True, since the host waits for copies from other memory",
     "cpu-may-be-faster": "compare: the same script with CUDA_VISIBLE_DEVICES= ; else a larger batch",
     "all-reduce-exposed": "DistributedDataParallel with fp16_compress_hook or bf16_compress_hook, "
     "gradient_as_bucket_view=True, bucket_cap_mb tried; no_sync() while gradients accumulate; a larger batch",
