@@ -44,8 +44,8 @@ SECRET = re.compile(
 )
 # Set by a launcher that this process runs under: a launch inside it would take itself for part of the outer one.
 INHERITED = re.compile(
-    r"(OMPI_COMM_WORLD_|OMPI_UNIVERSE|PMIX_(RANK|NAMESPACE|SERVER)|HOROVOD_(RANK|SIZE|LOCAL_|CROSS_|GLOO_)|"
-    r"RINGSCOPE_(RANK|SIZE)$)"
+    r"(OMPI_COMM_WORLD_|OMPI_UNIVERSE|PMIX_(RANK|NAMESPACE|SERVER)|RINGSCOPE_(RANK|SIZE)$|"
+    r"HOROVOD_(RANK|SIZE|LOCAL_|CROSS_|GLOO_(IFACE|RENDEZVOUS)))"
 )
 
 

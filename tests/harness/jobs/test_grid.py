@@ -155,6 +155,13 @@ def test_horovods_stall_shut_down_comes_before_ours_and_after_its_warning() -> N
         assert 0 < warn < end
 
 
+def test_horovods_limits_reach_the_ranks_and_a_launcher_around_this_does_not(tmp_path: Path) -> None:
+    limits, outer = Limits(stall_s=170), {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "another", "HOROVOD_RANK": "3"}
+    env = sweep.command(tmp_path, Cell("mlp", 2, 8), sweep.How(limits=limits), outer)("LIFELINE").env
+    assert sweep.stall_check(limits).items() <= env.items() and int(env["HOROVOD_GLOO_TIMEOUT_SECONDS"]) > 170
+    assert not outer.keys() & env.keys()
+
+
 def test_without_tensorflow_a_sweep_ends_in_a_line_that_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
