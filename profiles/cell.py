@@ -22,7 +22,7 @@ from typing import Any, Final
 from . import strategies
 from .setting import Setting
 
-_MOST: Final = 1 << 40  # of any number that a cell has
+MOST: Final = 1 << 40  # of any number that a cell has
 
 
 def _setting(help: str, **more: Any) -> dict[str, Setting]:
@@ -330,7 +330,7 @@ class Cell:
             may_be_null = one.derived or one.name not in known
             if type(value) is not (int if one.is_number else str) and not (value is None and may_be_null):
                 raise ValueError(f"{one.name} is {value!r}, not {'a whole number' if one.is_number else 'text'}")
-            if type(value) is int and not (one.name == "ranks") <= value <= _MOST:
+            if type(value) is int and not (one.name == "ranks") <= value <= MOST:
                 raise ValueError(f"{one.name} is {value}, which no cell has")
         options = tuple((k, v) for k, v in data.get("options", ()))
         if not all(isinstance(text, str) for pair in options for text in pair):

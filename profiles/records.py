@@ -24,7 +24,7 @@ _OF_A_RUN = re.compile(
     r"|launcher\.log|(?:results|summary|autotune)\.csv|job\.(?:sbatch|pbs|lsf|json|log)|\.lock"
 )
 _ADDS_UP = 0.01
-_MOST_LAUNCHES = 1_000_000  # of a cell
+MOST_LAUNCHES = 1_000_000  # of a cell
 # What is read of a machine, and of what type; what else it says of itself is only shown.
 _OF_A_MACHINE = {"gpus": list[dict[str, Any]], "packages": dict[str, Any], "cpu": dict[str, Any], "host": str}
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class SweepRecord:
     def from_json(cls, data: dict[str, Any]) -> SweepRecord:
         known = _known(cls, data)
         typed.check_fields(cls, known)
-        if not 1 <= known["launches"] <= _MOST_LAUNCHES:
+        if not 1 <= known["launches"] <= MOST_LAUNCHES:
             raise ValueError(f"launches is {known['launches']!r}, not a count")
         _check_machine(known.get("machine", {}))
         return cls(**(known | {"cells": [Cell.from_json(cell) for cell in data["cells"]]}))

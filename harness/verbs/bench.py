@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from profiles.records import MOST_LAUNCHES
+
 from . import options
 
 
@@ -22,7 +24,7 @@ Examples:
 """
 )
 @options.of_a_grid
-@click.option("--launches", type=click.IntRange(1), help="Launches per cell.  [default: 3]")
+@click.option("--launches", type=click.IntRange(1, MOST_LAUNCHES), help="Launches per cell.  [default: 3]")
 @options.of_a_launch("horovodrun", "mpirun", "single", "slurm", "srun", "pbs", "lsf", "kubeflow")
 @options.of_a_job
 @click.option("--resume", is_flag=True, help="Run only what is missing in --out, or in the newest sweep.")

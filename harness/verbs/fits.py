@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from profiles.cell import MOST
 from profiles.errors import RingscopeError
 
 from . import options
@@ -26,7 +27,9 @@ Examples:
 """
 )
 @options.of_one_cell(steps=3, warmup=2, without=_OF_LEARNING)
-@click.option("--up-to", type=click.IntRange(1), default=65536, show_default=True, help="The largest batch to try.")
+@click.option(
+    "--up-to", type=click.IntRange(1, MOST), default=65536, show_default=True, help="The largest batch to try."
+)
 @click.option(
     "--within",
     type=options.Number(0, 50),
@@ -34,7 +37,9 @@ Examples:
     show_default=True,
     help="Percent of the batch, to which it is found; 0: exactly.",
 )
-@click.option("--multiple-of", type=click.IntRange(1), default=1, show_default=True, help="Try such batches only.")
+@click.option(
+    "--multiple-of", type=click.IntRange(1, MOST), default=1, show_default=True, help="Try such batches only."
+)
 @click.option("--of", type=click.Path(path_type=Path), help="Predict from a launch or a run directory.")
 @click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
 @options.of_a_launch("horovodrun", "mpirun", "single")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from profiles.cell import SETTINGS
+from profiles.cell import MOST, SETTINGS
 from profiles.errors import RingscopeError
 from profiles.setting import Setting
 from profiles.verbs.options import Number as Number
@@ -59,6 +59,8 @@ def _numbers(words: tuple[str, ...], flag: str, given: object, setting: Setting)
         found = ()
     if not found or min(found) < least:
         raise RingscopeError(f"{flag}: {given!r} is not a list of whole numbers from {least} on; write it as 1,2,4")
+    if max(found) > MOST:  # a record with it could not be read again
+        raise RingscopeError(f"{flag}: {max(found)} is more than any cell has")
     return found
 
 
@@ -229,6 +231,8 @@ def launch(chosen: Mapping[str, Any], given: Collection[str]) -> Launch:
         shlex.split(chosen["launcher_args"])
     except ValueError as error:
         raise RingscopeError(f"--launcher-args {chosen['launcher_args']}: {error}; quote it as for a shell") from error
+    if odd := [name for name in chosen["env"] if not name.isidentifier()]:
+        raise RingscopeError(f"--env {odd[0]}: give the name of a variable; its value is that which it has here")
     found = hosts.parse(chosen["hosts"]) if chosen["hosts"] is not None else ()
     if chosen["hostfile"]:
         found = hosts.read(chosen["hostfile"])

@@ -213,3 +213,23 @@ def test_an_option_that_takes_a_number_takes_no_other(value: str) -> None:
                 result = CliRunner().invoke(command.command, [option.opts[0], value])
                 assert result.exit_code == 2 and f"Invalid value for '{option.opts[0]}'" in result.output
     assert found >= 10
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (verb_bench.command, ["--ranks", "99999999999999999999"]),
+        (verb_bench.command, ["--models", "mlp", "--per-rank-batch", str(10**30)]),
+        (verb_bench.command, ["--models", "mlp", "--launches", str(10**9)]),
+        (fits.command, ["--model", "mlp", "--up-to", str(10**30)]),
+        (verb_bench.command, ["--models", "mlp", "--env", "A=B"]),
+        (verb_bench.command, ["--models", "mlp", "--env", ""]),
+    ],
+    ids=str,
+)
+def test_what_could_not_be_read_again_or_means_nothing_is_refused_before_anything_is_written(
+    command: click.Command, words: list[str], tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(command, [*words, "--out", str(tmp_path / "out")])
+    said = f"{result.output}{result.exception}"
+    assert result.exit_code and words[-2] in said and len(said) < 400 and not (tmp_path / "out").exists()
