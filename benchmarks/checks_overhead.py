@@ -103,7 +103,7 @@ class Switch:
     """Lies over what checks, and leaves it out while it is off. To be made before ring.distribute."""
 
     def __init__(self) -> None:
-        from harness.ring import agreement, channel, ending, fit, metrics, seeds, stopping
+        from harness.ring import agreement, channel, fit, metrics, seeds, stopping
 
         self.on = True
         self.inside: dict[str, tuple[int, float]] = {}  # name -> calls and seconds, while it is on
@@ -115,7 +115,6 @@ class Switch:
         self._over(agreement, "layer_facts", nothing)
         self._over(channel.Channel, "begin_step", True)
         self._over(channel.Channel, "meet", [])
-        self._over(ending, "checked", None)
         self._over(fit, "_agree_on_plan", None)
         self._over(stopping, "everybodys", [[nothing, nothing]])
         self._over(fit.StopTogether, "on_epoch_end", None)

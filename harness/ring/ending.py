@@ -45,11 +45,6 @@ def compare_at_exit(model: Any) -> None:
         _models.append(weakref.ref(model))
 
 
-def checked(model: Any) -> None:
-    """Its weights have just been found equal."""
-    model.__dict__["weights_checked_by_ring"] = _digest(model)
-
-
 def _digest(model: Any) -> list[int]:
     variables = model.trainable_weights
     return agreement.weights_digest(variables).numpy().tolist() if variables else []
@@ -61,7 +56,7 @@ def _digests() -> list[list[int] | None]:
     models = [known() for known in _models]
     found = [[] if model is None else _digest(model) for model in models]
     return [
-        own if own and own != model.__dict__.get("weights_checked_by_ring") else None
+        own if own and own != model.__dict__.get(agreement.CHECKED) else None
         for own, model in zip(found, models, strict=True)
     ]
 

@@ -12,7 +12,7 @@ import keras
 
 from profiles.errors import RingscopeError
 
-from . import agreement, ending, horovod_names, metrics, normalization, seeds, sharing, stopping
+from . import agreement, horovod_names, metrics, normalization, seeds, sharing, stopping
 from .callbacks import Callbacks
 from .channel import Channel
 from .elastic import launcher, resume
@@ -176,8 +176,6 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
                 history = fit(**options)
             finally:
                 model.loop_by_ring.close()
-        if hvd.size() > 1:
-            ending.checked(model)
         return history
 
     distributed.by_ring = True  # type: ignore[attr-defined]
