@@ -294,6 +294,8 @@ class GpuMeasures:
     # allocates and frees memory all along
     startup_ns: int | None = None
     allocating_ns: int | None = None
+    # launch idle in which the host is in no call of CUDA's. None: the recording has no calls
+    outside_calls_ns: int | None = None
     # launch idle in which a thread of the host waits for its next batch, and another one launches what it gives it
     waited_ns: int | None = None
     # count, idle_launch_ns: calls in the window that change an instantiated CUDA graph, and launch idle under them

@@ -50,6 +50,7 @@ def measure(
     feed_ns = books.ledger_ns["idle_feed"]
     counted = kernels.measure(gpu, steps, books.window, books.ownership)
     by_operator, by_layer = operators.measure(timelines, gpu, books)
+    host_idle, outside_calls_ns = host_while_idle(timelines, shift_ns, gpu, books.ownership)
     starting_ns, allocating_ns = launch_idle_by_host(timelines, shift_ns, gpu, books.ownership)
     return GpuMeasures(
         recordings=sorted({index for index, _ in gpu.places}),
@@ -74,7 +75,8 @@ def measure(
         input_stall_share=(feed_ns + this_step.total + later_step.total) / span_ns
         if feed_ns is not None and span_ns
         else None,
-        host_while_idle=host_while_idle(timelines, shift_ns, gpu, books.ownership),
+        host_while_idle=host_idle,
+        outside_calls_ns=outside_calls_ns,
         held_launches=held_launches(books, steps),
         hand_over_ns=hand_over_ns(books),
         calling_threads=calling_threads(timelines, gpu),

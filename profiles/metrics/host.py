@@ -44,8 +44,9 @@ _NUMBERED = re.compile(r"\d+")
 
 def host_while_idle(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
-) -> list[dict[str, Any]]:
-    """Per API call and range of the GPU's processes, the idle ns during which at least one was under way.
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Per API call and range of the GPU's processes, the idle ns during which at least one was under way; and the ns of
+    launch idle during which no call was, None where no calls are recorded.
 
     The GPU's own hand-over (`turnaround`) and pauses of the training are left aside. Entries overlap each other, so
     they do not add up. The longest first: {"kind": "api" or "range", "name", "ns", "share" of that idle time}.
@@ -57,8 +58,9 @@ def host_while_idle(
             if cause not in (PAUSE, TURNAROUND)
         )
     )
+    called = any(len(timelines[index].api) for index, _ in gpu.processes)
     if not idle.total:
-        return []
+        return [], 0 if called else None
     spent: dict[tuple[str, str], list[Intervals]] = {}
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:
@@ -67,7 +69,12 @@ def host_while_idle(
     ranked = sorted(
         ((intervals.intersect(idle, intervals.merge(*sets)).total, *key) for key, sets in spent.items()), reverse=True
     )
-    return [{"kind": kind, "name": name, "ns": ns, "share": ns / idle.total} for ns, kind, name in ranked[:TOP] if ns]
+    entries = [
+        {"kind": kind, "name": name, "ns": ns, "share": ns / idle.total} for ns, kind, name in ranked[:TOP] if ns
+    ]
+    calls = intervals.merge(*(one for (kind, _), sets in spent.items() for one in sets if kind == "api"))
+    launch = ledger.owned_by(ownership, len(CLASSES) + CAUSES.index("launch"))
+    return entries, launch.total - intervals.intersect(launch, calls).total if called else None
 
 
 def launch_idle_by_host(

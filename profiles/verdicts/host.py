@@ -58,12 +58,11 @@ def python_in_the_loop(case: Case) -> Finding | None:
     """Idle that a launch ended, while the host was in no CUDA call: it computed something else."""
     if not case.trains:
         return None
-    idle = case.ns("idle_launch", "idle_feed", "idle_sync", "idle_wait")
-    calling = max((e["ns"] for e in case.gpu.host_while_idle if e["kind"] == "api"), default=0)
-    explained = case.ns("idle_launch") - case.late_launch_ns
-    outside = max(0, min(case.ns("idle_launch"), idle - calling) - explained)
+    # Of what explains launch idle, a start and allocations are calls.
+    explained = case.held_launch_ns + (case.gpu.collectives.negotiation_ns or 0) + (case.gpu.waited_ns or 0)
+    outside = max(0, min((case.gpu.outside_calls_ns or 0) - explained, case.late_launch_ns))
     share = outside / case.gpu.span_ns
-    if not case.gpu.host_while_idle or outside < OTHER_LADDER[1] * case.gpu.span_ns:
+    if outside < OTHER_LADDER[1] * case.gpu.span_ns:
         return None
     return case.finding(
         "python-in-the-loop",

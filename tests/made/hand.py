@@ -104,6 +104,9 @@ def gpu(
         input_copies=dict(inputs) if inputs else None,
         input_stall_share=None if feed_ns is None else (feed_ns + (given["h2d"] or 0)) / step_ns,
         host_while_idle=list(host),
+        outside_calls_ns=max(0, (given["idle_launch"] or 0) * steps - sum(e["ns"] for e in host if e["kind"] == "api"))
+        if host
+        else None,
     )
 
 

@@ -191,3 +191,23 @@ def test_a_recurrent_layer_of_cudnn_is_not_told_to_be_compiled_by_pytorch() -> N
     change = found["python-in-the-loop"].change
     assert "make_graphed_callables" in change and "reduce-overhead" not in change
     assert "not-compiled" in findings(looped(*kernels[1:] * 600, each_ns=US))
+
+
+@pytest.mark.parametrize(("second", "told"), [("cudaGraphUpload", {"launch-bound"}), (None, {"python-in-the-loop"})])
+def test_a_host_in_calls_of_several_kinds_is_not_in_python(second: str | None, told: set[str]) -> None:
+    made = looped(ATEN, "multi_tensor_apply_kernel")
+    for row in [*made.rows["marks"]]:
+        launched = row["start_ns"] + 10 * US
+        if second:
+            made.api("cudaEventCreate", launched - 980 * US, launched - 500 * US)
+            made.api(second, launched - 490 * US, launched - 10 * US)
+    (gpu,) = analyse([made.timeline()]).measures.gpus
+    calls = {(row["start_ns"], row["end_ns"]) for row in made.rows["api"]}
+    idle = [one for one in range(gpu.window_ns[0], gpu.window_ns[1], US) if not busy(made, one)]
+    outside = sum(not any(start <= one < end for start, end in calls) for one in idle)
+    assert abs((gpu.outside_calls_ns or 0) - outside * US) < 40 * US
+    assert set(findings(made)) & {"launch-bound", "python-in-the-loop"} == told
+
+
+def busy(made: Build, at: int) -> bool:
+    return any(row["start_ns"] <= at < row["end_ns"] for row in made.rows["kernels"])
