@@ -1,5 +1,7 @@
 """What each rank executes to measure the all-reduce: `horovodrun -np 2 python -m harness.doctor.allreduce --out FILE`.
 
+On several hosts (`horovodrun -np 8 -H a:4,b:4 ...`) FILE tells `ringscope predict --network FILE` of their network.
+
 Bus bandwidth = bytes / time x 2 (n - 1) / n: what each link carries in a ring, so that it can be held against the
 hardware whatever n is (nccl-tests, doc/PERFORMANCE.md). The time is what one more in a row takes: the ranks agree on
 it, which takes Horovod some ms, while the one before is being made. Rank 0 writes FILE.
@@ -12,6 +14,7 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from profiles.files import write_whole
 WARM_UP = 3
 REPEATS = 10
 IN_A_ROW = 5
+SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 26)  # bytes: from where latency is all of the time to where it is none
 
 
 def bus_gb_per_s(size_bytes: int, time_ns: float, ranks: int) -> float:
@@ -27,16 +31,25 @@ def bus_gb_per_s(size_bytes: int, time_ns: float, ranks: int) -> float:
     return size_bytes / time_ns * 2 * (ranks - 1) / ranks
 
 
-def measure(size_bytes: int) -> dict[str, Any]:
-    """Median over REPEATS of the time that one of IN_A_ROW all-reduces adds to one, of a float32 vector.
+def measure(sizes: Sequence[int]) -> dict[str, Any]:
+    """Median over REPEATS of the time that one of IN_A_ROW all-reduces adds to one, of float32 vectors of these bytes.
 
-    `device` is where the averages came to lie.
+    All but `sweep` is of the largest; `device` is where its averages came to lie.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from .. import ring
-    from ..ring.exchange import hvd, tf
+    from ..ring.exchange import hvd
 
     ring.init()
+    each = [_measured(size) for size in sorted(sizes)]
+    of_hosts = {"rank": hvd.rank(), "ranks": hvd.size(), "hosts": hvd.cross_size()}
+    sweep = [{name: one[name] for name in ("bytes", "time_ns")} for one in each]
+    return of_hosts | each[-1] | {"right": all(one["right"] for one in each), "sweep": sweep}
+
+
+def _measured(size_bytes: int) -> dict[str, Any]:
+    from ..ring.exchange import hvd, tf
+
     with tf.device("GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"):
         mine = tf.fill((size_bytes // 4,), tf.constant(float(hvd.rank() + 1)))
 
@@ -60,8 +73,6 @@ def measure(size_bytes: int) -> dict[str, Any]:
         added_ns.append((row_ns - one_ns) / (IN_A_ROW - 1))
     time_ns = statistics.median(added_ns[WARM_UP:])
     return {
-        "rank": hvd.rank(),
-        "ranks": hvd.size(),
         "device": "gpu" if "GPU" in averages.device else "cpu",
         "bytes": size_bytes,
         "time_ns": int(time_ns),
@@ -72,7 +83,7 @@ def measure(size_bytes: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bytes", type=int, default=16 << 20)
+    parser.add_argument("--bytes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     answer = measure(options.bytes)

@@ -72,6 +72,9 @@ def judge_copies(found: dict[str, Any]) -> Check:
     return Check(name, OK, text, None, found)
 
 
+SMALL = 1 << 16  # bytes of an all-reduce whose time is all latency
+
+
 def allreduce(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
     """Bus bandwidth of one large all-reduce under the real launcher, and whether the sum is right."""
     if reason := _cannot_launch(machine, ranks):
@@ -79,7 +82,16 @@ def allreduce(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
     size = (512 if machine["gpus"] else 16) << 20
     with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as folder:
         out = Path(folder) / "allreduce.json"
-        rank_argv = [sys.executable, "-m", "harness.doctor.allreduce", "--bytes", str(size), "--out", str(out)]
+        rank_argv = [
+            sys.executable,
+            "-m",
+            "harness.doctor.allreduce",
+            "--bytes",
+            str(SMALL),
+            str(size),
+            "--out",
+            str(out),
+        ]
         done = _launch(rank_argv, ranks=ranks, launcher=launcher)
         if isinstance(done, str):
             return Check("all-reduce", FAILURE, done, _by_hand(rank_argv[1:3], ranks, launcher))

@@ -16,6 +16,7 @@ from .curve import CALIBRATED_TIMES, Point
 from .network import Network, added
 
 SCHEMA = "ringscope.forecast/1"
+SMALL_BUFFER = 1 << 20  # bytes, as where gradients leave layer by layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Hosts:
     per_rank_batch: int  # samples: with the throughput it tells the time per step
     overlap: float | None = None  # share of an all-reduce that a recording shows hidden under compute
     every: int = 1  # steps whose gradients are added up before they are reduced
+    pieces: int = 1  # all-reduces of a step, one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the largest count across hosts would do if less were exchanged."""
+    """What the largest count across hosts would do if gradients were exchanged otherwise."""
 
     change: str
     row: Row
@@ -82,9 +84,13 @@ def of_points(label: str, points: Sequence[Point], gpus: Sequence[int], hosts: H
 
 
 def _less_exchanged(points: Sequence[Point], gpus: int, hosts: Hosts) -> Iterator[Change]:
-    """Gradients of half the bytes, and of two steps together; nothing where no network is crossed."""
+    """Gradients in small buffers, of half the bytes, and of two steps together; nothing where no network is crossed."""
     if gpus <= hosts.gpus_per_host:
         return
+    pieces = -(-hosts.step_bytes // SMALL_BUFFER)
+    if pieces > 1:
+        small = replace(hosts, pieces=pieces)
+        yield Change(f"{pieces} exchanges a step, of 1 MiB each (fusion threshold)", _across(points, gpus, small))
     half = replace(hosts, step_bytes=-(-hosts.step_bytes // 2))
     yield Change("half the bytes (compression fp16)", _across(points, gpus, half))
     yield Change("one exchange for two steps (aggregate 2)", _across(points, gpus, replace(hosts, every=2)))
@@ -145,7 +151,7 @@ def _across(points: Sequence[Point], gpus: int, hosts: Hosts) -> Row:
     (inside,) = curve.predict(points, [max(min(gpus, hosts.gpus_per_host), min(point.gpus for point in points))])
     count = -(-gpus // hosts.gpus_per_host)
     step_ns = hosts.per_rank_batch * inside.gpus / inside.per_s * 1e9
-    more = added(count, hosts.step_bytes, hosts.network, step_ns, overlap=hosts.overlap)
+    more = added(count, hosts.step_bytes, hosts.network, step_ns, overlap=hosts.overlap, pieces=hosts.pieces)
 
     def longer(share: float, ns: float) -> float:
         return share * step_ns / (step_ns + ns / hosts.every)

@@ -12,9 +12,14 @@ not, the estimate hides half of what could be, and the interval reaches from all
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from ..errors import RingscopeError
 
@@ -43,17 +48,48 @@ def network(text: str) -> Network:
     """`8x200Gb/s,2us`: 8 links a host of 200 Gbit/s, 2 µs; one link and 5 µs where these are left out."""
     found = _TEXT.fullmatch(text.strip())
     if not found or not int(found[1] or 1) or not float(found[2]):
-        raise RingscopeError(f"--network {text}: write it as 8x200Gb/s,2us: links of a host, speed of each, latency")
+        raise RingscopeError(
+            f"--network {text}: write it as 8x200Gb/s,2us: links of a host, speed of each, latency; or name a file of "
+            "the all-reduce measured on several hosts"
+        )
     return Network(int(found[1] or 1), float(found[2]) * 1e9 / 8, float(found[3] or 5) * 1e3)
 
 
-def between_hosts_ns(hosts: int, step_bytes: int, net: Network) -> float:
-    """Time of one all-reduce of `step_bytes` between hosts, in ns; 0 for one host."""
+def measured(path: Path) -> Network:
+    """The network of the hosts on which `python -m harness.doctor.allreduce` has written `path`.
+
+    Its times are taken for those of a ring between the hosts: the latency and the bandwidth whose relative errors have
+    the least squares. What goes on inside a host is in both.
+    """
+    try:
+        found = json.loads(path.read_text())
+        hosts, sweep = int(found["hosts"]), [(int(one["bytes"]), int(one["time_ns"])) for one in found["sweep"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RingscopeError(f"--network {path}: not what python -m harness.doctor.allreduce writes") from None
+    if hosts < 2 or len({size for size, _ in sweep}) < 2 or min(took for _, took in sweep) <= 0:
+        raise RingscopeError(f"--network {path}: a network is told by two sizes and more, between two hosts and more")
+    times = np.array([took for _, took in sweep], float)
+    costs = np.array([[2 * (hosts - 1), 2 * (hosts - 1) / hosts * size] for size, _ in sweep]) / times[:, None]
+    (latency_ns, byte_ns), *_ = np.linalg.lstsq(costs, np.ones(len(sweep)), rcond=None)
+    if latency_ns < 0:  # all of it is bandwidth
+        latency_ns, byte_ns = 0.0, _alone(costs[:, 1])
+    if byte_ns <= 0:
+        raise RingscopeError(f"--network {path}: more bytes took no longer, which no network does; measure again")
+    return Network(1, float(1e9 / byte_ns), float(latency_ns))
+
+
+def _alone(costs: Any) -> float:
+    """The one price whose relative errors have the least squares."""
+    return float(costs.sum() / (costs**2).sum())
+
+
+def between_hosts_ns(hosts: int, step_bytes: int, net: Network, pieces: int = 1) -> float:
+    """Time of one all-reduce of `step_bytes` between hosts, in ns; 0 for one host. In `pieces`, each has a latency."""
     if hosts < 2:
         return 0.0
     moved_ns = step_bytes / net.host_bytes_per_s * 1e9
-    ring = 2 * (hosts - 1) * net.latency_ns + 2 * (hosts - 1) / hosts * moved_ns
-    tree = 2 * math.log2(hosts) * net.latency_ns + 2 * moved_ns
+    ring = 2 * (hosts - 1) * net.latency_ns * pieces + 2 * (hosts - 1) / hosts * moved_ns
+    tree = 2 * math.log2(hosts) * net.latency_ns * pieces + 2 * moved_ns
     return min(ring, tree)
 
 
@@ -66,10 +102,12 @@ class Added:
     most_ns: float
 
 
-def added(hosts: int, step_bytes: int, net: Network, compute_ns: float, *, overlap: float | None = None) -> Added:
+def added(
+    hosts: int, step_bytes: int, net: Network, compute_ns: float, *, overlap: float | None = None, pieces: int = 1
+) -> Added:
     """What the network adds to a step of `compute_ns`. `overlap`: the share of the all-reduce that a recording shows
     hidden under compute, None where there is none."""
-    takes_ns = between_hosts_ns(hosts, step_bytes, net)
+    takes_ns = between_hosts_ns(hosts, step_bytes, net, pieces)
     hideable_ns = min(takes_ns, BACKWARD_SHARE * compute_ns)
     if overlap is not None:
         exposed = takes_ns - min(overlap * takes_ns, hideable_ns)

@@ -50,7 +50,11 @@ Examples:
 @click.argument("paths", metavar="[RUN | ONE TWO]", nargs=-1, type=_PATH)
 @click.option("--ranks", metavar="N,N", help="Counts to predict for.  [default: 2, 4, 8 times the largest measured]")
 @click.option("--points", metavar="N:X,N:X", help="Samples/s over all GPUs, by count of GPUs.")
-@click.option("--network", metavar="LxS,T", help="Links of a host, speed and latency, as 8x200Gb/s,2us.")
+@click.option(
+    "--network",
+    metavar="LxS,T",
+    help="Links of a host, speed and latency, as 8x200Gb/s,2us; or a file of the all-reduce measured on several hosts.",
+)
 @click.option("--gpus-per-host", type=click.IntRange(1, 10**6), help="With --network: GPUs of one host.")
 @click.option("--step-bytes", type=click.IntRange(1, 10**15), help="With --network: bytes of gradients per step.")
 @click.option(
@@ -143,13 +147,15 @@ def _hosts(options: Options) -> Hosts | None:
     if options.network is None:
         return None
     from ..judging.forecast import Hosts
-    from ..judging.network import network
+    from ..judging.network import measured, network
 
     batch = options.per_rank_batch if options.points is not None else 1  # a run directory's cells know theirs
     if options.gpus_per_host is None or options.step_bytes is None or batch is None:
         needed = "--gpus-per-host, --step-bytes" + (" and --per-rank-batch" if options.points is not None else "")
         raise RingscopeError(f"--network needs {needed} as well")
-    return Hosts(options.gpus_per_host, network(options.network), options.step_bytes, batch, options.overlap)
+    told = Path(options.network)
+    net = measured(told) if told.is_file() else network(options.network)
+    return Hosts(options.gpus_per_host, net, options.step_bytes, batch, options.overlap)
 
 
 def _counts(option: str, text: str) -> list[int]:

@@ -12,6 +12,7 @@ from benchmarks import fit
 from benchmarks.fit_families import FAMILIES
 
 COMMITTED = Path(__file__).parents[2] / "docs/results/2026-11-22-2xh200-families/runs.jsonl"
+ON_TWO = "2026-11-22-2xh200-scripts/runs.jsonl"  # after what two GPUs lost was mended
 
 
 def _row(way: str, rate: float, first: float, **more: Any) -> dict[str, Any]:
@@ -76,9 +77,11 @@ def test_the_readme_shows_the_committed_rates() -> None:
             assert shown.replace(" ", "") == ("" if rate is None else f"{rate:.0f}"), line
             seen += rate is not None
     assert seen == sum(gpus == 1 for _, _, gpus in best)
+    later = (json.loads(line) for line in COMMITTED.parents[1].joinpath(ON_TWO).read_text().splitlines())
+    on_two = {row["model"]: row["samples_per_s"] for row in later if row["gpus"] == 2}
     for model in ("resnet50", "decoder"):
-        assert f"{best[model, 'ring', 2]:,.0f}".replace(",", " ") in of_fit
-        assert f"{best[model, 'ring', 2] / best[model, 'ring', 1] / 2:.1%}".replace("%", " %") in of_fit
+        assert f"{on_two[model]:,.0f}".replace(",", " ") in of_fit
+        assert f"{on_two[model] / best[model, 'ring', 1] / 2:.1%}".replace("%", " %") in of_fit
 
 
 @pytest.mark.long

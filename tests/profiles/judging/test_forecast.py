@@ -94,7 +94,7 @@ def test_with_a_known_overlap_there_is_nothing_to_assume() -> None:
 
 def test_less_exchange_is_worth_what_the_network_is_then_spared() -> None:
     hosts = Hosts(2, Network(1, 1e9, 0), 10**8, 149)  # 150 ms of ring, more than backward of 101.5 ms hides
-    half, aggregated = forecast.of_points("", DGX2, [4, 8], hosts).what_if
+    _, half, aggregated = forecast.of_points("", DGX2, [4, 8], hosts).what_if
     (two,) = curve.predict(DGX2, [2])
     step_ns = 149 * 2 / two.per_s * 1e9
     hidden_ns = 2 / 3 * step_ns
@@ -108,6 +108,22 @@ def test_less_exchange_is_worth_what_the_network_is_then_spared() -> None:
         "--points 1:1492,2:2935 --ranks 8 --network 8Gb/s --gpus-per-host 2 --step-bytes 100000000 --per-rank-batch 149"
     )
     assert "8 GPUs, half the bytes (compression fp16): " in said(words)
+
+
+def test_exchanges_in_small_buffers_have_a_latency_each() -> None:
+    hosts = Hosts(2, Network(1, 1e9, 50_000), 3 * 2**20 + 1, 149, overlap=0)
+    whole = forecast.of_points("", DGX2, [8], hosts)
+    small = whole.what_if[0]
+    assert small.change == "4 exchanges a step, of 1 MiB each (fusion threshold)"
+    (two,) = curve.predict(DGX2, [2])
+    step_ns = 149 * 2 / two.per_s * 1e9
+    # 4 hosts, latency 50 us: a tree of 2 levels is 4 latencies and 2 S / b, a ring 6 and 3/2 S / b
+    moved_ns = 3 * 2**20 + 1
+    for row, exchanges in ((whole.rows[-1], 1), (small.row, 4)):
+        adds_ns = min(4 * 50_000 * exchanges + 2 * moved_ns, 6 * 50_000 * exchanges + 1.5 * moved_ns)
+        assert row.efficiency == pytest.approx(two.efficiency * step_ns / (step_ns + adds_ns))
+    one = forecast.of_points("", DGX2, [8], Hosts(2, Network(1, 1e9, 50_000), 2**20, 149)).what_if
+    assert [each.change.split(" ")[0] for each in one] == ["half", "one"]
 
 
 def test_a_point_out_of_line_a_far_count_and_an_assumed_overlap_are_doubted() -> None:
