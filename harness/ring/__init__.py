@@ -23,9 +23,6 @@ from . import cache, ending, horovod_names, normalization, saving, seeds, undist
 from .channel import Channel, launcher_share, meet_server
 from .elastic import again, launcher
 from .exchange import (
-    COMPRESSIONS,
-    OPS,
-    average_gradients,
     average_logs,
     broadcast,
     from_rank,
@@ -37,6 +34,7 @@ from .exchange import (
     optimizers_of,
     tf,
 )
+from .gradients import COMPRESSIONS, OPS, average_gradients
 from .moving import average_statistics
 from .parts import gather
 from .sharded import NARROW, Shards, check_sharded

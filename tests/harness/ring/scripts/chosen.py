@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness import ring
-from harness.ring import choose, exchange
+from harness.ring import choose, gradients
 
 # Set before TensorFlow looks at devices, as ring.init does where there is a GPU.
 cached = Path(tempfile.mkdtemp())
@@ -112,7 +112,7 @@ def embedded() -> keras.Model:
 
 
 for rows, as_gpu in (("gathered", False), ("once", True)):
-    exchange.adds_in_any_order = lambda as_gpu=as_gpu: as_gpu
+    gradients.adds_in_any_order = lambda as_gpu=as_gpu: as_gpu
     trained(f"rows {rows}", embedded(), words, on_gpu=False)
     trained(f"rows {rows}, halved", embedded(), words, on_gpu=False, compression="fp16")
 found["cached programs"] = len(list(cached.iterdir()))
