@@ -93,8 +93,9 @@ def _rows_once(own: Any, process_set: Any) -> Any:
     given = own.indices
     if not _is_of_any_batch(given):
         ranks = {} if process_set is None else {"process_set": process_set}
+        own_once = tf.unique(given).y
         with outside_scopes(), on_device_of(given):  # Horovod names what it gathers after this
-            given = hvd.allgather(tf.identity(tf.unique(given).y, name="row_ids"), **ranks)
+            given = hvd.allgather(tf.identity(own_once, name="row_ids"), **ranks)
     indices, places = tf.unique(tf.concat([given, own.indices], axis=0))
     rows = tf.math.unsorted_segment_sum(own.values, places[tf.size(given) :], tf.size(indices))
     return tf.IndexedSlices(rows, indices, own.dense_shape)
