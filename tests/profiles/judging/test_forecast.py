@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -108,6 +109,16 @@ def test_less_exchange_is_worth_what_the_network_is_then_spared() -> None:
         "--points 1:1492,2:2935 --ranks 8 --network 8Gb/s --gpus-per-host 2 --step-bytes 100000000 --per-rank-batch 149"
     )
     assert "8 GPUs, half the bytes (compression fp16): " in said(words)
+
+
+def test_a_measured_network_predicts_what_the_same_one_does_in_words(tmp_path: Path) -> None:
+    sizes = (1 << 16, 1 << 20, 1 << 26)
+    # 2 hosts, 40 us and 2 GB/s: 2 latencies, and each byte once
+    sweep = [{"bytes": size, "time_ns": 80_000 + size // 2} for size in sizes]
+    (tmp_path / "net.json").write_text(json.dumps({"hosts": 2, "sweep": sweep}))
+    words = "--points 1:1492,2:2935 --ranks 8 --gpus-per-host 2 --step-bytes 100000000 --per-rank-batch 149 --network"
+    measured, typed = said(f"{words} {tmp_path / 'net.json'}"), said(f"{words} 16Gb/s,40us")
+    assert measured == typed and "8 GPUs, half the bytes" in typed
 
 
 def test_exchanges_in_small_buffers_have_a_latency_each() -> None:
