@@ -79,11 +79,11 @@ def of_points(label: str, points: Sequence[Point], gpus: Sequence[int], hosts: H
     asked = [row for row in rows if row.gpus not in known]
     stops_paying = curve.worth_adding(points) if hosts is None else None
     both = sorted([*measured, *asked], key=lambda row: row.gpus)
-    what_if = [] if hosts is None else list(_less_exchanged(points, max(row.gpus for row in rows), hosts))
+    what_if = [] if hosts is None else list(_exchanged_otherwise(points, max(row.gpus for row in rows), hosts))
     return Forecast(label, both, stops_paying, list(_doubts(points, asked, hosts)), what_if)
 
 
-def _less_exchanged(points: Sequence[Point], gpus: int, hosts: Hosts) -> Iterator[Change]:
+def _exchanged_otherwise(points: Sequence[Point], gpus: int, hosts: Hosts) -> Iterator[Change]:
     """Gradients in small buffers, of half the bytes, and of two steps together; nothing where no network is crossed."""
     if gpus <= hosts.gpus_per_host:
         return

@@ -12,16 +12,16 @@ not, the estimate hides half of what could be, and the interval reaches from all
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from .. import typed
 from ..errors import RingscopeError
+from ..files import text_of
 
 BACKWARD_SHARE = 2 / 3  # forward is one matrix product per weight, backward two
 UNKNOWN_OVERLAP = 0.5
@@ -62,8 +62,10 @@ def measured(path: Path) -> Network:
     the least squares. What goes on inside a host is in both.
     """
     try:
-        found = json.loads(path.read_text())
-        hosts, sweep = int(found["hosts"]), [(int(one["bytes"]), int(one["time_ns"])) for one in found["sweep"]]
+        found = typed.loads(text_of(path))
+        hosts, sweep = found["hosts"], [(one["bytes"], one["time_ns"]) for one in found["sweep"]]
+        for number in (hosts, *(number for pair in sweep for number in pair)):
+            typed.check(int, number, "what is counted")
     except (OSError, ValueError, KeyError, TypeError):
         raise RingscopeError(f"--network {path}: not what python -m harness.doctor.allreduce writes") from None
     if hosts < 2 or len({size for size, _ in sweep}) < 2 or min(took for _, took in sweep) <= 0:
@@ -72,15 +74,10 @@ def measured(path: Path) -> Network:
     costs = np.array([[2 * (hosts - 1), 2 * (hosts - 1) / hosts * size] for size, _ in sweep]) / times[:, None]
     (latency_ns, byte_ns), *_ = np.linalg.lstsq(costs, np.ones(len(sweep)), rcond=None)
     if latency_ns < 0:  # all of it is bandwidth
-        latency_ns, byte_ns = 0.0, _alone(costs[:, 1])
+        latency_ns, byte_ns = 0.0, costs[:, 1].sum() / (costs[:, 1] ** 2).sum()
     if byte_ns <= 0:
         raise RingscopeError(f"--network {path}: more bytes took no longer, which no network does; measure again")
     return Network(1, float(1e9 / byte_ns), float(latency_ns))
-
-
-def _alone(costs: Any) -> float:
-    """The one price whose relative errors have the least squares."""
-    return float(costs.sum() / (costs**2).sum())
 
 
 def between_hosts_ns(hosts: int, step_bytes: int, net: Network, pieces: int = 1) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -153,8 +154,8 @@ def _hosts(options: Options) -> Hosts | None:
     if options.gpus_per_host is None or options.step_bytes is None or batch is None:
         needed = "--gpus-per-host, --step-bytes" + (" and --per-rank-batch" if options.points is not None else "")
         raise RingscopeError(f"--network needs {needed} as well")
-    told = Path(options.network)
-    net = measured(told) if told.is_file() else network(options.network)
+    is_file = os.path.isfile(options.network)  # a text too long for a name is none
+    net = measured(Path(options.network)) if is_file else network(options.network)
     return Hosts(options.gpus_per_host, net, options.step_bytes, batch, options.overlap)
 
 

@@ -119,6 +119,7 @@ def test_a_measured_network_predicts_what_the_same_one_does_in_words(tmp_path: P
     words = "--points 1:1492,2:2935 --ranks 8 --gpus-per-host 2 --step-bytes 100000000 --per-rank-batch 149 --network"
     measured, typed = said(f"{words} {tmp_path / 'net.json'}"), said(f"{words} 16Gb/s,40us")
     assert measured == typed and "8 GPUs, half the bytes" in typed
+    assert "write it as 8x200Gb/s,2us" in said(f"{words} {'9' * 400}x1Gb/s", code=2)
 
 
 def test_exchanges_in_small_buffers_have_a_latency_each() -> None:
