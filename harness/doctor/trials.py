@@ -26,6 +26,7 @@ RUN_LIMIT_S = 240
 PAGEABLE_SHARE = 0.5
 # One way through one link of the first NVLink (NVIDIA Tesla P100 white paper); since then 25 and more.
 NVLINK_GB_PER_S = 20.0
+SMALL = 1 << 16  # bytes of an all-reduce whose time is all latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,6 @@ def judge_copies(found: dict[str, Any]) -> Check:
     return Check(name, OK, text, None, found)
 
 
-SMALL = 1 << 16  # bytes of an all-reduce whose time is all latency
-
-
 def allreduce(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
     """Bus bandwidth of one large all-reduce under the real launcher, and whether the sum is right."""
     if reason := _cannot_launch(machine, ranks):
@@ -82,16 +80,8 @@ def allreduce(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
     size = (512 if machine["gpus"] else 16) << 20
     with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as folder:
         out = Path(folder) / "allreduce.json"
-        rank_argv = [
-            sys.executable,
-            "-m",
-            "harness.doctor.allreduce",
-            "--bytes",
-            str(SMALL),
-            str(size),
-            "--out",
-            str(out),
-        ]
+        sizes = map(str, (SMALL, size))
+        rank_argv = [sys.executable, "-m", "harness.doctor.allreduce", "--bytes", *sizes, "--out", str(out)]
         done = _launch(rank_argv, ranks=ranks, launcher=launcher)
         if isinstance(done, str):
             return Check("all-reduce", FAILURE, done, _by_hand(rank_argv[1:3], ranks, launcher))

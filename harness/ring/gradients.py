@@ -48,16 +48,12 @@ def average_gradients(
     for part in _consecutive_groups([i for i in given if i not in sparse], groups):
         for i, value in zip(part, _average([averaged[i] for i in part], compression, in_stream, how), strict=True):
             averaged[i] = value
+    once = adds_in_any_order()
     for i in sparse:
-        if adds_in_any_order():
-            own = _rows_once(averaged[i], process_set)
-            (values,) = _average([own.values], compression, in_stream, how)
-            averaged[i] = tf.IndexedSlices(values, own.indices, own.dense_shape)
-            continue
-        if _is_of_any_batch(averaged[i].indices):
-            # Such as embedded places: one rank would have one row of the whole batch for each. Keras's optimizers
-            # square rows of one index each by itself.
-            own = averaged[i]
+        if once or _is_of_any_batch(averaged[i].indices):
+            # Of any batch are embedded places: one rank would have one row of the whole batch for each. Keras's
+            # optimizers square rows of one index each by itself.
+            own = _rows_once(averaged[i], process_set) if once else averaged[i]
             (values,) = _average([own.values], compression, in_stream, how)
             averaged[i] = tf.IndexedSlices(values, own.indices, own.dense_shape)
             continue

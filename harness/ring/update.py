@@ -83,7 +83,8 @@ def compile_halves(
     caught: list[tuple[list[Any], list[Any]]] = []
     packing = _Packing()
     exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
-    updates: list[int] = []  # of a traced step that has not exactly one, and so no halves
+    whole = _whole(model, train_step, reduces=reduces)
+    unhalved: list[bool] = []  # not empty: a traced step has no halves, and is taken whole
 
     def catch(grads: Any, trainable_variables: Any = None) -> None:
         _check_start(model)
@@ -106,7 +107,7 @@ def compile_halves(
         if compiled and compiles:
             check_draws(tf.compat.v1.get_default_graph())
         if len(caught) != 1:
-            updates.append(len(caught))
+            unhalved.append(True)
             raise NotOneUpdate(f"the train step applies gradients {len(caught)} times, a compiled one exactly once")
         # An embedding's rows too as a table: XLA adds rows of one index in any order, so that ranks which each add what
         # they have gathered end apart in the last bits; and rows bring their table's shape through the host, which
@@ -154,9 +155,8 @@ def compile_halves(
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
         uneven = _is_uneven(model)
-        if updates and not compiled:
-            with _joined(model, reduces, losses.shared_inline, uneven):
-                return train_step(opened(data, kinds))
+        if unhalved and not compiled:
+            return whole(opened(data, kinds))
         totals = totals_of(data, kinds, compiled, uneven)
         logs, gradients = programs[compiled](data, kinds, compiled, uneven, totals)
 
@@ -177,14 +177,19 @@ def compile_halves(
 
 def join_losses(model: Any) -> None:
     """Have the model's train step traced with the losses of the joined batch, exchanging inside it."""
-    train_step = model.train_step
-
-    def step(data: Any) -> Any:
-        with _joined(model, True, losses.shared_inline, _is_uneven(model)):
-            return train_step(data)
-
+    step = _whole(model, model.train_step, reduces=True)
     step.by_ring = True  # type: ignore[attr-defined]
     model.train_step = step
+
+
+def _whole(model: Any, train_step: Callable[[Any], Any], *, reduces: bool) -> Callable[[Any], Any]:
+    """The train step with the losses of the joined batch, which exchanges inside it."""
+
+    def step(data: Any) -> Any:
+        with _joined(model, reduces, losses.shared_inline, _is_uneven(model)):
+            return train_step(data)
+
+    return step
 
 
 def _joined(model: Any, reduces: bool, share: losses.Share, uneven: bool) -> AbstractContextManager[None]:
