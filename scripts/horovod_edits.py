@@ -49,12 +49,54 @@ EDITS = (
         "  gpu_op_context_.InitGPUQueue(entries, response);\n"
         "#ifdef NCCL_AVG_SUPPORTED\n"
         "  auto in_stream = static_cast<gpuStream_t>(first_entry.context->InStream());\n"
-        "  if (in_stream != nullptr && entries.size() == 1 && response.prescale_factor() == 1.0 &&\n"
-        "      response.postscale_factor() == 1.0) {\n"
+        "  for (auto& e : entries) {\n"
+        "    if (e.context->InStream() != in_stream) in_stream = nullptr;\n"
+        "  }\n"
+        "  if (response.prescale_factor() != 1.0 || response.postscale_factor() != 1.0) in_stream = nullptr;\n"
+        "  if (in_stream != nullptr) {\n"
         "    gpu_op_context_.stream = &in_stream;\n"
         "  }\n"
         "#endif\n"
         "\n  WaitForData(entries);\n\n  ncclRedOp_t ncclOp = ncclSum;\n",
+    ),
+    # Several of them: NCCL sums each where it lies, all in one launch, with no copies into and out of a buffer.
+    (
+        "horovod/common/ops/nccl_operations.cc",
+        "  const void* fused_input_data;\n  void* buffer_data;\n  size_t buffer_len;\n\n"
+        "  // Copy (and possibly scale) tensors into the fusion buffer.\n",
+        "#ifdef NCCL_AVG_SUPPORTED\n"
+        "  if (in_stream != nullptr && entries.size() > 1) {\n"
+        "    auto& comm = *nccl_op_context_.nccl_comm_;\n"
+        '    nccl_context_->ErrorCheck("ncclGroupStart", ncclGroupStart(), comm);\n'
+        "    for (auto& e : entries) {\n"
+        "      auto result = ncclAllReduce(e.tensor->data(), (void*)e.output->data(),\n"
+        "                                  (size_t)e.tensor->shape().num_elements(),\n"
+        "                                  GetNCCLDataType(e.tensor), ncclOp, comm, in_stream);\n"
+        '      nccl_context_->ErrorCheck("ncclAllReduce", result, comm);\n'
+        "    }\n"
+        '    nccl_context_->ErrorCheck("ncclGroupEnd", ncclGroupEnd(), comm);\n'
+        "    if (global_state_->timeline.Initialized()) {\n"
+        "      gpu_context_->RecordEvent(gpu_op_context_.event_queue, NCCL_ALLREDUCE, in_stream);\n"
+        "    }\n"
+        "    return gpu_op_context_.FinalizeGPUQueue(entries, true, nccl_op_context_.error_check_callback_);\n"
+        "  }\n"
+        "#endif\n"
+        "  const void* fused_input_data;\n  void* buffer_data;\n  size_t buffer_len;\n\n"
+        "  // Copy (and possibly scale) tensors into the fusion buffer.\n",
+    ),
+    # On a GPU gradients are summed in place, where nobody else reads them.
+    (
+        "horovod/tensorflow/mpi_ops.cc",
+        "      auto tensor = context->input(i);\n"
+        "      OP_REQUIRES_OK_ASYNC(\n"
+        "          context, context->allocate_output(i, tensor.shape(), &outputs[i]),\n"
+        "          done);\n",
+        "      auto shape = context->input(i).shape();\n"
+        "      OP_REQUIRES_OK_ASYNC(\n"
+        "          context, device == CPU_DEVICE_ID\n"
+        "              ? context->allocate_output(i, shape, &outputs[i])\n"
+        "              : context->forward_input_or_allocate_output({i}, i, shape, &outputs[i]),\n"
+        "          done);\n",
     ),
     (
         "horovod/common/ops/nccl_operations.cc",

@@ -46,8 +46,11 @@ def average_gradients(
     given = [i for i, gradient in enumerate(averaged) if gradient is not None]
     sparse = [i for i in given if isinstance(averaged[i], tf.IndexedSlices)]
     for part in _consecutive_groups([i for i in given if i not in sparse], groups):
-        for i, value in zip(part, _average([averaged[i] for i in part], compression, in_stream, how), strict=True):
-            averaged[i] = value
+        for kind in dict.fromkeys(averaged[i].dtype for i in part):  # Horovod's grouped call takes one type
+            alike = [i for i in part if averaged[i].dtype == kind]
+            values = _average([averaged[i] for i in alike], compression, in_stream, how)
+            for i, value in zip(alike, values, strict=True):
+                averaged[i] = value
     once = adds_in_any_order()
     for i in sparse:
         if once or _is_of_any_batch(averaged[i].indices):

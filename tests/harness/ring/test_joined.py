@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.long]
 SCRIPT = str(ROOT / "tests" / "harness" / "ring" / "scripts" / "joined.py")
 CASES = [
     "mean",
+    "weights of two types and sizes",
     "sum of losses",
     "sum of weighted losses without reduction",
     "one loss a sample beside a mean",

@@ -66,6 +66,16 @@ def mean(step: str) -> dict[str, Any]:
 
 
 @case
+def weights_of_two_types_and_sizes(step: str) -> dict[str, Any]:
+    """In each type one of more than a megabyte, which travels by itself."""
+    model = dense(layers.Dense(520), layers.Dense(520), layers.Dense(380, dtype="float64"))
+    model.add(layers.Dense(380, activation="tanh", dtype="float64"))
+    model.add(layers.Dense(1, dtype="float32"))
+    model.compile(keras.optimizers.SGD(1e-4), "mse")
+    return trained(model, step, X, Y)
+
+
+@case
 def sum_of_losses(step: str) -> dict[str, Any]:
     model = dense(layers.Dense(8, kernel_regularizer="l2"))
     model.compile(keras.optimizers.SGD(0.005), losses.MeanSquaredError(reduction="sum"))
