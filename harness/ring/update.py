@@ -97,7 +97,7 @@ def compile_halves(
         caught.clear()
         optimizer.apply = catch
         try:
-            with _joined(model, reduces, share, uneven), forms(model) if compiled else nullcontext():
+            with _joined(model, reduces, share, uneven), forms(model) if compiled and compiles else nullcontext():
                 return train_step(opened(data, kinds))
         finally:
             optimizer.apply = reduced
