@@ -39,7 +39,7 @@ def light() -> Iterator[None]:
         backend.nn.gelu = keras_own
 
 
-@tf.custom_gradient  # type: ignore[untyped-decorator]
+@tf.custom_gradient
 def exact(x: Any) -> tuple[Any, Callable[[Any], Any]]:
     """x * P(X <= x) of a standard normal X, of x's type and shape. Its gradient is for XLA alone."""
     wide = _wide(x)
@@ -63,7 +63,7 @@ def _density(x: Any) -> Any:
 def _share(x: Any, dtype: Any) -> Any:
     """The share of a standard normal distribution below x, as exact as numbers of `dtype` tell."""
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    @tf.custom_gradient
     def share(x: Any) -> tuple[Any, Callable[[Any], Any]]:
         below = _by_polynomial(x) if dtype in NARROW else 0.5 * tf.math.erfc(-math.sqrt(0.5) * x)
         return below, lambda upstream: upstream * _density(x)
@@ -77,7 +77,7 @@ def _by_polynomial(x: Any) -> Any:
     return tf.where(x < 0, beyond, 1 - beyond)
 
 
-@tf.custom_gradient  # type: ignore[untyped-decorator]
+@tf.custom_gradient
 def _apart(x: Any) -> tuple[Any, Callable[[Any], Any]]:
     """x, but for XLA another tensor: else what the way there has computed of x would be kept for the way back."""
     from tensorflow.compiler.tf2xla.python import xla
