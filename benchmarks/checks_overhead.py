@@ -103,7 +103,7 @@ class Switch:
     """Lies over what checks, and leaves it out while it is off. To be made before ring.distribute."""
 
     def __init__(self) -> None:
-        from harness.ring import agreement, channel, fit, metrics, seeds, stopping
+        from harness.ring import agreement, channel, joint_callbacks, metrics, plan, seeds, stopping
 
         self.on = True
         self.inside: dict[str, tuple[int, float]] = {}  # name -> calls and seconds, while it is on
@@ -115,9 +115,9 @@ class Switch:
         self._over(agreement, "layer_facts", nothing)
         self._over(channel.Channel, "begin_step", True)
         self._over(channel.Channel, "meet", [])
-        self._over(fit, "_agree_on_plan", None)
+        self._over(plan, "agree", None)
         self._over(stopping, "everybodys", [[nothing, nothing]])
-        self._over(fit.StopTogether, "on_epoch_end", None)
+        self._over(joint_callbacks.StopTogether, "on_epoch_end", None)
         self._over(metrics, "check_summable", None)
         self._over(metrics, "sum_states", None)
         self._over(seeds, "set_apart", None)

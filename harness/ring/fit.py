@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import warnings
 from typing import Any
 
@@ -12,113 +11,17 @@ import keras
 
 from profiles.errors import RingscopeError
 
-from . import agreement, horovod_names, metrics, normalization, seeds, sharing, stopping
+from . import agreement, joint_callbacks, metrics, normalization, plan, seeds, sharing, stopping
 from .callbacks import Callbacks
 from .channel import Channel
 from .elastic import launcher, resume
 from .evaluation import distribute_evaluation
-from .exchange import (
-    average_logs,
-    broadcast,
-    from_rank,
-    has_weights,
-    hvd,
-    is_distributed,
-    on_host,
-    tf,
-)
-from .moving import average_statistics, is_stateful
-from .parts import gather, saves_epochs
+from .exchange import from_rank, has_weights, hvd, is_distributed, tf
+from .moving import is_stateful
 from .say import once
 from .watch import CUT, OWN, WHOLE, Watch
 
-UNKNOWN = -1
 UNSEEDED = (0, 0)
-# They write files: from every rank they would write over each other.
-WRITERS = (
-    keras.callbacks.ModelCheckpoint,
-    keras.callbacks.CSVLogger,
-    keras.callbacks.TensorBoard,
-    keras.callbacks.BackupAndRestore,
-)
-
-
-class Agree(keras.callbacks.Callback):
-    """Average moving statistics before anybody looks at them; compare weights after each epoch.
-
-    It has no per-batch method, so Keras goes on launching steps without fetching a loss after each.
-
-    saves: rank 0 saves the model after each epoch, and wants the state of a sharded optimizer for it.
-    """
-
-    async_safe = True
-
-    def __init__(self, *, saves: bool) -> None:
-        super().__init__()
-        self._saves = saves
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        average_statistics(self.model)
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        average_statistics(self.model)
-        agreement.check_weights(self.model, f"after epoch {epoch + 1}")
-        if self._saves:
-            gather(self.model)
-
-    def on_train_end(self, logs: Any = None) -> None:
-        average_statistics(self.model)
-        gather(self.model)
-
-
-class Begin(keras.callbacks.Callback):
-    """The last to be called before the first step: what rank 0 has, restored from a backup or not, goes to all."""
-
-    async_safe = True
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        broadcast(self.model)
-        self.model._initial_epoch = from_rank(0, self.model._initial_epoch)
-
-
-class Restore(keras.callbacks.Callback):
-    """Backups restore here, before rank 0's weights are sent, and not again where they stand among the callbacks."""
-
-    async_safe = True
-
-    def __init__(self, backups: list[Any]) -> None:
-        super().__init__()
-        self._backups = backups
-        for backup in backups:
-            backup.__dict__["on_train_begin"] = lambda logs=None: None
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        for backup in self._backups:
-            backup.set_model(self.model)
-            type(backup).on_train_begin(backup, logs)
-
-
-class StopTogether(keras.callbacks.Callback):
-    """The last to be asked after an epoch: where one rank's callbacks stop, say at an hour of its clock, all stop."""
-
-    async_safe = True
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        with on_host():
-            stops = tf.constant(float(self.model.stop_training))
-            together = bool(hvd.allreduce(stops, op=hvd.Max, name="stop") > 0)
-        self.model.__dict__["watch_by_ring"]().stop_after_epoch(together)
-        if together:  # not else: a thread may just have asked for it
-            self.model.stop_training = True
-
-
-class TerminateOnNaN(keras.callbacks.TerminateOnNaN):
-    """Keras's, asked on all ranks together: the rank with the NaN would else leave the others waiting for it."""
-
-    def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        logs = {"loss": logs["loss"]} if logs and "loss" in logs else {}
-        average_logs(logs)  # of a NaN and anything else it is NaN
-        super().on_batch_end(batch, logs)
 
 
 def distribute_fit(model: Any, channel: Channel | None) -> None:
@@ -153,7 +56,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
         with stopping.loop(channel), watch.during_fit():
             if hvd.size() > 1:
                 watch.evaluated = _prepare(model, options, shard, unknown_length, channel)
-            ends_unknown = _agree_on_plan(options, channel)
+            ends_unknown = plan.agree(options, channel)
             # Ranks that share a data set go through the same batches; with data of their own one may end first.
             model.__dict__["unknown_by_ring"] = ends_unknown and not shard and hvd.size() > 1
             built = has_weights(model)
@@ -168,7 +71,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
                 normalization.synchronise(model)
             if hvd.rank() != 0:
                 options["verbose"] = 0
-            options["callbacks"] = _together(model, options.get("callbacks"))
+            options["callbacks"] = joint_callbacks.around(model, options.get("callbacks"))
             if model.jit_compile:  # compiled again, with the same optimizer
                 model.jit_compile, model.train_function = False, None
             options["callbacks"] = _listed(model, options, part)
@@ -183,13 +86,13 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
 
 
 def _listed(model: Any, options: dict[str, Any], part: resume.Part | None) -> Callbacks:
-    steps = _steps(options)
+    steps = plan.steps(options)
     return Callbacks(
         options["callbacks"],
         model=model,
         verbose=options.get("verbose", "auto"),
         epochs=int(options.get("epochs", 1)),
-        steps=None if steps == UNKNOWN else steps,
+        steps=None if steps == plan.UNKNOWN else steps,
         part=part,
     )
 
@@ -199,8 +102,8 @@ def _warm_up(model: Any, options: dict[str, Any]) -> None:
     warm_up = model.__dict__.pop("warm_up_by_ring", None)
     if warm_up is None:
         return
-    steps = _steps(options)
-    if steps == UNKNOWN:
+    steps = plan.steps(options)
+    if steps == plan.UNKNOWN:
         raise RingscopeError("warmup_epochs wants to know the steps of an epoch; give fit(..., steps_per_epoch=...)")
     warm_up(steps)
 
@@ -281,62 +184,6 @@ def _say_batch(options: dict[str, Any]) -> None:
         batch = options.get("batch_size") or sharing.BATCH
     size = f"{ranks} ranks x {batch} = {ranks * batch} samples" if batch else f"{ranks} ranks x a batch of the data"
     once(f"a step takes {size}; the learning rate is yours (ring.distribute(..., scale_learning_rate=True) scales it)")
-
-
-def _together(model: Any, given: Any) -> list[Any]:
-    """The user's callbacks as this rank calls them, between those that make the ranks agree."""
-    given = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
-    horovod_names.check_left_over(given)
-    saves = saves_epochs(model, [each for each in given if isinstance(each, WRITERS)])
-    if hvd.rank() != 0:
-        given = [callback for callback in given if not isinstance(callback, WRITERS)]
-    for i, callback in enumerate(given):
-        if type(callback) is keras.callbacks.TerminateOnNaN:
-            given[i] = TerminateOnNaN()
-            vars(given[i]).update(vars(callback))
-    backups = [callback for callback in given if isinstance(callback, keras.callbacks.BackupAndRestore)]
-    # Agree comes first after an epoch, so that what follows (checkpoints, early stopping) sees the averages.
-    return [Restore(backups), Begin(), Agree(saves=saves), *given, StopTogether()]
-
-
-def _agree_on_plan(options: dict[str, Any], channel: Channel | None) -> bool:
-    """Raise RingscopeError where the ranks know that some would wait for others for ever. Returns whether there are
-    ranks whose steps only the end of their data will tell."""
-    if hvd.size() == 1:
-        return _steps(options) == UNKNOWN
-    validates = options.get("validation_data") is not None or bool(options.get("validation_split"))
-    mine = [_steps(options), int(options.get("epochs", 1)), int(validates)]
-    steps, epochs, validations = map(list, zip(*stopping.everybodys(channel, "plan", mine), strict=True))
-    _check_alike(steps, "steps an epoch", "give all ranks data of one length, or one steps_per_epoch")
-    _check_alike(epochs, "epochs", "give all ranks as many")
-    _check_alike(validations, "validations an epoch", "give validation_data to all ranks, or to none")
-    return UNKNOWN in steps
-
-
-def _check_alike(counts: list[int], what: str, remedy: str) -> None:
-    known = [(rank, count) for rank, count in enumerate(counts) if count != UNKNOWN]
-    if len({count for _, count in known}) > 1:
-        (least, fewest), (most, largest) = (choose(known, key=lambda pair: pair[1]) for choose in (min, max))
-        raise RingscopeError(
-            f"rank {least} has {fewest} {what} and rank {most} {largest}: rank {most} would wait for ever; {remedy}"
-        )
-
-
-def _steps(options: dict[str, Any]) -> int:
-    """This rank's steps an epoch, UNKNOWN where only the data's end will tell."""
-    x = options.get("x")
-    if options.get("steps_per_epoch"):
-        return int(options["steps_per_epoch"])
-    if isinstance(x, tf.data.Dataset):
-        return max(UNKNOWN, int(x.cardinality()))
-    if isinstance(x, keras.utils.PyDataset):
-        batches = x.num_batches
-        return UNKNOWN if batches is None else int(batches)
-    first = next((leaf for leaf in keras.tree.flatten(x) if hasattr(leaf, "shape")), None)
-    if first is None:
-        return UNKNOWN
-    trained = math.floor(sharing.length(first) * (1 - (options.get("validation_split") or 0)))
-    return math.ceil(trained / (options.get("batch_size") or 32))
 
 
 def _build(model: Any, x: Any) -> None:

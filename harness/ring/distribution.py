@@ -1,0 +1,212 @@
+"""Models made to train with their copies on the other ranks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+from . import ending, horovod_names, normalization, seeds, undistributed, update
+from .elastic import launcher
+from .exchange import broadcast, from_rank, has_weights, hvd, is_default, is_seen, optimizers_of, tf
+from .gradients import COMPRESSIONS, OPS, average_gradients
+from .sharded import NARROW, Shards, check_sharded
+from .start import channel, init, rank, size
+
+__all__ = ["STEPS", "distribute"]
+
+STEPS = ("auto", "fit", "compiled")
+
+# What is laid over a model's own methods.
+OVERLAID = ("train_step", "fit", "evaluate", "predict", "make_train_function", "_get_metrics_result_or_logs")
+
+_distributed = itertools.count()  # calls of `distribute`
+
+
+def distribute(
+    model: Any,
+    *,
+    step: str = "auto",
+    compression: str = "none",
+    aggregate: int = 1,
+    groups: int = 1,
+    scale_learning_rate: bool = False,
+    warmup_steps: int = 0,
+    warmup_epochs: int = 0,
+    op: str = "average",
+    predivide_factor: float = 1.0,
+    sparse_as_dense: bool = False,
+    reduce: bool = True,
+    sharded: bool = False,
+    process_set: Any = None,
+    commit_steps: int = 0,
+) -> Any:
+    """Make a compiled Keras model train with its copies on the other ranks; returns the model.
+
+    Every optimizer among its attributes averages from now on, in `fit`, `train_on_batch` and loops of your own alike.
+    A model that is built gets rank 0's weights now, any model when `fit` begins.
+
+    step: `fit` averages gradients inside the optimizer's `apply`; `compiled` compiles forward + backward and the update
+        by XLA and averages between them (faster on GPUs; no cuDNN RNN cells). `auto` compiles on a GPU what XLA takes,
+        says so, and trains the rest as `fit` does.
+    compression: what the gradients travel as: `none`, `fp16`, `bf16` (summed in float32).
+    aggregate: local steps whose gradients are averaged before they are exchanged and applied.
+    groups: (`fit`) split the gradients in so many exchanges; the last layers' leave while the backward pass runs.
+    scale_learning_rate: multiply the rate by the number of ranks, reached linearly over `warmup_steps` steps
+        (Goyal et al. 2017, arXiv:1706.02677), or over the steps of `warmup_epochs` epochs of the first `fit`.
+    op: what becomes of the ranks' gradients: `average`, `sum`, or `adasum` (MPI only; Maleki et al. 2020,
+        arXiv:2006.02924).
+    predivide_factor: gradients are divided by it before they are summed, and by ranks / it after.
+    sparse_as_dense: gradients of embeddings travel as dense ones.
+    reduce: False trains every rank alone: the upper bound without communication.
+    sharded: each rank keeps and updates one part of the optimizer's state (ZeRO-1): the same weights in less memory.
+        The state is together when callbacks save the model after an epoch, and after `fit`; before it is saved at
+        another time call `ring.gather(model)` on all ranks.
+    process_set: refused; a model is trained by all ranks. `average_gradients` takes one, in a loop of your own.
+    commit_steps: (elastic Horovod) what a lost rank does not undo is committed after so many steps too, and not only
+        after each epoch.
+
+    To be called on all ranks: they meet here. Raises RingscopeError for what would not train right.
+    """
+    from . import choose, fit, loop
+
+    init()
+    undistributed.check_kind(model)
+    if process_set is not None:
+        raise RingscopeError(
+            "ring.distribute trains a model on all ranks; for some of them write a loop of your own with"
+            " ring.average_gradients(gradients, process_set=...), or start them by themselves"
+        )
+    own = optimizers_of(model, of_parts=False)
+    used = [each for each in own if len(own) == 1 or not is_default(model, each)]
+    _check(used, step, compression, groups, op)
+    # Those of its parts that are distributed already, with the part, stay as they are.
+    optimizers = own + [each for each in optimizers_of(model) if each not in own and not is_seen(each)]
+    if sharded:
+        only = {"op": (op, "average"), "predivide_factor": (predivide_factor, 1.0), "groups": (groups, 1)}
+        elastic = launcher.is_elastic(), False
+        check_sharded(optimizers, compression, reduce=(reduce, True), elastic=elastic, **only)
+    if warmup_epochs and (warmup_steps or not scale_learning_rate):
+        raise RingscopeError("warmup_epochs goes with scale_learning_rate=True, in the place of warmup_steps")
+    if commit_steps < 0 or commit_steps % aggregate:
+        raise RingscopeError(f"commit_steps={commit_steps} is no multiple of aggregate={aggregate}")
+    if (others := channel()) is not None and others.meet("distribute") is None:
+        raise RingscopeError(
+            "another rank has ended, or calls something else; call ring.distribute(model) on all ranks"
+        )
+    chooser = choose.Chooser(falls_back=step == "auto")
+    if step == "auto":
+        step, why = choose.resolved(model, len(used), groups)
+        if tf.config.get_visible_devices("GPU") and rank() == 0:
+            choose.say(f"this model is trained with step={step!r}: {why}")
+    _forget_earlier(model)
+    # Narrowed inside the compiled programs, XLA fuses the casts; outside they are a kernel for each gradient, which
+    # cost a ResNet-50 step on H200s more than half the bytes gave. A sum of several steps stays as exact as it is.
+    narrow = tf.float16 if step == "compiled" and compression == "fp16" and aggregate == 1 else None
+    exchange: update.Exchange = partial(
+        average_gradients,
+        compression="none" if narrow else compression,
+        groups=groups,
+        in_stream=step == "compiled",
+        op=op,
+        predivide_factor=predivide_factor,
+        sparse_as_dense=sparse_as_dense or sharded,
+    )
+    if not reduce:
+        exchange = list
+    together = reduce and size() > 1
+    # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
+    model.jit_compile = False
+    for optimizer in optimizers:
+        if scale_learning_rate and not warmup_epochs:
+            _scale_learning_rate(optimizer, warmup_steps)
+        shards = Shards(optimizer, NARROW[compression]) if sharded and together else None
+        apply = update.reduce_in_apply(model, optimizer, exchange, aggregate, shards)
+        if step == "compiled" and optimizer is used[0]:
+            update.compile_halves(
+                model,
+                optimizer,
+                apply,
+                exchange,
+                aggregate,
+                narrow,
+                reduces=together,
+                pack=op != "adasum",
+                chooser=chooser,
+                shards=shards,
+            )
+        optimizer.distributed_by_ring = True
+    if warmup_epochs:
+
+        def warm_up(steps_per_epoch: int) -> None:
+            for optimizer in optimizers:
+                _scale_learning_rate(optimizer, warmup_epochs * steps_per_epoch)
+
+        model.__dict__["warm_up_by_ring"] = warm_up
+    model.__dict__["step_by_ring"] = step
+    if launcher.is_elastic():
+        model.__dict__["elastic_by_ring"] = next(_distributed), commit_steps
+    model.train_function = model.test_function = None
+    loop.lay_over(model)
+    seeds.set_apart(rank(), lambda value: from_rank(0, value))
+    if together:
+        normalization.synchronise(model)
+        if step == "fit":
+            update.join_losses(model)
+    if reduce:
+        fit.distribute_fit(model, others)
+        ending.compare_at_exit(model)
+    if has_weights(model):
+        broadcast(model)
+    return model
+
+
+def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, op: str) -> None:
+    if not optimizers:
+        raise RingscopeError(
+            "ring.distribute(model) wants a compiled model; call model.compile(...) first (for a loop of your own"
+            " model.compile(optimizer) is enough)"
+        )
+    if any(map(is_seen, optimizers)):
+        raise RingscopeError(
+            "an optimizer of this model is distributed already, with it or with another model; call"
+            " ring.distribute(model) once a compile(), and give every model an optimizer of its own"
+        )
+    horovod_names.check_left_over(optimizers)
+    for value, known in ((step, STEPS), (compression, COMPRESSIONS), (op, OPS)):
+        if value not in known:
+            raise RingscopeError(f"{value!r} is none of {', '.join(known)}")
+    if compression == "bf16" and op != "average":
+        raise RingscopeError(f"bf16 is for averages, not for {op}; take compression='fp16' or 'none'")
+    if op == "adasum" and not hvd.mpi_enabled():
+        raise RingscopeError("Gloo has no Adasum; start the ranks with MPI: mpirun -np N, or horovodrun --mpi")
+    if step == "compiled" and len(optimizers) > 1:
+        raise RingscopeError(f"the model has {len(optimizers)} optimizers, and `compiled` wants one; take step='fit'")
+    if step == "compiled" and groups > 1:
+        raise RingscopeError(
+            "groups are exchanged while the backward pass runs, which `compiled` ends first; leave it out"
+        )
+
+
+def _forget_earlier(model: Any) -> None:
+    """A model that was compiled anew starts anew: what an earlier call laid over its methods goes."""
+    for name in OVERLAID:
+        if getattr(model.__dict__.get(name), "by_ring", False):
+            del model.__dict__[name]
+
+
+def _scale_learning_rate(optimizer: Any, warmup_steps: int) -> None:
+    from keras.optimizers import schedules
+
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if isinstance(inner._learning_rate, schedules.LearningRateSchedule):
+        raise RingscopeError("the learning rate is a schedule already; multiply it by ring.size() where you build it")
+    rate = float(inner.learning_rate)
+    optimizer.learning_rate = (
+        schedules.PolynomialDecay(rate, warmup_steps, end_learning_rate=rate * size(), power=1.0)
+        if warmup_steps
+        else rate * size()
+    )

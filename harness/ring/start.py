@@ -1,0 +1,147 @@
+"""The start of a rank: Horovod, its GPU, its cores, its seed and its line to the other ranks."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+from . import cache, ending, horovod_names, saving, seeds, undistributed
+from .channel import Channel, launcher_share, meet_server
+from .elastic import again, launcher
+from .exchange import hvd, tf
+
+__all__ = ["by_mpi", "channel", "init", "local_rank", "meet", "rank", "size", "threads"]
+
+STARTS = 5  # in a row that may fail, under elastic Horovod
+
+_channel: Channel | None = None
+
+
+def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any = None) -> None:
+    """Start Horovod, give this process one GPU and its share of the host's cores; before TensorFlow is first used.
+
+    pin: False leaves all GPUs to this process.
+    seed: of Python's, NumPy's and TensorFlow's generators, so that all ranks prepare the same data: drawn by rank 0 and
+        printed unless given; False leaves the generators alone.
+    process_sets: Horovod's, for `average_gradients(..., process_set=...)`: a list of them, or "dynamic" for those that
+        are added later with hvd.add_process_set.
+
+    Under elastic Horovod the script is begun again whenever ranks are lost or added (docs/guides/train.md), and this
+    may end it where this process is no rank any more.
+
+    Raises RingscopeError where there are fewer GPUs than local ranks, TensorFlow has already taken all of them, or
+    Keras computes with something else.
+    """
+    if hvd.is_initialized():
+        return
+    undistributed.check_backend()
+    cache.turn_on()
+    # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
+    os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")
+    if process_sets is not None:
+        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # read when Horovod starts
+    if launcher.is_elastic():
+        _init_elastic(process_sets)
+    else:
+        hvd.init(process_sets=process_sets)
+    horovod_names.refuse_left_over()
+    try:
+        _take_gpu(pin=pin)
+        # Else each of N local ranks starts a thread for every core (horovod#2295).
+        tf.config.threading.set_intra_op_parallelism_threads(threads())
+        tf.config.threading.set_inter_op_parallelism_threads(max(2, threads()))
+    except RuntimeError as error:
+        raise RingscopeError(
+            "TensorFlow was used before ring.init(); make ring.init() the script's first line"
+        ) from error
+    _meet(seed)
+
+
+def _init_elastic(process_sets: Any) -> None:
+    """Start Horovod with the ranks that there are now."""
+    if again.before().times:
+        launcher.ask_for_rank()
+    launcher.listen()
+    try:
+        hvd.init(process_sets=process_sets)
+    except ValueError:  # one of them has ended meanwhile
+        failed = again.before().failed + 1
+        if failed > STARTS:
+            raise
+        again.carry(failed=failed)
+        again.begin("a rank ended before all had begun")
+
+
+def _meet(seed: int | bool | None) -> None:
+    """Connect the ranks' hosts, and sow."""
+    global _channel
+    before = again.before().seed
+    again.carry(ranks=hvd.size())
+    if hvd.size() == 1:
+        again.carry(seed=seeds.sow(seed, 0, lambda value: value, before))
+        return
+    share = launcher_share(hvd.rank())
+    _channel = meet_server(hvd.rank(), hvd.size(), share, again.left if launcher.is_elastic() else None)
+    if _channel is None:
+        raise RingscopeError(f"rank {hvd.rank()} cannot reach rank 0's host by TCP; open the ports between the hosts")
+    again.carry(seed=seeds.sow(seed, hvd.rank(), share, before))
+    ending.at_exit(_channel)
+    undistributed.watch_models()
+    saving.write_whole_files()
+
+
+def _take_gpu(*, pin: bool) -> None:
+    """Let memory grow as it is used on all GPUs, and see the one of this rank alone where it is pinned."""
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if not gpus or not pin:
+        return
+    # A launcher that already shows each process one GPU leaves nothing to choose.
+    mine = 0 if len(gpus) == 1 and _one_gpu_each() else hvd.local_rank()
+    if mine >= len(gpus):
+        raise RingscopeError(
+            f"{hvd.local_size()} ranks on this host but {len(gpus)} GPUs; start at most {len(gpus)} ranks here"
+        )
+    tf.config.set_visible_devices(gpus[mine], "GPU")
+
+
+def _one_gpu_each() -> bool:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return bool(visible) and "," not in visible
+
+
+def threads() -> int:
+    """The cores for this process: those it is bound to, or its share of those that the ranks of this host all use."""
+    mine, everybodys = len(os.sched_getaffinity(0)), len(os.sched_getaffinity(1))
+    ranks = int(hvd.local_size())
+    return mine if mine * ranks <= everybodys else max(1, mine // ranks)
+
+
+def rank() -> int:
+    return int(hvd.rank())
+
+
+def size() -> int:
+    return int(hvd.size())
+
+
+def local_rank() -> int:
+    return int(hvd.local_rank())
+
+
+def by_mpi() -> bool:
+    """Whether the ranks exchange by MPI, and not by Gloo."""
+    return bool(hvd.mpi_enabled())
+
+
+def meet(kind: str, payload: Any) -> list[Any] | None:
+    """What every rank brings to the meeting of that kind, by rank, without TensorFlow; None where a rank has ended."""
+    return [payload] if _channel is None else _channel.meet(kind, payload)
+
+
+def channel() -> Channel | None:
+    """By which the ranks' hosts talk; None where there is one rank."""
+    return _channel
