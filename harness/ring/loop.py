@@ -16,6 +16,7 @@ from . import ids
 from .choose import left_to_xla
 from .exchange import hvd, tf
 from .feed import AS_IT_IS, CARRIERS, Carried, Feed, feed, opened
+from .forms import masks
 from .marks import mark_pause, nvtx_marks
 
 RANK_MARK_EVERY = 10  # steps: a recording that begins anywhere tells soon whose it is
@@ -117,7 +118,8 @@ class Loop(Turns):
 
     def _whole(self, kinds: tuple[str, ...] | None, signature: Any) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:
-            return self._step_of()(opened(data, kinds))
+            with masks.unspread():
+                return self._step_of()(opened(data, kinds))
 
         if self._model.run_eagerly:
             return one_step
@@ -127,7 +129,8 @@ class Loop(Turns):
 
     def _in_halves(self, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:
-            return self._step_of()(data, kinds, compiled)
+            with masks.unspread():
+                return self._step_of()(data, kinds, compiled)
 
         key = kinds, compiled, uneven
         if key not in self._functions:

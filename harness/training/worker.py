@@ -175,6 +175,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     import tensorflow as tf
 
     from .. import ring
+    from ..ring.forms import masks
     from . import autotune, convergence
     from .strategies import trainer as trainer_of
 
@@ -196,7 +197,8 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     last: dict[str, Any] = {}
 
     def turn() -> int:
-        last["logs"], waited_ns = trainer.turn()
+        with masks.unspread():  # as ring's own steps are traced, so that every strategy trains the same program
+            last["logs"], waited_ns = trainer.turn()
         return waited_ns
 
     more: dict[str, Any] = {"memory_built_bytes": facts.memory_built_bytes()}
