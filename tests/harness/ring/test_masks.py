@@ -34,9 +34,7 @@ def _mask(kind: str) -> Any:
 @pytest.mark.parametrize("kind", ["none", "padding", "every"])
 def test_scores_and_gradients_are_kerass_bit_for_bit(kind: str, causal: bool, dtype: str) -> None:
     random = np.random.default_rng(0)
-    query, key, value = (
-        tf.cast(tf.constant(random.normal(size=(BATCH, LENGTH, HEADS, 4))), dtype) for _ in range(3)
-    )
+    query, key, value = (tf.cast(tf.constant(random.normal(size=(BATCH, LENGTH, HEADS, 4))), dtype) for _ in range(3))
     given = _mask(kind)
 
     def run() -> list[Any]:
