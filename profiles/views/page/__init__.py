@@ -5,8 +5,6 @@ Every number carries the place in the JSON that it shows (`data-at`, divided by 
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -18,17 +16,14 @@ from ... import numbers
 from ...analysed import Analysis
 from ...files import written_whole
 from ...judging.ranks_summary import Summary
-from ...measures import OF_RANKS, OWNERS
-from ..charts import recording
 from ..charts import sweep as sweep_charts
-from ..charts.chart import PAGE, Chart
+from ..charts.chart import Chart
 from ..charts.palette import HOST as HOST_LOOKS
 from ..charts.palette import OWNERS as LOOKS
 from ..tables import explained as losses
-from ..tables import ranks, report
-from ..tables import table as tables
+from ..tables import report
 from ..tables.table import Cell, Document, Table
-from . import many, picture
+from . import many, markup, picture, recordings
 
 Json = Mapping[str, Any]
 
@@ -62,14 +57,6 @@ class Measured:
     parts: Sequence[Part]
     json: Json
     doubts: Table | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    what: str
-    cell: Cell
-    where: str
-    look: str = ""
 
 
 def write(
@@ -116,9 +103,9 @@ def render(
 
     folder = files(__package__)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.filters["coded"] = _coded
+    environment.filters["coded"] = markup.coded
     template = environment.from_string(folder.joinpath("page.html.j2").read_text("utf-8"))
-    shown = _recorded(analysis, summary) if analysis else _nothing_recorded()
+    shown = recordings.of_analysis(analysis, summary) if analysis else recordings.nothing()
     shown |= _swept(sweep, shown["tables"]) if sweep else {"scaling_charts": [], "looks_first": [], "explained": []}
     shown |= _of_measured(measured)
     return template.render(
@@ -126,49 +113,15 @@ def render(
         title=title,
         lead=measured.lead if measured else _lead(shown),
         command=command,
-        machine=machine or _machine(shown["document"]),
+        machine=machine or recordings.machine(shown["document"]),
         version=_version(),
         sections=list(_sections(shown)),
         looks=LOOKS,
-        looks_json=_script({name: asdict(look) for name, look in (LOOKS | HOST_LOOKS).items()}),
-        css=_raw(folder.joinpath("page.css").read_text("utf-8")),
-        js=_raw(folder.joinpath("page.js").read_text("utf-8")),
+        looks_json=markup.script({name: asdict(look) for name, look in (LOOKS | HOST_LOOKS).items()}),
+        css=markup.raw(folder.joinpath("page.css").read_text("utf-8")),
+        js=markup.raw(folder.joinpath("page.js").read_text("utf-8")),
         bins=f"{picture.BINS:,}",
     )
-
-
-def _recorded(analysis: Analysis, summary: Summary | None) -> dict[str, Any]:
-    document = ranks.document_of(summary, analysis.measures) if summary else tables.document_of(analysis.measures)
-    return {
-        **(many.of_document(document) if summary else {"together": []}),
-        "recorded": True,
-        "document": document,
-        "tables": {table.id: table for table in report.of_recordings(document)},
-        "tiles": [Tile(*one) for one in many.tiles(document)] if summary else list(_tiles(document)),
-        "findings": _findings(document),
-        "bars": list(_bars(document)),
-        "legend": [
-            name for name in OWNERS if any(_shown_first(gpu)["ledger_ns"][name] for gpu in document.json["gpus"])
-        ],
-        "step_charts": [_drawn(chart) for chart in recording.of_recordings(document) if chart.id != "ledger-by-gpu"],
-        "clock": report.clock(document),
-        "straggler": report.straggler(document),
-        "json": _script(document.json),
-        "picture": picture.pack(analysis) if analysis.gpus else "",
-    }
-
-
-def _nothing_recorded() -> dict[str, Any]:
-    nothing: dict[str, Any] = {key: [] for key in ("together", "tiles", "findings", "bars", "legend", "step_charts")}
-    return nothing | {
-        "recorded": False,
-        "document": None,
-        "tables": {},
-        "clock": "",
-        "straggler": "",
-        "json": "",
-        "picture": "",
-    }
 
 
 def _of_measured(measured: Measured | None) -> dict[str, Any]:
@@ -180,12 +133,12 @@ def _of_measured(measured: Measured | None) -> dict[str, Any]:
             "title": part.title,
             "points": part.points,
             "tables": [table for table in part.tables if table.rows],
-            "charts": [_drawn(chart) for chart in part.charts],
+            "charts": [markup.drawn(chart) for chart in part.charts],
         }
         for part in measured.parts
     ]
     tables = {"doubts": measured.doubts} if measured.doubts else {}
-    return {"parts": parts, "json": _script(measured.json), "tables": tables}
+    return {"parts": parts, "json": markup.script(measured.json), "tables": tables}
 
 
 def _swept(sweep: Sweep, recorded: dict[str, Table]) -> dict[str, Any]:
@@ -198,7 +151,7 @@ def _swept(sweep: Sweep, recorded: dict[str, Table]) -> dict[str, Any]:
         )
     return {
         "tables": merged,
-        "scaling_charts": [_drawn(chart) for chart in sweep_charts.of_sweep(sweep.cells)],
+        "scaling_charts": [markup.drawn(chart) for chart in sweep_charts.of_sweep(sweep.cells)],
         "looks_first": list(sweep.looks),
         "explained": [_explained(one) for one in sweep.explained],
     }
@@ -223,107 +176,11 @@ def _lead(shown: Json) -> str:
         return ". ".join(["How training scales over ranks, measured over whole launches", *largest]) + "."
     if document.told_at:
         return many.lead(document) + _first_change(shown)
-    gpus = document.json["gpus"]
-    steps = max((gpu["steps"]["count"] for gpu in gpus), default=0)
-    name = ", ".join(sorted({gpu["name"] for gpu in gpus if gpu["name"]}))
-    what = f"{len(gpus)} GPU{'s' * (len(gpus) != 1)}{f' ({name})' if name else ''}, "
-    what += f"{steps} steps measured." if steps else "no steps found: the whole capture is measured."
-    return what + _first_change(shown)
+    return recordings.lead(document) + _first_change(shown)
 
 
 def _first_change(shown: Json) -> str:
     return f" First to change: {shown['findings'][0]['text']}" if shown["findings"] else ""
-
-
-def _tiles(document: Document) -> Any:
-    """The few numbers to know, each of the GPU where it is worst."""
-    gpus = [(at, gpu) for at, gpu, _ in tables.each_gpu(document)]
-
-    def worst(
-        what: str, form: tables.Format, at: str, of: str = "", *, least: bool = False, look: str = ""
-    ) -> Tile | None:
-        found = []
-        for (gpu_at, gpu), title in zip(gpus, document.titles, strict=True):
-            lead = "/capture" if at.startswith("/ledger_ns") and _leads(gpu) else ""
-            cell = document.number(gpu_at + lead + at, form, of=gpu_at + lead + of if of else "")
-            if cell.value is not None:
-                found.append((cell.value, cell, title))
-        if not found:
-            return None
-        value, cell, where = (min if least else max)(found, key=lambda one: one[0])
-        where = "on every GPU" if len(found) > 1 and all(one[0] == value for one in found) else f"{where}"
-        return Tile(what, cell, where, look)
-
-    losses = {
-        owner: sum((_shown_first(gpu)["ledger_ns"][owner] or 0) / _shown_first(gpu)["span_ns"] for _, gpu in gpus)
-        for owner in OWNERS
-        if owner not in ("compute", "idle_feed", "h2d")
-    }
-    loss = max(losses, key=lambda owner: losses[owner])
-    tiles = (
-        worst("step, median", numbers.duration, "/steps/period_ns/p50"),
-        worst("computing", numbers.share, "/ledger_ns/compute", "/span_ns", least=True, look="compute"),
-        worst("input stall", numbers.share, "/input_stall_share", look="idle_feed"),
-        worst("exposed copies", numbers.share, "/ledger_ns/h2d", "/span_ns", look="h2d"),
-        worst(LOOKS[loss].label, numbers.share, f"/ledger_ns/{loss}", "/span_ns", look=loss),
-        worst("kernels per step", numbers.count, "/kernels/per_step"),
-    )
-    return (tile for tile in tiles if tile)
-
-
-def _findings(document: Document) -> list[dict[str, Any]]:
-    found = []
-    for index, finding in enumerate(document[f"{document.told_at}/findings"]):
-        at = f"{document.told_at}/findings/{index}"
-        gpu, unsaid = finding["gpu"], len(document.json["gpus"]) == 1 or finding["code"] in OF_RANKS
-        found.append(
-            {
-                **finding,
-                "gain": document.number(f"{at}/at_most_gain", numbers.gain),
-                "cost": document.number(f"{at}/cost_ns_per_step", numbers.duration),
-                "gpu": None if gpu is None or unsaid else document.whose(gpu),
-                "evidence": report.evidence(finding),
-            }
-        )
-    return found
-
-
-def _bars(document: Document) -> Any:
-    for gpu, title in zip(document.json["gpus"], document.titles, strict=True):
-        lead = _shown_first(gpu)
-        parts = [
-            {
-                "owner": owner,
-                "grow": ns / lead["span_ns"],
-                "share": numbers.share_of(ns, lead["span_ns"]),
-                "tip": f"{LOOKS[owner].label}: {numbers.share_of(ns, lead['span_ns'])}, {numbers.duration(ns)}\n"
-                f"{LOOKS[owner].meaning}",
-            }
-            for owner in OWNERS
-            if (ns := lead["ledger_ns"][owner])
-        ]
-        yield {"name": title, "parts": parts, "note": _lead_note(gpu)}
-
-
-def _leads(gpu: Json) -> bool:
-    """As GpuMeasures.leads_with_capture."""
-    return gpu.get("capture") is not None and 2 * int(gpu["span_ns"]) < int(gpu["capture"]["span_ns"])
-
-
-def _shown_first(gpu: Json) -> Json:
-    """The span and the ledger that come first: those of the capture where the steps are a small part of it."""
-    lead: Json = gpu["capture"] if _leads(gpu) else gpu
-    return lead
-
-
-def _lead_note(gpu: Json) -> str:
-    if not _leads(gpu):
-        return ""
-    whole = gpu["capture"]["span_ns"]
-    return (
-        f"All {numbers.duration(whole)} of the recording. The steps take {numbers.duration(gpu['span_ns'])}, "
-        f"{numbers.share_of(gpu['span_ns'], whole)} of it; the tables are of the steps (--window capture: of all)."
-    )
 
 
 def _sections(shown: Json) -> Any:
@@ -346,51 +203,6 @@ def _sections(shown: Json) -> Any:
         if name in shown["tables"]:
             yield name, name.capitalize()
     yield from (("doubts", "Doubts"), ("machine", "Machine"))
-
-
-def _machine(document: Document | None) -> list[tuple[str, str]]:
-    """What the recordings themselves tell of the machine."""
-    if document is None:
-        return []
-    return [
-        (title, ", ".join(str(gpu[key]) for key in ("name", "uuid", "bus_id") if gpu[key]))
-        for gpu, title in zip(document.json["gpus"], document.titles, strict=True)
-        if any(gpu[key] for key in ("name", "uuid", "bus_id"))
-    ]
-
-
-def _drawn(chart: Chart) -> dict[str, Any]:
-    """A chart as SVG that fills its place, with a name for screen readers."""
-    svg = chart.svg(PAGE, legend=not chart.id.startswith("ledger"))
-    size = re.compile(r'width="(\d+)" height="\d+"')
-    width = int(size.search(svg).group(1))  # type: ignore[union-attr]
-    # On a phone the drawing is moved sideways rather than shrunk until its words cannot be read.
-    # That of the steps has the whole width: it has a bar each.
-    most = "" if chart.id == "ledger-by-step" else f"max-width:{width}px;"
-    svg = size.sub(f'style="{most}min-width:{width * 3 // 4}px" role="img"', svg, count=1)
-    return {"id": chart.id, "title": chart.title, "text": chart.text, "svg": _raw(svg)}
-
-
-def _script(value: Any) -> Any:
-    """JSON that can stand in a script element: nothing in it can end the element."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return _raw(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
-
-
-def _coded(text: str) -> Any:
-    """Words with what stands in `backticks` as code."""
-    from markupsafe import Markup, escape
-
-    parts = [escape(part) for part in text.split("`")]
-    if len(parts) % 2 == 0:
-        return escape(text)
-    return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else p for i, p in enumerate(parts))
-
-
-def _raw(text: str) -> Any:
-    from markupsafe import Markup
-
-    return Markup(text)  # what this program wrote itself
 
 
 def _version() -> str:
