@@ -14,7 +14,7 @@ from ..gpus.operations import COLLECTIVE, COMPUTE, DIRECTIONS, MEMSET, Gpu, Oper
 from ..intervals import Intervals
 from ..measures import CAUSES, CLASSES, OWNERS
 from ..steps import pauses
-from ..steps.find import FoundSteps
+from ..steps.found import FoundSteps
 from ..timeline import Timeline
 from . import batch_ranges, causes
 from . import ownership as ledger

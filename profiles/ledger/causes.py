@@ -20,7 +20,7 @@ from ..intervals import Intervals
 from ..marks import WAIT_INPUT
 from ..measures import CAUSES, CLASSES
 from ..names import fitting, rows_of
-from ..steps.find import FoundSteps
+from ..steps.found import FoundSteps
 from ..timeline import Timeline
 from .input_copies import InputCopies
 from .ownership import IDLE

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import COMPUTE, H2D, Operations
-from ..steps.find import BREAK_MEDIANS, FoundSteps
+from ..steps.find import BREAK_MEDIANS
+from ..steps.found import FoundSteps
 
 SCALAR_BYTES = 4 * 1024
 # So many tensors of one size a batch may have; constants and gradients that return to the GPU come oftener.

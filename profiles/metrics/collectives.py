@@ -21,7 +21,7 @@ from ..intervals import Intervals, one_after_another
 from ..ledger import ownership
 from ..measures import CLASSES, Collectives, Straggler
 from ..stats import lasting, nearest_rank
-from ..steps.find import FoundSteps
+from ..steps.found import FoundSteps
 from . import matching
 from .kernels import per_step
 from .matching import Others

@@ -9,7 +9,7 @@ from ..gpus.clock import AGREE_NS, Clock
 from ..gpus.operations import Gpu
 from ..ledger.account import Account
 from ..measures import GpuMeasures
-from ..steps.find import FoundSteps
+from ..steps.found import FoundSteps
 from ..timeline import Doubt, Timeline
 from . import copies
 from .collectives import Calls

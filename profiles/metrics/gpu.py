@@ -16,7 +16,7 @@ from ..ledger import ownership
 from ..ledger.account import Account, exposed_inputs
 from ..measures import OWNERS, Gaps, GpuMeasures, Percentiles, StepRow, Steps
 from ..stats import nearest_rank, nearest_ranks
-from ..steps.find import FoundSteps
+from ..steps.found import FoundSteps
 from ..timeline import Timeline
 from . import arithmetic, collectives, copies, framework, kernels, operators
 from .hand_over import hand_over_ns

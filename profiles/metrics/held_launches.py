@@ -8,7 +8,7 @@ from ..gpus.operations import H2D
 from ..ledger import ownership
 from ..ledger.account import Account
 from ..measures import OWNERS
-from ..steps.find import FoundSteps
+from ..steps.found import FoundSteps
 from .copies import SMALL_BYTES
 
 # So soon after the GPU ran dry the copy was waiting for it, on the compute stream.

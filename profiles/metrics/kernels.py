@@ -13,7 +13,7 @@ from ..gpus.operations import COLLECTIVE_NAME, TABLES, Gpu, Operations
 from ..measures import Kernels, NamedKernel
 from ..names import fitting
 from ..stats import nearest_rank, nearest_ranks
-from ..steps.find import FoundSteps
+from ..steps.found import FoundSteps
 from . import recurrence
 from .owned import owned_ns
 

@@ -16,7 +16,7 @@ from ..measures import GpuMeasures, Measures, StepRow
 from ..metrics import buckets, collectives, doubts
 from ..metrics.buckets import Int64s
 from ..metrics.collectives import Calls
-from ..steps.find import first_of_all
+from ..steps.found import first_of_all
 from ..timeline import Doubt
 from .unit import Asked, FirstSteps, GpuHead, Identity, Measured, Recorded, Unit, measure
 

@@ -24,12 +24,12 @@ from ..metrics.collectives import Own
 from ..metrics.gpu import measure as measure_gpu
 from ..metrics.message_sizes import Moved
 from ..steps import find as steps
-from ..steps.find import FoundSteps
+from ..steps.found import FoundSteps, first_of_all, starting_from
 from ..threads import each, release_unused
 from ..timeline import Doubt, Recording, Timeline
 
 Identity = tuple[object, ...]
-FirstSteps = Mapping[str | None, int]  # by source of steps, see `steps.find.first_of_all`
+FirstSteps = Mapping[str | None, int]  # by source of steps, see `steps.found.first_of_all`
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Unit:
     @property
     def first_steps(self) -> FirstSteps:
         """What holds where it is the only unit."""
-        return steps.first_of_all((gpu.steps_source, gpu.first_step) for gpu in self.gpus)
+        return first_of_all((gpu.steps_source, gpu.first_step) for gpu in self.gpus)
 
 
 def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns: Sequence[int], asked: Asked) -> Unit:
@@ -119,7 +119,7 @@ def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns:
     moved = [message_sizes.moved(own, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
     found = list(each(partial(steps.find, timelines=own, shift_ns=shift_ns), gpus))
     first = dict.fromkeys((one.source for one in found), asked.from_step)
-    found = [steps.starting_from(one, first) for one in found]
+    found = [starting_from(one, first) for one in found]
     release_unused(rows)
     heads = tuple(
         GpuHead(
@@ -158,7 +158,7 @@ def measure(unit: Unit, first: FirstSteps, asked: Asked) -> None:
     if parts is None:
         raise ValueError("measured already")
     unit.gathered, unit.measured_from = None, dict(first)
-    found = [steps.starting_from(one, first) for one in parts.found]
+    found = [starting_from(one, first) for one in parts.found]
     # A GPU's millions of operations go as soon as it is measured: nothing here may hold them.
     each_gpu = ((number, parts.gpus.pop(0), found[number], parts.moved[number]) for number in range(len(found)))
     host = host_ranges.OfGpus(parts.timelines, unit.shift_ns)

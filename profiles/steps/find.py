@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from ..timeline import Timeline
 from . import content, pauses, period
 from . import marks as mark
 from .cycles import KernelSequence, agreement, boundaries, kernel_sequence, trains
+from .found import FoundSteps, Repeats, chosen, no_times
 from .layers import repeat_layers
 
 # A whole step at the head is warm-up above median + max(5 standard deviations as told by the MAD, 10 % of the median).
@@ -27,65 +28,12 @@ BREAK_MEDIANS = 3
 _NEVER = np.iinfo(np.int64).min
 
 
-def _no_times() -> NDArray[np.int64]:
-    return np.empty(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Repeats:
-    """Kernels that come again and again, and are no steps."""
-
-    period_ns: int
-    count: int
-
-
 @dataclass(slots=True)
 class _Refused:
     """Why sources have no steps, and what repeats all the same."""
 
     reasons: list[str] = field(default_factory=list)
     repeats: Repeats | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FoundSteps:
-    """The measured steps of one GPU: whole ones, without warm-up, partial steps and breaks, in order of time.
-
-    A step starts with its first kernel or graph launch and ends where the next starts, so that measured steps are
-    contiguous (end_ns[i] == start_ns[i + 1]) but where a break was left out between them. All arrays are of one
-    length k, the count of measured steps; times in ns on the recording's clock.
-    """
-
-    source: str | None = None  # marks, tensorflow, horovod, collectives, period; None: refused
-    refused: str | None = None  # why there are no steps
-    start_ns: NDArray[np.int64] = field(default_factory=_no_times)
-    end_ns: NDArray[np.int64] = field(default_factory=_no_times)
-    step_number: NDArray[np.int64] = field(default_factory=_no_times)  # the mark's N, or the place in the recording
-    # end of the step's own last kernel or graph
-    last_kernel_end_ns: NDArray[np.int64] = field(default_factory=_no_times)
-    # end of the last kernel of the step before, measured or not: where the batch gap begins; -1: not known
-    prev_last_kernel_end_ns: NDArray[np.int64] = field(default_factory=_no_times)
-    # every step found, measured or not, in order of time (which copy feeds which step, causes of idle outside the
-    # measured steps): start, and end of its last kernel; the latter empty where there is no quiet span between steps
-    all_start_ns: NDArray[np.int64] = field(default_factory=_no_times)
-    all_last_kernel_end_ns: NDArray[np.int64] = field(default_factory=_no_times)
-    # the N of the mark `step N` of each; empty where they were not found by what was launched under such marks
-    all_number: NDArray[np.int64] = field(default_factory=_no_times)
-    warm_up: int = 0  # steps left out at the head
-    partial: int = 0  # steps cut by the recording's ends
-    breaks: int = 0  # steps left out in between: evaluation, checkpoints, what a pause of the training cut
-    unit: str = "step"  # "batch" where the marks are those of inference
-    repeats: Repeats | None = None  # refused, but the kernels repeat
-    pauses: tuple[Pause, ...] = ()  # of the training; no measured step meets one
-
-    @property
-    def count(self) -> int:
-        return len(self.start_ns)
-
-    @property
-    def first(self) -> int | None:
-        """The number of the first measured step; None where there is none."""
-        return int(self.step_number[0]) if self.count else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +93,7 @@ def _sources(
             yield "tensorflow", _once_a_step(sequence, mark.places(sequence, ranges))
     reduced = mark.find(gpu, timelines, shifts, mark.HOROVOD)
     anchors = (
-        ("horovod", mark.places(sequence, reduced) if reduced else _no_times()),
+        ("horovod", mark.places(sequence, reduced) if reduced else no_times()),
         ("collectives", np.flatnonzero(sequence.reduces)),
         ("period", None),
     )
@@ -280,7 +228,7 @@ def _measured(source: str, steps: _Steps) -> FoundSteps:
         last_kernel_end_ns=steps.last_kernel_end_ns[kept],
         prev_last_kernel_end_ns=steps.prev_last_kernel_end_ns[kept],
         all_start_ns=steps.start_ns,
-        all_last_kernel_end_ns=steps.last_kernel_end_ns if steps.quiet else _no_times(),
+        all_last_kernel_end_ns=steps.last_kernel_end_ns if steps.quiet else no_times(),
         warm_up=int(head.sum()),
         partial=int((~steps.whole).sum()),
         breaks=int(breaks.sum()),
@@ -292,45 +240,5 @@ def _without_pauses(found: FoundSteps, paused: tuple[Pause, ...]) -> FoundSteps:
     if not paused:
         return found
     meets = intervals.total_in(pauses.covered(paused), found.start_ns, found.end_ns) > 0
-    kept = _chosen(found, ~meets)
+    kept = chosen(found, ~meets)
     return replace(kept, breaks=found.breaks + int(meets.sum()), pauses=paused)
-
-
-def same_steps(found: Sequence[FoundSteps]) -> list[FoundSteps]:
-    """The steps of a run's GPUs with the warm-up of the one that took longest left out on all of them.
-
-    GPUs whose steps come from one source count them alike; those of another source are compared among themselves.
-    """
-    first = first_of_all((one.source, one.first) for one in found)
-    return [starting_from(one, first) for one in found]
-
-
-def first_of_all(each: Iterable[tuple[str | None, int | None]]) -> dict[str | None, int]:
-    """By source the latest of the numbers of the first measured steps; None: a GPU without any."""
-    first: dict[str | None, int] = {}
-    for source, number in each:
-        if number is not None:
-            first[source] = max(first.get(source, 0), number)
-    return first
-
-
-def starting_from(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSteps:
-    """Without the steps before the number that its source has in `first`: these are warm-up."""
-    number = first.get(found.source, 0)
-    # Step numbers may start again (a second epoch): only the head is compared.
-    early = int(np.logical_and.accumulate(found.step_number < number).sum())
-    if not early:
-        return found
-    return replace(_chosen(found, slice(early, None)), warm_up=found.warm_up + early)
-
-
-def _chosen(found: FoundSteps, which: slice | NDArray[np.bool_]) -> FoundSteps:
-    """With these of the measured steps."""
-    return replace(
-        found,
-        start_ns=found.start_ns[which],
-        end_ns=found.end_ns[which],
-        step_number=found.step_number[which],
-        last_kernel_end_ns=found.last_kernel_end_ns[which],
-        prev_last_kernel_end_ns=found.prev_last_kernel_end_ns[which],
-    )

@@ -23,7 +23,7 @@ from profiles.metrics.collectives import KINDS
 from profiles.metrics.kernels import GROUPS
 from profiles.scaling import fits
 from profiles.scaling.rows import CellRow, LaunchRow, column_names
-from profiles.steps.find import Repeats
+from profiles.steps.found import Repeats
 from profiles.verbs import VERBS as PROFILES_VERBS
 from tests.recordings import DATA, ROOT
 

@@ -20,7 +20,7 @@ from profiles.records import RankRecord
 from profiles.scaling.rows import samples_per_s
 from profiles.stats import Spread, nearest_rank, ratio, spread
 from profiles.steps import find
-from profiles.steps.find import FoundSteps
+from profiles.steps.found import FoundSteps
 from profiles.verdicts import whatif
 from tests.made import hand
 from tests.made.build import Build

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from profiles.steps.find import FoundSteps
+from profiles.steps.found import FoundSteps
 from tests.made.build import Build
 
 TOP = 70

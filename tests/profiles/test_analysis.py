@@ -68,7 +68,7 @@ def test_a_graph_recorded_as_a_whole_is_compute_as_long_as_its_nodes_together():
 
 
 def _no_steps():
-    from profiles.steps.find import FoundSteps
+    from profiles.steps.found import FoundSteps
 
     return FoundSteps()
 

@@ -9,7 +9,7 @@ import pytest
 
 from profiles.gpus.gather import gather
 from profiles.ledger.account import account
-from profiles.steps.find import FoundSteps
+from profiles.steps.found import FoundSteps
 from tests.made.bruteforce import BruteForce
 from tests.made.build import Build
 

@@ -10,7 +10,7 @@ import pytest
 from profiles import measure, read
 from profiles.gpus.gather import gather
 from profiles.ledger.account import account
-from profiles.steps.find import FoundSteps
+from profiles.steps.found import FoundSteps
 from tests.made.bruteforce import BruteForce, feeding
 from tests.made.build import Build
 from tests.recordings import DATA

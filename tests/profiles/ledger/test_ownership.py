@@ -9,7 +9,7 @@ from profiles.gpus.gather import gather
 from profiles.ledger import ownership
 from profiles.ledger.account import Account, account, exposed_inputs
 from profiles.measures import OWNERS
-from profiles.steps.find import FoundSteps
+from profiles.steps.found import FoundSteps
 from tests.made.bruteforce import CLASS_NAMES, BruteForce
 from tests.made.build import Build
 from tests.made.random_timelines import builds, found_steps, regular_builds, regular_steps

@@ -15,7 +15,7 @@ from profiles.gpus.gather import gather
 from profiles.ledger.account import account
 from profiles.measures import Measures
 from profiles.steps import find, pauses
-from profiles.steps.find import FoundSteps
+from profiles.steps.found import FoundSteps
 from tests.made.bruteforce import BruteForce
 from tests.made.build import RECORDED, Build
 from tests.made.random_timelines import builds, found_steps

@@ -10,7 +10,7 @@ from profiles import analyse
 from profiles.gpus import gather
 from profiles.readers import read
 from profiles.steps import find
-from profiles.steps.find import FoundSteps
+from profiles.steps.found import FoundSteps
 from tests.made.build import Build
 from tests.recordings import MORE, PUBLIC, needs_shared
 

@@ -24,7 +24,8 @@ from profiles.judging.loss_ledger import losses
 from profiles.metrics import collectives
 from profiles.metrics.collectives import Calls, match, of
 from profiles.metrics.message_sizes import moved
-from profiles.steps.find import FoundSteps, find
+from profiles.steps.find import find
+from profiles.steps.found import FoundSteps
 from profiles.timeline import Timeline
 from tests.recordings import DATA, SHARED
 
