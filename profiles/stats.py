@@ -150,5 +150,6 @@ def nearest_rank(values: Sequence[int] | NDArray[np.int64], percent: int) -> int
 def nearest_ranks(values: Sequence[int] | NDArray[np.int64], *percents: int) -> list[int]:
     """The same for several percentages."""
     places = [max(-(-percent * len(values) // 100), 1) - 1 for percent in percents]
-    found: list[int] = np.partition(np.asarray(values, np.int64), places)[places].tolist()
+    whole = values if isinstance(values, np.ndarray) else np.asarray(values, np.int64)
+    found: list[int] = np.partition(whole, places)[places].tolist()
     return found

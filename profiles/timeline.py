@@ -1,8 +1,9 @@
 """The normal form of a recording: one pandas table per kind of event, int64 ns, columns documented here.
 
 Times are integers in nanoseconds relative to `Recording.origin_ns`; they may be negative (ranges that began before the
-recording did). Text columns are categorical, so that a million kernels cost four bytes a name. A stream is always
-(device, context, stream); a process is `pid`.
+recording did). Text columns are categorical, so that a million kernels cost four bytes a name. Ids are in the type
+documented or a smaller one that holds them: widen them before any arithmetic. A stream is always (device, context,
+stream); a process is `pid`.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     }
 )
 TABLES = tuple(COLUMNS)
+IDS = ("device", "context", "stream", "pid", "tid", "correlation")  # columns of numbers with which nothing is reckoned
 UNSAID = ("operator", "work")  # columns that a reader may leave out: empty texts
 
 
@@ -183,8 +185,8 @@ def make(
 ) -> Timeline:
     """A Timeline from the tables a reader found; `known` defaults to the tables given.
 
-    Columns are put in the documented order and dtype. Raises KeyError for an unknown table, ValueError for a table
-    without its columns: both are mistakes of a reader, not of a user.
+    Columns are put in the documented order and dtype (ids may be smaller). Raises KeyError for an unknown table,
+    ValueError for a table without its columns: both are mistakes of a reader, not of a user.
     """
     unknown = set(tables) - set(TABLES)
     if unknown:
@@ -212,8 +214,14 @@ def _conform(name: str, table: pd.DataFrame | None) -> pd.DataFrame:
     if list(table.columns) != list(columns):  # choosing columns copies them
         table = table[list(columns)]
     dtypes = zip(columns.items(), table.dtypes, strict=True)
-    wrong = {column: kind for (column, kind), found in dtypes if str(found) != kind}
+    wrong = {column: kind for (column, kind), found in dtypes if not _is(found, kind, column in IDS)}
     return table.astype(wrong) if wrong else table
+
+
+def _is(found: object, kind: str, or_smaller: bool) -> bool:
+    if or_smaller and isinstance(found, np.dtype) and found.kind == "i":
+        return np.can_cast(found, kind)
+    return str(found) == kind
 
 
 def unsaid(count: int) -> pd.Categorical:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..threads import each
+from ..threads import each, release_unused
 from ..timeline import Timeline
 from .launch_calls import LaunchCalls
 from .operations import (
@@ -30,12 +30,14 @@ from .operations import (
     Source,
     distinct,
     is_collective,
+    narrow,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Array = NDArray[Any]
+_NO_ROWS: Final = np.empty(0, np.int32)
 Places = Sequence[tuple[int, int]]  # (recording, device number in it)
 
 # Copies of a kind the tool could not name keep the GPU busy all the same; host-to-host copies do not.
@@ -46,8 +48,8 @@ _BLOCK: Final = 1 << 17  # operations taken together: what a cache holds
 class Tables:
     """What operations are made of in one recording: columns by table, and names.
 
-    Columns are those of the tables, but: `kind` index into CLASSES, -1 for none; `process` index into `pids`;
-    `call_row` the row of `api` of the launch call, -1 for none; `name` that of a kernel in `names`, of a graph
+    Columns are those of the tables, but: `lasted_ns`; `kind` index into CLASSES, -1 for none; `process` index into
+    `pids`; `call_row` the row of `api` of the launch call, -1 for none; `name` that of a kernel in `names`, of a graph
     negative, of others 0.
     """
 
@@ -55,22 +57,26 @@ class Tables:
         launches = LaunchCalls(timeline)
         self.names: pd.Index = timeline.kernels["name"].cat.categories
         self.pids = sorted({one for table in TABLES for one in distinct(_column(timeline, table, "pid")).tolist()})
+        call_start_ns, call_end_ns = launches.start_ns, launches.end_ns
+        of = {table: partial(_column, timeline, table) for table in TABLES}
+        call_row = {table: launches.rows(column("pid"), column("correlation")) for table, column in of.items()}
+        del launches  # as large as a column
         self.columns: dict[str, dict[str, Array]] = {}
-        for table in TABLES:
-            column = partial(_column, timeline, table)
-            taken = {name: column(name) for name in ("start_ns", "end_ns", "device", "context", "stream")}
+        for table, column in of.items():
+            taken = {name: column(name) for name in ("start_ns", "device", "context", "stream")}
+            taken["lasted_ns"] = _differences(column("end_ns"), taken["start_ns"])
             taken["process"] = _places_in(self.pids, column("pid"))
-            taken["call_row"] = launches.rows(column("pid"), column("correlation"))
+            taken["call_row"] = call_row[table]
             taken["kind"], taken["name"] = self._told(timeline, table)
             self.columns[table] = taken
         is_node = _column(timeline, "kernels", "graph_node") != 0
         sizes = [_column(timeline, table, "bytes") if table in ("copies", "memsets") else None for table in TABLES]
         self._source = partial(
             Source,
-            call_start_ns=launches.start_ns,
-            call_end_ns=launches.end_ns,
+            call_start_ns=call_start_ns,
+            call_end_ns=call_end_ns,
             bytes_of=tuple(sizes),
-            is_node=is_node if is_node.any() else np.broadcast_to(np.False_, len(is_node)),
+            is_node=is_node if is_node.any() else None,
             **_said("operator", timeline.kernels["operator"].cat),
             **_said("work", timeline.kernels["work"].cat),
         )
@@ -112,17 +118,19 @@ def gather(tables: Sequence[Tables], shifts: Sequence[int], gpus: Sequence[Place
     `shifts`: per recording, what brings its times on the common clock; a GPU's are those of its first place.
     """
     making = list(each(partial(_Gpu, tables, shifts), gpus))
+    rows = max(map(len, making), default=0)
     for take, used in (
         (_Gpu.order, ("start_ns", "kind", "device")),
-        (_Gpu.end, ("end_ns",)),
+        (_Gpu.end, ("lasted_ns",)),
         (_Gpu.calls, ("call_row",)),
         (_Gpu.streams, ("process", "context", "stream")),
         (_Gpu.name, ("name",)),
     ):
-        list(each(take, making))
+        list(each(take, making, rows))
         for columns in (columns for one in tables for columns in one.columns.values()):
             for column in used:
                 del columns[column]
+        release_unused(rows)
     return [one.gathered() for one in making]
 
 
@@ -164,19 +172,29 @@ class _Gpu:
             found[one] = self._processes.index((index, pids[one]))
         return found
 
+    def __len__(self) -> int:
+        return sum(len(part.rows) for part in self._parts)
+
     def order(self) -> None:
         """Operations that have a class, by start, then class, then place in their table."""
+        order = self._sorted()
+        rows = [part.rows for part in self._parts]
+        self._parts = [replace(part, rows=_NO_ROWS) for part in self._parts]
+        numbers = np.arange(len(rows), dtype=np.min_scalar_type(len(rows)))
+        self._part = narrow(np.repeat(numbers, [len(one) for one in rows])[order])
+        self._row = np.concatenate(rows)[order]
+
+    def _sorted(self) -> Array:
+        """The order of the operations, and their columns in it."""
         start = np.concatenate([part.columns["start_ns"][part.rows] + part.shift_ns for part in self._parts])
         kind = np.concatenate([part.columns["kind"][part.rows] for part in self._parts])
         order = _order(start, kind)
         self._columns = {"start_ns": start[order], "kind": kind[order]}
-        rows = [part.rows for part in self._parts]
-        self._part = _narrow(np.repeat(np.arange(len(rows), dtype=np.int32), [len(one) for one in rows])[order])
-        self._row = np.concatenate(rows)[order]
-        self._parts = [replace(part, rows=part.rows[:0]) for part in self._parts]
+        return order
 
     def end(self) -> None:
-        self._columns["end_ns"] = self._ordered("end_ns", lambda part, values: values + part.shift_ns)
+        self._columns["end_ns"] = self._ordered("lasted_ns")
+        self._columns["end_ns"] = self._columns["end_ns"] + self._columns["start_ns"]
 
     def calls(self) -> None:
         self._columns["call_row"] = self._ordered("call_row")
@@ -187,7 +205,7 @@ class _Gpu:
         context, number = self._ordered("context"), self._ordered("stream")
         stream = _numbered(process, context, number)
         self._streams = tuple((int(process[at]), int(context[at]), int(number[at])) for at in _first_of_each(stream))
-        self._columns |= {"process": _narrow(process), "stream": _narrow(stream)}
+        self._columns |= {"process": narrow(process), "stream": narrow(stream)}
 
     def name(self) -> None:
         names = self._names[0]
@@ -198,11 +216,11 @@ class _Gpu:
         def named(part: _Part, values: Array) -> Array:
             return place_of[part.place][values] if part.table == "kernels" else values
 
-        self._columns["name"] = _narrow(self._ordered("name", named))
+        self._columns["name"] = narrow(self._ordered("name", named))
         self._names = [names]
 
     def gathered(self) -> Gathered:
-        place = _narrow(np.array([part.place for part in self._parts], np.int32))  # a GPU may lie in hundreds
+        place = narrow(np.array([part.place for part in self._parts], np.int32))  # a GPU may lie in hundreds
         table = np.array([TABLES.index(part.table) for part in self._parts], np.int8)
         operations = Operations(
             **self._columns, place=place[self._part], table=table[self._part], row=self._row, sources=self._sources
@@ -243,16 +261,22 @@ def _places_in(values: Sequence[int], column: Array) -> Array:
     return np.searchsorted(values, column).astype(np.int32)
 
 
-def _narrow(numbers: Array) -> Array:
-    """In the smallest type that holds them."""
-    low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
-    return numbers.astype(np.result_type(np.min_scalar_type(min(low, -1)), np.min_scalar_type(-1 - high)))
+def _differences(of: NDArray[np.int64], less: NDArray[np.int64]) -> Array:
+    """In four bytes where these hold them all: few operations last two seconds."""
+    found = np.empty(len(of), np.int32)
+    for first in range(0, len(of), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        apart = of[block] - less[block]
+        if apart.max() > np.iinfo(np.int32).max:
+            return of - less
+        found[block] = apart
+    return found
 
 
-def _order(start: NDArray[np.int64], kind: NDArray[np.int8]) -> NDArray[np.int64]:
+def _order(start: NDArray[np.int64], kind: NDArray[np.int8]) -> Array:
     """Those with a class, by start, then class. Tables are mostly in order already, and equal starts are rare: a
     stable sort of runs is far the quickest."""
-    order = np.argsort(start, kind="stable")
+    order = np.argsort(start, kind="stable").astype(np.int32)
     start, kind = start[order], kind[order]
     if ((start[1:] == start[:-1]) & (kind[1:] < kind[:-1])).any():
         by_class = np.lexsort((kind, start))

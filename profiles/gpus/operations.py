@@ -35,7 +35,7 @@ class Source:
     call_end_ns: NDArray[np.int64]
     shift_ns: int  # brings them on the GPU's clock
     bytes_of: tuple[NDArray[np.int64] | None, ...]  # per table
-    is_node: NDArray[np.bool_]  # which kernels were nodes of CUDA graphs
+    is_node: NDArray[np.bool_] | None  # which kernels were nodes of CUDA graphs; None: none of them
     # of each kernel the place in `operators` of what the recording says it belongs to, -1: nothing
     operator_of: Ints
     operators: tuple[str, ...]
@@ -87,11 +87,11 @@ class Operations:
         """When each operation's launch call returned."""
         return self._called("call_end_ns")
 
-    def calls(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+    def calls(self, rows: Ints) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
         """Of these rows `launched`, `call_start_ns` and `call_end_ns`."""
         return self.call_row[rows] >= 0, self._called("call_start_ns", rows), self._called("call_end_ns", rows)
 
-    def _called(self, column: str, rows: slice | NDArray[np.int64] = _ALL) -> NDArray[np.int64]:
+    def _called(self, column: str, rows: slice | Ints = _ALL) -> NDArray[np.int64]:
         call_row = self.call_row[rows]
         found = np.zeros(len(call_row), np.int64)
         for place, source in enumerate(self.sources):
@@ -115,7 +115,7 @@ class Operations:
         table, placed, row = self.table[rows], self.place[rows], self.row[rows]
         found = np.zeros(len(table), np.bool_)
         for place, source in enumerate(self.sources):
-            if source.is_node.any():
+            if source.is_node is not None:
                 mine = (placed == place) & (table == TABLES.index("kernels"))
                 found[mine] = source.is_node[row[mine]]
         return found
@@ -186,6 +186,13 @@ def for_pictures(gpu: Gpu) -> GpuOperations:
         moving=moving,
         moved_bytes=operations.at(moving).bytes,
     )
+
+
+def narrow(numbers: Ints) -> Ints:
+    """In the smallest type that holds them; where all are the same, for no memory."""
+    low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    smallest = np.result_type(np.min_scalar_type(min(low, -1)), np.min_scalar_type(-1 - high))
+    return np.broadcast_to(np.array(low, smallest), len(numbers)) if low == high else numbers.astype(smallest)
 
 
 def distinct(values: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:

@@ -70,16 +70,16 @@ def account(
     else:
         owners[owners == ledger.IDLE] = OWNERS.index("idle_unknown")
     given = {"idle_pause": paused, "idle_feed": intervals.subtract(feed, paused)}
-    found = ledger.ownership(edges, owners, given, window)
     untold = set(unknown)
     untold.update(f"idle_{cause}" for cause in CAUSES if cause not in ("pause", "unknown") and not causes_known)
     if not all("marks" in timelines[index].known for index, _ in gpu.processes):
         untold.add("idle_pause")
     if (inputs is None or not inputs.certain) and not causes.waiting_is_marked(operations, hosts):
         untold.add("idle_feed")
-    ledger_ns = _told(ledger.totals(found), untold, window)
-    whole = ledger_ns if capture == window else _told(ledger.moved(edges, owners, given), untold, capture)
+    whole = _told(ledger.moved(edges, owners, given), untold, capture)
+    found = ledger.ownership(edges, owners, given, window)
     del edges, owners
+    ledger_ns = _told(ledger.totals(found), untold, window)
     return Account(
         operations=operations,
         window=window,

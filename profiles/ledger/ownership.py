@@ -73,7 +73,8 @@ def ownership(edges: Int64s, owner: NDArray[np.int8], given: Given, window: tupl
         cuts.sort()
         place = np.searchsorted(edges, cuts)
         new = edges[place] != cuts
-        edges, owner = np.insert(edges, place[new], cuts[new]), np.insert(owner, place[new], owner[place[new] - 1])
+        if new.any():  # to insert nothing copies all
+            edges, owner = _inserted(edges, owner, place[new], cuts[new])
         begun = np.searchsorted(edges, part.start)
         which, place = intervals.one_after_another(np.searchsorted(edges, part.end) - begun)
         owner[begun[which] + place] = OWNERS.index(name)
@@ -82,6 +83,11 @@ def ownership(edges: Int64s, owner: NDArray[np.int8], given: Given, window: tupl
     edges = edges[first : last + 1]
     edges[0], edges[-1] = window
     return Ownership(edges[:-1], edges[1:], owner[first:last])
+
+
+def _inserted(edges: Int64s, owner: NDArray[np.int8], place: Int64s, cuts: Int64s) -> tuple[Int64s, NDArray[np.int8]]:
+    """With these cuts before these places: each piece that is cut goes on behind the cut."""
+    return np.insert(edges, place, cuts), np.insert(owner, place, owner[place - 1])
 
 
 def _window(found: Ownership) -> Intervals:

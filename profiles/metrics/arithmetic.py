@@ -135,14 +135,14 @@ def _launches(gpu: Gpu, first: int) -> tuple[Int64s, list[tuple[str, Work | None
     for place, source in enumerate(operations.sources):
         works = [flop_counts.of_program(text) for text in source.works]
         known = np.array([*(work is not None for work in works), False])
-        mine = np.flatnonzero((operations.place == place) & (operations.table == KERNELS))
         if not known.any():
             continue
+        mine = np.flatnonzero((operations.place == place) & (operations.table == KERNELS))
         rows = operations.row[mine]
         # A text is of one instruction; equal texts of two stand beside each other only if they are told apart by name.
         text, operator = source.work_of[rows].astype(np.int64), source.operator_of[rows].astype(np.int64)
         instruction = text * (len(source.operators) + 1) + operator
-        execution = _executions(operations, mine, instruction, source.is_node[rows])
+        execution = _executions(operations, mine, instruction, operations.are_nodes(mine))
         execution[~known[text]] = -1
         used, at, number = np.unique(execution, return_index=True, return_inverse=True)
         call[mine] = np.where(execution >= 0, first + len(told) + number - (used[0] < 0), -1)

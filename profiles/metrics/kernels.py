@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import intervals
 from ..analysed import Ownership
-from ..gpus.operations import COLLECTIVE_NAME, TABLES, Gpu, Operations
+from ..gpus.operations import COLLECTIVE_NAME, TABLES, Gpu, Ints, Operations, narrow
 from ..measures import Kernels, NamedKernel
 from ..names import fitting
 from ..stats import nearest_rank, nearest_ranks
@@ -52,11 +53,11 @@ def measure(gpu: Gpu, steps: FoundSteps, window: tuple[int, int], ownership: Own
     """The kernels that start in the window; percentiles are observed values (nearest rank)."""
     inside = gpu.operations.starting_in(window)
     # Columns one by one: a GPU's operations are mostly kernels, and a second copy of all of them is large.
-    rows = np.flatnonzero(inside.table == KERNELS)
-    code = inside.name[rows]
-    lasted = inside.end_ns[rows] - inside.start_ns[rows]
-    count, total = np.bincount(code, minlength=len(gpu.names)), _sums(code, lasted, len(gpu.names))
+    rows = np.flatnonzero(inside.table == KERNELS).astype(np.int32)
+    code, lasted = inside.name[rows], _lasted(inside, rows)
+    count, total = (_sums(code, each, len(gpu.names)) for each in (np.broadcast_to(np.int8(1), len(code)), lasted))
     group = _groups(gpu.names)
+    unfused = np.isin(group, [list(GROUPS).index(one) for one in UNFUSED])
     return Kernels(
         count=len(rows),
         graph_launches=int((inside.table == GRAPHS).sum()),
@@ -69,19 +70,31 @@ def measure(gpu: Gpu, steps: FoundSteps, window: tuple[int, int], ownership: Own
         top=_top(gpu.names, count, total, _owned(gpu, window, ownership)),
         groups=_by_group(group, count, total),
         short_elementwise_runs=_short_runs(inside.stream[rows], group[code], lasted),
-        under_5us_ns=_covered(inside.start_ns[rows], inside.end_ns[rows], lasted < SHORT_NS) if len(rows) else None,
-        unfused_ns=_covered(
-            inside.start_ns[rows],
-            inside.end_ns[rows],
-            np.isin(group, [list(GROUPS).index(one) for one in UNFUSED])[code],
-        ),
+        under_5us_ns=_covered(inside, rows, lasted < SHORT_NS) if len(rows) else None,
+        unfused_ns=_covered(inside, rows, unfused[code]),
         recurrent_cells=recurrence.cells(gpu.names, code),
     )
 
 
-def _covered(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], chosen: NDArray[np.bool_]) -> int:
-    """ns in which at least one of the chosen ran: kernels of several streams overlap."""
-    return intervals.union(start_ns[chosen], end_ns[chosen]).total
+def _blocks(count: int) -> Iterator[slice]:
+    return (slice(first, first + _BLOCK) for first in range(0, count, _BLOCK))
+
+
+def _lasted(operations: Operations, rows: NDArray[np.int32]) -> Ints:
+    """Durations, in the smallest type that holds them."""
+    found = np.empty(len(rows), np.int32)
+    for block in _blocks(len(rows)):
+        lasted = operations.end_ns[rows[block]] - operations.start_ns[rows[block]]
+        if lasted.max() > np.iinfo(np.int32).max:
+            return operations.end_ns[rows] - operations.start_ns[rows]
+        found[block] = lasted
+    return found
+
+
+def _covered(operations: Operations, rows: NDArray[np.int32], chosen: NDArray[np.bool_]) -> int:
+    """ns in which at least one of the chosen of these rows ran: kernels of several streams overlap."""
+    some = (rows[block][chosen[block]] for block in _blocks(len(rows)))
+    return intervals.covered((operations.start_ns[each], operations.end_ns[each]) for each in some)
 
 
 def _groups(names: pd.Index) -> NDArray[np.int8]:
@@ -110,17 +123,18 @@ def per_step(start_ns: NDArray[np.int64], steps: FoundSteps) -> NDArray[np.int64
     return np.searchsorted(start_ns, steps.end_ns) - np.searchsorted(start_ns, steps.start_ns)
 
 
-def _launch_latency(operations: Operations, rows: NDArray[np.int64]) -> dict[str, int] | None:
+def _launch_latency(operations: Operations, rows: NDArray[np.int32]) -> dict[str, int] | None:
     """From the launch call's end to the kernel's start, of the kernels that started after it; None: no calls known."""
-    waited = [np.empty(0, np.int64)]
-    for first in range(0, len(rows), _BLOCK):
-        kernels = rows[first : first + _BLOCK]
+    waited: list[Ints] = [np.empty(0, np.int8)]
+    for block in _blocks(len(rows)):
+        kernels = rows[block]
         launched, _, call_end_ns = operations.calls(kernels)
         since = (operations.start_ns[kernels] - call_end_ns)[launched]
-        waited.append(since[since > 0])
+        waited.append(narrow(since[since > 0]))
     all_waited = np.concatenate(waited)
     if not len(all_waited):
         return None
+    del waited
     p50, p95 = nearest_ranks(all_waited, 50, 95)
     return {"p50": p50, "p95": p95}
 
@@ -141,9 +155,12 @@ def _top(
     return [NamedKernel(str(names[at]), int(count[at]), int(total[at]), int(owned[at])) for at in order if count[at]]
 
 
-def _sums(code: NDArray[np.signedinteger[Any]], values: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+def _sums(code: Ints, values: Ints, length: int) -> NDArray[np.int64]:
     """Sums of ns per code; exact, as whole floats are below 2**53 ns (104 days)."""
-    return np.bincount(code, weights=values, minlength=length).astype(np.int64)
+    found = np.zeros(length, np.int64)
+    for block in _blocks(len(code)):
+        found += np.bincount(code[block], weights=values[block], minlength=length).astype(np.int64)
+    return found
 
 
 def _by_group(group: NDArray[np.int8], count: NDArray[np.int64], total: NDArray[np.int64]) -> dict[str, dict[str, int]]:
@@ -151,17 +168,15 @@ def _by_group(group: NDArray[np.int8], count: NDArray[np.int64], total: NDArray[
     return {name: {"count": int(counts[at]), "total_ns": int(totals[at])} for at, name in enumerate(GROUPS)}
 
 
-def _short_runs(
-    stream: NDArray[np.signedinteger[Any]], group: NDArray[np.int8], lasted: NDArray[np.int64]
-) -> dict[str, int]:
+def _short_runs(stream: Ints, group: NDArray[np.int8], lasted: Ints) -> dict[str, int]:
     """Fusion candidates: two or more element-wise kernels under 5 us in a row on one stream."""
-    order = np.argsort(stream, kind="stable")
+    order = np.argsort(stream, kind="stable").astype(np.int32)
     short = ((group == list(GROUPS).index("elementwise")) & (lasted < SHORT_NS))[order]
     stream = stream[order]
     same = short[1:] & short[:-1] & (stream[1:] == stream[:-1])
     in_run = (np.append(same, False) | np.append(False, same))[: len(short)]
     return {
-        "runs": int(same.sum() and (np.diff(np.concatenate(([False], same)).astype(np.int8)) == 1).sum()),
+        "runs": int(same[:1].sum() + (same[1:] & ~same[:-1]).sum()),
         "kernels": int(in_run.sum()),
         "total_ns": int(lasted[order[in_run]].sum()),
     }

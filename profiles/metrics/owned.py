@@ -11,6 +11,7 @@ from .. import intervals
 from ..analysed import Ownership
 from ..gpus.operations import COLLECTIVE, COMPUTE, Operations
 from ..ledger import ownership as ledger
+from ..measures import CLASSES
 
 Int64s = NDArray[np.int64]
 _BLOCK = 1 << 17  # operations looked at together: what a cache holds
@@ -39,6 +40,6 @@ def owned_ns(operations: Operations, ownership: Ownership, window: tuple[int, in
             owned = end - start if kind == COMPUTE else intervals.total_in(exposed, start, end)
             total += int(owned.sum())
             yield rows, owned
-    expected = ledger.owned_by(ownership, COMPUTE).total + exposed.total
+    expected = sum(ledger.totals(ownership)[CLASSES[kind]] for kind in (COMPUTE, COLLECTIVE))
     if total != expected:
         raise AssertionError(f"kernels own {total} ns of the window {window}, the ledger says {expected}")

@@ -117,7 +117,8 @@ def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns:
     release_unused(rows)
     gpus = gather.made_of(taken, own, shift_ns)
     moved = [message_sizes.moved(own, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
-    found = list(each(partial(steps.find, timelines=own, shift_ns=shift_ns), gpus))
+    largest = max((len(gpu.operations) for gpu in gpus), default=0)
+    found = list(each(partial(steps.find, timelines=own, shift_ns=shift_ns), gpus, largest))
     first = dict.fromkeys((one.source for one in found), asked.from_step)
     found = [starting_from(one, first) for one in found]
     release_unused(rows)
@@ -159,10 +160,11 @@ def measure(unit: Unit, first: FirstSteps, asked: Asked) -> None:
         raise ValueError("measured already")
     unit.gathered, unit.measured_from = None, dict(first)
     found = [starting_from(one, first) for one in parts.found]
+    largest = max((len(gpu.operations) for gpu in parts.gpus), default=0)
     # A GPU's millions of operations go as soon as it is measured: nothing here may hold them.
     each_gpu = ((number, parts.gpus.pop(0), found[number], parts.moved[number]) for number in range(len(found)))
     host = host_ranges.OfGpus(parts.timelines, unit.shift_ns)
-    unit.measured = tuple(each(partial(_measured, parts.timelines, unit.shift_ns, asked, host), each_gpu))
+    unit.measured = tuple(each(partial(_measured, parts.timelines, unit.shift_ns, asked, host), each_gpu, largest))
 
 
 def _measured(
@@ -179,8 +181,10 @@ def _measured(
     raised = tuple(doubts.of_gpu(timelines, gpu, found, books, measured, f"/gpus/{number}"))
     operations = for_pictures(gpu) if asked.operations else None
     did = host.of(gpu) if asked.operations else None
+    exposed = collectives.exposed(books)
     picture = GpuAnalysis(number, books.ownership, found.start_ns, found.end_ns, operations, did)
-    return Measured(measured, raised, collectives.exposed(books), picture)
+    release_unused(len(gpu.operations))
+    return Measured(measured, raised, exposed, picture)
 
 
 def _span(gpu: Gpu, found: FoundSteps, kind: str) -> tuple[int, int]:

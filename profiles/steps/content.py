@@ -38,9 +38,8 @@ _OTHERS = 0.1
 def span_several(sequence: KernelSequence, edges: Int64s, marks: Marks) -> bool:
     """Whether a mark of a step usually holds two and more of the cycles [edges[i], edges[i + 1]): then these are parts
     of a step."""
-    owner = owners(sequence, marks)
-    if owner is None:
-        owner = np.searchsorted(marks.start_ns, sequence.start_ns, side="right") - 1
+    called = owners(sequence, marks)
+    owner = np.searchsorted(marks.start_ns, sequence.start_ns, side="right") - 1 if called is None else called
     owner = np.where((owner >= 0) & (sequence.call_start_ns < marks.end_ns[owner]), owner, -1)
     first, last = owner[edges[:-1]], owner[edges[1:] - 1]
     inside = first[(first >= 0) & (first == last)]

@@ -33,14 +33,13 @@ _CELLS = 4_000_000  # cells of a (cycle x name) table handled at once
 class KernelSequence:
     """Kernels and CUDA graph launches of one GPU, int64[n] ns, in order of start.
 
-    `name`: int32[n], equal where the names are; negative: a launch of a whole graph. `reach_ns`: the latest end so
-    far. `reduces`: a collective that sums, as gradients are. `call_start_ns` counts where `launched`. `own_work`: when
-    the GPU filled or copied its own memory, which is no pause though no kernel runs.
+    `name`: int32[n], equal where the names are; negative: a launch of a whole graph. `reduces`: a collective that sums,
+    as gradients are. `call_start_ns` counts where `launched`. `own_work`: when the GPU filled or copied its own memory,
+    which is no pause though no kernel runs.
     """
 
     start_ns: Int64s
     end_ns: Int64s
-    reach_ns: Int64s
     name: NDArray[np.int32]
     reduces: Flags
     process: NDArray[np.signedinteger[Any]]
@@ -51,18 +50,21 @@ class KernelSequence:
     def __len__(self) -> int:
         return len(self.start_ns)
 
+    @property
+    def reach_ns(self) -> Int64s:
+        """The latest end so far."""
+        return np.maximum.accumulate(self.end_ns)
+
 
 def kernel_sequence(gpu: Gpu) -> KernelSequence:
     """The kernels and graph launches of a GPU."""
     operations = gpu.operations
     chosen = operations.is_kernel
     reduction = fitting(gpu.names, COLLECTIVE_NAME) & fitting(gpu.names, _REDUCTION)
-    end = operations.end_ns[chosen]
     own = np.isin(operations.kind, (D2D, MEMSET))
     return KernelSequence(
         start_ns=operations.start_ns[chosen],
-        end_ns=end,
-        reach_ns=np.maximum.accumulate(end),
+        end_ns=operations.end_ns[chosen],
         name=operations.name[chosen].astype(np.int32),
         reduces=np.isin(operations.name[chosen], np.flatnonzero(reduction)),
         process=operations.process[chosen],

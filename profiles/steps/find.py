@@ -153,9 +153,7 @@ def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
         unit = "batch" if marks.served else "step"
         return replace(_between(sequence, mark.places(sequence, marks), "marks"), unit=unit)
     first = mark.first_of(owner, len(marks), len(sequence))
-    owned = owner >= 0
-    last_end = np.full(len(marks), _NEVER)
-    np.maximum.at(last_end, owner[owned], sequence.end_ns[owned])
+    last_end = mark.last_ends(sequence, owner, len(marks), _NEVER)
     held = first < len(sequence)
     if not held.any():
         return FoundSteps()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..gpus.operations import Gpu
 from ..marks import STEP_PREFIX
@@ -18,6 +19,7 @@ from .cycles import Int64s, KernelSequence
 if TYPE_CHECKING:
     import pandas as pd
 
+_BLOCK = 1 << 17  # kernels looked at together: what a cache holds
 STEP = STEP_PREFIX + r"(\d{1,18})"
 # A forward pass of an inference server: SGLang's `step[DECODE bs=32]`, vLLM's `execute_context_1(128)_generation_4(9)`
 # (in older ones `execute_new_1_cached_4`), TensorRT-LLM's `[Executor] _forward_step 7: 1 ctx reqs, 4 gen reqs`.
@@ -142,16 +144,18 @@ def _number(pattern: str, name: str) -> int:
     return int(found[1])
 
 
-def owners(sequence: KernelSequence, marks: Marks) -> Int64s | None:
+def owners(sequence: KernelSequence, marks: Marks) -> NDArray[np.int32] | None:
     """Mark of each kernel: the last of its process that began before its launch call did; -1: none.
 
-    int64[n], or None where no launch call of that process is known.
+    int32[n], or None where no launch call of that process is known.
     """
     mine = sequence.launched & (sequence.process == marks.process)
     if not mine.any():
         return None
-    owner = np.searchsorted(marks.start_ns, sequence.call_start_ns, side="left")
-    owner -= 1
+    owner = np.empty(len(sequence), np.int32)
+    for first in range(0, len(owner), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        owner[block] = np.searchsorted(marks.start_ns, sequence.call_start_ns[block], side="left") - 1
     owner[~mine] = -1
     return owner
 
@@ -168,9 +172,19 @@ def places(sequence: KernelSequence, marks: Marks) -> Int64s:
     return np.unique(first[first < len(sequence)])
 
 
-def first_of(owner: Int64s, owners_count: int, none: int) -> Int64s:
+def last_ends(sequence: KernelSequence, owner: NDArray[np.signedinteger[Any]], owners_count: int, none: int) -> Int64s:
+    """The latest end of the kernels of each owner in 0..owners_count, `none` where it has none."""
+    last = np.full(owners_count, none, np.int64)
+    for begin in range(0, len(owner), _BLOCK):
+        owned = begin + np.flatnonzero(owner[begin : begin + _BLOCK] >= 0)
+        np.maximum.at(last, owner[owned], sequence.end_ns[owned])
+    return last
+
+
+def first_of(owner: NDArray[np.signedinteger[Any]], owners_count: int, none: int) -> Int64s:
     """The first place of each owner in 0..owners_count, `none` where it has none."""
     first = np.full(owners_count, none, np.int64)
-    owned = np.flatnonzero(owner >= 0)[::-1]
-    first[owner[owned]] = owned  # the last written is the first of its owner
+    for begin in reversed(range(0, len(owner), _BLOCK)):
+        owned = begin + np.flatnonzero(owner[begin : begin + _BLOCK] >= 0)[::-1]
+        first[owner[owned]] = owned  # the last written is the first of its owner
     return first

@@ -79,3 +79,10 @@ def test_the_innermost_of_ranges_that_nest_or_cross_is_the_one_that_began_last(r
     for instant, place in zip(asked, found, strict=True):
         held = [(start, -end, at) for at, (start, end) in enumerate(ranges) if start <= instant < end]
         assert place == (max(held)[2] if held else -1)
+
+
+@given(pieces, st.integers(1, 5))
+def test_what_comes_some_at_a_time_in_order_of_start_covers_what_its_union_does(a, each):
+    inner = np.array(sorted(a), np.int64).reshape(-1, 2)
+    blocks = [inner[at : at + each] for at in range(0, len(inner), each)]
+    assert intervals.covered((block[:, 0], block[:, 1]) for block in blocks) == made(a).total

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.training import EPOCH_NS, Shape, timeline
 from benchmarks.write import WRITERS
 from profiles import readers
-from profiles.timeline import Timeline
+from profiles.timeline import IDS, Timeline
 
 ONE_PROCESS = Shape(steps=6, kernels=20, gpus=3, processes=1)
 FOUR_RANKS = Shape(steps=5, kernels=24, gpus=4, processes=4)
@@ -26,8 +26,9 @@ def written(kind: str, shape: Shape, folder: Path, gpus: range | None = None) ->
 
 
 def comparable(read: Timeline, table: str, drop: tuple[str, ...] = ()) -> pd.DataFrame:
-    """The table by start, texts as plain text, times from the first operation of the recording."""
+    """The table by start, texts as plain text, ids in one type, times from the first operation of the recording."""
     frame = getattr(read, table)
+    frame = frame.astype({name: "int64" for name in IDS if name in frame})
     origin = min(t["start_ns"].min() for t in (read.kernels, read.copies, read.memsets))
     texts = {name: frame[name].astype(str) for name in frame if isinstance(frame[name].dtype, pd.CategoricalDtype)}
     frame = frame.assign(**texts, start_ns=frame["start_ns"] - origin, end_ns=frame["end_ns"] - origin)

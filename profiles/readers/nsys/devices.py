@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,10 +29,12 @@ class Devices:
         self._clash = any(len(gpus) > 1 for gpus in by_number.values())
         self._by_number = {cuda: min(gpus) for cuda, gpus in by_number.items()}
 
-    def renumbered(self, pid: NDArray[np.int64], device: NDArray[np.int32]) -> NDArray[np.int32]:
+    def renumbered(
+        self, pid: NDArray[np.int64], device: NDArray[np.signedinteger[Any]]
+    ) -> NDArray[np.signedinteger[Any]]:
         if not self._clash:
             return device
-        result: NDArray[np.int32] = device.copy()
+        result = device.astype(np.int32)
         for (process, cuda), gpu in self._of_process.items():
             result[(pid == process) & (device == cuda)] = gpu
         return result

@@ -96,12 +96,12 @@ def _operation_columns(database: Database, table: str) -> dict[str, Column]:
     columns = {
         "start_ns": Column("start", NO_TIME),
         "end_ns": Column("end", NO_TIME),
-        "device": Column("deviceId", -1, "int32"),
-        "stream": Column("streamId", -1, "int32"),
+        "device": Column("deviceId", -1, "int32", usual="int8"),
+        "stream": Column("streamId", -1, "int32", usual="int16"),
     }
     optional = {
-        "context": Column("contextId", -1, "int32"),
-        "correlation": Column("correlationId", -1),
+        "context": Column("contextId", -1, "int32", usual="int16"),
+        "correlation": Column("correlationId", -1, usual="int32"),
         "pid": Column("globalPid", convert=_pid),
     }
     return columns | {key: column for key, column in optional.items() if database.has(table, column.name)}
@@ -162,7 +162,7 @@ def _host_columns(database: Database, table: str) -> dict[str, Column]:
         "start_ns": Column("start", NO_TIME),
         "end_ns": Column("end", NO_TIME),
         "pid": Column("globalTid", convert=_pid),
-        "tid": Column("globalTid", convert=_tid),
+        "tid": Column("globalTid", convert=_tid, usual="int32"),
     }
 
 
@@ -171,7 +171,7 @@ def _runtime_columns(database: Database, strings: Strings) -> dict[str, Column]:
     if columns:
         database.require(RUNTIME, "nameId", "correlationId")
         columns["name"] = Column("nameId", -1, strings.dtype, strings.codes)
-        columns["correlation"] = Column("correlationId", -1)
+        columns["correlation"] = Column("correlationId", -1, usual="int32")
     return columns
 
 

@@ -108,10 +108,10 @@ def _operation_columns(database: Database, table: str) -> dict[str, Column]:
     return {
         "start_ns": Column("start", NO_TIME),
         "end_ns": Column("end", NO_TIME),
-        "device": Column("deviceId", -1, "int32"),
-        "context": Column("contextId", -1, "int32"),
-        "stream": Column("streamId", -1, "int32"),
-        "correlation": Column("correlationId", -1),
+        "device": Column("deviceId", -1, "int32", usual="int8"),
+        "context": Column("contextId", -1, "int32", usual="int16"),
+        "stream": Column("streamId", -1, "int32", usual="int16"),
+        "correlation": Column("correlationId", -1, usual="int32"),
     }
 
 
@@ -150,8 +150,8 @@ def _call_columns(database: Database, strings: Strings, table: str) -> dict[str,
         "start_ns": Column("start", NO_TIME),
         "end_ns": Column("end", NO_TIME),
         "pid": Column("processId"),
-        "tid": Column("threadId"),
-        "correlation": Column("correlationId", -1),
+        "tid": Column("threadId", usual="int32"),
+        "correlation": Column("correlationId", -1, usual="int32"),
         "cbid": Column("cbid", -1),
     }
 

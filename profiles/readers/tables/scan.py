@@ -37,12 +37,14 @@ class Column:
     """A column to read: which, what NULL becomes, and the dtype it is kept in.
 
     convert: applied to each piece as it is read, to that dtype, so that a wide column need never be held whole.
+    usual: a smaller dtype, in which the column is kept where it holds all of it.
     """
 
     name: str
     null: int = 0
     dtype: str = "int64"
     convert: Callable[[NDArray[np.int64]], Array] | None = None
+    usual: str | None = None
 
 
 @dataclass(slots=True)
@@ -161,7 +163,9 @@ class _Table:
         self.pieces = 1 if self._bounds is None else len(self._bounds) - 1
         # Zeros cost no memory until something else is written.
         width = self._bounds[-1] - self._bounds[0] if self._bounds else 0
-        self._whole = {key: np.zeros(width, column.dtype) for key, column in wanted.items()}
+        self._whole = {key: np.zeros(width, column.usual or column.dtype) for key, column in wanted.items()}
+        # What the usual dtype does not hold, by piece and column.
+        self._wide: list[dict[str, list[tuple[slice, Array]]]] = [{} for _ in range(self.pieces)]
         # A column that is the same all through, as ids of the process are, costs none at all: batches that hold only
         # the value met first are noted, by piece and column.
         self._first: dict[str, Any] = {}
@@ -204,12 +208,15 @@ class _Table:
             first = self._first.setdefault(key, values[0])
             if values[-1] == first and (values == first).all():
                 self._same[piece][key].append(place)
-            else:
+            elif whole.dtype == values.dtype or _fits(values, whole.dtype):
                 whole[place] = values
+            else:
+                self._wide[piece].setdefault(key, []).append((place, values))
         self._counts[piece] += count
 
     def clear(self, piece: int) -> None:
         self._same[piece] = {key: [] for key in self.wanted}
+        self._wide[piece] = {}
         self._counts[piece] = 0
         self._extra = []
 
@@ -225,8 +232,13 @@ class _Table:
     def _column(self, key: str) -> Array:
         whole, total = self._whole.pop(key), sum(self._counts)
         same = [place for piece in self._same for place in piece[key]]
+        wide = [one for piece in self._wide for one in piece.get(key, ())]
+        if total and (wide or not _fits(self._first[key], whole.dtype)):
+            whole = whole.astype(self.wanted[key].dtype)
         if total and sum(place.stop - place.start for place in same) == total:
             return np.broadcast_to(np.array(self._first[key], whole.dtype), total)
+        for place, values in wide:
+            whole[place] = values
         for place in same:
             whole[place] = self._first[key]
         if total == len(whole):
@@ -258,6 +270,12 @@ def _batches(path: Path, sql: str, nulls: Sequence[int]) -> Iterator[list[NDArra
         if "Type mismatch" in str(error):
             raise _NotIntegers from None
         raise
+
+
+def _fits(values: Any, dtype: np.dtype[Any]) -> bool:
+    """Does the dtype hold them all?"""
+    bounds = np.iinfo(dtype)
+    return bool(np.min(values) >= bounds.min and np.max(values) <= bounds.max)
 
 
 def _kept(values: NDArray[np.int64], column: Column) -> Array:
