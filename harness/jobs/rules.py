@@ -28,7 +28,7 @@ from .. import launch
 from ..machine import describe, nvml
 from ..processes.supervise import Limits, Progress, supervise
 from . import sweep
-from .bench import stopped_by_signals
+from .bench import counted, stopped_by_signals
 from .grid import suits
 from .options import Rules
 from .progress import duration, told_on
@@ -69,7 +69,7 @@ def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found],
     gpus = len(nvml.visible_gpus())
     found: list[Found] = []
     took_s: list[float] = []
-    console.print(f"{len(options.names)} rules, into {path}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{counted(len(options.names), 'rule')}, into {path}", markup=False, highlight=False, soft_wrap=True)
     for number, name in enumerate(options.names, 1):
         rule, began = RULES[name], time.monotonic()
         if (done := _kept(path, rule)) is not None:

@@ -24,12 +24,16 @@ from ..launch.profilers import Profiler
 from ..machine import sample, tuning
 from ..processes.outcome import Outcome
 from ..processes.supervise import Limits, Progress, supervise
+from ..training import combinations
+from ..training.strategies import Unsupported
 from . import tuned
 from .grid import indivisible
 from .run_directory import RunDirectory
 
 # TensorFlow and Horovod loaded, and nothing trained yet.
 LEAST_BYTES_A_RANK = 350_000_000
+
+HERE = ("horovodrun", "mpirun", "single")  # launchers whose ranks are on this host, unless others are named
 
 Task = tuple[Cell, int]  # a cell and the number of its launch
 
@@ -168,6 +172,10 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
     """The outcome of a cell that needs no try: what it asks for is not here. None where it may be tried."""
     if reason := indivisible(cell):
         return Outcome("indivisible", reason)
+    try:
+        combinations.check(cell, gpus=how.gpus if how.launcher in HERE and not how.hosts else None)
+    except Unsupported as error:
+        return Outcome("unsupported", str(error))
     if how.launcher == "single" and cell.processes > 1:
         return Outcome("unsupported", f"--launcher single starts one process, and the cell needs {cell.ranks}")
     if cell.spread.one_process and how.hosts and how.launcher in ("horovodrun", "mpirun"):

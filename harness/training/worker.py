@@ -25,20 +25,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from profiles.cell import SETTINGS, setting
 from profiles.errors import RingscopeError
 from profiles.files import write_whole
 from profiles.records import Cell, RankRecord, write_rank
-from profiles.strategies import OWN_SETTINGS, STRATEGIES
 
 from ..machine import capture_range, ranks, sample
 from ..machine.memory import OUT_OF_MEMORY
-from . import facts, windows
-from .models import MODELS
+from . import combinations, facts, windows
 from .strategies import Trainer, Unsupported
 
 OFFSET_BARRIERS = 21
-LEARNING = ("horovod", "independent", "mirrored")  # strategies that can be asked for an accuracy
 
 
 class Progress:
@@ -124,48 +120,6 @@ def first_cause(text: str) -> str:
     return lines[-1] if lines[0].endswith("Graph execution error:") else lines[0]
 
 
-def check(cell: Cell, *, gpus: int) -> None:
-    """Raise Unsupported, with the reason, for a cell that cannot run on a host with this many GPUs."""
-    for one in SETTINGS:
-        value, known = getattr(cell, one.name), tuple(MODELS) if one.name == "model" else one.choices
-        if known and value not in known:
-            raise Unsupported(f"{one.name} {value!r} is not one of {', '.join(known)}")
-    if cell.feed == "pinned" and not gpus:
-        raise Unsupported("the feed pinned copies to a GPU, and this host has none; use prefetch")
-    if cell.step == "compiled" and MODELS[cell.model].cudnn_rnn and gpus:
-        raise Unsupported(f"XLA cannot compile {cell.model}'s cuDNN cell; use {cell.model}_generic, or --step fit")
-    spread = cell.spread
-    if cell.step not in spread.steps or cell.feed not in spread.feeds:
-        raise Unsupported(
-            f"{cell.strategy} works with --step {', '.join(spread.steps)} and the feeds {', '.join(spread.feeds)}"
-        )
-    for name in OWN_SETTINGS:
-        if name not in spread.heeds and getattr(cell, name) != setting(name).default:
-            heeding = (one.name for one in STRATEGIES.values() if name in one.heeds)
-            raise Unsupported(f"{cell.strategy} has no {name.replace('_', '-')}; {', '.join(heeding)} have")
-    own = (setting(name) for name in ("fusion_mb", "cycle_us"))
-    if cell.autotune == "on" and any(getattr(cell, one.name) != one.default for one in own):
-        raise Unsupported("autotune chooses fusion and cycle itself; leave these out")
-    _check_learning(cell)
-
-
-def _check_learning(cell: Cell) -> None:
-    try:
-        wanted = cell.accuracy_wanted
-    except ValueError as error:
-        raise Unsupported(f"until {error}") from None
-    if wanted is not None and (cell.data != "generated" or cell.feed == "resident"):
-        raise Unsupported("until wants --data generated, and a feed that brings more than one batch")
-    if wanted is not None and cell.strategy not in LEARNING:
-        raise Unsupported(f"until is not for the strategy {cell.strategy}; {', '.join(LEARNING)} have it")
-    if cell.rate_rule == "warm-up" and cell.strategy not in ("horovod", "independent"):
-        raise Unsupported(f"the warm-up of the learning rate is ring's, and not for {cell.strategy}; take linear")
-    if cell.rate_rule != "constant" and cell.spread.splits:
-        raise Unsupported(f"{cell.strategy} has one batch over several GPUs; leave the rule of the learning rate out")
-    if cell.optimizer == "lamb" and cell.strategy == "sharded":
-        raise Unsupported("LAMB wants the norms of whole weights, of which a rank of sharded has a part")
-
-
 def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> RankRecord:
     """Train a cell as this rank: set up, warm up, time one window. record: its profiler, cuda or tensorflow.
 
@@ -180,7 +134,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     from .strategies import trainer as trainer_of
 
     gpus = len(tf.config.list_physical_devices("GPU"))
-    check(cell, gpus=gpus)
+    combinations.check(cell, gpus=gpus)
     progress.phase("connect")
     ring.init(pin=not (cell.spread.one_process or cell.spread.splits))
     if cell.memory_limit_mb:

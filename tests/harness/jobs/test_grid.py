@@ -11,6 +11,7 @@ import pytest
 from harness.jobs import bench, sweep
 from harness.jobs.grid import FITS, Choices, grid, indivisible
 from harness.jobs.options import Bench, Launch
+from harness.launch.hosts import Host
 from harness.processes.supervise import Limits
 from harness.training.models import MODELS
 from harness.verbs import bench as verb_bench
@@ -192,6 +193,27 @@ def test_more_ranks_than_memory_holds_are_refused_and_not_begun() -> None:
     assert refused is not None and refused.status == "unsupported"
     assert refused.reason.startswith("1000000 ranks need 0.3 GB each or more, and ")
     assert sweep.refusal(Cell("mlp", 2, 8), sweep.How(), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"),
+    [
+        (Cell("mlp", 2, 8, strategy="parameter_server", feed="numpy"), "parameter_server works with --step fit and"),
+        (Cell("mlp", 2, 8, strategy="mirrored", compression="fp16"), "mirrored has no compression; horovod,"),
+        (Cell("mlp", 1, 8, strategy="sharded", optimizer="lamb"), "LAMB wants the norms of whole weights"),
+    ],
+)
+def test_what_cannot_be_combined_is_a_row_before_anything_is_launched(cell: Cell, says: str) -> None:
+    refused = sweep.refusal(cell, sweep.How(), {})
+    assert refused is not None and refused.status == "unsupported" and refused.reason.startswith(says)
+
+
+def test_what_needs_a_gpu_is_refused_where_the_ranks_are_known_to_have_none() -> None:
+    pinned, cudnn = Cell("mlp", 1, 8, feed="pinned"), Cell("gru", 1, 8, step="compiled")
+    here = [sweep.refusal(cell, sweep.How(gpus=gpus), {}) for cell in (pinned, cudnn) for gpus in (0, 1)]
+    assert [refused is not None for refused in here] == [True, False, False, True]
+    for how in (sweep.How("srun"), sweep.How(hosts=(Host("a", 1),))):
+        assert sweep.refusal(pinned, how, {}) is None and sweep.refusal(cudnn, how, {}) is None
 
 
 @pytest.mark.parametrize(

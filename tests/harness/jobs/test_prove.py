@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from harness.jobs.prove import BY_HAND, CHANGES, outcome, report, trial
+from harness.training.combinations import check
 from harness.training.models import MODELS
-from harness.training.worker import check
 from harness.verbs.bench import command
 from profiles import measures_json as view
 from profiles import verdicts

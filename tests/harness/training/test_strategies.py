@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.doctor import equality
-from harness.training import worker
+from harness.training import combinations
 from profiles.records import Cell
 from profiles.scaling.rows import bubble_share
 from profiles.strategies import OWN_SETTINGS, STRATEGIES
@@ -144,19 +144,19 @@ def test_a_pipeline_stands_still_for_the_share_of_the_formula(pieces: dict[str, 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_setting_that_a_strategy_does_not_heed_is_refused(strategy: str) -> None:
     spread, cell = STRATEGIES[strategy], Cell("mlp", 2, 8, strategy=strategy)
-    worker.check(cell, gpus=0)
+    combinations.check(cell, gpus=0)
     other = {"compression": "fp16", "aggregate": 2, "op": "adasum", "micro_batches": 2, "stages": 1}
     other |= {"fusion_mb": 64, "cycle_us": 500, "autotune": "on"}
     for name in OWN_SETTINGS:
         asked = replace(cell, **{name: other[name]})
         if name in spread.heeds:
-            worker.check(asked, gpus=0)
+            combinations.check(asked, gpus=0)
         else:
-            with pytest.raises(worker.Unsupported, match=f"{strategy} has no {name.replace('_', '-')}"):
-                worker.check(asked, gpus=0)
+            with pytest.raises(combinations.Unsupported, match=f"{strategy} has no {name.replace('_', '-')}"):
+                combinations.check(asked, gpus=0)
     if "compiled" not in spread.steps:
-        with pytest.raises(worker.Unsupported, match=f"{strategy} works with --step fit and the feeds"):
-            worker.check(replace(cell, step="compiled"), gpus=0)
+        with pytest.raises(combinations.Unsupported, match=f"{strategy} works with --step fit and the feeds"):
+            combinations.check(replace(cell, step="compiled"), gpus=0)
 
 
 def test_staleness_is_the_updates_that_others_made_meanwhile() -> None:

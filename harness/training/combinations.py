@@ -1,0 +1,54 @@
+"""What the settings of a cell can be combined with; known without TensorFlow, so also before a launch."""
+
+from __future__ import annotations
+
+from profiles.cell import SETTINGS, setting
+from profiles.records import Cell
+from profiles.strategies import OWN_SETTINGS, STRATEGIES
+
+from .models import MODELS
+from .strategies import Unsupported
+
+LEARNING = ("horovod", "independent", "mirrored")  # strategies that can be asked for an accuracy
+
+
+def check(cell: Cell, *, gpus: int | None) -> None:
+    """Raise Unsupported, with the reason, for a cell that cannot run on a host with this many GPUs (None: unknown)."""
+    for one in SETTINGS:
+        value, known = getattr(cell, one.name), tuple(MODELS) if one.name == "model" else one.choices
+        if known and value not in known:
+            raise Unsupported(f"{one.name} {value!r} is not one of {', '.join(known)}")
+    if cell.feed == "pinned" and gpus == 0:
+        raise Unsupported("the feed pinned copies to a GPU, and this host has none; use prefetch")
+    if cell.step == "compiled" and MODELS[cell.model].cudnn_rnn and gpus:
+        raise Unsupported(f"XLA cannot compile {cell.model}'s cuDNN cell; use {cell.model}_generic, or --step fit")
+    spread = cell.spread
+    if cell.step not in spread.steps or cell.feed not in spread.feeds:
+        raise Unsupported(
+            f"{cell.strategy} works with --step {', '.join(spread.steps)} and the feeds {', '.join(spread.feeds)}"
+        )
+    for name in OWN_SETTINGS:
+        if name not in spread.heeds and getattr(cell, name) != setting(name).default:
+            heeding = (one.name for one in STRATEGIES.values() if name in one.heeds)
+            raise Unsupported(f"{cell.strategy} has no {name.replace('_', '-')}; {', '.join(heeding)} have")
+    own = (setting(name) for name in ("fusion_mb", "cycle_us"))
+    if cell.autotune == "on" and any(getattr(cell, one.name) != one.default for one in own):
+        raise Unsupported("autotune chooses fusion and cycle itself; leave these out")
+    _check_learning(cell)
+
+
+def _check_learning(cell: Cell) -> None:
+    try:
+        wanted = cell.accuracy_wanted
+    except ValueError as error:
+        raise Unsupported(f"until {error}") from None
+    if wanted is not None and (cell.data != "generated" or cell.feed == "resident"):
+        raise Unsupported("until wants --data generated, and a feed that brings more than one batch")
+    if wanted is not None and cell.strategy not in LEARNING:
+        raise Unsupported(f"until is not for the strategy {cell.strategy}; {', '.join(LEARNING)} have it")
+    if cell.rate_rule == "warm-up" and cell.strategy not in ("horovod", "independent"):
+        raise Unsupported(f"the warm-up of the learning rate is ring's, and not for {cell.strategy}; take linear")
+    if cell.rate_rule != "constant" and cell.spread.splits:
+        raise Unsupported(f"{cell.strategy} has one batch over several GPUs; leave the rule of the learning rate out")
+    if cell.optimizer == "lamb" and cell.strategy == "sharded":
+        raise Unsupported("LAMB wants the norms of whole weights, of which a rank of sharded has a part")
