@@ -173,6 +173,8 @@ class Timeline:
     doubts: tuple[Doubt, ...] = ()
     # counts of what the reader met and left out, by reason, for --info
     left_out: Mapping[str, int] = field(default_factory=dict)
+    # whether the compiled programs that ran hold a derivative, as those of training do; None: not told
+    differentiates: bool | None = None
 
 
 def make(
@@ -182,6 +184,7 @@ def make(
     known: frozenset[str] | None = None,
     doubts: tuple[Doubt, ...] = (),
     left_out: Mapping[str, int] | None = None,
+    differentiates: bool | None = None,
 ) -> Timeline:
     """A Timeline from the tables a reader found; `known` defaults to the tables given.
 
@@ -197,6 +200,7 @@ def make(
         known=frozenset(tables) if known is None else known,
         doubts=doubts,
         left_out=dict(left_out or {}),
+        differentiates=differentiates,
         **full,
     )
 

@@ -33,6 +33,10 @@ _GEMM: Final = re.compile(r"__cublas\$(?:gemm|lt\$matmul(?:\$f8)?)")
 _CONVOLUTION: Final = re.compile(r"__cudnn\$conv(?:Forward|BackwardInput|BackwardFilter|BiasActivationForward)")
 _IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]")  # what a kernel's name has "_" for
 _GRAPH: Final = "command_buffer"
+# JAX's names of what it compiled, of what its derivatives (grad: transpose of jvp) made, and what people call training.
+_JAX: Final = re.compile(r"\b(?:p?jit|pmap|shard_map)\(")
+_DERIVATIVE: Final = re.compile(r"\bjvp\(|\btranspose\(")
+_TRAINING: Final = re.compile(r"(?i)train|optim|adam|sgd|grad|loss|learn|fit\b|update_?(?:step|params|state)")
 # No compiler goes beyond these; a file may: computations that call each other, products of one instruction, dimensions.
 _DEEPEST, _PRODUCTS, _DIMENSIONS = 8, 64, 16
 
@@ -49,10 +53,13 @@ class Program:
     graphs: of each instruction that launches a CUDA graph those inside it, by the names that their kernels have; "": of
     what has no kernel of its name, the library's calls together. Graph "": of all, where the program was written down
     before it was parted into graphs.
+    differentiates: whether JAX made a derivative in it. False: it multiplies, and nothing in it is called so or after
+    training; None: nothing tells.
     """
 
     instructions: Mapping[str, str]
     graphs: Mapping[str, Mapping[str, str]]
+    differentiates: bool | None = None
 
     def of_kernel(self, instruction: str, kernel: str) -> str:
         """The text of what a kernel computes for an instruction; "" where it is not known."""
@@ -81,7 +88,24 @@ def program(serialized: bytes) -> Program | None:
             elif text := read.text([one]):
                 instructions[one.name] = text
                 graphs[""][_IN_NAMES.sub("_", one.name)] = text
-    return Program(instructions, graphs)
+    return Program(instructions, graphs, _differentiates(module))
+
+
+def _differentiates(module: Any) -> bool | None:
+    """By the names of all instructions, those fused into others too."""
+    inside = [one for computation in module.computations for one in computation.instructions]
+    names = {one.metadata.op_name for one in inside}
+    if any(_DERIVATIVE.search(name) for name in names):
+        return True
+    multiplies = any(one.opcode in ("dot", "convolution") or _is_product(one.custom_call_target) for one in inside)
+    if not multiplies or not any(_JAX.search(name) for name in names):
+        return None
+    return None if any(_TRAINING.search(name) for name in (module.name, *names)) else False
+
+
+def _is_product(target: str) -> bool:
+    """Whether this call of a library multiplies what can be told."""
+    return bool(_GEMM.fullmatch(target) or _CONVOLUTION.fullmatch(target))
 
 
 class _Module:
@@ -133,7 +157,7 @@ class _Module:
     def _is_known(self, call: Any) -> bool:
         """Whether a call of a library multiplies what can be told, or nothing."""
         target = call.custom_call_target
-        return bool(_GEMM.fullmatch(target) or _CONVOLUTION.fullmatch(target)) or not target.startswith("__cu")
+        return _is_product(target) or not target.startswith("__cu")
 
     def _results(self, one: Any) -> list[Any]:
         """What an instruction writes; a library's call writes into its room for work, too, which is not counted."""

@@ -117,6 +117,7 @@ def read(path: Path) -> Timeline:
         known=frozenset({"devices", *found.known}),
         doubts=_doubts(found, space),
         left_out={reason: count for reason, count in found.left_out.items() if count},
+        differentiates=found.programs.differentiate(),
     )
 
 
@@ -314,6 +315,13 @@ class _Programs:
         program = self._read[name]
         return program.of_kernel(instruction, row.name) if program else ""
 
+    def differentiate(self) -> bool | None:
+        """Whether any program that ran holds a derivative; None where nothing tells."""
+        told = {program.differentiates for program in self._read.values() if program}
+        if True in told:
+            return True
+        return False if False in told and None not in told else None
+
 
 def _programs(space: Any) -> _Programs:
     found = {}
@@ -347,11 +355,13 @@ def _mark_name(row: _Row) -> str:
     """As the same range is called in an NVTX recording.
 
     Arguments are kept apart from names here: those of a range without a name are put back, `#edge_name=ret_0#`, and a
-    step that `tf.profiler.experimental.Trace(..., step_num=3)` marks is `step 3`.
+    step that `tf.profiler.experimental.Trace("train", step_num=3)` marks is `step 3`; one called `eval` keeps its name,
+    `eval#step_num=3#`.
     """
     step = row.stats.get("step_num")
     if type(step) is int:
-        return marks.step(step)
+        training = "#" in row.name or row.name.lower().startswith(("train", "step"))
+        return marks.step(step) if training or not row.name else f"{row.name}#step_num={step}#"
     if row.name:
         return row.name.removeprefix("NVTX:")
     return "#" + ",".join(f"{key}={value}" for key, value in row.stats.items()) + "#"

@@ -7,6 +7,7 @@ none of these a fixed number of times.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from ..names import fitting, rows_of, wholly
 from ..timeline import Timeline
 from .cycles import Flags, Int64s, KernelSequence
 from .marks import Marks, owners
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OPTIMISER_KERNEL = (
     r"(?i:optimi[sz]er|apply(?:adam|momentum|rms|gradient|ada|lamb|ftrl)|_?adamw?(?![a-z])|multi_tensor_apply|fused_sgd"
@@ -64,18 +68,25 @@ def trains(
 
 
 def infers(gpu: Gpu, timelines: Sequence[Timeline], *, named: bool) -> bool:
-    """Whether kernels of PyTorch, which names those of backward passes and optimizers, hold neither, nor do the ranges.
+    """Whether no program of JAX holds a derivative; or kernels of PyTorch, which names those of backward passes and
+    optimizers, hold neither, nor do the ranges.
 
     Kineto's traces are PyTorch's whatever their kernels are called. Elsewhere marks of steps say what they are of
     (`named`).
     """
+    if all(timelines[index].differentiates is False for index, _ in gpu.places):
+        return not any(fitting(names, _OPTIMISER_RANGE).any() for names in _range_names(gpu, timelines))
     kineto = all(timelines[index].recording.format == "kineto" for index, _ in gpu.places)
     if not kineto and (named or not fitting(gpu.names, _TORCH_KERNEL).any()):
         return False
-    ranges = (timelines[index].marks["name"].cat.categories for index, _ in gpu.places)
-    if any(fitting(names, f"(?:{_OPTIMISER_RANGE})|(?i:backward)").any() for names in ranges):
+    ranges = f"(?:{_OPTIMISER_RANGE})|(?i:backward)"
+    if any(fitting(names, ranges).any() for names in _range_names(gpu, timelines)):
         return False
     return not fitting(gpu.names, f"{_BACKWARD_KERNEL}|(?:{OPTIMISER_KERNEL})").any()
+
+
+def _range_names(gpu: Gpu, timelines: Sequence[Timeline]) -> Iterator[pd.Index]:
+    return (timelines[index].marks["name"].cat.categories for index, _ in gpu.places)
 
 
 def _evidence(

@@ -27,6 +27,8 @@ SERVED = (
     r"step\[.*\]|execute_\w*(?:context|generation|model)\w*(?:\(.*)?|execute_new_\d+_cached_\d+"
     r"|\[Executor\] _forward_step\b.*"
 )
+# What people call the steps of an inference, where JAX's and Keras's annotations mark them.
+_OF_INFERENCE = r"(?i)(?:infer|predict|eval|valid|generat|decod|prefill|serv)[^#]*#"
 # What is marked as a step, most trusted first. A group is the step's number. Not `epoch 1`, which holds many.
 STEPS = (
     STEP,
@@ -119,7 +121,7 @@ def _one_kind(marks: pd.DataFrame, rows: Int64s, process: int, shift_ns: int, pa
         end_ns=np.where(is_open | (end <= start), FOREVER, end + shift_ns),
         number=number,
         last_end_ns=int(end[-1]) + shift_ns if ends else None,
-        served=served,
+        served=served or all(re.match(_OF_INFERENCE, names[one]) for one in np.unique(code[mine]).tolist()),
     )
 
 

@@ -184,6 +184,72 @@ def test_kernels_that_follow_each_other_are_one_execution_until_one_comes_again(
     assert gpu.arithmetic.mfu == pytest.approx(3 * 2 * 8 * 16 * 32 / 494.5e12 / 58e-6)
 
 
+FORWARD = "jit(apply)/Dense_0/dot_general"
+PASSES = {
+    "forward": (False, [FORWARD, "jit(apply)/relu/max"]),
+    "forward and backward": (True, ["jit(step)/jvp(Net)/dot_general", "jit(step)/transpose(jvp(Net))/dot_general"]),
+    "a backward pass fused into others": (True, [FORWARD, "", "jit(f)/(transpose(jvp())/transpose:jvp()/reduce_sum)"]),
+    "forward derivatives": (True, ["jit(step)/jvp()/mul", FORWARD]),
+    "an axis swapped": (False, ["jit(apply)/transpose", FORWARD]),
+    "gradients by hand": (None, ["jit(update_params)/dot_general", FORWARD]),
+    "called after training": (None, ["jit(train_step)/dot_general"]),
+    "TensorFlow's": (None, ["model/dense/MatMul", "gradient_tape/model/dense/MatMul"]),
+    "no names": (None, ["", ""]),
+}
+
+
+@pytest.mark.parametrize("passes", PASSES)
+def test_a_program_of_jax_differentiates_as_the_names_in_it_say(passes: str) -> None:
+    told, names = PASSES[passes]
+    made = Written()
+    made.proto.hlo_module.name = "jit__lambda"
+    into = made.computation(1)
+    a, b = made.put(into, "parameter", [2, 2]), made.put(into, "parameter", [2, 2])
+    for name in names:
+        made.put(into, "dot", [2, 2], a, b, metadata={"op_name": name})
+    assert made.program().differentiates is told
+
+
+def test_a_program_that_multiplies_nothing_tells_nothing() -> None:
+    made = Written()
+    into = made.computation(1)
+    made.put(into, "negate", [2, 2], made.put(into, "parameter", [2, 2]), metadata={"op_name": "jit(apply)/neg"})
+    assert made.program().differentiates is None
+
+
+@pytest.mark.parametrize(
+    ("mark", "name", "unit"),
+    [
+        ("train", "jit(step)/transpose(jvp())/dot_general", "step"),
+        ("train", FORWARD, "batch"),  # the word of JAX's documentation, copied
+        ("eval", "jit(train_step)/dot_general", "batch"),
+        ("work", "jit(train_step)/dot_general", "step"),
+        ("work", FORWARD, "batch"),
+    ],
+)
+def test_what_is_marked_in_jax_is_a_batch_where_nothing_is_differentiated(
+    mark: str, name: str, unit: str, tmp_path: Path
+) -> None:
+    made = Written()
+    made.proto.hlo_module.name = "jit__lambda"
+    into = made.computation(1)
+    a, b = made.put(into, "parameter", [8, 16]), made.put(into, "parameter", [16, 32])
+    made.put(into, "dot", [8, 32], a, b, name="dot.1", metadata={"op_name": name})
+    us = 1_000_000
+    every = range(0, 6000 * us, 1000 * us)
+    called = [{"hlo_op": "dot.1", "correlation_id": number} for number in range(1, 7)]
+    space = recorded(made, *(("dot_1", at + 300 * us, 500 * us, of) for at, of in zip(every, called, strict=True)))
+    host = Plane(space, "/host:CPU")
+    host.line(1, "python", 0, *((mark, at, 950 * us, {"step_num": at // (1000 * us)}) for at in every))
+    Plane(space, "/host:CUPTI").line(
+        1, "python", 0, *(("cuLaunchKernel", at + 200 * us, 10 * us, of) for at, of in zip(every, called, strict=True))
+    )
+    path = tmp_path / "gpu.xplane.pb"
+    path.write_bytes(space.SerializeToString())
+    (gpu,) = measure([path]).gpus
+    assert (gpu.steps.source, gpu.steps.unit) == ("marks", unit) and gpu.steps.count >= 4
+
+
 def test_what_calls_itself_or_has_no_end_of_products_is_left_out_at_once() -> None:
     """Each of 30 computations fuses the next one ten times, and the last the first."""
     made = Written()

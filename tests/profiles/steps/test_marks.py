@@ -70,6 +70,8 @@ def test_marks_of_frameworks_are_steps(pattern: str) -> None:
         "execute_model_{}",
         "execute_new_1_cached_{}",
         "[Executor] _forward_step {}: 1 ctx reqs, 4 gen reqs",
+        "inference#step_num={},_r=1#",
+        "eval_step#step_num={}#",
     ],
 )
 def test_passes_of_a_server_are_batches(pattern: str) -> None:
