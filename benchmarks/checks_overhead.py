@@ -97,6 +97,7 @@ def rank(options: argparse.Namespace) -> None:
         if ring.rank() == 0:
             found = {"pairs": pairs, "inside": switch.inside, "in_all_s": switch.in_all_s, "weights_apart": apart}
             write_whole(options.rank, json.dumps(found))
+    switch.on = True  # ring compares weights once more at the end
 
 
 class Switch:

@@ -37,10 +37,9 @@ def collect(profiler: Profiler, folder: Path) -> list[Path]:
             _take_out(directory)
         found = in_order(folder.glob("rank*.xplane.pb"))
     if not found:
-        raise RingscopeError(
-            f"{folder}: {profiler.name} wrote no recording; see rank0.log there, and for a command of yours whether it "
-            "ran for longer than --delay"
-        )
+        log = folder / "rank0.log"  # a cell's; what a command of the user's printed went to the terminal
+        see = f"see {log.name} there" if log.exists() else "see what the command printed: was it over too soon?"
+        raise RingscopeError(f"{folder}: {profiler.name} wrote no recording; {see}")
     return found
 
 

@@ -79,6 +79,14 @@ class Recorder:
             if self.opened_at is not None:
                 self._close()
 
+    def unopened(self) -> str:
+        """Why nothing was recorded, and what to do."""
+        if self.number:
+            why = f"it ended after {self.number} steps, before they took equally long (at the latest step {LAST_LOOK})"
+        else:
+            why = "it ended, and no step of Keras was seen in it"
+        return f"nothing of the script was recorded: {why}; have it train longer, or say when: --delay S --duration S"
+
     def open(self) -> bool:
         """Open the range now; False where it has been open already."""
         with self._lock:
@@ -182,12 +190,16 @@ class AfterImport(importlib.abc.MetaPathFinder):
         if name not in self._names:
             return None
         self._names.discard(name)  # else the search below would end here
-        spec = importlib.util.find_spec(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._names.add(name)
         if spec is None or spec.loader is None:
             return spec
         execute, then = spec.loader.exec_module, self._then
 
         def exec_module(module: ModuleType) -> None:
+            self._names.discard(name)  # not before: TensorFlow only asks whether there is a keras
             execute(module)
             then(module)
 
@@ -236,6 +248,8 @@ def main() -> None:
         over.set()
         waits.join()
         recorder.finish()
+        if recorder.opened_at is None and rank == "0":
+            print(f"ringscope: {recorder.unopened()}", file=sys.stderr, flush=True)
 
 
 def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: threading.Event) -> None:

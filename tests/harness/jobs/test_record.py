@@ -201,11 +201,12 @@ def test_a_script_of_the_users_is_recorded_on_some_ranks_and_trains_to_its_end_o
     assert {path.name for path in (tmp_path / "out").rglob("*.pb")} == {"rank1.xplane.pb"}
 
 
-# Plain Keras without ring: the first step compiles for longer than the rest take.
-PLAIN = """
+# The first step compiles for longer than the rest take.
+STEADY = """
 import keras, numpy as np
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
 model.compile("sgd", "mse")
+DISTRIBUTE
 x, y = np.zeros((2000, 8)), np.zeros((2000, 4))
 model.fit(x, y, batch_size=8, epochs=1, verbose=0, callbacks=[keras.callbacks.LambdaCallback()])
 print("trained to its end", int(model.optimizer.iterations))
@@ -215,8 +216,16 @@ print("trained to its end", int(model.optimizer.iterations))
 @pytest.mark.long
 @pytest.mark.train
 @pytest.mark.beside
-def test_steps_of_a_plain_keras_script_are_recorded_once_they_are_steady(tmp_path: Path) -> None:
-    (tmp_path / "my_train.py").write_text(PLAIN)
+@pytest.mark.parametrize(
+    ("first", "distribute"),
+    [
+        ("", ""),
+        ("import tensorflow as tf", ""),  # which asks for keras before anybody imports it
+        ("from ringscope import ring; ring.init()", "ring.distribute(model)"),
+    ],
+)
+def test_steps_of_a_keras_script_are_recorded_once_they_are_steady(tmp_path: Path, first: str, distribute: str) -> None:
+    (tmp_path / "my_train.py").write_text(first + STEADY.replace("DISTRIBUTE", distribute))
     result = _record(tmp_path, "--launcher", "single", "--steps", "5", "--", sys.executable, "my_train.py")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "trained to its end 250" in result.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterable
 from types import ModuleType
@@ -74,6 +75,13 @@ def test_a_script_that_ends_while_it_is_recorded_ends_the_recording() -> None:
     assert told.done == ["begins", "ends"]
 
 
+def test_why_nothing_was_recorded_is_said() -> None:
+    told = Told()
+    assert "no step of Keras was seen" in told.recorder.unopened()
+    told.take([1.0] * 12)
+    assert told.recorder.opened_at is None and "it ended after 12 steps, before they" in told.recorder.unopened()
+
+
 def test_ranks_with_unlike_clocks_record_the_same_steps() -> None:
     fast, slow = Told(), Told()
     fast.take([30.0, *[1.0, 1.1] * 20])
@@ -86,6 +94,7 @@ def test_a_module_is_seen_once_it_has_been_imported(monkeypatch: pytest.MonkeyPa
     finder = AfterImport(["colorsys"], seen.append)
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    assert importlib.util.find_spec("colorsys") is not None and not seen  # asked for, as TensorFlow asks for keras
     import colorsys
 
     assert seen == [colorsys] and colorsys.rgb_to_hsv(1, 1, 1) == (0.0, 0.0, 1)
