@@ -94,9 +94,9 @@ def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: b
         return _refuse(f"cannot start {argv[0]}: {child}")
     import psutil  # noqa: F401 (while the child runs: the end of the lifeline must not wait for an import)
 
-    code = _watch(child.pid, line, wake, memory_limit_mb)
+    code, seen_bytes = _watch(child.pid, line, wake, memory_limit_mb)
     if rank and log_dir:
-        _write_end(log_dir / f"rank{number}.end.json", code, oom_kills() - before, memory_limit_mb)
+        _write_end(log_dir / f"rank{number}.end.json", code, oom_kills() - before, memory_limit_mb, seen_bytes)
     kill_below()
     return 128 - code if code < 0 else code
 
@@ -163,15 +163,17 @@ def _start(argv: list[str], log: Path | None) -> subprocess.Popen[bytes] | OSErr
             output.close()
 
 
-def _watch(pid: int, line: socket.socket | None, wake: int, memory_limit_mb: int) -> int:
+def _watch(pid: int, line: socket.socket | None, wake: int, memory_limit_mb: int) -> tuple[int, int]:
     """Wait for the child's end; end it when the lifeline ends, a signal says so, or it has held more memory than it
-    may. Returns its exit code."""
+    may. Returns its exit code and, with a limit, the most bytes that it was seen to hold."""
     deadline: float | None = None
+    seen_bytes = 0
     while True:
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         if memory_limit_mb:
             timeout = min(MEMORY_POLL_S, timeout or MEMORY_POLL_S)
-            if peak_bytes(pid) > memory_limit_mb * MIB:
+            seen_bytes = max(seen_bytes, peak_bytes(pid))
+            if seen_bytes > memory_limit_mb * MIB:
                 kill_below()
         watched: list[Any] = [wake, line] if line else [wake]
         ready, _, _ = select.select(watched, [], [], timeout)
@@ -183,7 +185,7 @@ def _watch(pid: int, line: socket.socket | None, wake: int, memory_limit_mb: int
             deadline = time.monotonic() + GRACE_S
         code = _reap(pid)
         if code is not None:
-            return code
+            return code, seen_bytes
         if deadline is not None and time.monotonic() >= deadline:
             kill_below()
             deadline = time.monotonic() + GRACE_S
@@ -243,8 +245,9 @@ def _living(process: Any) -> bool:
         return False
 
 
-def _write_end(path: Path, code: int, killed_for_memory: int, memory_limit_mb: int) -> None:
-    held = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+def _write_end(path: Path, code: int, killed_for_memory: int, memory_limit_mb: int, seen_bytes: int) -> None:
+    # Linux counts pages by processor, and its two accounts of the most differ by some: what ended the child counts.
+    held = max(seen_bytes, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
     over = {"over_memory_limit_mb": memory_limit_mb} if 0 < memory_limit_mb * MIB < held else {}
     end = {
         "exit_code": code if code >= 0 else None,

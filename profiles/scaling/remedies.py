@@ -88,7 +88,8 @@ def known(cell: Cell, runs: Sequence[Run]) -> Known:
 def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int = 0) -> list[Remedy]:
     """Every change that could help a cell whose batch does not fit, what saves most first, the unknown last.
 
-    One that saves next to nothing, or takes more, is left out unless it is known to be enough.
+    One that saves next to nothing, or takes more, is left out unless it is known to be enough; that is not known where
+    smaller batches tell that this one fits, which it does not.
     fits: the largest batch that is known to fit; 0: none is.
     """
     needs = needed(cell, about, capacity_bytes)
@@ -101,9 +102,11 @@ def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int 
         *_split(cell, about),
     ]
     made = [_judged(*one, needs, capacity_bytes) for one in found]
+    least_bytes = LEAST_SHARE * (needs or 0)
+    if needs == capacity_bytes:  # no less is known, and how much more is not
+        made = [replace(one, enough=None) if (one.saves_bytes or 0) <= least_bytes else one for one in made]
     if fits:  # it was run
         made = [replace(one, enough=True) if one.code == "smaller-batch" else one for one in made]
-    least_bytes = LEAST_SHARE * (needs or 0)
     made = [one for one in made if one.enough or one.saves_bytes is None or one.saves_bytes > least_bytes]
     return sorted(made, key=lambda one: -(one.saves_bytes if one.saves_bytes is not None else -1))
 

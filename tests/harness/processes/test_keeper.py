@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.processes import keeper
 from harness.processes.outcome import judge
 from tests.harness.running import ROOT, environment
 
@@ -143,6 +144,16 @@ def test_a_rank_that_holds_more_memory_than_it_may_is_out_of_memory(after: str, 
     found = judge(tmp_path, processes=1, exit_code=1, stopped=None, remote=False)
     assert found.status == "oom"
     assert re.match(r"rank 0 held \d+ MB of host memory, more than 100 \(--memory-limit-mb\)", found.reason)
+
+
+def test_a_rank_ended_for_its_memory_is_told_so_where_the_kernels_two_accounts_differ(tmp_path: Path) -> None:
+    """VmHWM said more than the limit, and ended the rank; getrusage says some pages less afterwards."""
+    limit_mb = 10**6  # more than any child of this process has held
+    end = tmp_path / "rank0.end.json"
+    keeper._write_end(end, -9, 0, limit_mb, (limit_mb << 20) + 1)
+    assert json.loads(end.read_text())["over_memory_limit_mb"] == limit_mb
+    keeper._write_end(end, -9, 0, limit_mb, limit_mb << 20)
+    assert "over_memory_limit_mb" not in json.loads(end.read_text())
 
 
 def test_a_rank_that_holds_less_than_it_may_is_left_alone(tmp_path: Path) -> None:

@@ -202,6 +202,19 @@ def test_a_smaller_batch_that_was_run_fits_whatever_its_estimate_says() -> None:
     assert (smaller.saves_bytes, smaller.needs_bytes, smaller.enough) == (50_000, 958_000, True)
 
 
+def test_a_few_bytes_are_no_remedy_where_nobody_knows_by_how_much_a_batch_does_not_fit() -> None:
+    """By the smaller ones 70 samples take 958 kB of 960, and they did not fit: 6 bytes less may be as little use."""
+    runs, cell = [launched(8, 648_000), launched(16, 688_000)], replace(CELL, per_rank_batch=70)
+    about = known(cell, runs)
+    about = replace(about, optimizer_bytes=4012)  # half of it less half of 4000: 6
+    assert about.line is not None and about.line.bytes_of(70) == 958_000
+    changes = by_code(remedies(cell, about, capacity_bytes=960_000, fits=60))
+    assert "sharded-optimizer" not in changes
+    assert {one.needs_bytes for one in changes.values() if one.saves_bytes == 50_000} == {910_000}
+    known_by_how_much = by_code(remedies(cell, about, capacity_bytes=957_995, fits=60))
+    assert known_by_how_much["sharded-optimizer"].enough
+
+
 def test_adam_on_four_ranks_shares_its_state() -> None:
     cell = replace(CELL, per_rank_batch=100, ranks=4, optimizer="adam")
     about = replace(known(cell, [launched(8, 648_000)]), optimizer_bytes=8000, line=Line(0, 1))
