@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
-from . import ids
+from . import ids, losses
 from .choose import left_to_xla
 from .exchange import hvd, tf
 from .feed import AS_IT_IS, CARRIERS, Carried, Feed, feed, opened
@@ -105,6 +105,7 @@ class Loop(Turns):
         if chooser is not None:
 
             def take(compiled: bool) -> Any:
+                losses.build(self._model, lambda: opened(data, kinds))
                 with left_to_xla() if compiled else nullcontext():
                     return self._in_halves(kinds, compiled, uneven)(data)
 

@@ -74,8 +74,9 @@ def _one() -> Any:
         return tf.Variable(1.0, trainable=False, name="one")
 
 
-def build(model: Any, batch: Any) -> None:
-    """Make the variables of the compiled losses and metrics now: what a trace that ends halfway makes is lost.
+def build(model: Any, batch_of: Callable[[], Any]) -> None:
+    """Make the variables of the compiled losses and metrics, and the optimizer's, now: what a trace that ends halfway
+    makes is lost, and a function that makes variables is traced twice.
 
     As Keras's own `_symbolic_build`, but the outputs of a model made of layers are known without going through them
     once more, which takes a second for a ResNet-50.
@@ -91,6 +92,7 @@ def build(model: Any, batch: Any) -> None:
     with tf.init_scope():
         if type(model).call is Model.call:  # only its train step knows how its parts are called
             return
+        batch = batch_of()
         if not isinstance(model, Functional) or type(model).call is not Functional.call:
             model._symbolic_build(data_batch=batch)
             return

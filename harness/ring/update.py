@@ -12,7 +12,7 @@ from . import losses, normalization
 from .choose import Chooser, NotOneUpdate, check_draws
 from .exchange import began_alike, hvd, tf
 from .feed import opened
-from .forms import forms
+from .forms import forms, updates
 from .sharded import Shards
 
 Exchange = Callable[[Sequence[Any]], list[Any]]
@@ -136,7 +136,7 @@ def compile_halves(
     def totals_of(data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool) -> list[Any]:
         """Everybody's denominators of this step, exchanged alike whether it is compiled or not."""
         if not exchanging:
-            losses.build(model, opened(data, kinds))
+            losses.build(model, lambda: opened(data, kinds))
             try:
                 programs[compiled].get_concrete_function(data, kinds, compiled, uneven, [])
                 return []
@@ -151,7 +151,8 @@ def compile_halves(
         variables = caught[0][1]
         own = packing.unpack(packed)
         wide = [g if g is None else tf.cast(g, v.dtype) for g, v in zip(own, variables, strict=True)]
-        apply(wide if narrow else own, variables)
+        with updates.short(optimizer):
+            apply(wide if narrow else own, variables)
 
     compiled_update = tf.function(unpacked, autograph=False, jit_compile=True)
 

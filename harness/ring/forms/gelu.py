@@ -1,7 +1,9 @@
-"""The exact GELU, x times the share of a standard normal distribution below x, keeping x alone for the way back.
+"""The exact GELU, x times the share of a standard normal distribution below x, with its slope alone for the way back.
 
-As TensorFlow and JAX write it XLA keeps three tensors of its size for the way back, and computes erfc in two branches:
-0.137 ms a layer of a decoder's step on an H200, where reading and writing its 50 million elements once takes 0.05.
+As TensorFlow writes it XLA keeps its input and a part of the derivative for the way back, and computes erfc in two
+branches: 0.137 ms a layer of a decoder's step on an H200, where reading and writing its 50 million elements once takes
+0.05. Here the way there writes the slope beside the result, and the way back is one product, which XLA fuses with the
+sum of the bias's gradient.
 """
 
 from __future__ import annotations
@@ -41,19 +43,11 @@ def light() -> Iterator[None]:
 
 @tf.custom_gradient
 def exact(x: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """x * P(X <= x) of a standard normal X, of x's type and shape. Its gradient is for XLA alone."""
-    wide = _wide(x)
-
-    def gradient(upstream: Any) -> Any:
-        again = _wide(_apart(x))
-        slope = _share(again, x.dtype) + again * _density(again)
-        return tf.cast(_wide(upstream) * slope, x.dtype)
-
-    return tf.cast(wide * _share(wide, x.dtype), x.dtype), gradient
-
-
-def _wide(x: Any) -> Any:
-    return tf.cast(x, tf.float32) if x.dtype in NARROW else x
+    """x * P(X <= x) of a standard normal X, of x's type and shape; for XLA alone."""
+    wide = tf.cast(x, tf.float32) if x.dtype in NARROW else x
+    share = _share(wide, x.dtype)
+    slope = _kept(tf.cast(share + wide * _density(wide), x.dtype))
+    return tf.cast(wide * share, x.dtype), lambda upstream: upstream * slope
 
 
 def _density(x: Any) -> Any:
@@ -78,8 +72,8 @@ def _by_polynomial(x: Any) -> Any:
 
 
 @tf.custom_gradient
-def _apart(x: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """x, but for XLA another tensor: else what the way there has computed of x would be kept for the way back."""
+def _kept(x: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """x as it is rounded: else XLA would keep it in float32, or compute it a second time."""
     from tensorflow.compiler.tf2xla.python import xla
 
     return xla.optimization_barrier(x)[0], lambda upstream: upstream

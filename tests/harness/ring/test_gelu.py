@@ -1,4 +1,4 @@
-"""The exact GELU that keeps its input alone, against Keras's own in XLA and against 64-bit arithmetic."""
+"""The exact GELU that keeps its slope alone, against Keras's own in XLA and against 64-bit arithmetic."""
 
 from __future__ import annotations
 
@@ -100,21 +100,22 @@ def _step(model: Any, *, light: bool) -> Any:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_however_a_model_names_it_the_step_keeps_its_input_alone(way: str) -> None:
+def test_however_a_model_names_it_the_way_back_is_one_product(way: str) -> None:
     x = tf.random.stateless_normal((64, 16), (1, 2))
     made, trained = {}, {}
     for light in (False, True):
         model = _model(way)
         step = _step(model, light=light)
-        made[light] = step.experimental_get_compiler_ir(x)(stage="optimized_hlo").split("ENTRY")[1]
+        made[light] = step.experimental_get_compiler_ir(x)(stage="hlo")
         for _ in range(5):
             step(x)
         trained[light] = model.get_weights()
     for light, plain in zip(trained[True], trained[False], strict=True):
         np.testing.assert_allclose(light, plain, rtol=1e-5, atol=1e-6)
-    # What the program itself writes of the layer's size: its product, its result, the way back's product and result.
-    assert len(re.findall(r"= f32\[64,32\]\S* (?!parameter)", made[True])) == 4
-    assert len(re.findall(r"= f32\[64,32\]\S* (?!parameter)", made[False])) > 4
+    # XLA on a CPU takes the barriers away before it fuses, so that only what is asked of it can be told here.
+    assert (made[True].count(" opt-barrier("), made[False].count(" opt-barrier(")) == (1, 0)
+    (kept,) = re.findall(r"(\S+) = f32\[64,32\]\S* opt-barrier", made[True])
+    assert re.findall(rf" (\w+)\([^=]*{re.escape(kept)}[,)]", made[True]) == ["multiply"]
 
 
 def test_the_approximate_one_and_whole_numbers_stay_kerass_own() -> None:
