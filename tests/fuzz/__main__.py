@@ -24,7 +24,8 @@ def main() -> int:
     for reader in given.readers or READERS:
         found = Path("build", "fuzz", reader)
         found.mkdir(parents=True, exist_ok=True)
-        options = [f"-max_total_time={given.seconds}", "-timeout=20", "-max_len=8192", "-rss_limit_mb=4096"]
+        longest = max(8192, *(path.stat().st_size for path in (CORPUS / reader).iterdir()))
+        options = [f"-max_total_time={given.seconds}", "-timeout=20", f"-max_len={longest}", "-rss_limit_mb=4096"]
         options.append(f"-dict={CORPUS.parent / 'words.dict'}")
         command = [
             sys.executable,

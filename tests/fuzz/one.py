@@ -16,8 +16,10 @@ with atheris.instrument_imports(include=["profiles"]):
     import profiles.readers.chrome.horovod
     import profiles.readers.chrome.kineto
     import profiles.readers.chrome.rocprof
+    import profiles.readers.nsys.sqlite
     import profiles.readers.nsys.stats_csv
     import profiles.readers.nvprof.csv
+    import profiles.readers.nvprof.sqlite
     import profiles.readers.xplane  # noqa: F401
 
 from . import target

@@ -8,7 +8,16 @@ from pathlib import Path
 from profiles.errors import UnreadableRecording
 from profiles.timeline import COLUMNS, Timeline
 
-READERS = ("nvprof.csv", "nsys.stats_csv", "chrome.kineto", "chrome.rocprof", "chrome.horovod", "xplane")
+READERS = (
+    "nsys.sqlite",
+    "nvprof.sqlite",
+    "nvprof.csv",
+    "nsys.stats_csv",
+    "chrome.kineto",
+    "chrome.rocprof",
+    "chrome.horovod",
+    "xplane",
+)
 CORPUS = Path(__file__).parent / "corpus"
 
 

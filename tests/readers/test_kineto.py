@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles import readers
+from profiles import measure, readers
 from profiles.errors import UnreadableRecording
 from profiles.readers.chrome import events as chrome
 from profiles.timeline import Timeline
@@ -161,3 +161,31 @@ def test_values_that_json_does_not_have_are_passed_over(tmp_path: Path) -> None:
 def test_what_is_no_trace_is_refused_with_its_own_reason(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UnreadableRecording, match=said):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize("launch", ["cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch"])
+def test_what_a_graphs_replay_ran_is_linked_to_its_launch_and_numbered(launch: str, tmp_path: Path) -> None:
+    """A kernel by itself, then twice a graph of a memset and two kernels; the second launch is a call within a call."""
+    events = [
+        event("cuda_runtime", "cudaLaunchKernel", "10", "5", pid=9, tid=9, correlation=1),
+        event("kernel", "alone", "20", "10", device=0, stream=7, correlation=1),
+    ]
+    for number, at in ((2, 100), (3, 200)):
+        events += [
+            event("cuda_runtime", launch, str(at), "8", pid=9, tid=9, correlation=number),
+            event("kernel", "second", str(at + 34), "20", device=0, stream=7, correlation=number),
+            event("kernel", "first", str(at + 12), "20", device=0, stream=7, correlation=number),
+            event("gpu_memset", "Memset (Device)", str(at + 10), "1", device=0, stream=7, correlation=number, bytes=8),
+        ]
+    events.append(event("cuda_driver", launch, "201", "6", pid=9, tid=9, correlation=3))
+    found = read(tmp_path, trace(*events))
+    kernels = found.kernels.sort_values("start_ns")
+    assert kernels["name"].tolist() == ["alone", "first", "second", "first", "second"]
+    assert kernels["graph_node"].tolist() == [0, 1, 2, 1, 2]
+    assert found.memsets["graph_node"].tolist() == [1, 1]
+    (gpu,) = measure(tmp_path / "trace.json", window="capture").gpus
+    assert gpu.kernels.graph_nodes == 4 and gpu.kernels.count == 5
+    # Both gaps in each replay come after the call returned; the two before the replays end after their calls began.
+    ledger = gpu.ledger_ns
+    assert (ledger["idle_turnaround"], ledger["idle_launch"]) == (2 * (1_000 + 2_000), 80_000 + 56_000)
+    assert gpu.hand_over_ns == {"in_graphs": {"count": 4, "p50_ns": 1_000}}

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from ...doubts.recordings import coarse_times_in_microseconds, impossible_times
 from ...errors import UnreadableRecording
+from ...names import fitting, rows_of
 from ...timeline import Doubt, Recording, Timeline, make
 from ..tables import printed
 from . import events as chrome
@@ -51,6 +52,7 @@ _ELEMENT_BYTES: Final = {
     "double": 8, "long": 8, "int64": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "byte": 1,
     "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "complexfloat": 8,
 }  # fmt: skip
+_GRAPH_LAUNCH: Final = r"^(?:cu(?:da)?|hip)GraphLaunch"
 # Before this there was no GPU: times below it do not count from 1970.
 _EPOCH_FROM_NS: Final = 10**18
 
@@ -86,6 +88,7 @@ def read(path: Path) -> Timeline:
         raise _no_gpu(path, found)
     frames = {table: _joined(parts) for table, parts in found.parts.items() if parts}
     _give_process(frames)
+    _number_graph_nodes(frames)
     origin = min(int(frames[table]["start_ns"].min()) for table in ("kernels", "copies", "memsets") if table in frames)
     for frame in frames.values():
         frame["start_ns"] -= origin
@@ -252,6 +255,22 @@ def _exchanged(args: chrome.Args) -> int:
     size = _ELEMENT_BYTES.get(args.dtype.lower()) if isinstance(args.dtype, str) else None
     known = args.collective is not None and type(args.elements) is int and 0 <= args.elements < 1 << 48
     return int(args.elements) * size if known and size else -1
+
+
+def _number_graph_nodes(frames: dict[str, pd.DataFrame]) -> None:
+    """Numbers what a CUDA graph's launch ran from 1, in order of start: it has the correlation of the launch."""
+    api = frames.get("api")
+    if api is None:
+        return
+    names = api["name"].cat
+    launches = rows_of(names.codes.to_numpy(), fitting(names.categories, _GRAPH_LAUNCH))
+    calls = api[["pid", "correlation"]][launches & (api["correlation"] >= 0).to_numpy()].drop_duplicates()
+    for table in _OPERATIONS if len(calls) else ():
+        if table in frames:
+            frame = frames[table]
+            rows = frame[["pid", "correlation"]].reset_index().merge(calls)["index"].to_numpy()
+            nodes = frame.loc[rows].sort_values("start_ns", kind="stable")
+            frame.loc[nodes.index, "graph_node"] = nodes.groupby(["pid", "correlation"]).cumcount() + 1
 
 
 def _exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:

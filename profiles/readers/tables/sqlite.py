@@ -95,7 +95,10 @@ class Database:
         return table in self.tables and set(columns) <= set(self.tables[table])
 
     def require(self, table: str, *columns: str) -> None:
-        """Raises UnreadableRecording if the table lacks a column it has in every schema known."""
+        """Raises UnreadableRecording if the table lacks a column it has in every schema known, or is none."""
+        if table not in self.tables:
+            problem = f"{table} is not a table: not a schema that this version knows"
+            raise UnreadableRecording(self.path, problem, "export it again with `nsys export -t sqlite`, or report it")
         missing = [column for column in columns if column not in self.tables[table]]
         if missing:
             raise UnreadableRecording(
