@@ -24,8 +24,7 @@ class UnreadableRecording(RingscopeError):
     """A file that is not a readable recording: which file, what is wrong with it, what to do."""
 
     def __init__(self, path: Path | str, problem: str, remedy: str) -> None:
-        shown = str(path).translate(_ONE_LINE)
-        super().__init__(f"{shown}: {problem}; {remedy}")
+        super().__init__(f"{path}: {problem}; {remedy}".translate(_ONE_LINE))
         self.path = str(path)
         self.problem = problem
         self.remedy = remedy

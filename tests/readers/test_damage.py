@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from profiles import readers
 from profiles.errors import RingscopeError, UnreadableRecording
 from profiles.readers import cut
 
+from ..fuzz.target import CORPUS
 from ..recordings import OURS, rows
 
 SHAPE = Shape(steps=3, kernels=20, gpus=2, processes=1)
@@ -134,3 +138,44 @@ def test_a_page_of_noise_in_a_real_recording_is_an_error(tmp_path: Path) -> None
     with pytest.raises(UnreadableRecording, match="SQLite cannot read it"):
         cut.write(path, tmp_path / "new", shrink=True)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("odd", ["NULL", "'text'", "x'ff00'", str(1 << 40), "-7", "1.5"])
+@pytest.mark.parametrize("column", ["id", "deviceId"])
+def test_devices_and_contexts_of_nvprof_that_cannot_be_are_no_devices(column: str, odd: str, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.nvvp"
+    shutil.copy(CORPUS / "nvprof.sqlite" / "small", path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_CONTEXT (contextId, deviceId)")
+        connection.execute("DROP TABLE IF EXISTS CUPTI_ACTIVITY_KIND_DEVICE")
+        connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_DEVICE (id, name)")
+        if column == "id":
+            connection.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_DEVICE VALUES ({odd}, 1)")
+        connection.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_CONTEXT VALUES (1, {odd if column == 'deviceId' else 0})")
+        connection.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION (type, start, end, correlationId, contextId, streamId)"
+        )
+        start = connection.execute("SELECT min(start) FROM CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL").fetchone()[0]
+        connection.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_SYNCHRONIZATION VALUES (3, ?, ?, 1, 1, 7)", (start, start + 10)
+        )
+        connection.commit()
+    found = readers.read(path)
+    assert found.devices["device"].tolist() == [0]
+    assert found.syncs["device"].tolist() == ([0] if column == "id" else [-1])
+
+
+@pytest.mark.parametrize("odd", ["NULL", "'text'", str(1 << 40), "-7"])
+def test_devices_of_nsys_that_cannot_be_are_no_devices(odd: str, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.sqlite"
+    shutil.copy(CORPUS / "nsys.sqlite" / "small", path)
+    with closing(sqlite3.connect(path)) as connection:
+        for table in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE"):
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
+        connection.execute("CREATE TABLE TARGET_INFO_GPU (id, name)")
+        connection.execute("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid)")
+        connection.execute(f"INSERT INTO TARGET_INFO_GPU VALUES ({odd}, 'H200'), (0, 'H200')")
+        connection.execute(f"INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES ({odd}, 0, 1), (0, {odd}, 1), (0, 0, 1)")
+        connection.commit()
+    found = readers.read(path)
+    assert (found.devices["device"].tolist(), found.devices["name"].tolist()) == ([0], ["H200"])

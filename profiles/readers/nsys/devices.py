@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..tables.sqlite import Database
+from ..tables.sqlite import Database, is_device
 
 
 class Devices:
@@ -22,7 +22,7 @@ class Devices:
         self._gpus = _gpus(database)
         known = database.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
         rows = database.query("SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE") if known else []
-        self._of_process = {(pid, cuda): gpu for pid, cuda, gpu in rows}
+        self._of_process = {(pid, cuda): gpu for pid, cuda, gpu in rows if is_device(cuda) and is_device(gpu)}
         by_number: dict[int, set[int]] = {}
         for (_, cuda), gpu in self._of_process.items():
             by_number.setdefault(cuda, set()).add(gpu)
@@ -63,4 +63,5 @@ def _gpus(database: Database) -> dict[int, tuple[str, str, str]]:
     return {
         number: (str(uuid or "") if str(uuid or "").strip("0-") else "", str(bus or ""), str(name or ""))
         for number, uuid, bus, name in rows
+        if is_device(number)
     }

@@ -18,7 +18,7 @@ from ...timeline import Doubt, Recording, Timeline
 from ..tables import cupti, sqlite
 from ..tables.gathering import NO_TIME, Gathered, constant, require_gpu_work
 from ..tables.scan import Column, scan
-from ..tables.sqlite import Database
+from ..tables.sqlite import Database, is_device
 from ..tables.strings import Strings, categorical
 from . import api_names
 from . import marks as nvprof_marks
@@ -265,7 +265,8 @@ def _context_devices(database: Database) -> dict[int, int]:
     table = _CUPTI + "CONTEXT"
     if not database.has(table, "contextId", "deviceId"):
         return {}
-    return {int(context): int(device) for context, device in database.query(f"SELECT contextId, deviceId FROM {table}")}
+    rows = database.query(f"SELECT contextId, deviceId FROM {table}")
+    return {context: device for context, device in rows if type(context) is int and is_device(device)}
 
 
 def _devices(database: Database, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -274,12 +275,13 @@ def _devices(database: Database, tables: Mapping[str, pd.DataFrame]) -> pd.DataF
     if database.has(table, "id", "name"):
         uuid = "hex(uuid)" if database.has(table, "uuid") else "''"
         sql = f"SELECT d.id, {uuid}, s.value FROM {table} d LEFT JOIN StringTable s ON s._id_ = d.name"
-        listed = {int(number): (_uuid(raw), "", str(name or "")) for number, raw, name in database.query(sql)}
+        rows = database.query(sql)
+        listed = {number: (_uuid(raw), "", str(name or "")) for number, raw, name in rows if is_device(number)}
     for name in ("kernels", "copies", "memsets"):
         for device in pd.unique(tables[name]["device"]) if name in tables else ():
             listed.setdefault(int(device), ("", "", ""))
-    rows = [(device, *listed[device]) for device in sorted(listed)]
-    return pd.DataFrame(rows, columns=["device", "uuid", "bus_id", "name"])
+    told = [(device, *listed[device]) for device in sorted(listed)]
+    return pd.DataFrame(told, columns=["device", "uuid", "bus_id", "name"])
 
 
 def _uuid(text: str) -> str:

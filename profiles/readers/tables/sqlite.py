@@ -35,6 +35,7 @@ _TABLES_READ: Final = (
 )
 # Longer texts are no names. The longest of real recordings are arguments of PyProf's, of some 100 KB.
 _LENGTH: Final = 0  # SQLITE_LIMIT_LENGTH
+_LONGEST_MESSAGE: Final = 300  # SQLite repeats what it cannot parse
 _LONGEST_TEXT: Final = 16 << 20
 
 # A row takes five bytes or more, and a query some steps a row: one that takes more steps goes round in circles, in a
@@ -112,12 +113,17 @@ class Database:
         return next((name for name in names if self.has(table, name)), None)
 
     def damaged(self, error: object) -> UnreadableRecording:
-        said = str(error).removeprefix("[SQLite] ").strip()
+        said = str(error).removeprefix("[SQLite] ").strip()[:_LONGEST_MESSAGE]
         return UnreadableRecording(
             self.path,
             f"SQLite cannot read it ({'its pages lead in circles' if said == 'interrupted' else said})",
             "copy or export it again; `sqlite3 FILE .recover` saves what it can",
         )
+
+
+def is_device(value: object) -> bool:
+    """Can it be the number of a device? A damaged table may hold anything."""
+    return type(value) is int and -1 <= value < 1 << 31
 
 
 def uri(path: Path) -> str:
