@@ -16,7 +16,7 @@ import numpy as np
 
 from profiles.errors import RingscopeError
 
-from .exchange import hvd, tf
+from .exchange import from_all, hvd, optimizers_of, tf
 
 __all__ = ["check_data", "check_weights", "data_facts", "differing_weight", "weights_digest"]
 
@@ -262,8 +262,22 @@ def check_weights(model: Any, when: str) -> None:
         everybodys = hvd.allgather(tf.reshape(tf.identity(own), [1, -1]), name="weights").numpy()
     found = differing_weight(everybodys)
     if found is not None:
+        _check_rates(model)
         raise RingscopeError(differs(variables[found[0]].path, found[1], when))
     model.__dict__[CHECKED] = everybodys[hvd.rank()].tolist()
+
+
+def _check_rates(model: Any) -> None:
+    """Raise RingscopeError where that is why: a callback, say, has set them from what one rank sees."""
+    rates = from_all([float(optimizer.learning_rate) for optimizer in optimizers_of(model)], "rates")
+    for rank, own in enumerate(rates):
+        for rank_0s, rate in zip(rates[0], own, strict=False):
+            if rate != rank_0s:
+                raise RingscopeError(
+                    f"the learning rate is {rank_0s:g} on rank 0 and {rate:g} on rank {rank}, so that their weights"
+                    " differ; set it from what all ranks have: the logs of an epoch, or those of a batch after"
+                    " ring.average_logs(logs)"
+                )
 
 
 def differs(name: str, rank: int, when: str) -> str:

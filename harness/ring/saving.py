@@ -2,8 +2,8 @@
 
 Models: Keras writes in place, so ranks would write into each other's file, and one that reads it would read half of it.
 Here each rank writes a file of its own beside it and gives it the name when it is done; what they hold is the same.
-A SavedModel is a folder, of which no rank may read one file of its own and one of another's: TensorFlow numbers the
-variables as it finds them, so its files belong together. Names are changed, and the folder is read, under a lock.
+The files of a SavedModel's folder belong together, since TensorFlow numbers the variables as it finds them, and so do
+those of a checkpoint: names are changed, and files are read, under a lock.
 
 Caches of data sets: TensorFlow refuses a second writer while there is one. Here each rank has a file of its own.
 """
@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import glob
+import importlib
+import inspect
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -26,16 +29,20 @@ __all__ = ["write_whole_files"]
 
 def write_whole_files() -> None:
     """Have Keras do so in `model.save`, `save_weights`, `export`, `keras.saving.save_model` and what callbacks save,
-    and TensorFlow in `tf.saved_model.save` and `Dataset.cache`."""
+    and TensorFlow in `tf.saved_model.save`, `tf.train.Checkpoint` and `Dataset.cache`."""
     from keras.src.legacy.saving import legacy_h5_format
     from keras.src.saving import saving_lib
 
+    # Imported so it is a module of its own, which takes the place of the attribute of `tensorflow`: `export` does that.
+    saved_model = importlib.import_module("tensorflow.saved_model")
     for module, name, laid_over in (
         (saving_lib, "save_model", _whole),
         (saving_lib, "save_weights_only", _whole),
         (legacy_h5_format, "save_model_to_hdf5", _whole),
-        (tf.saved_model, "save", _whole_folder),
-        (tf.saved_model, "load", _read_alone),
+        (saved_model, "save", _whole_folder),
+        (saved_model, "load", _read_alone),
+        (tf.train.Checkpoint, "_write", _whole_checkpoint),  # where all that write one come together
+        (tf.train.Checkpoint, "read", _checkpoint_read_alone),
         (tf.data.Dataset, "cache", _of_own_file),
     ):
         write = getattr(module, name)
@@ -86,6 +93,37 @@ def _read_alone(read: Callable[..., Any]) -> Callable[..., Any]:
     def found(export_dir: Any, *args: Any, **options: Any) -> Any:
         with _alone(Path(export_dir).resolve().parent) if _is_here(export_dir) else nullcontext():
             return read(export_dir, *args, **options)
+
+    return found
+
+
+def _whole_checkpoint(write: Callable[..., Any]) -> Callable[..., Any]:
+    def written(checkpoint: Any, file_prefix: Any, options: Any = None) -> Any:
+        later = options is not None and options.experimental_enable_async_checkpoint  # comes here again by a thread
+        if later or not _is_here(file_prefix) or not tf.executing_eagerly():
+            return write(checkpoint, file_prefix, options)
+        path, own = _places(file_prefix)
+        options = options or tf.train.CheckpointOptions()
+        # They write which checkpoint is the latest, and delete older ones: once this one has its name.
+        told, options.experimental_write_callbacks = options.experimental_write_callbacks or [], None
+        try:
+            write(checkpoint, str(own), options)
+            with _alone(path.parent):
+                for new in path.parent.glob(f"{glob.escape(own.name)}.*"):
+                    new.replace(path.with_name(path.name + new.name.removeprefix(own.name)))
+        finally:
+            options.experimental_write_callbacks = told
+        for tell in told:
+            tell(*[os.fspath(file_prefix)][: len(inspect.signature(tell).parameters)])
+        return os.fspath(file_prefix)
+
+    return written
+
+
+def _checkpoint_read_alone(read: Callable[..., Any]) -> Callable[..., Any]:
+    def found(checkpoint: Any, save_path: Any, options: Any = None) -> Any:
+        with _alone(Path(save_path).resolve().parent) if _is_here(save_path) else nullcontext():
+            return read(checkpoint, save_path, options)
 
     return found
 

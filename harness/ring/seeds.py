@@ -7,17 +7,20 @@ ranks would train on N times the same noise.
 
 from __future__ import annotations
 
+import pickle
 import random
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .exchange import tf
 
-__all__ = ["set_apart", "sow"]
+__all__ = ["as_on_rank_0", "set_apart", "sow"]
 
 LARGEST = 2**31 - 1
 # Far apart, so that the seeds of two ranks are never the small numbers that scripts choose.
@@ -65,6 +68,44 @@ def set_apart(rank: int, share: Callable[[Any], Any]) -> None:
         tf.random.set_seed(own)
     _sown = _numbers()
     _set_keras_apart(rank)
+
+
+@contextmanager
+def as_on_rank_0(owner: Any, share: Callable[[Any], Any]) -> Iterator[None]:
+    """While it lasts Python, NumPy and the generators that the owner holds draw what they would on rank 0.
+
+    What ranks draw apart, say augmentations in threads or a picture on rank 0 alone, would else have each shuffle the
+    data in an order of its own. share: gives every rank rank 0's value. Afterwards they go on as they would have.
+    """
+    states = _states(owner)
+    own = [get() for get, _ in states]
+    rank_0s = share(own)
+    alike = len(rank_0s) != len(own) or pickle.dumps(rank_0s) == pickle.dumps(own)
+    if not alike:
+        for (_, put), state in zip(states, rank_0s, strict=True):
+            put(state)
+    try:
+        yield
+    finally:
+        if not alike:
+            for (_, put), state in zip(states, own, strict=True):
+                put(state)
+
+
+def _states(owner: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """How the state of each generator is read and written, by the names that the owner gives them."""
+    found: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
+        (random.getstate, random.setstate),
+        (np.random.get_state, np.random.set_state),
+    ]
+    for _, held in sorted(vars(owner).items()):
+        if isinstance(held, random.Random):
+            found.append((held.getstate, held.setstate))
+        elif isinstance(held, np.random.RandomState):
+            found.append((held.get_state, held.set_state))
+        elif isinstance(held, np.random.Generator):
+            found.append((partial(getattr, held.bit_generator, "state"), partial(setattr, held.bit_generator, "state")))
+    return found
 
 
 def _global_seed() -> int | None:

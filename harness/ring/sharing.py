@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from profiles.errors import RingscopeError
 
+from . import seeds
 from .exchange import tf
 from .say import once
 from .upstream import Share, share_before_work
@@ -55,7 +57,7 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
         bounded = bool(options.get("steps_per_epoch"))
         options["x"] = _share_of_dataset(x, rank, size, unknown_length, share, bounded=bounded)
     elif isinstance(x, keras.utils.PyDataset):
-        options["x"] = _share_of_py_dataset(x, rank, size, bounded=bool(options.get("steps_per_epoch")))
+        options["x"] = _share_of_py_dataset(x, rank, size, share, bounded=bool(options.get("steps_per_epoch")))
     elif inspect.isgenerator(x):
         raise RingscopeError(
             "a generator cannot be split between ranks; give each rank its own part (ring.rank() of ring.size()) and"
@@ -199,15 +201,18 @@ def _whole_groups(dataset: Any, rank: int, size: int) -> Any:
 
 
 class Part(keras.utils.PyDataset):
-    """Batches start, start + step, ... of another PyDataset, `count` of them (None: without an end)."""
+    """Batches start, start + step, ... of another PyDataset, `count` of them (None: without an end).
 
-    def __init__(self, whole: Any, start: int, step: int, count: int | None) -> None:
+    share: gives every rank rank 0's value, for all shuffle alike between epochs; None where none do.
+    """
+
+    def __init__(self, whole: Any, start: int, step: int, count: int | None, share: Any = None) -> None:
         super().__init__(
             workers=whole.workers,
             use_multiprocessing=whole.use_multiprocessing,
             max_queue_size=whole.max_queue_size,
         )
-        self._whole, self._start, self._step, self._count = whole, start, step, count
+        self._whole, self._start, self._step, self._count, self._share = whole, start, step, count, share
 
     @property
     def num_batches(self) -> int | None:
@@ -217,21 +222,26 @@ class Part(keras.utils.PyDataset):
         return self._whole[self._start + index * self._step]
 
     def on_epoch_begin(self) -> None:
-        self._whole.on_epoch_begin()
+        with self._alike():
+            self._whole.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        self._whole.on_epoch_end()
+        with self._alike():
+            self._whole.on_epoch_end()
+
+    def _alike(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._share is None else seeds.as_on_rank_0(self._whole, self._share)
 
 
-def _share_of_py_dataset(whole: Any, rank: int, size: int, *, bounded: bool) -> Any:
+def _share_of_py_dataset(whole: Any, rank: int, size: int, share: Any, *, bounded: bool) -> Any:
     batches = whole.num_batches
     if batches is None:
         if not bounded:
             raise RingscopeError("the PyDataset has no end; give fit(..., steps_per_epoch=...)")
-        return Part(whole, rank, size, None)
+        return Part(whole, rank, size, None, share)
     if batches < size:
         raise RingscopeError(f"{batches} batches cannot be shared by {size} ranks; batch smaller, or start fewer ranks")
-    return Part(whole, rank, size, batches // size)
+    return Part(whole, rank, size, batches // size, share)
 
 
 # ---- evaluation
