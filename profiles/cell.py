@@ -349,6 +349,14 @@ AXES: Final = tuple(one for one in SETTINGS if one.axis)
 TELLING: Final = tuple(one for one in SETTINGS if one.axis or one.derived)
 
 
+def in_words(cell: Cell) -> str:
+    """`resnet50 x4, 256 per rank, feed device, step compiled`: the settings that are not the default."""
+    shown = [one for one in AXES if one.name not in ("model", "ranks", "per_rank_batch")]
+    parts = [f"{cell.model} x{cell.ranks}, {cell.per_rank_batch} per rank"]
+    values = ((one, getattr(cell, one.name)) for one in shown)
+    return ", ".join([*parts, *(one.words.format(value) for one, value in values if value != one.default)])
+
+
 def setting(name: str) -> Setting:
     """The setting of that name."""
     return next(one for one in SETTINGS if one.name == name)

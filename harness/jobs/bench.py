@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
+from profiles.cell import in_words
 from profiles.errors import RingscopeError
 from profiles.judging import explained
 from profiles.lazy import INTERRUPTED
@@ -30,7 +31,7 @@ from ..processes.supervise import Limits
 from . import explain, prove, submit, sweep
 from .grid import CPU_LAUNCHES, GPU_LAUNCHES, grid
 from .options import Bench, Job, Launch
-from .progress import Watch, describe
+from .progress import Watch
 from .run_directory import RunDirectory, new_path
 
 
@@ -284,7 +285,7 @@ def _dry_run(
     launches = options.launches or default_launches(gpus)
     for cell in cells:
         refused = sweep.refusal(cell, how, {})
-        console.print(f"{cell.id}  {describe(cell)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{cell.id}  {in_words(cell)}", markup=False, highlight=False, soft_wrap=True)
         if refused and not submitting:
             console.print(f"    {refused.status}: {refused.reason}", markup=False, soft_wrap=True)
         elif not submitting:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from profiles import terminals
-from profiles.cell import AXES
+from profiles.cell import in_words
 from profiles.records import Cell, RunRecord
 from profiles.views import terminal
 
@@ -86,7 +86,7 @@ class Watch(_Shown):
         self._bar.update(self._task, total=self._count)
 
     def begun(self, cell: Cell, launch: int) -> None:
-        self._now = describe(cell)
+        self._now = in_words(cell)
         self._bar.update(self._task, now=self._now)
 
     def moved(self, progress: RankProgress) -> None:
@@ -99,11 +99,11 @@ class Watch(_Shown):
         self._bar.update(self._task, completed=self._done, left=f"{duration(left)} left", now="")
         if record.status != "ok":
             self._console.print(
-                f"{describe(record.cell)} #{record.launch}: {record.status}: {record.reason}", style="red", markup=False
+                f"{in_words(record.cell)} #{record.launch}: {record.status}: {record.reason}", style="red", markup=False
             )
         elif not self._console.is_terminal:
             self._console.print(
-                f"{self._done}/{self._count} {describe(record.cell)} #{record.launch}: ok in {duration(seconds)}, "
+                f"{self._done}/{self._count} {in_words(record.cell)} #{record.launch}: ok in {duration(seconds)}, "
                 f"{duration(left)} left",
                 markup=False,
                 soft_wrap=True,
@@ -154,14 +154,6 @@ def _bar(console: Console) -> Progress:
         refresh_per_second=2,  # drawing takes time from processes that share these cores
         disable=not console.is_terminal,
     )
-
-
-def describe(cell: Cell) -> str:
-    """`resnet50 x4, 256 per rank, feed device, step compiled`: the settings that are not the default."""
-    shown = [one for one in AXES if one.name not in ("model", "ranks", "per_rank_batch")]
-    parts = [f"{cell.model} x{cell.ranks}, {cell.per_rank_batch} per rank"]
-    values = ((one, getattr(cell, one.name)) for one in shown)
-    return ", ".join([*parts, *(one.words.format(value) for one, value in values if value != one.default)])
 
 
 def duration(seconds: float) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .. import numbers
+from ..cell import in_words
 from ..records import Run
+from .advice import options
 from .fits import capacity
 from .look import Look
 from .remedies import Remedy, alike, known, needed, remedies
@@ -32,10 +35,11 @@ def _look(row: CellRow, runs: Sequence[Run]) -> Look:
     takes = "" if needs is None else f": it takes some {numbers.size(needs)}, by the memory of smaller batches"
     where = f", and a rank has {numbers.size(room)}" if room else ""
     changes = remedies(cell, about, capacity_bytes=room, fits=fitting)
+    searched = replace(cell, until="")  # a search has nothing to learn
     return Look(
         "out-of-memory",
-        f"{cell.model} x{cell.ranks}, {cell.per_rank_batch} per rank does not fit{takes}{where}",
-        f"one of: {'; '.join(map(words, changes))}; and the largest batch: ringscope fits --model {cell.model}",
+        f"{in_words(cell)} does not fit{takes}{where}",
+        f"one of: {'; '.join(map(words, changes))}; and the largest batch: ringscope fits {options(searched)}",
         model=cell.model,
     )
 

@@ -102,7 +102,7 @@ def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int 
         *_split(cell, about),
     ]
     made = [_judged(*one, needs, capacity_bytes) for one in found]
-    least_bytes = LEAST_SHARE * (needs or 0)
+    least_bytes = LEAST_SHARE * (needs or capacity_bytes or 0)
     if needs == capacity_bytes:  # no less is known, and how much more is not
         made = [replace(one, enough=None) if (one.saves_bytes or 0) <= least_bytes else one for one in made]
     if fits:  # it was run

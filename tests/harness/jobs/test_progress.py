@@ -7,8 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from harness.jobs.progress import Clock, Watch, describe, duration
+from harness.jobs.progress import Clock, Watch, duration
 from harness.processes.supervise import Progress
+from profiles.cell import in_words
 from profiles.records import Cell, RunRecord
 
 QUICK, SLOW = Cell("mlp", 1, 8), Cell("resnet50", 2, 8)
@@ -62,4 +63,4 @@ def test_in_a_terminal_there_is_a_bar_with_the_time_left_and_the_step() -> None:
 
 
 def test_a_cell_is_told_apart_by_what_is_unusual() -> None:
-    assert describe(Cell("gru", 4, 256, step="compiled")) == "gru x4, 256 per rank, step compiled"
+    assert in_words(Cell("gru", 4, 256, step="compiled")) == "gru x4, 256 per rank, step compiled"

@@ -211,6 +211,8 @@ def test_a_few_bytes_are_no_remedy_where_nobody_knows_by_how_much_a_batch_does_n
     changes = by_code(remedies(cell, about, capacity_bytes=960_000, fits=60))
     assert "sharded-optimizer" not in changes
     assert {one.needs_bytes for one in changes.values() if one.saves_bytes == 50_000} == {910_000}
+    unknown = by_code(remedies(cell, replace(about, line=None), capacity_bytes=960_000, fits=60))
+    assert "sharded-optimizer" not in unknown
     known_by_how_much = by_code(remedies(cell, about, capacity_bytes=957_995, fits=60))
     assert known_by_how_much["sharded-optimizer"].enough
 
@@ -234,9 +236,12 @@ def test_a_cell_out_of_memory_is_looked_at_first_with_what_would_make_it_fit() -
     scaling = measure(SweepRecord([one.record.cell for one in runs], 1, "x"), runs)
     assert [look.code for look in scaling.looks[:2]] == ["out-of-memory", "faults"]
     first = scaling.looks[0]
-    assert first.text.startswith("mlp x1, 100 per rank does not fit: it takes some 1.11 MB")
+    assert first.text.startswith("mlp x1, 100 per rank, within 1 MB does not fit: it takes some 1.11 MB")
     assert "a rank has 1.05 MB" in first.text
     assert "--per-rank-batch 50 --aggregate 2 (aggregation, saves 246 kB)" in first.next
+    command = first.next.partition("ringscope ")[2].split()
+    assert command[:5] == ["fits", "--model", "mlp", "--ranks", "1"]
+    assert command[-2:] == ["--memory-limit-mb", "1"]
 
 
 @pytest.mark.parametrize(
