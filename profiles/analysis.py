@@ -83,7 +83,10 @@ def analyse(
 
 
 def _is(path: Path, other: Path) -> bool:
-    return other.exists() and path.samefile(other)
+    try:
+        return path.samefile(other)
+    except OSError:
+        return False
 
 
 def analyse_over_mpi(

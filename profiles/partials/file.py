@@ -68,9 +68,9 @@ def write(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: Ask
 
 def detects(path: Path) -> bool:
     """Is it such a file? Never raises, and waits for no pipe."""
-    if not path.is_file():
-        return False
     try:
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
             if file.read(2) != _GZIP:
                 return False

@@ -270,11 +270,19 @@ def _globbed(given: str) -> list[str]:
 def _within(folder: Path) -> Iterator[Path]:
     """The regular files under a directory, but a .nsys-rep whose export lies beside it: one stem is one recording.
 
-    And folders that cannot be looked into, which are not passed over in silence.
+    And folders and links that cannot be looked into, which are not passed over in silence.
     """
     closed: list[OSError] = []
     files = [Path(parent, name) for parent, _, names in os.walk(folder, onerror=closed.append) for name in names]
     for path in in_order([*files, *(Path(error.filename) for error in closed)]):
-        exported = path.suffix in (".nsys-rep", ".qdrep") and path.with_suffix(".sqlite").is_file()
-        if (path.is_file() and not exported) or path.is_dir():
+        exported = path.suffix in (".nsys-rep", ".qdrep") and _is_there(path.with_suffix(".sqlite"))
+        if _is_there(path) and not exported:
             yield path
+
+
+def _is_there(path: Path) -> bool:
+    """A file, a folder, or what cannot even be asked, as a link into a folder that is closed: who opens it says why."""
+    try:
+        return path.is_file() or path.is_dir()
+    except OSError:
+        return True

@@ -69,6 +69,25 @@ def head(path: Path) -> bytes:
         return content.read(HEAD_BYTES)
 
 
+def is_packed(path: Path) -> bool:
+    """Is it a compressed file? Never raises, and waits for no pipe."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(max(map(len, _MAGICS))).startswith(_MAGICS)
+    except OSError:
+        return False
+
+
+@contextmanager
+def content(path: Path) -> Iterator[BinaryIO]:
+    """What is in the file, unfolded where it is compressed, bit by bit. Raises UnreadableRecording."""
+    check(path)
+    with _streams(path) as (_, stream):
+        yield stream
+
+
 @contextmanager
 def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
     """`path` itself, or where it is compressed (.xz, .gz, .zst by content) a temporary file with what is in it.

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import filecmp
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from ..errors import UnreadableRecording
+from . import opening
+
 _END_BYTES: Final = 1 << 16  # of unlike recordings of one size almost always unlike
+_CHUNK: Final = 1 << 20
 
 
 def originals(paths: Iterable[Path]) -> dict[Path, Path]:
-    """Of each file with the same bytes as one before it, that one. Whole files are read only where size, begin and end
-    are the same; what cannot be read, or is empty, is nobody's copy."""
+    """Of each file with the same content as one before it, that one, packed or not. Whole files are read only where
+    what tells them apart at once is the same; what cannot be read, or is empty, is nobody's copy."""
+    paths = list(paths)
+    found = _of_the_same_bytes(paths)
+    return found | _packed([path for path in paths if path not in found])
+
+
+def _of_the_same_bytes(paths: Sequence[Path]) -> dict[Path, Path]:
     alike: dict[tuple[int, bytes, bytes], list[Path]] = {}
     found: dict[Path, Path] = {}
     for path, size in _of_a_shared_size(paths):
@@ -26,6 +36,35 @@ def originals(paths: Iterable[Path]) -> dict[Path, Path]:
         else:
             found[path] = original
     return found
+
+
+def _packed(paths: Sequence[Path]) -> dict[Path, Path]:
+    """Of each file that holds what one before it does, of which at least one is packed, that one."""
+    if len(paths) < 2 or not any(map(opening.is_packed, paths)):
+        return {}
+    alike: dict[bytes, list[Path]] = {}
+    found: dict[Path, Path] = {}
+    for path in paths:
+        try:
+            earlier = alike.setdefault(opening.head(path), [])
+            original = next((one for one in earlier if _same_content(one, path)), None)
+        except (UnreadableRecording, OSError):
+            continue
+        if original is None:
+            earlier.append(path)
+        else:
+            found[path] = original
+    return found
+
+
+def _same_content(one: Path, other: Path) -> bool:
+    if not opening.is_packed(one) and not opening.is_packed(other):
+        return False  # their bytes were compared
+    with opening.content(one) as ours, opening.content(other) as theirs:
+        while True:
+            parts = ours.read(_CHUNK), theirs.read(_CHUNK)
+            if parts[0] != parts[1] or not parts[0]:
+                return parts[0] == parts[1]
 
 
 def _of_a_shared_size(paths: Iterable[Path]) -> list[tuple[Path, int]]:

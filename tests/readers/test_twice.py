@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import lzma
 import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +57,44 @@ def test_a_file_that_is_named_and_lies_in_a_directory_that_is_too_is_read_once(
         timelines, doubts = readers.read_all([folder, more])
         assert (len(timelines), doubts) == (2, [])
         assert measured(folder, more) == whole
+
+
+@pytest.mark.parametrize("pack", [lzma, gzip])
+def test_a_packed_copy_is_the_same_recording_too(folder: Path, pack: Any) -> None:
+    whole = measured(folder)
+    plain = folder / "rank1.sqlite"
+    packed = plain.with_name("rank1.sqlite.packed")
+    packed.write_bytes(pack.compress(plain.read_bytes()))
+    other = folder / "rank2.sqlite.packed"
+    other.write_bytes(pack.compress(plain.read_bytes()[:-1] + b"x"))  # the last byte tells
+    assert twice.originals([packed, plain, other]) == {plain: packed}
+    other.unlink()
+    (doubt,) = (doubt for doubt in ringscope.analyse([folder]).measures.doubts if doubt.code == "unreadable")
+    assert f"{packed}: the same recording as {plain}" in doubt.text
+    assert measured(folder) == whole
+    plain.unlink()
+    (folder / "again.packed").write_bytes(
+        (lzma if pack is gzip else gzip).compress(pack.decompress(packed.read_bytes()))
+    )
+    assert len(readers.read_all([folder])[0]) == 2
+
+
+def test_damaged_and_unlike_packed_files_are_nobodys_copies(tmp_path: Path) -> None:
+    text = random.Random(3).randbytes(200_000)
+    (tmp_path / "a").write_bytes(text)
+    (tmp_path / "b.gz").write_bytes(gzip.compress(text)[:-30_000])
+    (tmp_path / "c.gz").write_bytes(gzip.compress(text[:100_000]))
+    os.mkfifo(tmp_path / "pipe")
+    assert twice.originals(sorted(tmp_path.iterdir())) == {}
+
+
+def test_a_link_that_nobody_can_follow_is_named_and_the_rest_is_read(folder: Path, tmp_path: Path) -> None:
+    (folder / "rank7.sqlite").symlink_to("x" * 300)  # longer than a name may be
+    assert len(readers.read_all([folder])[0]) == 2
+    found = ringscope.analyse([folder], partial_to=tmp_path / "partial").measures
+    assert len(found.gpus) == 2
+    (doubt,) = (doubt for doubt in found.doubts if doubt.code == "unreadable")
+    assert "rank7.sqlite: cannot be opened (File name too long)" in doubt.text
 
 
 def test_copies_of_what_is_no_recording_are_nobodys_concern(folder: Path) -> None:
