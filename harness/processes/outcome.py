@@ -38,6 +38,7 @@ STALLED = re.compile(r"is stalled for longer than|Timed out waiting \d+ms")
 
 # Of what a log ends with: TensorFlow's information and warnings, an exception without a message, a rule's or a frame's.
 SAYS_NOTHING = re.compile(r"^[IW]\d{4} \d\d[: ]|^\d{4}-\d\d-\d\d [\d:.]+: [IW] |^[\w.]+$|^Traceback \(most recent")
+WITHOUT_MODEL = ("start", "import", "connect")  # phases of a worker's progress
 KEEPERS = re.compile(r"ringscope: ")  # what keepers say of their own
 
 
@@ -71,7 +72,7 @@ def judge(
         peak = ends[out_of_memory[0]]["max_rss_bytes"] / 1e9
         return Outcome("oom", f"rank {_list(out_of_memory)} was killed by the kernel for memory at {peak:.1f} GB")
     if over := next(((rank, end) for rank, end in ends.items() if end.get("over_memory_limit_mb")), None):
-        return _over_limit(*over)
+        return _over_limit(directory, *over)
     if own:
         return _of_error(*_first(own))
     if stopped:
@@ -108,10 +109,14 @@ def _of_error(rank: int, error: dict[str, Any]) -> Outcome:
     return Outcome(status if status in STATUSES else "failed", f"{who}{error.get('reason', 'no reason given')}")
 
 
-def _over_limit(rank: int, end: dict[str, Any]) -> Outcome:
+def _over_limit(directory: Path, rank: int, end: dict[str, Any]) -> Outcome:
     """A rank held more of its host's memory than it may, whatever else became of it."""
     held, limit = end["max_rss_bytes"] / MIB, end["over_memory_limit_mb"]
-    return Outcome("oom", f"rank {rank} held {held:,.0f} MB of host memory, more than {limit:,} (--memory-limit-mb)")
+    phase = _by_rank(directory, "progress").get(rank, {}).get("phase")
+    when = " before it had a model" if phase in WITHOUT_MODEL else ""  # then a smaller batch is no help
+    return Outcome(
+        "oom", f"rank {rank} held {held:,.0f} MB of host memory{when}, more than {limit:,} (--memory-limit-mb)"
+    )
 
 
 def _of_records(directory: Path, processes: int, lost: Mapping[str, str]) -> Outcome:
