@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -16,7 +17,9 @@ import pytest
 import ringscope
 from harness.verbs import VERBS as HARNESS_VERBS
 from profiles import measures_json
-from profiles.judging import explained, gate, ranks_summary, rules, without_exchange
+from profiles.judging import explained, forecast, gate, predict, ranks_summary, rules, without_exchange
+from profiles.judging.curve import Point
+from profiles.judging.network import Network
 from profiles.lazy import LazyGroup
 from profiles.measures import CLASSES, OWNERS, Arithmetic, Computed, Straggler
 from profiles.metrics.collectives import KINDS
@@ -338,3 +341,22 @@ def test_every_key_of_what_fits_and_of_the_rules_is_in_its_guide(page: str, modu
         if isinstance(node, ast.Constant)
     ]
     assert len(written) > 8 and not set(written) - told - {"schema"}
+
+
+def test_every_key_of_the_json_of_predictions_is_in_its_section_and_the_page_knows_no_other() -> None:
+    """Of a prediction from recordings with what was measured beside it, and of a forecast across hosts."""
+    page = (REFERENCE / "predict-json.md").read_text()
+    told: dict[str, set[str]] = {}
+    for heading, text in re.findall(r"^##+ (.*)\n([^#]*)", page, re.MULTILINE):
+        keys = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE))))
+        told |= dict.fromkeys(re.sub(r"From .*: `(ringscope\.\w+/1)`", r"\1", heading).split(", "), keys)
+    prediction = predict.Prediction(4, 1, 1, 1, 0.5, 0.4, 0.6)
+    outlook = predict.Outlook([prediction], predict.Basis("replayed", 1, 1, 1), predict.Measured(4, 1))
+    hosts = forecast.Hosts(2, Network(1, 1e9, 5e3), step_bytes=10**8, per_rank_batch=32)
+    across = forecast.of_points("measured", [Point(1, 100.0), Point(2, 190.0)], [4, 8], hosts)
+    seen = set()
+    for written in (predict.to_json(outlook), forecast.to_json([across])):
+        for place, keys in objects(json.loads(json.dumps(written))):
+            assert keys == told.get(place or written["schema"]), place
+            seen.add(place or written["schema"])
+    assert seen == set(told)
