@@ -11,10 +11,10 @@ import keras
 import numpy as np
 
 from .agreement import data_facts
+from .blocks import Block, share_of_evaluation, share_of_states
 from .channel import Channel
 from .exchange import from_all, hvd, tf
 from .moving import average_statistics, is_stateful
-from .sharing import Block, share_of_evaluation, share_of_states
 from .watch import CUT, WHOLE, Watch
 
 LATE_S = 10.0  # a rank that comes later than this to `evaluate` or `predict` finds that each does all by itself

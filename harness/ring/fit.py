@@ -11,7 +11,7 @@ import keras
 
 from profiles.errors import RingscopeError
 
-from . import agreement, joint_callbacks, metrics, normalization, plan, seeds, sharing, stopping
+from . import agreement, blocks, joint_callbacks, metrics, normalization, plan, samples, seeds, sharing, stopping
 from .callbacks import Callbacks
 from .channel import Channel
 from .elastic import launcher, resume
@@ -155,7 +155,7 @@ def _cut_validation(model: Any, options: dict[str, Any], validation: Any) -> str
     batch = options.get("validation_batch_size") or options.get("batch_size")
     x, y, weights = validation
     steps = options.get("validation_steps")
-    share = sharing.share_of_states if is_stateful(model) else sharing.share_of_evaluation
+    share = blocks.share_of_states if is_stateful(model) else blocks.share_of_evaluation
     block = share(x, y, weights, batch, steps, hvd.rank(), hvd.size())
     if block is None:
         return WHOLE
@@ -181,7 +181,7 @@ def _say_batch(options: dict[str, Any]) -> None:
     elif isinstance(x, keras.utils.PyDataset) or inspect.isgenerator(x):
         batch = None
     else:
-        batch = options.get("batch_size") or sharing.BATCH
+        batch = options.get("batch_size") or samples.BATCH
     size = f"{ranks} ranks x {batch} = {ranks * batch} samples" if batch else f"{ranks} ranks x a batch of the data"
     once(f"a step takes {size}; the learning rate is yours (ring.distribute(..., scale_learning_rate=True) scales it)")
 

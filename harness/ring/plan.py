@@ -9,7 +9,7 @@ import keras
 
 from profiles.errors import RingscopeError
 
-from . import sharing, stopping
+from . import samples, stopping
 from .channel import Channel
 from .exchange import hvd, tf
 
@@ -52,5 +52,5 @@ def steps(options: dict[str, Any]) -> int:
     first = next((leaf for leaf in keras.tree.flatten(x) if hasattr(leaf, "shape")), None)
     if first is None:
         return UNKNOWN
-    trained = math.floor(sharing.length(first) * (1 - (options.get("validation_split") or 0)))
+    trained = math.floor(samples.length(first) * (1 - (options.get("validation_split") or 0)))
     return math.ceil(trained / (options.get("batch_size") or 32))

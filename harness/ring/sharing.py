@@ -1,18 +1,13 @@
-"""Which part of the data is this rank's: of what is trained on, evaluated and predicted.
+"""Which part of the data that is trained on is this rank's.
 
-To train, rank r of N takes samples (of arrays) or batches (of data sets) r, r + N, ...: its k-th batch and those of the
-others are together the k-th batch of one rank with N times the batch. All ranks get as many steps; what is left over is
-left out. To evaluate and predict, batches go to ranks in blocks and nothing is left out: every batch is the one that a
-rank alone would take, so any metric comes out as that rank's.
+Rank r of N takes samples (of arrays) or batches (of data sets) r, r + N, ...: its k-th batch and those of the others
+are together the k-th batch of one rank with N times the batch. All ranks get as many steps; what is left over is left
+out.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -20,25 +15,15 @@ import numpy as np
 
 from profiles.errors import RingscopeError
 
-from . import seeds
 from .exchange import tf
+from .py_datasets import Part
+from .samples import as_long, every
 from .say import once
 from .upstream import Share, share_before_work
 
-__all__ = [
-    "UNKNOWN_LENGTH",
-    "batch_of",
-    "length",
-    "share_of_evaluation",
-    "share_of_states",
-    "share_of_training",
-    "static_batch",
-]
+__all__ = ["UNKNOWN_LENGTH", "batch_of", "share_of_training", "static_batch"]
 
 UNKNOWN_LENGTH = ("together", "count")
-BATCH = 32  # Keras's
-
-# ---- training
 
 
 def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_length: str, share: Any) -> bool:
@@ -66,9 +51,9 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
     else:
         uneven = False
         arrays = {name: part for name in ("x", "y", "sample_weight") if (part := options.get(name)) is not None}
-        if _as_long(*arrays.values()):  # else Keras refuses them, which it would not if all were cut
+        if as_long(*arrays.values()):  # else Keras refuses them, which it would not if all were cut
             for name, part in arrays.items():
-                options[name] = keras.tree.map_structure(lambda a: _every(a, rank, size), part)
+                options[name] = keras.tree.map_structure(lambda a: every(a, rank, size), part)
     if options.get("steps_per_epoch"):
         options["steps_per_epoch"] = max(1, options["steps_per_epoch"] // size)
     return uneven
@@ -108,48 +93,6 @@ def _batched(dataset: Any, after: tuple[str, ...]) -> Any | None:
         if len(inputs) != 1 or "FlatMap" in kind or not any(word in kind for word in after):
             return None
         dataset = inputs[0]
-
-
-def length(array: Any) -> int:
-    """Samples: sparse matrices and ragged tensors have a shape, but no len()."""
-    if isinstance(array, tf.RaggedTensor):
-        return int(array.nrows())
-    shape = getattr(array, "shape", None)
-    return len(array) if shape is None else int(shape[0])
-
-
-def _as_long(*parts: Any) -> bool:
-    """Whether all arrays hold as many samples. parts: arrays in any structure, or None."""
-    leaves = [leaf for part in parts for leaf in keras.tree.flatten(part)]
-    return len({length(leaf) for leaf in leaves if len(getattr(leaf, "shape", None) or ())}) <= 1
-
-
-def _every(array: Any, rank: int, size: int) -> Any:
-    samples = length(array)
-    usable = samples // size * size
-    if not usable:
-        raise RingscopeError(f"{samples} samples cannot be shared by {size} ranks; give more, or start fewer ranks")
-    return _rows(array, range(rank, usable, size))
-
-
-def _rows(array: Any, rows: range) -> Any:
-    if isinstance(array, tf.SparseTensor):
-        return _sparse_rows(array, rows)
-    if hasattr(array, "tocsr"):
-        return array.tocsr()[rows.start : rows.stop : rows.step]
-    part = slice(rows.start, rows.stop, rows.step)
-    if hasattr(array, "iloc"):
-        return array.iloc[part]
-    return array[part] if hasattr(array, "shape") else np.asarray(array)[part]
-
-
-def _sparse_rows(array: Any, rows: range) -> Any:
-    indices = array.indices.numpy()
-    kept = np.isin(indices[:, 0], np.fromiter(rows, np.int64))
-    own = indices[kept].copy()
-    own[:, 0] = (own[:, 0] - rows.start) // rows.step
-    shape = [len(rows), *array.dense_shape.numpy()[1:]]
-    return tf.SparseTensor(own, tf.boolean_mask(array.values, kept), shape)
 
 
 def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, share: Any, *, bounded: bool) -> Any:
@@ -200,39 +143,6 @@ def _whole_groups(dataset: Any, rank: int, size: int) -> Any:
     return dataset.window(size, drop_remainder=True).flat_map(own)
 
 
-class Part(keras.utils.PyDataset):
-    """Batches start, start + step, ... of another PyDataset, `count` of them (None: without an end).
-
-    share: gives every rank rank 0's value, for all shuffle alike between epochs; None where none do.
-    """
-
-    def __init__(self, whole: Any, start: int, step: int, count: int | None, share: Any = None) -> None:
-        super().__init__(
-            workers=whole.workers,
-            use_multiprocessing=whole.use_multiprocessing,
-            max_queue_size=whole.max_queue_size,
-        )
-        self._whole, self._start, self._step, self._count, self._share = whole, start, step, count, share
-
-    @property
-    def num_batches(self) -> int | None:
-        return self._count
-
-    def __getitem__(self, index: int) -> Any:
-        return self._whole[self._start + index * self._step]
-
-    def on_epoch_begin(self) -> None:
-        with self._alike():
-            self._whole.on_epoch_begin()
-
-    def on_epoch_end(self) -> None:
-        with self._alike():
-            self._whole.on_epoch_end()
-
-    def _alike(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._share is None else seeds.as_on_rank_0(self._whole, self._share)
-
-
 def _share_of_py_dataset(whole: Any, rank: int, size: int, share: Any, *, bounded: bool) -> Any:
     batches = whole.num_batches
     if batches is None:
@@ -242,87 +152,3 @@ def _share_of_py_dataset(whole: Any, rank: int, size: int, share: Any, *, bounde
     if batches < size:
         raise RingscopeError(f"{batches} batches cannot be shared by {size} ranks; batch smaller, or start fewer ranks")
     return Part(whole, rank, size, batches // size, share)
-
-
-# ---- evaluation
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """This rank's part of what is evaluated or predicted, as keyword arguments for Keras."""
-
-    x: Any
-    y: Any
-    sample_weight: Any
-    steps: int | None
-
-
-def share_of_evaluation(
-    x: Any, y: Any, sample_weight: Any, batch_size: int | None, steps: int | None, rank: int, size: int
-) -> Block | None:
-    """The block of batches that is this rank's, the blocks in the order of the ranks; None where every rank must take
-    all: fewer batches than ranks, their number is unknown, or arrays of unlike lengths, which Keras refuses."""
-    if isinstance(x, tf.data.Dataset):
-        batches = int(x.cardinality())
-        if steps and (batches == tf.data.INFINITE_CARDINALITY or 0 <= steps < batches):
-            batches, x = steps, x.take(steps)
-        if batches < size or x.options().deterministic is False:
-            return None
-        start, stop = _block(batches, rank, size)
-        return Block(x.skip(start).take(stop - start), y, sample_weight, None)
-    if isinstance(x, keras.utils.PyDataset):
-        count = x.num_batches if x.num_batches is None or not steps else min(steps, x.num_batches)
-        if count is None or count < size:
-            return None
-        start, stop = _block(count, rank, size)
-        return Block(Part(x, start, 1, stop - start), y, sample_weight, None)
-    leaves = [] if x is None or inspect.isgenerator(x) else keras.tree.flatten(x)
-    if not leaves or not all(hasattr(leaf, "shape") for leaf in leaves) or not _as_long(x, y, sample_weight):
-        return None
-    batch, samples = batch_size or BATCH, length(leaves[0])
-    samples = min(samples, steps * batch) if steps else samples
-    batches = math.ceil(samples / batch)
-    if batches < size:
-        return None
-    start, stop = _block(batches, rank, size)
-    rows = range(start * batch, min(stop * batch, samples))
-    return _of_arrays(lambda array: _rows(array, rows), x, y, sample_weight)
-
-
-def share_of_states(
-    x: Any, y: Any, sample_weight: Any, batch_size: int | None, steps: int | None, rank: int, size: int
-) -> Block | None:
-    """As `share_of_evaluation`, of a model that keeps the states of a batch's sequences for the next batch: what
-    `share_of_training` would take of it, so that every rank goes on with the sequences that it has trained on. None
-    where something would be left out."""
-    if steps or x is None or inspect.isgenerator(x):
-        return None
-    if isinstance(x, tf.data.Dataset):
-        batches = int(x.cardinality())
-        if batches <= 0 or batches % size:
-            return None
-        return Block(x.shard(size, rank), y, sample_weight, None)
-    if isinstance(x, keras.utils.PyDataset):
-        count = x.num_batches
-        if not count or count % size:
-            return None
-        return Block(Part(x, rank, size, count // size), y, sample_weight, None)
-    leaves = keras.tree.flatten(x)
-    if not all(hasattr(leaf, "shape") for leaf in leaves) or not _as_long(x, y, sample_weight):
-        return None
-    if length(leaves[0]) % (size * (batch_size or BATCH)):
-        return None
-    return _of_arrays(lambda array: _every(array, rank, size), x, y, sample_weight)
-
-
-def _of_arrays(own: Callable[[Any], Any], x: Any, y: Any, sample_weight: Any) -> Block:
-    """own: takes this rank's rows of an array. The parts: arrays in any structure, or None."""
-
-    def cut(part: Any) -> Any:
-        return None if part is None else keras.tree.map_structure(own, part)
-
-    return Block(cut(x), cut(y), cut(sample_weight), None)
-
-
-def _block(batches: int, rank: int, size: int) -> tuple[int, int]:
-    return batches * rank // size, batches * (rank + 1) // size

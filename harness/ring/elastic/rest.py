@@ -13,8 +13,8 @@ from profiles.errors import RingscopeError
 
 from .. import agreement
 from ..exchange import from_all, hvd, on_host, tf
+from ..samples import BATCH, length
 from ..say import once
-from ..sharing import BATCH, length
 
 __all__ = ["Data"]
 

@@ -17,7 +17,7 @@ from asked import refused
 from keras import layers
 
 from harness import ring
-from harness.ring import agreement, say, seeds, sharing
+from harness.ring import agreement, samples, say, seeds
 
 backend = keras.config.backend
 keras.config.backend = lambda: "torch"  # which is not installed here
@@ -234,7 +234,7 @@ for step in MODES:
 model = classifier()
 model.fit(tf.sparse.from_dense(x), y, batch_size=8, verbose=0)
 facts["sparse"] = digest(model)
-facts["ragged"] = [sharing.length(ragged), sharing._every(ragged, rank, 2).to_list()[:3]]
+facts["ragged"] = [samples.length(ragged), samples.every(ragged, rank, 2).to_list()[:3]]
 
 
 class Built(keras.Model):

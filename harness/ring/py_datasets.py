@@ -1,0 +1,43 @@
+"""A part of a PyDataset, as another one."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import keras
+
+from . import seeds
+
+
+class Part(keras.utils.PyDataset):
+    """Batches start, start + step, ... of another PyDataset, `count` of them (None: without an end).
+
+    share: gives every rank rank 0's value, for all shuffle alike between epochs; None where none do.
+    """
+
+    def __init__(self, whole: Any, start: int, step: int, count: int | None, share: Any = None) -> None:
+        super().__init__(
+            workers=whole.workers,
+            use_multiprocessing=whole.use_multiprocessing,
+            max_queue_size=whole.max_queue_size,
+        )
+        self._whole, self._start, self._step, self._count, self._share = whole, start, step, count, share
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._count
+
+    def __getitem__(self, index: int) -> Any:
+        return self._whole[self._start + index * self._step]
+
+    def on_epoch_begin(self) -> None:
+        with self._alike():
+            self._whole.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        with self._alike():
+            self._whole.on_epoch_end()
+
+    def _alike(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._share is None else seeds.as_on_rank_0(self._whole, self._share)
