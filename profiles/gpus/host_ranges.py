@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from ..analysed import HostRanges, HostThread
 from ..measures import HOST
 from ..timeline import Timeline
-from .operations import Gpu
+from .operations import Gpu, distinct
 
 _TABLES = {"host_range": "marks", "host_operator": "operators", "host_call": "api"}
 
@@ -32,45 +33,53 @@ class OfGpus:
             return self._made[key]
 
 
+_COLUMNS = {"start_ns": np.int64, "end_ns": np.int64, "kind": np.int8, "name": np.int32, "thread": np.int32}
+
+
 def of(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> HostRanges:
     """All with a length, in order of start; of those that begin together the longest comes first."""
     names: dict[str, int] = {}
     threads: dict[HostThread, int] = {}
-    kinds = (np.int64, np.int64, np.int8, np.int32, np.int32)
-    columns: list[tuple[np.ndarray, ...]] = [tuple(np.empty(0, kind) for kind in kinds)]
+    parts: dict[str, list[np.ndarray]] = {name: [np.empty(0, kind)] for name, kind in _COLUMNS.items()}
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:
         for kind, name in enumerate(HOST):
             table = getattr(timelines[index], _TABLES[name])
             start, end, tid = (table[column].to_numpy() for column in ("start_ns", "end_ns", "tid"))
-            rows = np.flatnonzero((table["pid"].to_numpy() == pid) & (end > start))
+            rows = np.flatnonzero((table["pid"].to_numpy() == pid) & (end > start)).astype(np.int32)
             texts = table["name"].cat
             place = np.array([names.setdefault(str(one), len(names)) for one in texts.categories] + [-1], np.int32)
-            owners, which = np.unique(tid[rows], return_inverse=True)
-            numbers = [threads.setdefault(HostThread(index, pid, one), len(threads)) for one in owners.tolist()]
             shift = shift_ns[index] - origin
-            columns.append(
-                (
-                    start[rows] + shift,
-                    end[rows] + shift,
-                    np.full(len(rows), kind, np.int8),
-                    place[texts.codes.to_numpy()[rows]],
-                    np.array(numbers, np.int32)[which],
-                )
-            )
+            parts["start_ns"].append(start[rows] + shift)
+            parts["end_ns"].append(end[rows] + shift)
+            parts["kind"].append(np.full(len(rows), kind, np.int8))
+            parts["name"].append(place[texts.codes.to_numpy()[rows]])
+            parts["thread"].append(_numbered(tid[rows], index, pid, threads))
     # Column after column: each may have millions of rows.
-    start, end, *others = (np.concatenate(column) for column in zip(*columns, strict=True))
-    del columns
+    start, end = (np.concatenate(parts.pop(name)) for name in ("start_ns", "end_ns"))
     order = _by_start(start, end)
     start, end = start[order], end[order]
-    kind_of, name_of, thread = (column[order] for column in others)
+    kind_of, name_of, thread = (np.concatenate(parts.pop(name))[order] for name in ("kind", "name", "thread"))
     return HostRanges(start, end, kind_of, name_of, thread, names=[*names, ""], threads=tuple(threads))
 
 
-def _by_start(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+def _numbered(
+    tid: NDArray[np.signedinteger[Any]], index: int, pid: int, threads: dict[HostThread, int]
+) -> NDArray[np.int32]:
+    """The number of each thread in `threads`, which grows by new ones in order of their ids."""
+    found = np.empty(len(tid), np.int32)
+    for one in distinct(tid).tolist():
+        found[tid == one] = threads.setdefault(HostThread(index, pid, one), len(threads))
+    return found
+
+
+def _by_start(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.signedinteger[Any]]:
     """By start, then the longest first. Tables are mostly in order: a stable sort of runs is the quickest."""
-    order = np.argsort(start, kind="stable")
+    order = np.argsort(start, kind="stable").astype(np.int32)
+    begins = start[order]
+    together = begins[1:] == begins[:-1]
+    del begins  # as large as a column
     ends = end[order]
-    if (np.diff(start[order]) == 0)[ends[1:] > ends[:-1]].any():
+    if (ends[1:] > ends[:-1])[together].any():
         return np.lexsort((-end, start))
     return order

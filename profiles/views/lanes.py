@@ -47,11 +47,17 @@ class GpuLanes:
 def of_gpus(analysis: Analysis) -> Iterator[GpuLanes]:
     """The lanes of each GPU of an analysis that kept its operations, in its order."""
     measures = analysis.measures
-    for picture, measured, title in zip(analysis.gpus, measures.gpus, measures.titles, strict=True):
+    for picture, title in zip(analysis.gpus, measures.titles, strict=True):
         if picture.operations is None:
             raise ValueError("nothing to draw: analyse(..., operations=True) keeps the operations")
         streams = tuple(_streams(picture.operations))
-        yield GpuLanes(picture.gpu, title, analysis.shift_ns[measured.recordings[0]], streams)
+        yield GpuLanes(picture.gpu, title, shift_ns(analysis, picture.gpu), streams)
+        del streams  # before those of the next GPU are made
+
+
+def shift_ns(analysis: Analysis, gpu: int) -> int:
+    """What brings the times of a GPU on the common clock."""
+    return analysis.shift_ns[analysis.measures.gpus[gpu].recordings[0]]
 
 
 def _streams(operations: GpuOperations) -> Iterator[Lane]:
@@ -87,7 +93,7 @@ def of_host(host: HostRanges) -> Iterator[Lane]:
     several = len({(thread.recording, thread.pid) for thread in host.threads}) > 1
     counts = np.bincount(host.thread, minlength=len(host.threads))
     for number in np.argsort(-counts, kind="stable").tolist():
-        mine = np.flatnonzero(host.thread == number)
+        mine = np.flatnonzero(host.thread == number).astype(np.int32)
         thread = host.threads[number]
         name = f"thread {thread.tid}" + (f", process {thread.pid}" if several else "")
         layers = layer(host.start_ns[mine], host.end_ns[mine])
@@ -100,7 +106,7 @@ def of_host(host: HostRanges) -> Iterator[Lane]:
                 host.kind[rows] + np.int8(len(OWNERS)),
                 host.name[rows],
                 host.names,
-                np.zeros(len(rows), np.int64),
+                np.broadcast_to(np.int64(0), len(rows)),
             )
 
 
@@ -110,6 +116,8 @@ def layer(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]
     A pass takes those that begin after all before them have ended and leaves the rest to the next lane, so what runs
     one after another takes one pass whatever its number.
     """
+    if (start[1:] >= end[:-1]).all():
+        return np.zeros(len(start), np.int32)
     lane = np.full(len(start), -1, np.int32)
     left = np.arange(len(start))
     number = 0

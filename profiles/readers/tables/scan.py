@@ -129,13 +129,14 @@ def _fill(database: Database, file: Pages, name: str, table: _Table, piece: int)
     rows = database.query(sql)
     good = [row for row in rows if all(value is None or isinstance(value, int) for value in row)]
     table.left_out[piece] = len(rows) - len(good)
-    table.put(
-        piece,
-        [
-            np.array([null if row[index] is None else row[index] for row in good], dtype=np.int64)
-            for index, null in enumerate(table.nulls)
-        ],
+    columns = (
+        np.array([null if row[index] is None else row[index] for row in good], dtype=np.int64)
+        for index, null in enumerate(table.nulls)
     )
+    try:
+        table.put(piece, list(columns))
+    except OSError as error:
+        raise database.damaged(error) from None
 
 
 @dataclass(frozen=True, slots=True)

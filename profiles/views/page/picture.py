@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...analysed import Analysis
-from ..lanes import KINDS, GpuLanes, Lane, ledger_lane, of_gpus, of_host
+from ..lanes import KINDS, GpuLanes, Lane, ledger_lane, of_gpus, of_host, shift_ns
 
 BINS = 2000
+_BLOCK = 1 << 17  # operations looked at together: what a cache holds
 MOST_OPERATIONS = 400_000  # over all lanes of the steps drawn in full: some 2 MB of page
 MOST_LANES = 8  # streams drawn a GPU, the busiest
 MOST_HOST_LANES = 8  # of the host's threads, over all GPUs, but two a GPU
@@ -66,19 +67,20 @@ class Window:
 
 def pack(analysis: Analysis) -> str:
     """The picture of all GPUs as text for the page's script."""
-    gpus = list(of_gpus(analysis))
     spans = [gpu.window_ns for gpu in analysis.measures.gpus]
-    start = min(span[0] + gpu.shift_ns for span, gpu in zip(spans, gpus, strict=True))
-    end = max(span[1] + gpu.shift_ns for span, gpu in zip(spans, gpus, strict=True))
+    shifts = [shift_ns(analysis, gpu) for gpu in range(len(spans))]
+    start = min(span[0] + shift for span, shift in zip(spans, shifts, strict=True))
+    end = max(span[1] + shift for span, shift in zip(spans, shifts, strict=True))
     windows = chosen_windows(analysis)
     packer = _Packer()
-    most = MOST_OPERATIONS // max(1, len(windows) * len(gpus))
+    most = MOST_OPERATIONS // max(1, len(windows) * len(spans))
     header = {
         "start": start,
         "end": end,
         "owners": list(KINDS),
         "windows": [window.name for window in windows],
-        "gpus": [_gpu(packer, analysis, gpu, windows, (start, end), most) for gpu in gpus],
+        # One after the other: the lanes of a GPU are as large as its part of the recording.
+        "gpus": [_gpu(packer, analysis, gpu, windows, (start, end), most) for gpu in of_gpus(analysis)],
     }
     header["labels"] = list(packer.labels)[:65_536]
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -155,15 +157,25 @@ def _bins(packer: _Packer, lane: Lane, edges: NDArray[np.float64], shift: int) -
     """For each owner of the lane, the share of each bin that it takes, in 255ths."""
     found = []
     for kind in np.unique(lane.kind).tolist():
-        mine = lane.kind == kind
-        start, end = lane.start_ns[mine] + shift, lane.end_ns[mine] + shift
-        so_far = np.concatenate(([0], np.cumsum(end - start)))
-        # Time taken up to each edge: piecewise linear, rising by one inside operations and flat between them.
-        at = np.column_stack([start, end]).ravel()
-        upto = np.column_stack([so_far[:-1], so_far[1:]]).ravel()
-        share = np.diff(np.interp(edges, at, upto)) / np.diff(edges)
+        share = np.diff(_taken_upto(lane, kind, edges, shift)) / np.diff(edges)
         found.append([kind, packer.add(np.ceil(share * 255 - 1e-9).astype(np.uint8))])
     return found
+
+
+def _taken_upto(lane: Lane, kind: int, edges: NDArray[np.float64], shift: int) -> NDArray[np.float64]:
+    """The time that this owner takes up to each edge: piecewise linear, rising by one inside operations and flat
+    between them. A lane may have millions: some at a time."""
+    upto = np.zeros(len(edges))
+    for first in range(0, len(lane), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        mine = lane.kind[block] == kind
+        start, end = lane.start_ns[block][mine] + shift, lane.end_ns[block][mine] + shift
+        if not len(start):
+            continue
+        so_far = np.concatenate(([0], np.cumsum(end - start)))
+        at = np.column_stack([start, end]).ravel()
+        upto += np.interp(edges, at, np.column_stack([so_far[:-1], so_far[1:]]).ravel())
+    return upto
 
 
 def _raw(packer: _Packer, lanes: Sequence[Lane], window: tuple[int, int], shift: int, most: int) -> dict[str, Any]:
