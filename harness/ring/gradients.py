@@ -29,7 +29,7 @@ def average_gradients(
     """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse: on a CPU all ranks' rows
     are gathered, on a GPU each index's rows are added first (`_rows_once`).
 
-    in_stream: nothing is computed meanwhile, so a single vector may be summed on TensorFlow's own stream of the GPU.
+    in_stream: nothing is computed meanwhile, so they may be summed on TensorFlow's own stream of the GPU.
     op, predivide_factor, sparse_as_dense: as of `ring.distribute`. process_set: the ranks that take part, all of them
     unless given.
     """
