@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TOP = 12
 _STARTS = (
-    r"^(?:cu(?:da)?|hip)(?:(?:Module|Library)(?:Load|Get)|Init|DevicePrimaryCtxRetain|CtxCreate|DevicePrimaryCtxReset"
+    r"^_*(?:cu(?:da)?|hip)(?:(?:Module|Library)(?:Load|Get)|Init|DevicePrimaryCtxRetain|CtxCreate|DevicePrimaryCtxReset"
     r"|Link(?:Create|Add|Complete)|GetProcAddress|RegisterFatBinary|RegisterFunction)"
 )
 _ALLOCATES = (

@@ -82,6 +82,10 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
             "XML: a session the Visual Profiler saved, not a recording",
             "give the file `nvprof -o FILE` wrote (in the Visual Profiler: File, Import, kept apart)",
         )
+    if head.startswith(b"\n") and path.suffix in (".pftrace", ".perfetto-trace"):
+        return "a trace of Perfetto's (rocprofv3 and others write such), whose tracks tell no launches", _ROCPROF
+    if path.suffix == ".otf2" or b"OTF2" in head[:32]:
+        return "an OTF2 archive (rocprofv3 and Score-P write such)", _ROCPROF
     if head.startswith(b"QDSTRM") or path.suffix == ".qdstrm":
         return "an nsys recording not yet imported (.qdstrm)", "make a .nsys-rep of it with `QdstrmImporter -i FILE`"
     return None
@@ -101,6 +105,10 @@ def _database(path: Path) -> tuple[str, str] | None:
         return "an SQLite file whose list of tables cannot be read or is empty", "copy or export it again"
     if any("dlprof" in name.lower() for name in tables):
         return "a DLProf database, which holds summaries and no timeline", "give the nsys recording DLProf made it from"
+    if any(name.startswith("rocpd_") for name in tables):
+        return "a database of rocprofv3 (rocpd)", _ROCPROF
+    if {"HIP", "COPY"} <= tables or {"KERN", "COPY"} <= tables:
+        return "the database that rocprof makes its results.json of", "give the results.json beside it"
     if any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in tables):
         return (
             "an nsys or nvprof database without its table of strings",

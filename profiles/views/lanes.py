@@ -13,6 +13,7 @@ from ..measures import CLASSES, HOST, OWNERS
 from .charts.palette import OWNERS as LOOKS
 
 KINDS = (*OWNERS, *HOST)
+_BLOCK = 1 << 17  # operations looked at together: what a cache holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +120,17 @@ def layer(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]
     if (start[1:] >= end[:-1]).all():
         return np.zeros(len(start), np.int32)
     lane = np.full(len(start), -1, np.int32)
-    left = np.arange(len(start))
-    number = 0
+    left, number = np.arange(len(start), dtype=np.int32), 0
     while len(left):
-        before = np.maximum.accumulate(np.concatenate(([np.iinfo(np.int64).min], end[left][:-1])))
-        fits = start[left] >= before
-        lane[left[fits]] = number
-        left, number = left[~fits], number + 1
+        rest, reach = [], np.iinfo(np.int64).min
+        for first in range(0, len(left), _BLOCK):
+            some = left[first : first + _BLOCK]
+            before = np.maximum.accumulate(np.append(reach, end[some]))
+            fits = start[some] >= before[:-1]
+            lane[some[fits]] = number
+            rest.append(some[~fits])
+            reach = before[-1]
+        left, number = np.concatenate(rest), number + 1
     return lane
 
 

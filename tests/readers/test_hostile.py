@@ -8,6 +8,7 @@ import json
 import sqlite3
 import string
 import tarfile
+import tempfile
 import unicodedata
 from collections.abc import Callable
 from contextlib import closing
@@ -153,8 +154,22 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b'==PROF== Connected to process 7\n"ID","Process ID","Kernel Name"\n"0","7","k"\n',
         "Nsight Compute",
     ),
-    "trace.pftrace": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "known format"),
+    "trace.pftrace": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "Perfetto's"),
+    "trace.bin": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "known format"),
+    "results.otf2": (lambda: b"\x0aOTF2" + bytes(60), "OTF2"),
+    "results.db": (lambda: _database("rocpd_string_00_ab", "rocpd_kernel_dispatch_00_ab"), "rocpd"),
+    "rocprof.db": (lambda: _database("A", "HIP", "COPY", "KERN"), "results.json beside it"),
+    "sales.db": (lambda: _database("customers"), "known format"),
 }
+
+
+def _database(*tables: str) -> bytes:
+    with tempfile.NamedTemporaryFile() as file:
+        with closing(sqlite3.connect(file.name)) as connection:
+            for table in tables:
+                connection.execute(f"CREATE TABLE {table} (id INTEGER, start BIGINT, end BIGINT)")
+            connection.commit()
+        return Path(file.name).read_bytes()
 
 
 @pytest.mark.parametrize("name", STRANGERS)

@@ -189,3 +189,10 @@ def test_what_a_graphs_replay_ran_is_linked_to_its_launch_and_numbered(launch: s
     ledger = gpu.ledger_ns
     assert (ledger["idle_turnaround"], ledger["idle_launch"]) == (2 * (1_000 + 2_000), 80_000 + 56_000)
     assert gpu.hand_over_ns == {"in_graphs": {"count": 4, "p50_ns": 1_000}}
+
+
+@pytest.mark.parametrize("category", ["cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"])
+def test_calls_of_every_runtime_are_calls(category: str, tmp_path: Path) -> None:
+    call = event(category, "hipLaunchKernel", "1", "2", pid=9, tid=4, correlation=5)
+    found = read(tmp_path, trace(call, KERNEL))
+    assert found.api["name"].tolist() == ["hipLaunchKernel"] and found.kernels["pid"].tolist() == [9]
