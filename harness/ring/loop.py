@@ -12,12 +12,13 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
-from . import ids, losses
+from . import ids
 from .choose import left_to_xla
 from .exchange import hvd, tf
 from .feed import AS_IT_IS, CARRIERS, Carried, Feed, feed, opened
 from .forms import masks
 from .marks import mark_pause, nvtx_marks
+from .variables import make_variables, trains_as_keras
 
 RANK_MARK_EVERY = 10  # steps: a recording that begins anywhere tells soon whose it is
 SPECS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
@@ -105,7 +106,7 @@ class Loop(Turns):
         if chooser is not None:
 
             def take(compiled: bool) -> Any:
-                losses.build(self._model, lambda: opened(data, kinds))
+                make_variables(self._model, lambda: opened(data, kinds))
                 with left_to_xla() if compiled else nullcontext():
                     return self._in_halves(kinds, compiled, uneven)(data)
 
@@ -114,6 +115,9 @@ class Loop(Turns):
         # A spec prints all that it is, and some hold what has no hash.
         key = kinds, str(signature), self._model.run_eagerly, uneven
         if key not in self._functions:
+            dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(data))
+            if dense and not self._model.run_eagerly and trains_as_keras(self._model):
+                make_variables(self._model, lambda: opened(data, kinds))
             self._functions[key] = self._whole(kinds, signature)
         return self._functions[key](data)
 

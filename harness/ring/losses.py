@@ -23,10 +23,10 @@ from typing import Any
 from profiles.errors import RingscopeError
 
 from . import metrics
-from .exchange import hvd, name_in_graph, on_host, outside_scopes, parts_of, tf
+from .exchange import hvd, name_in_graph, on_host, outside_scopes, tf
 from .separable import SUM, kind_of, kinds_of_added
 
-__all__ = ["NeedsExchange", "Share", "build", "collected", "given", "joined", "shared_inline"]
+__all__ = ["NeedsExchange", "Share", "collected", "given", "joined", "one", "shared_inline"]
 
 Share = Callable[[Any], Any]
 """This rank's denominator -> everybody's."""
@@ -61,51 +61,17 @@ def given(totals: Sequence[Any]) -> Share:
 def shared_inline(own: Any, name: str | None = None) -> Any:
     # Shapes are known on the host, and so few bytes are not worth a launch of NCCL.
     with outside_scopes(), on_host():
-        everybodys = own * tf.cast(_one(), own.dtype)
+        everybodys = own * tf.cast(one(), own.dtype)
         return hvd.allreduce(everybodys, op=hvd.Sum, name=name or name_in_graph("denominator"))
 
 
 @cache
-def _one() -> Any:
+def one() -> Any:
     """A variable that is 1. A batch of a fixed shape has a constant denominator, and TensorFlow takes an all-reduce of
     a constant for a constant too: it would exchange it once, while it optimises the graph, and no more. A rank that met
     a batch of another shape alone then waited for ever for ranks which had theirs already."""
     with tf.init_scope():
         return tf.Variable(1.0, trainable=False, name="one")
-
-
-def build(model: Any, batch_of: Callable[[], Any]) -> None:
-    """Make the variables of the compiled losses and metrics, and the optimizer's, now: what a trace that ends halfway
-    makes is lost, and a function that makes variables is traced twice.
-
-    As Keras's own `_symbolic_build`, but the outputs of a model made of layers are known without going through them
-    once more, which takes a second for a ResNet-50.
-    """
-    from keras import KerasTensor, Model, tree
-    from keras.src.backend import compute_output_spec
-    from keras.src.models.functional import Functional
-    from keras.utils import unpack_x_y_sample_weight
-
-    loss, compiled = model._compile_loss, model._compile_metrics
-    if loss is None or loss.built:
-        return
-    with tf.init_scope():
-        if type(model).call is Model.call:  # only its train step knows how its parts are called
-            return
-        batch = batch_of()
-        if not isinstance(model, Functional) or type(model).call is not Functional.call:
-            model._symbolic_build(data_batch=batch)
-            return
-        symbols = tree.map_structure(lambda t: None if t is None else KerasTensor(t.shape, t.dtype.name), batch)
-        x, y, weights = unpack_x_y_sample_weight(symbols)
-        size = tree.flatten(x)[0].shape[0]
-        outputs = tree.map_structure(lambda out: KerasTensor((size, *out.shape[1:]), out.dtype), model.output)
-        if compiled is not None and not compiled.built:
-            compute_output_spec(model.compute_metrics, x, y, outputs, sample_weight=weights)
-        compute_output_spec(model._compute_loss, x, y, outputs, sample_weight=weights, training=False)
-        if not model.optimizer.built and parts_of(model.optimizer) is None:  # a sharded one is built of parts
-            model.optimizer.build(model.trainable_variables)
-        model._post_build()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from .exchange import began_alike, hvd, tf
 from .feed import opened
 from .forms import forms, updates
 from .sharded import Shards
+from .variables import make_variables
 
 Exchange = Callable[[Sequence[Any]], list[Any]]
 """Gradients of this rank -> what all ranks apply."""
@@ -136,7 +137,7 @@ def compile_halves(
     def totals_of(data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool) -> list[Any]:
         """Everybody's denominators of this step, exchanged alike whether it is compiled or not."""
         if not exchanging:
-            losses.build(model, lambda: opened(data, kinds))
+            make_variables(model, lambda: opened(data, kinds))
             try:
                 programs[compiled].get_concrete_function(data, kinds, compiled, uneven, [])
                 return []

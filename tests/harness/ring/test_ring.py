@@ -112,6 +112,12 @@ def test_a_model_compiled_again_trains_once_it_is_distributed_again(facts: list[
 
 
 @pytest.mark.parametrize("step", ["fit", "compiled"])
+@pytest.mark.parametrize("kind", ["Functional", "Sequential"])
+def test_a_step_is_traced_once(facts: list[dict[str, Any]], step: str, kind: str) -> None:
+    assert [fact[f"traces {step} {kind}"] for fact in facts] == [1, 1]
+
+
+@pytest.mark.parametrize("step", ["fit", "compiled"])
 def test_sparse_gradients_train_all_ranks_alike(facts: list[dict[str, Any]], step: str) -> None:
     assert facts[0][f"embedding {step}"] == facts[1][f"embedding {step}"]
 

@@ -130,4 +130,26 @@ for step in ring.STEPS:
     words.fit(random.integers(0, 50, (32, 6)), random.integers(0, 3, 32), batch_size=4, shuffle=False, verbose=0)
     facts[f"embedding {step}"] = words.layers[0].embeddings.numpy().tolist()
 
+
+# How often a step is traced, told by a layer that counts its calls.
+calls: list[bool] = []
+
+
+class Counting(keras.layers.Layer):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        calls.append(True)
+        return inputs
+
+
+for step in ring.STEPS:
+    inputs = keras.Input((4,))
+    counted = keras.Model(inputs, keras.layers.Dense(3)(Counting()(inputs)))
+    for made in (counted, classifier(Counting(), step=step)):
+        if made is counted:
+            made.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+            ring.distribute(made, step=step)
+        calls.clear()
+        made.fit(x, y, batch_size=8, verbose=0)
+        facts[f"traces {step} {type(made).__name__}"] = len(calls)
+
 (out / f"rank{rank}.json").write_text(json.dumps(facts))
