@@ -84,6 +84,7 @@ def result_over_ranks(model: Any, logs: Any, otherwise: Any) -> Any:
     results = model.get_metrics_result()
     if not isinstance(logs, dict) or set(logs) == set(results):
         return results
+    logs = _flat(logs)
     by_name = {metric.name: metric for metric in flat_metrics(model)}
     agreed: dict[str, Any] = {}
     own: dict[str, Any] = {}
@@ -96,6 +97,14 @@ def result_over_ranks(model: Any, logs: Any, otherwise: Any) -> Any:
             own[name] = value
     agreed |= otherwise(own) if own else {}
     return {name: agreed[name] for name in logs}
+
+
+def _flat(logs: dict[str, Any]) -> dict[str, Any]:
+    """As Keras will: a step that returns every metric's result by its name has those of `compile` in one dict."""
+    found: dict[str, Any] = {}
+    for name, value in logs.items():
+        found |= _flat(value) if isinstance(value, dict) else {name: value}
+    return found
 
 
 @contextmanager
