@@ -184,6 +184,8 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
         else:
             window = measured(cell.steps, progress.phase("train", cell.steps))
     progress.phase("finish")
+    with masks.unspread():  # of a split model each stage is traced alone
+        own = trainer.facts()
     return RankRecord(
         rank=ring.rank(),
         size=ring.size(),
@@ -196,7 +198,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
         step_ns=window.step_ns,
         input_wait_ns=window.input_wait_ns,
         clock_offset_ns=offset_ns,
-        extra=facts.closing(trainer.model, last["logs"]) | trainer.facts() | more,
+        extra=facts.closing(trainer.model, last["logs"]) | own | more,
     )
 
 

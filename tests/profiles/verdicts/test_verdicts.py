@@ -42,6 +42,7 @@ STORM = {
     "ledger": {"idle_launch": MS, "idle_turnaround": MS // 5},
 }
 REDUCTIONS = [("void tensorflow::functor::ColumnReduceKernel<float *>", 1000, 9 * MS)]
+CONVOLVED = [("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc", 700, MS), *REDUCTIONS]
 
 # code: (with the fault, without it); each the arguments of `gpu` and, under `cell`, what the harness knows
 SHORT = {"share_under_5us": 0.8, "under_5us_ns": 20 * MS}
@@ -49,9 +50,9 @@ IDLE_CODES = ("python-in-the-loop", "cpu-may-be-faster", "tiny-batch")
 ONE_GPU: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "not-compiled": (STORM, {**STORM, "groups": {**STORM["groups"], "fused": (300, MS)}}),
     "unfused-batch-norm": (
-        {"top": REDUCTIONS, "groups": {"reduction": (400, 3 * MS), "convolution_matmul": (700, MS)}},
+        {"top": CONVOLVED, "groups": {"reduction": (400, 3 * MS), "convolution_matmul": (700, MS)}},
         {
-            "top": REDUCTIONS,
+            "top": CONVOLVED,
             "groups": {"reduction": (400, 3 * MS), "convolution_matmul": (700, MS), "batch_norm": (106, MS)},
         },
     ),
@@ -215,7 +216,7 @@ def test_numbers_and_kernels_in_a_sentence_are_as_the_page_writes_them() -> None
     assert found is not None and "3,800 kernels per step" in found.text
     reductions = {"groups": {"reduction": (400, 3 * MS), "convolution_matmul": (700, MS)}}
     long = "void tensorflow::functor::ColumnReduceKernel<float *, Eigen::Sum<std::pair<int, int>>>(float *, int)"
-    found = _find("unfused-batch-norm", gpu(top=[(long, 1000, 9 * MS)], **reductions))
+    found = _find("unfused-batch-norm", gpu(top=[CONVOLVED[0], (long, 1000, 9 * MS)], **reductions))
     assert found is not None and "(tensorflow::functor::ColumnReduceKernel)" in found.text
     cutlass = "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_128x128_32x3_nt_align4>(T1::Params)"
     found = _find("off-tensor-cores", gpu(top=[(cutlass, 100, 20 * MS)]))
@@ -230,13 +231,41 @@ def test_a_gpu_that_computes_the_same_kernels_more_slowly_is_named() -> None:
     assert _find("slow-gpu", *usual) is None
 
 
-@pytest.mark.parametrize(("cores", "found"), [(8, True), (64, False)])
-def test_more_launching_threads_than_cores_are_oversubscription(cores: int, found: bool) -> None:
+def test_the_reductions_of_a_model_without_convolutions_are_no_batch_normalisation() -> None:
+    """As of a transformer by TensorFlow, without XLA: gradients of layer normalisation and of biases."""
+    products = [("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT", 648, 36 * MS), ("sm80_xmma_gemm_f32f32", 9, MS)]
+    converts = [("EigenMetaKernel<TensorEvaluator<const TensorConversionOp<Eigen::bfloat16>>>", 432, 66 * MS)]
+    groups = {"reduction": (400, 3 * MS), "convolution_matmul": (657, MS)}
+    assert _find("unfused-batch-norm", gpu(top=[*REDUCTIONS, *converts, *products], groups=groups)) is None
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "found"),
+    [
+        (8, (30, 30), True),
+        (64, (30, 30), False),
+        (32, (20, 20), False),  # pools of 16, and what launches beside them
+        (32, (36, 36), True),  # pools of 32
+        (1, (1, 1), True),
+    ],
+)
+def test_more_launching_threads_than_cores_are_oversubscription(
+    cores: int, threads: tuple[int, int], found: bool
+) -> None:
     ranks = [gpu(rank=rank, ledger={"idle_launch": MS}) for rank in (0, 1)]
-    for one in ranks:
-        one.calling_threads = 30
+    for one, count in zip(ranks, threads, strict=True):
+        one.calling_threads = count
     finding = _find("threads-oversubscribed", *ranks, machine={"cpu": {"usable": cores}})
     assert (finding is not None) == found
+
+
+def test_threads_of_one_process_with_several_gpus_count_once() -> None:
+    several = [gpu(rank=0, ledger={"idle_launch": MS}) for _ in range(2)]
+    for device, one in enumerate(several):
+        one.device, one.calling_threads = device, 18  # the same 18
+    assert _find("threads-oversubscribed", *several, machine={"cpu": {"usable": 16}}) is None
+    finding = _find("threads-oversubscribed", *several, machine={"cpu": {"usable": 8}})
+    assert finding is not None and finding.text.startswith("18 threads of 1 process launch work from 8 cores")
 
 
 def test_a_fault_of_some_gpus_is_one_finding_that_names_them() -> None:
