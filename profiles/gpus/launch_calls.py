@@ -87,7 +87,7 @@ class _Table:
     row_of: NDArray[np.int32]
 
     def rows(self, correlation: NDArray[np.int64]) -> NDArray[np.int32]:
-        place = correlation - self.low
+        place = correlation.astype(np.int64) - self.low
         inside = (place >= 0) & (place < len(self.row_of))
         if inside.all():
             return self.row_of[place]

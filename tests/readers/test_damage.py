@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
-from profiles import readers
+from profiles import measure, readers
 from profiles.errors import RingscopeError, UnreadableRecording
 from profiles.readers import cut
 
@@ -179,3 +179,42 @@ def test_devices_of_nsys_that_cannot_be_are_no_devices(odd: str, tmp_path: Path)
         connection.commit()
     found = readers.read(path)
     assert (found.devices["device"].tolist(), found.devices["name"].tolist()) == ([0], ["H200"])
+
+
+def _made_anew(path: Path, *before: str, after: tuple[str, ...] = ()) -> Path:
+    """What the small recording of nsys holds, in a file of another make."""
+    with (
+        closing(sqlite3.connect(CORPUS / "nsys.sqlite" / "small")) as small,
+        closing(sqlite3.connect(path, isolation_level=None)) as connection,
+    ):
+        for sql in (*before, *small.iterdump(), *after):
+            connection.execute(sql)
+    return path
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])
+def test_names_are_the_same_in_every_encoding_of_sqlite(encoding: str, tmp_path: Path) -> None:
+    found = readers.read(_made_anew(tmp_path / "a.sqlite", f"PRAGMA encoding = '{encoding}'"))
+    expected = readers.read(CORPUS / "nsys.sqlite" / "small")
+    for table in ("kernels", "api", "marks"):
+        assert getattr(found, table)["name"].tolist() == getattr(expected, table)["name"].tolist()
+
+
+@pytest.mark.parametrize("more", [0, (1 << 31) - 20, 1 << 31, 1 << 40, (1 << 62) - 1])
+def test_correlations_of_any_size_join_calls_and_kernels(more: int, tmp_path: Path) -> None:
+    """Not those of memsets: their table is kept in a smaller type than that of calls."""
+    tables = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME")
+    after = tuple(f"UPDATE {table} SET correlationId = correlationId + {more}" for table in tables)
+    (gpu,) = measure(_made_anew(tmp_path / "a.sqlite", after=after)).gpus
+    (expected,) = measure(CORPUS / "nsys.sqlite" / "small").gpus
+    assert gpu.kernels.launch_latency_ns == expected.kernels.launch_latency_ns is not None
+
+
+@pytest.mark.parametrize("stream", [70_000, (1 << 31) - 60])
+def test_streams_and_devices_of_large_numbers_are_kept_apart(stream: int, tmp_path: Path) -> None:
+    table = "CUPTI_ACTIVITY_KIND_KERNEL"
+    after = (f"UPDATE {table} SET streamId = streamId + {stream}", f"UPDATE {table} SET deviceId = 300 WHERE rowid % 2")
+    found = readers.read(_made_anew(tmp_path / "a.sqlite", after=after)).kernels
+    expected = readers.read(CORPUS / "nsys.sqlite" / "small").kernels
+    assert (found["stream"] - stream).tolist() == expected["stream"].tolist()
+    assert found["device"].tolist() == [300, 0] * (len(found) // 2)

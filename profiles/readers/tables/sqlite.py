@@ -149,6 +149,11 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
     import pyarrow as pa
 
     _refuse_long(database, table, value)
+    if database.query("PRAGMA encoding") != [("UTF-8",)]:  # no profiler's: somebody's tool wrote the file anew
+        rows = database.query(f"SELECT {key}, {value} FROM {quoted(table)}")
+        told = [(number, text) for number, text in rows if type(number) is int and text is not None]
+        raw = [text if isinstance(text, bytes) else str(text).encode("utf-8", "replace") for _, text in told]
+        return np.array([number for number, _ in told], dtype=np.int64), pa.array(raw, pa.large_binary())
     sql = (
         f"SELECT {key}, CAST({value} AS BLOB) FROM {quoted(table)}"
         f" WHERE typeof({key}) = 'integer' AND {value} IS NOT NULL"
