@@ -239,6 +239,16 @@ def test_the_reductions_of_a_model_without_convolutions_are_no_batch_normalisati
     assert _find("unfused-batch-norm", gpu(top=[*REDUCTIONS, *converts, *products], groups=groups)) is None
 
 
+@pytest.mark.parametrize(("more", "words"), [(0, "as many"), (3, "nearly as many"), (400, None)])
+def test_a_slow_gpu_is_named_though_it_runs_a_few_other_kernels(more: int, words: str | None) -> None:
+    """As ResNet-50's on two H200s, of which another program took one: 3,813 and 3,810 kernels a step."""
+    usual, slow = (gpu(rank=r, ledger={"compute": ns}) for r, ns in ((0, 8 * MS), (1, 9 * MS)))
+    usual.kernels.per_step, slow.kernels.per_step = 3810, 3810 + more
+    found = _find("slow-gpu", usual, slow)
+    assert (found is not None) == (words is not None)
+    assert found is None or f"longer per step than the others, with {words} kernels" in found.text
+
+
 @pytest.mark.parametrize(
     ("cores", "threads", "found"),
     [
