@@ -23,6 +23,8 @@ FEW_LAUNCHES = 3
 OFFSET_SHARE = 0.001
 # Ranks that train together begin behind a barrier: their windows are one but for what the host's scheduler does.
 APART_SHARE = 0.1
+# What cannot be asked of the machine or the model: no launch, or one that ended at once.
+NEVER_BEGAN = ("unsupported", "indivisible")
 # Settings that can be exchanged and still train the same model.
 EXCHANGEABLE = {one.name: one for one in SETTINGS if one.exchangeable}
 
@@ -107,14 +109,16 @@ def first_looks(
     faults = Counter(row.status for row in cells if row.status not in ("ok", "missing", "interrupted"))
     found = []
     if faults:
-        first = next(row for row in cells if row.status in faults)
+        first = next((row for row in cells if row.status in faults and row.status not in NEVER_BEGAN), None)
         kinds = ", ".join(f"{count} {status}" for status, count in faults.most_common())
         found.append(
             Look(
                 "faults",
                 f"{sum(faults.values())} of {len(cells)} cells did not finish: {kinds}",
                 f"read the logs, such as those in {first.cell.id}/. Once the cause is fixed: "
-                "ringscope bench --resume --retry-failed",
+                "ringscope bench --resume --retry-failed"
+                if first
+                else "the reason stands beside each: leave these cells out, or ask for what it names",
             )
         )
     ranked = [

@@ -79,7 +79,7 @@ def _kind(worst: Slower, cases: Sequence[Case]) -> str:
     if len(excess) < 2 or worst.since is not None:
         return ""
     if all(abs(one - total) <= _LIKE_ALL * total for one in excess.values()):
-        return ", all kinds of kernels alike: its clock"
+        return ", all kinds of kernels alike: its clock, or other work on it"
     most = max(excess, key=lambda name: groups[name] * excess[name] / (1 + excess[name]))
     return f", above all in {most.replace('_', ' ')} kernels ({percent(excess[most])})"
 

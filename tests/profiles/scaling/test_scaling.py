@@ -336,3 +336,15 @@ def test_ranks_on_two_hosts_have_their_cores_each() -> None:
     ranks = [rank(k, end_ms=1000, host=host) for k, host in enumerate("ab")]
     found = measure(SweepRecord([two], 1, "x"), [run(two, 0, ranks, machine={"cpu": {"usable": 1}})])
     assert "more-ranks-than-cores" not in {doubt.code for doubt in found.doubts}
+
+
+def test_logs_are_read_only_where_something_ran() -> None:
+    """A cell that is refused has its reason in its row, and no log."""
+    ok, refused, failed = (Cell("mlp", 1, batch) for batch in (8, 16, 32))
+    runs = [run(ok, 0, [rank(0, end_ms=10)]), run(refused, 0, [], status="unsupported", reason="not here")]
+    look = measure(SweepRecord([ok, refused], 1, "x"), runs).looks[0]
+    assert (look.code, look.text) == ("faults", "1 of 2 cells did not finish: 1 unsupported")
+    assert look.next.startswith("the reason stands beside each")
+    runs.append(run(failed, 0, [], status="failed", reason="it fell"))
+    look = measure(SweepRecord([ok, refused, failed], 1, "x"), runs).looks[0]
+    assert look.next.startswith(f"read the logs, such as those in {failed.id}/")
