@@ -280,14 +280,13 @@ def _fits(values: Any, dtype: np.dtype[Any]) -> bool:
 
 
 def _kept(values: NDArray[np.int64], column: Column) -> Array:
-    """In the dtype asked for. What does not fit it is -1: ids of devices, contexts and streams are small."""
+    """In the dtype asked for. What cannot be is -1: ids of devices, contexts and streams are small, none is negative."""
     if column.convert:
         return column.convert(values)
     if column.dtype == "int64":
         return values
-    bounds = np.iinfo(column.dtype)
     narrow = values.astype(column.dtype)
-    outside = (values < bounds.min) | (values > bounds.max)
+    outside = (values < -1) | (values > np.iinfo(column.dtype).max)
     if outside.any():
         narrow[outside] = -1
     return narrow
