@@ -280,7 +280,7 @@ def _fits(values: Any, dtype: np.dtype[Any]) -> bool:
 
 
 def _kept(values: NDArray[np.int64], column: Column) -> Array:
-    """In the dtype asked for. What cannot be is -1: ids of devices, contexts and streams are small, none is negative."""
+    """In the dtype asked for. What cannot be is -1: ids of devices, contexts and streams are small, and from 0 on."""
     if column.convert:
         return column.convert(values)
     if column.dtype == "int64":
