@@ -22,6 +22,8 @@ __all__ = ["SUM", "kind_of", "kinds_of_added"]
 MEAN, SUM, NEITHER = "mean", "sum", "neither"
 ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64  # few for a whole model and where a row is large, many where noise is drawn
 LARGE = 1 << 20  # elements
+# Halves may by chance have as many labels above a bound, so that a mean weighted by them looks like one over samples.
+DRAWS = 6
 OPEN = 6  # the length of a dimension that is left open
 EXACT, NOISY = 1e-3, 0.25  # relative; of losses that draw random numbers less is known
 ACROSS = ("Circle",)  # of Keras's losses with a number for each sample, those of pairs in a batch
@@ -76,12 +78,18 @@ def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str |
     own = getattr(loss, "fn", loss)
     if not by_itself and all((each.__module__ or "").startswith("keras.") for each in (type(loss), own)):
         return NEITHER if type(loss).__name__ in ACROSS else MEAN
+    if not all(_is_known(leaf) for leaf in tf.nest.flatten((y_true, y_pred))):
+        return None
+    large = any(np.prod([size or OPEN for size in leaf.shape[1:]]) > LARGE for leaf in tf.nest.flatten(y_pred))
     random = np.random.default_rng(0)
-    known = all(_is_known(leaf) for leaf in tf.nest.flatten((y_true, y_pred)))
-    large = known and any(
-        np.prod([size or OPEN for size in leaf.shape[1:]]) > LARGE for leaf in tf.nest.flatten(y_pred)
-    )
-    rows = FEW_ROWS if large else ROWS
+    kinds = {_kind_of_rows(loss, y_true, y_pred, random, FEW_ROWS if large else ROWS) for _ in range(DRAWS)}
+    if NEITHER in kinds:
+        return NEITHER
+    told = kinds - {None}  # of noise, or of rows that are all masked, one draw may tell nothing
+    return told.pop() if len(told) == 1 else None
+
+
+def _kind_of_rows(loss: Any, y_true: Any, y_pred: Any, random: Any, rows: int) -> str | None:
     made = [_made(y_true, random, rows, labels=True), _made(y_pred, random, rows)]
 
     def value(part: Callable[[Any], Any]) -> float:
@@ -90,8 +98,6 @@ def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str |
         )
         return float(np.mean(loss.call(true, pred)))
 
-    if not known:
-        return None
     found = _tried(lambda: [value(part) for part in PARTS], "/CPU:0")
     return None if found is None else _kind(*found)
 
@@ -104,7 +110,12 @@ def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
     kept = [(layer, layer._losses[:], set(layer._loss_ids)) for layer in layers]
     try:
         kinds = _added_kinds(model, layers, x, FEW_ROWS)
-        return _added_kinds(model, layers, x, MANY_ROWS) if kinds and None in kinds else kinds
+        if kinds and None in kinds:
+            return _added_kinds(model, layers, x, MANY_ROWS)
+        again = _added_kinds(model, layers, x, FEW_ROWS + 2) if kinds else None  # both halves may be alike by chance
+        if not kinds or not again or len(again) != len(kinds):
+            return kinds
+        return [one if one == other else NEITHER for one, other in zip(kinds, again, strict=True)]
     finally:
         for layer, losses, ids in kept:
             layer._losses[:] = losses

@@ -1,0 +1,75 @@
+"""What a loss of one's own is to the samples of its batch, found out by trying it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+pytest.importorskip("horovod.tensorflow")
+
+from harness.ring import separable  # noqa: E402
+
+BOUNDS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
+Shape = tuple[int, ...]
+
+
+def kind(function: Callable[[Any, Any], Any], shape: Shape = (16, 1), *, by_itself: bool = True) -> str | None:
+    loss = keras.src.losses.losses.LossFunctionWrapper(function)
+    return separable._loss_kind(loss, tf.zeros(shape), tf.zeros(shape), by_itself=by_itself)
+
+
+@pytest.mark.parametrize("shape", [(16, 1), (16, 3), (16, 4, 4, 1)])
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_a_mean_weighted_by_its_own_labels_is_no_mean_over_samples(bound: float, shape: Shape) -> None:
+    def weighted(y: Any, p: Any) -> Any:
+        weights = tf.where(y > bound, 3.0, 1.0)
+        return tf.reduce_sum(weights * (y - p) ** 2) / tf.reduce_sum(weights)
+
+    assert kind(weighted, shape) == separable.NEITHER
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_weights_within_a_mean_or_a_sum_leave_it_one(bound: float) -> None:
+    def each(y: Any, p: Any) -> Any:
+        return tf.where(y > bound, 3.0, 1.0) * (y - p) ** 2
+
+    assert kind(lambda y, p: tf.reduce_mean(each(y, p))) == separable.MEAN
+    assert kind(lambda y, p: tf.reduce_sum(each(y, p))) == separable.SUM
+    assert kind(lambda y, p: tf.reduce_mean(each(y, p), axis=-1), by_itself=False) == separable.MEAN
+
+
+def test_a_loss_with_noise_of_its_own_is_a_mean_where_it_is_one_without() -> None:
+    assert kind(lambda y, p: tf.reduce_mean((y + 0.01 * tf.random.normal(tf.shape(y)) - p) ** 2)) == separable.MEAN
+
+
+def test_what_refuses_made_up_rows_is_not_known() -> None:
+    def refuses(y: Any, p: Any) -> Any:
+        raise ValueError
+
+    assert kind(refuses) is None
+
+
+class Adds(keras.layers.Layer):
+    """Adds a mean of its inputs' squares: over all, or weighted by which of them are above a bound."""
+
+    def __init__(self, bound: float | None) -> None:
+        super().__init__()
+        self.bound = bound
+
+    def call(self, x: Any) -> Any:
+        weights = tf.ones_like(x) if self.bound is None else tf.where(x > self.bound, 3.0, 1.0)
+        self.add_loss(tf.reduce_sum(weights * x**2) / tf.reduce_sum(weights))
+        return x
+
+
+def test_what_a_layer_adds_is_told_in_the_same_way() -> None:
+    model = keras.Sequential([keras.Input((1,)), Adds(None), *[Adds(bound) for bound in BOUNDS]])
+    x = tf.zeros((16, 1))
+    model(x)
+    found = separable._tried_kinds(model, x)
+    assert found is not None and found[0] == separable.MEAN
+    assert found[1:] == [separable.NEITHER] * len(BOUNDS)
