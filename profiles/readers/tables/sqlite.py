@@ -45,7 +45,8 @@ _FEW_STEPS: Final = 10_000_000
 _STEPS_AT_ONCE: Final = 100_000
 
 # Errors of a damaged file; its noise can also reach the text of a message, or a column's name.
-_ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeError)
+# A damaged length may be one of terabytes.
+_ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeError, MemoryError)
 
 
 @dataclass(slots=True)
@@ -113,6 +114,8 @@ class Database:
         return next((name for name in names if self.has(table, name)), None)
 
     def damaged(self, error: object) -> UnreadableRecording:
+        if isinstance(error, MemoryError):
+            error = "it asks for more memory than there is"
         said = str(error).removeprefix("[SQLite] ").strip()[:_LONGEST_MESSAGE]
         return UnreadableRecording(
             self.path,
@@ -181,7 +184,7 @@ def _refuse_long(database: Database, table: str, value: str) -> None:
         except sqlite3.DataError:
             problem = f"a text in {table} is longer than {_LONGEST_TEXT >> 20} MiB: no profiler writes such names"
             raise UnreadableRecording(database.path, problem, "record again, with shorter names of ranges") from None
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             raise database.damaged(error) from None
 
 
