@@ -18,6 +18,7 @@ from keras import layers
 
 from harness import ring
 from harness.ring import agreement, samples, say, seeds
+from harness.ring.exchange import hvd
 
 backend = keras.config.backend
 keras.config.backend = lambda: "torch"  # which is not installed here
@@ -25,7 +26,7 @@ of_torch = refused(ring.init)
 keras.config.backend = backend
 ring.init()
 out, rank = Path(sys.argv[1]), ring.rank()
-elastic = ring.hvd.elastic
+elastic = hvd.elastic
 facts: dict[str, Any] = {"of torch": of_torch, "hvd.elastic.run": refused(lambda: elastic.run(print))}
 facts["hvd's elastic state"] = refused(lambda: elastic.TensorFlowState([]))
 facts["of another kind"] = refused(lambda: ring.distribute(layers.Dense(1)))
