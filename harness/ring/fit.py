@@ -42,8 +42,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             )
         if unknown_length not in sharing.UNKNOWN_LENGTH:
             raise RingscopeError(f"unknown_length={unknown_length!r} is none of {', '.join(sharing.UNKNOWN_LENGTH)}")
-        bound = signature.bind(*args, **kwargs).arguments
-        options = bound.pop("kwargs", {}) | bound
+        options = _by_name(signature, args, kwargs)
         stopping.everybodys(channel, "fit", None)
         if launcher.is_elastic():
             if shard:
@@ -83,6 +82,16 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
 
     distributed.by_ring = True  # type: ignore[attr-defined]
     model.fit = distributed
+
+
+def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of `fit`, which a class may have written anew, as `fit(self, *args, **kwargs)`."""
+    kinds = {parameter.kind: name for name, parameter in signature.parameters.items()}
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return dict(zip(list(inspect.signature(keras.Model.fit).parameters)[1:], args, strict=False)) | kwargs
+    bound: dict[str, Any] = signature.bind(*args, **kwargs).arguments
+    more: dict[str, Any] = bound.pop(kinds.get(inspect.Parameter.VAR_KEYWORD, ""), {})
+    return more | bound
 
 
 def _listed(model: Any, options: dict[str, Any], part: resume.Part | None) -> Callbacks:
