@@ -11,8 +11,9 @@ import pytest
 from benchmarks import fit
 from benchmarks.fit_families import FAMILIES
 
-COMMITTED = Path(__file__).parents[2] / "docs/results/2026-11-22-2xh200-families/runs.jsonl"
-ON_TWO = "2026-11-22-2xh200-scripts/runs.jsonl"  # after what two GPUs lost was mended
+ROOT = Path(__file__).parents[2]
+COMMITTED = ROOT / "docs/results/2026-11-22-2xh200-families/runs.jsonl"
+LATER = ROOT / "docs/results/2026-11-23-2xh200-fit/runs.jsonl"  # in the place of the former, for what is in both
 
 
 def _row(way: str, rate: float, first: float, **more: Any) -> dict[str, Any]:
@@ -56,16 +57,20 @@ def test_the_committed_rows_make_a_table() -> None:
 
 
 NAMES = {"ResNet-50": "resnet50", "decoder": "decoder", "ViT-S/16": "vit_s", "ConvNeXt-Tiny": "convnext_tiny"}
-NAMES |= {"recommender": "recommender", "LSTM": "lstm"}
+NAMES |= {"recommender": "recommender", "LSTM": "lstm", "GRU": "gru", "encoder": "encoder", "U-Net": "unet"}
+
+
+def _best(runs: Path) -> dict[tuple[str, str, int], float]:
+    best: dict[tuple[str, str, int], float] = {}
+    for row in map(json.loads, runs.read_text().splitlines()):
+        key = row["model"], row["way"], row["gpus"]
+        best[key] = max(best.get(key, 0.0), row["samples_per_s"])
+    return best
 
 
 def test_the_readme_shows_the_committed_rates() -> None:
-    rows = [json.loads(line) for line in COMMITTED.read_text().splitlines()]
-    best: dict[tuple[str, str, int], float] = {}
-    for row in rows:
-        key = row["model"], row["way"], row["gpus"]
-        best[key] = max(best.get(key, 0.0), row["samples_per_s"])
-    text = COMMITTED.parents[3].joinpath("README.md").read_text()
+    best = _best(COMMITTED) | _best(LATER)
+    text = (ROOT / "README.md").read_text()
     of_fit = text[text.index("python -m benchmarks.fit") : text.index("The harness's own grid")]
     seen = 0
     for line in of_fit.splitlines():
@@ -74,14 +79,13 @@ def test_the_readme_shows_the_committed_rates() -> None:
             continue
         for way, shown in zip(("ring", "jax", "torch"), cells[1:], strict=True):
             rate = best.get((NAMES[cells[0].split(",")[0]], way, 1))
-            assert shown.replace(" ", "") == ("" if rate is None else f"{rate:.0f}"), line
+            assert shown.replace(" ", "") in ({"", "fails"} if rate is None else {f"{rate:.0f}"}), line
             seen += rate is not None
     assert seen == sum(gpus == 1 for _, _, gpus in best)
-    later = (json.loads(line) for line in COMMITTED.parents[1].joinpath(ON_TWO).read_text().splitlines())
-    on_two = {row["model"]: row["samples_per_s"] for row in later if row["gpus"] == 2}
     for model in ("resnet50", "decoder"):
-        assert f"{on_two[model]:,.0f}".replace(",", " ") in of_fit
-        assert f"{on_two[model] / best[model, 'ring', 1] / 2:.1%}".replace("%", " %") in of_fit
+        on_two = best[model, "ring", 2]
+        assert f"{on_two:,.0f}".replace(",", " ") in of_fit
+        assert f"{on_two / best[model, 'ring', 1] / 2:.1%}".replace("%", " %") in of_fit
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ import pytest
 
 from harness.doctor import equality
 from harness.machine import ranks
-from harness.training import worker
+from harness.training import combinations, worker
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, read_rank
 from tests.harness.running import LAUNCHERS, environment, prepared, run_python
@@ -171,10 +171,10 @@ def test_a_directory_without_records_fails_by_name(single: dict[str, Ended]) -> 
 def test_a_cudnn_cell_in_a_compiled_step_is_unsupported_on_gpus_only() -> None:
     for name in ("lstm", "gru"):
         cell = Cell(name, ranks=1, per_rank_batch=8, step="compiled")
-        worker.check(cell, gpus=0)
-        with pytest.raises(worker.Unsupported, match=f"use {name}_generic, or --step fit"):
-            worker.check(cell, gpus=1)
-        worker.check(Cell(f"{name}_generic", ranks=1, per_rank_batch=8, step="compiled"), gpus=1)
+        combinations.check(cell, gpus=0)
+        with pytest.raises(combinations.Unsupported, match=f"use {name}_generic, or --step fit"):
+            combinations.check(cell, gpus=1)
+        combinations.check(Cell(f"{name}_generic", ranks=1, per_rank_batch=8, step="compiled"), gpus=1)
 
 
 @pytest.mark.parametrize(
