@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .exchange import hvd, parts_of, tf
+from .exchange import hvd, optimizers_of, parts_of, tf
 from .losses import one
 
 
@@ -22,6 +22,7 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
     from keras.src.backend import compute_output_spec
     from keras.utils import unpack_x_y_sample_weight
 
+    _make_scales(model)
     loss, compiled = model._compile_loss, model._compile_metrics
     if loss is None or loss.built:
         return
@@ -45,6 +46,20 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
         if not model.optimizer.built and parts_of(model.optimizer) is None:  # a sharded one is built of parts
             model.optimizer.build(model.trainable_variables)
         model._post_build()
+
+
+def _make_scales(model: Any) -> None:
+    """float16's loss scales: a step that is traced before they exist keeps their first value, whatever overflows."""
+    from keras.optimizers import LossScaleOptimizer
+
+    for optimizer in optimizers_of(model, of_parts=False):
+        if isinstance(optimizer, LossScaleOptimizer) and not optimizer.built:
+            parts, variables = parts_of(optimizer), model.trainable_variables
+            with tf.init_scope():
+                if parts is None:
+                    optimizer.build(variables)
+                else:
+                    parts.cut(variables)
 
 
 def _is_made_of_layers(model: Any) -> bool:

@@ -55,6 +55,15 @@ def test_a_step_that_has_no_halves_is_the_same_training(found: list[dict[str, An
         assert all(f"rank {rank}:" in line and "applies gradients" in line for line in said)
 
 
+def test_a_loss_scale_that_has_halved_is_what_the_next_step_is_traced_with(found: list[dict[str, Any]]) -> None:
+    for facts in found:
+        compiled, here = facts["a scale that halves"], facts["a scale that halves, here"]
+        assert compiled["weights"] == found[0]["a scale that halves"]["weights"]
+        for mine, theirs in zip(compiled["weights"], here["weights"], strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+        assert 0 < compiled["iterations"] == here["iterations"] < 8  # the others were skipped
+
+
 def test_rows_of_one_index_are_added_before_they_are_exchanged(found: list[dict[str, Any]]) -> None:
     """By SGD, for which a sum of rows is what the rows are one by one."""
     for kind, tolerance in (("", 1e-6), (", halved", 1e-3)):

@@ -29,9 +29,11 @@ x, y = random.normal(size=(64, 6)).astype("float32"), random.integers(0, 3, 64)
 tokens = random.integers(0, 9, (64, 6))
 
 
-def trained(name: str, model: keras.Model, data: Any, *, on_gpu: bool = True, **options: Any) -> None:
+def trained(
+    name: str, model: keras.Model, data: Any, *, on_gpu: bool = True, optimizer: Any = None, **options: Any
+) -> None:
     """on_gpu: by what `auto` would begin with there."""
-    model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(optimizer or keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     choose.resolved = (lambda *arguments: ("compiled", "a test")) if on_gpu else begins
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
@@ -73,7 +75,8 @@ class PartsAlone(keras.Model):
         inputs, labels = data
         with tf.GradientTape() as tape:
             loss = self.compute_loss(y=labels, y_pred=self.part(inputs, training=True))
-        self.optimizer.apply(tape.gradient(loss, self.part.trainable_weights), self.part.trainable_weights)
+            scaled = self.optimizer.scale_loss(loss)
+        self.optimizer.apply(tape.gradient(scaled, self.part.trainable_weights), self.part.trainable_weights)
         return {"loss": loss}
 
 
@@ -88,6 +91,10 @@ for on_gpu, where in ((False, ", here"), (True, "")):
     frozen.trainable = False
     trained(f"frozen{where}", frozen, whole, on_gpu=on_gpu)
     trained(f"parts alone{where}", PartsAlone(dense()), whole, on_gpu=on_gpu)
+    # The first batches overflow, and halve the scale.
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=2.0**127)
+    large = tf.data.Dataset.from_tensor_slices((np.where(np.arange(64)[:, None] < 8, 8, 1) * x, y)).batch(4)
+    trained(f"a scale that halves{where}", PartsAlone(dense()), large, on_gpu=on_gpu, optimizer=scaled)
 # 64 - 1 = 63 rows: the last of 16 batches, rank 1's, holds 3.
 trained("one short batch", dense(), tf.data.Dataset.from_tensor_slices((x[:63], y[:63])).batch(4))
 # 20 batches of as many lengths, ten for each rank.

@@ -204,7 +204,10 @@ def float16(step: str) -> dict[str, Any]:
         targets = Y.copy()
         targets[16 * 2 : 16 * 2 + 8] = 1e5
         for sharded in (True, False):
-            model = made(keras.mixed_precision.LossScaleOptimizer(adam(global_clipnorm=0.5)))
+            optimizer = keras.mixed_precision.LossScaleOptimizer(adam(global_clipnorm=0.5))
+            sequence = made(optimizer)
+            model = keras.Model(sequence.inputs, sequence.outputs)
+            model.compile(optimizer, "mse")
             ring.distribute(model, step=step, sharded=sharded)
             model.fit(X, targets, batch_size=8 * joined, epochs=2, shuffle=False, verbose=0)
             told = {"scale": float(model.optimizer.dynamic_scale), "updates": int(model.optimizer.iterations)}
