@@ -113,7 +113,7 @@ class Cell:
         default="none",
         metadata=_setting(
             "Compression of gradients",
-            choices=("none", "fp16", "bf16"),
+            choices=("none", "fp32", "fp16", "bf16"),
             axis=True,
             words="compression {}",
             unsaid=True,
@@ -288,6 +288,13 @@ class Cell:
         if self.spread.one_process:
             return self.ranks
         return self.stages if self.spread.splits else 1
+
+    @property
+    def sends_float32(self) -> bool:
+        """Do most gradients travel as float32? Those of a compiled step of mixed_bfloat16 do on CPUs only."""
+        as_computed = self.precision == "mixed_bfloat16" and self.step == "compiled" and self.strategy == "horovod"
+        narrow = as_computed and self.aggregate == 1 and self.op != "adasum"
+        return self.compression == "fp32" or (self.compression == "none" and not narrow)
 
     @property
     def accuracy_wanted(self) -> float | None:

@@ -73,6 +73,8 @@ class Operators:
     distinct: int  # how many names there are, those of `others` included
     others: NamedOperator  # those that follow the rows
     unknown: NamedOperator  # launched under none
+    # of the ledger's compute and collective, what XLA's CUDA graphs launch without anything that tells the operator
+    in_graphs_ns: int = 0
 
 
 @dataclass(slots=True)

@@ -138,7 +138,7 @@ class Recording:
     """Where a timeline came from."""
 
     path: str
-    format: str  # nsys-sqlite, nvprof-sqlite, nvprof-csv, nsys-stats-csv, xplane, kineto, rocprof, horovod
+    format: str  # nsys-sqlite, nvprof-sqlite, nvprof-csv, nsys-stats-csv, xplane, kineto, rocprof, rocprofv3, horovod
     tool: str
     tool_version: str | None = None
     schema_version: str | None = None

@@ -40,6 +40,7 @@ PROFILES = (
         "profiles.timeline",
         "profiles.intervals",
         "profiles.names",
+        "profiles.xla_names",
         "profiles.threads",
         "profiles.files",
         "profiles.terminals",

@@ -15,9 +15,24 @@ _ALL_RANKS = "give the recordings of all ranks"
 # How steps are marked, by the format of the recording.
 _MARK_STEPS = {
     "kineto": "call prof.step() after each step: torch.profiler then marks them `ProfilerStep#N`",
+    "rocprofv3": "mark steps with rocTX ranges named `step N`",
+    "rocprof": "mark steps with rocTX ranges named `step N`",
     "xplane": "mark steps: jax.profiler.StepTraceAnnotation, or tf.profiler.experimental.Trace with step_num",
 }
+_UNITS = {"step": "steps", "batch": "batches"}
 _WITH_NVTX = "mark steps with NVTX ranges named `step N`, as ringscope record does"
+# What records all that there is, by the format of the recording; else nsys.
+_RECORD_ALL = {
+    "kineto": "record with ProfilerActivity.CPU and ProfilerActivity.CUDA",
+    "rocprofv3": "record with rocprofv3 --runtime-trace",
+    "rocprof": "record with rocprof --sys-trace",
+}
+# Formats of recordings of AMD's.
+_AMD = ("rocprof", "rocprofv3")
+_COLLECTIVE_SIZES = {
+    "kineto": "record with a newer PyTorch, which writes the size of each NCCL call",
+    **dict.fromkeys(_AMD, "PyTorch's profiler writes the size of each call of RCCL"),
+}
 _ONE_CLOCK = "record the ranks at the same time, with nsys, on hosts with one clock"
 
 
@@ -107,10 +122,22 @@ def collective_bytes_unknown(where: str, recorded: str) -> Doubt:
     return Doubt(
         "collective-bytes-unknown",
         "the recording does not say how many bytes each collective of the steps moved: no bus bandwidth",
-        "record with a newer PyTorch, which writes the size of each NCCL call"
-        if recorded == "kineto"
-        else "Horovod's NVTX ranges say it (nsys --trace=cuda,nvtx), and NCCL's in nsys export --include-blobs=true",
+        _COLLECTIVE_SIZES.get(
+            recorded,
+            "Horovod's NVTX ranges say it (nsys --trace=cuda,nvtx), and NCCL's in nsys export --include-blobs=true",
+        ),
         (f"{where}/collectives/bytes_per_step", f"{where}/collectives/bus_gb_per_s"),
+    )
+
+
+def operators_in_graphs(hidden: float, where: str) -> Doubt:
+    return Doubt(
+        "operators-in-graphs",
+        f"kernels that XLA's CUDA graphs launch take {numbers.share(hidden)} of the window without a range that tells "
+        "their operator: they stand under what XLA calls the kernel, or under none",
+        "record with XLA_FLAGS=--xla_gpu_enable_command_buffer= : every operator has its range then, and a step takes "
+        "longer",
+        (f"{where}/operators", f"{where}/layers"),
     )
 
 
@@ -155,20 +182,20 @@ def graph_level_recording(launches: int, where: str) -> Doubt:
     )
 
 
-def class_not_recorded(table: str, where: str) -> Doubt:
+def class_not_recorded(table: str, where: str, recorded: str) -> Doubt:
     return Doubt(
         "class-not-recorded",
         f"the recording does not contain {table}: their time is in idle_unknown, and idle time has no causes",
-        "record with nsys --trace=cuda,nvtx",
+        _RECORD_ALL.get(recorded, "record with nsys --trace=cuda,nvtx"),
         (f"{where}/ledger_ns/idle_unknown",),
     )
 
 
-def no_api_rows(where: str) -> Doubt:
+def no_api_rows(where: str, recorded: str) -> Doubt:
     return Doubt(
         "no-api-rows",
-        "the recording has no CUDA API calls: the causes of idle are unknown",
-        "record with nsys --trace=cuda, or nvprof without --profile-api-trace none",
+        f"the recording has no {'HIP' if recorded in _AMD else 'CUDA'} API calls: the causes of idle are unknown",
+        _RECORD_ALL.get(recorded, "record with nsys --trace=cuda, or nvprof without --profile-api-trace none"),
         (f"{where}/ledger_ns/idle_unknown", f"{where}/kernels/launch_latency_ns"),
     )
 
@@ -199,28 +226,30 @@ def no_marks(where: str, recorded: str) -> Doubt:
     return Doubt(
         "no-marks",
         "the recording has no ranges of the host: steps are found without marks, waiting for input cannot be seen",
-        "record with ProfilerActivity.CPU too"
-        if recorded == "kineto"
-        else "record with ringscope record, or nsys --trace=cuda,nvtx",
+        _RECORD_ALL.get(recorded, "record with ringscope record, or nsys --trace=cuda,nvtx"),
         (f"{where}/steps",),
     )
 
 
-def steps_refused(reason: str, where: str, recorded: str) -> Doubt:
+def steps_refused(reason: str, unit: str, marked: bool, where: str, recorded: str) -> Doubt:
+    """unit: `step` or `batch`. marked: there are marks of them, if too few."""
+    several = f"record several {_UNITS[unit]} in a row: what is marked is one, or cut short"
     return Doubt(
         "steps-refused",
-        f"no steps: {reason}; the window is the capture, warm-up included, and input copies are not known",
-        _MARK_STEPS.get(recorded, _WITH_NVTX),
+        f"no {_UNITS[unit]}: {reason}; the window is the capture, warm-up included, and input copies are not known",
+        several if marked else _MARK_STEPS.get(recorded, _WITH_NVTX),
         (f"{where}/steps", f"{where}/window", f"{where}/ledger_ns/idle_feed"),
     )
 
 
-def mostly_no_training(computing: float, where: str) -> Doubt:
+def mostly_no_training(computing: float, unit: str, where: str) -> Doubt:
+    other = "or waiting for requests" if unit == "batch" else "as well as the training's"
+    part = "part" if unit == "batch" else "part of the training"
     return Doubt(
         "mostly-no-training",
-        f"no steps were found, and the GPU computed for {numbers.share(computing)} of the capture: its idle may be "
-        "the program's start as well as the training's, so nothing is concluded from it",
-        "record less, from the steady part of the training, or cut it out with ringscope cut",
+        f"no {_UNITS[unit]} were found, and the GPU computed for {numbers.share(computing)} of the capture: its idle "
+        f"may be the program's start {other}, so nothing is concluded from it",
+        f"record less, from the steady {part}, or cut it out with ringscope cut",
         (f"{where}/ledger_ns", f"{where}/window"),
     )
 

@@ -69,14 +69,14 @@ class Tables:
             taken["call_row"] = call_row[table]
             taken["kind"], taken["name"] = self._told(timeline, table)
             self.columns[table] = taken
-        node = _column(timeline, "kernels", "graph_node")
+        nodes = [_column(timeline, table, "graph_node") if table != "graphs" else None for table in TABLES]
         sizes = [_column(timeline, table, "bytes") if table in ("copies", "memsets") else None for table in TABLES]
         self._source = partial(
             Source,
             call_start_ns=call_start_ns,
             call_end_ns=call_end_ns,
             bytes_of=tuple(sizes),
-            is_node=node != 0 if node.any() else None,
+            node_of=tuple(node if node is not None and node.any() else None for node in nodes),
             **_said("operator", timeline.kernels["operator"].cat),
             **_said("work", timeline.kernels["work"].cat),
         )

@@ -35,7 +35,8 @@ class Source:
     call_end_ns: NDArray[np.int64]
     shift_ns: int  # brings them on the GPU's clock
     bytes_of: tuple[NDArray[np.int64] | None, ...]  # per table
-    is_node: NDArray[np.bool_] | None  # which kernels were nodes of CUDA graphs; None: none of them
+    # per table the node of a CUDA graph that a row was, 0: none; None: none of the table was one
+    node_of: tuple[NDArray[np.int64] | None, ...]
     # of each kernel the place in `operators` of what the recording says it belongs to, -1: nothing
     operator_of: Ints
     operators: tuple[str, ...]
@@ -112,12 +113,18 @@ class Operations:
 
     def are_nodes(self, rows: slice | NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these rows are kernels that were nodes of CUDA graphs."""
+        found: NDArray[np.bool_] = (self.table[rows] == TABLES.index("kernels")) & (self.nodes(rows) != 0)
+        return found
+
+    def nodes(self, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The node of a CUDA graph that each of these rows was; 0: none."""
         table, placed, row = self.table[rows], self.place[rows], self.row[rows]
-        found = np.zeros(len(table), np.bool_)
+        found = np.zeros(len(table), np.int64)
         for place, source in enumerate(self.sources):
-            if source.is_node is not None:
-                mine = (placed == place) & (table == TABLES.index("kernels"))
-                found[mine] = source.is_node[row[mine]]
+            for number, node_of in enumerate(source.node_of):
+                if node_of is not None:
+                    mine = (placed == place) & (table == number)
+                    found[mine] = node_of[row[mine]]
         return found
 
     @property

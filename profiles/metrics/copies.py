@@ -27,8 +27,8 @@ def measure(
 ) -> dict[str, Copies]:
     """Per direction, the copies that start in the window; busy and exposed time is what lies in it.
 
-    Rate: bytes over the copies' own durations; None where the recording tells no bytes. Pageable: share by bytes of
-    copies whose host end is pageable.
+    Rate: bytes over the copies' own durations. Bytes and rate are None where the recording tells none. Pageable: share
+    by bytes of copies whose host end is pageable.
     """
     inside = gpu.operations.starting_in(window)
     inside = inside.chosen(inside.table == TABLES.index("copies"))
@@ -37,19 +37,20 @@ def measure(
         chosen = inside.chosen(inside.kind == kind)
         moved = int(chosen.bytes.sum())
         lasted = int((chosen.end_ns - chosen.start_ns).sum())
+        told = moved > 0 or not lasted  # what takes time moves something
         exposed, covered = ledger_ns[CLASSES[kind]], busy_ns[CLASSES[kind]]
         if exposed is None or covered is None:
             found[CLASSES[kind]] = Copies(None, None, None, None, None, None, None, None, None)
             continue
         found[CLASSES[kind]] = Copies(
             count=len(chosen),
-            bytes=moved,
+            bytes=moved if told else None,
             busy_ns=covered,
             exposed_ns=exposed,
             overlap=1 - exposed / covered if covered else None,
             gb_per_s=moved / lasted if moved and lasted else None,
             pageable_share=_pageable(timelines, gpu, chosen, kind),
-            under_64kib=int((chosen.bytes < SMALL_BYTES).sum()),
+            under_64kib=int((chosen.bytes < SMALL_BYTES).sum()) if told else None,
             synchronous=_synchronous(timelines, gpu, chosen),
         )
     return found

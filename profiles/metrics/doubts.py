@@ -9,6 +9,7 @@ from ..gpus.clock import AGREE_NS, Clock
 from ..gpus.operations import Gpu
 from ..ledger.account import Account
 from ..measures import GpuMeasures
+from ..steps.find import MARKED
 from ..steps.found import FoundSteps
 from ..timeline import Doubt, Timeline
 from . import copies
@@ -18,6 +19,8 @@ from .collectives import Calls
 LEAST_COMPUTE = 0.1
 # From this share of the window on, the start of a process is worth a word.
 STARTUP_SHARE = 0.03
+# From this share on, what CUDA graphs hide of the operators is.
+HIDDEN_SHARE = 0.05
 
 
 def of_clock(clock: Clock, calls: Sequence[Calls]) -> Iterator[Doubt]:
@@ -54,7 +57,7 @@ def of_gpu(
     """What is doubtful in the numbers of one GPU; `where` is its place in the JSON."""
     recorded = timelines[gpu.places[0][0]].recording.format
     for table in books.unrecorded:
-        yield say.class_not_recorded(table, where)
+        yield say.class_not_recorded(table, where, recorded)
     if measured.kernels.graph_launches:
         yield say.graph_level_recording(measured.kernels.graph_launches, where)
     for direction, (moved, took_ns) in copies.impossible(gpu.operations).items():
@@ -64,13 +67,15 @@ def of_gpu(
     launched = int(gpu.operations.launched.sum())
     left_out = any("clocks-apart in api" in timelines[index].left_out for index, _ in gpu.places)
     if not launched and not gpu.off_clock and not left_out:
-        yield say.no_api_rows(where)
+        yield say.no_api_rows(where, recorded)
     elif 0 < launched < len(gpu.operations):
         yield say.calls_missing(len(gpu.operations) - launched, len(gpu.operations), _managed(timelines, gpu), where)
     if any("marks" not in timelines[index].known for index, _ in gpu.places):
         yield say.no_marks(where, recorded)
     if measured.collectives.count and measured.collectives.bytes_per_step is None:
         yield say.collective_bytes_unknown(where, recorded)
+    if (hidden := measured.operators) is not None and hidden.in_graphs_ns >= HIDDEN_SHARE * measured.span_ns > 0:
+        yield say.operators_in_graphs(hidden.in_graphs_ns / measured.span_ns, where)
     if measured.arithmetic is not None and not measured.arithmetic.all_told:
         yield say.flops_partly_told(measured.arithmetic, where, recorded)
     if measured.arithmetic is not None and measured.arithmetic.mfu is None:
@@ -84,9 +89,9 @@ def _step_doubts(
     steps: FoundSteps, books: Account, measured: GpuMeasures, where: str, recorded: str
 ) -> Iterator[Doubt]:
     if steps.refused is not None:
-        yield say.steps_refused(steps.refused, where, recorded)
+        yield say.steps_refused(steps.refused, steps.unit, MARKED in steps.refused, where, recorded)
     if not shows_training(measured):
-        yield say.mostly_no_training((measured.busy_ns["compute"] or 0) / measured.span_ns, where)
+        yield say.mostly_no_training((measured.busy_ns["compute"] or 0) / measured.span_ns, steps.unit, where)
     if (measured.startup_ns or 0) >= STARTUP_SHARE * measured.span_ns > 0:
         yield say.starts_inside(measured, where)
     if steps.source == "period":

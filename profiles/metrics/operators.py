@@ -19,7 +19,9 @@ from ..intervals import Nested
 from ..ledger.account import Account
 from ..measures import CLASSES, NamedOperator, Operators
 from ..timeline import Timeline
-from . import operator_names
+from ..xla_names import COMMAND_BUFFER
+from . import command_buffers, operator_names
+from .operator_names import Texts
 from .owned import owned_ns
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ Found: TypeAlias = "tuple[Int64s | None, list[str]]"
 SHOWN = 100
 KERNELS = TABLES.index("kernels")
 _ALL = slice(None)
+_NONE = np.empty(0, np.int64)
 _BLOCK = 1 << 17  # operations looked at together: what a cache holds
 # Of PyTorch's ranges those that stand beside the modules.
 _BESIDE_MODULES = r"Optimizer\.(?:step|zero_grad)#.*"
@@ -46,31 +49,42 @@ class Ranges:
     name: Int64s
 
 
-class _Texts(dict[str, int]):
-    """Texts by number, in the order in which they came."""
-
-    def __missing__(self, text: str) -> int:
-        self[text] = len(self)
-        return self[text]
-
-
 def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account) -> tuple[Operators | None, Operators | None]:
     """Operators and layers; None where the recordings name none under which anything was launched."""
     if any(source.operators for source in gpu.operations.sources):
         source, operators = "kernels", _of_kernels(gpu.operations)
+        hidden = _in_graphs(gpu.operations, operators)
     else:
         source = "operators" if any(len(timelines[index].operators) for index, _ in gpu.processes) else "ranges"
-        operators = _named(timelines, gpu, _ranges)
+        operators, hidden = _opened(timelines, gpu, _named(timelines, gpu, _ranges))
     layers = (
         _named(timelines, gpu, _module_ranges) if source == "operators" else _renamed(operators, operator_names.layer)
     )
-    return _summed(source, gpu, books, operators), _summed(source, gpu, books, layers)
+    return _summed(source, gpu, books, operators, hidden), _summed(source, gpu, books, layers, hidden)
 
 
-def _named(timelines: Sequence[Timeline], gpu: Gpu, ranges: Callable[[Timeline, int, _Texts], Ranges | None]) -> Found:
-    texts = _Texts()
+def _named(timelines: Sequence[Timeline], gpu: Gpu, ranges: Callable[[Timeline, int, Texts], Ranges | None]) -> Found:
+    texts = Texts()
     by_process = [ranges(timelines[index], pid, texts) for index, pid in gpu.processes]
     return under(timelines, gpu, by_process), list(texts)
+
+
+def _opened(timelines: Sequence[Timeline], gpu: Gpu, named: Found) -> tuple[Found, Int64s]:
+    """With the operators within XLA's CUDA graphs; and the rows of those of which no command tells the operator."""
+    found, names = named
+    if found is None or COMMAND_BUFFER not in names:
+        return named, _NONE
+    texts = Texts({name: number for number, name in enumerate(names)})
+    inside = np.flatnonzero(found == texts[COMMAND_BUFFER])
+    found[inside], told = command_buffers.operators(timelines, gpu, inside, texts)
+    return (found, list(texts)), inside[~told]
+
+
+def _in_graphs(operations: Operations, named: Found) -> Int64s:
+    """Kernels of CUDA graphs for which the recording has no path: of XLA's at most what it compiled is called."""
+    found, names = named
+    has_path = np.array(["/" in name for name in names] + [False])
+    return _NONE if found is None else np.flatnonzero(operations.are_nodes(_ALL) & ~has_path[found])
 
 
 def under(timelines: Sequence[Timeline], gpu: Gpu, ranges: Sequence[Ranges | None]) -> Int64s | None:
@@ -104,7 +118,7 @@ def under(timelines: Sequence[Timeline], gpu: Gpu, ranges: Sequence[Ranges | Non
 
 def _of_kernels(operations: Operations) -> Found:
     """What the recording says of each kernel."""
-    texts = _Texts()
+    texts = Texts()
     found = np.full(len(operations), -1, np.int64)
     for place, source in enumerate(operations.sources):
         number = [texts[operator_names.of_kernel(text)] if text else -1 for text in source.operators]
@@ -114,7 +128,7 @@ def _of_kernels(operations: Operations) -> Found:
     return found, list(texts)
 
 
-def _ranges(timeline: Timeline, pid: int, texts: _Texts) -> Ranges | None:
+def _ranges(timeline: Timeline, pid: int, texts: Texts) -> Ranges | None:
     """The operators of a process, and its other ranges that name any."""
     marks = timeline.marks
     rows = np.flatnonzero(marks["pid"].to_numpy() == pid)
@@ -150,7 +164,7 @@ def _together(*parts: tuple[pd.DataFrame, Int64s | slice, Int64s]) -> Ranges | N
     return Ranges(start, end, tid, np.concatenate([names for _, _, names in parts]))
 
 
-def _module_ranges(timeline: Timeline, pid: int, texts: _Texts) -> Ranges | None:
+def _module_ranges(timeline: Timeline, pid: int, texts: Texts) -> Ranges | None:
     """Modules, optimisers, and operators that go back through one: autograd numbers them as those that went forward."""
     operators = timeline.operators[(timeline.operators["pid"] == pid).to_numpy()]
     modules = operators[operators["module"].to_numpy()]
@@ -187,13 +201,16 @@ def _backward(operators: pd.DataFrame, modules: pd.DataFrame, names: Int64s) -> 
 
 def _renamed(named: Found, rename: Callable[[str], str | None]) -> Found:
     found, names = named
-    texts = _Texts()
+    texts = Texts()
     number = np.array([texts[new] if (new := rename(name)) else -1 for name in names] + [-1])
     return (None if found is None or not texts else number[found]), list(texts)
 
 
-def _summed(source: str, gpu: Gpu, books: Account, named: Found) -> Operators | None:
-    """The sums by name; the last of the bins, -1, is of none. None where nothing has a name."""
+def _summed(source: str, gpu: Gpu, books: Account, named: Found, hidden: Int64s) -> Operators | None:
+    """The sums by name; the last of the bins, -1, is of none. None where nothing has a name.
+
+    hidden: the rows of operations whose operator a CUDA graph hides.
+    """
     found, names = named
     if found is None or not (found >= 0).any():
         return None
@@ -203,8 +220,12 @@ def _summed(source: str, gpu: Gpu, books: Account, named: Found) -> Operators | 
     lasted = gpu.operations.end_ns[kernels] - gpu.operations.start_ns[kernels]
     count, total = np.bincount(found[kernels] % bins, minlength=bins), _sums(found[kernels], lasted, bins)
     owned = np.zeros(bins, np.int64)
+    in_graphs = np.zeros(len(gpu.operations), np.bool_)
+    in_graphs[hidden] = True
+    hidden_ns = 0
     for rows, ns in owned_ns(gpu.operations, books.ownership, books.window):
         owned += _sums(found[rows], ns, bins)
+        hidden_ns += int(ns[in_graphs[rows]].sum())
     idle = _idle(gpu.operations, books.ownership, found, bins)
     if int(idle.sum()) != _idle_total(books.ownership):
         raise AssertionError("the idle time of the operators is not that of the ledger")
@@ -220,6 +241,7 @@ def _summed(source: str, gpu: Gpu, books: Account, named: Found) -> Operators | 
         distinct=len(order),
         others=row("", order[SHOWN:]),
         unknown=row("", [bins - 1]),
+        in_graphs_ns=hidden_ns,
     )
 
 

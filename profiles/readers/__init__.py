@@ -46,6 +46,7 @@ _FORMATS = (
     "nvprof.sqlite",
     "nvprof.csv",
     "nsys.stats_csv",
+    "rocprofv3.results",
     "chrome.rocprof",
     "chrome.kineto",
     "chrome.horovod",

@@ -22,6 +22,7 @@ from typing import Final
 from ..errors import RingscopeError, UnreadableRecording
 from ..marks import RANK_PREFIX, STEP_PREFIX
 from . import opened, read
+from .nsys import marks as nsys_marks
 from .nsys import sqlite as nsys_sqlite
 from .nvprof import marks
 from .nvprof import sqlite as nvprof_sqlite
@@ -202,7 +203,7 @@ class _Cut:
             connection.execute(
                 f"INSERT INTO main.{quoted} SELECT * FROM source.{quoted} WHERE {condition}", self._times(condition)
             )
-            if table == nsys_sqlite.NVTX and not self._whole:
+            if table == nsys_marks.NVTX and not self._whole:
                 goes_on = f'"end" > :high AND {self._named_as(_STEP)}'
                 connection.execute(f'UPDATE main.{quoted} SET "end" = NULL WHERE {goes_on}', self._times(goes_on))
         ((after,),) = connection.execute(f"SELECT COUNT(*) FROM main.{quoted}")
@@ -226,7 +227,7 @@ class _Cut:
             return f"{_TOUCHES} OR ({self._pid(table)}, correlationId) IN called"
         if table in _CALLS:
             return f"{_TOUCHES} OR ({self._pid(table)}, correlationId) IN launched"
-        if table == nsys_sqlite.NVTX:
+        if table == nsys_marks.NVTX:
             return self._mark_condition()
         if table in (marks.MARKER, _MARKER_DATA):
             self._find_marks(connection)
@@ -265,13 +266,13 @@ class _Cut:
     def _named_as(self, pattern: str) -> str:
         """Which of nsys's marks have such a name, as SQL."""
         named = f"text {pattern}"
-        if self._database.has(nsys_sqlite.NVTX, "textId"):
+        if self._database.has(nsys_marks.NVTX, "textId"):
             named += f" OR textId IN (SELECT id FROM source.StringIds WHERE value {pattern})"
         return f"COALESCE({named}, FALSE)"
 
     def _mark_condition(self) -> str:
         """nsys's marks that touch the span, and what names domains, threads and ranks."""
-        instants, ranges = (", ".join(map(str, types)) for types in (nsys_sqlite.INSTANTS, nsys_sqlite.RANGES))
+        instants, ranges = (", ".join(map(str, types)) for types in (nsys_marks.INSTANTS, nsys_marks.RANGES))
         # A range without an end lasts until the recording ends.
         goes_on = f'"end" IS NULL AND eventType IN ({ranges})'
         touches = f"({_TOUCHES} OR (start < :high AND {goes_on})) AND (start >= :low OR NOT {self._named_as(_STEP)})"

@@ -17,6 +17,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Final
 
+from .. import xla_names
 from . import messages
 
 # xla.PrimitiveType: the name of the type and its bits.
@@ -31,8 +32,6 @@ _TYPES: Final[Mapping[int, tuple[str, int]]] = MappingProxyType(
 )  # fmt: skip
 _GEMM: Final = re.compile(r"__cublas\$(?:gemm|lt\$matmul(?:\$f8)?)")
 _CONVOLUTION: Final = re.compile(r"__cudnn\$conv(?:Forward|BackwardInput|BackwardFilter|BiasActivationForward)")
-_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]")  # what a kernel's name has "_" for
-_GRAPH: Final = "command_buffer"
 # JAX's names of what it compiled, of what its derivatives (grad: transpose of jvp) made, and what people call training.
 _JAX: Final = re.compile(r"\b(?:p?jit|pmap|shard_map)\(")
 _DERIVATIVE: Final = re.compile(r"\bjvp\(|\btranspose\(")
@@ -63,7 +62,7 @@ class Program:
 
     def of_kernel(self, instruction: str, kernel: str) -> str:
         """The text of what a kernel computes for an instruction; "" where it is not known."""
-        if instruction in self.instructions or not instruction.startswith(_GRAPH):
+        if instruction in self.instructions or not instruction.startswith(xla_names.COMMAND_BUFFER):
             return self.instructions.get(instruction, "")
         inside = self.graphs.get(instruction, self.graphs[""])
         name = kernel.removesuffix(".kd")  # AMD's
@@ -83,11 +82,11 @@ def program(serialized: bytes) -> Program | None:
     graphs: dict[str, dict[str, str]] = {"": {"": ""}}
     for computation in module.computations:
         for one in computation.instructions:
-            if one.opcode == "call" and one.name.startswith(_GRAPH):
+            if one.opcode == "call" and one.name.startswith(xla_names.COMMAND_BUFFER):
                 graphs[one.name] = read.graph(one)
             elif text := read.text([one]):
                 instructions[one.name] = text
-                graphs[""][_IN_NAMES.sub("_", one.name)] = text
+                graphs[""][xla_names.of_kernel(one.name)] = text
     return Program(instructions, graphs, _differentiates(module))
 
 
@@ -131,7 +130,7 @@ class _Module:
         if any(one.opcode in ("while", "conditional") for one in inside):  # nobody says how often
             inside = []
         calls = [one for one in inside if one.opcode == "custom-call"]
-        found = {_IN_NAMES.sub("_", one.name): self.text([one]) for one in inside if one.opcode != "custom-call"}
+        found = {xla_names.of_kernel(one.name): self.text([one]) for one in inside if one.opcode != "custom-call"}
         return found | {"": self.text(calls) if all(map(self._is_known, calls)) else ""}
 
     def text(self, instructions: list[Any]) -> str:

@@ -11,7 +11,10 @@ from .tables import sqlite
 _READ = "give a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod (docs/reference/files.md)"
 
 
-_ROCPROF = "record with `rocprof --hip-trace` and give its results.json, or give PyTorch's trace or JAX's .xplane.pb"
+_ROCPROF = (
+    "record with `rocprofv3 --runtime-trace --output-format json` (older: `rocprof --hip-trace`) and give its "
+    "results.json, or give PyTorch's trace or JAX's .xplane.pb"
+)
 _PYTORCH = "give the trace that prof.export_chrome_trace or tensorboard_trace_handler wrote"
 # Well-known strangers, by what their first bytes hold.
 _SIGNS: Final = tuple(
@@ -20,10 +23,6 @@ _SIGNS: Final = tuple(
         (
             rb"\A\s*\{.{0,400}\"schema\"\s*:\s*\"[^\"]*chakra",
             ("an execution trace of PyTorch's (Chakra): operators, and no times of a GPU", _PYTORCH),
-        ),
-        (
-            rb"\A\s*\{\s*\"rocprofiler-sdk-tool\"",
-            ("a recording of rocprofv3 in its own JSON", _ROCPROF),
         ),
         (
             rb"(?:\A|\n)\"?Index\"?,\"?KernelName\"?,\"?gpu-id\"?,",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import filecmp
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,31 +23,32 @@ def originals(paths: Iterable[Path]) -> dict[Path, Path]:
 
 
 def _of_the_same_bytes(paths: Sequence[Path]) -> dict[Path, Path]:
-    alike: dict[tuple[int, bytes, bytes], list[Path]] = {}
-    found: dict[Path, Path] = {}
-    for path, size in _of_a_shared_size(paths):
-        try:
-            earlier = alike.setdefault((size, *_ends(path, size)), [])
-            original = next((one for one in earlier if filecmp.cmp(one, path, shallow=False)), None)
-        except OSError:
-            continue
-        if original is None:
-            earlier.append(path)
-        else:
-            found[path] = original
-    return found
+    sizes = dict(_of_a_shared_size(paths))
+    return _first_alike(
+        sizes,
+        lambda path: (sizes[path], *_ends(path, sizes[path])),
+        lambda one, other: filecmp.cmp(one, other, shallow=False),
+    )
 
 
 def _packed(paths: Sequence[Path]) -> dict[Path, Path]:
     """Of each file that holds what one before it does, of which at least one is packed, that one."""
     if len(paths) < 2 or not any(map(opening.is_packed, paths)):
         return {}
-    alike: dict[bytes, list[Path]] = {}
+    return _first_alike(paths, opening.head, _same_content)
+
+
+def _first_alike(
+    paths: Iterable[Path], mark: Callable[[Path], Hashable], same: Callable[[Path, Path], bool]
+) -> dict[Path, Path]:
+    """Of each file that is the same as one before it, that one. mark: what files that are the same share; `same` is
+    asked of these alone."""
+    alike: dict[Hashable, list[Path]] = {}
     found: dict[Path, Path] = {}
     for path in paths:
         try:
-            earlier = alike.setdefault(opening.head(path), [])
-            original = next((one for one in earlier if _same_content(one, path)), None)
+            earlier = alike.setdefault(mark(path), [])
+            original = next((one for one in earlier if same(one, path)), None)
         except (UnreadableRecording, OSError):
             continue
         if original is None:

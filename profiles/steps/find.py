@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,8 @@ _WARM_UP_MADS = 5 * stats.MAD_TO_SIGMA
 _WARM_UP_SHARE = 0.10
 # A later step is a break (an evaluation, a checkpoint) above so many medians.
 BREAK_MEDIANS = 3
-
-
+_NONE_WHOLE: Final = "none of their steps is whole"
+MARKED: Final = f"marks: {_NONE_WHOLE}"  # why marks gave no steps
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -71,7 +72,7 @@ def _found(gpu: Gpu, timelines: Sequence[Timeline], shifts: Sequence[int]) -> Fo
         unit = "batch" if "batch" in (unit, found.unit) else "step"
         if found.count:
             return replace(found, unit=unit)
-        refused.reasons.append(f"{source}: none of their steps is whole")
+        refused.reasons.append(f"{source}: {_NONE_WHOLE}")
     return FoundSteps(refused="; ".join(refused.reasons), repeats=refused.repeats, unit=unit)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -64,17 +64,9 @@ class FoundSteps:
         return int(self.step_number[0]) if self.count else None
 
 
-def same_steps(found: Sequence[FoundSteps]) -> list[FoundSteps]:
-    """The steps of a run's GPUs with the warm-up of the one that took longest left out on all of them.
-
-    GPUs whose steps come from one source count them alike; those of another source are compared among themselves.
-    """
-    first = first_of_all((one.source, one.first) for one in found)
-    return [starting_from(one, first) for one in found]
-
-
 def first_of_all(each: Iterable[tuple[str | None, int | None]]) -> dict[str | None, int]:
-    """By source the latest of the numbers of the first measured steps; None: a GPU without any."""
+    """By source the latest of the numbers of the first measured steps; None: a GPU without any. GPUs whose steps come
+    from one source count them alike; those of another source are compared among themselves."""
     first: dict[str | None, int] = {}
     for source, number in each:
         if number is not None:

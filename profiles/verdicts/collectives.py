@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from .. import numbers
 from ..measures import Finding
 from ..numbers import share as percent
@@ -32,6 +34,8 @@ OTHER_KINDS = {
         "the exchange of one part of the batch while another computes",
     ),
 }
+# At the end of what NCCL's kernels are called: AllReduce_Sum_bf16_RING_LL, and AllReduce_RING_LL_Sum_half before 2.19.
+SUMMED = re.compile(r"(?i)nccl\w*all_?reduce\w*?_(bf16|\w*bfloat16|half|float|double|[fiu]\d+)(?![a-z0-9])")
 MOSTLY_WAITING = "most of it is waiting: make the ranks arrive together, with as much work and as steady a host each"
 
 
@@ -84,18 +88,29 @@ def _exposed_as(code: str, case: Case, what: str, change: str) -> Finding | None
 
 def _less_exposed(case: Case) -> str:
     """What the cell does not do yet; all of it where no cell is known."""
-    found, cell = case.gpu.collectives, case.cell
+    found = case.gpu.collectives
     parts = []
     if 2 * (found.waiting_ns or 0) > case.ns("collective"):
         parts.append(MOSTLY_WAITING)
     if not case.horovod:
         return "; ".join([*parts, "gradients of half the bytes; fewer all-reduces per sample: a larger batch"])
-    if cell is None or cell.compression == "none":
+    if _in_float32(case):
         parts.append("gradients of half the bytes (--compression fp16)")
     parts.append("fewer all-reduces per sample: a larger batch, or --aggregate 2")
     if not case.compiled:
         parts.append("gradients that leave while others are computed (step `fit`: ring.distribute(model, groups=4))")
     return "; ".join(parts)
+
+
+def _in_float32(case: Case) -> bool:
+    """Do most gradients travel as float32? Not where the cell asks for less; else as the kernel says that reduces for
+    longest, else as the cell lets expect; who knows neither is asked to see."""
+    if case.cell is not None and case.cell.compression in ("fp16", "bf16"):
+        return False
+    for kernel in case.gpu.kernels.top:  # the longest first
+        if found := SUMMED.search(kernel.name):
+            return found[1].lower() in ("f32", "float")
+    return case.cell is None or case.cell.sends_float32
 
 
 def many_small_collectives(case: Case) -> Finding | None:
@@ -128,7 +143,7 @@ def _reductions(case: Case) -> int:
 def not_compressed(case: Case) -> Finding | None:
     """Gradients in float32 move twice the bytes of fp16."""
     found = case.gpu.collectives
-    if case.cell is None or case.cell.compression != "none" or not found.transfer_ns:
+    if case.cell is None or not found.transfer_ns or not _in_float32(case):
         return None
     if "compression" not in case.cell.spread.heeds:
         return None

@@ -37,7 +37,7 @@ def finding(code: str, *, text: str, change: str, evidence: Mapping[str, Any], r
 
 def _exchange(cell: Cell, ns: int) -> Finding:
     changes = [f"exchange less often (--aggregate {2 * cell.aggregate})", "more samples per step (--per-rank-batch)"]
-    if cell.compression == "none":
+    if cell.sends_float32:
         changes.append("half of the bytes (--compression fp16) where ranks are on several hosts")
     return finding(
         "all-reduce-exposed",

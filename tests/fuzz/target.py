@@ -15,6 +15,7 @@ READERS = (
     "nsys.stats_csv",
     "chrome.kineto",
     "chrome.rocprof",
+    "rocprofv3.results",
     "chrome.horovod",
     "xplane",
 )

@@ -172,6 +172,30 @@ def test_without_a_table_of_copies_they_are_unknown_and_so_is_why_the_gpu_was_id
     assert sum(ns for ns in gpu.ledger_ns.values() if ns is not None) == gpu.span_ns
 
 
+def test_copies_that_take_time_and_tell_no_bytes_moved_an_unknown_number():
+    made = Build()
+    made.copy("h2d", 0, 100, size=0)
+    made.copy("d2h", 100, 200, size=8)
+    copies = measure([made.timeline()]).gpus[0].copies
+    assert (copies["h2d"].count, copies["h2d"].bytes, copies["h2d"].under_64kib) == (1, None, None)
+    assert (copies["d2h"].bytes, copies["d2d"].bytes) == (8, 0)
+
+
+@pytest.mark.parametrize(
+    ("mark", "word"), [("step 3", "several steps in a row"), ("step[DECODE bs=32]", "several batches in a row")]
+)
+def test_of_one_marked_step_more_are_to_be_recorded_and_no_marks_to_be_made(mark, word):
+    made = Build()
+    made.mark(mark, 0, 362, domain="")  # its last kernel ends after it
+    for at in range(10, 400, 50):
+        made.kernel(at, at + 5, call=(at - 5, at - 4))
+    (doubt,) = [one for one in measure([made.timeline()]).doubts if one.code == "steps-refused"]
+    assert word in doubt.next
+    if "batches" in word:
+        assert "no batches" in doubt.text
+        assert not [one for one in measure([made.timeline()]).doubts if "training" in one.text]
+
+
 @pytest.mark.parametrize(
     "code, made, options",
     [

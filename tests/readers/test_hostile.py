@@ -137,7 +137,7 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b"==1== NVPROF is profiling process 1\n======== CPU profiling result (bottom up):\nTime(%)",
         "CPU",
     ),
-    "rocprof.json": (lambda: b'{"rocprofiler-sdk-tool": [{"metadata": {"pid": 1}}]}', "rocprofv3"),
+    "rocprof.json": (lambda: b'{"rocprofiler-sdk-tool": [{"metadata": {"pid": 1}}]}', "rocprofv3 without a kernel"),
     "results.csv": (
         lambda: b'Index,KernelName,gpu-id,queue-id,pid,tid,BeginNs,EndNs\n0,"k(int) [clone .kd]",0,0,1,1,5,9\n',
         "a table of rocprof's",
@@ -189,7 +189,6 @@ OTHERS = SHARED.parent / "strangers"
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("AMD-AGI__TraceLens__908_results.json.gz", "a recording of rocprofv3 in its own JSON; .*rocprof --hip-trace"),
         ("NVIDIA__Fuser__nsys-log.txt", "what `nsys stats` .* prints, which holds sums and no timeline; .*nsys-rep"),
     ],
 )

@@ -108,6 +108,14 @@ def test_a_peer_copy_tells_its_ends_and_the_device_it_ran_on(tmp_path: Path) -> 
     assert copies[columns].values.tolist() == [["p2p", 1, 2, 9, 1, 3, 64, "device", "device"]]
 
 
+def test_copies_of_rocm_have_the_bytes_that_their_calls_say_and_are_there_once(tmp_path: Path) -> None:
+    call = event("cuda_runtime", "hipMemcpyWithStream", "1", "9", correlation=117, size="2560", kind="1")
+    copy = event("gpu_memcpy", "Memcpy HtoD (Host -> Device)", "4", "2", device=2, stream=0, correlation=117)
+    found = read(tmp_path, trace(call, copy, copy))
+    assert found.copies["bytes"].tolist() == [2560]
+    assert found.left_out == {"written twice": 1}
+
+
 def test_a_trace_of_2021_with_capital_categories_reads(tmp_path: Path) -> None:
     text = trace(
         event("Kernel", "k", "10", "5", device=0, stream=7, correlation=5),

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
-from profiles import readers
+from profiles import cli, readers
 from tests.recordings import ROOT
 
 from ..recordings import OURS, fingerprint
 
 
-def ringscope(*arguments: str | Path, code: int = 0, through: tuple[str, ...] = ()) -> str:
-    """What it printed, errors too; it must end with `code`. `through`: a program that starts it."""
+def ringscope(*arguments: str | Path, code: int = 0) -> str:
+    """What it printed, errors too; it must end with `code`."""
+    out, err = io.StringIO(), io.StringIO()
+    typed = ["ringscope", "timeline", *map(str, arguments)]
+    with (
+        patch.object(sys, "argv", typed),
+        patch.dict(os.environ, COLUMNS="200"),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        cli.main()
+    assert (ended.value.code or 0) == code, err.getvalue()
+    return out.getvalue() + err.getvalue()
+
+
+def started(*arguments: str | Path, code: int = 0, through: tuple[str, ...] = ()) -> str:
+    """The same in a process of its own. `through`: a program that starts it."""
     command = [*through, sys.executable, "-m", "profiles", "timeline", *map(str, arguments)]
     environment = {**os.environ, "COLUMNS": "200"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
@@ -102,9 +121,9 @@ def test_what_may_not_be_read_is_said_wherever_it_lies(recording: Path, tmp_path
         path.chmod(0)
     try:
         for path in (folder / "closed", folder / "secret.sqlite"):
-            said = ringscope(path, code=2, through=through)
+            said = started(path, code=2, through=through)
             assert f"{path}: cannot be opened (Permission denied); check its permissions" in " ".join(said.split())
-        said = " ".join(ringscope(folder, "--info", through=through).split())
+        said = " ".join(started(folder, "--info", through=through).split())
     finally:
         (folder / "closed").chmod(0o700)
     assert "open.sqlite recorded by Nsight Systems" in said

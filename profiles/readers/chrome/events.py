@@ -42,6 +42,7 @@ class Args(msgspec.Struct, gc=False):
     stream: Any = None
     correlation: Any = None
     bytes: Any = None
+    size: Any = None  # HIP's calls have what a copy moves
     from_device: Any = msgspec.field(name="fromDevice", default=None)
     in_device: Any = msgspec.field(name="inDevice", default=None)
     to_device: Any = msgspec.field(name="toDevice", default=None)

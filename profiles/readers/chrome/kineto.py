@@ -16,14 +16,12 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from ...doubts.recordings import coarse_times_in_microseconds, impossible_times
 from ...errors import UnreadableRecording
-from ...names import fitting, rows_of
 from ...timeline import Doubt, Recording, Timeline, make
-from ..tables import printed
 from . import events as chrome
+from . import launches, operators
 from .events import Event
 
 Array = np.ndarray
@@ -40,20 +38,16 @@ _TABLES: Final = {
     "overhead": "overheads",
     "cpu_op": "operators", "operator": "operators",
 }  # fmt: skip
-_OPERATIONS: Final = ("kernels", "copies", "memsets", "syncs")
 _KINDS: Final = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "PtoP": "p2p", "HtoH": "h2h", "HtoA": "h2d"}
 _MEMORY: Final = frozenset({"pageable", "pinned", "device", "array", "managed"})
 # Ranges of other categories that tell steps and waiting for input; traces of 2021 have one category for all. Not those
 # of `gpu_user_annotation`, which repeat a range of the host's on the GPU's clock.
 _MARKS: Final = re.compile(r"ProfilerStep#\d+|enumerate\(DataLoader\)#.*|Optimizer\.(?:step|zero_grad)#.*")
-# Of Python's functions the modules: layers, each with a number of its own.
-_MODULE: Final = "nn.Module: "
 _ON_GPU: Final = "gpu_user_annotation"
 _ELEMENT_BYTES: Final = {
     "double": 8, "long": 8, "int64": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "byte": 1,
     "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "complexfloat": 8,
 }  # fmt: skip
-_GRAPH_LAUNCH: Final = r"^(?:cu(?:da)?|hip)GraphLaunch"
 # Before this there was no GPU: times below it do not count from 1970.
 _EPOCH_FROM_NS: Final = 10**18
 
@@ -88,13 +82,15 @@ def read(path: Path) -> Timeline:
     if not any(found.parts[table] for table in ("kernels", "copies", "memsets")):
         raise _no_gpu(path, found)
     frames = {table: _joined(parts) for table, parts in found.parts.items() if parts}
-    _give_process(frames)
-    _number_graph_nodes(frames)
+    launches.give_process(frames)
+    launches.give_bytes(frames)
+    found.left_out["written twice"] = _once(frames)
+    launches.number_graph_nodes(frames)
     origin = min(int(frames[table]["start_ns"].min()) for table in ("kernels", "copies", "memsets") if table in frames)
     for frame in frames.values():
         frame["start_ns"] -= origin
         frame["end_ns"] -= origin
-    if (told := _exchanges(frames)) is not None:
+    if (told := launches.exchanges(frames)) is not None:
         frames["exchanges"] = told
     known = {"kernels", "copies", "memsets", "devices", *({"api", "marks", "syncs", "operators"} & set(frames))}
     doubts = _doubts(frames, origin, found.left_out)
@@ -160,7 +156,7 @@ def _table(category: str, name: Any) -> str | None:
         return table
     if _MARKS.fullmatch(name):
         return "marks"
-    return "operators" if name.startswith(_MODULE) else table
+    return "operators" if name.startswith(operators.MODULE) else table
 
 
 def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFrame:
@@ -184,9 +180,9 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
     }
     if table != "operators":
         columns["name"] = chrome.texts([event.name for event in events])
-    if table in ("api", *_OPERATIONS):
+    if table in ("api", *launches.OPERATIONS):
         columns["correlation"] = chrome.integers([a.correlation for a in args])
-    if table in _OPERATIONS:
+    if table in launches.OPERATIONS:
         devices = [a.in_device if a.device is None else a.device for a in args]
         contexts = [a.in_context if a.context is None else a.context for a in args]
         streams = [e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)]
@@ -208,47 +204,13 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
         columns["collective"] = chrome.texts([a.collective for a in args])
     if table in ("api", "marks"):
         columns["tid"] = chrome.integers([event.tid for event in events])
+    if table == "api":
+        columns["size"] = chrome.integers([a.size for a in args])
     if table == "operators":
-        columns |= _told(events, args)
+        columns |= operators.columns(events, args)
     if table == "marks":
         columns |= {"open": np.zeros(len(events), dtype=bool), "domain": chrome.texts([""] * len(events))}
     return pd.DataFrame(columns, copy=False)
-
-
-def _told(events: list[Event], args: list[chrome.Args]) -> dict[str, Any]:
-    """What operators say of themselves. Those of the autograd thread name the thread that went forward."""
-    codes, names = chrome.coded([event.name for event in events])
-    return {
-        "tid": chrome.integers([event.tid for event in events]),
-        "name": printed.categorical(codes, [name.removeprefix(_MODULE) for name in names]),
-        "module": np.array([name.startswith(_MODULE) for name in names])[codes],
-        "inputs": _inputs(args),
-        "sequence": chrome.integers([a.sequence for a in args]),
-        "backward": chrome.integers([a.forward_thread for a in args]) > 0,
-    }
-
-
-def _inputs(args: list[chrome.Args]) -> pd.Categorical:
-    """Shapes, types and values of operators' inputs, as they were written; "" where they say none."""
-    told = [a for a in args if a.dims or a.older_dims]
-    parts = (
-        [b'{"dims":'] * len(told),
-        [a.dims or a.older_dims for a in told],
-        [b',"types":'] * len(told),
-        [a.types or b"[]" for a in told],
-        [b',"values":'] * len(told),
-        [a.values or b"[]" for a in told],
-        [b"}"] * len(told),
-    )
-    try:
-        texts = chrome.strings(*parts)
-    except ValueError:
-        rows = zip(*parts, strict=True)
-        texts = pa.array([b"".join(row).decode(errors="replace") for row in rows], pa.large_string())
-    codes = np.full(len(args), -1)
-    found, distinct = printed.coded(pa.chunked_array([texts]))
-    codes[[bool(a.dims or a.older_dims) for a in args]] = found
-    return printed.categorical(codes, distinct)
 
 
 def _exchanged(args: chrome.Args) -> int:
@@ -256,48 +218,6 @@ def _exchanged(args: chrome.Args) -> int:
     size = _ELEMENT_BYTES.get(args.dtype.lower()) if isinstance(args.dtype, str) else None
     known = args.collective is not None and type(args.elements) is int and 0 <= args.elements < 1 << 48
     return int(args.elements) * size if known and size else -1
-
-
-def _number_graph_nodes(frames: dict[str, pd.DataFrame]) -> None:
-    """Numbers what a CUDA graph's launch ran from 1, in order of start: it has the correlation of the launch."""
-    api = frames.get("api")
-    if api is None:
-        return
-    names = api["name"].cat
-    launches = rows_of(names.codes.to_numpy(), fitting(names.categories, _GRAPH_LAUNCH))
-    calls = api[["pid", "correlation"]][launches & (api["correlation"] >= 0).to_numpy()].drop_duplicates()
-    for table in _OPERATIONS if len(calls) else ():
-        if table in frames:
-            frame = frames[table]
-            rows = frame[["pid", "correlation"]].reset_index().merge(calls)["index"].to_numpy()
-            nodes = frame.loc[rows].sort_values("start_ns", kind="stable")
-            frame.loc[nodes.index, "graph_node"] = nodes.groupby(["pid", "correlation"]).cumcount() + 1
-
-
-def _exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
-    """The collectives whose bytes are told, each around the call that launched it alone; None where none are."""
-    kernels, api = frames.get("kernels"), frames.get("api")
-    if kernels is None or api is None:
-        return None
-    told = kernels[(kernels["exchanged"] >= 0) & (kernels["correlation"] >= 0)]
-    told = told.drop_duplicates("correlation", keep=False)
-    calls = api.drop_duplicates("correlation").set_index("correlation")
-    told = told[told["correlation"].isin(calls.index).to_numpy()]
-    if not len(told):
-        return None
-    called = calls.loc[told["correlation"]]
-    return pd.DataFrame(
-        {
-            "start_ns": called["start_ns"].to_numpy(),
-            "end_ns": called["end_ns"].to_numpy() + 1,
-            "open": False,
-            "pid": called["pid"].to_numpy(),
-            "tid": called["tid"].to_numpy(),
-            "bytes": told["exchanged"].to_numpy(),
-            "library": chrome.texts(["NCCL"] * len(told)),
-            "name": told["collective"].array,
-        }
-    )
 
 
 def _ends(names: list[str]) -> dict[str, pd.Categorical]:
@@ -312,15 +232,16 @@ def _ends(names: list[str]) -> dict[str, pd.Categorical]:
     return dict(zip(("kind", "src_kind", "dst_kind"), map(chrome.texts, map(list, columns)), strict=True))
 
 
-def _give_process(frames: dict[str, pd.DataFrame]) -> None:
-    """Operations have no process of their own: that of their launch call, or the only one that calls."""
-    if "api" not in frames:
-        return
-    callers = frames["api"]["pid"].unique()
-    by_call = frames["api"].drop_duplicates("correlation").set_index("correlation")["pid"]
-    for frame in (frames[table] for table in _OPERATIONS if table in frames):
-        owner = frame["correlation"].map(by_call).fillna(-1) if len(callers) > 1 else np.full(len(frame), callers[0])
-        frame["pid"] = np.asarray(owner, dtype=np.int64)
+def _once(frames: dict[str, pd.DataFrame]) -> int:
+    """Leaves out copies and memsets that are there twice, as ROCm writes them; how many these are."""
+    twice = 0
+    for table in ("copies", "memsets"):
+        if table in frames:
+            frame = frames[table]
+            again = frame.duplicated().to_numpy() & (frame["correlation"] >= 0).to_numpy()
+            twice += int(again.sum())
+            frames[table] = frame[~again].reset_index(drop=True)
+    return twice
 
 
 def _devices(listed: Any, frames: dict[str, pd.DataFrame]) -> pd.DataFrame:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from ...timeline import Recording, Timeline
@@ -19,19 +18,16 @@ from ..tables import cupti, sqlite
 from ..tables.gathering import NO_TIME, Gathered, constant, require_gpu_work
 from ..tables.scan import Column, scan
 from ..tables.sqlite import Database
-from ..tables.strings import Strings, categorical, either
-from . import dropped, message_sizes
+from ..tables.strings import Strings
+from . import dropped, marks
 from .devices import Devices
+from .marks import NVTX
 
 _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
 KERNEL, GRAPH, MEMCPY, MEMSET = (_CUPTI + name for name in ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET"))
 RUNTIME, SYNC = _CUPTI + "RUNTIME", _CUPTI + "SYNCHRONIZATION"
-NVTX, OVERHEAD = "NVTX_EVENTS", "PROFILER_OVERHEAD"
+OVERHEAD: Final = "PROFILER_OVERHEAD"
 
-# eventType of NVTX_EVENTS (ENUM_NSYS_EVENT_TYPE); those of 65 and up were imported from text (NVTXT).
-INSTANTS: Final = (34, 65)
-RANGES: Final = (59, 60, 70, 71)
-_DOMAIN: Final = 75
 
 _NO_STREAM: Final = (1 << 32) - 1
 _RECORD: Final = "record with `nsys profile -t cuda,nvtx` (on Linux itself: WSL 2 records no GPU work)"
@@ -56,7 +52,7 @@ def read(path: Path) -> Timeline:
             (MEMCPY, _copy_columns(database)),
             (MEMSET, _memset_columns(database)),
             (SYNC, _sync_columns(database)),
-            (NVTX, _mark_columns(database)),
+            (NVTX, marks.columns(database, _host_columns(database, NVTX))),
             (OVERHEAD, _overhead_columns(database, strings)),
         )
         if table in database.tables
@@ -175,20 +171,6 @@ def _runtime_columns(database: Database, strings: Strings) -> dict[str, Column]:
     return columns
 
 
-def _mark_columns(database: Database) -> dict[str, Column]:
-    columns = _host_columns(database, NVTX)
-    if columns:
-        database.require(NVTX, "eventType", "text")
-        columns |= {"type": Column("eventType", -1), "row": Column("rowid")}
-        optional = {
-            "text": Column("textId", -1),
-            "domain_id": Column("domainId", -1),
-            "payload": Column("int64Value", -1),
-        }
-        columns |= {key: column for key, column in optional.items() if database.has(NVTX, column.name)}
-    return columns
-
-
 def _overhead_columns(database: Database, strings: Strings) -> dict[str, Column]:
     columns = _host_columns(database, OVERHEAD)
     if database.has(OVERHEAD, "nameId"):
@@ -249,47 +231,11 @@ def _add_host(gathered: Gathered, found: dict[str, Columns], strings: Strings, d
     if api := found.get(RUNTIME):
         gathered.meet("missing-strings", RUNTIME, int((api["name"] < 0).sum()))
         gathered.add("api", {**api, "name": strings.categorical(api.pop("name"), cupti.api_name)})
-    if marks := found.get(NVTX):
-        _add_marks(gathered, marks, strings, database)
+    if said := found.get(NVTX):
+        marks.add(gathered, said, strings, database)
     if overheads := found.get(OVERHEAD):
         codes = overheads.pop("name", np.full(len(overheads["start_ns"]), -1, dtype=np.int32))
         gathered.add("overheads", {**overheads, "name": strings.categorical(codes)})
-
-
-def _add_marks(gathered: Gathered, marks: Columns, strings: Strings, database: Database) -> None:
-    own = Strings(*sqlite.texts(database, NVTX, "rowid", "text"))
-    row_codes = own.codes(marks["row"])
-    shared = strings.codes(marks["text"]) if "text" in marks else np.full(len(row_codes), -1, dtype=np.int32)
-    names = either(own.categorical(row_codes), strings.categorical(shared), row_codes >= 0)
-    instants, ranges = np.isin(marks["type"], INSTANTS), np.isin(marks["type"], RANGES)
-    opened = ranges & (marks["end_ns"] == NO_TIME)
-    wanted = instants | ranges
-    columns = {
-        "start_ns": marks["start_ns"],
-        "end_ns": np.where(instants | opened, marks["start_ns"], marks["end_ns"]),
-        "open": opened,
-        "pid": marks["pid"],
-        "tid": marks["tid"],
-        "domain": _domains(marks["pid"], marks, names),
-        "name": names,
-    }
-    exchanges = message_sizes.rows(database, marks | columns, ranges)
-    if len(exchanges["bytes"]):
-        gathered.add("exchanges", exchanges)
-    gathered.add("marks", {key: values[wanted] for key, values in columns.items()})
-
-
-def _domains(pid: NDArray[np.int64], marks: Columns, names: pd.Categorical) -> pd.Categorical:
-    """The name of each mark's domain: those of type 75 name the domains of their process."""
-    if "domain_id" not in marks:
-        return categorical(np.zeros(len(pid), dtype=np.int8), [""])
-    process, pids = pd.factorize(pid)
-    number, ids = pd.factorize(marks["domain_id"])
-    codes, pairs = pd.factorize(process * len(ids) + number)
-    named = np.flatnonzero(marks["type"] == _DOMAIN)
-    known = {(int(pid[row]), int(marks["domain_id"][row])): str(names[row]) for row in named}
-    texts = [known.get((int(pids[pair // len(ids)]), int(ids[pair % len(ids)])), "") for pair in pairs]
-    return categorical(codes, texts)
 
 
 def _recording(database: Database) -> Recording:

@@ -1,4 +1,5 @@
-"""Names of CUDA calls by the number (cbid) nvprof writes: those that launch, copy, allocate and wait.
+"""Names of CUDA calls by the number (cbid) nvprof writes: those that launch, copy, allocate and wait, and
+those of the runtime that programs call most.
 
 From cupti_runtime_cbid.h and cupti_driver_cbid.h of CUPTI 12.9 (PyPI nvidia-cuda-cupti-cu12). A number never changes
 its meaning: new functions get new ones. The version suffix of runtime functions is left away, as everywhere here.
@@ -9,19 +10,25 @@ from __future__ import annotations
 from typing import Final
 
 _RUNTIME = """
-13:cudaLaunch 20:cudaMalloc 21:cudaMallocPitch 22:cudaFree 23:cudaMallocArray 24:cudaFreeArray 25:cudaMallocHost
-26:cudaFreeHost 27:cudaHostAlloc 31:cudaMemcpy 32:cudaMemcpy2D 33:cudaMemcpyToArray 34:cudaMemcpy2DToArray
-35:cudaMemcpyFromArray 36:cudaMemcpy2DFromArray 37:cudaMemcpyArrayToArray 38:cudaMemcpy2DArrayToArray
-39:cudaMemcpyToSymbol 40:cudaMemcpyFromSymbol 41:cudaMemcpyAsync 42:cudaMemcpyToArrayAsync
+1:cudaDriverGetVersion 3:cudaGetDeviceCount 4:cudaGetDeviceProperties 8:cudaConfigureCall 9:cudaSetupArgument
+10:cudaGetLastError 11:cudaPeekAtLastError 13:cudaLaunch 15:cudaFuncGetAttributes 16:cudaSetDevice 17:cudaGetDevice
+20:cudaMalloc 21:cudaMallocPitch 22:cudaFree 23:cudaMallocArray 24:cudaFreeArray 25:cudaMallocHost 26:cudaFreeHost
+27:cudaHostAlloc 28:cudaHostGetDevicePointer 30:cudaMemGetInfo 31:cudaMemcpy 32:cudaMemcpy2D 33:cudaMemcpyToArray
+34:cudaMemcpy2DToArray 35:cudaMemcpyFromArray 36:cudaMemcpy2DFromArray 37:cudaMemcpyArrayToArray
+38:cudaMemcpy2DArrayToArray 39:cudaMemcpyToSymbol 40:cudaMemcpyFromSymbol 41:cudaMemcpyAsync 42:cudaMemcpyToArrayAsync
 43:cudaMemcpyFromArrayAsync 44:cudaMemcpy2DAsync 45:cudaMemcpy2DToArrayAsync 46:cudaMemcpy2DFromArrayAsync
 47:cudaMemcpyToSymbolAsync 48:cudaMemcpyFromSymbolAsync 49:cudaMemset 50:cudaMemset2D 51:cudaMemsetAsync
-52:cudaMemset2DAsync 126:cudaThreadSynchronize 131:cudaStreamSynchronize 132:cudaStreamQuery 135:cudaEventRecord
-137:cudaEventSynchronize 138:cudaEventQuery 140:cudaMalloc3D 141:cudaMalloc3DArray 142:cudaMemset3D
-143:cudaMemset3DAsync 144:cudaMemcpy3D 145:cudaMemcpy3DAsync 147:cudaStreamWaitEvent 152:cudaHostRegister
-160:cudaMemcpyPeer 161:cudaMemcpyPeerAsync 162:cudaMemcpy3DPeer 163:cudaMemcpy3DPeerAsync 165:cudaDeviceSynchronize
-192:cudaMallocMipmappedArray 194:cudaFreeMipmappedArray 206:cudaMallocManaged 211:cudaLaunchKernel
-213:cudaLaunch_ptsz 214:cudaLaunchKernel_ptsz 215:cudaMemcpy_ptds 216:cudaMemcpy2D_ptds 217:cudaMemcpyToArray_ptds
-218:cudaMemcpy2DToArray_ptds 219:cudaMemcpyFromArray_ptds 220:cudaMemcpy2DFromArray_ptds
+52:cudaMemset2DAsync 126:cudaThreadSynchronize 129:cudaStreamCreate 130:cudaStreamDestroy 131:cudaStreamSynchronize
+132:cudaStreamQuery 133:cudaEventCreate 134:cudaEventCreateWithFlags 135:cudaEventRecord 136:cudaEventDestroy
+137:cudaEventSynchronize 138:cudaEventQuery 139:cudaEventElapsedTime 140:cudaMalloc3D 141:cudaMalloc3DArray
+142:cudaMemset3D 143:cudaMemset3DAsync 144:cudaMemcpy3D 145:cudaMemcpy3DAsync 147:cudaStreamWaitEvent
+151:cudaPointerGetAttributes 152:cudaHostRegister 153:cudaHostUnregister 154:cudaDeviceCanAccessPeer
+155:cudaDeviceEnablePeerAccess 160:cudaMemcpyPeer 161:cudaMemcpyPeerAsync 162:cudaMemcpy3DPeer
+163:cudaMemcpy3DPeerAsync 164:cudaDeviceReset 165:cudaDeviceSynchronize 167:cudaDeviceSetLimit
+192:cudaMallocMipmappedArray 194:cudaFreeMipmappedArray 198:cudaStreamCreateWithFlags 200:cudaDeviceGetAttribute
+201:cudaStreamDestroy 202:cudaStreamCreateWithPriority 205:cudaDeviceGetStreamPriorityRange 206:cudaMallocManaged
+211:cudaLaunchKernel 213:cudaLaunch_ptsz 214:cudaLaunchKernel_ptsz 215:cudaMemcpy_ptds 216:cudaMemcpy2D_ptds
+217:cudaMemcpyToArray_ptds 218:cudaMemcpy2DToArray_ptds 219:cudaMemcpyFromArray_ptds 220:cudaMemcpy2DFromArray_ptds
 221:cudaMemcpyArrayToArray_ptds 222:cudaMemcpy2DArrayToArray_ptds 223:cudaMemcpyToSymbol_ptds
 224:cudaMemcpyFromSymbol_ptds 225:cudaMemcpyAsync_ptsz 226:cudaMemcpyToArrayAsync_ptsz
 227:cudaMemcpyFromArrayAsync_ptsz 228:cudaMemcpy2DAsync_ptsz 229:cudaMemcpy2DToArrayAsync_ptsz
@@ -31,10 +38,11 @@ _RUNTIME = """
 244:cudaMemset3DAsync_ptsz 245:cudaMemcpy3D_ptds 246:cudaMemcpy3DAsync_ptsz 247:cudaStreamWaitEvent_ptsz
 249:cudaMemcpy3DPeer_ptds 250:cudaMemcpy3DPeerAsync_ptsz 252:cudaMemPrefetchAsync 253:cudaMemPrefetchAsync_ptsz
 269:cudaLaunchCooperativeKernel 270:cudaLaunchCooperativeKernel_ptsz 272:cudaLaunchCooperativeKernelMultiDevice
-284:cudaLaunchHostFunc 285:cudaLaunchHostFunc_ptsz 311:cudaGraphLaunch 312:cudaGraphLaunch_ptsz
-370:cudaEventRecordWithFlags 371:cudaEventRecordWithFlags_ptsz 373:cudaMallocAsync 374:cudaMallocAsync_ptsz
-375:cudaFreeAsync 376:cudaFreeAsync_ptsz 391:cudaMallocFromPoolAsync 392:cudaMallocFromPoolAsync_ptsz
-430:cudaLaunchKernelExC 431:cudaLaunchKernelExC_ptsz 449:cudaMemPrefetchAsync_v2 450:cudaMemPrefetchAsync_v2_ptsz
+284:cudaLaunchHostFunc 285:cudaLaunchHostFunc_ptsz 310:cudaGraphInstantiate 311:cudaGraphLaunch
+312:cudaGraphLaunch_ptsz 370:cudaEventRecordWithFlags 371:cudaEventRecordWithFlags_ptsz 373:cudaMallocAsync
+374:cudaMallocAsync_ptsz 375:cudaFreeAsync 376:cudaFreeAsync_ptsz 391:cudaMallocFromPoolAsync
+392:cudaMallocFromPoolAsync_ptsz 430:cudaLaunchKernelExC 431:cudaLaunchKernelExC_ptsz 443:cudaGraphInstantiate
+449:cudaMemPrefetchAsync_v2 450:cudaMemPrefetchAsync_v2_ptsz
 """
 
 _DRIVER = """

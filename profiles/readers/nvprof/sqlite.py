@@ -18,9 +18,9 @@ from ...timeline import Doubt, Recording, Timeline
 from ..tables import cupti, sqlite
 from ..tables.gathering import NO_TIME, Gathered, constant, require_gpu_work
 from ..tables.scan import Column, scan
-from ..tables.sqlite import Database, is_device
+from ..tables.sqlite import Database
 from ..tables.strings import Strings, categorical
-from . import api_names
+from . import api_names, devices
 from . import marks as nvprof_marks
 from .marks import MARKER
 
@@ -82,7 +82,7 @@ def read(path: Path) -> Timeline:
     pid = _process(found)
     _add_operations(gathered, found, strings, pid)
     _add_host(gathered, found, strings, database, pid)
-    gathered.tables["devices"] = _devices(database, gathered.tables)
+    gathered.tables["devices"] = devices.table(database, gathered.tables)
     known = _known(found)
     if apart := _clocks_apart(gathered.tables):
         for table in ("api", "marks"):
@@ -249,46 +249,15 @@ def _add_host(gathered: Gathered, found: Mapping[str, Columns], strings: Strings
     if marks := found.get(MARKER):
         gathered.add("marks", nvprof_marks.rows(marks, strings, database))
     if syncs := found.get(SYNC):
-        of_context = _context_devices(database)
+        of_context = devices.of_contexts(database)
         contexts, places = np.unique(syncs["context"], return_inverse=True)
-        devices = np.array([of_context.get(int(context), -1) for context in contexts], dtype=np.int32)
+        device = np.array([of_context.get(int(context), -1) for context in contexts], dtype=np.int32)[places]
         names = cupti.sync_names(syncs.pop("type"))
-        device = devices[places]
         gathered.add("syncs", {**syncs, "device": device, "pid": constant(pid, len(device)), "name": names})
     if overheads := found.get(OVERHEAD):
         kinds, codes = np.unique(overheads.pop("kind"), return_inverse=True)
         texts = [_OVERHEADS.get(int(kind), f"overhead {kind}") for kind in kinds]
         gathered.add("overheads", {**overheads, "pid": constant(pid, len(codes)), "name": categorical(codes, texts)})
-
-
-def _context_devices(database: Database) -> dict[int, int]:
-    table = _CUPTI + "CONTEXT"
-    if not database.has(table, "contextId", "deviceId"):
-        return {}
-    rows = database.query(f"SELECT contextId, deviceId FROM {table}")
-    return {context: device for context, device in rows if type(context) is int and is_device(device)}
-
-
-def _devices(database: Database, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    table = _CUPTI + "DEVICE"
-    listed: dict[int, tuple[str, str, str]] = {}
-    if database.has(table, "id", "name"):
-        uuid = "hex(uuid)" if database.has(table, "uuid") else "''"
-        sql = f"SELECT d.id, {uuid}, s.value FROM {table} d LEFT JOIN StringTable s ON s._id_ = d.name"
-        rows = database.query(sql)
-        listed = {number: (_uuid(raw), "", str(name or "")) for number, raw, name in rows if is_device(number)}
-    for name in ("kernels", "copies", "memsets"):
-        for device in pd.unique(tables[name]["device"]) if name in tables else ():
-            listed.setdefault(int(device), ("", "", ""))
-    told = [(device, *listed[device]) for device in sorted(listed)]
-    return pd.DataFrame(told, columns=["device", "uuid", "bus_id", "name"])
-
-
-def _uuid(text: str) -> str:
-    if len(text) != 32 or not text.strip("0"):
-        return ""
-    text = text.lower()
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
 def _clocks_apart(tables: Mapping[str, pd.DataFrame]) -> Doubt | None:

@@ -122,7 +122,7 @@ def test_the_rank_that_arrives_last_is_the_straggler() -> None:
 
 def test_gradients_in_float32_are_found_where_the_cell_says_so() -> None:
     ranks = [{"rank": rank, "all_reduces": 1, "all_reduce_ns": MS} for rank in (0, 1)]
-    for compression, found in (("none", True), ("fp16", False)):
+    for compression, found in (("none", True), ("fp32", True), ("fp16", False)):
         cell = Cell(model="resnet50", ranks=2, per_rank_batch=64, compression=compression)
         assert ("gradients-not-compressed" in _findings(*({**rank, "cell": cell} for rank in ranks))) == found
 

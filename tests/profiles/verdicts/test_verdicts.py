@@ -332,6 +332,34 @@ def test_what_makes_the_all_reduce_less_exposed_is_what_the_cell_does_not_do_yet
     assert not any(words in found.change for words in unsaid)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "precision", "step", "told"),
+    [
+        (
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+            "mixed_bfloat16",
+            "compiled",
+            True,
+        ),
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "float32", "fit", False),
+        ("ncclKernel_AllReduce_RING_LL_Sum_half(ncclWorkElem)", "mixed_float16", "compiled", False),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "float32", "fit", True),
+        ("gemm_f32f32_f32f32", "mixed_bfloat16", "compiled", False),
+        ("gemm_bf16bf16_bf16f32", "mixed_bfloat16", "fit", True),
+        ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "mixed_float16", "compiled", True),
+    ],
+)
+def test_gradients_are_in_float32_where_the_longest_all_reduce_says_so_else_the_cell(
+    kernel: str, precision: str, step: str, told: bool
+) -> None:
+    top = [("fusion_bf16", 9, 9 * MS), (kernel, 9, 2 * MS), ("ncclDevKernel_AllReduce_Sum_f16_RING_LL", 9, MS)]
+    top = top if "AllReduce" in kernel else top[:2]
+    cell = replace(CELL, precision=precision, step=step)
+    one = gpu(ledger={"collective": 2 * MS}, transfer=2 * MS, top=top)
+    assert (_find("gradients-not-compressed", one, cell=cell) is not None) == told
+    assert ("--compression fp16" in _find("all-reduce-exposed", one, cell=cell).change) == told  # type: ignore[union-attr]
+
+
 STARVED = {"ledger": {"idle_feed": 3 * MS, "h2d": 2 * MS}}
 
 

@@ -1,0 +1,145 @@
+"""Which operators the kernels of XLA's CUDA graphs belong to (docs/reference/measures.md, "XLA's CUDA graphs").
+
+XLA launches a graph under a range, `command_buffer`, that names nothing of what runs in it. Before that it goes through
+the graph's commands, to update them, each under the range of its operator. XLA makes one node per command, and CUDA
+numbers nodes in the order in which they were made: node n is command n's. A call of a library is a graph of its own
+within the node, which has no row then: its operations, numbered from the last command on, run between those of the
+nodes around it. That nodes and commands belong together is held against the names of kernels: XLA calls one that it
+compiled as its instruction, but for the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..gpus.operations import TABLES, Gpu, Ints, distinct
+from ..timeline import Timeline
+from ..xla_names import compiled
+from .operator_names import Texts, Thunk, thunk
+
+Int64s = NDArray[np.int64]
+# This part of XLA's kernels must be called as their commands' instructions, for the order to be believed.
+_AGREE: Final = 0.9
+# XLA does not go through a graph's commands at each launch: at so many of them they are looked for.
+_LAUNCHES: Final = 16
+_GRAPH_BITS: Final = 32  # a node's number has its graph's above these, and below them its own
+
+
+@dataclass(frozen=True, slots=True)
+class _Thunks:
+    """What XLA's executor did on one thread, by start; of ranges within each other the outer first."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    thunks: list[Thunk]
+
+    def before_launch(self, called_ns: int) -> list[Thunk]:
+        """The commands that were gone through, one after the other, before a graph was launched at this time."""
+        last = int(np.searchsorted(self.start_ns, called_ns, side="right"))
+        around = last - 1
+        while around >= 0 and not (self.end_ns[around] > called_ns and self.thunks[around].launches_graph):
+            around -= 1
+        found, until = [], 0
+        for at in range(around + 1, last) if around >= 0 else ():
+            if self.start_ns[at] >= until:
+                found.append(self.thunks[at])
+                until = int(self.end_ns[at])
+        return found
+
+
+def operators(timelines: Sequence[Timeline], gpu: Gpu, rows: Int64s, texts: Texts) -> tuple[Int64s, NDArray[np.bool_]]:
+    """Of these operations, that XLA launched with graphs: the number of the operator in `texts`, -1 for none, and
+    whether it is their command's. Else it is what a kernel that XLA compiled says of itself.
+    """
+    found = _by_kernel(gpu, rows, texts)
+    told = np.zeros(len(rows), np.bool_)
+    nodes = gpu.operations.nodes(rows)
+    for process, (index, pid) in enumerate(gpu.processes):
+        mine = np.flatnonzero((gpu.operations.process[rows] == process) & (nodes != 0))
+        if not len(mine):
+            continue
+        threads = _threads(timelines[index], pid)
+        graph = nodes[mine] >> _GRAPH_BITS
+        for one in distinct(graph).tolist():
+            places = mine[graph == one]
+            commands = _of_graph(timelines[index], gpu, rows[places], nodes[places], threads)
+            number = np.array([texts[commands[node]] if node in commands else -1 for node in nodes[places].tolist()])
+            told[places] = number >= 0
+            found[places] = np.where(number >= 0, number, found[places])
+    return found, told
+
+
+def _by_kernel(gpu: Gpu, rows: Int64s, texts: Texts) -> Int64s:
+    """What the name of each kernel says."""
+    names = np.where(gpu.operations.table[rows] == TABLES.index("kernels"), gpu.operations.name[rows], -1)
+    used, place = np.unique(names, return_inverse=True)
+    said = [compiled(str(gpu.names[name])) if name >= 0 else "" for name in used.tolist()]
+    return np.array([texts[one] if one else -1 for one in said], np.int64)[place]
+
+
+def _threads(timeline: Timeline, pid: int) -> dict[int, _Thunks]:
+    """What XLA's executor did, by thread."""
+    marks = timeline.marks
+    said = [thunk(str(name)) for name in marks["name"].cat.categories] + [None]
+    is_thunk = np.array([one is not None for one in said])
+    code = marks["name"].cat.codes.to_numpy()
+    rows = np.flatnonzero((marks["pid"].to_numpy() == pid) & is_thunk[code])
+    start, end, tid = (marks[column].to_numpy()[rows] for column in ("start_ns", "end_ns", "tid"))
+    order = np.lexsort((-end, start))
+    found = {}
+    for one in distinct(tid).tolist():
+        mine = order[tid[order] == one]
+        thunks = [told for place in code[rows[mine]].tolist() if (told := said[place])]
+        found[one] = _Thunks(start[mine], end[mine], thunks)
+    return found
+
+
+def _of_graph(timeline: Timeline, gpu: Gpu, rows: Int64s, nodes: Int64s, threads: dict[int, _Thunks]) -> dict[int, str]:
+    """The operators of a graph's nodes, as far as a launch tells them."""
+    calls: Ints = gpu.operations.call_row[rows]
+    called_ns, called_by = (timeline.api[column].to_numpy() for column in ("start_ns", "tid"))
+    for call in distinct(calls)[:_LAUNCHES].tolist():
+        thread = threads.get(int(called_by[call]))
+        commands = thread.before_launch(int(called_ns[call])) if thread else []
+        if commands:
+            of_call = calls == call
+            if found := _matched(gpu, rows[of_call], nodes[of_call], commands):
+                return found
+    return {}
+
+
+def _matched(gpu: Gpu, rows: Int64s, nodes: Int64s, commands: list[Thunk]) -> dict[int, str]:
+    """The operators of the nodes of one launch, in order of their starts; none where the names of kernels differ."""
+    number = nodes & ((1 << _GRAPH_BITS) - 1)
+    is_kernel = gpu.operations.table[rows] == TABLES.index("kernels")
+    own = np.flatnonzero(number < len(commands))
+    found: dict[int, str] = {}
+    alike = compared = 0
+    for at in own.tolist():
+        command = commands[number[at]]
+        said = compiled(str(gpu.names[gpu.operations.name[rows[at]]])) if is_kernel[at] else command.kernel
+        compared += bool(is_kernel[at] and (said or command.kernel))
+        alike += bool(is_kernel[at] and said and said == command.kernel)
+        if said == command.kernel:
+            found[int(nodes[at])] = command.operator
+    if alike < max(1, _AGREE * compared):
+        return {}
+    in_order = bool((np.diff(number[own]) > 0).all()) and len(distinct(gpu.operations.stream[rows])) == 1
+    return found | (_of_libraries(nodes, number, own, commands) if in_order else {})
+
+
+def _of_libraries(nodes: Int64s, number: Int64s, own: Int64s, commands: list[Thunk]) -> dict[int, str]:
+    """The operators of what calls of libraries launched: those of the commands between the nodes around it."""
+    found = {}
+    around = np.concatenate([[-1], number[own], [len(commands)]]).tolist()
+    for at in np.flatnonzero(number >= len(commands)).tolist():
+        before = int(np.searchsorted(own, at))
+        possible = {command.operator for command in commands[around[before] + 1 : around[before + 1]]}
+        if len(possible) == 1:
+            found[int(nodes[at])] = possible.pop()
+    return found

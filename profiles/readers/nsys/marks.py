@@ -1,0 +1,75 @@
+"""Ranges and instants of NVTX in exports of Nsight Systems."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..tables import sqlite
+from ..tables.gathering import NO_TIME, Gathered
+from ..tables.scan import Column
+from ..tables.sqlite import Database
+from ..tables.strings import Strings, categorical, either
+from . import message_sizes
+
+NVTX: Final = "NVTX_EVENTS"
+
+# eventType of NVTX_EVENTS (ENUM_NSYS_EVENT_TYPE); those of 65 and up were imported from text (NVTXT).
+INSTANTS: Final = (34, 65)
+RANGES: Final = (59, 60, 70, 71)
+_DOMAIN: Final = 75
+
+
+def columns(database: Database, host: dict[str, Column]) -> dict[str, Column]:
+    """What to read of the table of ranges, beside what every table of the host has; `host` is empty without one."""
+    found = dict(host)
+    if found:
+        database.require(NVTX, "eventType", "text")
+        found |= {"type": Column("eventType", -1), "row": Column("rowid")}
+        optional = {
+            "text": Column("textId", -1),
+            "domain_id": Column("domainId", -1),
+            "payload": Column("int64Value", -1),
+        }
+        found |= {key: column for key, column in optional.items() if database.has(NVTX, column.name)}
+    return found
+
+
+def add(gathered: Gathered, marks: dict[str, Any], strings: Strings, database: Database) -> None:
+    """The table `marks` of a Timeline, and `exchanges`, where ranges tell the bytes that collectives move."""
+    own = Strings(*sqlite.texts(database, NVTX, "rowid", "text"))
+    row_codes = own.codes(marks["row"])
+    shared = strings.codes(marks["text"]) if "text" in marks else np.full(len(row_codes), -1, dtype=np.int32)
+    names = either(own.categorical(row_codes), strings.categorical(shared), row_codes >= 0)
+    instants, ranges = np.isin(marks["type"], INSTANTS), np.isin(marks["type"], RANGES)
+    opened = ranges & (marks["end_ns"] == NO_TIME)
+    wanted = instants | ranges
+    told = {
+        "start_ns": marks["start_ns"],
+        "end_ns": np.where(instants | opened, marks["start_ns"], marks["end_ns"]),
+        "open": opened,
+        "pid": marks["pid"],
+        "tid": marks["tid"],
+        "domain": _domains(marks["pid"], marks, names),
+        "name": names,
+    }
+    exchanges = message_sizes.rows(database, marks | told, ranges)
+    if len(exchanges["bytes"]):
+        gathered.add("exchanges", exchanges)
+    gathered.add("marks", {key: values[wanted] for key, values in told.items()})
+
+
+def _domains(pid: NDArray[np.int64], marks: dict[str, Any], names: pd.Categorical) -> pd.Categorical:
+    """The name of each mark's domain: those of type 75 name the domains of their process."""
+    if "domain_id" not in marks:
+        return categorical(np.zeros(len(pid), dtype=np.int8), [""])
+    process, pids = pd.factorize(pid)
+    number, ids = pd.factorize(marks["domain_id"])
+    codes, pairs = pd.factorize(process * len(ids) + number)
+    named = np.flatnonzero(marks["type"] == _DOMAIN)
+    known = {(int(pid[row]), int(marks["domain_id"][row])): str(names[row]) for row in named}
+    texts = [known.get((int(pids[pair // len(ids)]), int(ids[pair % len(ids)])), "") for pair in pairs]
+    return categorical(codes, texts)

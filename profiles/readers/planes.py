@@ -1,0 +1,123 @@
+"""The events of a plane of XSpace as rows: times in ns, and what their statistics say."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from .. import marks
+from .chrome import events as chrome
+
+_CALL: Final = re.compile(r"cu(da)?[A-Z]")
+_WAYS: Final = {"MemcpyH2D": "HtoD", "MemcpyD2H": "DtoH", "MemcpyD2D": "DtoD", "MemcpyP2P": "Peer"}
+KINDS: Final = {"MemcpyH2D": "h2d", "MemcpyD2H": "d2h", "MemcpyD2D": "d2d", "MemcpyP2P": "p2p"}
+CALLS: Final = "/host:CUPTI"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One event. stats: its statistics by name."""
+
+    start_ns: int
+    end_ns: int
+    name: str
+    stats: dict[str, Any]
+
+
+def metadata(plane: Any) -> tuple[dict[int, str], dict[int, str]]:
+    """Names of events and of statistics by their numbers."""
+    events = {number: entry.name for number, entry in plane.event_metadata.items()}
+    return events, {number: entry.name for number, entry in plane.stat_metadata.items()}
+
+
+def statistics(plane: Any, stats: Iterable[Any]) -> Iterable[tuple[str, Any]]:
+    """Names and values of statistics of a plane."""
+    names = metadata(plane)[1]
+    return [(names.get(stat.metadata_id, ""), value(stat, names)) for stat in stats]
+
+
+def value(stat: Any, names: dict[int, str]) -> Any:
+    """Of one statistic. names: those of the plane's, which a value may be a reference to."""
+    kind = stat.WhichOneof("value")
+    if kind == "ref_value":
+        return names.get(stat.ref_value, "")
+    return getattr(stat, kind) if kind else None
+
+
+def by_table(rows: list[Row]) -> dict[str, list[Row]]:
+    """Rows of a stream by table, or by why they have none."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if "memcpy_details" in row.stats or row.name in KINDS or row.name == "MemcpyOther":
+            found["copies"].append(row)
+        elif "Memset_details" in row.stats or "memset_details" in row.stats or row.name == "Memset":
+            found["memsets"].append(row)
+        elif "kernel_details" in row.stats:
+            found["kernels"].append(row)
+        elif "cuda_graph_exec_id" in row.stats:
+            found["graphs"].append(row)
+        elif any(key.lower().endswith("_details") for key in row.stats):
+            found["memory events"].append(row)
+        else:
+            found["kernels"].append(row)
+    return found
+
+
+def times(rows: list[Row]) -> pd.DataFrame:
+    """Start and end; the process is not told."""
+    return pd.DataFrame(
+        {
+            "start_ns": np.array([row.start_ns for row in rows], dtype=np.int64),
+            "end_ns": np.array([row.end_ns for row in rows], dtype=np.int64),
+            "pid": np.int64(-1),
+        }
+    )
+
+
+def details(text: Any) -> dict[str, str]:
+    """`kind_src:pageable kind_dst:device size:4 dest:0 async:1` by key."""
+    pairs = (part.partition(":") for part in text.split(" ")) if isinstance(text, str) else ()
+    return {key: value for key, colon, value in pairs if colon}
+
+
+def integers(rows: list[Row], key: str) -> np.ndarray:
+    """A statistic of each row; -1 where it has none."""
+    return chrome.integers(row.stats.get(key) for row in rows)
+
+
+def is_call(row: Row, plane: str) -> bool:
+    """CUDA calls have a plane of their own, or lie among the host's ranges when planes were merged."""
+    return plane == CALLS or "correlation_id" in row.stats or _CALL.match(row.name) is not None
+
+
+def call_name(row: Row) -> str:
+    """The driver's name of a call: the profiler calls it by what it launches, a copy's way or a kernel's name."""
+    if _CALL.match(row.name):
+        return row.name.partition(" (CudaGraph:")[0]
+    told = details(row.stats.get("memcpy_details") or row.stats.get("Memset_details"))
+    waits = "" if told.get("async") == "0" else "Async"
+    if row.name.startswith("Memcpy"):
+        return f"cuMemcpy{_WAYS.get(row.name, '')}{waits}"
+    return f"cuMemset{waits}" if row.name == "Memset" else "cuLaunchKernel"
+
+
+def mark_name(row: Row) -> str:
+    """As the same range is called in an NVTX recording.
+
+    Arguments are kept apart from names here: those of a range without a name are put back, `#edge_name=ret_0#`, and a
+    step that `tf.profiler.experimental.Trace("train", step_num=3)` marks is `step 3`; one called `eval` keeps its name,
+    `eval#step_num=3#`.
+    """
+    step = row.stats.get("step_num")
+    if type(step) is int:
+        training = "#" in row.name or row.name.lower().startswith(("train", "step"))
+        return marks.step(step) if training or not row.name else f"{row.name}#step_num={step}#"
+    if row.name:
+        return row.name.removeprefix("NVTX:")
+    return "#" + ",".join(f"{key}={value}" for key, value in row.stats.items()) + "#"

@@ -1,0 +1,50 @@
+"""The programs that XLA compiled, as a profile carries them: what a kernel was launched to compute."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from . import hlo
+from .planes import Row, metadata
+
+_PLANE: Final = "/host:metadata"
+
+
+class Programs:
+    """The compiled programs of a profile, each read when a kernel is of it."""
+
+    def __init__(self, serialized: dict[str, bytes]) -> None:
+        self._serialized = serialized
+        self._read: dict[str, hlo.Program | None] = {}
+
+    def work(self, row: Row) -> str:
+        """What a kernel was launched to compute, as readers.hlo writes it; "" where it is not known."""
+        instruction, module = row.stats.get("hlo_op"), row.stats.get("hlo_module")
+        if not isinstance(instruction, str) or not isinstance(module, str):
+            return ""
+        name = f"{module}({row.stats.get('program_id')})"
+        if name not in self._read:
+            serialized = self._serialized.get(name) or self._serialized.get(module)
+            self._read[name] = hlo.program(serialized) if serialized else None
+        program = self._read[name]
+        return program.of_kernel(instruction, row.name) if program else ""
+
+    def differentiate(self) -> bool | None:
+        """Whether any program that ran holds a derivative; None where nothing tells."""
+        told = {program.differentiates for program in self._read.values() if program}
+        if True in told:
+            return True
+        return False if False in told and None not in told else None
+
+
+def of_profile(space: Any) -> Programs:
+    """Those of an XSpace."""
+    found = {}
+    for plane in space.planes:
+        if plane.name == _PLANE:
+            stats = metadata(plane)[1]
+            for entry in plane.event_metadata.values():
+                for stat in entry.stats:
+                    if stats.get(stat.metadata_id, "").lower().replace(" ", "_") == "hlo_proto":
+                        found[entry.name] = stat.bytes_value
+    return Programs(found)

@@ -1,0 +1,1 @@
+"""rocprofv3: its results.json."""

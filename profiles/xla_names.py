@@ -1,0 +1,29 @@
+"""What XLA calls the instructions of its programs, and the kernels that it compiles for them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# An instruction that launches a CUDA graph: the start of its name.
+COMMAND_BUFFER: Final = "command_buffer"
+
+_IN_KERNELS: Final = re.compile(r"[^A-Za-z0-9_]")
+_NUMBERS: Final = re.compile(r"(?:_\d+)+$")
+_COMPILED: Final = re.compile(r"(?:\w+_)?fusion(?:_\w+)?|wrapped_\w+")
+_NAME: Final = re.compile(r"[\w.-]+")
+
+
+def of_kernel(instruction: str) -> str:
+    """What the kernel of an instruction is called."""
+    return _IN_KERNELS.sub("_", instruction)
+
+
+def compiled(name: str) -> str:
+    """Of a kernel that XLA compiled, or its instruction, the name without the number, in which the two may differ:
+    `loop_add_fusion` of `loop_add_fusion_12` and of `loop_add_fusion.3`. "" of what a library has compiled.
+    """
+    if not _NAME.fullmatch(name):  # `void cudnn::fusion::compute_dot_do_o<int>(int)`
+        return ""
+    bare = _NUMBERS.sub("", of_kernel(name.removesuffix(".kd")))  # .kd: AMD's
+    return bare if _COMPILED.fullmatch(bare) else ""
