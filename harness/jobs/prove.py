@@ -54,7 +54,7 @@ def _fewer_bytes(cell: Cell, gpus: int) -> Cell:
 
 
 def _compressed(cell: Cell, gpus: int) -> Cell:
-    return replace(cell, compression="fp16") if cell.compression == "none" else cell
+    return replace(cell, compression="fp16") if cell.sends_float32 else cell
 
 
 def _less_often(cell: Cell, gpus: int) -> Cell:

@@ -7,7 +7,6 @@ encoded its data in its own way, their shares overlap, and no check of weights s
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from profiles.errors import RingscopeError
 
 from .exchange import from_all, hvd, optimizers_of, tf
+from .samples import are_arrays
 
 __all__ = ["check_data", "check_weights", "data_facts", "differing_weight", "weights_digest"]
 
@@ -90,7 +90,7 @@ def data_facts(data: Any, name: str) -> Facts:
         held = {key: value for key, value in vars(data).items() if isinstance(value, np.ndarray)}
         facts = {f"{key} of {name}": digest(value) for key, value in held.items()}
         return facts | {f"the number of batches of {name}": str(data.num_batches)}
-    if inspect.isgenerator(data):
+    if not are_arrays(data):
         return {}
     leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
     several = len(leaves) > 1

@@ -17,6 +17,7 @@ import keras
 from .exchange import tf
 from .py_datasets import Part
 from .samples import BATCH, as_long, every, length, take
+from .upstream import between, has_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ def share_of_evaluation(
         if batches < size or x.options().deterministic is False:
             return None
         start, stop = _block(batches, rank, size)
-        return Block(x.skip(start).take(stop - start), y, sample_weight, None)
+        part = between(x, start, stop) if has_cache(x) else x.skip(start).take(stop - start)
+        return Block(part, y, sample_weight, None)
     if isinstance(x, keras.utils.PyDataset):
         count = x.num_batches if x.num_batches is None or not steps else min(steps, x.num_batches)
         if count is None or count < size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -12,7 +12,9 @@ from tensorflow.python.eager import context as eager
 
 from profiles.errors import RingscopeError
 
+from . import say
 from .exchange import hvd, tf
+from .forms import recurrent
 
 SHAPES = 8  # programs that are compiled for one model; batches of more shapes are trained without XLA
 # Operations that draw from the generator of the process, which `ring` sets apart by rank. XLA has one of its own, that
@@ -38,6 +40,10 @@ class NotOneUpdate(RingscopeError):
     """A train step that applies gradients never, or several times: it has no halves to compile."""
 
 
+# What TensorFlow writes above an error's own words, once for each function that was on the way to it.
+ABOVE = re.compile(r'Graph execution error:|Detected at node |<stack traces unavailable>|File "')
+# A function's settings, behind its name; the function or node that an error came through, before its words.
+BESIDE = re.compile(r"\[_Xla[^]]*\]|^\s*\{\{\w+ [^}]*\}\} ?", re.MULTILINE)
 # What XLA says of a step that it cannot compile. Memory that does not suffice is none of these.
 REFUSALS = (
     tf.errors.InvalidArgumentError,
@@ -65,7 +71,8 @@ def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
         return "fit", "groups are exchanged while the backward pass runs"
     for layer in model._flatten_layers(include_self=False):
         if isinstance(layer, (layers.LSTM, layers.GRU)) and layer.use_cudnn in ("auto", True):
-            return "fit", f"layer {layer.name} runs in cuDNN, which XLA cannot compile"
+            loop = "; step='compiled' takes a loop in its place" if recurrent.fits(layer) else ""
+            return "fit", f"layer {layer.name} runs in cuDNN, which XLA cannot compile{loop}"
     return "compiled", "there is a GPU"
 
 
@@ -110,10 +117,6 @@ def check_draws(graph: Any) -> None:
             f"the step draws by tf.random ({', '.join(drawn)}), which XLA would draw alike on all ranks; "
             "keras.random draws apart, and so does step='fit'"
         )
-
-
-def say(text: str) -> None:
-    print(f"ringscope: {text}", file=sys.stderr, flush=True)
 
 
 class Chooser:
@@ -164,7 +167,7 @@ class Chooser:
 
     def _refuse(self, why: str) -> None:
         self._refused = True
-        say(f"rank {hvd.rank()}: training without XLA: {why}")
+        say.line(f"rank {hvd.rank()}: training without XLA: {why}")
 
 
 def _shape(leaf: Any) -> Hashable:
@@ -172,5 +175,7 @@ def _shape(leaf: Any) -> Hashable:
 
 
 def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines() if line.strip()]
+    """What an error says for itself, in one line."""
+    text = BESIDE.sub("", str(getattr(error, "message", error)))
+    lines = [line for line in map(str.strip, text.splitlines()) if line and not ABOVE.match(line)]
     return next((line for line in lines if "nsupported" in line or "XLA" in line), lines[0] if lines else "")[:300]

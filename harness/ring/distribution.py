@@ -9,7 +9,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from . import ending, horovod_names, normalization, seeds, undistributed, update
+from . import computed, ending, horovod_names, normalization, seeds, undistributed, update
 from .elastic import launcher
 from .exchange import broadcast, from_rank, has_weights, hvd, is_default, is_seen, optimizers_of, tf
 from .gradients import COMPRESSIONS, OPS, average_gradients
@@ -50,9 +50,10 @@ def distribute(
     A model that is built gets rank 0's weights now, any model when `fit` begins.
 
     step: `fit` averages gradients inside the optimizer's `apply`; `compiled` compiles forward + backward and the update
-        by XLA and averages between them (faster on GPUs; no cuDNN RNN cells). `auto` compiles on a GPU what XLA takes,
-        says so, and trains the rest as `fit` does.
-    compression: what the gradients travel as: `none`, `fp16`, `bf16` (summed in float32).
+        by XLA and averages between them (faster on GPUs; GRU and LSTM as loops, without cuDNN). `auto` compiles on a
+        GPU what XLA takes, says so, and trains the rest, cuDNN's cells too, as `fit` does.
+    compression: what the gradients travel as: `none` (as they were computed: in a compiled step on GPUs those of
+        mixed_bfloat16 are summed in bfloat16), `fp32`, `fp16`, `bf16` (summed in float32).
     aggregate: local steps whose gradients are averaged before they are exchanged and applied.
     groups: (`fit`) split the gradients in so many exchanges; the last layers' leave while the backward pass runs.
     scale_learning_rate: multiply the rate by the number of ranks, reached linearly over `warmup_steps` steps
@@ -71,7 +72,7 @@ def distribute(
 
     To be called on all ranks: they meet here. Raises RingscopeError for what would not train right.
     """
-    from . import choose, fit, loop
+    from . import choose, fit, loop, say
 
     init()
     undistributed.check_kind(model)
@@ -101,7 +102,7 @@ def distribute(
     if step == "auto":
         step, why = choose.resolved(model, len(used), groups)
         if tf.config.get_visible_devices("GPU") and rank() == 0:
-            choose.say(f"this model is trained with step={step!r}: {why}")
+            say.line(f"this model is trained with step={step!r}: {why}")
     _forget_earlier(model)
     # Narrowed inside the compiled programs, XLA fuses the casts; outside they are a kernel for each gradient, which
     # cost a ResNet-50 step on H200s more than half the bytes gave. A sum of several steps stays as exact as it is.
@@ -118,6 +119,10 @@ def distribute(
     if not reduce:
         exchange = list
     together = reduce and size() > 1
+    # Alone a rank sums nothing, and the bfloat16 that it computed is all there is.
+    keeps = compression == "none" and aggregate == 1 and not sharded
+    if together:
+        keeps = keeps and op in ("average", "sum") and predivide_factor == 1.0 and computed.sums_bfloat16()
     # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
     model.jit_compile = False
     for optimizer in optimizers:
@@ -135,6 +140,7 @@ def distribute(
                 narrow,
                 reduces=together,
                 pack=op != "adasum",
+                keeps=keeps,
                 chooser=chooser,
                 shards=shards,
             )

@@ -135,13 +135,13 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
         if hvd.rank() == 0:
             warnings.warn(text, stacklevel=6)
     alike = all(each == said[0][1] for _, each in said)
-    uneven = True
+    uneven, whole = True, options.get("x")
     if shard:
-        _warn_of_shuffles(options.get("x"))
+        _warn_of_shuffles(whole)
         uneven = sharing.share_of_training(
             options, hvd.rank(), hvd.size(), unknown_length, lambda value: from_rank(0, value)
         )
-    _say_batch(options)
+    _say_batch(whole, options.get("batch_size"))
     model.__dict__["uneven_by_ring"] = uneven
     return _cut_validation(model, options, validation) if alike else OWN
 
@@ -183,14 +183,12 @@ def _warn_of_shuffles(x: Any) -> None:
         )
 
 
-def _say_batch(options: dict[str, Any]) -> None:
-    x, ranks = options.get("x"), hvd.size()
+def _say_batch(x: Any, batch_size: int | None) -> None:
+    ranks = hvd.size()
     if isinstance(x, tf.data.Dataset):
         batch = sharing.batch_of(x)
-    elif isinstance(x, keras.utils.PyDataset) or inspect.isgenerator(x):
-        batch = None
     else:
-        batch = options.get("batch_size") or samples.BATCH
+        batch = (batch_size or samples.BATCH) if samples.are_arrays(x) else None
     size = f"{ranks} ranks x {batch} = {ranks * batch} samples" if batch else f"{ranks} ranks x a batch of the data"
     once(f"a step takes {size}; the learning rate is yours (ring.distribute(..., scale_learning_rate=True) scales it)")
 
@@ -201,7 +199,7 @@ def _build(model: Any, x: Any) -> None:
         batch = next(iter(x))
     elif isinstance(x, keras.utils.PyDataset):
         batch = x[0]
-    elif inspect.isgenerator(x):
+    elif not samples.are_arrays(x):
         raise RingscopeError("the model has no weights yet; call it on a batch before fit, or model.build(input_shape)")
     else:
         batch = (keras.tree.map_structure(lambda a: a[:1], x),)

@@ -11,7 +11,7 @@ from .exchange import IN_STREAM, hvd, name_in_graph, on_device_of, outside_scope
 
 __all__ = ["COMPRESSIONS", "OPS", "adds_in_any_order", "average_gradients"]
 
-COMPRESSIONS = ("none", "fp16", "bf16")
+COMPRESSIONS = ("none", "fp32", "fp16", "bf16")
 OPS = ("average", "sum", "adasum")
 
 
@@ -29,6 +29,7 @@ def average_gradients(
     """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse: on a CPU all ranks' rows
     are gathered, on a GPU each index's rows are added first (`_rows_once`).
 
+    compression: as of `ring.distribute`; `none` is the type that they have, and `fp32` never less than float32.
     in_stream: nothing is computed meanwhile, so they may be summed on TensorFlow's own stream of the GPU.
     op, predivide_factor, sparse_as_dense: as of `ring.distribute`. process_set: the ranks that take part, all of them
     unless given.
@@ -135,6 +136,9 @@ def _average(values: list[Any], compression: str, in_stream: bool, how: dict[str
             return [hvd.allreduce(value, compression=codec, name=name, **how) for value in values]
         if compression == "bf16":
             return _average_as_bfloat16(values)
+        if compression == "fp32" and values[0].dtype.size < tf.float32.size:
+            wide = hvd.grouped_allreduce([tf.cast(value, tf.float32) for value in values], name=name, **how)
+            return [tf.cast(each, values[0].dtype) for each in wide]
         codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
         return list(hvd.grouped_allreduce(values, compression=codec, name=name, **how))
 

@@ -106,9 +106,12 @@ class Loop(Turns):
         if chooser is not None:
 
             def take(compiled: bool) -> Any:
-                make_variables(self._model, lambda: opened(data, kinds))
+                key = kinds, compiled, uneven
+                if key not in self._functions:
+                    make_variables(self._model, lambda: opened(data, kinds))
+                    self._functions[key] = self._in_halves(kinds, compiled)
                 with left_to_xla() if compiled else nullcontext():
-                    return self._in_halves(kinds, compiled, uneven)(data)
+                    return self._functions[key](data)
 
             return chooser.run(take, data)
         signature = None if spec is None else _signature(spec, kinds)
@@ -132,16 +135,13 @@ class Loop(Turns):
             return tf.function(one_step, autograph=False, reduce_retracing=True)  # type: ignore[no-any-return]
         return tf.function(one_step, autograph=False, input_signature=[signature])  # type: ignore[no-any-return]
 
-    def _in_halves(self, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool) -> Callable[..., Any]:
+    def _in_halves(self, kinds: tuple[str, ...] | None, compiled: bool) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:
             with masks.unspread():
                 return self._step_of()(data, kinds, compiled)
 
-        key = kinds, compiled, uneven
-        if key not in self._functions:
-            # Compiled, every shape has a program of its own, and so a graph: one for all would not tell it what it is.
-            self._functions[key] = tf.function(one_step, autograph=False, reduce_retracing=not compiled)
-        return self._functions[key]
+        # Compiled, every shape has a program of its own, and so a graph: one for all would not tell it what it is.
+        return tf.function(one_step, autograph=False, reduce_retracing=not compiled)  # type: ignore[no-any-return]
 
     def _steps_per_execution(self) -> int:
         return int(self._model.steps_per_execution)

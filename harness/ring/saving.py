@@ -18,7 +18,7 @@ import inspect
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def _whole_folder(write: Callable[..., Any]) -> Callable[..., Any]:
 
 def _read_alone(read: Callable[..., Any]) -> Callable[..., Any]:
     def found(export_dir: Any, *args: Any, **options: Any) -> Any:
-        with _alone(Path(export_dir).resolve().parent) if _is_here(export_dir) else nullcontext():
+        with _alone_beside(export_dir):
             return read(export_dir, *args, **options)
 
     return found
@@ -122,10 +122,15 @@ def _whole_checkpoint(write: Callable[..., Any]) -> Callable[..., Any]:
 
 def _checkpoint_read_alone(read: Callable[..., Any]) -> Callable[..., Any]:
     def found(checkpoint: Any, save_path: Any, options: Any = None) -> Any:
-        with _alone(Path(save_path).resolve().parent) if _is_here(save_path) else nullcontext():
+        with _alone_beside(save_path):
             return read(checkpoint, save_path, options)
 
     return found
+
+
+def _alone_beside(place: Any) -> AbstractContextManager[None]:
+    """`_alone` in the folder that the place lies in, where that is one of this machine's."""
+    return _alone(Path(place).resolve().parent) if _is_here(place) else nullcontext()
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from profiles.errors import RingscopeError
 from .exchange import hvd, name_in_graph, on_device_of, outside_scopes, tf
 from .parts import Parts
 
-NARROW = {"none": tf.float32, "fp16": tf.float16}
+NARROW = {"none": tf.float32, "fp32": tf.float32, "fp16": tf.float16}
 # They update each number by itself, so that a segment is updated as within its weight.
 ONE_BY_ONE = ("SGD", "Adam", "AdamW", "Adamax", "Nadam", "RMSprop", "Adagrad", "Adadelta", "Ftrl", "Lion")
 

@@ -12,14 +12,15 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras.src.trainers import data_adapters
 
 from profiles.errors import RingscopeError
 
 from .exchange import tf
 from .py_datasets import Part
-from .samples import as_long, every
+from .samples import are_arrays, as_long, every
 from .say import once
-from .upstream import Share, share_before_work
+from .upstream import Share, between, share_before_work
 
 __all__ = ["UNKNOWN_LENGTH", "batch_of", "share_of_training", "static_batch"]
 
@@ -43,20 +44,30 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
         options["x"] = _share_of_dataset(x, rank, size, unknown_length, share, bounded=bounded)
     elif isinstance(x, keras.utils.PyDataset):
         options["x"] = _share_of_py_dataset(x, rank, size, share, bounded=bool(options.get("steps_per_epoch")))
-    elif inspect.isgenerator(x):
+    elif kind := _loader(x):
         raise RingscopeError(
-            "a generator cannot be split between ranks; give each rank its own part (ring.rank() of ring.size()) and"
+            f"{kind} cannot be split between ranks; give each rank its own part (ring.rank() of ring.size()) and"
             " call fit(..., shard=False)"
         )
     else:
         uneven = False
         arrays = {name: part for name in ("x", "y", "sample_weight") if (part := options.get(name)) is not None}
-        if as_long(*arrays.values()):  # else Keras refuses them, which it would not if all were cut
+        # Else Keras refuses them, which it would not if all were cut.
+        if are_arrays(*arrays.values()) and as_long(*arrays.values()):
             for name, part in arrays.items():
                 options[name] = keras.tree.map_structure(lambda a: every(a, rank, size), part)
     if options.get("steps_per_epoch"):
         options["steps_per_epoch"] = max(1, options["steps_per_epoch"] // size)
     return uneven
+
+
+def _loader(x: Any) -> str:
+    """What gives batches one after the other and says nothing of where they come from; "" for all else."""
+    if inspect.isgenerator(x):
+        return "a generator"
+    if data_adapters.is_torch_dataloader(x):
+        return "PyTorch's DataLoader"
+    return "a data set of Grain" if data_adapters.is_grain_dataset(x) else ""
 
 
 def static_batch(dataset: Any) -> bool:
@@ -112,12 +123,12 @@ def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, s
     if own is None:
         _tell_price(spared, size, spared.why)
         own = dataset.shard(size, rank)
-        return own.take(batches // size) if batches > 0 else own
-    if batches > 0:
-        return own.take(batches // size).apply(tf.data.experimental.assert_cardinality(batches // size))
-    if batches == tf.data.INFINITE_CARDINALITY:
-        return own.apply(tf.data.experimental.assert_cardinality(batches))
-    return own
+    if batches == tf.data.UNKNOWN_CARDINALITY:
+        return own
+    if batches > 0 and batches % size:
+        return between(own, 0, batches // size)
+    known = batches // size if batches > 0 else batches
+    return own.apply(tf.data.experimental.assert_cardinality(known))
 
 
 def _tell_price(spared: Share, size: int, otherwise: str) -> None:

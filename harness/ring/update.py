@@ -10,6 +10,7 @@ from profiles.errors import RingscopeError
 
 from . import losses, normalization
 from .choose import Chooser, NotOneUpdate, check_draws
+from .computed import as_computed
 from .exchange import began_alike, hvd, tf
 from .feed import opened
 from .forms import forms, updates
@@ -71,6 +72,7 @@ def compile_halves(
     *,
     reduces: bool,
     pack: bool,
+    keeps: bool,
     chooser: Chooser,
     shards: Shards | None = None,
 ) -> None:
@@ -78,7 +80,8 @@ def compile_halves(
 
     The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
     `apply`: the optimizer's own; the one that stands in its place serves steps other than the model's train step.
-    `narrow`: the type that float32 gradients travel as. `pack`: small ones travel as one vector, where any travel.
+    `narrow`: the type that float32 gradients travel as. `keeps`: those computed in bfloat16 go from the one program to
+    the other as that. `pack`: small ones travel as one vector, where any travel.
     `shards`: in the place of `apply` and `exchange` where the optimizer is sharded.
     `chooser`: says for each batch whether they are compiled; it runs the step, and the exchange is the same either way.
     """
@@ -116,6 +119,8 @@ def compile_halves(
         # they have gathered end apart in the last bits; and rows bring their table's shape through the host, which
         # waits for it, between the two programs: a fifth of a decoder's step on an H200.
         gradients = [g if g is None else tf.convert_to_tensor(g) for g in caught[0][0]]
+        if keeps:
+            gradients = [as_computed(g) for g in gradients]
         gradients = [tf.cast(g, narrow) if narrow and g is not None else g for g in gradients]
         if shards is not None:
             return logs, shards.pack(gradients, caught[0][1])
@@ -153,7 +158,7 @@ def compile_halves(
         own = packing.unpack(packed)
         wide = [g if g is None else tf.cast(g, v.dtype) for g, v in zip(own, variables, strict=True)]
         with updates.short(optimizer):
-            apply(wide if narrow else own, variables)
+            apply(wide if narrow or keeps else own, variables)
 
     compiled_update = tf.function(unpacked, autograph=False, jit_compile=True)
 
@@ -221,33 +226,32 @@ def _totals(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
 
 
 class _Packing:
-    """Small dense gradients of one type as one vector: one tensor for the ranks to agree on in the place of many. The
+    """Small dense gradients of each type as one vector: one tensor for the ranks to agree on in the place of many. The
     others travel beside it, large ones as they are: the edited Horovod has NCCL sum them where they lie
     (scripts/horovod_edits.py), and copying a decoder's 537 MB into a vector took 1.0 of its 36 ms (docs/results)."""
 
     def __init__(self) -> None:
-        self._shapes: dict[int, Any] = {}  # of those in the vector, by their places among all
+        self._shapes: list[dict[int, Any]] = []  # of those in each vector, by their places among all
         self._count = 0
 
     def pack(self, gradients: list[Any]) -> list[Any]:
-        """The vector, then all that is not in it."""
+        """The vectors, then all that is not in them."""
         dense = {i: g for i, g in enumerate(gradients) if isinstance(g, tf.Tensor) and g.shape.is_fully_defined()}
         small = {i: g for i, g in dense.items() if g.shape.num_elements() * g.dtype.size < LARGE_BYTES}
-        kinds = [g.dtype for g in small.values()]
-        most = max(kinds, key=kinds.count, default=None)
-        self._shapes = {i: g.shape for i, g in small.items() if g.dtype == most}
+        kinds = dict.fromkeys(g.dtype for g in small.values())
+        self._shapes = [{i: g.shape for i, g in small.items() if g.dtype == kind} for kind in kinds]
         self._count = len(gradients)
-        if not self._shapes:
-            return gradients
-        vector = tf.concat([tf.reshape(gradients[i], [-1]) for i in self._shapes], axis=0)
-        return [vector, *(g for i, g in enumerate(gradients) if i not in self._shapes)]
+        vectors = [tf.concat([tf.reshape(gradients[i], [-1]) for i in shapes], axis=0) for shapes in self._shapes]
+        return [*vectors, *(g for i, g in enumerate(gradients) if i not in small)]
 
     def unpack(self, gradients: Sequence[Any]) -> list[Any]:
         if not self._shapes:
             return list(gradients)
-        parts = tf.split(gradients[0], [shape.num_elements() for shape in self._shapes.values()])
-        packed = {i: tf.reshape(part, shape) for part, (i, shape) in zip(parts, self._shapes.items(), strict=True)}
-        others = iter(gradients[1:])
+        vectors, others = gradients[: len(self._shapes)], iter(gradients[len(self._shapes) :])
+        packed: dict[int, Any] = {}
+        for vector, shapes in zip(vectors, self._shapes, strict=True):
+            parts = tf.split(vector, [shape.num_elements() for shape in shapes.values()])
+            packed |= {i: tf.reshape(part, shape) for part, (i, shape) in zip(parts, shapes.items(), strict=True)}
         return [packed[i] if i in packed else next(others) for i in range(self._count)]
 
 

@@ -17,11 +17,12 @@ from typing import Any
 
 from .exchange import tf
 
-__all__ = ["Share", "share_before_work"]
+__all__ = ["Share", "between", "has_cache", "share_before_work"]
 
 MAPS = ("_MapDataset", "_ParallelMapDataset")
 BATCHES = ("_BatchDataset", "_ParallelBatchDataset")
-ONE_BY_ONE = (*MAPS, "_PrefetchDataset", "_OptionsDataset", "_CacheDataset", "CacheDataset")
+CACHES = ("_CacheDataset", "CacheDataset")
+ONE_BY_ONE = (*MAPS, *CACHES, "_PrefetchDataset", "_OptionsDataset")
 REPEAT, SHUFFLE = "_RepeatDataset", "_ShuffleDataset"
 # Marked as keeping a state, but what they give does not depend on the order of elements: calls, whose insides are
 # looked at; files, variables and tables that are read.
@@ -62,7 +63,7 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
         dataset = inputs[0]
     batch, before, dataset = dataset, list[Any](), dataset._inputs()[0]
     while type(dataset).__name__ in (*ONE_BY_ONE, SHUFFLE):
-        if why := _holds(dataset):
+        if why := _holds(dataset, shuffled=any(map(_is_shuffle, before))):
             if any(map(_is_map, after + before)):
                 break  # what comes after it can be spared all the same
             return Share(None, why, works=_has_maps(dataset, ()))
@@ -73,7 +74,7 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
     if not before:
         own = _laid_over(batch.shard(size, rank), after) if any(map(_is_map, after)) else None
         return Share(own, works=own is not None)
-    shuffles = [each for each in before if type(each).__name__ == SHUFFLE]
+    shuffles = list(filter(_is_shuffle, before))
     own = dataset
     for each in reversed(shuffles):
         if (own := _shuffled(own, each)) is None:
@@ -83,6 +84,19 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
     own = _laid_over(own, [each for each in before if each not in shuffles])
     own = own.batch(samples, drop_remainder=whole, num_parallel_calls=_parallel(batch))
     return Share(_laid_over(own, after), works=True)
+
+
+def between(dataset: Any, start: int, stop: int) -> Any:
+    """Elements `start` up to `stop`, so many. Unlike `take` it goes on to the end of what it is given: a cache() in
+    there is kept only when it has been read to its end, and all ranks draw as many random numbers in an epoch."""
+    numbered = dataset.enumerate().filter(lambda place, _: start <= place and place < stop)
+    return numbered.map(lambda _, element: element).apply(tf.data.experimental.assert_cardinality(stop - start))
+
+
+def has_cache(dataset: Any) -> bool:
+    """Whether it comes through a cache(), as far as TensorFlow says."""
+    inputs = dataset._inputs() if hasattr(dataset, "_inputs") else ()
+    return type(dataset).__name__ in CACHES or any(map(has_cache, inputs))
 
 
 def _has_maps(dataset: Any, operations: Sequence[Any]) -> bool:
@@ -141,10 +155,17 @@ def _is_map(dataset: Any) -> bool:
     return type(dataset).__name__ in MAPS
 
 
-def _holds(dataset: Any) -> str:
-    """Why this operation must see all elements; "" where it need not."""
+def _is_shuffle(dataset: Any) -> bool:
+    return type(dataset).__name__ == SHUFFLE
+
+
+def _holds(dataset: Any, *, shuffled: bool = False) -> str:
+    """Why this operation must see all elements; "" where it need not. shuffled: a shuffle comes after it."""
     if hasattr(dataset, "_filename") and dataset._filename.numpy():
         return "a cache() writes a file, which is to serve any number of ranks"
+    if shuffled and type(dataset).__name__ in CACHES:
+        # Which of its elements are this rank's is another question in every epoch.
+        return "in the first epoch, for its own cache(), which comes before a shuffle()"
     if not _is_map(dataset):
         return ""
     if getattr(dataset, "_deterministic", "") == "false" or dataset.options().deterministic is False:

@@ -42,6 +42,7 @@ OF_OTHERS = {
     "nsys": ("--capture-range-end", "--cpuctxsw", "--cuda-graph-trace", "--include-blobs", "--trace"),
     "nvprof": ("--csv", "--print-api-trace", "--print-gpu-trace"),
     "rocprof": ("--hip-trace", "--sys-trace"),
+    "rocprofv3": ("--output-format", "--runtime-trace"),
     "sbatch": (
         *("--account", "--cpus-per-task", "--gpus", "--gpus-per-node", "--gpus-per-task"),
         *("--nodes", "--ntasks", "--ntasks-per-node", "--partition"),

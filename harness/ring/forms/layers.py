@@ -1,4 +1,4 @@
-"""Three Keras layers in forms that XLA makes fewer and faster GPU kernels of; the same numbers up to rounding."""
+"""Keras layers in forms that XLA makes fewer and faster GPU kernels of; the same numbers up to rounding."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial, reduce
 from typing import Any
 
 from ..exchange import tf
+from . import recurrent
 
 NARROW_CHANNELS = 4  # input channels, as of pictures, that leave most of a tensor core's tile empty
 TILE_CHANNELS = 8  # tensor cores take 16-bit channels in multiples of 8 (NVIDIA's deep learning performance guide)
@@ -36,6 +37,8 @@ def _form(layer: Any) -> tuple[str, Callable[..., Any]] | None:
         return "convolution_op", partial(folded_convolution, layer, layer.convolution_op)
     if isinstance(layer, layers.MaxPooling2D) and layer.data_format == "channels_last" and max(layer.pool_size) <= 3:
         return "call", partial(max_pooling, layer, layer.call)
+    if recurrent.fits(layer):
+        return "inner_loop", partial(recurrent.inner_loop, layer, layer.inner_loop)
     return None
 
 

@@ -53,9 +53,11 @@ def weights_of(drawn: dict[str, Any], rng: Any) -> Any:
     weights = rng.uniform(0.2, 3, shape).astype("float32")
     if drawn["weights"] == "some of 0":
         weights[: drawn["samples"] // 2] = 0
+    if drawn["overflow"]:  # one sample of each epoch's first batch, on one of the ranks
+        weights[0] = 1e30
     if drawn["model"] == "two outputs":
         return {"one": weights, "two": weights[::-1].copy()}
-    return weights if drawn["weights"] in ("samples", "some of 0") else None
+    return weights
 
 
 class OwnStep(keras.Model):
@@ -127,7 +129,8 @@ def optimizer_of(drawn: dict[str, Any]) -> Any:
     options = drawn["clip"] | drawn["further"] | ({"momentum": 0.9} if more else {})
     made = getattr(keras.optimizers, name)(rate, **options)
     # A scale that would have to come down first does so after other steps on two ranks: their gradients are larger.
-    return keras.optimizers.LossScaleOptimizer(made, 64.0) if drawn["policy"] == "mixed_float16" else made
+    # Batches that overflow do so at any scale.
+    return keras.optimizers.LossScaleOptimizer(made, **drawn["scale"]) if drawn["policy"] == "mixed_float16" else made
 
 
 def metric_of(name: str) -> Any:
@@ -165,6 +168,7 @@ def data_of(drawn: dict[str, Any], x: Any, y: Any, weights: Any) -> dict[str, An
         used = samples // (batch * RANKS) * batch * RANKS
     else:
         used = min(samples, -(-samples // batch) // RANKS * RANKS * batch)
+    none_left_over = used == samples
     if ring.size() > 1:  # what is left over they leave out themselves
         used = samples
     if kind == "arrays":
@@ -190,6 +194,9 @@ def data_of(drawn: dict[str, Any], x: Any, y: Any, weights: Any) -> dict[str, An
         return {"x": data.repeat().batch(joined), "steps_per_epoch": steps}
     if kind == "unknown length":
         data = data.filter(lambda *_: True)
+    if drawn["kept"]:
+        data = data.map(lambda *each: each).cache()
+        data = data.shuffle(samples, seed=drawn["number"]) if none_left_over else data
     data = data.batch(joined, drop_remainder=kind == "whole batches")
     return {"x": data}
 
@@ -219,7 +226,7 @@ def train(drawn: dict[str, Any], *, plain: bool) -> dict[str, Any]:
     keras.utils.set_random_seed(5)
     keras.config.set_dtype_policy(drawn["policy"])
     x, y, weights = inputs_of(drawn, rng), target_of(drawn, rng), None
-    if drawn["weights"] in ("samples", "some of 0"):
+    if drawn["weights"] in ("samples", "some of 0") or drawn["overflow"]:
         weights = weights_of(drawn, rng)
     model = model_of(drawn)
     if not model.built:
@@ -259,6 +266,8 @@ def train(drawn: dict[str, Any], *, plain: bool) -> dict[str, Any]:
     state: dict[str, Any] = {}
     model.optimizer.save_own_variables(state)  # whole, also where each rank has a part of it
     found |= {f"optimizer {i}": value for i, value in state.items()}
+    if drawn["policy"] == "mixed_float16":
+        found["scale"] = model.optimizer.dynamic_scale.numpy()
     return found
 
 

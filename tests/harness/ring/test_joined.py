@@ -24,6 +24,7 @@ CASES = [
     "a mean by weight",
     "weights of samples and classes",
     "masked tokens",
+    "recurrent layers of masked tokens",
     "two masks and a regulariser",
     "a last batch that is smaller",
     "one loss a sample and a last batch that is smaller",

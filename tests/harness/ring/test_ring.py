@@ -38,7 +38,7 @@ def test_the_cores_are_divided_between_the_ranks(facts: list[dict[str, Any]]) ->
     assert all(fact["threads"] >= 1 and 2 * fact["threads"] <= max(2, cores) for fact in facts)
 
 
-@pytest.mark.parametrize("compression", ["none", "fp16", "bf16"])
+@pytest.mark.parametrize("compression", ["none", "fp32", "fp16", "bf16"])
 def test_gradients_of_every_kind_are_averaged_in_their_order(facts: list[dict[str, Any]], compression: str) -> None:
     # 1s and 3s average to 2; of the sparse one row 3 is everybody's, rows 0 and 1 are one rank's alone.
     rows = [[0.5, 0.5], [1.5, 1.5], [0, 0], [2, 2], [0, 0]]
@@ -48,7 +48,7 @@ def test_gradients_of_every_kind_are_averaged_in_their_order(facts: list[dict[st
 
 def test_gradients_averaged_eagerly_stay_on_their_device(facts: list[dict[str, Any]]) -> None:
     for fact in facts:
-        assert fact["devices"] == {compression: ["CPU:1"] * 2 for compression in ("none", "fp16", "bf16")}
+        assert fact["devices"] == {compression: ["CPU:1"] * 2 for compression in ("none", "fp32", "fp16", "bf16")}
 
 
 def test_logs_are_averaged_so_that_all_ranks_decide_alike(facts: list[dict[str, Any]]) -> None:

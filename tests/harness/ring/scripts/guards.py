@@ -192,6 +192,12 @@ with warnings.catch_warnings(record=True) as warned:
     warnings.simplefilter("always")
     made = tf.data.Dataset.from_generator(lambda: ((x[i] + rank, y[i]) for i in range(64)), output_signature=spec)
     facts["made by a generator"] = batches_of(lambda: made)
+facts["a generator"] = refused(lambda: classifier().fit((each for each in [(x[:8], y[:8])]), verbose=0))
+for name, no_data in (("an iterator", iter([(x[:8], y[:8])])), ("lists", x.tolist())):  # which Keras refuses
+    try:
+        classifier().fit(no_data, verbose=0)
+    except ValueError as error:
+        facts[name] = str(error)
 facts["warned"] = [str(each.message) for each in warned if "differs" in str(each.message)]
 shared = keras.optimizers.SGD(0.1)
 for _ in range(2):

@@ -120,6 +120,16 @@ def masked_tokens(step: str) -> dict[str, Any]:
 
 
 @case
+def recurrent_layers_of_masked_tokens(step: str) -> dict[str, Any]:
+    model = keras.Sequential([keras.Input((6,)), layers.Embedding(9, 5, mask_zero=True)])
+    model.add(layers.Bidirectional(layers.GRU(4, return_sequences=True)))
+    model.add(layers.LSTM(3, go_backwards=True))
+    model.add(layers.Dense(1))
+    model.compile(SGD(), "mse")
+    return trained(model, step, WORDS, Y, validation_data=(WORDS[:40], Y[:40]))
+
+
+@case
 def two_masks_and_a_regulariser(step: str) -> dict[str, Any]:
     one, other = keras.Input((6,), name="one"), keras.Input((6,), name="other")
     tags = layers.Dense(3, name="tags", kernel_regularizer="l2")(layers.Embedding(9, 5, mask_zero=True)(one))

@@ -1,0 +1,273 @@
+"""GRU and LSTM layers as one loop there and one back, in the place of cuDNN's kernels, which XLA cannot compile.
+
+The inputs of all steps are multiplied by the kernel at once, before the loop; a step is the product with the state and
+its gates. The way back keeps the states alone: one product over all steps gives what the gates were computed from, the
+loop goes back through the states, and one product after it gives the gradient of the recurrent kernel, summed over the
+steps in float32. Gates and states are float32 inside the loop whatever a layer computes in, so that in bfloat16 the
+numbers are nearer to exact ones than those of Keras's own loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..exchange import tf
+
+NARROW = (tf.bfloat16, tf.float16)
+# Steps in one turn of the loop, each of two kernels: XLA launches five and more in a row as one CUDA graph (its option
+# xla_gpu_graph_min_graph_size).
+CHUNK = 4
+
+Step = Callable[..., tuple[Any, ...]]
+
+
+def runs_in_cudnn(layer: Any) -> bool:
+    """Whether this GRU or LSTM takes cuDNN's kernel outside of a compiled step."""
+    from keras.src import backend
+
+    cell = layer.cell
+    options = {"reset_after": cell.reset_after} if hasattr(cell, "reset_after") else {}
+    return (
+        layer.use_cudnn in ("auto", True)
+        and not layer.recurrent_dropout
+        and backend.cudnn_ok(cell.activation, cell.recurrent_activation, layer.unroll, cell.use_bias, **options)
+    )
+
+
+def fits(layer: Any) -> bool:
+    """Whether it is a GRU or an LSTM that the loop computes: as they are made without options, whatever is masked,
+    returned, reversed or dropped of its inputs."""
+    from keras import activations, layers
+
+    kinds = {layers.GRUCell: layers.GRU, layers.LSTMCell: layers.LSTM}
+    cell: Any = getattr(layer, "cell", None)
+    kind = kinds.get(type(cell))
+    return (
+        kind is not None
+        and isinstance(layer, kind)
+        and type(layer).inner_loop is kind.inner_loop
+        and cell.activation is activations.tanh
+        and cell.recurrent_activation is activations.sigmoid
+        and cell.use_bias
+        and getattr(cell, "reset_after", True)
+        and not (layer.recurrent_dropout or layer.unroll or layer.stateful)
+        and (not layer.dropout or cell.implementation == 2)
+    )
+
+
+def inner_loop(
+    layer: Any, otherwise: Callable[..., Any], sequences: Any, initial_state: Any, mask: Any, training: bool = False
+) -> tuple[Any, Any, list[Any]]:
+    """A layer's (last output, outputs (batch, steps, units), last states), as its own `inner_loop` gives them.
+
+    sequences: (batch, steps, inputs). mask: (batch, steps) or None.
+    """
+    from keras import tree
+
+    cell, start = layer.cell, tree.flatten(initial_state)
+    mask = next(iter(tree.flatten(mask)), None)
+    kernel, recurrent, bias = (tf.convert_to_tensor(each) for each in (cell.kernel, cell.recurrent_kernel, cell.bias))
+    known = all(each.shape.is_fully_defined() for each in (sequences, *start)) and sequences.shape[1] > 0
+    alike = all(each.dtype == kernel.dtype for each in (sequences, *start))
+    if not (known and alike and (mask is None or mask.shape.rank == 2)):
+        return otherwise(sequences, initial_state, mask, training)  # type: ignore[no-any-return]
+    if training and layer.dropout:
+        sequences *= cell.get_dropout_mask(sequences[:, 0, :])[:, tf.newaxis]
+    x = tf.transpose(sequences, [1, 0, 2])
+    counts = None if mask is None else tf.transpose(tf.cast(mask, tf.bool))[..., tf.newaxis]
+    if layer.go_backwards:
+        x, counts = tf.reverse(x, [0]), None if counts is None else tf.reverse(counts, [0])
+    steps, batch, inputs = x.shape
+    products = tf.reshape(tf.matmul(tf.reshape(x, [-1, inputs]), kernel), [steps, batch, -1])
+    if len(start) == 1:
+        states, *last = gru(products + bias[0], start[0], recurrent, bias[1], counts)
+    else:
+        states, *last = lstm(products + bias, start[0], start[1], recurrent, counts)
+    return _as_keras_gives(layer, states, last, counts)
+
+
+def _as_keras_gives(layer: Any, states: Any, last: list[Any], counts: Any) -> tuple[Any, Any, list[Any]]:
+    """With what a masked step puts out: the output before it; zeros of cuDNN and with `zero_output_for_mask`."""
+    output = last[0]
+    if counts is not None:
+        zeros = layer.zero_output_for_mask or runs_in_cudnn(layer)
+        shown = counts if zeros else tf.cumsum(tf.cast(counts, tf.int32)) > 0
+        states = tf.where(shown, states, tf.zeros_like(states))
+        output = output if runs_in_cudnn(layer) else states[-1]
+    return output, tf.transpose(states, [1, 0, 2]), last
+
+
+def gru(products: Any, start: Any, recurrent: Any, bias: Any, counts: Any) -> Any:
+    """(states (steps, batch, units), the last one), the gates of the reset applied after the recurrent product.
+
+    products: (steps, batch, 3 units), of the inputs, with their bias. start: (batch, units). recurrent: (units, 3
+    units). bias: (3 units,), of the recurrent product. counts: (steps, batch, 1), false where a step is masked.
+    """
+    kind, wide = products.dtype, _wide(products.dtype)
+    steps, (batch, units) = products.shape[0], start.shape
+
+    def gates(product: Any, inner: Any, bias: Any) -> tuple[Any, ...]:
+        own = tf.split(tf.cast(product, wide), 3, axis=1)
+        update, reset, inner = tf.split(tf.cast(inner, wide) + tf.cast(bias, wide), 3, axis=1)
+        reset = tf.sigmoid(own[1] + reset)
+        return tf.sigmoid(own[0] + update), reset, tf.tanh(own[2] + reset * inner), inner
+
+    @tf.custom_gradient
+    def run(products: Any, start: Any, recurrent: Any, bias: Any) -> Any:
+        def step(t: Any, wide_state: Any, state: Any, states: Any) -> tuple[Any, ...]:
+            update, _, new, _ = gates(_at(products, t), tf.matmul(state, recurrent), bias)
+            wide_state = _where(counts, t, update * wide_state + (1 - update) * new, wide_state)
+            state = tf.cast(wide_state, kind)
+            return wide_state, state, _put(states, t, state)
+
+        states = tf.zeros([steps, batch, units], kind)
+        _, last, states = _loop(step, range(steps), (tf.cast(start, wide), start, states))
+
+        def gradient(d_states: Any, d_last: Any) -> tuple[Any, ...]:
+            before = tf.concat([start[tf.newaxis], states[:-1]], axis=0)
+            inners = _product(before, recurrent)
+
+            def step(t: Any, d_state: Any, parts: Any) -> tuple[Any, ...]:
+                d_state += tf.cast(_at(d_states, t), wide)
+                update, reset, new, inner = gates(_at(products, t), _at(inners, t), bias)
+                through = _where(counts, t, d_state, tf.zeros_like(d_state))
+                d_new = through * (1 - update) * (1 - new * new)
+                d_update = through * (tf.cast(_at(before, t), wide) - new) * update * (1 - update)
+                d_reset = d_new * inner * reset * (1 - reset)
+                part = tf.cast(tf.concat([d_update, d_reset, d_new * reset, d_new], axis=1), kind)
+                d_state = _where(counts, t, d_state * update, d_state)
+                return d_state + _back(part[:, : 3 * units], recurrent), _put(parts, t, part)
+
+            begin = (tf.cast(d_last, wide), tf.zeros([steps, batch, 4 * units], kind))
+            d_start, parts = _loop(step, range(steps - 1, -1, -1), begin)
+            d_inners = parts[..., : 3 * units]
+            d_products = tf.concat([parts[..., : 2 * units], parts[..., 3 * units :]], axis=2)
+            d_bias = tf.reduce_sum(tf.cast(d_inners, wide), axis=[0, 1])
+            return d_products, tf.cast(d_start, kind), _summed(before, d_inners), tf.cast(d_bias, bias.dtype)
+
+        return (states, last), gradient
+
+    return run(products, start, recurrent, bias)
+
+
+def lstm(products: Any, start: Any, start_cell: Any, recurrent: Any, counts: Any) -> Any:
+    """(states (steps, batch, units), the last one, the last cell state).
+
+    products: (steps, batch, 4 units), of the inputs, with the bias. start, start_cell: (batch, units). recurrent:
+    (units, 4 units). counts: (steps, batch, 1), false where a step is masked.
+    """
+    kind, wide = products.dtype, _wide(products.dtype)
+    steps, (batch, units) = products.shape[0], start.shape
+
+    def gates(product: Any, inner: Any) -> tuple[Any, ...]:
+        enter, keep, new, show = tf.split(tf.cast(product, wide) + tf.cast(inner, wide), 4, axis=1)
+        return tf.sigmoid(enter), tf.sigmoid(keep), tf.tanh(new), tf.sigmoid(show)
+
+    @tf.custom_gradient
+    def run(products: Any, start: Any, start_cell: Any, recurrent: Any) -> Any:
+        def step(t: Any, cell: Any, state: Any, cells: Any, states: Any) -> tuple[Any, ...]:
+            enter, keep, new, show = gates(_at(products, t), tf.matmul(state, recurrent))
+            next_cell = keep * cell + enter * new
+            state = _where(counts, t, tf.cast(show * tf.tanh(next_cell), kind), state)
+            cell = _where(counts, t, next_cell, cell)
+            return cell, state, _put(cells, t, tf.cast(cell, kind)), _put(states, t, state)
+
+        empty = tf.zeros([steps, batch, units], kind)
+        last_cell, last, cells, states = _loop(step, range(steps), (tf.cast(start_cell, wide), start, empty, empty))
+
+        def gradient(d_states: Any, d_last: Any, d_last_cell: Any) -> tuple[Any, ...]:
+            before = tf.concat([start[tf.newaxis], states[:-1]], axis=0)
+            cells_before = tf.concat([start_cell[tf.newaxis], cells[:-1]], axis=0)
+            inners = _product(before, recurrent)
+
+            def step(t: Any, d_cell: Any, d_state: Any, parts: Any) -> tuple[Any, ...]:
+                d_state += tf.cast(_at(d_states, t), wide)
+                enter, keep, new, show = gates(_at(products, t), _at(inners, t))
+                cell = tf.cast(_at(cells_before, t), wide)
+                shown = tf.tanh(keep * cell + enter * new)
+                none = tf.zeros_like(d_state)
+                through, d_next = (_where(counts, t, each, none) for each in (d_state, d_cell))
+                d_next += through * show * (1 - shown * shown)
+                part = (
+                    d_next * new * enter * (1 - enter),
+                    d_next * cell * keep * (1 - keep),
+                    d_next * enter * (1 - new * new),
+                    through * shown * show * (1 - show),
+                )
+                part = tf.cast(tf.concat(part, axis=1), kind)
+                d_before = _back(part, recurrent)
+                if counts is not None:
+                    d_before += _where(counts, t, none, d_state)
+                return _where(counts, t, d_next * keep, d_cell), d_before, _put(parts, t, part)
+
+            begin = (tf.cast(d_last_cell, wide), tf.cast(d_last, wide), tf.zeros(products.shape, kind))
+            d_cell, d_state, parts = _loop(step, range(steps - 1, -1, -1), begin)
+            return parts, tf.cast(d_state, kind), tf.cast(d_cell, kind), _summed(before, parts)
+
+        return (states, last, tf.cast(last_cell, kind)), gradient
+
+    return run(products, start, start_cell, recurrent)
+
+
+def _loop(step: Step, times: range, carried: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What `step(t, *carried)` leaves after each t in turn; XLA finds how many turns there are, and so need not ask the
+    GPU after each."""
+    turns, rest = divmod(len(times), CHUNK)
+
+    def turn(i: Any, *carried: Any) -> tuple[Any, ...]:
+        for j in range(CHUNK):
+            carried = step(times.start + times.step * (CHUNK * i + j), *carried)
+        return (i + 1, *carried)
+
+    if turns:
+        carried = tf.while_loop(lambda i, *_: i < turns, turn, (tf.constant(0), *carried))[1:]
+    for t in times[len(times) - rest :]:
+        carried = step(tf.constant(t), *carried)
+    return carried
+
+
+def _at(stack: Any, t: Any) -> Any:
+    """stack[t]; XLA reads it where it lies."""
+    from tensorflow.compiler.tf2xla.python import xla
+
+    begin = tf.stack([t, *[0] * (stack.shape.rank - 1)])
+    return tf.squeeze(xla.dynamic_slice(stack, begin, [1, *stack.shape[1:]]), axis=0)
+
+
+def _put(stack: Any, t: Any, value: Any) -> Any:
+    """stack with `value` at t; XLA writes it where the stack lies."""
+    from tensorflow.compiler.tf2xla.python import xla
+
+    return xla.dynamic_update_slice(stack, value[tf.newaxis], tf.stack([t, *[0] * (stack.shape.rank - 1)]))
+
+
+def _where(counts: Any, t: Any, new: Any, old: Any) -> Any:
+    return new if counts is None else tf.where(_at(counts, t), new, old)
+
+
+def _product(states: Any, recurrent: Any) -> Any:
+    """(steps, batch, units) . (units, gates), of all steps at once."""
+    flat = tf.matmul(tf.reshape(states, [-1, states.shape[2]]), recurrent)
+    return tf.reshape(flat, [*states.shape[:2], recurrent.shape[1]])
+
+
+def _summed(states: Any, parts: Any) -> Any:
+    """The gradient of the recurrent kernel: states^T . parts, summed over steps and batch."""
+    left, right = (tf.reshape(each, [-1, each.shape[2]]) for each in (states, parts))
+    return tf.matmul(left, right, transpose_a=True)
+
+
+def _back(part: Any, recurrent: Any) -> Any:
+    """(batch, gates) . (units, gates)^T; of narrow numbers not rounded again."""
+    if part.dtype not in NARROW:
+        return tf.matmul(part, recurrent, transpose_b=True)
+    from tensorflow.compiler.tf2xla.python import xla
+    from tensorflow.compiler.xla import xla_data_pb2
+
+    second = xla_data_pb2.DotDimensionNumbers(lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[1])
+    return xla.dot_general(part, recurrent, second, preferred_element_type=tf.float32)
+
+
+def _wide(kind: Any) -> Any:
+    return tf.float32 if kind in NARROW else kind

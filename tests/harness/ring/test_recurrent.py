@@ -1,0 +1,264 @@
+"""GRU and LSTM layers as one loop each way, in XLA, against Keras's own loop and against 64-bit arithmetic."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from harness.ring import choose
+from harness.ring.forms import layers as xla
+from harness.ring.forms import recurrent
+
+BATCH, STEPS, INPUTS, UNITS = 6, 7, 3, 5  # two turns of the loop of three steps each, and a rest
+Given = dict[str, np.ndarray]
+Builder = Callable[[Any], list[Any]]
+
+
+def _given() -> Given:
+    """Sequences, states to begin from, and masks: of padding, and of steps anywhere, a whole sequence and first ones
+    among them."""
+    random = np.random.default_rng(0)
+    anywhere = random.integers(0, 2, (BATCH, STEPS)).astype(bool)
+    anywhere[0], anywhere[1, :3] = False, False
+    return {
+        "x": random.normal(size=(BATCH, STEPS, INPUTS)),
+        "h": random.normal(size=(BATCH, UNITS)),
+        "c": random.normal(size=(BATCH, UNITS)),
+        "padded": np.arange(STEPS) < np.array([7, 1, 4, 2, 7, 5])[:, None],
+        "anywhere": anywhere,
+    }
+
+
+def _both(mask: str | None = None, *, begun: bool = False, **options: Any) -> Builder:
+    """A GRU and an LSTM of these options; what they return."""
+
+    def build(given: Any) -> list[Any]:
+        calls = {} if mask is None else {"mask": given[mask]}
+        gru, lstm = layers.GRU(UNITS, **options), layers.LSTM(UNITS, **options)
+        one = gru(given["x"], initial_state=given["h"] if begun else None, **calls)
+        other = lstm(given["x"], initial_state=[given["h"], given["c"]] if begun else None, **calls)
+        return [*_listed(one), *_listed(other)]
+
+    return build
+
+
+def _listed(outputs: Any) -> list[Any]:
+    return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+
+
+def _stacked(given: Any) -> list[Any]:
+    x = layers.Bidirectional(layers.GRU(UNITS, return_sequences=True))(given["x"], mask=given["padded"])
+    return [layers.Bidirectional(layers.LSTM(UNITS), merge_mode="sum")(layers.Masking()(x))]
+
+
+SHORT: dict[str, Builder] = {
+    "last output": _both(),
+    "begun from states, which are returned": _both(begun=True, return_sequences=True, return_state=True),
+    "dropped inputs": _both(dropout=0.5, return_sequences=True),
+    "masked anywhere": _both("anywhere", begun=True, return_sequences=True, return_state=True),
+    "masked anywhere, last output": _both("anywhere", begun=True),
+}
+LONG: dict[str, Builder] = {
+    "backwards": _both(go_backwards=True, return_sequences=True, return_state=True),
+    "padded": _both("padded", return_sequences=True, return_state=True),
+    "padded, backwards": _both("padded", go_backwards=True, return_sequences=True, return_state=True),
+    "masked, zeros": _both("anywhere", zero_output_for_mask=True, return_sequences=True),
+    "masked, last output or zeros": _both("anywhere", zero_output_for_mask=True),
+    "both ways, stacked": _stacked,
+}
+CASES = SHORT | LONG
+
+
+def _narrow(x: np.ndarray) -> np.ndarray:
+    """As bfloat16 has them, so that no type that a model computes in rounds what it is given."""
+    return x if x.dtype == bool else np.asarray(tf.cast(tf.cast(tf.constant(x), "bfloat16"), "float64"))
+
+
+def _model(build: Builder, dtype: str = "float32") -> Any:
+    keras.utils.set_random_seed(3)
+    keras.config.set_dtype_policy(dtype)
+    try:
+        given = {
+            name: keras.Input(each.shape[1:], BATCH, dtype="bool" if each.dtype == bool else None, name=name)
+            for name, each in _given().items()
+        }
+        model = keras.Model(given, build(given))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    random = np.random.default_rng(1)
+    for variable in model.trainable_variables:
+        variable.assign(_narrow(random.normal(0, 0.5, variable.shape)))
+    return model
+
+
+def _step(model: Any, *, form: bool) -> Callable[[Any], tuple[list[Any], list[Any]]]:
+    """(outputs, gradients by sequences, states and weights) of a sum in which each number has a weight of its own."""
+
+    def step(given: Any) -> tuple[list[Any], list[Any]]:
+        with tf.GradientTape() as tape:
+            tape.watch([given["x"], given["h"], given["c"]])
+            with xla.forms(model) if form else nullcontext():
+                outputs = _listed(model(given, training=True))
+            wide = [tf.reshape(tf.cast(each, tf.float64), [-1]) for each in outputs]
+            loss = sum(tf.reduce_sum(each * np.sin(1 + np.arange(each.shape[0]))) for each in wide)
+        sources = [given["x"], given["h"], given["c"], *model.trainable_variables]
+        return outputs, [each for each in tape.gradient(loss, sources) if each is not None]
+
+    return step
+
+
+def _run(model: Any, *, form: bool, compiled: bool = True) -> list[np.ndarray]:
+    """Outputs, then gradients; what the call draws from is left as it was."""
+    kind = model.layers[0].dtype
+    given = {k: tf.constant(_narrow(v), None if v.dtype == bool else kind) for k, v in _given().items()}
+    kept = [(variable, variable.numpy()) for variable in model.non_trainable_variables]
+    outputs, gradients = tf.function(_step(model, form=form), jit_compile=compiled, autograph=False)(given)
+    for variable, value in kept:
+        variable.assign(value)
+    return [np.asarray(tf.cast(each, tf.float64)) for each in [*outputs, *gradients]]
+
+
+@pytest.fixture(autouse=True)
+def _three_steps_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurrent, "CHUNK", 3)
+
+
+@pytest.mark.parametrize("case", [*SHORT, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)])
+def test_outputs_and_gradients_are_those_of_kerass_own_loop(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _model(CASES[case])
+    plain = _run(model, form=False, compiled=case == "dropped inputs")  # XLA draws by an algorithm of its own
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise AssertionError("Keras's own loop was taken")
+
+    monkeypatch.setattr(layers.RNN, "inner_loop", refused)
+    form = _run(model, form=True)
+    assert len(form) == len(plain) > len(model.outputs) + len(model.trainable_variables)
+    for own, keras_own in zip(form, plain, strict=True):
+        assert np.abs(keras_own).max() > 0
+        np.testing.assert_allclose(own, keras_own, rtol=1e-5, atol=1e-5 * np.abs(keras_own).max())
+
+
+@pytest.mark.parametrize(
+    "dtype", ["mixed_bfloat16", *(pytest.param(each, marks=pytest.mark.long) for each in ("mixed_float16", "float64"))]
+)
+def test_in_every_type_it_is_as_near_to_64_bit_arithmetic_as_kerass_own_loop(dtype: str) -> None:
+    build = CASES["begun from states, which are returned"]
+    true = _run(_model(build, "float64"), form=False, compiled=False)
+    narrow = _model(build, dtype)
+    form, plain = _run(narrow, form=True), _run(narrow, form=False, compiled=False)
+    for own, keras_own, right in zip(form, plain, true, strict=True):
+        norm = np.linalg.norm(right)
+        distance, kerass = np.linalg.norm(own - right) / norm, np.linalg.norm(keras_own - right) / norm
+        assert distance <= kerass or distance < 1e-14
+
+
+@pytest.fixture()
+def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keras takes cuDNN's operations, which can be traced without a GPU."""
+    from keras.src import backend
+
+    module = sys.modules[backend.cudnn_ok.__module__]
+    monkeypatch.setattr(module, "_is_gpu_available", lambda: True)
+
+
+def _operations(model: Any, *, form: bool) -> set[str]:
+    given = {k: tf.constant(v if v.dtype == bool else v.astype("float32")) for k, v in _given().items()}
+    traced = tf.function(_step(model, form=form), autograph=False).get_concrete_function(given)
+    return {operation.type for operation in traced.graph.get_operations()}
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+@pytest.mark.parametrize("case", ["begun from states, which are returned", "both ways, stacked"])
+def test_on_a_gpu_too_nothing_of_cudnn_is_traced(case: str) -> None:
+    model = _model(CASES[case])
+    assert {"CudnnRNNV3", "CudnnRNNBackpropV3"} <= _operations(model, form=False)
+    assert not [name for name in _operations(model, form=True) if "Cudnn" in name]
+
+
+def test_auto_leaves_to_cudnn_what_it_computes_and_says_what_compiled_would_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind])
+
+    def found(layer: Any) -> tuple[str, str]:
+        return choose.resolved(keras.Sequential([keras.Input((STEPS, INPUTS), 2), layer]), 1, 1)
+
+    step, why = found(layers.Bidirectional(layers.GRU(3)))
+    assert step == "fit" and why.endswith(
+        "runs in cuDNN, which XLA cannot compile; step='compiled' takes a loop in its place"
+    )
+    step, why = found(layers.LSTM(3, stateful=True))
+    assert step == "fit" and why.endswith("runs in cuDNN, which XLA cannot compile")
+    assert found(layers.LSTM(3, use_cudnn=False))[0] == "compiled"
+
+
+def test_where_cudnn_would_compute_it_a_padded_step_puts_out_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its kernels do, which evaluate the model: states are kept, and the last output is the last state."""
+    model = _model(_both("padded", return_sequences=True, return_state=True))
+    padded = _given()["padded"][..., None]
+    plain = _run(model, form=False, compiled=False)
+    monkeypatch.setattr(recurrent, "runs_in_cudnn", lambda layer: True)
+    form = _run(model, form=True)
+    for zeros, kept in list(zip(form, plain, strict=True))[: len(model.outputs)]:
+        expected = kept * padded if kept.ndim == 3 else kept
+        np.testing.assert_allclose(zeros, expected, rtol=1e-5, atol=1e-6)
+        assert kept.ndim == 2 or np.abs(kept[~padded[..., 0]]).min() > 0
+
+
+def test_xla_knows_how_many_turns_the_loops_have() -> None:
+    """Else it would ask the GPU after each."""
+    model = _model(_both())
+    given = {k: tf.constant(v if v.dtype == bool else v.astype("float32")) for k, v in _given().items()}
+    step = tf.function(_step(model, form=True), jit_compile=True, autograph=False)
+    text = step.experimental_get_compiler_ir(given)(stage="optimized_hlo")
+    turns = re.findall(r'"known_trip_count":{"n":"(\d+)"}', text)
+    assert turns == ["2"] * 4  # two layers, there and back
+    assert len(re.findall(r" while\(", text)) == 4
+
+
+class OwnLoop(layers.GRU):  # type: ignore[misc]
+    def inner_loop(self, *given: Any, **options: Any) -> Any:
+        return super().inner_loop(*given, **options)
+
+
+class Named(layers.LSTM):  # type: ignore[misc]
+    """A class of one's own that computes as Keras's does."""
+
+
+@pytest.mark.parametrize(
+    ("layer", "fits"),
+    [
+        (lambda: layers.GRU(4), True),
+        (lambda: layers.LSTM(4, use_cudnn=False, dropout=0.1, go_backwards=True), True),
+        (lambda: layers.LSTM(4, implementation=1), True),
+        (lambda: Named(4), True),
+        (lambda: layers.GRU(4, recurrent_dropout=0.1), False),
+        (lambda: layers.LSTM(4, dropout=0.1, implementation=1), False),
+        (lambda: layers.GRU(4, reset_after=False), False),
+        (lambda: layers.LSTM(4, use_bias=False), False),
+        (lambda: layers.LSTM(4, activation="relu"), False),
+        (lambda: layers.GRU(4, recurrent_activation="hard_sigmoid"), False),
+        (lambda: layers.GRU(4, unroll=True), False),
+        (lambda: layers.LSTM(4, stateful=True), False),
+        (lambda: layers.RNN(layers.LSTMCell(4)), False),
+        (lambda: layers.SimpleRNN(4), False),
+        (lambda: layers.Dense(4), False),
+        (lambda: OwnLoop(4), False),
+    ],
+)
+def test_other_layers_stay_kerass_own(layer: Callable[[], Any], fits: bool) -> None:
+    made = layer()
+    model = keras.Sequential([keras.Input((STEPS, INPUTS), 2), made])
+    with xla.forms(model):
+        assert ("inner_loop" in made.__dict__) == recurrent.fits(made) == fits
+    assert "inner_loop" not in made.__dict__
