@@ -1,4 +1,4 @@
-"""Plans of parts and stages on logical CPUs, against the model itself and against the clock; prints a line of JSON."""
+"""Plans of parts and stages on logical CPUs, against the model itself and the schedule; prints a line of JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
+from functools import partial
 
 import keras
 import numpy as np
@@ -18,7 +19,9 @@ from harness.training.strategies import devices, split, stages
 from harness.training.strategies.parts import Plan, train_step
 
 PLACES = ["/CPU:0", "/CPU:1", "/CPU:2"]
-SLEEP_S = 0.04
+SLEEP_S = 0.01
+WAYS = ("there", "back")
+LIMIT_S = 240.0  # for others to begin what is to be done together
 
 
 def furthest(first: list[object], second: list[object]) -> float:
@@ -52,29 +55,51 @@ def difference(name: str, parts: int, count: int) -> dict[str, object]:
     }
 
 
+class Turns:
+    """When the stages of a pipeline work: the n-th piece of a stage's work begins only together with those that the
+    schedule has at the same time, however slow the machine is; it fails where they are not begun meanwhile."""
+
+    def __init__(self, parts: int, count: int) -> None:
+        """Of so many micro-batches through so many stages, once there and back."""
+        together = [sum(0 <= turn - stage < parts for stage in range(count)) for turn in range(parts + count - 1)]
+        self._meetings = {way: [threading.Barrier(each) for each in together] for way in WAYS}
+        self._count, self._done = count, Counter[tuple[str, int]]()
+        self.taken: dict[str, set[int]] = {way: set() for way in WAYS}
+
+    def take(self, way: str, stage: int) -> None:
+        before = stage if way == "there" else self._count - 1 - stage
+        turn = before + self._done[way, stage]
+        self._done[way, stage] += 1
+        self._meetings[way][turn].wait(LIMIT_S)
+        self.taken[way].add(turn)
+
+
 class Slow(layers.Layer):
     """The same, after a while; its gradient too. As on a GPU's one stream, one thing at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, stage: int) -> None:
         super().__init__()
-        self._busy = threading.Lock()
+        self._stage, self._busy = stage, threading.Lock()
+        self.turns: Turns | None = None
 
     def call(self, x: object) -> object:
         @tf.custom_gradient
         def slow(x: object) -> tuple[object, object]:
-            out = self._late(x)
-            return out, lambda gradient: self._late(gradient + 0 * out)
+            out = self._late(x, "there")
+            return out, lambda gradient: self._late(gradient + 0 * out, "back")
 
         return slow(x)
 
-    def _late(self, value: tf.Tensor) -> tf.Tensor:
+    def _late(self, value: tf.Tensor, way: str) -> tf.Tensor:
         # Not stateful: TensorFlow runs operations that are one after the other.
-        waited = tf.numpy_function(self._wait, [value], value.dtype, stateful=False)
+        waited = tf.numpy_function(partial(self._wait, way), [value], value.dtype, stateful=False)
         waited.set_shape(value.shape)
         return waited
 
-    def _wait(self, value: np.ndarray) -> np.ndarray:
+    def _wait(self, way: str, value: np.ndarray) -> np.ndarray:
         with self._busy:
+            if self.turns is not None:
+                self.turns.take(way, self._stage)
             time.sleep(SLEEP_S)
         return value
 
@@ -83,12 +108,12 @@ class Slow(layers.Layer):
 
 
 def pipeline(parts: int, count: int) -> dict[str, object]:
-    """A step of so many micro-batches through stages that take SLEEP_S each way, and what `split` says of them."""
+    """The turns that so many micro-batches take through stages, and what `split` says of them."""
     places = PLACES[:count]
-    models = []
-    for place in places:
+    models, slow = [], [Slow(stage) for stage in range(count)]
+    for place, layer in zip(places, slow, strict=True):
         with tf.device(place):
-            models.append(keras.Sequential([keras.Input((1,)), layers.Dense(1), Slow()]))
+            models.append(keras.Sequential([keras.Input((1,)), layers.Dense(1), layer]))
     plan = Plan(models, [places] * parts)
     x, gradient = tf.ones((parts, 1)), tf.ones((parts, 1))
 
@@ -98,11 +123,14 @@ def pipeline(parts: int, count: int) -> dict[str, object]:
         joined = tf.concat([each[-1].left for each in way], 0)
         return plan.backward(way, joined * gradient)
 
-    least_ns = 2 * (parts + count - 1) * SLEEP_S * 1e9
-    took = [split.timed(there_and_back)]
-    while took[-1] > 1.2 * least_ns and len(took) < 5:  # a busy machine wakes sleepers late
-        took.append(split.timed(there_and_back))
-    return {"step_ns": min(took), **split.pipeline_facts(models, places, parts, parts)}
+    turns = Turns(parts, count)
+    for layer in slow:
+        layer.turns = turns
+    there_and_back()
+    for layer in slow:
+        layer.turns = None
+    taken = {way: sorted(each) for way, each in turns.taken.items()}
+    return {"taken": taken, **split.pipeline_facts(models, places, parts, parts)}
 
 
 def updated_on() -> dict[str, object]:
