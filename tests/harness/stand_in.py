@@ -22,6 +22,7 @@ from profiles.files import write_whole
 from profiles.records import Cell, RankRecord, write_rank
 
 STEP_S = 0.01
+PATIENCE_S = 240
 UNEXPLAINED = {"unexplained": "crash", "explaining": "hung"}
 SAMPLE_BYTES = 1 << 20  # of a batch, in mode `allocates`
 
@@ -37,8 +38,8 @@ def main() -> None:
     held = b"1" * (cell.per_rank_batch * SAMPLE_BYTES) if mode == "allocates" else b""
     mode = "ok" if held else mode
     faulty = rank == size - 1
-    if mode != "ok" and not faulty:  # ranks that train together begin together
-        await_training(out / f"rank{size - 1}.progress")
+    if mode != "ok":  # ranks that train together begin together
+        await_begun([out / f"rank{other}.progress" for other in range(size)], faulty)
     done = progress.phase("train", cell.steps)
     start_ns = time.time_ns()
     for step in range(cell.steps):
@@ -48,6 +49,7 @@ def main() -> None:
             fault(mode, out, rank)
         if not faulty and mode != "ok" and step == cell.steps - 1:
             time.sleep(60)  # as in an all-reduce whose peer has gone
+    await_leave(out)
     end_ns = time.time_ns()
     shares = [(end_ns - start_ns) // cell.steps] * cell.steps
     record = RankRecord(
@@ -66,10 +68,22 @@ def main() -> None:
     write_rank(out / f"rank{rank}.jsonl", record)
 
 
-def await_training(progress: Path) -> None:
-    """Not for ever: that rank may be on a host with a disk of its own."""
-    until = time.monotonic() + 60
-    while not (progress.exists() and '"train"' in progress.read_text()) and time.monotonic() < until:
+def await_begun(progress: list[Path], faulty: bool) -> None:
+    """Not for ever where there are several hosts, which may have disks of their own; who fails there does not wait."""
+    sizes = (os.environ.get(name) for name in ("OMPI_COMM_WORLD_LOCAL_SIZE", "HOROVOD_LOCAL_SIZE"))
+    one_host = str(len(progress)) in sizes
+    until = time.monotonic() + (PATIENCE_S if one_host else 0 if faulty else 60)
+    while not all(path.exists() for path in progress) and time.monotonic() < until:
+        time.sleep(STEP_S)
+
+
+def await_leave(out: Path) -> None:
+    """Launches of a sweep end up to the number in the file that RINGSCOPE_TEST_HOLD names, others once it has gone."""
+    hold = Path(os.environ.get("RINGSCOPE_TEST_HOLD", os.devnull))
+    while hold.is_file():
+        records = [json.loads(path.read_text()) for path in out.parents[1].glob("*/[0-9]/record.json")]
+        if sum(record["status"] != "interrupted" for record in records) < int(hold.read_text()):
+            return
         time.sleep(STEP_S)
 
 

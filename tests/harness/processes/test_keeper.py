@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -19,9 +18,8 @@ import pytest
 
 from harness.processes import keeper
 from harness.processes.outcome import judge
-from tests.harness.running import ROOT, environment
+from tests.harness.running import PATIENCE_S, ROOT, environment, wait_until
 
-PATIENCE_S = 240
 needs_mpirun = pytest.mark.skipif(
     not shutil.which("mpirun", path=environment()["PATH"]), reason="no mpirun: pip install '.[train-cpu]'"
 )
@@ -101,7 +99,7 @@ def test_a_command_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_command_may_end_itself_on_sigterm(tmp_path: Path) -> None:
-    keeper = start("--", "sh", "-c", f"trap 'exit 9' TERM; touch {tmp_path}/up; while true; do sleep 0.1; done")
+    keeper = start("--", "sh", "-c", f"trap 'exit 9' TERM; touch {tmp_path}/up; sleep 600 & wait")
     wait_for(tmp_path / "up")
     keeper.send_signal(signal.SIGTERM)
     keeper.communicate(timeout=PATIENCE_S)
@@ -128,10 +126,7 @@ def test_without_a_lifeline_to_hold_nothing_is_started(tmp_path: Path) -> None:
 
 
 def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(path.exists, PATIENCE_S, lambda: path)
 
 
 @pytest.mark.parametrize("after", ["time.sleep(600)", "sys.exit(0)"], ids=["it goes on", "it is over at once"])
