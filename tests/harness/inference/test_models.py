@@ -25,7 +25,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict:
 
     folder = tmp_path_factory.mktemp("answers")
     command = [*prepared(), sys.executable, str(SCRIPT), "own.keras", "told.json"]
-    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads((folder / "told.json").read_text())
 

@@ -13,13 +13,14 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from harness.jobs.infer_together import Way, row
-from tests.harness.running import environment, prepared, wait_until
+from tests.harness.running import PATIENCE_S, environment, prepared, wait_until
 
 pytestmark = pytest.mark.train
+SECONDS = 4.0  # of answers: a busy machine lets no process wait so long
 
 
 def test_processes_wait_for_the_sign_and_answer_within_the_window(tmp_path: Path) -> None:
-    plan = {"model": "dense2", "batch": 4, "devices": 1, "kind": "CPU", "threads": 1, "seconds": 1.0}
+    plan = {"model": "dense2", "batch": 4, "devices": 1, "kind": "CPU", "threads": 1, "seconds": SECONDS}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     command = [*prepared(), sys.executable, "-m", "harness.inference.together", str(tmp_path / "plan.json")]
     running = [
@@ -27,12 +28,12 @@ def test_processes_wait_for_the_sign_and_answer_within_the_window(tmp_path: Path
         for number in range(2)
     ]
     try:
-        wait_until(lambda: len(list(tmp_path.glob("ready*"))) == 2, 180, lambda: "not ready")
+        wait_until(lambda: len(list(tmp_path.glob("ready*"))) == 2, PATIENCE_S, lambda: "not ready")
         assert not list(tmp_path.glob("calls*"))
-        begin_ns = time.monotonic_ns() + 500_000_000
+        begin_ns = time.monotonic_ns() + 500_000_000  # after this time, whenever the sign is seen
         (tmp_path / "beside").write_text(str(begin_ns))
         (tmp_path / "beside").rename(tmp_path / "go")
-        assert [process.wait(60) for process in running] == [0, 0]
+        assert [process.wait(PATIENCE_S) for process in running] == [0, 0]
     finally:
         for process in running:
             process.kill()
@@ -40,7 +41,7 @@ def test_processes_wait_for_the_sign_and_answer_within_the_window(tmp_path: Path
     for mine in calls:
         assert mine and all(begin_ns <= begin < end for begin, end in mine)
         assert all(before[1] <= after[0] for before, after in zip(mine, mine[1:], strict=False))
-        assert mine[-1][0] < begin_ns + 1_000_000_000
+        assert mine[-1][0] < begin_ns + SECONDS * 1e9
 
 
 ONE_MODEL = """
@@ -69,7 +70,7 @@ np.testing.assert_allclose(joined, alone, atol=1e-5)
 def test_the_synchronous_model_answers_the_whole_batch_as_one_device_does(tmp_path: Path) -> None:
     (tmp_path / "one_model.py").write_text(ONE_MODEL)
     command = [*prepared(), sys.executable, str(tmp_path / "one_model.py")]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
 
 
