@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.train, pytest.mark.long]
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     out = tmp_path_factory.mktemp("ends")
-    return out, run_python(str(SCRIPTS / "ends.py"), str(out), prefix=prepared("gloo"), timeout_s=240)
+    return out, run_python(str(SCRIPTS / "ends.py"), str(out), prefix=prepared("gloo"), timeout_s=900)
 
 
 @pytest.fixture(scope="module")

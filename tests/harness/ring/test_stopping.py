@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.harness.ring import SCRIPTS
-from tests.harness.running import prepared, run_python
+from tests.harness.running import PATIENCE_S, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -19,16 +18,15 @@ pytestmark = [pytest.mark.train, pytest.mark.beside]
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, float]:
-    """Where the ranks wrote, what they said, and the seconds from their last words to the end."""
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Where the ranks wrote and what they said. It ends: the rank that leaves would live on for days."""
     out = tmp_path_factory.mktemp("stops")
     done = run_python(str(SCRIPTS / "stops.py"), str(out), prefix=prepared("gloo"))
-    wrote_s = max(path.stat().st_mtime for path in out.glob("*.json"))
-    return out, done.stdout + done.stderr, time.time() - wrote_s
+    return out, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
-def facts(ended: tuple[Path, str, float]) -> list[dict[str, Any]]:
+def facts(ended: tuple[Path, str]) -> list[dict[str, Any]]:
     return [json.loads((ended[0] / f"rank{rank}.json").read_text()) for rank in range(2)]
 
 
@@ -45,15 +43,14 @@ def test_all_ranks_stop_after_the_same_step_at_most_8_later(facts: list[dict[str
 
 
 @pytest.mark.long
-def test_a_rank_that_leaves_is_named_and_the_others_end(ended: tuple[Path, str, float]) -> None:
-    _, said, seconds = ended
-    assert "rank 1 left the training: ValueError: a mistake of one rank" in said
-    assert seconds < 60  # it takes 10 s; the machine may be slow
+def test_a_rank_that_leaves_is_named_and_the_others_end(ended: tuple[Path, str]) -> None:
+    assert "rank 1 left the training: ValueError: a mistake of one rank" in ended[1]
 
 
-def test_who_left_is_named_though_horovod_shuts_down_before_it_is_heard() -> None:
+def test_who_left_is_named_though_horovod_shuts_down_before_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     from harness.ring import channel, stopping
 
+    monkeypatch.setattr(channel, "GRACE_S", 2 * PATIENCE_S)
     shared: list[Any] = []
     first = channel.meet_server(0, 2, lambda value: shared.append(value) or value)
     second = channel.meet_server(1, 2, lambda _: shared[0])

@@ -87,7 +87,7 @@ def meet_while_rank_0_holds_python() -> None:
         os.mkfifo(pipe)
         (server,) = (each for each in gc.get_objects() if isinstance(each, channel_server.Server))
         server._connections = {number: Slow(each) for number, each in server._connections.items()}
-    signal.alarm(60)  # its end, where rank 1 is not told
+    signal.alarm(240)  # its end, where rank 1 is not told
     ring.meet("held", None)
     os.close(ctypes.PyDLL(None).open(str(pipe).encode(), os.O_RDONLY) if rank == 0 else os.open(pipe, os.O_WRONLY))
     signal.alarm(0)
