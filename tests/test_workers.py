@@ -51,7 +51,7 @@ def test_the_files_of_a_chain_run_on_one_worker_and_the_others_come_from_the_oth
     makefile = (ROOT / "Makefile").read_text()
     words = next(line for line in makefile.splitlines() if line.startswith("TESTS :=")).partition("pytest ")[2].split()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", *words, "."], cwd=tmp_path, capture_output=True, text=True, timeout=240
+        [sys.executable, "-m", "pytest", "-v", *words, "."], cwd=tmp_path, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stdout + done.stderr
     ran = [(line.split("::")[-1].strip()[-1], line[:5]) for line in done.stdout.splitlines() if line.startswith("[gw")]

@@ -56,5 +56,5 @@ def test_the_examples_are_typed_as_mypy_sees_them(tmp_path: os.PathLike[str]) ->
         file.write("\n".join(block.code for block in blocks(PAGE)))
     mypy = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), script]
     environment = os.environ | {"MYPYPATH": str(ROOT), "PYTHONPATH": ""}
-    done = subprocess.run(mypy, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(mypy, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -39,12 +39,12 @@ def test_a_badly_formatted_file_is_not_committed(tmp_path: Path) -> None:
 
     def git(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["git", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+            ["git", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900
         )
 
     git("init", "-q")
     install = [sys.executable, "-m", "pre_commit", "install"]
-    done = subprocess.run(install, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(install, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     git("add", "made.py", HOOKS.name)
     refused = git("commit", "-m", "badly")
@@ -79,7 +79,7 @@ def test_an_issue_form_is_valid_by_githubs_schema(form: Path) -> None:
     pytest.importorskip("check_jsonschema")
     schema = "vendor.github-issue-config" if form.name == "config.yml" else "vendor.github-issue-forms"
     check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(form)]
-    done = subprocess.run(check, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(check, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -28,7 +28,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     """A Python of its own that finds this checkout first."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"}
     return subprocess.run(
-        [sys.executable, *words], cwd="/", env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, *words], cwd="/", env=environment, capture_output=True, text=True, timeout=900
     )
 
 
@@ -113,7 +113,7 @@ ringscope.nothing
     )
     mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml")]
     environment = os.environ | {"MYPYPATH": str(ROOT), "PYTHONPATH": ""}
-    done = subprocess.run([*mypy, str(script)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run([*mypy, str(script)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
     said = [line.partition(": ")[2] for line in done.stdout.splitlines()]
     read, measure, analyse, init, rank, version, nothing, *_ = said
     assert 'Revealed type is "def (path: str | pathlib.Path' in read and "-> profiles.timeline.Timeline" in read

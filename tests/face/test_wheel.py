@@ -49,7 +49,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(*LEFT_BEHIND))
     build = ["wheel", "-q", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "-w", str(folder)]
     done = subprocess.run(
-        [sys.executable, "-m", "pip", *build, str(folder / "copy")], capture_output=True, text=True, timeout=600
+        [sys.executable, "-m", "pip", *build, str(folder / "copy")], capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = folder.glob("*.whl")
@@ -132,7 +132,7 @@ def test_what_is_installed_runs_and_knows_its_version(installed: Path) -> None:
             cwd=installed,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
         )
         assert done.returncode == 0, done.stderr
         where, _, said[verb[0]] = done.stdout.partition("\n")

@@ -133,7 +133,7 @@ def test_an_option_that_would_be_ignored_is_refused(
 
 def test_a_refusal_is_one_line_and_code_2() -> None:
     argv = [sys.executable, "-m", "harness", "bench", "--retry-failed"]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "ringscope: --retry-failed goes with --resume; add that, or leave it out\n"
 

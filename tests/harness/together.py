@@ -27,7 +27,7 @@ from horovod.runner.http.http_server import RendezvousServer
 
 from harness.ring.exchange import optimizers_of
 
-LIMIT_S = 300
+LIMIT_S = 600
 AT_ONCE = 3  # processes: two ranks and one alone keep two cores busy
 
 

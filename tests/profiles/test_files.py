@@ -31,7 +31,7 @@ def test_a_pipe_is_written_to_and_not_renamed_over(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
     reader.start()
     write_whole(pipe, "whole")
-    reader.join(timeout=60)
+    reader.join(timeout=900)
     assert read == ["whole"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert os.listdir(tmp_path) == ["pipe"]

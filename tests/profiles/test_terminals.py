@@ -44,7 +44,7 @@ def test_the_verbs_print_on_such_a_terminal(encoding: str, verb: str, says: str,
     write_rank(folder / "rank0.jsonl", RankRecord(0, 1, 0, "a", None, 0, 30, 24, [10] * 3, [0] * 3))
     environ = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
     argv = [sys.executable, "-m", "harness", verb, str(RECORDING if verb == "timeline" else tmp_path)]
-    done = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, timeout=300)
+    done = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, timeout=900)
     assert done.returncode == 0, done.stderr.decode(encoding)
     assert says in done.stdout.decode(encoding)
 
@@ -58,5 +58,5 @@ def test_a_full_disk_that_is_printed_to_is_a_line_and_not_a_broken_budget(words:
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     with open("/dev/full", "w") as full:
         argv = [sys.executable, "-m", "profiles", *map(str, words)]
-        done = subprocess.run(argv, env=environ, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
+        done = subprocess.run(argv, env=environ, stdout=full, stderr=subprocess.PIPE, text=True, timeout=900)
     assert (done.returncode, done.stderr) == (2, "ringscope: what is printed: No space left on device\n")

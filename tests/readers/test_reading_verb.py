@@ -41,7 +41,7 @@ def started(*arguments: str | Path, code: int = 0, through: tuple[str, ...] = ()
     """The same in a process of its own. `through`: a program that starts it."""
     command = [*through, sys.executable, "-m", "profiles", "timeline", *map(str, arguments)]
     environment = {**os.environ, "COLUMNS": "200"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, env=environment)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr

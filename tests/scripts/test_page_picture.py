@@ -19,7 +19,7 @@ SCRIPT = ROOT / "scripts" / "page_picture.py"
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's package chromium")
 def test_the_picture_is_made_from_the_tests_recordings(tmp_path: Path) -> None:
     picture = tmp_path / "page.png"
-    subprocess.run([sys.executable, SCRIPT, picture], cwd=tmp_path, check=True, timeout=300)
+    subprocess.run([sys.executable, SCRIPT, picture], cwd=tmp_path, check=True, timeout=900)
     data = picture.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", data[16:24]) == (1180, 2016)

@@ -27,7 +27,7 @@ def script(name: str) -> ModuleType:
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=120
+        [sys.executable, *words], cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=900
     )
 
 
@@ -115,4 +115,4 @@ def test_a_second_set_up_waits_for_the_first_and_finds_all_done(tmp_path: Path) 
         assert second.stdout is not None
         assert second.stdout.readline() == "another process makes venv; waiting for it\n"
         (venv / "ringscope.ready").write_text(environment.fingerprint(gpu))
-    assert second.communicate(timeout=60) == ("", None) and second.returncode == 0
+    assert second.communicate(timeout=900) == ("", None) and second.returncode == 0

@@ -29,7 +29,7 @@ def doctor(folder: Path, *words: object) -> tuple[int, dict[str, dict[str, Any]]
         env=environment() | {"RINGSCOPE_TEST": mark},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert done.stdout.startswith("{"), done.stderr
     assert not carrying(mark)
@@ -140,7 +140,7 @@ def test_what_cannot_be_tried_is_refused_in_one_line(folder: Path, words: list[s
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=900,
     )
     assert done.returncode == 2
     assert says in done.stderr and len(done.stderr.strip().splitlines()) <= 2

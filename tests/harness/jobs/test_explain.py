@@ -292,7 +292,7 @@ def test_two_ranks_of_a_small_model_lose_their_time_to_the_exchange(launcher: st
     cell = ["--models", "mlp", "--feeds", "prefetch", "--per-rank-batch", "256", "--ranks", "1,2", "--steps", "200"]
     words = ["bench", "--out", str(out), "--launcher", launcher, *cell, "--launches", "1", "--explain"]
     done = subprocess.run(
-        [sys.executable, "-m", "harness", *words], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600
+        [sys.executable, "-m", "harness", *words], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = found_in(out)

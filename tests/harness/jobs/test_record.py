@@ -159,7 +159,7 @@ def test_a_module_runs_under_tensorflows_profiler_as_python_runs_it(tmp_path: Pa
     argv = ["--tensorflow", str(tmp_path), "--delay", "99", "--duration", "1", "--", "-m", "told", "-a"]
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     argv = [sys.executable, "-m", "harness.launch.recorded", *argv]
-    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert done.stdout.strip() == f"__main__ ['-a'] {tmp_path}", done.stderr
 
 
@@ -175,7 +175,7 @@ def _record(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
     argv = [sys.executable, "-m", "harness", "record", "--profiler", "tensorflow", "--out", "out", *arguments]
-    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=900)
 
 
 @pytest.mark.train
@@ -275,7 +275,7 @@ def under_the_profiler(folder: Path, script: str, *, delay_s: float) -> subproce
     argv = ["-m", "harness.launch.recorded", "--tensorflow", "out", "--delay", str(delay_s), "--duration", "30"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     words = [sys.executable, *argv, "--", "script.py"]
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ def test_kubectl_reads_the_manifest(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [config, job]}))
     (tmp_path / "kustomization.yaml").write_text("resources: [job.json]\n")
-    done = subprocess.run(["kubectl", "kustomize", str(tmp_path)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["kubectl", "kustomize", str(tmp_path)], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert "kind: MPIJob" in done.stdout and "kind: ConfigMap" in done.stdout
 

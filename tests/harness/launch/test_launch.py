@@ -115,7 +115,7 @@ def test_the_installed_mpirun_is_told_so(tmp_path: Path) -> None:
     if ranks > 9:
         pytest.skip(f"{ranks} processes for a look at a variable")
     job = launch.command(rank, ranks=ranks, launcher="mpirun", environ=os.environ)
-    done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=900)
     assert done.stdout.split() == ["1"] * ranks, done.stderr
 
 
@@ -151,7 +151,7 @@ def test_a_sweep_asks_for_the_installed_mpirun_before_it_begins(monkeypatch: pyt
 def test_the_installed_mpirun_takes_these_words() -> None:
     rank = [sys.executable, "-c", "import os; print(os.environ['RINGSCOPE_RANK'], os.environ['RINGSCOPE_SIZE'])"]
     job = launch.command(rank, ranks=2, launcher="mpirun", environ=os.environ)
-    done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["0 2", "1 2"]
     assert "deprecated" not in done.stderr.lower()
@@ -232,7 +232,7 @@ def test_open_mpi_starts_ranks_where_the_environment_is_empty(tmp_path: Path) ->
     """It starts nothing without HOME."""
     words = shlex.split("ok --models mlp --ranks 2 --steps 5 --launches 1 --no-explain --launcher mpirun --out")
     argv = [sys.executable, str(DRIVE), *words, str(tmp_path / "out")]
-    done = subprocess.run(argv, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(argv, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert allowed({"HOME": "/else"})["HOME"] == "/else"
 

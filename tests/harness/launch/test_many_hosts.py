@@ -25,7 +25,7 @@ REAL = ["--time-limit", "540", "--stall-limit", "300"]
 REAL_BYTES = 12 << 30
 
 
-def on_hosts(shared: Path, names: str, *words: object, timeout: int = 300) -> subprocess.CompletedProcess[str]:
+def on_hosts(shared: Path, names: str, *words: object, timeout: int = 900) -> subprocess.CompletedProcess[str]:
     """Run a command on the first of these hosts. Skips with the reason where that may not be."""
     environ = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100", "HOSTS_SHARE": str(shared), "HOSTS": names}
     argv = [str(HOSTS), *map(str, words)]
@@ -74,7 +74,7 @@ def test_sixteen_ranks_train_together_on_four_hosts(launcher: str, tmp_path: Pat
         pytest.skip("16 ranks of TensorFlow need 12 GiB of memory")
     out = tmp_path / "out"
     bench = [sys.executable, "-m", "harness", "bench", *GRID, "--ranks", "16", "--launcher", launcher]
-    done = on_hosts(tmp_path, "a b c d", *bench, "--hosts", FOUR, "--out", out, *REAL, timeout=600)
+    done = on_hosts(tmp_path, "a b c d", *bench, "--hosts", FOUR, "--out", out, *REAL, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [row["status"] for row in rows(out)] == ["ok"]
     assert ranks_of(out) == {"a": 4, "b": 4, "c": 4, "d": 4}

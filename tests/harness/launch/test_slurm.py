@@ -21,7 +21,7 @@ GRID = ["--models", "mlp", "--per-rank-batch", "8", "--feeds", "resident", "--ra
 GRID += ["--steps", "10", "--warmup", "2", "--launcher", "slurm", "--time-limit", "300"]
 
 
-def under_slurm(*argv: object, timeout: int = 240) -> subprocess.CompletedProcess[str]:
+def under_slurm(*argv: object, timeout: int = 900) -> subprocess.CompletedProcess[str]:
     """Run a command where there is a Slurm of one node. Skips with the reason where that may not be."""
     words = [SCRIPT, *map(str, argv)]
     environ = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}

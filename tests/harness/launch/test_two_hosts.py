@@ -37,7 +37,7 @@ def environment(shared: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100", "HOSTS_SHARE": str(shared)}
 
 
-def on_host_a(shared: Path, *argv: object, timeout: int = 300) -> subprocess.CompletedProcess[str]:
+def on_host_a(shared: Path, *argv: object, timeout: int = 900) -> subprocess.CompletedProcess[str]:
     """Run a command on host a, beside which there is a host b. Skips with the reason where that may not be."""
     words = (SCRIPT, *map(str, argv))
     environ = environment(shared)

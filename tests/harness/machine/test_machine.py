@@ -36,7 +36,7 @@ def described():
     """What a process says of the machine and its libraries, and whether it has imported TensorFlow itself."""
     code = "import json, sys; from harness.machine.describe import describe"
     code += "; print(json.dumps([describe(), 'tensorflow' in sys.modules]))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

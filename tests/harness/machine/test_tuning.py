@@ -97,7 +97,7 @@ def test_two_ranks_find_a_choice_show_it_and_the_next_launch_takes_it(tmp_path: 
         env=os.environ | environ,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     first, second = rows(out)

@@ -37,13 +37,13 @@ def shell_of(step: str) -> list[str]:
 
 def _run(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        shell_of("gate"), cwd=folder, env=environment(folder, **inputs), capture_output=True, text=True, timeout=120
+        shell_of("gate"), cwd=folder, env=environment(folder, **inputs), capture_output=True, text=True, timeout=900
     )
 
 
 def test_the_action_is_valid_by_githubs_schema() -> None:
     check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-actions", "action.yml"]
-    result = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

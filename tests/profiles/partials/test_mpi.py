@@ -49,7 +49,7 @@ def launched(*each: tuple[int, list[str]], expect: int = 0) -> str:
         words += [":"] * bool(number) + ["-np", str(count), *command]
     environ = os.environ | {"PYTHONPATH": str(ROOT), "OMPI_ALLOW_RUN_AS_ROOT": "1"}
     environ |= {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "COLUMNS": "100"}
-    done = subprocess.run(words, capture_output=True, text=True, env=environ, timeout=200, cwd=ROOT)
+    done = subprocess.run(words, capture_output=True, text=True, env=environ, timeout=900, cwd=ROOT)
     assert done.returncode == expect, done.stdout + done.stderr
     return done.stdout + done.stderr
 
