@@ -110,7 +110,7 @@ def test_any_way_to_train_is_judged_by_what_became_of_the_weights(
     ],
 )
 def test_a_script_that_ends_fails_or_hangs_is_said_to(folder: Path, command: list[str], says: str) -> None:
-    limit = 40 if command == ["hangs"] else 60
+    limit = 40 if command == ["hangs"] else 600  # a busy machine starts both ranks in a few seconds
     code, checks = doctor(folder, "--time-limit", limit, "--", "python", "odd.py", *command)
     assert code == 1 and list(checks) == ["script"]
     assert checks["script"]["status"] == "failure" and says in checks["script"]["text"]
