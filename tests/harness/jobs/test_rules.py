@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from harness.training.rules import Subject, Ways, worker
 from harness.verbs import rules as verb
 from profiles.errors import RingscopeError
 from profiles.judging.rules import RULES, judge
+from profiles.records import read_rank
 from tests.harness.running import prepared, run_python
 
 WAYS = Path(__file__).parents[1] / "training" / "scripts" / "rule_ways.py"
@@ -115,8 +117,12 @@ def test_a_rule_is_measured_on_this_machine(tmp_path: Path) -> None:
     done = run_python("-m", "harness", "rules", "cache", "tf32", "--pairs", "6", "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stdout + done.stderr
     cached, tf32 = json.loads((tmp_path / "out" / "rules.json").read_text())["rules"]
-    # Decoded once or in every epoch: no machine is so odd, nor so busy, that this makes no difference.
-    assert cached["ratio"]["median"] > 1.2 and cached["ratio"]["count"] == 6
+    turns = read_rank(tmp_path / "out" / "cache" / "0" / "rank0.jsonl").extra["turns"]
+    assert [turn["advised"] for turn in turns] == [False, True, True, False] * 3
+    assert all(turn["ns"] > 0 and turn["samples"] > 0 for turn in turns)
+    found = judge(RULES["cache"], turns)
+    assert found.ratio is not None and (cached["verdict"], cached["ratio"]) == (found.verdict, asdict(found.ratio))
+    assert cached["ratio"]["count"] == 6
     assert tf32["verdict"] == "needs-gpu"
 
 
@@ -126,12 +132,14 @@ def test_the_ways_of_every_rule_train_what_they_say(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     done = run_python(str(WAYS), prefix=prepared(), timeout_s=900)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    told, decoded = json.loads(done.stdout.splitlines()[-1])
     assert set(told) == set(RULES)
     # Samples of three steps of each way; `model.fit` makes whole executions of 16 steps.
     own = {"batch-multiple-of-8": [51, 48], "steps-per-execution": [512, 512], "quiet": [512, 512]}
     model = dict.fromkeys(("bfloat16", "float16", "tf32", "resident-data"), [48, 48])
     assert told == {name: (own | model).get(name, [192, 192]) for name in RULES}
+    # Of 512 pictures: cached ones once in 9 batches of 64, others in every epoch, here of 16 batches.
+    assert decoded["cached"] == 512 and decoded["again"] >= 1024
 
 
 def test_every_rule_has_its_two_ways() -> None:
