@@ -25,7 +25,7 @@ from profiles.errors import RingscopeError
 from profiles.inference.loads import Limits
 from profiles.inference.records import Call, Inference, Served, Together
 from tests.harness.inference.http_server import serving
-from tests.harness.running import carrying, environment, wait_until
+from tests.harness.running import PATIENCE_S, carrying, environment, wait_until
 from tests.recordings import ROOT
 
 MS = 1_000_000
@@ -161,7 +161,7 @@ def test_a_sample_that_is_none_is_refused_before_anything_is_measured(text: str 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def run(*words: str, timeout_s: float = 500, **more: str) -> tuple[int, dict[str, Any], str]:
+def run(*words: str, timeout_s: float = 900, **more: str) -> tuple[int, dict[str, Any], str]:
     """(exit code, JSON, what was printed beside) of `ringscope infer`, as a process."""
     argv = [sys.executable, "-m", "harness", "infer", *words, "--json", "-"]
     done = subprocess.run(argv, cwd=ROOT, env=environment() | more, capture_output=True, text=True, timeout=timeout_s)
@@ -202,20 +202,20 @@ def test_the_end_of_the_machine_leaves_what_was_measured_and_no_process(tmp_path
     def answer(number: int, asked: Any) -> tuple[int, Any]:
         if (tmp_path / "out" / "batching" / "load-40.json").exists():  # the first load has been told
             held.set()
-            released.wait(120)
+            released.wait(2 * PATIENCE_S)
         return 200, {"predictions": [4]}
 
     words = ["--parts", "batching", "--instance", str(tmp_path / "sample.json"), "--rates", "40,41", "--seconds", "1"]
     with serving(answer) as url:
         argv = [sys.executable, "-m", "harness", "infer", *words, "--url", url, "--out", str(tmp_path / "out")]
         process = subprocess.Popen(argv, cwd=ROOT, env=environment() | {"RINGSCOPE_TEST": mark})
-        assert held.wait(120)
+        assert held.wait(PATIENCE_S)
         process.send_signal(signal.SIGTERM)
-        code = process.wait(60)
+        code = process.wait(PATIENCE_S)
         released.set()
     told = json.loads((tmp_path / "out" / "inference.json").read_text())
     assert code == 130 and [row["asked_per_s"] for row in told["served"]] == [40.0]
-    wait_until(lambda: not carrying(mark), 60, lambda: carrying(mark))
+    wait_until(lambda: not carrying(mark), PATIENCE_S, lambda: carrying(mark))
 
 
 @pytest.mark.train
@@ -300,4 +300,4 @@ def test_all_parts_and_nothing_is_left_running(tmp_path: Path, mark: str) -> Non
     assert {path.name for path in (tmp_path / "charts").iterdir()} >= {"calls-dense2.svg", "latency-20.png"}
     assert "<title>" in (tmp_path / "infer.html").read_text()
     assert json.loads((tmp_path / "inference.json").read_text()) == told
-    wait_until(lambda: not carrying(mark), 60, lambda: carrying(mark))
+    wait_until(lambda: not carrying(mark), PATIENCE_S, lambda: carrying(mark))

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.harness.running import ROOT, carrying, rows, wait_until
+from tests.harness.running import PATIENCE_S, ROOT, carrying, rows, wait_until
 
 BESIDE = Path(sys.executable).parent
 pytestmark = [
@@ -24,7 +24,6 @@ pytestmark = [
         reason="Horovod is not installed: scripts/build_horovod.py builds it",
     ),
 ]
-PATIENCE_S = 240
 CELL = ["--models", "mlp", "--feeds", "resident", "--per-rank-batch", "8", "--ranks", "2"]
 ENDLESS = [*CELL, "--steps", "1000000"]
 
