@@ -23,14 +23,14 @@ class Fit:
     cpu_feeds: tuple[str, ...] = ("prefetch",)
 
 
-# Batches that fill an 80 GB GPU's time, not its memory. cuDNN's recurrent cells cannot be compiled by XLA.
+# Batches that fill an 80 GB GPU's time, not its memory.
 FITS = {
     "resnet50": Fit(256, 4, gpu_input="uint8"),
     "inception3": Fit(128, 4, gpu_input="uint8"),
     "vgg16": Fit(128, 2, gpu_input="uint8"),
     "transformer": Fit(64, 1),
-    "lstm": Fit(256, 16, gpu_step="fit"),
-    "gru": Fit(256, 16, gpu_step="fit"),
+    "lstm": Fit(256, 16),
+    "gru": Fit(256, 16),
     "lstm_generic": Fit(256, 16),
     "gru_generic": Fit(256, 16),
     "dense41m": Fit(1024, 32),

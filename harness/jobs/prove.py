@@ -17,8 +17,6 @@ from profiles.scaling.measure import Scaling
 from profiles.stats import Ratio, ratio
 from profiles.verdicts.feed import HOST_FED
 
-from ..training.models import MODELS
-
 RECORDINGS = (".sqlite", ".nvvp", ".xplane.pb")
 LARGER = 2  # times the batch, times the local steps between all-reduces
 
@@ -26,7 +24,7 @@ Change = Callable[[Cell, int], Cell]  # of the cell on a host with so many GPUs;
 
 
 def _compiled(cell: Cell, gpus: int) -> Cell:
-    return cell if MODELS[cell.model].cudnn_rnn and gpus else replace(cell, step="compiled")
+    return replace(cell, step="compiled")
 
 
 def _cudnn_cell(cell: Cell, gpus: int) -> Cell:

@@ -20,8 +20,6 @@ def check(cell: Cell, *, gpus: int | None) -> None:
             raise Unsupported(f"{one.name} {value!r} is not one of {', '.join(known)}")
     if cell.feed == "pinned" and gpus == 0:
         raise Unsupported("the feed pinned copies to a GPU, and this host has none; use prefetch")
-    if cell.step == "compiled" and MODELS[cell.model].cudnn_rnn and gpus:
-        raise Unsupported(f"XLA cannot compile {cell.model}'s cuDNN cell; use {cell.model}_generic, or --step fit")
     spread = cell.spread
     if cell.step not in spread.steps or cell.feed not in spread.feeds:
         raise Unsupported(

@@ -8,7 +8,7 @@ from .. import numbers
 from ..measures import Finding
 from ..metrics.kernels import UNFUSED
 from ..numbers import share as percent
-from .case import COMPILE, OTHER_LADDER, REPORT_SHARE, Case, degree
+from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
 
 # Beyond this many kernels a step nobody compiled them: a compiled ResNet-50 step has some 700, an eager one 3 800.
 STORM_KERNELS = 1_000
@@ -49,9 +49,7 @@ def not_compiled(case: Case) -> Finding | None:
         text=f"{numbers.count(kernels.per_step)} kernels {case.each}, none of them compiled: element-wise work, "
         f"reductions and normalisation take {percent(unfused_ns / case.gpu.span_ns)} of the time, launching "
         f"{percent(case.share('idle_launch', 'idle_turnaround'))}",
-        change="model.compile(steps_per_execution=8); cuDNN's recurrent cells cannot be compiled by XLA"
-        if case.recurrent
-        else COMPILE,
+        change=case.compile,
         evidence={
             "kernels_per_step": kernels.per_step,
             "unfused_kernels": count,

@@ -21,7 +21,6 @@ class Entry:
     module: str
     function: str
     spec: Spec
-    cudnn_rnn: bool = False  # on a GPU its cell is cuDNN's, which XLA cannot compile
 
 
 MODELS = {
@@ -33,9 +32,9 @@ MODELS = {
     "inception3": Entry("images", "inception3", Spec((299, 299, 3), 1000)),
     "vgg16": Entry("images", "vgg16", Spec((224, 224, 3), 1000)),
     "transformer": Entry("attention", "transformer", Spec((256, 64), 10)),
-    "lstm": Entry("recurrent", "lstm", Spec((128, 64), 10), cudnn_rnn=True),
+    "lstm": Entry("recurrent", "lstm", Spec((128, 64), 10)),
     "lstm_generic": Entry("recurrent", "lstm_generic", Spec((128, 64), 10)),
-    "gru": Entry("recurrent", "gru", Spec((128, 64), 10), cudnn_rnn=True),
+    "gru": Entry("recurrent", "gru", Spec((128, 64), 10)),
     "gru_generic": Entry("recurrent", "gru_generic", Spec((128, 64), 10)),
 }
 

@@ -44,10 +44,6 @@ def test_with_gpus_ranks_double_up_to_all_of_them(gpus: int, ranks: set[int]) ->
     assert {cell.ranks for cell in grid(Choices(), gpus=gpus)} == ranks
 
 
-def test_a_cudnn_cell_is_not_compiled_unless_asked() -> None:
-    assert {cell.step for cell in grid(Choices({"model": ("gru", "lstm")}), gpus=2)} == {"fit"}
-
-
 def test_strong_scaling_shares_the_batch_and_refuses_what_does_not_divide() -> None:
     lists = {"ranks": (1, 2, 3), "model": ("mlp",), "feed": ("prefetch",), "per_rank_batch": (8,)}
     cells = grid(Choices(lists, scaling="strong"), gpus=0)
@@ -209,11 +205,10 @@ def test_what_cannot_be_combined_is_a_row_before_anything_is_launched(cell: Cell
 
 
 def test_what_needs_a_gpu_is_refused_where_the_ranks_are_known_to_have_none() -> None:
-    pinned, cudnn = Cell("mlp", 1, 8, feed="pinned"), Cell("gru", 1, 8, step="compiled")
-    here = [sweep.refusal(cell, sweep.How(gpus=gpus), {}) for cell in (pinned, cudnn) for gpus in (0, 1)]
-    assert [refused is not None for refused in here] == [True, False, False, True]
+    pinned = Cell("mlp", 1, 8, feed="pinned")
+    assert [sweep.refusal(pinned, sweep.How(gpus=gpus), {}) is not None for gpus in (0, 1)] == [True, False]
     for how in (sweep.How("srun"), sweep.How(hosts=(Host("a", 1),))):
-        assert sweep.refusal(pinned, how, {}) is None and sweep.refusal(cudnn, how, {}) is None
+        assert sweep.refusal(pinned, how, {}) is None
 
 
 @pytest.mark.parametrize(

@@ -185,21 +185,16 @@ def test_on_a_gpu_too_nothing_of_cudnn_is_traced(case: str) -> None:
     assert not [name for name in _operations(model, form=True) if "Cudnn" in name]
 
 
-def test_auto_leaves_to_cudnn_what_it_computes_and_says_what_compiled_would_take(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_auto_takes_the_loop_and_leaves_to_cudnn_what_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind])
 
     def found(layer: Any) -> tuple[str, str]:
         return choose.resolved(keras.Sequential([keras.Input((STEPS, INPUTS), 2), layer]), 1, 1)
 
-    step, why = found(layers.Bidirectional(layers.GRU(3)))
-    assert step == "fit" and why.endswith(
-        "runs in cuDNN, which XLA cannot compile; step='compiled' takes a loop in its place"
-    )
+    for layer in (layers.Bidirectional(layers.GRU(3)), layers.LSTM(3, dropout=0.1), layers.LSTM(3, use_cudnn=False)):
+        assert found(layer) == ("compiled", "there is a GPU")
     step, why = found(layers.LSTM(3, stateful=True))
     assert step == "fit" and why.endswith("runs in cuDNN, which XLA cannot compile")
-    assert found(layers.LSTM(3, use_cudnn=False))[0] == "compiled"
 
 
 def test_where_cudnn_would_compute_it_a_padded_step_puts_out_zeros(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from harness.doctor import equality
 from harness.machine import ranks
-from harness.training import combinations, worker
+from harness.training import worker
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, read_rank
 from tests.harness.running import LAUNCHERS, environment, prepared, run_python
@@ -166,15 +166,6 @@ def test_a_directory_without_records_fails_by_name(single: dict[str, Ended]) -> 
     assert done.returncode == 1
     error = json.loads((directory / "rank0.error.json").read_text())
     assert error["status"] == "failed" and "holds no *tfrecord* file" in error["reason"]
-
-
-def test_a_cudnn_cell_in_a_compiled_step_is_unsupported_on_gpus_only() -> None:
-    for name in ("lstm", "gru"):
-        cell = Cell(name, ranks=1, per_rank_batch=8, step="compiled")
-        combinations.check(cell, gpus=0)
-        with pytest.raises(combinations.Unsupported, match=f"use {name}_generic, or --step fit"):
-            combinations.check(cell, gpus=1)
-        combinations.check(Cell(f"{name}_generic", ranks=1, per_rank_batch=8, step="compiled"), gpus=1)
 
 
 @pytest.mark.parametrize(

@@ -403,11 +403,11 @@ def test_no_two_findings_are_paid_for_the_launch_idle_after_a_small_copy() -> No
     [
         ({"elementwise": (9, MS)}, 'step="compiled"', "already"),
         ({"fused": (9, MS)}, "compiled already", 'step="compiled"'),
-        ({"rnn_cell": (9, MS)}, "cannot be compiled", 'step="compiled"'),
+        ({"rnn_cell": (9, MS)}, "GRU and LSTM as loops, without cuDNN", "jit_compile"),
     ],
 )
 @pytest.mark.parametrize("code", ["launch-bound", "short-kernels"])
-def test_what_is_compiled_or_cannot_be_is_not_told_to_compile(
+def test_what_is_compiled_is_not_told_to_compile_and_what_is_cudnns_how_it_can_be(
     code: str, groups: dict[str, tuple[int, int]], said: str, unsaid: str
 ) -> None:
     found = _find(code, gpu(ledger={"idle_launch": MS, "idle_turnaround": MS}, groups=groups))
