@@ -56,7 +56,9 @@ OF_OTHERS = {
     "torchrun": ("--nproc-per-node",),
     "XLA": (
         *("--tf_xla_persistent_cache_directory", "--xla_gpu_command_buffer_scheduling_mode"),
-        "--xla_gpu_enable_command_buffer",
+        *("--xla_gpu_enable_command_buffer", "--xla_gpu_enable_cublaslt", "--xla_gpu_enable_triton_gemm"),
+        *("--xla_gpu_cudnn_gemm_fusion_level", "--xla_gpu_experimental_enable_fusion_autotuner"),
+        "--xla_gpu_enable_llvm_module_compilation_parallelism",
     ),
     "python -m benchmarks": ("--by", "--tenfold", "--times", "--way"),
     "python -m harness.training.worker": ("--cell", "--record"),
