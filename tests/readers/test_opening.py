@@ -315,5 +315,5 @@ def test_reading_twice_at_once_is_safe() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(900)
     assert len(found) == 3 and len(set(found)) == 1
