@@ -219,7 +219,8 @@ def test_ranks_that_drift_apart_are_a_failure_and_those_that_agree_are_not():
 
 
 @pytest.mark.train
-def test_two_real_ranks_train_to_the_weights_of_one():
+def test_two_real_ranks_train_to_the_weights_of_one(monkeypatch):
+    monkeypatch.setattr(trials, "RUN_LIMIT_S", 900)
     pytest.importorskip("horovod", reason="Horovod is not installed")
     machine = HEALTHY | {"gpus": []}
     check = trials.training(machine, ranks=2, launcher="horovodrun")
@@ -231,7 +232,8 @@ def test_two_real_ranks_train_to_the_weights_of_one():
 @pytest.mark.train
 # The training above starts its ranks by horovodrun in every run, which takes 4 s of CPU more.
 @pytest.mark.parametrize("launcher", ["mpirun", pytest.param("horovodrun", marks=pytest.mark.long)])
-def test_the_all_reduce_of_two_real_ranks_is_right_and_timed(launcher):
+def test_the_all_reduce_of_two_real_ranks_is_right_and_timed(launcher, monkeypatch):
+    monkeypatch.setattr(trials, "RUN_LIMIT_S", 900)
     pytest.importorskip("horovod", reason="Horovod is not installed")
     machine = HEALTHY | {"gpus": []}
     check = trials.allreduce(machine, ranks=2, launcher=launcher)
