@@ -10,12 +10,12 @@ import json
 import os
 import secrets
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+from . import say
 from .channel_server import Server, parse
 from .elastic import again
 from .exchange import hvd
@@ -100,7 +100,7 @@ class Channel:
                 return
             time.sleep(0.1)
         assert self.failure is not None
-        print(f"ring: rank {self.rank} ends: {left(*self.failure)}", file=sys.stderr, flush=True)
+        say.line(f"rank {self.rank} ends: {left(*self.failure)}")
         os._exit(1)
 
     def meet(self, kind: str, payload: Any = None, *, limit_s: float = -1) -> list[Any] | None:

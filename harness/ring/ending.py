@@ -13,7 +13,7 @@ import weakref
 from types import TracebackType
 from typing import Any
 
-from . import agreement
+from . import agreement, say
 from .channel import Channel
 from .elastic import again, launcher
 
@@ -78,6 +78,6 @@ def _end(channel: Channel) -> None:
             differing = next((i for i, (a, b) in enumerate(zip(own, theirs, strict=True)) if a != b), None)
             if differing is not None:
                 name = model.trainable_weights[differing].path
-                print(f"ring: {agreement.differs(name, rank, 'at the end')}", file=sys.stderr, flush=True)
+                say.line(agreement.differs(name, rank, "at the end"))
                 sys.stdout.flush()
                 os._exit(1)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import pickle
 import random
 import secrets
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from . import say
 from .exchange import tf
 
 __all__ = ["as_on_rank_0", "set_apart", "sow"]
@@ -40,7 +40,7 @@ def sow(seed: int | bool | None, rank: int, share: Callable[[Any], Any], before:
         drawn = secrets.randbelow(LARGEST) if before is None else before
         seed = int(share(drawn if rank == 0 else None))
         if rank == 0:
-            print(f"ring: seed {seed} on all ranks; ring.init(seed={seed}) repeats it", file=sys.stderr, flush=True)
+            say.line(f"seed {seed} on all ranks; ring.init(seed={seed}) repeats it")
     random.seed(seed)
     np.random.seed(seed)
     tf.random.set_seed(seed)

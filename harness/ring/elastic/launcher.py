@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from http.client import HTTPException
 from typing import Any
 from urllib.request import urlopen
 
 from profiles.errors import RingscopeError
+
+from .. import say
 
 __all__ = ["ask_for_rank", "hosts_have_changed", "is_elastic", "listen"]
 
@@ -41,7 +42,7 @@ def ask_for_rank() -> None:
             f"horovodrun has ended, and with it the training ({error}); its own output says why"
         ) from None
     if int(numbers[0]) == NOT_NEEDED:
-        print(f"ring: {this} is no part of the training any more, and ends", file=sys.stderr, flush=True)
+        say.line(f"{this} is no part of the training any more, and ends")
         raise SystemExit(0)
     os.environ.update({f"HOROVOD_{name}": number for name, number in zip(NAMES, numbers, strict=True)})
 

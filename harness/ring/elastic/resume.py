@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import keras
 
+from .. import say
 from ..exchange import broadcast, from_rank, has_weights, hvd, on_host, tf
 from . import again, callback_state, commits, launcher
 from .model_state import add_counts, counts_of, give_back, learning_rates, state_of
@@ -206,9 +206,5 @@ def say_resumed(where: str) -> None:
     before = again.before()
     if hvd.rank() == 0 and not _said and before.times:
         ranks = "1 rank goes on" if hvd.size() == 1 else f"{hvd.size()} ranks go on"
-        print(
-            f"ring: {before.why}; {ranks} from {where} after {again.paused_ns() / 1e9:.1f} s",
-            file=sys.stderr,
-            flush=True,
-        )
+        say.line(f"{before.why}; {ranks} from {where} after {again.paused_ns() / 1e9:.1f} s")
     _said = True
