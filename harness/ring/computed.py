@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from . import exchange
 from .exchange import hvd, tf
 
 # What hands on the values that it is given, one of its inputs, and does so in any type.
@@ -35,6 +36,16 @@ def _cast_from(tensor: Any) -> Any | None:
         return None
     found = _cast_from(op.inputs[tensor.value_index])
     return tf.reshape(found, op.inputs[1]) if found is not None and op.type == "Reshape" else found
+
+
+def summed_as(kind: Any, *, in_stream: bool, op: str, predivide_factor: float) -> Any:
+    """The type in which ranks sum gradients of this one: the one place where bfloat16 is let through to Horovod.
+
+    NCCL sums it on TensorFlow's own stream (`in_stream`), each tensor where it lies. What is copied into Horovod's
+    buffer, scaled, or summed by MPI or Gloo would end in an error.
+    """
+    plain = in_stream and op in ("average", "sum") and predivide_factor == 1.0
+    return kind if plain and kind == tf.bfloat16 and sums_bfloat16() else exchange.summed_as(kind)
 
 
 @cache

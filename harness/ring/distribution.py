@@ -107,13 +107,12 @@ def distribute(
     # Narrowed inside the compiled programs, XLA fuses the casts; outside they are a kernel for each gradient, which
     # cost a ResNet-50 step on H200s more than half the bytes gave. A sum of several steps stays as exact as it is.
     narrow = tf.float16 if step == "compiled" and compression == "fp16" and aggregate == 1 else None
+    summing: dict[str, Any] = {"in_stream": step == "compiled", "op": op, "predivide_factor": predivide_factor}
     exchange: update.Exchange = partial(
         average_gradients,
         compression="none" if narrow else compression,
         groups=groups,
-        in_stream=step == "compiled",
-        op=op,
-        predivide_factor=predivide_factor,
+        **summing,
         sparse_as_dense=sparse_as_dense or sharded,
     )
     if not reduce:
@@ -122,7 +121,7 @@ def distribute(
     # Alone a rank sums nothing, and the bfloat16 that it computed is all there is.
     keeps = compression == "none" and aggregate == 1 and not sharded
     if together:
-        keeps = keeps and op in ("average", "sum") and predivide_factor == 1.0 and computed.sums_bfloat16()
+        keeps = keeps and computed.summed_as(tf.bfloat16, **summing) == tf.bfloat16
     # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
     model.jit_compile = False
     for optimizer in optimizers:

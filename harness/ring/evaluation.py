@@ -13,7 +13,7 @@ import numpy as np
 from .agreement import data_facts
 from .blocks import Block, share_of_evaluation, share_of_states
 from .channel import Channel
-from .exchange import from_all, hvd, tf
+from .exchange import from_all, hvd, sent_as, tf
 from .moving import average_statistics, is_stateful
 from .watch import CUT, WHOLE, Watch
 
@@ -88,15 +88,19 @@ def _joined_in_order(outputs: Any, *, by_turns: bool) -> Any:
     """The ranks' predictions one after the other, or sample by sample in turn, on every rank."""
 
     def join(own: Any) -> Any:
-        if isinstance(own, np.ndarray) and own.dtype.kind in "fiub":
+        if not isinstance(own, np.ndarray):
+            everybodys = from_all(own.to_list() if hasattr(own, "to_list") else own, "predictions")
+            if isinstance(own, tf.RaggedTensor):
+                return tf.concat([tf.ragged.constant(each, dtype=own.dtype) for each in everybodys], axis=0)
+            return np.concatenate(everybodys)
+        if own.dtype.kind in "fiubV":  # V: bfloat16 and float8
+            bits = own.view(sent_as(tf.as_dtype(own.dtype)).as_numpy_dtype)
             with tf.device("/CPU:0"):
-                joined = hvd.allgather(tf.constant(own), name="predictions").numpy()
-            if by_turns:
-                joined = joined.reshape(hvd.size(), *own.shape).swapaxes(0, 1).reshape(joined.shape)
-            return joined
-        everybodys = from_all(own.to_list() if hasattr(own, "to_list") else own, "predictions")
-        if isinstance(own, tf.RaggedTensor):
-            return tf.concat([tf.ragged.constant(each, dtype=own.dtype) for each in everybodys], axis=0)
-        return np.concatenate(everybodys)
+                joined = hvd.allgather(tf.constant(bits), name="predictions").numpy().view(own.dtype)
+        else:
+            joined = np.concatenate(from_all(own, "predictions"))
+        if by_turns:
+            joined = joined.reshape(hvd.size(), *own.shape).swapaxes(0, 1).reshape(joined.shape)
+        return joined
 
     return keras.tree.map_structure(join, outputs)

@@ -28,7 +28,9 @@ __all__ = [
     "optimizers_of",
     "outside_scopes",
     "parts_of",
+    "sent_as",
     "sum_over_ranks",
+    "summed_as",
     "tf",
 ]
 
@@ -57,6 +59,9 @@ except ImportError as error:
 # Horovod would be one more with kernels on it, which slows the hand-over between all kernels of the process.
 IN_STREAM = "in_stream"
 
+SENT = (tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64, tf.bool)
+BITS = {1: tf.uint8, 2: tf.float16, 4: tf.float32, 8: tf.float64, 16: tf.float64}  # by bytes; of complex128 two each
+
 
 def on_device_of(tensor: Any) -> AbstractContextManager[Any]:
     """Where Horovod's calls on `tensor` are to be made. Called eagerly they enter `tf.device("")`, which names the CPU
@@ -82,7 +87,18 @@ def sum_over_ranks(tensor: Any, name: str) -> Any:
         with outside_scopes():
             return hvd.allreduce(own, op=hvd.Sum, name=name_in_graph(name)), gradient
 
-    return summed(tensor)
+    return tf.cast(summed(tf.cast(tensor, summed_as(tensor.dtype))), tensor.dtype)
+
+
+def summed_as(kind: Any) -> Any:
+    """The type in which ranks sum numbers of this one. Horovod has no bfloat16; what it is edited to sum as that, where
+    NCCL does it alone, `computed.summed_as` knows."""
+    return tf.float32 if kind == tf.bfloat16 else kind
+
+
+def sent_as(kind: Any) -> Any:
+    """The type of which the bits of a value of this one are sent: one that Horovod knows, and which GPUs take."""
+    return kind if kind in SENT or kind.size not in BITS else BITS[kind.size]
 
 
 def name_in_graph(name: str) -> str | None:
@@ -190,7 +206,10 @@ def from_all(value: Any, name: str) -> list[Any]:
 @tf.function(autograph=False)
 def _from_rank_0(variables: Sequence[Any]) -> None:
     for i, variable in enumerate(variables):
-        variable.assign(hvd.broadcast(variable, root_rank=0, name=f"{IN_STREAM}_{i}"))
+        bits = sent_as(variable.dtype)
+        own = variable if bits == variable.dtype else tf.bitcast(variable, bits)
+        sent = hvd.broadcast(own, root_rank=0, name=f"{IN_STREAM}_{i}")
+        variable.assign(sent if bits == variable.dtype else tf.bitcast(sent, variable.dtype))
 
 
 def average_logs(logs: dict[str, Any]) -> None:

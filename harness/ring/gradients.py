@@ -7,6 +7,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
+from .computed import summed_as
 from .exchange import IN_STREAM, hvd, name_in_graph, on_device_of, outside_scopes, tf
 
 __all__ = ["COMPRESSIONS", "OPS", "adds_in_any_order", "average_gradients"]
@@ -29,7 +30,8 @@ def average_gradients(
     """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse: on a CPU all ranks' rows
     are gathered, on a GPU each index's rows are added first (`_rows_once`).
 
-    compression: as of `ring.distribute`; `none` is the type that they have, and `fp32` never less than float32.
+    compression: as of `ring.distribute`; `none` is the type that they have, and `fp32` never less than float32. What is
+    bfloat16 is summed in float32, but for GPUs that take it as it is (`computed.summed_as`); it is bfloat16 again then.
     in_stream: nothing is computed meanwhile, so they may be summed on TensorFlow's own stream of the GPU.
     op, predivide_factor, sparse_as_dense: as of `ring.distribute`. process_set: the ranks that take part, all of them
     unless given.
@@ -43,8 +45,14 @@ def average_gradients(
             "XLA compiles this step as a whole and cannot exchange gradients in it; take jit_compile=True out of its"
             " tf.function, or train by model.fit after ring.distribute(model, step='compiled')"
         )
+    if compression == "bf16" and op != "average":
+        raise RingscopeError(f"bf16 is for averages, not for {op}; take compression='fp16' or 'none'")
     how = _how(op, predivide_factor, process_set)
     given = [i for i, gradient in enumerate(averaged) if gradient is not None]
+    kinds = {i: averaged[i].dtype for i in given}
+    for i, kind in kinds.items():
+        summed = summed_as(kind, in_stream=in_stream, op=op, predivide_factor=predivide_factor)
+        averaged[i] = _cast(averaged[i], tf.float32 if compression == "fp32" and kind.size < 4 else summed)
     sparse = [i for i in given if isinstance(averaged[i], tf.IndexedSlices)]
     for part in _consecutive_groups([i for i in given if i not in sparse], groups):
         for kind in dict.fromkeys(averaged[i].dtype for i in part):  # Horovod's grouped call takes one type
@@ -68,7 +76,14 @@ def average_gradients(
             named = [tf.identity(part, name=name) for part, name in ((own.values, "rows"), (own.indices, "row_ids"))]
             # Their rows are gathered, not summed: there is no sum to divide before.
             averaged[i] = hvd.allreduce(tf.IndexedSlices(*named, own.dense_shape), **_how(op, 1.0, process_set))
-    return averaged
+    return [gradient if gradient is None else _cast(gradient, kinds[i]) for i, gradient in enumerate(averaged)]
+
+
+def _cast(gradient: Any, kind: Any) -> Any:
+    if gradient.dtype == kind:
+        return gradient
+    with on_device_of(gradient):
+        return tf.cast(gradient, kind)
 
 
 def _xla_compiles_all() -> bool:
@@ -135,10 +150,7 @@ def _average(values: list[Any], compression: str, in_stream: bool, how: dict[str
             codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
             return [hvd.allreduce(value, compression=codec, name=name, **how) for value in values]
         if compression == "bf16":
-            return _average_as_bfloat16(values)
-        if compression == "fp32" and values[0].dtype.size < tf.float32.size:
-            wide = hvd.grouped_allreduce([tf.cast(value, tf.float32) for value in values], name=name, **how)
-            return [tf.cast(each, values[0].dtype) for each in wide]
+            return _average_as_bfloat16(values, how.get("process_set", hvd.global_process_set))
         codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
         return list(hvd.grouped_allreduce(values, compression=codec, name=name, **how))
 
@@ -150,18 +162,17 @@ def _consecutive_groups(items: list[int], groups: int) -> list[list[int]]:
     return [part for part in reversed(parts) if part]
 
 
-def _average_as_bfloat16(values: list[Any]) -> list[Any]:
-    """Average in half the bytes. Horovod cannot sum bfloat16, so each rank sums one share of all in float32.
+def _average_as_bfloat16(values: list[Any], ranks: Any) -> list[Any]:
+    """Average in half the bytes, wherever the ranks are: each sums one share of all in float32.
 
     All-to-all of the shares, then all-gather of the averages: a ring all-reduce's traffic, with one rounding each way.
     """
     flat = tf.concat([tf.reshape(tf.cast(value, tf.bfloat16), [-1]) for value in values], axis=0)
     count = tf.size(flat)
-    flat = tf.pad(flat, [[0, -count % hvd.size()]])
-    shares = tf.bitcast(hvd.alltoall(tf.bitcast(flat, tf.uint16), name=name_in_graph("shares")), tf.bfloat16)
-    mean = tf.reduce_mean(tf.cast(tf.reshape(shares, [hvd.size(), -1]), tf.float32), axis=0)
-    everyone = tf.bitcast(
-        hvd.allgather(tf.bitcast(tf.cast(mean, tf.bfloat16), tf.uint16), name=name_in_graph("averages")), tf.bfloat16
-    )
+    flat = tf.bitcast(tf.pad(flat, [[0, -count % ranks.size()]]), tf.uint16)
+    shares = tf.bitcast(hvd.alltoall(flat, name=name_in_graph("shares"), process_set=ranks), tf.bfloat16)
+    mean = tf.reduce_mean(tf.cast(tf.reshape(shares, [ranks.size(), -1]), tf.float32), axis=0)
+    own = tf.bitcast(tf.cast(mean, tf.bfloat16), tf.uint16)
+    everyone = tf.bitcast(hvd.allgather(own, name=name_in_graph("averages"), process_set=ranks), tf.bfloat16)
     parts = tf.split(everyone[:count], [tf.size(value) for value in values], num=len(values))
     return [tf.cast(tf.reshape(part, tf.shape(value)), value.dtype) for part, value in zip(parts, values, strict=True)]

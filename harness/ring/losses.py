@@ -23,7 +23,7 @@ from typing import Any
 from profiles.errors import RingscopeError
 
 from . import metrics
-from .exchange import hvd, name_in_graph, on_host, outside_scopes, tf
+from .exchange import hvd, name_in_graph, on_host, outside_scopes, summed_as, tf
 from .separable import SUM, kind_of, kinds_of_added
 
 __all__ = ["NeedsExchange", "Share", "collected", "given", "joined", "one", "shared_inline"]
@@ -61,8 +61,9 @@ def given(totals: Sequence[Any]) -> Share:
 def shared_inline(own: Any, name: str | None = None) -> Any:
     # Shapes are known on the host, and so few bytes are not worth a launch of NCCL.
     with outside_scopes(), on_host():
-        everybodys = own * tf.cast(one(), own.dtype)
-        return hvd.allreduce(everybodys, op=hvd.Sum, name=name or name_in_graph("denominator"))
+        everybodys = tf.cast(own, summed_as(own.dtype)) * tf.cast(one(), summed_as(own.dtype))
+        total = hvd.allreduce(everybodys, op=hvd.Sum, name=name or name_in_graph("denominator"))
+        return tf.cast(total, own.dtype)
 
 
 @cache

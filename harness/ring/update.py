@@ -158,7 +158,7 @@ def compile_halves(
         own = packing.unpack(packed)
         wide = [g if g is None else tf.cast(g, v.dtype) for g, v in zip(own, variables, strict=True)]
         with updates.short(optimizer):
-            apply(wide if narrow or keeps else own, variables)
+            apply(wide, variables)
 
     compiled_update = tf.function(unpacked, autograph=False, jit_compile=True)
 
@@ -265,10 +265,12 @@ def _aggregated(update: Update, every: int, state: dict[str, Any]) -> Update:
         if not state:
             with tf.init_scope():
                 state["calls"] = tf.Variable(0, dtype=tf.int64, trainable=False)
-                state["sums"] = [None if g is None else tf.Variable(tf.zeros(g.shape, g.dtype)) for g in gradients]
+                state["sums"] = [
+                    None if g is None else tf.Variable(tf.zeros(g.shape, _wide(g.dtype))) for g in gradients
+                ]
         for total, gradient in zip(state["sums"], gradients, strict=True):
             if total is not None:
-                total.assign_add(tf.convert_to_tensor(gradient))
+                total.assign_add(tf.cast(tf.convert_to_tensor(gradient), total.dtype))
 
         def flush() -> None:
             update([None if total is None else total / every for total in state["sums"]], variables)
@@ -280,3 +282,8 @@ def _aggregated(update: Update, every: int, state: dict[str, Any]) -> Update:
         tf.cond(state["calls"].assign_add(1) % every == 0, flush, lambda: None)
 
     return add
+
+
+def _wide(kind: Any) -> Any:
+    """The type of a sum of several steps: one of 8 or 11 bits would lose what a step adds."""
+    return tf.float32 if kind.size < tf.float32.size else kind

@@ -38,12 +38,25 @@ def test_the_cores_are_divided_between_the_ranks(facts: list[dict[str, Any]]) ->
     assert all(fact["threads"] >= 1 and 2 * fact["threads"] <= max(2, cores) for fact in facts)
 
 
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("compression", ["none", "fp32", "fp16", "bf16"])
-def test_gradients_of_every_kind_are_averaged_in_their_order(facts: list[dict[str, Any]], compression: str) -> None:
+def test_gradients_of_every_kind_are_averaged_in_their_order(
+    facts: list[dict[str, Any]], compression: str, kind: str
+) -> None:
     # 1s and 3s average to 2; of the sparse one row 3 is everybody's, rows 0 and 1 are one rank's alone.
     rows = [[0.5, 0.5], [1.5, 1.5], [0, 0], [2, 2], [0, 0]]
     for fact in facts:
-        assert fact[f"gradients {compression}"] == [[2.0] * 3, None, rows, [[2.0] * 7] * 2, True]
+        assert fact[f"gradients {compression}, {kind}"] == [[2.0] * 3, None, rows, [[2.0] * 7] * 2, True, [kind]]
+
+
+@pytest.mark.parametrize("step", ["fit", "compiled"])
+def test_weights_that_horovod_cannot_sum_or_send_begin_and_end_alike(facts: list[dict[str, Any]], step: str) -> None:
+    weights, kinds, change, predicted, own = facts[0][f"bfloat16 {step}"]
+    assert facts[1][f"bfloat16 {step}"][0] == weights
+    assert set(kinds) == {"bfloat16"} and change > 0.1
+    for fact in facts:
+        assert fact[f"bfloat16 {step}"][3] == predicted
+    assert np.allclose(predicted, own, atol=2**-6)
 
 
 def test_gradients_averaged_eagerly_stay_on_their_device(facts: list[dict[str, Any]]) -> None:
@@ -100,6 +113,7 @@ def test_only_rank_0_writes_checkpoints(directory: Path, facts: list[dict[str, A
         ("twice", "distributed already"),
         ("uncompiled", "model.compile(...) first"),
         ("compiled again", "call ring.distribute(model) again"),
+        ("a sum as bf16", "bf16 is for averages"),
         ("step", "'fast' is none of auto, fit, compiled"),
     ],
 )

@@ -1,5 +1,6 @@
 """What the seam does, found out by two ranks and written down by each. usage: facts.py OUT"""
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -32,18 +33,22 @@ x, y = random.normal(size=(64, 4)).astype("float32"), random.integers(0, 3, 64)
 
 # Gradients: dense, none, sparse, dense of another shape; rank 0 holds 1s, rank 1 holds 3s.
 value = 1.0 + 2.0 * rank
-sparse = tf.IndexedSlices(tf.fill([2, 2], value), tf.constant([rank, 3]), dense_shape=tf.constant([5, 2]))
-for compression in ring.COMPRESSIONS:
-    dense, nothing, rows, other = ring.average_gradients(
-        [tf.fill([3], value), None, sparse, tf.fill([2, 7], value)], compression=compression, groups=2
+for kind, compression in itertools.product(("float32", "bfloat16", "float64"), ring.COMPRESSIONS):
+    own = [tf.fill([3], value), tf.fill([2, 7], value), tf.fill([2, 2], value)]
+    small, large, values = (tf.cast(each, kind) for each in own)
+    sparse = tf.IndexedSlices(values, tf.constant([rank, 3]), dense_shape=tf.constant([5, 2]))
+    dense, nothing, rows, other = averaged = ring.average_gradients(
+        [small, None, sparse, large], compression=compression, groups=2
     )
-    facts[f"gradients {compression}"] = [
-        dense.numpy().tolist(),
+    facts[f"gradients {compression}, {kind}"] = [
+        np.asarray(dense, float).tolist(),
         nothing,
-        tf.convert_to_tensor(rows).numpy().tolist(),
-        other.numpy().tolist(),
+        np.asarray(tf.convert_to_tensor(rows), float).tolist(),
+        np.asarray(other, float).tolist(),
         isinstance(rows, tf.IndexedSlices),
+        sorted({each.dtype.name for each in averaged if each is not None}),
     ]
+facts["a sum as bf16"] = refused(lambda: ring.average_gradients([tf.zeros([1])], compression="bf16", op="sum"))
 
 with tf.device("CPU:1"):
     there = [tf.fill([3], value), tf.fill([2], value)]
@@ -130,6 +135,36 @@ for step in ring.STEPS:
     words.fit(random.integers(0, 50, (32, 6)), random.integers(0, 3, 32), batch_size=4, shuffle=False, verbose=0)
     facts[f"embedding {step}"] = words.layers[0].embeddings.numpy().tolist()
 
+
+# Weights of types that Horovod cannot sum or send: all ranks begin with rank 0's, and end with the same.
+class Odd(keras.layers.Layer):
+    def build(self, shape: object) -> None:
+        self.kept = [
+            self.add_weight(shape=(3,), dtype=kind, initializer=keras.initializers.Constant(rank + 1), trainable=False)
+            for kind in ("uint32", "complex128")
+        ]
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs
+
+
+for step in ("fit", "compiled"):
+    keras.utils.set_random_seed(rank)
+    kind = keras.dtype_policies.DTypePolicy("bfloat16")
+    layers = [keras.layers.Dense(8, activation="tanh", dtype=kind), keras.layers.Dense(3, dtype=kind), Odd()]
+    narrow = keras.Sequential([keras.Input((4,)), *layers])
+    narrow.compile(keras.optimizers.SGD(0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    ring.distribute(narrow, step=step)
+    first = [np.asarray(w, complex) for w in narrow.weights]
+    narrow.fit(x, y, batch_size=8, verbose=0)
+    last = [np.asarray(w, complex) for w in narrow.weights]
+    facts[f"bfloat16 {step}"] = [
+        [[str(each) for each in w.ravel()] for w in (*first, *last)],
+        [w.dtype for w in narrow.trainable_weights],
+        float(max(np.max(np.abs(a - b)) for a, b in zip(first, last, strict=True))),
+        narrow.predict(x[:16], batch_size=4, verbose=0).astype(float).tolist(),
+        narrow(x[:16]).numpy().astype(float).tolist(),
+    ]
 
 # How often a step is traced, told by a layer that counts its calls.
 calls: list[bool] = []
