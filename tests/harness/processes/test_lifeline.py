@@ -46,6 +46,14 @@ def test_a_keeper_holds_its_line_until_the_lifeline_ends() -> None:
     assert ended(line, PATIENCE_S)
 
 
+def test_a_line_to_a_host_that_is_cut_off_is_ended_by_the_kernel_after_35_s(lifeline: Lifeline) -> None:
+    """It asks from the 15th second of silence on, every 5 s, and ends the line when four have not been answered."""
+    with connect(lifeline.address) as line:
+        names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert [line.getsockopt(socket.IPPROTO_TCP, name) for name in names] == [15, 5, 4]
+
+
 def test_who_does_not_know_the_token_is_let_go(lifeline: Lifeline) -> None:
     with socket.create_connection(place(lifeline)) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n")
