@@ -15,7 +15,7 @@ from tests.made.pointer import at_pointer
 from tests.profiles.views.test_ranks import SHAPE, record, run
 
 MOST_BYTES = 2_000_000
-INTERACTIVE_S = 1.0
+MOST_ELEMENTS = 10_000  # that a browser lays out before the page can be used
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_the_gpus_one_by_one_unfold_and_are_drawn(browser: Any, page: Path) -> N
 
 @pytest.mark.long
 @pytest.mark.browser
-def test_the_page_of_512_ranks_is_small_and_quick(browser: Any, tmp_path: Path) -> None:
+def test_the_page_of_512_ranks_is_small_and_little_of_it_is_laid_out(browser: Any, tmp_path: Path) -> None:
     slow = tuple(range(8 * 37, 8 * 38))
     record(replace(SHAPE, gpus=512, processes=512, skew_ns=10, slow_gpus=slow, steps=10), tmp_path)
     result = run(tmp_path, "--html", tmp_path / "page.html")
@@ -83,12 +83,9 @@ def test_the_page_of_512_ranks_is_small_and_quick(browser: Any, tmp_path: Path) 
     assert (tmp_path / "page.html").stat().st_size <= MOST_BYTES
     shown = browser.new_page()
     try:
-        # In the page's own CPU time: however busy the machine is otherwise.
-        told = shown.context.new_cdp_session(shown)
-        told.send("Performance.enable", {"timeDomain": "threadTicks"})
         shown.goto((tmp_path / "page.html").as_uri())
         wait_until(shown, "globalThis.picture !== undefined")
-        measured = {one["name"]: one["value"] for one in told.send("Performance.getMetrics")["metrics"]}
-        assert 0 < measured["ScriptDuration"] < measured["TaskDuration"] <= INTERACTIVE_S, measured
+        assert 0 < shown.evaluate("document.querySelectorAll('*').length") <= MOST_ELEMENTS
+        assert not shown.locator("#picture").is_visible()  # and drawn once it is unfolded
     finally:
         shown.close()
