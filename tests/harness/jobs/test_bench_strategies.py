@@ -31,7 +31,7 @@ def test_every_strategy_is_a_row_beside_horovod(tmp_path: Path) -> None:
         "--no-explain",
     ]
     words += ["--strategy", ",".join(STRATEGIES), "--micro-batches", "1,4", "--launches", "1", "--warmup", "2"]
-    done = run_python("-m", "harness", "bench", *words, "--out", str(tmp_path / "out"), timeout_s=900)
+    done = run_python("-m", "harness", "bench", *words, "--out", str(tmp_path / "out"), timeout_s=1800)
     assert done.returncode == 0, done.stdout + done.stderr
     with (tmp_path / "out" / "summary.csv").open() as file:
         rows = {(row["strategy"], row["micro_batches"]): row for row in csv.DictReader(file)}

@@ -124,7 +124,7 @@ def test_a_launch_that_ends_otherwise_stops_the_search(
 def test_a_model_that_trains_on_the_cpu_runs_out_of_a_set_limit_where_two_small_runs_say(tmp_path: Path) -> None:
     pytest.importorskip("horovod.tensorflow")
     words = ["--model", "cnn_cifar", "--memory-limit-mb", "1300", "--within", "10", "--per-rank-batch", "64"]
-    done = run_python("-m", "harness", "fits", *words, "--out", str(tmp_path / "out"), timeout_s=900)
+    done = run_python("-m", "harness", "fits", *words, "--out", str(tmp_path / "out"), timeout_s=1800)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "out" / "fits.json").read_text())
     largest, failing = found["largest_batch"], found["smallest_batch_that_does_not_fit"]
