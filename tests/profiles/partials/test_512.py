@@ -1,4 +1,4 @@
-"""512 ranks, some 1 MB a recording: how long, how much memory, the same over MPI, and who was made slow on purpose."""
+"""512 ranks, some 1 MB a recording: how much memory, the same over MPI, and who was made slow on purpose."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ RANKS = 512
 SHAPE = Shape(steps=20, kernels=450, gpus=RANKS, processes=RANKS, skew_ns=50, hidden_ns=150_000, feed_ns=100_000)
 SMALL = replace(SHAPE, steps=12, kernels=12)
 LATE = 2_000_000
-CPU_S, BYTES = 40, 2 << 30  # 20 s on two cores, and 2 GiB in all processes together
+BYTES = 2 << 30  # in all processes together
+# What stops work that grows with the square of the ranks: on an idle machine it takes less than 40 s of CPU.
+STOP_CPU_S = 400
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +62,9 @@ def watched(words: list[str]) -> tuple[float, int]:
 
 
 def test_512_recordings_are_measured_in_bounded_time_and_memory_and_over_mpi_alike(folder, tmp_path) -> None:
-    idle = os.getloadavg()[0] < 1  # beside others the same work takes up to twice the CPU time
     cpu_s, held = watched([*ringscope_words(folder, "--json", tmp_path / "one.json"), "--processes", "2"])
     print(f"{RANKS} ranks: {cpu_s:.1f} s CPU, {held / 1e9:.2f} GB")
-    assert held <= BYTES
-    assert cpu_s <= CPU_S or not idle
+    assert held <= BYTES and cpu_s <= STOP_CPU_S
     first = json.loads((tmp_path / "one.json").read_text())["findings"][0]
     assert first["gpu"] == 170 and "rank 170" in first["text"]
     if not MPIRUN.exists():
