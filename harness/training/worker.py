@@ -185,7 +185,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
             window = measured(cell.steps, progress.phase("train", cell.steps))
     progress.phase("finish")
     with masks.unspread():  # of a split model each stage is traced alone
-        own = trainer.facts()
+        own = trainer.told(recorded=record is not None)
     return RankRecord(
         rank=ring.rank(),
         size=ring.size(),

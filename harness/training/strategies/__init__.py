@@ -49,6 +49,12 @@ class Trainer:
     settle: Callable[[], None] = _nothing  # return when every step that was begun has ended, wherever it runs
     source: Any = None  # of its batches, where an accuracy can be asked for
     facts: Callable[[], dict[str, Any]] = _no_facts  # what only this strategy knows of the run, asked after the window
+    # What takes work of the GPUs to know. Not after a recording: a profiler goes on for a while when it is stopped.
+    tried: Callable[[], dict[str, Any]] = _no_facts
+
+    def told(self, *, recorded: bool) -> dict[str, Any]:
+        """What there is to know of a run that has ended."""
+        return self.facts() | ({} if recorded else self.tried())
 
 
 def trainer(cell: Cell, device: str) -> Trainer:

@@ -52,7 +52,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
     turns = Turns(train_step(model, plan, loss_for(spec), exchange))
     feed = as_feed(FEEDS[cell.feed](source, places[0]))
     return Trainer(
-        model, lambda: turns.turn(feed), batch, facts=lambda: pipeline_facts(stages, places, cell.micro_batches, batch)
+        model, lambda: turns.turn(feed), batch, tried=lambda: pipeline_facts(stages, places, cell.micro_batches, batch)
     )
 
 
