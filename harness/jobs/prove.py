@@ -24,7 +24,7 @@ Change = Callable[[Cell, int], Cell]  # of the cell on a host with so many GPUs;
 
 
 def _compiled(cell: Cell, gpus: int) -> Cell:
-    return replace(cell, step="compiled")
+    return replace(cell, step="compiled") if "compiled" in cell.spread.steps else cell
 
 
 def _cudnn_cell(cell: Cell, gpus: int) -> Cell:
@@ -43,7 +43,8 @@ def _even_batch(cell: Cell, gpus: int) -> Cell:
 
 def _ahead(cell: Cell, gpus: int) -> Cell:
     if gpus:
-        return replace(cell, feed="pinned")
+        feeds = ("pinned", "device", cell.feed)  # not every strategy has the first
+        return replace(cell, feed=next(feed for feed in feeds if feed in cell.spread.feeds))
     return replace(cell, feed="prefetch") if cell.feed in HOST_FED else cell
 
 
@@ -52,11 +53,11 @@ def _fewer_bytes(cell: Cell, gpus: int) -> Cell:
 
 
 def _compressed(cell: Cell, gpus: int) -> Cell:
-    return replace(cell, compression="fp16") if cell.sends_float32 else cell
+    return replace(cell, compression="fp16") if cell.sends_float32 and "compression" in cell.spread.heeds else cell
 
 
 def _less_often(cell: Cell, gpus: int) -> Cell:
-    return replace(cell, aggregate=LARGER * cell.aggregate)
+    return replace(cell, aggregate=LARGER * cell.aggregate) if "aggregate" in cell.spread.heeds else cell
 
 
 # A finding -> the settings that its change may be, the first that changes the cell is taken.

@@ -287,7 +287,8 @@ def feed_or_host(where: str) -> Doubt:
         "feed-or-host",
         "without ranges in which the host waits for its input, idle_feed includes the host's own dispatch of the step "
         "(some 2.5 ms in Keras); compare with the idle_launch of the batch gaps of a run that is fed on the GPU",
-        "record with ringscope record, whose `wait input` ranges tell the two apart",
+        "record with ringscope record, whose `wait input` ranges tell the two apart; not the workers of a "
+        "parameter server, which take their batches themselves",
         (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps"),
     )
 

@@ -26,7 +26,6 @@ PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (
 ACROSS_GPUS: tuple[Callable[[Sequence[Case], Measures], list[Finding]], ...] = (
     *ranks.RULES,
     *slow.RULES,
-    *spread.ACROSS,
 )
 
 
@@ -36,8 +35,9 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     A verdict that holds for every GPU is one finding (gpu None) with the numbers of the GPU that loses most; one that
     holds for some is that GPU's, and its evidence names the others. The change is said in the words of the framework.
     """
-    cases = [Case(index, gpu, context or Context()) for index, gpu in enumerate(measures.gpus) if gpu.span_ns]
-    found: list[Finding] = []
+    recorded = [Case(index, gpu, context or Context()) for index, gpu in enumerate(measures.gpus) if gpu.span_ns]
+    found = spread.pipeline_bubble(recorded)
+    cases = spread.own_idle(recorded)  # what the stages of a model wait for each other is that finding's
     for rule in PER_GPU:
         each = [finding for case in cases if case.computes and (finding := rule(case)) is not None]
         if len(each) == len(cases) and len(cases) > 1:
@@ -63,14 +63,14 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
         # Of findings that are paid for the same waiting, the one that says why the host is late.
         return _input_first(finding, cases), max(waiting, worth(finding)) if slow else worth(finding), slow
 
-    return sorted(found, key=rank, reverse=True)
+    return order.told_once(sorted(found, key=rank, reverse=True))
 
 
 def _said(finding: Finding, cases: Sequence[Case]) -> Finding | None:
     """In the words of the framework of the GPU that it is of."""
     of = finding.evidence.get("gpu", 0) if finding.gpu is None else finding.gpu
     case = next((case for case in cases if case.index == of), cases[0])
-    return words.said(finding, case.gpu, exchange=case.exchange, of_cell=case.cell is not None)
+    return words.said(finding, case.gpu, exchange=case.exchange, cell=case.cell)
 
 
 def _input_first(finding: Finding, cases: Sequence[Case]) -> bool:

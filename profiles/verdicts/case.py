@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ COMPILE_LOOPS = 'ring.distribute(model, step="compiled"), --step compiled: GRU a
 # A few dense layers, compiled, forward, back and updated, take some 40 kernels a step; what takes fewer is an example
 # or one operator, of whose batch and device nothing follows. Nor from fewer steps than a period needs.
 LEAST_KERNELS, LEAST_STEPS = 20, 5
+CONVOLUTIONS = re.compile(r"(?i)conv(?!er(?:sion|t))|[wd]grad|fprop|winograd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,11 @@ class Case:
         kernels = self.gpu.kernels
         fused = self.group("fused")[0] or kernels.graph_launches or kernels.graph_nodes
         return bool(fused) or (self.cell is not None and self.cell.step == "compiled")
+
+    @property
+    def convolves(self) -> bool:
+        """Do convolutions run, as of a model of images?"""
+        return any(CONVOLUTIONS.search(kernel.name) for kernel in self.gpu.kernels.top)
 
     @property
     def recurrent(self) -> bool:

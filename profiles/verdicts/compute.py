@@ -26,7 +26,6 @@ CPU_SLOWER = 10  # times as long as on a GPU take kernels that fill it, at least
 FILLED_SHARE = 0.6  # a GPU that computes for longer than this is not short of samples
 # In 16-byte loads go 8 numbers of 16 bits and 4 of TF32 (s1688 without f16 in the name), so align4 is TF32's best.
 MISALIGNED = re.compile(r"align[12](?![0-9])|(?=\w*(?:f16|[hs]884|16816))\w*align4(?![0-9])|(?:^|_)simt_")
-CONVOLUTIONS = re.compile(r"(?i)conv(?!er(?:sion|t))|[wd]grad|fprop|winograd")
 FRAMEWORK_REDUCTIONS = re.compile(r"ColumnReduce|RowReduce|Rsqrt_GPU|SquaredDifference")
 
 
@@ -65,7 +64,7 @@ def unfused_batch_norm(case: Case) -> Finding | None:
     """Batch normalisation as separate reductions and multiplications beside convolutions, not as one kernel."""
     if case.group("batch_norm")[0] or case.group("fused")[0]:
         return None
-    if not any(CONVOLUTIONS.search(kernel.name) for kernel in case.gpu.kernels.top):
+    if not case.convolves:
         return None  # a transformer's reductions are of its layers' and biases' gradients
     named = [k for k in case.gpu.kernels.top if FRAMEWORK_REDUCTIONS.search(k.name)]
     reduction_ns = min(case.group("reduction")[1], case.gpu.busy_ns.get("compute") or 0)

@@ -18,6 +18,10 @@ LATE_OVERLAP = 0.5
 BEGINS_NS = 1_000_000
 UINT8_SAVES = 0.75  # of float32's bytes
 FEWER_BYTES = "fewer bytes: images as uint8, other features as float16"
+AS_BYTES = (
+    "uint8, scaled in the model: keras.layers.Rescaling(1/127.5, offset=-1) as its first layer (ringscope bench "
+    "--input-dtype uint8)"
+)
 EXAMPLE_PINNED = "55 GB/s on an H200"
 
 
@@ -63,7 +67,7 @@ def input_pipeline_slow(case: Case) -> Finding | None:
         text=f"{degree(share, INPUT_LADDER)} input-bound: {percent(share)} of the time the GPU waits for "
         + ("an input" if case.gpu.framework in PLAIN else "a batch"),
         change="dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE), .cache() after decoding, .batch before .map "
-        "where it vectorises, smaller images in the files, more cores a rank",
+        f"where it vectorises, {'smaller images in the files, ' if case.convolves else ''}more cores a rank",
         evidence={"idle_feed_ns": feed_ns, "idle_launch_while_waiting_ns": waited_ns},
         refuted_by="one batch again and again (feed `resident`) with the same step time",
     )
@@ -140,8 +144,8 @@ def copies_pageable(case: Case) -> Finding | None:
         text=f"{percent(h2d.pageable_share or 0.0)} of the bytes leave pageable memory, at "
         f"{numbers.gb_per_s(h2d.gb_per_s)}, where pinned memory gives what the link does ({EXAMPLE_PINNED}); "
         f"{percent(exposed / case.gpu.span_ns)} of the time is exposed copy",
-        change="stage batches in pinned memory: ringscope bench --feeds pinned (harness/pinned.py does it for any "
-        "tf.data pipeline)",
+        change="stage batches in pinned memory: ringscope bench --feeds pinned (model.fit after "
+        "ring.distribute(model) does it for any data)",
         evidence={
             "gb_per_s": h2d.gb_per_s,
             "pageable_share": h2d.pageable_share,
@@ -220,19 +224,21 @@ def copies_exposed(case: Case) -> Finding | None:
 
 
 def float32_input(case: Case) -> Finding | None:
-    """Images that travel as float32 could travel as uint8, a quarter of the bytes."""
+    """Images that travel as float32 could travel as uint8, a quarter of the bytes; other features as float16."""
     inputs = case.gpu.input_copies
     if case.cell is None or case.cell.input_dtype != "float32" or not inputs:
         return None
-    exposed = _exposed_inputs(case)
+    exposed, images = _exposed_inputs(case), case.convolves
     return case.finding(
         "float32-input",
         {"h2d": int(exposed * UINT8_SAVES)},
         busy_saved_ns={"h2d": int(int(inputs["busy_ns"] or 0) * UINT8_SAVES)},
         text=f"the input travels as float32: {numbers.size(int(inputs['bytes'] or 0) // case.steps)} per step, "
-        f"{percent(exposed / case.gpu.span_ns)} of the time exposed copy; images are uint8 until they are scaled",
-        change="images as uint8, scaled in the model: keras.layers.Rescaling(1/127.5, offset=-1) as its first layer "
-        "(ringscope bench --input-dtype uint8); other features as float16, half the bytes",
+        f"{percent(exposed / case.gpu.span_ns)} of the time exposed copy"
+        + ("; images are uint8 until they are scaled" if images else ""),
+        change=f"images as {AS_BYTES}; other features as float16, half the bytes"
+        if images
+        else f"features as float16, half the bytes; what is stored as bytes as {AS_BYTES}",
         evidence={"bytes_per_step": int(inputs["bytes"] or 0) // case.steps, "exposed_input_copy_ns": exposed},
         refuted_by="uint8 input with as much exposed copy",
     )

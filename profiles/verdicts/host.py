@@ -11,7 +11,9 @@ from .case import OTHER_LADDER, PLAIN, Case, degree
 
 
 def _fetches(case: Case) -> float:
-    """Copies to the host a step; 0 where there are no steps."""
+    """Copies to the host a step; 0 where there are no steps, and where they are gradients, which a server adds up."""
+    if case.exchange == "parameter server":
+        return 0.0
     d2h = case.gpu.copies.get("d2h")
     return d2h.count / case.steps if d2h and d2h.count and case.gpu.window == "steps" else 0.0
 

@@ -7,6 +7,7 @@ is priced with it. What is worth less without that waiting than the rank that ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ..measures import OF_RANKS, Finding
 
@@ -28,6 +29,28 @@ _WITH_SLOWNESS = {
     "slow-host": frozenset({"input-pipeline-slow", "no-prefetch", "launch-bound", "python-in-the-loop"}),
 }
 _SLOW = frozenset(OF_RANKS) - {"straggler"}
+
+# Findings that are paid for the same time: of one GPU their gains do not add.
+_PAID_BY = {
+    "copies": _WITH_SLOWNESS["slow-link"],
+    "launches": frozenset({"tiny-batch", "launch-bound", "python-in-the-loop", "not-compiled", "generic-rnn-cell"}),
+}
+
+
+def told_once(found: Sequence[Finding]) -> list[Finding]:
+    """Each finding that is paid for the same time as one before it says so."""
+    told = []
+    for place, finding in enumerate(found):
+        what = next((what for what, codes in _PAID_BY.items() if finding.code in codes), None)
+        before = (
+            one
+            for one in found[:place]
+            if what and one.code in _PAID_BY[what] and (None in (one.gpu, finding.gpu) or one.gpu == finding.gpu)
+        )
+        first = next(before, None)
+        text = f"{finding.text}; the same {what} as in {first.code}: gains do not add" if first else finding.text
+        told.append(replace(finding, text=text))
+    return told
 
 
 def worth(finding: Finding) -> float:

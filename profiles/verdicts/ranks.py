@@ -71,11 +71,12 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         change = "record all ranks and see which of them waits least: the others wait for it"
     else:
         change = "all wait alike: fewer all-reduces a sample (a larger batch, --aggregate 2), HOROVOD_CYCLE_TIME=0.1"
+    what = "reduce-scatter" if "reduce_scatter" in waiting.gpu.collectives.kinds else "all-reduce"
     finding = waiting.finding(
         "gradients-wait-for-ranks",
         {"idle_launch": lost},
         text=f"{degree(share, OTHER_LADDER)} bound by the exchange's start: {percent(share)} of the time the gradients "
-        "are handed to Horovod and their all-reduce is not launched"
+        f"are handed to Horovod and their {what} is not launched"
         + (f", as those of {latest.gpu.title} are not there yet" if latest else ""),
         change=change,
         evidence={"negotiation_ns": [c.gpu.collectives.negotiation_ns for c in cases]},

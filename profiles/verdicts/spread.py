@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .. import numbers
-from ..measures import Finding, Measures
+from ..measures import Finding
 from ..numbers import share as percent
+from . import order
 from .case import OTHER_LADDER, Case, degree
 
 # Idle of a stage that has its batch: another stage computes, and the host launches nothing here until it has.
@@ -24,35 +26,81 @@ def bubble(stages: int, micro_batches: int) -> float:
     return (stages - 1) / (micro_batches + stages - 1)
 
 
-def pipeline_bubble(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """The GPU of a model in stages that waits longest for the others."""
+def pipelines(cases: Sequence[Case]) -> list[list[Case]]:
+    """The stages of each process that holds a model in stages, of those that are recorded; none of other cells."""
     cell = cases[0].cell if cases else None
-    if cell is None or not cell.spread.splits or cell.gpus_per_process < 2 or len(cases) < 2:
+    if cell is None or not cell.spread.splits or cell.gpus_per_process < 2:
         return []
-    worst = max(cases, key=lambda case: case.share(*WAITING))
+    of_process: dict[tuple[object, ...], list[Case]] = {}
+    for case in cases:
+        of_process.setdefault((case.gpu.rank, *case.gpu.recordings), []).append(case)
+    return [stages for stages in of_process.values() if len(stages) > 1]
+
+
+def for_others(case: Case, stages: Sequence[Case]) -> float:
+    """The share of its time that a stage waits while another one works: no longer than all others work."""
+    working = sum(1 - other.share(*WAITING) for other in stages if other is not case)
+    return min(case.share(*WAITING), working)
+
+
+def own_idle(cases: Sequence[Case]) -> list[Case]:
+    """The GPUs of a model in stages without the idle time that other stages explain, which `pipeline-bubble` owns.
+
+    Time in which no stage works is told of the busiest alone: the others wait for it, whatever it waits for.
+    """
+    own = {case.index: case for case in cases}
+    for stages in pipelines(cases):
+        busiest = min(stages, key=lambda case: case.share(*WAITING))
+        for case in stages:
+            waiting = case.share(*WAITING)
+            explained = for_others(case, stages) / waiting if case is busiest and waiting else 1.0
+            left = {name: ns - round(ns * explained) for name in WAITING if (ns := case.gpu.ledger_ns.get(name))}
+            own[case.index] = replace(case, gpu=replace(case.gpu, ledger_ns={**case.gpu.ledger_ns, **left}))
+    return list(own.values())
+
+
+def pipeline_bubble(cases: Sequence[Case]) -> list[Finding]:
+    """The stage that waits longest for the others. Priced by equal stages that never wait for each other: each works
+    for its part of what all of them work for now, and the time in which none works stays."""
+    each = (_bubble(max(stages, key=lambda case: case.share(*WAITING)), stages) for stages in pipelines(cases))
+    found = [finding for finding in each if finding is not None]
+    return [max(found, key=order.worth)] if found else []
+
+
+def _bubble(worst: Case, stages: Sequence[Case]) -> Finding | None:
+    cell = worst.cell
+    assert cell is not None
     share, least = worst.share(*WAITING), bubble(cell.gpus_per_process, cell.micro_batches)
-    computes = [case.share("compute") for case in cases]
+    behind = for_others(worst, stages)
+    working = sum(1 - case.share(*WAITING) for case in stages)
+    left_ns = round((min(1.0, working) - working / len(stages)) * worst.gpu.span_ns)
+    saved: dict[str, int] = {}
+    for owner in WAITING:
+        saved[owner] = min(worst.ns(owner), left_ns)
+        left_ns -= saved[owner]
+    computes = [case.share("compute") for case in stages]
     changes = [f"more micro-batches (--micro-batches {4 * cell.micro_batches}), as long as each still fills a GPU"]
     if min(computes) and max(computes) >= UNEQUAL * min(computes):
         apart = numbers.factor(max(computes) / min(computes))
         changes.append(f"stages of equal work: the largest computes {apart} as long as the smallest")
     changes.append("if the model fits one GPU, --strategy horovod, which has no stages")
-    finding = worst.finding(
+    return worst.finding(
         "pipeline-bubble",
-        {owner: worst.ns(owner) for owner in WAITING},
-        text=f"{degree(share, OTHER_LADDER)} bound by its stages: {percent(share)} of the time {worst.gpu.title} has "
-        f"nothing to do while another stage works; equal stages would stand still for {percent(least)}",
+        saved,
+        text=f"{degree(behind, OTHER_LADDER)} bound by its stages: {worst.gpu.title} has nothing to do for "
+        f"{percent(share)} of the time, for {percent(behind)} while another stage works; equal stages would stand "
+        f"still for {percent(least)}",
         change="; ".join(changes),
         evidence={
             "stages": cell.gpus_per_process,
             "micro_batches": cell.micro_batches,
             "bubble_of_equal_stages": least,
-            "waiting_share": [case.share(*WAITING) for case in cases],
+            "waiting_share": [case.share(*WAITING) for case in stages],
+            "waiting_for_stages_share": [for_others(case, stages) for case in stages],
             "stages_compute_share": computes,
         },
         refuted_by="as much of it with four times the micro-batches",
     )
-    return [finding] if finding else []
 
 
 def copies_between_gpus(case: Case) -> Finding | None:
@@ -72,4 +120,3 @@ def copies_between_gpus(case: Case) -> Finding | None:
 
 
 RULES = (copies_between_gpus,)
-ACROSS = (pipeline_bubble,)

@@ -14,6 +14,8 @@ from types import MappingProxyType
 
 from ..measures import Finding, GpuMeasures
 from ..metrics.kernels import TORCH_COMPILED
+from ..records import Cell
+from . import of_strategy
 from .case import PLAIN
 from .collectives import MOSTLY_WAITING
 
@@ -173,8 +175,6 @@ TENSORFLOW = {
     "collectives-not-fused": "tf.distribute.experimental.CommunicationOptions(bytes_per_pack=...)",
     "model-too-small": "a larger batch, or fewer GPUs",
 }
-# Of a cell's strategy, where Horovod's words do not serve.
-OF_EXCHANGE = {"tf.distribute": TENSORFLOW}
 SERVED = {
     "launch-bound": 'CUDA graphs for decoding (torch.compile(mode="reduce-overhead"); vLLM has them without '
     "enforce_eager, SGLang with --cuda-graph-bs); larger batches",
@@ -202,7 +202,7 @@ IN_A_SCRIPT = (
     ("--aggregate 4", "ring.distribute(model, aggregate=4)"),
     ('ring.distribute(model, step="compiled"), --step compiled;', 'ring.distribute(model, step="compiled");'),
     ("(--step compiled)", '(ring.distribute(model, step="compiled"))'),
-    ("ringscope bench --feeds pinned (harness/pinned.py does it for any tf.data pipeline)",
+    ("ringscope bench --feeds pinned (model.fit after ring.distribute(model) does it for any data)",
      "model.fit after ring.distribute(model) does it for any data"),
     ("prefetch to the device (ringscope bench --feeds pinned)",
      "copies ahead of the steps: model.fit after ring.distribute(model) makes them"),
@@ -225,14 +225,15 @@ BY_FRAMEWORK: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 
 
-def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, of_cell: bool) -> Finding | None:
+def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, cell: Cell | None) -> Finding | None:
     """The finding with the change in the words of the GPU's framework; None where it has no place there.
 
-    exchange: what carries gradients between the GPUs. of_cell: the harness made the run; its settings are the words.
+    exchange: what carries gradients between the GPUs. cell: that the harness ran; its settings are the words.
     """
     framework = "pytorch" if made_kernels(gpu) else gpu.framework
-    if of_cell:
-        return _changed(finding, PYTORCH if framework == "pytorch" else OF_EXCHANGE.get(exchange or "", {}))
+    if cell is not None:
+        of_framework = PYTORCH if framework == "pytorch" else TENSORFLOW if exchange == "tf.distribute" else {}
+        return of_strategy.said(_changed(finding, of_framework), cell)
     if framework in (*PLAIN, "onnxruntime") and finding.code in TRAINING_ONLY:
         return None
     if gpu.steps.unit == "batch":

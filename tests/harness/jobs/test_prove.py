@@ -21,6 +21,7 @@ from profiles.errors import RingscopeError
 from profiles.records import Cell, RunRecord, SweepRecord
 from profiles.scaling.measure import Scaling
 from profiles.stats import spread
+from profiles.strategies import STRATEGIES
 from profiles.verdicts import Context, find
 from tests.made.hand import gpu, measures
 
@@ -79,6 +80,14 @@ def test_every_change_of_a_cell_can_be_run() -> None:
                     check(change(cell, gpus), gpus=gpus)  # raises what the worker would refuse
                 changed = [change(cell, gpus) != cell for change in changes]
                 assert any(changed) or code in ("generic-rnn-cell", "unfused-batch-norm")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_change_is_one_that_the_cells_strategy_can_make(strategy: str) -> None:
+    for feed in ("host", "prefetch"):
+        cell = replace(CELL, model="cnn_cifar", ranks=2, strategy=strategy, step="fit", feed=feed)
+        for change in {change for changes in CHANGES.values() for change in changes}:
+            check(change(cell, 2), gpus=2)  # raises what the worker would refuse
 
 
 @pytest.mark.parametrize(

@@ -445,14 +445,103 @@ def test_copies_to_the_host_are_a_steps_only_where_there_are_steps() -> None:
 
 def test_stages_that_wait_for_each_other_are_told_beside_the_share_of_equal_ones() -> None:
     cell = replace(CELL, strategy="split", micro_batches=4, step="fit")
-    first, last = gpu(ledger={"idle_launch": MS, "idle_wait": MS}), gpu(rank=1, ledger={"idle_launch": 4 * MS})
+    first, last = gpu(ledger={"idle_launch": MS, "idle_wait": MS}), gpu(ledger={"idle_launch": 4 * MS})
     found = _find("pipeline-bubble", first, last, cell=cell)
-    assert found is not None and found.gpu == 1 and found.cost_ns_per_step == 4 * MS
+    assert found is not None and found.gpu == 1 and found.cost_ns_per_step == 3 * MS  # 8 + 6 ms of work, 7 for each
     assert found.evidence["bubble_of_equal_stages"] == pytest.approx(1 / 5)
     assert found.evidence["waiting_share"] == [pytest.approx(0.2), pytest.approx(0.4)]
     assert "--micro-batches 16" in found.change and "1.33 x" in found.change
     assert _find("pipeline-bubble", first, last, cell=CELL) is None
     assert _find("pipeline-bubble", gpu(), gpu(rank=1), cell=cell) is None
+
+
+SPLIT = replace(CELL, strategy="split", step="fit", feed="prefetch")
+# As a GRU that is cut before its last layer: the first GPU works for 6 of 10 ms, the last one for next to nothing.
+FIRST = {"ledger": {"idle_launch": 4 * MS}, "kernels": SHORT}
+LAST = {
+    "ledger": {"compute": MS // 10, "idle_launch": 99 * MS // 10},
+    "kernels": {**SHORT, "under_5us_ns": 900_000},
+}
+
+
+def test_what_a_stage_waits_for_another_one_is_told_once() -> None:
+    first, last = gpu(**FIRST), gpu(rank=0, **LAST)
+    last.device = 1
+    found = {finding.code: finding for finding in find(measures([first, last]), Context(cell=SPLIT))}
+    bubble = found.pop("pipeline-bubble")
+    assert bubble.gpu == 1 and bubble.cost_ns_per_step == 3_050_000  # 6.1 ms of work, half for each
+    assert "for 99.0 % of the time, for 60.0 % while another stage works" in bubble.text
+    assert {"launch-bound", "tiny-batch"} <= set(found) and "cpu-may-be-faster" not in found
+    assert {finding.gpu for finding in found.values()} == {0}
+    assert found["launch-bound"].cost_ns_per_step == 3_900_000  # less the 0.1 ms in which the last stage works
+
+
+def test_stages_on_gpus_of_two_processes_do_not_wait_for_each_other() -> None:
+    """Of a hybrid of two processes with two stages each, one pair waits."""
+    pairs = [gpu(rank=rank, **kind) for rank in (0, 1) for kind in ((FIRST, LAST) if rank else ({}, {}))]
+    hybrid = replace(SPLIT, strategy="hybrid", ranks=4)
+    found = _find("pipeline-bubble", *pairs, cell=hybrid)
+    assert (
+        found is not None
+        and found.gpu == 3
+        and found.evidence["waiting_for_stages_share"]
+        == [
+            pytest.approx(0.01),
+            pytest.approx(0.6),
+        ]
+    )
+
+
+def test_equal_stages_that_are_both_launched_late_are_not_told_to_be_equal() -> None:
+    idle = {"ledger": {"idle_launch": 9 * MS}}
+    found = {finding.code: finding for finding in find(measures([gpu(**idle), gpu(**idle)]), Context(cell=SPLIT))}
+    assert found["pipeline-bubble"].cost_ns_per_step == MS  # two of 1 ms, at the same time at best
+    assert found["launch-bound"].cost_ns_per_step == 8 * MS
+
+
+@pytest.mark.parametrize(("top", "images"), [(CONVOLVED, True), ([("GRU_elementWise_bp2", 9, MS)], False)])
+def test_input_is_said_to_be_images_where_convolutions_run(top: Any, images: bool) -> None:
+    one = gpu(ledger={"h2d": 2 * MS, "idle_feed": 3 * MS}, inputs=INPUTS, top=top)
+    found = {finding.code: finding for finding in find(measures([one]), Context(cell=CELL))}
+    assert ("images are uint8" in found["float32-input"].text) is images
+    assert found["float32-input"].change.startswith("images" if images else "features as float16")
+    assert ("smaller images" in found["input-pipeline-slow"].change) is images
+
+
+def test_findings_that_are_paid_for_the_same_time_say_that_their_gains_do_not_add() -> None:
+    one = gpu(ledger={"h2d": 2 * MS, "idle_launch": 4 * MS}, h2d=PAGEABLE, inputs=INPUTS, kernels=SHORT)
+    texts = {
+        finding.code: finding.text for finding in find(measures([one]), Context(cell=replace(CELL, feed="prefetch")))
+    }
+    assert texts["float32-input"].endswith("; the same copies as in prefetch-on-host-only: gains do not add")
+    assert texts["launch-bound"].endswith("; the same launches as in tiny-batch: gains do not add")
+    assert not any("do not add" in texts[code] for code in ("prefetch-on-host-only", "tiny-batch"))
+    launched, copied = gpu(ledger={"idle_launch": 4 * MS}), gpu(rank=1, ledger={"h2d": 2 * MS}, h2d=PAGEABLE)
+    assert not any("do not add" in finding.text for finding in find(measures([launched, copied])))
+
+
+UNLIKE_HOROVOD = {
+    "copies": (("split", "hybrid", "replicas"), r"--step compiled|jit_compile|steps_per_execution|--feeds pinned"),
+    "server": (("parameter_server",), r"--step compiled|jit_compile|--feeds|Labels as int64|callbacks"),
+    "sharded": (("sharded",), r"--aggregate|HOROVOD_ENABLE_ASYNC|FSDP"),
+}
+
+
+@pytest.mark.parametrize("strategy", [(name, words) for names, words in UNLIKE_HOROVOD.values() for name in names])
+def test_no_change_is_named_that_the_strategy_cannot_make(strategy: tuple[str, str]) -> None:
+    cell = replace(CELL, strategy=strategy[0], step="fit", feed="prefetch")
+    idle = {"idle_feed": MS, "h2d": MS, "idle_launch": 2 * MS, "idle_sync": MS, "idle_turnaround": MS, "collective": MS}
+    one = gpu(ledger=idle, h2d=PAGEABLE, inputs=INPUTS, d2h_per_step=9, per_step_collectives=9, kernels=SHORT)
+    one.held_launches = {"gaps": 10, "count": 10, "idle_launch_ns": 5 * MS, "bytes": 6144}
+    one.collectives.negotiation_ns = 5 * MS
+    if strategy[0] == "sharded":
+        one.collectives.kinds = {"reduce_scatter": {"count": 10, "busy_ns": MS, "exposed_ns": MS, "bytes": MS}}
+    found = {finding.code: finding for finding in find(measures([one]), Context(cell=cell))}
+    assert {"launch-bound", "tiny-batch", "copies-pageable", "prefetch-on-host-only", "short-kernels"} <= set(found)
+    for finding in found.values():
+        assert not re.search(strategy[1], finding.change), finding
+    assert ("loss-fetched-every-step" in found) is (strategy[0] != "parameter_server")
+    assert ("host-synchronises" in found) is (strategy[0] == "parameter_server")
 
 
 @pytest.mark.parametrize(
