@@ -15,7 +15,7 @@ import numpy as np
 
 from profiles.errors import RingscopeError
 
-from .exchange import from_all, hvd, optimizers_of, tf
+from .exchange import from_all, hvd, optimizers_of, tf, traced_for_each_model
 from .samples import are_arrays
 
 __all__ = ["check_data", "check_weights", "data_facts", "differing_weight", "weights_digest"]
@@ -223,6 +223,9 @@ def weights_digest(variables: Sequence[Any]) -> Any:
 @tf.function(autograph=False)
 def _all_bits(variables: Sequence[Any]) -> Any:
     return tf.stack([_bits(tf.convert_to_tensor(variable)) for variable in variables])
+
+
+traced_for_each_model(_all_bits)
 
 
 def _bits(value: Any) -> Any:

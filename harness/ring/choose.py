@@ -37,7 +37,7 @@ class DrawsAlike(RingscopeError):
 
 
 class NotOneUpdate(RingscopeError):
-    """A train step that applies gradients never, or several times: it has no halves to compile."""
+    """A train step that applies gradients never, several times, or before its end: it has no halves to compile."""
 
 
 # What TensorFlow writes above an error's own words, once for each function that was on the way to it.

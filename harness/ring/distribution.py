@@ -76,6 +76,7 @@ def distribute(
 
     init()
     undistributed.check_kind(model)
+    undistributed.check_strategy()
     if process_set is not None:
         raise RingscopeError(
             "ring.distribute trains a model on all ranks; for some of them write a loop of your own with"
@@ -84,6 +85,8 @@ def distribute(
     own = optimizers_of(model, of_parts=False)
     used = [each for each in own if len(own) == 1 or not is_default(model, each)]
     _check(used, step, compression, groups, op)
+    if step == "compiled" and model.run_eagerly:
+        raise RingscopeError("the model runs eagerly (run_eagerly=True), and `compiled` does not; take step='fit'")
     # Those of its parts that are distributed already, with the part, stay as they are.
     optimizers = own + [each for each in optimizers_of(model) if each not in own and not is_seen(each)]
     if sharded:

@@ -32,6 +32,7 @@ __all__ = [
     "sum_over_ranks",
     "summed_as",
     "tf",
+    "traced_for_each_model",
 ]
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -121,10 +122,15 @@ def optimizers_of(model: Any, *, of_parts: bool = True) -> list[Any]:
     for each in model._flatten_layers() if of_parts else [model]:
         held = vars(each).values() if hasattr(each, "compile") else ()
         for value in held:
-            several = list(value.values()) if isinstance(value, dict) else value
-            several = several if isinstance(several, (list, tuple)) else (several,)
-            found |= {id(one): one for one in several if isinstance(one, Optimizer)}
+            found |= {id(one): one for one in _held_in(value) if isinstance(one, Optimizer)}
     return list(found.values())
+
+
+def _held_in(value: Any) -> list[Any]:
+    """What lists, tuples and dictionaries hold, also within each other."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [each for one in value for each in _held_in(one)] if isinstance(value, (list, tuple)) else [value]
 
 
 def is_default(model: Any, optimizer: Any) -> bool:
@@ -189,6 +195,11 @@ def _built_for(optimizer: Any) -> int:
     return len(inner._trainable_variables) if optimizer.built else 0
 
 
+def traced_for_each_model(function: Any) -> None:
+    """Have TensorFlow not warn that it traces this one often, which a script that tries many models cannot help."""
+    function._omit_frequent_tracing_warning = True
+
+
 def from_rank(rank: int, value: Any) -> Any:
     """That rank's value on all ranks."""
     if hvd.size() == 1:
@@ -210,6 +221,9 @@ def _from_rank_0(variables: Sequence[Any]) -> None:
         own = variable if bits == variable.dtype else tf.bitcast(variable, bits)
         sent = hvd.broadcast(own, root_rank=0, name=f"{IN_STREAM}_{i}")
         variable.assign(sent if bits == variable.dtype else tf.bitcast(sent, variable.dtype))
+
+
+traced_for_each_model(_from_rank_0)
 
 
 def average_logs(logs: dict[str, Any]) -> None:

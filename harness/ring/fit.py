@@ -11,7 +11,19 @@ import keras
 
 from profiles.errors import RingscopeError
 
-from . import agreement, blocks, joint_callbacks, metrics, normalization, plan, samples, seeds, sharing, stopping
+from . import (
+    agreement,
+    blocks,
+    joint_callbacks,
+    metrics,
+    normalization,
+    plan,
+    samples,
+    seeds,
+    sharing,
+    stopping,
+    undistributed,
+)
 from .callbacks import Callbacks
 from .channel import Channel
 from .elastic import launcher, resume
@@ -42,6 +54,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             )
         if unknown_length not in sharing.UNKNOWN_LENGTH:
             raise RingscopeError(f"unknown_length={unknown_length!r} is none of {', '.join(sharing.UNKNOWN_LENGTH)}")
+        undistributed.check_strategy()
         options = _by_name(signature, args, kwargs)
         stopping.everybodys(channel, "fit", None)
         if launcher.is_elastic():

@@ -25,6 +25,7 @@ from profiles.errors import RingscopeError
 from . import metrics
 from .exchange import hvd, name_in_graph, on_host, outside_scopes, summed_as, tf
 from .separable import SUM, kind_of, kinds_of_added
+from .summable import metrics_tried
 
 __all__ = ["NeedsExchange", "Share", "collected", "given", "joined", "one", "shared_inline"]
 
@@ -87,7 +88,7 @@ def joined(model: Any, ranks: int, share: Share, *, uneven: bool) -> Iterator[No
             return
         batch = _Batch(ranks, share) if uneven else None
         taken = _compiled_losses(model, ranks, share, batch)
-        with taken, _reduced_already(model, ranks, batch), _tracked(model, batch):
+        with taken, _reduced_already(model, ranks, batch), _tracked(model, batch), metrics_tried(model):
             yield
 
 

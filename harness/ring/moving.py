@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .exchange import IN_STREAM, hvd, tf
+from .exchange import IN_STREAM, hvd, tf, traced_for_each_model
 from .say import once
 
 __all__ = ["average_statistics", "is_stateful"]
@@ -57,3 +57,6 @@ def _average_where_unlike(variables: Sequence[Any]) -> Any:
     for variable, values in zip(variables, agreed, strict=True):
         variable.assign(tf.cast(tf.reshape(values, variable.shape), variable.dtype))
     return tf.stack([tf.reduce_any(part) for part in tf.split(lowest != highest, sizes)])
+
+
+traced_for_each_model(_average_where_unlike)

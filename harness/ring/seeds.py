@@ -29,6 +29,7 @@ STRIDE = 1_000_003
 _data_seed: int | None = None  # of tf.data's shuffles, once TensorFlow's own seed is a rank's
 _data_numbers = random.Random()
 _sown: object = None  # TensorFlow's numbers as they were when this rank got its own
+_apart: Any = None  # Keras's generator that is this rank's own
 
 
 def sow(seed: int | bool | None, rank: int, share: Callable[[Any], Any], before: int | None = None) -> int | None:
@@ -51,12 +52,15 @@ def set_apart(rank: int, share: Callable[[Any], Any]) -> None:
     """Give this rank TensorFlow and Keras generators of its own; tf.data's shuffles stay the same on all ranks.
 
     Rank 0 keeps its numbers, so that one rank trains as it would alone. Called again, it does nothing unless the script
-    has set TensorFlow's seed since. share: gives every rank rank 0's value.
+    has set TensorFlow's seed since, or cleared Keras's session. share: gives every rank rank 0's value.
     """
     global _data_seed, _sown
     own = _global_seed()
     rank_0s, changed = share((own, _is_set_since()))
-    if rank_0s is None or not (changed or _is_set_since()):
+    if rank_0s is None:
+        return
+    _set_keras_apart(rank)
+    if not (changed or _is_set_since()):
         return
     if rank_0s != _data_seed:
         _data_seed = rank_0s
@@ -67,7 +71,6 @@ def set_apart(rank: int, share: Callable[[Any], Any]) -> None:
         own = (rank_0s + rank * STRIDE) % LARGEST
         tf.random.set_seed(own)
     _sown = _numbers()
-    _set_keras_apart(rank)
 
 
 @contextmanager
@@ -127,11 +130,22 @@ def _is_set_since() -> bool:
 
 
 def _set_keras_apart(rank: int) -> None:
-    # Keras draws an unseeded generator's seed from Python's numbers, which stay the same everywhere.
-    from keras.src.random.seed_generator import global_seed_generator
+    """Once for each generator: `clear_session` brings a new one."""
+    global _apart
+    from keras.src.backend.common import global_state
+    from keras.src.random import seed_generator
 
-    state = global_seed_generator().state
-    state.assign(state.value + tf.constant([rank, 0], state.value.dtype))
+    generator = global_state.get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)
+    if generator is not None and generator is _apart:
+        return
+    # Keras draws its seed from Python's numbers, which stay the same everywhere, and so do those of layers: they are to
+    # begin as they would without ring.
+    before, is_new = random.getstate(), generator is None
+    _apart = seed_generator.global_seed_generator()
+    random.setstate(before)
+    # Far from what was drawn, which is the next layer's seed now.
+    state, moved = _apart.state, [rank, STRIDE if is_new else 0]
+    state.assign(state.value + tf.constant(moved, state.value.dtype))
 
 
 def _seed_data_sets() -> None:

@@ -12,12 +12,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 
 from .exchange import tf
 from .say import once
 
-__all__ = ["SUM", "kind_of", "kinds_of_added"]
+__all__ = ["SUM", "kind_of", "kinds_of_added", "made_rows", "tried"]
 
 MEAN, SUM, NEITHER = "mean", "sum", "neither"
 ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64  # few for a whole model and where a row is large, many where noise is drawn
@@ -42,6 +43,9 @@ def kind_of(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str | No
     if shapes not in known:
         known[shapes] = _loss_kind(loss, y_true, y_pred, by_itself=by_itself)
     kind = known[shapes]
+    kept = [value.name for value in vars(loss).values() if isinstance(value, (keras.Variable, tf.Variable))]
+    if kept:
+        once(f"loss {loss.name!r} keeps {', '.join(kept)} of its batches: each rank's own, which are not averaged")
     if kind == NEITHER:
         once(
             f"loss {loss.name!r} is no mean over samples: each rank takes it of its own batch, and the gradients are"
@@ -90,15 +94,18 @@ def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str |
 
 
 def _kind_of_rows(loss: Any, y_true: Any, y_pred: Any, random: Any, rows: int) -> str | None:
-    made = [_made(y_true, random, rows, labels=True), _made(y_pred, random, rows)]
+    from keras import StatelessScope
+
+    made = [made_rows(y_true, random, rows, labels=True), made_rows(y_pred, random, rows)]
 
     def value(part: Callable[[Any], Any]) -> float:
         true, pred = (
             tf.nest.map_structure(lambda leaf: tf.cast(tf.constant(part(leaf)), loss.dtype), each) for each in made
         )
-        return float(np.mean(loss.call(true, pred)))
+        with StatelessScope():  # what the loss assigns is kept apart
+            return float(np.mean(loss.call(true, pred)))
 
-    found = _tried(lambda: [value(part) for part in PARTS], "/CPU:0")
+    found = tried(lambda: [value(part) for part in PARTS], "/CPU:0")
     return None if found is None else _kind(*found)
 
 
@@ -125,7 +132,7 @@ def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
 def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str | None] | None:
     from keras import StatelessScope
 
-    made = _made(x, np.random.default_rng(0), rows)
+    made = made_rows(x, np.random.default_rng(0), rows)
     if made is None:
         return None
 
@@ -135,7 +142,7 @@ def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str |
             model(tf.nest.map_structure(lambda leaf: tf.constant(part(leaf)), made), training=True)
             return [float(np.sum(loss)) for layer in layers for loss in layer._get_own_losses()]
 
-    found = _tried(lambda: [values(part) for part in PARTS])
+    found = tried(lambda: [values(part) for part in PARTS])
     if found is None or len({len(each) for each in found}) > 1:
         return None
     return [_kind(*each) for each in zip(*found, strict=True)]
@@ -149,7 +156,7 @@ PARTS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-def _tried(work: Callable[[], Any], device: str | None = None) -> Any:
+def tried(work: Callable[[], Any], device: str | None = None) -> Any:
     """What it gives, computed now; None where it does not take what is made up."""
     try:
         with tf.init_scope(), tf.device(device):
@@ -170,7 +177,7 @@ def _kind(whole: float, again: float, first: float, second: float) -> str | None
     return None if random else NEITHER
 
 
-def _made(spec: Any, random: Any, rows: int, *, labels: bool = False) -> Any:
+def made_rows(spec: Any, random: Any, rows: int, *, labels: bool = False) -> Any:
     """Arrays of so many rows, of the spec's structure; None where it holds what cannot be made up."""
     leaves = tf.nest.flatten(spec)
     if not all(_is_known(leaf) for leaf in leaves):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from typing import Any
 
@@ -14,6 +15,7 @@ from .exchange import hvd, tf
 
 __all__ = ["by_mpi", "channel", "init", "local_rank", "meet", "rank", "size", "threads"]
 
+OF_PARENT = "RINGSCOPE_RANK_OF_PARENT"  # an environment variable: rank, size, local rank
 STARTS = 5  # in a row that may fail, under elastic Horovod
 
 _channel: Channel | None = None
@@ -34,7 +36,7 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     Raises RingscopeError where there are fewer GPUs than local ranks, TensorFlow has already taken all of them, or
     Keras computes with something else.
     """
-    if hvd.is_initialized():
+    if hvd.is_initialized() or _parents() is not None:
         return
     undistributed.check_backend()
     cache.turn_on()
@@ -47,6 +49,7 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     else:
         hvd.init(process_sets=process_sets)
     horovod_names.refuse_left_over()
+    os.environ[OF_PARENT] = f"{hvd.rank()} {hvd.size()} {hvd.local_rank()}"
     try:
         _take_gpu(pin=pin)
         # Else each of N local ranks starts a thread for every core (horovod#2295).
@@ -120,16 +123,33 @@ def threads() -> int:
     return mine if mine * ranks <= everybodys else max(1, mine // ranks)
 
 
+def _parents() -> tuple[int, int, int] | None:
+    """(rank, size, local rank) of the process that has started this one by `multiprocessing`; None where that is none.
+
+    A process that is spawned runs the script's lines above `if __name__ == "__main__"` again, `ring.init()` among them,
+    and is no rank: it would take its parent's place among the ranks, and leave it when it ends.
+    """
+    # While it runs those lines it has no parent yet.
+    begins = getattr(multiprocessing.current_process(), "_inheriting", False)
+    if OF_PARENT not in os.environ or hvd.is_initialized():
+        return None
+    if not begins and multiprocessing.parent_process() is None:
+        return None
+    mine, ranks, local = map(int, os.environ[OF_PARENT].split())
+    return mine, ranks, local
+
+
 def rank() -> int:
-    return int(hvd.rank())
+    """A process that a rank has started by `multiprocessing` has that one's."""
+    return int(hvd.rank()) if (of_parent := _parents()) is None else of_parent[0]
 
 
 def size() -> int:
-    return int(hvd.size())
+    return int(hvd.size()) if (of_parent := _parents()) is None else of_parent[1]
 
 
 def local_rank() -> int:
-    return int(hvd.local_rank())
+    return int(hvd.local_rank()) if (of_parent := _parents()) is None else of_parent[2]
 
 
 def by_mpi() -> bool:

@@ -10,10 +10,10 @@ import keras
 
 from profiles.errors import RingscopeError
 
-from .exchange import is_seen, optimizers_of
+from .exchange import is_seen, optimizers_of, tf
 from .say import once
 
-__all__ = ["check_backend", "check_kind", "watch_models"]
+__all__ = ["check_backend", "check_kind", "check_strategy", "watch_models"]
 
 
 def check_backend() -> None:
@@ -29,6 +29,15 @@ def check_kind(model: Any) -> None:
         raise RingscopeError(
             f"{type(model).__module__}.{type(model).__qualname__} is no model of Keras 3, and ring trains these; where"
             " TF_USE_LEGACY_KERAS is set, tf.keras is Keras 2"
+        )
+
+
+def check_strategy() -> None:
+    """Raise RingscopeError within the scope of one of TensorFlow's own ways to train on several devices."""
+    if tf.distribute.has_strategy():
+        raise RingscopeError(
+            f"this is within the scope of tf.distribute.{type(tf.distribute.get_strategy()).__name__}, which spreads"
+            " training in its own way; take the strategy out of the script: each rank trains on one device"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from . import losses, normalization
+from . import after_update, losses, normalization
 from .choose import Chooser, NotOneUpdate, check_draws
 from .computed import as_computed
 from .exchange import began_alike, hvd, tf
@@ -87,14 +87,17 @@ def compile_halves(
     """
     train_step, reduced = model.train_step, optimizer.apply
     caught: list[tuple[list[Any], list[Any]]] = []
+    applied_at: after_update.Place = 0  # where in the trace
     packing = _Packing()
     exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
     whole = _whole(model, train_step, reduces=reduces)
     unhalved: list[bool] = []  # not empty: a traced step has no halves, and is taken whole
 
     def catch(grads: Any, trainable_variables: Any = None) -> None:
+        nonlocal applied_at
         _check_start(model)
         caught.append((list(grads), list(trainable_variables or model.trainable_variables)))
+        applied_at = after_update.place()
 
     def traced(data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool, share: losses.Share) -> Any:
         """The model's step up to the gradients, which end in `caught`."""
@@ -115,6 +118,9 @@ def compile_halves(
         if len(caught) != 1:
             unhalved.append(True)
             raise NotOneUpdate(f"the train step applies gradients {len(caught)} times, a compiled one exactly once")
+        if (used := after_update.used_since(applied_at, caught[0][1])) is not None:
+            unhalved.append(True)
+            raise NotOneUpdate(f"the train step uses {used} after it has applied gradients, a compiled one before")
         # An embedding's rows too as a table: XLA adds rows of one index in any order, so that ranks which each add what
         # they have gathered end apart in the last bits; and rows bring their table's shape through the host, which
         # waits for it, between the two programs: a fifth of a decoder's step on an H200.

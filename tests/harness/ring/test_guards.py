@@ -35,6 +35,14 @@ def test_generators_are_left_alone_where_no_seed_is_wanted(facts: list[dict[str,
     assert all(fact["left alone"] for fact in facts)
 
 
+def test_noise_is_apart_and_layers_begin_as_without_ring_once_the_session_is_cleared(
+    facts: list[dict[str, Any]],
+) -> None:
+    one, other = (fact["noise after a cleared session"] for fact in facts)
+    assert all(mine != theirs for mine, theirs in zip(one, other, strict=True))
+    assert all(fact["numbers after a cleared session"] for fact in facts)
+
+
 def test_of_much_data_rows_at_fixed_places_are_compared_the_last_one_too(facts: list[dict[str, Any]]) -> None:
     assert facts[0]["told of much"] == [True, False]
 
@@ -87,6 +95,16 @@ def test_data_that_may_be_augmented_at_random_is_warned_of_once(facts: list[dict
         ("of another kind", "Dense is no model of Keras 3"),
         ("bf16 of a sum", "bf16 is for averages, not for sum"),
         ("a metric that is no sum", "metric 'product' begins at 1"),
+        ("a metric of the largest, fit", "metric 'largest' keeps no sum in 'kept'"),
+        ("a metric of the largest, compiled", "metric 'largest' keeps no sum in 'kept'"),
+        ("a metric of the last, fit", "metric 'last' keeps no sum in 'kept'"),
+        ("a metric of the last, compiled", "metric 'last' keeps no sum in 'kept'"),
+        ("a metric of the total, fit", "no error"),
+        ("a metric of the total, compiled", "no error"),
+        ("weights used after the update, fit", "no error"),
+        ("weights used after the update, compiled", "kernel after it has applied gradients"),
+        ("eager and compiled", "the model runs eagerly"),
+        ("within a strategy", "within the scope of tf.distribute.MirroredStrategy"),
         ("strings, compiled", "a batch holds strings, which XLA does not take"),
         ("another order, its own share", "no error"),
         ("the optimizer of a part", "no error"),

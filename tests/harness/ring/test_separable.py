@@ -53,6 +53,17 @@ def test_what_refuses_made_up_rows_is_not_known() -> None:
     assert kind(refuses) is None
 
 
+def test_what_a_loss_keeps_is_not_changed_by_trying_it() -> None:
+    kept = keras.Variable(1.0, trainable=False)
+
+    def keeps(y: Any, p: Any) -> Any:
+        kept.assign(0.5 * kept + 0.5 * tf.reduce_mean(p))
+        return tf.reduce_mean((y - p) ** 2)
+
+    assert kind(keeps) == separable.MEAN
+    assert float(kept) == 1.0
+
+
 class Adds(keras.layers.Layer):
     """Adds a mean of its inputs' squares: over all, or weighted by which of them are above a bound."""
 

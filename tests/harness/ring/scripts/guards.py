@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import random as pythons
 import sys
 import warnings
 from collections.abc import Callable
@@ -154,6 +155,83 @@ for step in ("fit",):
     )
     model.fit(x, y, batch_size=16, verbose=0, callbacks=[keep])
     facts[f"noise of a step, {step}"] = drawn_noise
+
+
+# The session cleared between models: what Keras draws stays apart, and layers begin as without ring.
+keras.backend.clear_session()
+model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+model.compile(keras.optimizers.SGD(0.1), loss_of)
+numbers = pythons.getstate()
+ring.distribute(model, step="fit")
+facts["noise after a cleared session"] = keras.random.normal([3]).numpy().tolist()
+facts["numbers after a cleared session"] = numbers == pythons.getstate()
+
+
+class Follows(keras.Model):
+    """A teacher of its own follows the weights, after they have been updated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student, self.teacher = (keras.Sequential([keras.Input((4,)), layers.Dense(3)]) for _ in range(2))
+        self.teacher.trainable = False
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.student(inputs)
+
+    def train_step(self, data: Any) -> Any:
+        logs = super().train_step(data)
+        for own, followed in zip(self.teacher.weights, self.student.weights, strict=True):
+            own.assign(0.5 * own + 0.5 * followed)
+        return logs
+
+
+def following(step: str) -> None:
+    model = Follows()
+    model(x[:1])
+    model.compile(keras.optimizers.SGD(0.1), loss_of)
+    ring.distribute(model, step=step).fit(x, y, batch_size=8, verbose=0)
+
+
+for step in MODES:
+    facts[f"weights used after the update, {step}"] = refused(lambda step=step: following(step))
+
+
+class Kept(keras.metrics.Metric):
+    """Begins at 0, and is no sum: the largest error, or that of the last batch."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name)
+        self.kept = self.add_variable((), "zeros", name="kept")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        found = tf.reduce_max(tf.abs(tf.cast(y_true, tf.float32)[:, None] - y_pred))
+        before = {"largest": tf.maximum(self.kept, found), "last": found, "total": self.kept + found}
+        self.kept.assign(before[self.name])
+
+    def result(self) -> Any:
+        return self.kept
+
+
+def counting(name: str, step: str) -> None:
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+    model.compile(keras.optimizers.SGD(0.1), loss_of, metrics=[Kept(name)])
+    ring.distribute(model, step=step).fit(x, y, batch_size=8, verbose=0)
+
+
+for step in MODES:
+    for name in ("largest", "last", "total"):
+        facts[f"a metric of the {name}, {step}"] = refused(lambda name=name, step=step: counting(name, step))
+
+
+def eager() -> None:
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+    model.compile(keras.optimizers.SGD(0.1), loss_of, run_eagerly=True)
+    ring.distribute(model, step="compiled")
+
+
+facts["eager and compiled"] = refused(eager)
+with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
+    facts["within a strategy"] = refused(classifier)
 
 
 class DrawsOfTensorFlow(keras.Sequential):
