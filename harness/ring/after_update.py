@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import keras
+
 from .exchange import tf
 
 __all__ = ["Place", "place", "used_since"]
@@ -29,7 +31,7 @@ def used_since(place: Place, variables: Sequence[Any]) -> str | None:
     if tf.executing_eagerly():
         return None
     graph = tf.compat.v1.get_default_graph()
-    paths = {id(_handle(variable)): variable.path for variable in variables}
+    paths = {id(_handle(variable)): getattr(variable, "path", variable.name) for variable in variables}
     inside = {own.name: paths[id(handle)] for handle, own in graph.captures if id(handle) in paths}
     for operation in graph.get_operations()[place:]:
         if operation.type not in ASK_NO_VALUE:
@@ -40,4 +42,5 @@ def used_since(place: Place, variables: Sequence[Any]) -> str | None:
 
 
 def _handle(variable: Any) -> Any:
-    return getattr(variable, "value", variable).handle
+    """Of Keras's or TensorFlow's: a tape may have watched either."""
+    return (variable.value if isinstance(variable, keras.Variable) else variable).handle

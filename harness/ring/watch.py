@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from . import agreement, metrics
@@ -12,6 +12,7 @@ from .elastic import again
 from .elastic.resume import Part
 from .exchange import average_logs, from_rank, hvd
 from .stopping import OtherRankLeft
+from .summable import metrics_tried
 
 CHECKED_STEP = 3  # by then momentum, clipping and all but rare schedules have shown in the weights
 WHOLE, CUT, OWN = "whole", "cut", "own"
@@ -67,7 +68,10 @@ class Watch:
     def during_evaluation(self, evaluated: str) -> Iterator[None]:
         self.evaluating, before, self.evaluated = True, self.evaluated, evaluated
         try:
-            with metrics.batches_count_alike(self._model):
+            is_summed = evaluated != WHOLE
+            if is_summed:
+                metrics.check_summable(metrics.flat_metrics(self._model))
+            with metrics.batches_count_alike(self._model), metrics_tried(self._model) if is_summed else nullcontext():
                 yield
         finally:
             self.evaluating, self.evaluated = False, before

@@ -205,8 +205,11 @@ class Kept(keras.metrics.Metric):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         found = tf.reduce_max(tf.abs(tf.cast(y_true, tf.float32)[:, None] - y_pred))
-        before = {"largest": tf.maximum(self.kept, found), "last": found, "total": self.kept + found}
-        self.kept.assign(before[self.name])
+        kept = {"largest": lambda: tf.maximum(self.kept, found), "last": lambda: found, "noisy": self.noise}
+        self.kept.assign(kept[self.name]() if self.name in kept else self.kept + found)
+
+    def noise(self) -> Any:
+        return tf.random.uniform([])
 
     def result(self) -> Any:
         return self.kept
@@ -215,12 +218,15 @@ class Kept(keras.metrics.Metric):
 def counting(name: str, step: str) -> None:
     model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
     model.compile(keras.optimizers.SGD(0.1), loss_of, metrics=[Kept(name)])
-    ring.distribute(model, step=step).fit(x, y, batch_size=8, verbose=0)
+    ring.distribute(model, step="fit" if step == "evaluated" else step)
+    (model.evaluate if step == "evaluated" else model.fit)(x, y, batch_size=8, verbose=0)
 
 
-for step in MODES:
-    for name in ("largest", "last", "total"):
-        facts[f"a metric of the {name}, {step}"] = refused(lambda name=name, step=step: counting(name, step))
+for step, name in [(step, name) for step in MODES for name in ("largest", "last", "total")] + [
+    ("fit", "noisy"),
+    ("evaluated", "largest"),
+]:
+    facts[f"a metric of the {name}, {step}"] = refused(lambda name=name, step=step: counting(name, step))
 
 
 def eager() -> None:
@@ -335,6 +341,17 @@ class Built(keras.Model):
         return self.dense(inputs)
 
 
+class ByTensorFlow(keras.Sequential):
+    """Its tape has watched TensorFlow's variables, and those are updated."""
+
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(data[0], data[1], self(data[0], training=True))
+        variables = tape.watched_variables()
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return {"loss": loss}
+
+
 for step in MODES:
     model = Built()
     model.build((None, 4))
@@ -343,6 +360,10 @@ for step in MODES:
     model.train_on_batch(x[rank::2], y[rank::2])
     model.fit(x, y, batch_size=8, verbose=0)
     facts[f"built by its shape, {step}"] = digest(model)
+    model = ByTensorFlow([keras.Input((4,)), layers.Dense(3)])
+    model.compile(keras.optimizers.SGD(0.1), loss_of)
+    ring.distribute(model, step=step).fit(x, y, batch_size=8, verbose=0)
+    facts[f"TensorFlow's variables, {step}"] = digest(model)
     frozen = layers.Dense(4, trainable=False)
     model = classifier(step, frozen)
     frozen.trainable = True
