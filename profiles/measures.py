@@ -147,7 +147,8 @@ class Copies:
     gb_per_s: float | None
     pageable_share: float | None  # by bytes
     under_64kib: int | None
-    synchronous: int | None  # by a call without Async
+    synchronous: int | None  # by a call that waits
+    managed_share: float | None = None  # by bytes; by the driver, when they are touched
 
 
 @dataclass(slots=True)

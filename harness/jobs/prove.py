@@ -102,6 +102,7 @@ BY_HAND = {
     "pipeline-bubble": "how a model is cut into stages is the strategy's",
     "copies-between-gpus": "they are the strategy's own: compare with --strategy horovod",
     "memory-allocated-in-the-loop": "a cell keeps TensorFlow's pool of memory",
+    "managed-memory-moves": "no cell has managed memory",
     "training-paused": "a cell is measured while no rank comes or goes",
 }
 

@@ -15,7 +15,7 @@ SMALL_BYTES = 64 * 1024
 # GB/s that no link (NVLink 5 gives 900 one way) and no memory (8,000 of a B200, read or written) has reached yet.
 _IMPOSSIBLE = {H2D: 1_000, D2H: 1_000, P2P: 1_000, D2D: 10_000}
 _LARGE_BYTES = 1 << 20
-_BLOCKING = r"^(?!.*Async)"
+_BLOCKING = r"^(?!.*(?:Async|GraphLaunch))"  # a graph's copies run when their turn comes
 
 
 def measure(
@@ -49,9 +49,10 @@ def measure(
             exposed_ns=exposed,
             overlap=1 - exposed / covered if covered else None,
             gb_per_s=moved / lasted if moved and lasted else None,
-            pageable_share=_pageable(timelines, gpu, chosen, kind),
+            pageable_share=_share_of("pageable", timelines, gpu, chosen, kind),
             under_64kib=int((chosen.bytes < SMALL_BYTES).sum()) if told else None,
             synchronous=_synchronous(timelines, gpu, chosen),
+            managed_share=_share_of("managed", timelines, gpu, chosen, kind),
         )
     return found
 
@@ -68,26 +69,30 @@ def impossible(operations: Operations) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _pageable(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations, kind: int) -> float | None:
-    """By bytes; None for copies without a host end, without bytes, or of unknown memory."""
+def _share_of(memory: str, timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations, kind: int) -> float | None:
+    """By bytes, of copies whose host end is such memory; None without a host end, without bytes, or of unknown memory.
+
+    Of managed memory those that no call asked for.
+    """
     column = {H2D: "src_kind", D2H: "dst_kind"}.get(kind)
     if column is None or not chosen.bytes.sum():
         return None
-    pageable = 0
+    found = 0
     for place, (index, _) in enumerate(gpu.places):
         mine = chosen.place == place
-        memory = timelines[index].copies[column].cat
-        codes = memory.codes.to_numpy()[chosen.row[mine]]
-        kinds = memory.categories.tolist()
+        ends = timelines[index].copies[column].cat
+        codes = ends.codes.to_numpy()[chosen.row[mine]]
+        kinds = ends.categories.tolist()
         if "unknown" in kinds and (codes == kinds.index("unknown")).any():
             return None
-        if "pageable" in kinds:
-            pageable += int(chosen.bytes[mine][codes == kinds.index("pageable")].sum())
-    return pageable / int(chosen.bytes.sum())
+        if memory in kinds:
+            counted = (codes == kinds.index(memory)) & ~(chosen.launched[mine] & (memory == "managed"))
+            found += int(chosen.bytes[mine][counted].sum())
+    return found / int(chosen.bytes.sum())
 
 
 def _synchronous(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations) -> int | None:
-    """Copies made by a call without Async in its name; None where no copy's call is known."""
+    """Copies made by a call that waits for them; None where no copy's call is known."""
     if not len(chosen):
         return 0
     if not chosen.launched.any():

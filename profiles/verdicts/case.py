@@ -97,6 +97,11 @@ class Case:
         return any(CONVOLUTIONS.search(kernel.name) for kernel in self.gpu.kernels.top)
 
     @property
+    def managed(self) -> list[str]:
+        """Directions in which most copies are the driver's own, of managed memory that was touched elsewhere."""
+        return [name for name in ("h2d", "d2h") if (self.gpu.copies[name].managed_share or 0.0) >= 0.5]
+
+    @property
     def recurrent(self) -> bool:
         """Does cuDNN run recurrent cells?"""
         return self.group("rnn_cell")[0] > 0

@@ -116,7 +116,7 @@ def _in_float32(case: Case) -> bool:
 def many_small_collectives(case: Case) -> Finding | None:
     """Gradients that travel one by one pay the latency of a ring each time."""
     per_step = _reductions(case)
-    if per_step < MANY or _kind(case) not in GRADIENTS or case.infers:
+    if per_step < MANY or case.gpu.window != "steps" or _kind(case) not in GRADIENTS or case.infers:
         return None
     exposed = case.ns("collective")
     return case.finding(

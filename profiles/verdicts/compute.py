@@ -36,18 +36,15 @@ def not_compiled(case: Case) -> Finding | None:
         return None
     count, summed_ns = case.group(*UNFUSED)
     unfused_ns = summed_ns if kernels.unfused_ns is None else kernels.unfused_ns
-    saved = {
-        "compute": unfused_ns,
-        "idle_turnaround": case.ns("idle_turnaround"),
-        "idle_launch": case.ns("idle_launch"),
-    }
+    launching = ("idle_turnaround", "idle_launch")
+    saved = {"compute": unfused_ns} | {owner: case.ns(owner) for owner in launching}
     return case.finding(
         "not-compiled",
         saved,
         busy_saved_ns={"compute": unfused_ns},
         text=f"{numbers.count(kernels.per_step)} kernels {case.each}, none of them compiled: element-wise work, "
-        f"reductions and normalisation take {percent(unfused_ns / case.gpu.span_ns)} of the time, launching "
-        f"{percent(case.share('idle_launch', 'idle_turnaround'))}",
+        f"reductions and normalisation take {percent(unfused_ns / case.gpu.span_ns)} of the time"
+        + (f", launching {percent(case.share(*launching))}" if case.gpu.ledger_ns["idle_launch"] is not None else ""),
         change=case.compile,
         evidence={
             "kernels_per_step": kernels.per_step,
@@ -126,7 +123,7 @@ def launch_bound(case: Case) -> Finding | None:
 def graphs_updated(case: Case) -> Finding | None:
     """The host changes a CUDA graph's nodes before it launches it, and the GPU waits meanwhile."""
     updates = case.gpu.graph_updates
-    if not updates or updates["count"] < 0.9 * case.steps:
+    if not updates or case.gpu.window != "steps" or updates["count"] < 0.9 * case.steps:
         return None
     waiting = min(updates["idle_launch_ns"], case.ns("idle_launch"))
     count = max(1, round(updates["count"] / case.steps))

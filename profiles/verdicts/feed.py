@@ -200,7 +200,7 @@ def copies_exposed(case: Case) -> Finding | None:
     """Copies to the GPU while nothing computes, where no other verdict says why."""
     h2d = case.gpu.copies["h2d"]
     share = case.share("h2d")
-    told = case.share("idle_feed") >= INPUT_LADDER[1] or _pageable(case) or _asked_late(case)
+    told = case.share("idle_feed") >= INPUT_LADDER[1] or _pageable(case) or _asked_late(case) or "h2d" in case.managed
     later = int((case.gpu.input_copies or {}).get("exposed_later_step_ns") or 0)
     if told or share < INPUT_LADDER[1] or 2 * later > case.ns("h2d"):
         return None

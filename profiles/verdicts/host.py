@@ -95,6 +95,29 @@ def allocates_all_along(case: Case) -> Finding | None:
     )
 
 
+def managed_memory_moves(case: Case) -> Finding | None:
+    """Pages of managed memory move when they are touched. A kernel that touches them stands still until they are there,
+    so that what moves under kernels may be theirs."""
+    if not case.managed:
+        return None
+    copies = [case.gpu.copies[name] for name in case.managed]
+    exposed = {name: case.ns(name) for name in case.managed}
+    under_kernels = sum((one.busy_ns or 0) - (one.exposed_ns or 0) for one in copies)
+    return case.finding(
+        "managed-memory-moves",
+        {**exposed, "compute": under_kernels},
+        busy_saved_ns={"compute": under_kernels},
+        text=f"{numbers.size(sum(one.bytes or 0 for one in copies))} of managed memory move because they are touched: "
+        f"{percent(sum(exposed.values()) / case.gpu.span_ns)} of the time nothing computes meanwhile, and for "
+        f"{percent(under_kernels / case.gpu.span_ns)} kernels run that may be waiting for it",
+        change="cudaMemPrefetchAsync of what comes next, on a stream of its own; cudaMemAdvise where both sides read "
+        "(cudaMemAdviseSetReadMostly) or one is the usual one (cudaMemAdviseSetPreferredLocation); else cudaMalloc and "
+        "copies of your own",
+        evidence={"exposed_ns": sum(exposed.values()), "under_kernels_ns": under_kernels},
+        refuted_by="kernels that take as long with all they touch prefetched",
+    )
+
+
 def work_waits(case: Case) -> Finding | None:
     """Work that was launched in time does not start: it waits on the GPU."""
     share = case.share("idle_wait")
@@ -132,4 +155,12 @@ def training_paused(case: Case) -> Finding | None:
     )
 
 
-RULES = (training_paused, loss_fetched, host_synchronises, python_in_the_loop, allocates_all_along, work_waits)
+RULES = (
+    training_paused,
+    loss_fetched,
+    host_synchronises,
+    python_in_the_loop,
+    allocates_all_along,
+    managed_memory_moves,
+    work_waits,
+)

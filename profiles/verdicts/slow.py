@@ -18,6 +18,11 @@ SLOWER_LINK = 1.25  # copies and transfers vary more: with the host's load, with
 WAITS_MORE = 1.5  # a host's GPUs for their host
 # A kind of kernel is slow like all others if its excess is this much of theirs, and a kind only from this share on.
 _LIKE_ALL, _WORTH_SHARE = 0.5, 0.05
+CLOCK = ", all kinds of kernels alike: its clock"
+UNEVEN = (
+    "as much work for each rank, where lengths of sequences, tokens per expert or samples differ: the same kernels "
+    "then take longer; else "
+)
 WAITS = {
     "idle_feed": ("wait for their input", "its disk, its network to the data, its CPU's load and clock"),
     "idle_launch": ("wait for a launch", "its CPU's load and clock, and what else runs there"),
@@ -41,7 +46,9 @@ def _slow_gpu(slow: Sequence[Slower], cases: Sequence[Case], measures: Measures)
     of = whose([one.case for one in slow], cases, measures)
     kind = _kind(worst, cases)
     alike = "as many" if len({_kernels(case) for case in cases}) == 1 else "nearly as many"
-    change = {
+    # The same kernels do more where a rank has more to do; a lower clock makes all kinds slower alike.
+    uneven = worst.case.cell is None and worst.since is None and not kind.startswith(CLOCK)
+    change = (UNEVEN if uneven else "") + {
         "host": "all GPUs of a host slow down by its power or its cooling: compare clocks, power caps and temperatures "
         "with another host's (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE)",
     }.get(
@@ -54,8 +61,8 @@ def _slow_gpu(slow: Sequence[Slower], cases: Sequence[Case], measures: Measures)
         slow,
         of,
         {"compute": worst.lost_ns},
-        text=f"{of.name} computes {percent(worst.ns / worst.others_ns - 1)} longer per step than the others, with "
-        f"{alike} kernels{_since(worst)}{kind}",
+        text=f"{of.name} computes {percent(worst.ns / worst.others_ns - 1)} longer {worst.case.each} than the others, "
+        f"with {alike} kernels{_since(worst)}{kind}",
         change=change,
         evidence={"compute_ns_per_step": int(worst.ns), "others_median_ns_per_step": int(worst.others_ns)},
         refuted_by="the same rank on another GPU and still slower",
@@ -79,7 +86,7 @@ def _kind(worst: Slower, cases: Sequence[Case]) -> str:
     if len(excess) < 2 or worst.since is not None:
         return ""
     if all(abs(one - total) <= _LIKE_ALL * total for one in excess.values()):
-        return ", all kinds of kernels alike: its clock, or other work on it"
+        return f"{CLOCK}, or other work on it"
     most = max(excess, key=lambda name: groups[name] * excess[name] / (1 + excess[name]))
     return f", above all in {most.replace('_', ' ')} kernels ({percent(excess[most])})"
 

@@ -1,0 +1,106 @@
+"""What is said of recordings that others made: without steps, of managed memory, of ranks with unlike work."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiles import measure
+from profiles.measures import Finding, GpuMeasures
+from profiles.records import Cell
+from profiles.verdicts import Context, find
+from tests.made.build import Build
+from tests.made.hand import gpu, measures
+
+MS = 1_000_000
+UPDATES = {"count": 5, "idle_launch_ns": 20 * MS}
+STORM = {"kernels": {"per_step": 3800}, "groups": {"elementwise": (2500, 3 * MS)}}
+
+
+def _find(code: str, *gpus: GpuMeasures, cell: Cell | None = None) -> Finding | None:
+    return next((one for one in find(measures(gpus), Context(cell=cell)) if one.code == code), None)
+
+
+@pytest.mark.parametrize("code", ["collectives-not-fused", "graphs-updated-every-step"])
+def test_nothing_is_told_per_step_where_there_are_no_steps(code: str) -> None:
+    one = gpu(ledger={"collective": MS, "idle_launch": MS}, per_step_collectives=161, steps=5)
+    one.graph_updates = UPDATES
+    assert _find(code, one) is not None
+    one.window = "capture"
+    assert _find(code, one) is None
+
+
+def test_a_slow_gpu_without_steps_is_slower_in_all() -> None:
+    pair = [gpu(rank=rank, ledger={"compute": ns}) for rank, ns in ((0, 8 * MS), (1, 9 * MS))]
+    for one in pair:
+        one.window = "capture"
+    found = _find("slow-gpu", *pair)
+    assert found is not None and "longer in all than the others" in found.text
+
+
+def test_launching_that_nothing_recorded_is_not_told_to_be_none() -> None:
+    known, unknown = gpu(**STORM), gpu(**STORM, ledger={"idle_launch": None, "idle_turnaround": None})
+    found = [_find("not-compiled", one) for one in (known, unknown)]
+    assert found[0] is not None and found[0].text.endswith(", launching 0 %")
+    assert found[1] is not None and "launching" not in found[1].text
+
+
+def test_kernels_of_one_kind_that_take_longer_may_have_more_to_do() -> None:
+    """As of experts with unlike numbers of tokens; with a lower clock all kinds take longer."""
+    products, norms = {"convolution_matmul": (50, 6 * MS)}, {"reduction": (50, 2 * MS)}
+    usual = gpu(ledger={"compute": 8 * MS, "collective": 2 * MS}, groups=products | norms)
+    busy = gpu(rank=1, ledger={"compute": 10 * MS}, groups={"convolution_matmul": (50, 8 * MS)} | norms)
+    slow = gpu(
+        rank=1,
+        ledger={"compute": 10 * MS},
+        groups={name: (50, ns * 10 // 8) for name, (_, ns) in (products | norms).items()},
+    )
+    for one, cell, uneven in (
+        (busy, None, True),
+        (slow, None, False),
+        (busy, Cell(model="resnet50", ranks=2, per_rank_batch=128), False),
+    ):
+        found = _find("slow-gpu", usual, one, cell=cell)
+        assert found is not None and found.change.startswith("as much work for each rank") is uneven
+        assert "clocks" in found.change
+
+
+MANAGED = {"count": 20, "bytes": 200 * MS, "busy_ns": 30 * MS, "exposed_ns": 10 * MS, "pageable_share": 0.0}
+
+
+def test_managed_memory_that_moves_is_no_copy_of_the_programs_own() -> None:
+    """10 ms of it exposed, 20 ms under kernels that may be waiting."""
+    one = gpu(ledger={"h2d": MS}, busy={"h2d": 3 * MS}, h2d=MANAGED)
+    own = _find("copies-exposed", one)
+    assert own is not None and _find("managed-memory-moves", one) is None
+    one.copies["h2d"].managed_share = 1.0
+    found = _find("managed-memory-moves", one)
+    assert found is not None and _find("copies-exposed", one) is None
+    assert found.cost_ns_per_step == 3 * MS and found.evidence["under_kernels_ns"] == 20 * MS
+    assert "cudaMemPrefetchAsync" in found.change
+
+
+def _moved(**copy: object) -> Build:
+    made = Build()
+    made.kernel(0, 100, call=(-50, -40))
+    made.copy("h2d", 100, 200, 4096, **copy)
+    made.kernel(200, 300, call=(60, 70))
+    return made
+
+
+def test_copies_that_no_call_asked_for_are_the_drivers() -> None:
+    def share(made: Build) -> float | None:
+        return measure([made.timeline()]).gpus[0].copies["h2d"].managed_share
+
+    assert share(_moved(src_kind="managed")) == 1.0
+    assert share(_moved(src_kind="managed", call=(50, 55))) == 0.0  # cudaMemPrefetchAsync
+    assert share(_moved()) == 0.0
+
+
+def test_a_copy_of_a_cuda_graph_is_no_call_that_waits() -> None:
+    made = _moved(call=(50, 55))
+    for row in made.rows["api"]:
+        row["name"] = "cudaGraphLaunch_v10000" if row["start_ns"] == 50 else row["name"]
+    assert measure([made.timeline()]).gpus[0].copies["h2d"].synchronous == 0
+    for row in made.rows["api"]:
+        row["name"] = row["name"].replace("GraphLaunch", "Memcpy")
+    assert measure([made.timeline()]).gpus[0].copies["h2d"].synchronous == 1
