@@ -52,8 +52,10 @@ def collectives_exposed(case: Case) -> Finding | None:
     if kind not in OTHER_KINDS:
         return None
     sharded = case.exchange == "fsdp" or "reduce_scatter" in case.gpu.collectives.kinds
-    what = GATHERED if kind == "all_gather" and not sharded else OTHER_KINDS[kind]
-    return _exposed_as("collectives-exposed", case, *what)
+    what, change = GATHERED if kind == "all_gather" and not sharded else OTHER_KINDS[kind]
+    # Stages of a pipeline wait for each other by their nature.
+    parts = [MOSTLY_WAITING, change] if _mostly_waiting(case) and kind != "send_recv" else [change]
+    return _exposed_as("collectives-exposed", case, what, "; ".join(parts))
 
 
 def _kind(case: Case) -> str:
@@ -86,11 +88,14 @@ def _exposed_as(code: str, case: Case, what: str, change: str) -> Finding | None
     )
 
 
+def _mostly_waiting(case: Case) -> bool:
+    return 2 * (case.gpu.collectives.waiting_ns or 0) > case.ns("collective")
+
+
 def _less_exposed(case: Case) -> str:
     """What the cell does not do yet; all of it where no cell is known."""
-    found = case.gpu.collectives
     parts = []
-    if 2 * (found.waiting_ns or 0) > case.ns("collective"):
+    if _mostly_waiting(case):
         parts.append(MOSTLY_WAITING)
     if not case.horovod:
         return "; ".join([*parts, "gradients of half the bytes; fewer all-reduces per sample: a larger batch"])

@@ -73,6 +73,8 @@ PYTORCH = {
     "all-reduce-exposed": "DistributedDataParallel with fp16_compress_hook or bf16_compress_hook, "
     "gradient_as_bucket_view=True, bucket_cap_mb tried; no_sync() while gradients accumulate; a larger batch",
     "collectives-not-fused": "a larger bucket_cap_mb of DistributedDataParallel (25 by default)",
+    "copies-between-gpus": "DistributedDataParallel in place of DataParallel; layers on as few GPUs as hold them "
+    "(device_map)",
     "model-too-small": "a larger batch, gradients accumulated under no_sync(), or fewer GPUs",
     "threads-oversubscribed": "torch.set_num_threads(cores // local ranks) or OMP_NUM_THREADS; fewer num_workers",
 }
@@ -128,6 +130,8 @@ CUDA = {
     "loss-fetched-every-step": "copy results back less often, and asynchronously",
     "host-synchronises": "launch what comes next before waiting; cudaStreamWaitEvent in place of cudaDeviceSynchronize",
     "all-reduce-exposed": "the collective on a stream of its own while other kernels run",
+    "copies-between-gpus": "what others need first (the edges of a domain), and its copy on a stream of its own while "
+    "the rest is computed; fewer, larger copies",
     "collectives-exposed": "what others need first, and its exchange on a stream of its own while the rest is computed",
     "collectives-not-fused": "ncclGroupStart and ncclGroupEnd around them, or one over a larger buffer",
 }

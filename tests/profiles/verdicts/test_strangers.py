@@ -8,6 +8,7 @@ from profiles import measure
 from profiles.measures import Finding, GpuMeasures
 from profiles.records import Cell
 from profiles.verdicts import Context, find
+from profiles.verdicts.collectives import MOSTLY_WAITING
 from tests.made.build import Build
 from tests.made.hand import gpu, measures
 
@@ -104,3 +105,20 @@ def test_a_copy_of_a_cuda_graph_is_no_call_that_waits() -> None:
     for row in made.rows["api"]:
         row["name"] = row["name"].replace("GraphLaunch", "Memcpy")
     assert measure([made.timeline()]).gpus[0].copies["h2d"].synchronous == 1
+
+
+@pytest.mark.parametrize(("kind", "said"), [("reduce_scatter", True), ("all_to_all", True), ("send_recv", False)])
+def test_exchanges_that_mostly_wait_for_a_rank_are_told_to_arrive_together(kind: str, said: bool) -> None:
+    """Stages of a pipeline wait for each other by their nature."""
+    one = gpu(ledger={"collective": 4 * MS}, waiting=3 * MS)
+    one.collectives.kinds = {kind: {"count": 10, "busy_ns": 40 * MS, "exposed_ns": 40 * MS, "bytes": None}}
+    found = _find("collectives-exposed", one)
+    assert found is not None and found.change.startswith(MOSTLY_WAITING) is said
+
+
+def test_copies_between_gpus_are_told_of_in_the_programs_words() -> None:
+    for framework, words in (("cuda", "the edges of a domain"), ("pytorch", "DistributedDataParallel"), (None, "step")):
+        one = gpu(ledger={"p2p": MS})
+        one.framework = framework
+        found = _find("copies-between-gpus", one)
+        assert found is not None and words in found.change
