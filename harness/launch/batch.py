@@ -98,4 +98,5 @@ def read_prologue(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise RingscopeError(f"--prologue {path}: cannot be read ({error}); name a file of bash lines") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RingscopeError(f"--prologue {path}: cannot be read ({why}); name a file of bash lines") from error

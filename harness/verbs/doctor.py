@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from profiles.verbs.options import STDOUT
 
 from . import options
 
@@ -21,7 +24,7 @@ NAME_WIDTH = 14  # of the longest check, `shared memory`
 MARKS = {"ok": "green", "warning": "yellow", "failure": "red", "n/a": "dim"}
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("command_line", metavar="[-- COMMAND ...]", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "-np", "--ranks", type=click.IntRange(1), help="Ranks to try. Default: every GPU, 2 without one; of a command 2."
@@ -39,7 +42,15 @@ MARKS = {"ok": "green", "warning": "yellow", "failure": "red", "n/a": "dim"}
     help="Of a command: seconds for these steps, its start included.",
 )
 @click.option("--in-place", is_flag=True, help="Run a command here, not in a copy of the working directory.")
-@click.option("--json", "json_to", is_flag=False, flag_value="-", metavar="[FILE]", help="Write JSON; - is stdout.")
+@click.option(
+    "--json",
+    "json_to",
+    type=options.Output(stdout=True),
+    is_flag=False,
+    flag_value=str(STDOUT),
+    metavar="[FILE]",
+    help="Write JSON; - is stdout.",
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -51,7 +62,7 @@ def command(
     steps: int,
     time_limit: float,
     in_place: bool,
-    json_to: str | None,
+    json_to: Path | None,
 ) -> None:
     """Check what is here, whether it works, and whether the ranks really train together; or whether a script's do.
 
@@ -72,11 +83,8 @@ def command(
       ringscope doctor -np 4 --steps 20 -- python train.py --epochs 3
     """
     import json
-    from pathlib import Path
 
     from rich.console import Console
-
-    from profiles.files import write_whole
 
     from ..doctor import checks as doctor
 
@@ -89,8 +97,8 @@ def command(
             (not command_line, of_command, "is for a command: ringscope doctor -- python train.py"),
         ],
     )
-    console = Console(stderr=json_to == "-", highlight=False)
-    tell = json_to != "-"
+    console = Console(stderr=json_to == STDOUT, highlight=False)
+    tell = json_to != STDOUT
     machine: dict[str, Any] | None = None
     if command_line:
         from ..doctor.script import Trial
@@ -100,13 +108,11 @@ def command(
     else:
         checks, machine = _examine(console, ranks=ranks, launcher=launcher, quick=quick, tell=tell)
     found = doctor.to_json(checks, machine)
-    if json_to == "-":
-        print(json.dumps(found, indent=1))
-    else:
+    if json_to is not None:
+        options.write_json(json.dumps(found, indent=1) + "\n", json_to)
+    if tell:
         counts = {status: sum(check.status == status for check in checks) for status in MARKS}
         console.print("; ".join(f"{number} {status}" for status, number in counts.items() if number))
-        if json_to:
-            write_whole(Path(json_to), json.dumps(found, indent=1) + "\n")
     sys.exit(1 if found["status"] == doctor.FAILURE else 0)
 
 

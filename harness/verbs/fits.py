@@ -16,6 +16,7 @@ _OF_LEARNING = ("until", "max_epochs", "epoch_samples")
 
 
 @click.command(
+    cls=options.Verb,
     epilog="""\b
 Examples:
   ringscope fits --model resnet50                              on one GPU, or in the host's free memory
@@ -24,7 +25,7 @@ Examples:
   ringscope fits --model cnn_cifar --memory-limit-mb 1500      in so much memory, to share a GPU or a host
   ringscope fits --of runs/X --memory-limit-mb 40000           predict from what was run; launch nothing
   ringscope fits --resume                                      go on with the newest search
-"""
+""",
 )
 @options.of_one_cell(steps=3, warmup=2, without=_OF_LEARNING)
 @click.option(
@@ -41,7 +42,7 @@ Examples:
     "--multiple-of", type=click.IntRange(1, MOST), default=1, show_default=True, help="Try such batches only."
 )
 @click.option("--of", type=click.Path(path_type=Path), help="Predict from a launch or a run directory.")
-@click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
+@click.option("--json", "as_json", type=options.Output(stdout=True), help="Write JSON; - is stdout.")
 @options.of_a_launch("horovodrun", "mpirun", "single")
 @click.option("--resume", is_flag=True, help="Go on with the search in --out, or with the newest.")
 @click.pass_context

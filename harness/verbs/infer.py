@@ -54,6 +54,7 @@ def _parts(context: click.Context, parameter: click.Parameter, value: str) -> tu
 
 
 @click.command(
+    cls=options.Verb,
     epilog="""\b
 Examples:
   ringscope infer                                          all three parts, small
@@ -62,7 +63,7 @@ Examples:
   ringscope infer --parts batching --models my_model.keras --rates 50,200 --max-batch 1,8,32 --wait-ms 1,2,5,10
   ringscope infer --html infer.html                        and a page of it
   ringscope infer --parts batching --url http://host:8501/v1/models/m:predict --instance sample.json --rates 100
-"""
+""",
 )
 @click.option("--parts", default=",".join(PARTS), show_default=True, callback=_parts, help="What to measure.")
 @click.option(
@@ -115,9 +116,9 @@ Examples:
 @click.option("--instance", type=_FILE, help="With --url: a JSON file with the sample that is sent.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the times at which requests arrive.")
 @click.option("--out", type=_FILE, help="A folder for results and logs.  [default: runs/<date>-<host>-infer]")
-@click.option("--json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page: one file.")
-@click.option("--charts", type=click.Path(path_type=Path, file_okay=False), help="Write charts as SVG and PNG.")
+@click.option("--json", type=options.Output(stdout=True), help="Write JSON; - is stdout.")
+@click.option("--html", type=options.Output(), help="Write a page: one file.")
+@click.option("--charts", type=options.Output(folder=True), help="Write charts as SVG and PNG.")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:
     """Measure what answers of a model cost, and which way of serving it is the best here.

@@ -13,9 +13,12 @@ from profiles.cell import MOST, SETTINGS
 from profiles.errors import RingscopeError
 from profiles.setting import Setting
 from profiles.verbs.options import Number as Number
+from profiles.verbs.options import Output as Output
 from profiles.verbs.options import Rule as Rule
+from profiles.verbs.options import Verb as Verb
 from profiles.verbs.options import given as given
 from profiles.verbs.options import refuse_ignored as refuse_ignored
+from profiles.verbs.options import write_json as write_json
 
 if TYPE_CHECKING:
     from ..jobs.grid import Choices

@@ -14,6 +14,7 @@ from . import options
 
 
 @click.command(
+    cls=options.Verb,
     epilog="""\b
 Examples:
   ringscope rules                                    all of them, some 20 s each
@@ -21,7 +22,7 @@ Examples:
   ringscope rules cache prefetch parallel-map --pairs 24
   ringscope rules --resume --out DIR --html rules.html   a page of what DIR holds
   ringscope rules help                               their names
-"""
+""",
 )
 @click.argument("names", metavar="[RULE ...]", nargs=-1)
 @click.option("--model", help="For rules that leave it open; `help` lists them.  [default: fits the machine]")
@@ -34,8 +35,8 @@ Examples:
 )
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: runs/<date>-<host>]")
 @click.option("--resume", is_flag=True, help="Measure only what --out does not hold yet.")
-@click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page: one file.")
+@click.option("--json", "as_json", type=options.Output(stdout=True), help="Write JSON; - is stdout.")
+@click.option("--html", type=options.Output(), help="Write a page: one file.")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:
     """Measure rules of thumb on this machine: does the advice hold here, and what is it worth?

@@ -143,6 +143,7 @@ def judge(
 ) -> Judgement:
     """Hold a subject against budgets and, metric by metric, against a baseline."""
     known = metrics(subject)
+    _refuse_what_says_nothing(at_most, at_least)
     for name in (*at_most, *at_least):
         if name not in known:
             names = ", ".join((*RECORDED, *SWEPT))
@@ -153,6 +154,18 @@ def judge(
     if baseline is not None:
         judgement.checks += _against(subject, known, baseline)
     return judgement
+
+
+def _refuse_what_says_nothing(at_most: Mapping[str, float], at_least: Mapping[str, float]) -> None:
+    """Budgets that every run holds, such as 2 where 2 % is meant, or none."""
+    for option, budgets in (("--max", at_most), ("--min", at_least)):
+        for name, limit in budgets.items():
+            if name in RECORDED and not 0 <= limit <= 1:
+                meant = f"; write {limit:g} % as {limit / 100:g}" if 1 < limit <= 100 else ""
+                raise RingscopeError(f"{option} {name}={limit:g}: a share lies between 0 and 1{meant}")
+    for name in at_most:
+        if at_least.get(name, at_most[name]) > at_most[name]:
+            raise RingscopeError(f"--min {name} is above its --max: no run holds both; leave one of them out")
 
 
 def _check(metric: Metric, bound: str, limit: float, what: str) -> Check:

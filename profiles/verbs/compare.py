@@ -9,7 +9,7 @@ import click
 
 from .. import terminals
 from . import predict
-from .options import refuse_ignored, write_json
+from .options import Output, Verb, refuse_ignored, write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +24,17 @@ class Options:
 
 
 @click.command(
+    cls=Verb,
     epilog="""\b
 Examples:
   ringscope compare runs/20261120-101500-node1 runs/20261121-090000-node1
   ringscope compare before.sqlite after.sqlite
   ringscope compare prefetch/ device/ --json -
-"""
+""",
 )
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
+@click.option("--json", "as_json", type=Output(stdout=True), help="Write JSON; - is stdout.")
 @click.option("--predict", "ranks", metavar="N,N", help="As ringscope predict --ranks.")
 @click.option("--measured", "larger", type=click.Path(path_type=Path), help="As ringscope predict --measured.")
 @click.pass_context

@@ -11,7 +11,7 @@ import click
 
 from .. import terminals
 from ..errors import RingscopeError
-from .options import refuse_ignored
+from .options import Output, Verb, refuse_ignored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,7 @@ class Options:
 
 
 @click.command(
+    cls=Verb,
     epilog="""\b
 Metrics of recordings, over the worst GPU, as shares (0..1) of its window:
   feed_gap_share input_stall_share compute_share exposed_collective_share exposed_h2d_share exposed_d2h_share
@@ -48,15 +49,15 @@ Examples:
   ringscope gate rank0.sqlite rank1.sqlite --max feed_gap_share=0.02 --max exposed_h2d_share=0.01
   ringscope gate recordings/ --write-baseline baseline.json
   ringscope gate recordings/ --baseline baseline.json --junit gate.xml --markdown gate.md
-"""
+""",
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--max", "at_most", multiple=True, metavar="METRIC=VALUE", help="Broken above this value.")
 @click.option("--min", "at_least", multiple=True, metavar="METRIC=VALUE", help="Broken below this value.")
 @click.option("--baseline", type=click.Path(path_type=Path), help="Broken if this run is worse than that one.")
-@click.option("--write-baseline", type=click.Path(path_type=Path), help="Write this run's metrics as a baseline.")
-@click.option("--junit", type=click.Path(path_type=Path), help="Write the checks as JUnit XML.")
-@click.option("--markdown", type=click.Path(path_type=Path), help="Write them as a Markdown table.")
+@click.option("--write-baseline", type=Output(), help="Write this run's metrics as a baseline.")
+@click.option("--junit", type=Output(), help="Write the checks as JUnit XML.")
+@click.option("--markdown", type=Output(), help="Write them as a Markdown table.")
 @click.option("--strict", is_flag=True, help="Fail if any recording cannot be read.")
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> None:

@@ -1,16 +1,21 @@
-"""What several verbs share: options that would be ignored are refused, JSON goes to a file or to the terminal."""
+"""What several verbs share: options that would be ignored are refused, JSON goes to a file or to the terminal, and
+nothing is written over what a command was given to read."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+import os
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from ..errors import RingscopeError
 
+STDOUT: Final = Path("-")
+# What a profiler leaves: not written over where it lies in a directory that is read.
+_RECORDINGS: Final = (".sqlite", ".nsys-rep", ".qdrep", ".nvvp", ".nvprof", ".pb", ".xz", ".zst", ".tar")
 # (whether it applies, parameters that would then be ignored, why and what to do)
 Rule = tuple[bool, Collection[str], str]
 
@@ -23,6 +28,75 @@ class Number(click.FloatRange):
         if not math.isfinite(found):
             self.fail(f"{value} is no number to go by.", param, ctx)
         return found
+
+
+class Output(click.Path):
+    """A file that a command writes, or with `folder` a directory; with `stdout`, `-` is that.
+
+    What can never be written is refused before anything is read or trained.
+    """
+
+    def __init__(self, *, folder: bool = False, stdout: bool = False) -> None:
+        super().__init__(path_type=Path, file_okay=not folder, dir_okay=folder, allow_dash=stdout)
+        self.stdout = stdout
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]
+        if path == STDOUT:
+            if self.stdout:
+                return path
+            raise RingscopeError(f"{_flag(param)} -: only JSON can go to stdout; name a file")
+        if not self.dir_okay and not path.parent.is_dir():
+            raise RingscopeError(
+                f"{path}: cannot be written: there is no directory {path.parent}; make it, or name another file"
+            )
+        return path
+
+
+class Verb(click.Command):
+    """A command that refuses to write over a file that it was given, or two things into one file."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        written: dict[Path, str] = {}
+        for parameter in self.params:
+            path = ctx.params.get(parameter.name or "")
+            if not isinstance(parameter.type, Output) or path in (None, STDOUT):
+                continue
+            flag = _flag(parameter)
+            if (other := written.setdefault(path.resolve(), flag)) != flag:
+                raise RingscopeError(f"{path}: {other} and {flag} cannot both go there; name two files")
+            if any(_is_read(path, word) for one in self.params if one is not parameter for word in _words(ctx, one)):
+                raise RingscopeError(f"{path}: is given to be read and is not written over; name another file")
+        return super().invoke(ctx)
+
+
+def _flag(parameter: click.Parameter | None) -> str:
+    return parameter.opts[-1] if parameter else "output"
+
+
+def _words(context: click.Context, parameter: click.Parameter) -> Iterator[str]:
+    """What may name a file in what an option or argument was given; nothing for those that are written."""
+    value = context.params.get(parameter.name or "")
+    if value is None or isinstance(parameter.type, Output):
+        return
+    for one in value if isinstance(value, (tuple, list)) else (value,):
+        if isinstance(one, (str, Path)):
+            yield str(one)
+
+
+def _is_read(path: Path, word: str) -> bool:
+    """Is `path` the file that `word` names, or one of the recordings and records in the directory that it names?"""
+    from .. import records
+
+    try:
+        if not path.is_file():
+            return False
+        if os.path.isdir(word):
+            kept = path.suffix in _RECORDINGS or (records.of_a_run(path) and path.name != "measures.json")
+            return kept and path.resolve().is_relative_to(Path(word).resolve())
+        return os.path.samefile(path, word)
+    except (OSError, ValueError):  # no file, or a text too long to be the name of one
+        return False
 
 
 def given(context: click.Context) -> frozenset[str]:
@@ -40,11 +114,11 @@ def refuse_ignored(context: click.Context, rules: Iterable[Rule]) -> None:
                 raise RingscopeError(f"{parameter.opts[-1]} {why}")
 
 
-def write_json(text: str, to: Path | str) -> None:
+def write_json(text: str, to: Path) -> None:
     """To a file, or to the terminal where it is called `-`."""
     from ..files import written_whole
 
-    if str(to) == "-":
+    if to == STDOUT:
         click.echo(text, nl=False)
         return
     with written_whole(Path(to)) as beside:

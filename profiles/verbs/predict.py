@@ -11,7 +11,7 @@ import click
 
 from .. import terminals
 from ..errors import RingscopeError
-from .options import Number, refuse_ignored, write_json
+from .options import Number, Output, Verb, refuse_ignored, write_json
 
 if TYPE_CHECKING:
     from ..judging.forecast import Hosts
@@ -38,6 +38,7 @@ class Options:
 
 
 @click.command(
+    cls=Verb,
     epilog="""\b
 Examples:
   ringscope predict runs/20261120-101500-node1 --ranks 8,16     from a sweep on 1 and more ranks
@@ -46,7 +47,7 @@ Examples:
       --gpus-per-host 4 --step-bytes 95269408 --per-rank-batch 64
   ringscope predict one/ two/ --ranks 4,8                       from recordings of 1 and of 2 ranks
   ringscope predict one/ two/ --ranks 8 --measured four/
-"""
+""",
 )
 @click.argument("paths", metavar="[RUN | ONE TWO]", nargs=-1, type=_PATH)
 @click.option("--ranks", metavar="N,N", help="Counts to predict for.  [default: 2, 4, 8 times the largest measured]")
@@ -67,8 +68,8 @@ Examples:
     help="With --network: the share of the all-reduce that compute hides, as a recording's `overlap` says.",
 )
 @click.option("--measured", "larger", type=_PATH, help="With recordings: compare the prediction with this run.")
-@click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
-@click.option("--charts", type=click.Path(path_type=Path, file_okay=False), help="Write the curve as SVG and PNG.")
+@click.option("--json", "as_json", type=Output(stdout=True), help="Write JSON; - is stdout.")
+@click.option("--charts", type=Output(folder=True), help="Write the curve as SVG and PNG.")
 @click.pass_context
 def command(context: click.Context, /, **chosen: object) -> None:
     """Predict the throughput of more GPUs.

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from .. import terminals
-from .options import write_json
+from .options import Output, Verb, write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +28,19 @@ class Options:
 
 
 @click.command(
+    cls=Verb,
     epilog="""\b
 Examples:
   ringscope report                                the newest sweep under runs/
   ringscope report runs/20261120-101500-node1     this one
   ringscope report --html scaling.html            as a page: curves with their error, every cell, the doubts
-"""
+""",
 )
 @click.argument("directory", type=click.Path(path_type=Path), required=False)
-@click.option("--json", "as_json", type=click.Path(path_type=Path, allow_dash=True), help="Write JSON; - is stdout.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page: one file.")
-@click.option("--markdown", type=click.Path(path_type=Path, dir_okay=False), help="Write Markdown.")
-@click.option("--charts", type=click.Path(path_type=Path, file_okay=False), help="Write the charts as SVG and PNG.")
+@click.option("--json", "as_json", type=Output(stdout=True), help="Write JSON; - is stdout.")
+@click.option("--html", type=Output(), help="Write a page: one file.")
+@click.option("--markdown", type=Output(), help="Write Markdown.")
+@click.option("--charts", type=Output(folder=True), help="Write the charts as SVG and PNG.")
 def command(**chosen: Path | None) -> None:
     """Print the report of a run directory again, and write its results.csv and summary.csv anew.
 

@@ -13,7 +13,7 @@ from .. import numbers, terminals
 from ..errors import RingscopeError
 from ..measures import Measures
 from . import cut
-from .options import Rule, refuse_ignored, write_json
+from .options import STDOUT, Output, Rule, Verb, refuse_ignored, write_json
 
 if TYPE_CHECKING:
     from ..analysed import Analysis
@@ -45,8 +45,8 @@ class Options:
     """What the command line says."""
 
     paths: tuple[str, ...]
-    json_to: str | None
-    json_summary: str | None
+    json_to: Path | None
+    json_summary: Path | None
     window: str | None
     per_step: bool
     ranks: tuple[int, ...]
@@ -86,16 +86,16 @@ class Options:
 
 
 _CUTTING = "--slice, --shrink or --strip-private"
-_FILE = click.Path(path_type=Path, dir_okay=False)
-_FOLDER = click.Path(path_type=Path, file_okay=False)
+_FILE, _JSON = Output(), Output(stdout=True)
 
 
-@click.command(help=HELP)
+@click.command(cls=Verb, help=HELP)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--json", "json_to", metavar="FILE", help="Write the measures as JSON; - is stdout.")
+@click.option("--json", "json_to", metavar="FILE", type=_JSON, help="Write the measures as JSON; - is stdout.")
 @click.option(
     "--json-summary",
     metavar="FILE",
+    type=_JSON,
     help="Write what a summary of many GPUs shows as JSON; - is stdout.",
 )
 @click.option(
@@ -114,7 +114,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--html", metavar="FILE", type=_FILE, help="Write a page: one file that opens anywhere.")
 @click.option("--perfetto", metavar="FILE", type=_FILE, help="Write a trace (.json.gz) for ui.perfetto.dev.")
 @click.option("--markdown", metavar="FILE", type=_FILE, help="Write verdicts and tables as Markdown.")
-@click.option("--charts", metavar="DIR", type=_FOLDER, help="Write each chart to DIR as SVG and PNG.")
+@click.option("--charts", metavar="DIR", type=Output(folder=True), help="Write each chart to DIR as SVG and PNG.")
 @click.option("--parquet", metavar="FILE", type=_FILE, help="Write the per-step table.")
 @click.option("--info", is_flag=True, help="Show what is in the recordings and what is missing, and measure nothing.")
 @click.option("--slice", "within", metavar="A:B", help="As ringscope cut --time.")
@@ -178,8 +178,8 @@ def _rules(given: Options) -> list[Rule]:
         (not given.cuts, ("output",), f"names the file that {_CUTTING} writes; give one of them"),
         (given.info, shown, "has no effect with --info, which measures nothing; leave one of them out"),
         (given.per_rank, ("ranks",), "has no effect with --per-rank, which shows all; leave one of them out"),
-        (given.json_to == "-", ("per_rank",), "has no effect with --json -; write the JSON to a file"),
-        (given.json_to == given.json_summary == "-", ("json_summary",), "and --json cannot both go to stdout"),
+        (given.json_to == STDOUT, ("per_rank",), "has no effect with --json -; write the JSON to a file"),
+        (given.json_to == given.json_summary == STDOUT, ("json_summary",), "and --json cannot both go to stdout"),
     ]
 
 
@@ -236,9 +236,7 @@ def _measure(given: Options) -> None:
         measures = analysis.measures
         summary, asked = ranks_summary.summarise(measures), _asked(measures, given.ranks)
         summarised = measures.many and not given.per_rank
-        recording_files.refuse_inputs(
-            measures.recordings, files, *(Path(to) for to in (given.json_to, given.json_summary) if to)
-        )
+        recording_files.refuse_inputs(measures.recordings, files, given.json_to, given.json_summary)
         if files.perfetto and not analysis.gpus:
             raise RingscopeError("--perfetto: a partial file holds no operations to draw; name the recordings")
         written = recording_files.write(
@@ -255,7 +253,7 @@ def _measure(given: Options) -> None:
         write_json(measures_json.dumps(measures, per_step=given.per_step), given.json_to)
     if given.json_summary is not None:
         write_json(ranks_summary.dumps(summary), given.json_summary)
-    if "-" in (given.json_to, given.json_summary):
+    if STDOUT in (given.json_to, given.json_summary):
         return
     to = terminal.console()
     if summarised:
