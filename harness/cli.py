@@ -7,7 +7,7 @@ from profiles.verbs import VERBS as PROFILE_VERBS
 
 from .verbs import VERBS
 
-HELP = """Why is N GPUs not N times faster, and what do I change?
+HELP = """Why are N GPUs not N times faster, and what do I change?
 
 \b
   ringscope doctor                      what is here, and does it work

@@ -45,10 +45,20 @@ class LazyGroup(click.Group):
         command: click.Command = importlib.import_module(self.verbs[name][0]).command
         return command
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            raise _in_one_line(error) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """click would end with 1, which some verbs reserve: for a broken budget, for failed cells."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _in_one_line(error) from None
         except KeyboardInterrupt:
             print("\nringscope: interrupted", file=sys.stderr)
             sys.exit(INTERRUPTED)
@@ -56,6 +66,15 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
             formatter.write_dl([(name, text) for name, (_, text) in self.verbs.items()])
+
+
+def _in_one_line(error: click.UsageError) -> Exception:
+    """What is wrong, without the usage around it; a call without a verb is answered with the help."""
+    called_without = getattr(click.exceptions, "NoArgsIsHelpError", ())  # from click 8.2 on
+    if error.ctx is None or isinstance(error, called_without):
+        return error
+    said = " ".join(error.format_message().split()).rstrip(".")
+    return RingscopeError(f"{said[:1].lower()}{said[1:]}; `{error.ctx.command_path} --help` says more")
 
 
 def run(group: LazyGroup) -> None:

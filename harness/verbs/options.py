@@ -137,11 +137,12 @@ def _option(flags: list[str], setting: Setting, *, single: bool, **special: Any)
     plain: dict[str, Any] = {
         "type": str,  # click would infer a number from the default, and refuse a list
         "metavar": ("NUMBER" if setting.is_number else "NAME") + ("" if single else ",..."),
-        "default": None if setting.fits else setting.default,
         "show_default": not setting.fits and setting.default is not None,
         "callback": _values(setting, single=single),
         "help": f"{_help(setting)}{fits if single else ''}",
     }
+    if not setting.fits and setting.default is not None:  # with a default of None click misses nothing that is required
+        plain["default"] = setting.default
     return click.option(*flags, setting.name, **(plain | special))
 
 

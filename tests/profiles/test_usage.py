@@ -1,0 +1,34 @@
+"""Wrong usage of any verb is one line that says what is wrong and where more is said, with exit code 2."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.recordings import ROOT
+
+WRONG = [
+    ("nosuch", "no such command 'nosuch'; `ringscope --help` says more"),
+    ("--nosuch timeline x", "no such option '--nosuch'; `ringscope --help` says more"),
+    ("timeline", "missing argument 'PATH...'; `ringscope timeline --help` says more"),
+    ("timeline x --window foo", "invalid value for '--window': 'foo' is not one of 'steps', 'capture'"),
+    ("cut x", "missing option '-o' / '--output'"),
+    ("train", "missing option '--model'; `ringscope train --help` says more"),
+    ("rules --pairs 2", "invalid value for '--pairs'"),
+    ("bench --launches none", "invalid value for '--launches'"),
+]
+ONE = "import sys; from harness.cli import main; sys.argv[0] = 'ringscope'; main()"
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG)
+def test_wrong_usage_is_one_line(words: str, said: str) -> None:
+    done = subprocess.run([sys.executable, "-c", ONE, *words.split()], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"ringscope: {said}") and done.stderr.count("\n") == 1
+
+
+def test_a_call_without_a_verb_is_answered_with_the_help() -> None:
+    done = subprocess.run([sys.executable, "-c", ONE], cwd=ROOT, capture_output=True, text=True)
+    assert "Verbs:" in done.stdout + done.stderr
