@@ -221,6 +221,8 @@ def _profilers(machine: dict[str, Any]) -> Check:
     text = ", ".join(f"{name} {tool['version']} ({tool['path']})" for name, tool in found.items())
     if "nsys" in found:
         return Check("profilers", OK, text, None, found)
+    if not machine["gpus"] and not text and not machine["libraries"].get("tensorflow"):
+        return Check("profilers", UNKNOWN, "none, and no TensorFlow, whose own serves without a GPU", None, found)
     if not machine["gpus"]:
         return Check("profilers", OK, text or "TensorFlow's own (no GPU here)", None, found)
     too_new = all(float(gpu["compute_capability"] or 0) >= 8 for gpu in machine["gpus"])

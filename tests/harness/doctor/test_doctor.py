@@ -132,6 +132,12 @@ def test_each_fault_is_told_with_its_remedy_and_touches_no_other_line(changes, n
     assert set(others.values()) == {"ok"}
 
 
+def test_tensorflows_profiler_is_not_promised_where_tensorflow_is_not() -> None:
+    no_tools = {"gpus": [], "profilers__nsys": None, "profilers__nvprof": None}
+    assert "TensorFlow's own" in judged(**no_tools)["profilers"].text
+    assert judged(**no_tools, libraries__tensorflow=None)["profilers"].status == "n/a"
+
+
 def test_ranks_of_a_newer_open_mpi_run_under_an_older_mpirun():
     check = judged(mpi="mpirun (Open MPI) 4.1.6")["mpi"]
     assert (check.status, check.text) == ("ok", "mpirun (Open MPI) 4.1.6; Horovod uses Open MPI v5.0.11")
