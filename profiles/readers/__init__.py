@@ -215,6 +215,8 @@ def _read(path: Path, *, max_bytes: int | None, cache: bool) -> Timeline | None:
             head = stream.read(opening.HEAD_BYTES)
         if said := refused.stranger(head):
             raise UnreadableRecording(path, *said)
+        if refused.is_drawn(head):
+            return None
         for detects, reader in formats():
             if detects(head, file):
                 timeline = reader(file)

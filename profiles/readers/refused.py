@@ -11,6 +11,8 @@ from .tables import sqlite
 _READ = "give a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod (docs/reference/files.md)"
 
 
+# The trace for Perfetto that `ringscope timeline --perfetto` writes begins so (views/perfetto.py).
+_DRAWN: Final = re.compile(rb'\A\{"displayTimeUnit":"ns","otherData":\{"origin":"the first (?:recording|operation)')
 _ROCPROF = (
     "record with `rocprofv3 --runtime-trace --output-format json` (older: `rocprof --hip-trace`) and give its "
     "results.json, or give PyTorch's trace or JAX's .xplane.pb"
@@ -70,6 +72,11 @@ def stranger(head: bytes) -> tuple[str, str] | None:
     return next((said for sign, said in _SIGNS if sign.search(head)), None)
 
 
+def is_drawn(head: bytes) -> bool:
+    """Is it a trace that ringscope drew of recordings? Its ledger would be measured as a GPU."""
+    return _DRAWN.match(head) is not None
+
+
 def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
     """(problem, remedy) of a file that should have been a recording and is not; None for one that never was."""
     if head.startswith(b"version https://git-lfs"):
@@ -92,6 +99,8 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
 
 def unknown(head: bytes, path: Path) -> tuple[str, str]:
     """(problem, remedy) of a file of which nothing is known."""
+    if is_drawn(head):
+        return "what ringscope drew of recordings for Perfetto", "name the recordings"
     if head.lstrip()[:1] == b"<":
         return "XML or HTML, not a recording of a known format", _READ
     return "not a recording of a known format", _READ

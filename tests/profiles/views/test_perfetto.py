@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from profiles.analysed import Analysis
 from profiles.analysis import analyse
+from profiles.errors import RingscopeError
 from profiles.readers import read_all
 from profiles.timeline import Timeline
 from profiles.views import perfetto
@@ -150,6 +151,17 @@ def test_a_trace_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="cannot be written"):
         perfetto.write(analysis, tmp_path / "none" / "out.json.gz")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_drawn_beside_recordings_is_not_measured_with_them_the_next_time(tmp_path: Path) -> None:
+    (source,) = DATA.glob("cnn-1gpu-node.rank0.sqlite.xz")
+    (tmp_path / source.name).write_bytes(source.read_bytes())
+    before = analyse([tmp_path], operations=True)
+    perfetto.write(before, tmp_path / "trace.json.gz")
+    after = analyse([tmp_path])
+    assert after.measures.gpus == before.measures.gpus
+    with pytest.raises(RingscopeError, match="drew of recordings for Perfetto; name the recordings"):
+        analyse([tmp_path / "trace.json.gz"])
 
 
 RECORDINGS = DATA
