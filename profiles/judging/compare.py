@@ -19,9 +19,9 @@ from .subject import Subject
 # One recording or one launch a side tells nothing of its own noise; steps of one run agree to some 2 %.
 NOISE_FLOOR = 0.02
 # What makes a step another one's work. In the other settings two cells may differ and still be compared.
-_WORK = ("model", "ranks", "per_rank_batch")
-_OTHERS = {one.name for one in SETTINGS if not one.derived} - {*_WORK, "steps", "warmup"}  # not how long was measured
-_FACTS = (*_WORK, *(one.name for one in SETTINGS if one.name in _OTHERS), "options")
+WORK = ("model", "ranks", "per_rank_batch")
+_OTHERS = {one.name for one in SETTINGS if not one.derived} - {*WORK, "steps", "warmup"}  # not how long was measured
+_FACTS = (*WORK, *(one.name for one in SETTINGS if one.name in _OTHERS), "options")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Likeness:
     @property
     def comparable(self) -> bool:
         """Other GPUs or another model, batch or count of ranks: a difference then says nothing of a change."""
-        return not {"gpus", "cpu", *_WORK} & set(self.unlike)
+        return not {"gpus", "cpu", *WORK} & set(self.unlike)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from rich.console import Console, Group, RenderableType
@@ -10,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
-from ..judging.compare import CellChange, Comparison, Likeness
+from ..judging.compare import WORK, CellChange, Comparison, Likeness
 from ..judging.named_changes import NamedChange, NamedChanges
 from .charts.palette import OWNERS as LOOKS
 
@@ -41,6 +43,8 @@ def _likeness(likeness: Likeness) -> Text:
     if likeness.score is None:
         return Text("comparability: unknown, neither tells what it ran on\n")
     text = Text(f"comparability {numbers.share(likeness.score)}")
+    if not set(WORK) & {*likeness.alike, *likeness.unlike}:
+        text.append(" of what both tell; what they trained, the recordings do not tell")
     if not likeness.comparable:
         text.append("  not the same work on the same machine: read the difference with care", style="bold red")
     for name, (before, after) in likeness.unlike.items():
@@ -67,7 +71,7 @@ def _ledger(comparison: Comparison) -> Group:
         if change.change_ns:
             sign = "+" if change.change_ns > 0 else "-"
             ns = numbers.duration(abs(float(change.change_ns)))
-            table.add_row(LOOKS[change.owner].label, f"{sign}{ns}", _gain(change.share_of_step))
+            table.add_row(LOOKS[change.owner].label, f"{sign}{ns}", _signed_share(change.share_of_step))
     floor = numbers.share(comparison.noise_floor)
     return Group(
         table, Text(f"one recording per side: a difference up to {floor} of the step counts as none", style="dim")
@@ -85,14 +89,31 @@ def _named(title: str, changes: NamedChanges) -> Table:
     for name in ("before", "after", "change", *idle):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    rows = [(_short(row.name), row) for row in moved[:MOST_NAMES]]
+    short = shortened(row.name for row in moved[:MOST_NAMES])
+    rows = [(short[row.name], row) for row in moved[:MOST_NAMES]]
     for name, row in [*rows, (f"{count} more, and the rest" if count > 0 else "the rest", _together(rest))]:
         table.add_row(name, *_times(row)[: 3 + len(idle)], row.state)
     return table
 
 
+def shortened(names: Iterable[str]) -> dict[str, str]:
+    """Each name in NAME_WIDTH characters: its beginning and its end; where several share both, what they differ in.
+
+    Kernels of cuDNN share a hundred characters, and differ in the size of their tiles.
+    """
+    alike = defaultdict(list)
+    for name in dict.fromkeys(names):
+        alike[_short(name)].append(name)
+    found = {}
+    for short, several in alike.items():
+        start, before = len(os.path.commonprefix(several)), NAME_WIDTH // 3
+        for name in several:
+            differing = name[max(before, start - 4) :][: NAME_WIDTH - before - 2]
+            found[name] = short if len(several) == 1 else f"{name[:before]}…{differing}…"
+    return found
+
+
 def _short(name: str) -> str:
-    """Its beginning and its end: paths and kernels alike differ in both."""
     return name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH // 2]}…{name[1 - NAME_WIDTH // 2 :]}"
 
 
@@ -117,8 +138,9 @@ def _signed(ns: Fraction) -> str:
     return f"{'-' if ns < 0 else '+'}{numbers.duration(abs(float(ns)))}" if ns else ""
 
 
-def _gain(share: float | None) -> str:
-    return numbers.share(share) if share is not None and abs(share) < 0.0005 else numbers.gain(share)
+def _signed_share(share: float | None) -> str:
+    """Of the step before, however many times it: a part that grew by twice that step is `+200.0 %`."""
+    return numbers.share(share) if share is None or abs(share) < 0.0005 else f"{100 * share:+,.1f} %"
 
 
 def _cells(comparison: Comparison) -> Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profiles import measure
+from profiles import measure, terminals
 from profiles.errors import RingscopeError
 from profiles.judging.compare import compare, to_json
 from profiles.judging.loss_ledger import losses
@@ -127,8 +127,6 @@ def test_real_pairs_add_up_to_the_change_of_the_ledger_exactly(one: Path, other:
 
 
 def test_the_terminal_shows_the_largest_changes_and_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
-    from profiles import terminals
-
     before = Subject("a", trained({"gemm": 40 * US, "relu": 10 * US}), None)
     after = Subject("b", trained({"gemm": 50 * US, "relu": 10 * US}), None)
     view.show(compare(before, after), terminals.console(width=100))
@@ -136,3 +134,28 @@ def test_the_terminal_shows_the_largest_changes_and_the_rest(capsys: pytest.Capt
     assert "Kernels, per step" in said and "Operators, per step" in said and "Layers" not in said
     (row,) = [line for line in said.splitlines() if line.startswith("gemm")]
     assert row.split() == ["gemm", "40.00", "µs", "50.00", "µs", "+10.00", "µs", "slower"]
+
+
+def test_names_that_begin_and_end_alike_are_shown_by_what_they_differ_in() -> None:
+    tiles = ("256x64x32", "128x128x64", "128x256x64")
+    same = [f"sm90_xmma_fprop_implicit_gemm_bf16bf16_nhwc_tilesize{tile}_execute_kernel__5x_cudnn" for tile in tiles]
+    other = "sm90_xmma_wgrad_implicit_gemm_bf16bf16_nhwc_tilesize64x64x64_execute_kernel__5x_cudnn"
+    short = view.shortened([*same, other, "short"])
+    assert len(set(short.values())) == 5 and all(len(one) <= view.NAME_WIDTH for one in short.values())
+    assert all(tile in short[name] for tile, name in zip(tiles, same, strict=True))
+    assert short["short"] == "short" and short[other].endswith("cudnn")
+
+
+def test_a_part_that_grows_by_more_than_the_step_is_told_in_percent_of_it(capsys) -> None:
+    before, after = trained({"a": 10 * US}), trained({"a": 1_010 * US})
+    found = compare(Subject("before", before, None), Subject("after", after, None))
+    view.show(found, terminals.console(width=100))
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("compute")]
+    share = 100 * float(next(change.share_of_step for change in found.changes if change.owner == "compute"))
+    assert share > 100 and line.split()[-2:] == [f"{share:+,.1f}", "%"]
+
+
+def test_recordings_that_do_not_tell_their_model_are_not_called_alike_in_it(capsys) -> None:
+    same = trained({"a": 10 * US})
+    view.show(compare(Subject("before", same, None), Subject("after", same, None)), terminals.console(width=100))
+    assert "what they trained, the recordings do not tell" in capsys.readouterr().out
