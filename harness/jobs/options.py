@@ -49,7 +49,7 @@ class Bench:
     resume: bool = False
     more_cells: bool = False  # with `resume`: the grid is added to the sweep's cells
     retry_failed: bool = False
-    explain: bool | None = None  # why the most ranks are not so many times one; None: if it takes little time
+    explain: bool | None = None  # why N ranks are not N times as fast as one; None: if it takes little time
     dry_run: bool = False
 
 

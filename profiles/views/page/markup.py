@@ -28,13 +28,18 @@ def script(value: Any) -> Any:
 
 
 def coded(text: str) -> Any:
-    """Words with what stands in `backticks` as code."""
+    """Words with what stands in `backticks` as code, and options whole."""
     from markupsafe import Markup, escape
 
     parts = [escape(part) for part in text.split("`")]
     if len(parts) % 2 == 0:
-        return escape(text)
-    return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else p for i, p in enumerate(parts))
+        return _unbroken(escape(text))
+    return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else _unbroken(p) for i, p in enumerate(parts))
+
+
+def _unbroken(escaped: str) -> Any:
+    """Options such as `--aggregate`, which a browser would break behind their dashes."""
+    return raw(re.sub(r"--[a-z][a-z-]*", r'<span class="option">\g<0></span>', str(escaped)))
 
 
 def raw(text: str) -> Any:

@@ -220,6 +220,18 @@ def test_paper_shows_what_is_folded_away_on_the_screen(opened: Opened) -> None:
     assert opened.page.evaluate(folded) == before
 
 
+def test_paper_holds_every_column_and_is_light(opened: Opened) -> None:
+    opened.page.set_viewport_size({"width": 720, "height": 1000})  # A4 less its margins
+    opened.page.emulate_media(media="print", color_scheme="dark")
+    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    cut_off = """() => [...document.querySelectorAll('.scroll, .drawing, pre')]
+        .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.ariaLabel || one.className)"""
+    assert opened.page.evaluate(cut_off) == []
+    assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(245, 246, 248)"
+    kept = "getComputedStyle(document.querySelector('.strip i')).printColorAdjust"
+    assert opened.page.evaluate(kept) == "exact"  # else browsers print no bar at all
+
+
 def test_the_chart_of_the_steps_takes_the_whole_width(still: Opened) -> None:
     chart, place = (still.page.locator(one).bounding_box() for one in ("#chart-ledger-by-step svg", "#steps .steps"))
     assert chart["width"] == pytest.approx(place["width"], abs=2)
@@ -406,6 +418,8 @@ def test_a_page_of_a_sweep_alone_shows_how_it_scales(browser: Any, tmp_path: Pat
     page.write(path, title="runs", command="ringscope report runs --html sweep.html", sweep=page.Sweep(CELLS))
     opened = Opened(browser, path, viewport={"width": 1240, "height": 900})
     assert opened.page.locator("#chart-efficiency svg").count() == 1
+    assert opened.page.locator("#verdicts").count() == 0  # nothing was found, or looked for
+    assert opened.page.locator(opened.page.locator(".skip").get_attribute("href")).count() == 1
     assert opened.page.locator("#t-cells tbody tr").count() == 3
     assert "2,790 samples/s" in opened.page.locator("#t-cells").inner_text()
     assert opened.complaints == []

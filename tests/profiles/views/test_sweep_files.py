@@ -97,7 +97,7 @@ def test_the_page_leads_with_the_losses_that_markdown_has_too(browser: Any, tmp_
     page = browser.new_page()
     page.goto(files[0].as_uri())
     headings = page.locator("main h2").all_inner_texts()
-    assert headings[0] == "Why more ranks are not so many times one"
+    assert headings[0] == "Why N ranks are not N times as fast as one"
     rows = page.eval_on_selector_all(
         "#t-losses tbody tr", "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"
     )
@@ -106,6 +106,7 @@ def test_the_page_leads_with_the_losses_that_markdown_has_too(browser: Any, tmp_
     told = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.group(1).splitlines()[2:]]
     assert told == rows and rows[0][1:3] == ["step, 1 to 2 ranks", "+3.599 ms"]
     assert rows[1][1:4] == ["exchange of gradients", "+3.223 ms", "89.6 %"]
+    assert page.locator(".change .option").all_inner_texts()[:2] == ["--aggregate", "--per-rank-batch"]
     assert "All reduce exposed" in page.locator("#losses h3").all_inner_texts()[1]
     page.close()
 
