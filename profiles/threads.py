@@ -1,8 +1,9 @@
-"""What is done for each GPU by itself, on two threads: numpy lets go of Python's lock for most of it."""
+"""What is done for each GPU by itself, on two threads: numpy lets go of Python's lock for most of it. And the cores."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -35,6 +36,14 @@ def alone() -> None:
 def at_once(most: int) -> int:
     """How many threads there may be, of `most`."""
     return 1 if _alone else most
+
+
+def usable_cpus() -> int:
+    """How many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
 
 
 def release_unused(rows: int) -> None:

@@ -14,10 +14,10 @@ import numpy as np
 from profiles import stats
 from profiles.files import write_whole
 from profiles.inference.records import Inference, Together
+from profiles.threads import usable_cpus
 
 from ..inference import models
 from ..machine import nvml
-from ..machine.describe import usable_cpus
 from ..processes.helpers import Helpers
 from .infer_steps import LIMIT_S, START_S, Step
 from .options import Infer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from profiles import threads
 from profiles.errors import RingscopeError
 
 from ..machine import describe
@@ -20,7 +21,7 @@ def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
     """The command line for the installed mpirun. Raises RingscopeError where it is not Open MPI's, or too old."""
-    crowded = max([host.slots for host in hosts] or [ranks]) > describe.usable_cpus()
+    crowded = max([host.slots for host in hosts] or [ranks]) > threads.usable_cpus()
     return words(
         rank_argv,
         ranks=ranks,

@@ -20,6 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from profiles.threads import usable_cpus
+
 from . import nvml
 
 SCHEMA = "ringscope.machine/1"
@@ -170,14 +172,6 @@ def _cpu() -> dict[str, Any]:
         "logical": psutil.cpu_count(),
         "usable": usable_cpus(),
     }
-
-
-def usable_cpus() -> int:
-    """How many cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1
 
 
 def _cpu_model() -> str | None:

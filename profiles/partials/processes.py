@@ -128,7 +128,7 @@ def count(files: Sequence[File]) -> int:
     if len(files) < _WORTH_FILES or sum(sizes) < _WORTH_BYTES:
         return 1
     room = _available_bytes() // (_PROCESS_BYTES + _TIMES_FILE * max(sizes))
-    return max(1, min(len(os.sched_getaffinity(0)), len(files), room))
+    return max(1, min(threads.usable_cpus(), len(files), room))
 
 
 def _bytes(file: File) -> int:

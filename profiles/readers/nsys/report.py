@@ -28,7 +28,7 @@ _OTHERS: Final = (b"SQLite format 3", b"version https://git-lfs", b"<")
 CACHE_BYTES: Final = 20 << 30
 _TIMEOUT_S: Final = 3600
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
-_LIBC: Final = ctypes.CDLL(None)
+_PRCTL: Final = getattr(ctypes.CDLL(None), "prctl", None)  # Linux's
 
 
 def is_report(path: Path) -> bool:
@@ -133,7 +133,8 @@ def _run(command: Sequence[str], timeout_s: float | None, kept: bool) -> subproc
 
 
 def _end_with_the_caller() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _digest(path: Path) -> str:

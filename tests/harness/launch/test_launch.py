@@ -22,6 +22,7 @@ from harness.launch import hosts, mpirun, slurm, ssh
 from harness.launch.environment import allowed
 from harness.launch.hosts import Host
 from harness.machine import describe
+from profiles import threads
 from profiles.errors import RingscopeError
 from tests.harness.running import DRIVE, ROOT
 
@@ -101,17 +102,17 @@ def test_open_mpi_4_takes_them_as_its_own() -> None:
 
 @pytest.mark.parametrize(("more", "yields"), [(0, False), (1, True)])
 def test_ranks_that_outnumber_the_cores_give_theirs_up_while_they_wait(more: int, yields: bool) -> None:
-    job = launch.command(RANK, ranks=describe.usable_cpus() + more, launcher="mpirun", environ={})
+    job = launch.command(RANK, ranks=threads.usable_cpus() + more, launcher="mpirun", environ={})
     assert (("mpi_yield_when_idle", "1") in itertools.pairwise(job.argv)) is yields
-    hosts_ = [Host("a", 1), Host("b", describe.usable_cpus() + more)]
-    job = launch.command(RANK, ranks=describe.usable_cpus() + more + 1, launcher="mpirun", environ={}, hosts=hosts_)
+    hosts_ = [Host("a", 1), Host("b", threads.usable_cpus() + more)]
+    job = launch.command(RANK, ranks=threads.usable_cpus() + more + 1, launcher="mpirun", environ={}, hosts=hosts_)
     assert ("mpi_yield_when_idle" in job.argv) is yields
 
 
 @pytest.mark.skipif(describe.which("mpirun") is None, reason="no mpirun: pip install '.[train-cpu]'")
 def test_the_installed_mpirun_is_told_so(tmp_path: Path) -> None:
     rank = [sys.executable, "-c", "import os; print(os.environ['OMPI_MCA_mpi_yield_when_idle'])"]
-    ranks = describe.usable_cpus() + 1
+    ranks = threads.usable_cpus() + 1
     if ranks > 9:
         pytest.skip(f"{ranks} processes for a look at a variable")
     job = launch.command(rank, ranks=ranks, launcher="mpirun", environ=os.environ)
