@@ -211,6 +211,8 @@ def test_nothing_is_launched_that_cannot_run():
 def test_a_launch_that_fails_says_why_in_one_line():
     done = trials._run([sys.executable, "-c", "raise ValueError('no such fabric')"], {})
     assert done == "ValueError: no such fabric"
+    shown = "Traceback:\n    raise ValueError\n[1]<stderr>:    raise RuntimeError\n[1]<stderr>:RuntimeError: no memory"
+    assert trials.why(shown) == "[1]<stderr>:RuntimeError: no memory"
     assert trials._run(["no-such-launcher"], {}) == "no-such-launcher is not on the PATH"
 
 
