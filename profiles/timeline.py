@@ -138,7 +138,8 @@ class Recording:
     """Where a timeline came from."""
 
     path: str
-    format: str  # nsys-sqlite, nvprof-sqlite, nvprof-csv, nsys-stats-csv, xplane, kineto, rocprof, rocprofv3, horovod
+    # nsys-sqlite, nvprof-sqlite, nvprof-csv, nsys-stats-csv, xplane, kineto, rocprof, rocprofv3, rocpd, horovod
+    format: str
     tool: str
     tool_version: str | None = None
     schema_version: str | None = None

@@ -15,8 +15,7 @@ _ALL_RANKS = "give the recordings of all ranks"
 # How steps are marked, by the format of the recording.
 _MARK_STEPS = {
     "kineto": "call prof.step() after each step: torch.profiler then marks them `ProfilerStep#N`",
-    "rocprofv3": "mark steps with rocTX ranges named `step N`",
-    "rocprof": "mark steps with rocTX ranges named `step N`",
+    **dict.fromkeys(("rocprofv3", "rocpd", "rocprof"), "mark steps with rocTX ranges named `step N`"),
     "xplane": "mark steps: jax.profiler.StepTraceAnnotation, or tf.profiler.experimental.Trace with step_num",
 }
 _UNITS = {"step": "steps", "batch": "batches"}
@@ -24,11 +23,11 @@ _WITH_NVTX = "mark steps with NVTX ranges named `step N`, as ringscope record do
 # What records all that there is, by the format of the recording; else nsys.
 _RECORD_ALL = {
     "kineto": "record with ProfilerActivity.CPU and ProfilerActivity.CUDA",
-    "rocprofv3": "record with rocprofv3 --runtime-trace",
+    **dict.fromkeys(("rocprofv3", "rocpd"), "record with rocprofv3 --runtime-trace"),
     "rocprof": "record with rocprof --sys-trace",
 }
 # Formats of recordings of AMD's.
-_AMD = ("rocprof", "rocprofv3")
+_AMD = ("rocprof", "rocprofv3", "rocpd")
 _COLLECTIVE_SIZES = {
     "kineto": "record with a newer PyTorch, which writes the size of each NCCL call",
     **dict.fromkeys(_AMD, "PyTorch's profiler writes the size of each call of RCCL"),

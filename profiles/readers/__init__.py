@@ -47,6 +47,7 @@ _FORMATS = (
     "nvprof.csv",
     "nsys.stats_csv",
     "rocprofv3.results",
+    "rocprofv3.database",
     "chrome.rocprof",
     "chrome.kineto",
     "chrome.horovod",

@@ -114,7 +114,7 @@ def _database(path: Path) -> tuple[str, str] | None:
     if any("dlprof" in name.lower() for name in tables):
         return "a DLProf database, which holds summaries and no timeline", "give the nsys recording DLProf made it from"
     if any(name.startswith("rocpd_") for name in tables):
-        return "a database of rocprofv3 (rocpd)", _ROCPROF
+        return "a database of rocprofv3 (rocpd) without kernels", _ROCPROF
     if {"HIP", "COPY"} <= tables or {"KERN", "COPY"} <= tables:
         return "the database that rocprof makes its results.json of", "give the results.json beside it"
     if any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in tables):

@@ -20,6 +20,7 @@ with atheris.instrument_imports(include=["profiles"]):
     import profiles.readers.nsys.stats_csv
     import profiles.readers.nvprof.csv
     import profiles.readers.nvprof.sqlite
+    import profiles.readers.rocprofv3.database
     import profiles.readers.rocprofv3.results
     import profiles.readers.xplane  # noqa: F401
 

@@ -16,6 +16,7 @@ READERS = (
     "chrome.kineto",
     "chrome.rocprof",
     "rocprofv3.results",
+    "rocprofv3.database",
     "chrome.horovod",
     "xplane",
 )
