@@ -7,6 +7,8 @@ exchange nothing (then it is that of profiles.judging.without_exchange).
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
@@ -30,6 +32,7 @@ from . import without_exchange
 from .loss_ledger import LossLedger, losses
 
 FOLDER = "explain"  # of a run directory
+_RESUME = "ringscope bench --resume"
 RECORDINGS, WITHOUT_EXCHANGE = "recordings", "without-exchange"  # methods
 BOUNDS = (("feed", "resident"), ("strategy", "independent"))  # they leave out the feed, or the exchange
 WORTH = OTHER_LADDER[1]  # of the step: no smaller loss is worth a word
@@ -92,6 +95,7 @@ class Explained:
 
 def told(scaling: Scaling, directory: Path) -> tuple[Scaling, list[Explained]]:
     """The scaling with what its explanation adds and makes needless, and the explanation; none without `explain/`."""
+    scaling = _resumed_by_name(scaling, directory)
     if not (directory / FOLDER / "sweep.json").is_file():
         return scaling, []
     timed, beside = read_runs(directory), read_runs(directory / FOLDER)
@@ -99,7 +103,21 @@ def told(scaling: Scaling, directory: Path) -> tuple[Scaling, list[Explained]]:
     doubts = [doubt for one in found for doubt in one.doubts]
     known = {one.model for one in found if one.method}
     looks = [look for look in scaling.looks if look.code != "scaling-loss" or look.model not in known]
-    return replace(scaling, looks=looks, doubts=[*scaling.doubts, *doubts]), found
+    return _resumed_by_name(replace(scaling, looks=looks, doubts=[*scaling.doubts, *doubts]), directory), found
+
+
+def _resumed_by_name(scaling: Scaling, directory: Path) -> Scaling:
+    """What is to be run again names the directory: without it the newest sweep under `runs/` would be gone on with."""
+
+    def named(text: str) -> str:
+        alone = re.compile(rf"{_RESUME}(?! --out)")
+        return alone.sub(lambda _: f"{_RESUME} --out {shlex.quote(str(directory))}", text)
+
+    return replace(
+        scaling,
+        looks=[replace(look, next=named(look.next)) for look in scaling.looks],
+        doubts=[replace(doubt, next=named(doubt.next)) for doubt in scaling.doubts],
+    )
 
 
 def to_json(scaling: Scaling, found: Sequence[Explained]) -> dict[str, Any]:
