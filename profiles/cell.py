@@ -23,6 +23,7 @@ from . import strategies
 from .setting import Setting
 
 MOST: Final = 1 << 40  # of any number that a cell has
+TFRECORDS: Final = "*tfrecord*"  # the files of a directory of data
 
 
 def _setting(help: str, **more: Any) -> dict[str, Setting]:

@@ -23,6 +23,7 @@ from profiles.errors import RingscopeError
 
 from .. import launch
 from ..launch.environment import INHERITED, allowed, search_path
+from ..launch.profilers import check_script
 from ..processes.lifeline import Lifeline
 from . import observer
 from .workspace import copied
@@ -85,6 +86,7 @@ def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[s
         raise RingscopeError(f"give the command of one rank, without {program}: ringscope doctor -np 2 -- python ...")
     if shutil.which(trial.command[0], path=search_path(environ)) is None:
         raise RingscopeError(f"{trial.command[0]}: no such program; give a command such as: python train.py")
+    check_script(trial.command)
     with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as temporary:
         seen = Path(temporary, "seen")
         seen.mkdir()

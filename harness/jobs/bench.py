@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from profiles.cell import in_words
+from profiles.cell import TFRECORDS, in_words
 from profiles.errors import RingscopeError
 from profiles.judging import explained
 from profiles.lazy import INTERRUPTED
@@ -175,6 +175,8 @@ def check_data(cells: Sequence[Cell], how: sweep.How) -> None:
     for data in {cell.data for cell in cells} - {"synthetic", "generated"}:
         if not how.hosts and not Path(data).is_dir():
             raise RingscopeError(f"--data {data}: no such directory; name one of TFRecords, synthetic, or generated")
+        if not how.hosts and not any(Path(data).glob(TFRECORDS)):
+            raise RingscopeError(f"--data {data}: holds no {TFRECORDS} file; give a directory that does")
 
 
 def how_to_launch(options: Launch) -> sweep.How:

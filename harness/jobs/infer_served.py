@@ -132,4 +132,5 @@ def instance(path: Path) -> object:
     try:
         return typed.loads(text_of(path))
     except (OSError, ValueError) as error:
-        raise RingscopeError(f"--instance {path}: is no JSON of one sample: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RingscopeError(f"--instance {path}: is no JSON of one sample: {why}") from None

@@ -86,6 +86,8 @@ def _command(options: Record, how: sweep.How, console: Console) -> tuple[Path | 
     if folder.exists():
         raise RingscopeError(f"{folder}: exists already; name another --out")
     sample.check(how.recorded, options.ranks)
+    if not how.hosts:
+        profilers.check_script(options.command)
     span = options.span
     if not options.launch.given & {"steps", "delay", "duration"} and profilers.python_words(options.command):
         span = replace(span, steps=profilers.STEPS)

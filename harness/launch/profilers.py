@@ -90,6 +90,13 @@ def python_words(argv: Sequence[str]) -> tuple[list[str], list[str]] | None:
     return [argv[0], *options], program
 
 
+def check_script(argv: Sequence[str]) -> None:
+    """Raise RingscopeError where the script of a Python command is not here: no rank need find that out."""
+    words = python_words(argv)
+    if words and words[1][0] != "-m" and not Path(words[1][0]).exists():
+        raise RingscopeError(f"{words[1][0]}: no such file; check the path of the script")
+
+
 _PYTHON_FLAGS = ("-u", "-B", "-O", "-OO")  # an option that takes a value is not looked through
 # Graphs by node: by default nsys shows a CUDA graph as one launch without its kernels. No sampling, no OS calls.
 _NSYS = ("-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--cuda-graph-trace=node", "--force-overwrite=true")

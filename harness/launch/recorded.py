@@ -79,8 +79,10 @@ class Recorder:
             if self.opened_at is not None:
                 self._close()
 
-    def unopened(self) -> str:
+    def unopened(self, *, failed: bool = False) -> str:
         """Why nothing was recorded, and what to do."""
+        if failed:
+            return "nothing of the script was recorded: it failed before; first make it run by itself"
         if self.number:
             why = f"it ended after {self.number} steps, before they took equally long (at the latest step {LAST_LOOK})"
         else:
@@ -241,15 +243,20 @@ def main() -> None:
     over = threading.Event()
     waits = threading.Thread(target=_by_time, args=(recorder, options.delay, options.duration, over), daemon=True)
     waits.start()
+    failed = True
     try:
         script.run(options.script)
+        failed = False
+    except SystemExit as end:
+        failed = end.code not in (None, 0)
+        raise
     finally:
         # Not at exit: TensorFlow cannot be loaded any more then, and a thread that tries ends the process by SIGSEGV.
         over.set()
         waits.join()
         recorder.finish()
         if recorder.opened_at is None and rank == "0":
-            print(f"ringscope: {recorder.unopened()}", file=sys.stderr, flush=True)
+            print(f"ringscope: {recorder.unopened(failed=failed)}", file=sys.stderr, flush=True)
 
 
 def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: threading.Event) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from profiles.cell import TFRECORDS
 from profiles.errors import RingscopeError
 
 from ..models import Spec
@@ -114,9 +115,9 @@ class TFRecords:
         threads: int = 1,
     ) -> None:
         self.batch, self.dtype = batch, dtype
-        self._files = sorted(str(path) for path in directory.glob("*tfrecord*") if path.is_file())
+        self._files = sorted(str(path) for path in directory.glob(TFRECORDS) if path.is_file())
         if not self._files:
-            raise RingscopeError(f"{directory}: holds no *tfrecord* file; give a directory that does")
+            raise RingscopeError(f"{directory}: holds no {TFRECORDS} file; give a directory that does")
         self._spec, self._rank, self._size, self._threads = spec, rank, size, threads
         examples = sum(1 for _ in tf.data.TFRecordDataset(self._files).take(batch * size))
         if examples < batch * size:

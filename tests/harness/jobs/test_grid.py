@@ -174,6 +174,7 @@ def test_without_tensorflow_a_sweep_ends_in_a_line_that_says_how_to_get_it(
         (["--models", ","], "--models: ',' names none; choose from mlp,"),
         (["--models", "mlp", "--hosts", ",,"], "hosts: ',,' names no host"),
         (["--models", "mlp", "--data", "nowhere"], "nowhere: no such directory; name one of TFRecords"),
+        (["--models", "mlp", "--data", "tests"], "tests: holds no .tfrecord. file; give a directory that does"),
     ],
 )
 def test_an_option_that_says_nothing_or_leads_nowhere_is_refused_before_anything_is_begun(

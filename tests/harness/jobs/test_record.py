@@ -239,6 +239,7 @@ def test_steps_of_a_keras_script_are_recorded_once_they_are_steady(tmp_path: Pat
     ("words", "says"),
     [
         (["--profiler", "tensorflow", "--", "echo", "hi"], "Python scripts and modules only, not 'echo hi'"),
+        (["--profiler", "tensorflow", "--", "python", "-u", "none.py"], "none.py: no such file; check the path"),
         (
             ["--profiler", "tensorflow", "-np", "2", "--hosts", "a:1", "--", "python", "x.py"],
             "2 ranks, but the hosts have 1",
@@ -253,8 +254,10 @@ def test_a_command_that_cannot_be_recorded_is_refused_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("file", "x.py"):
+        (tmp_path / name).write_text("")
     words = [
         "--launcher",
         "single",
@@ -284,6 +287,7 @@ def under_the_profiler(folder: Path, script: str, *, delay_s: float) -> subproce
         # The profiler is loading TensorFlow meanwhile.
         pytest.param("import sys, time; time.sleep(0.8); sys.exit(3)", 3, "", marks=pytest.mark.long),
         ("raise KeyError('mine')", 1, "KeyError: 'mine'"),
+        ("raise KeyError('mine')", 1, "it failed before; first make it run by itself"),
         ("print('done')", 0, ""),
     ],
 )
@@ -298,3 +302,10 @@ def test_a_command_that_failed_is_told_by_the_exit_code(tmp_path: Path) -> None:
     result = _record(tmp_path, "--launcher", "single", "--delay", "99", "--", sys.executable, "script.py")
     assert result.returncode == 1, result.stdout + result.stderr
     assert "the command ended with exit code 3" in result.stdout
+
+
+def test_a_script_that_fails_under_horovodrun_is_told_by_its_own_error_and_no_more(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("raise KeyError('mine')")
+    result = _record(tmp_path, "--delay", "99", "--", sys.executable, "script.py")
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "KeyError: 'mine'" in result.stderr and "run_commandline" not in result.stderr
