@@ -74,9 +74,12 @@ def console(**options: Any) -> Console:
 
 
 def show_everything(*streams: Any) -> None:
-    """Let streams of any encoding (latin-1, ASCII) take any text: `→` becomes `>`, an unknown character `?`."""
+    """Let streams of any encoding (latin-1, ASCII) take any text: `→` becomes `>`, an unknown character `?`.
+
+    In the C locale Python's streams take the bytes of file names (`surrogateescape`), and nothing else beyond ASCII.
+    """
     for stream in streams:
-        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace", "surrogateescape"):
             stream.reconfigure(errors=_NAME)
 
 

@@ -49,6 +49,16 @@ def test_the_verbs_print_on_such_a_terminal(encoding: str, verb: str, says: str,
     assert says in done.stdout.decode(encoding)
 
 
+def test_a_name_beyond_ascii_is_printed_in_the_c_locale(tmp_path: Path) -> None:
+    recording = tmp_path / "räng.sqlite.xz"
+    recording.write_bytes(RECORDING.read_bytes())
+    environ = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-m", "profiles", "timeline", str(recording)]
+    done = subprocess.run(argv, env=environ, capture_output=True, timeout=900)
+    assert done.returncode == 0, done.stderr.decode("latin-1")
+    assert b"r??ng.sqlite.xz" in done.stdout
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full, which is a full disk")
 @pytest.mark.parametrize(
     "words", [["--help"], ["predict", "--points", "1:100,2:196"], ["timeline", RECORDING, "--json", "-"]]
