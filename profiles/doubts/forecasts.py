@@ -18,7 +18,7 @@ def point_out_of_line(gpus: int) -> Doubt:
 def over_100_percent(gpus: Sequence[int], smallest: int) -> Doubt:
     return Doubt(
         "over-100-percent",
-        f"{', '.join(map(str, gpus))} GPUs do more than so many times what {smallest} did: something held the smallest "
+        f"{', '.join(map(str, gpus))} GPUs do more, per GPU, than {smallest} did: something held the smallest "
         "size back, and what is predicted from it is too little",
         f"measure {smallest} again: its input, its clocks, what else ran beside it",
     )

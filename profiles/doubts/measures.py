@@ -295,7 +295,8 @@ def feed_or_host(where: str) -> Doubt:
 def copy_order_unknown(where: str, recorded: str) -> Doubt:
     return Doubt(
         "copy-order-unknown",
-        "it is unknown which step an input copy feeds: idle_feed is not given, and the next cause that holds is",
+        "it is unknown which step an input copy feeds: idle_feed is not given, and its time stands "
+        "under the next cause that holds",
         "record from the start of the training"
         + (
             "" if recorded == "kineto" else ", or mark what copies the batch of step N with NVTX ranges named `batch N`"

@@ -117,7 +117,7 @@ def write(
             remedy = "only SQLite recordings of nsys and nvprof can be cut"
             raise UnreadableRecording(file, f"a recording that cannot be cut ({recording.format})", remedy)
         cut = _Cut(file, within, recording.origin_ns, shrink, strip_private)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
+        with _scratch(target) as scratch:
             made = Path(scratch, "new.sqlite")
             kept = cut.write(made, progress)
             if within and not any(kept.get(table, (0, 0))[1] for table in cut.operations):
@@ -126,6 +126,13 @@ def write(
             with target.open("xb"):  # claims the name, or fails where it came into being meanwhile
                 os.replace(made, target)
     return kept
+
+
+def _scratch(target: Path) -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise RingscopeError(f"{target}: cannot be written: {error.strerror}; name another with -o") from None
 
 
 class _Cut:

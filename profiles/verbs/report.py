@@ -57,7 +57,7 @@ def command(**chosen: Path | None) -> None:
     try:
         scaling = write(path)
     except OSError as error:  # somebody else's sweep, or a disk that is full or read-only
-        click.echo(f"ringscope: results.csv and summary.csv stay as they are: {error}", err=True)
+        click.echo(f"ringscope: results.csv and summary.csv stay as they are: {error.strerror or error}", err=True)
         scaling = read(path)
     scaling, found = explained.told(scaling, path)
     if any(options.pictures.values()):
