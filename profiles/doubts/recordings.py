@@ -80,6 +80,17 @@ def coarse_times_in_microseconds() -> Doubt:
     )
 
 
+def python_traced(calls: int, operations: int, remedy: str) -> list[Doubt]:
+    """None where there are fewer calls of Python than operations: they hardly slow the host down."""
+    if calls < operations:
+        return []
+    said = (
+        f"the profiler recorded {calls:,} calls of Python, each of which holds up the host: the GPU waits longer for "
+        "launches and for the host than in a run without it"
+    )
+    return [Doubt("python-traced", said, remedy)]
+
+
 def clocks_apart(seconds: float, side: str) -> Doubt:
     """`side`: do operations lie `before` or `after` their calls?"""
     return Doubt(

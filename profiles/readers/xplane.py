@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from .. import xla_names
-from ..doubts.recordings import impossible_times, no_gpu, profiler_warnings
+from ..doubts.recordings import impossible_times, no_gpu, profiler_warnings, python_traced
 from ..errors import UnreadableRecording
 from ..timeline import Doubt, Recording, Timeline, make
 from . import messages, planes, programs
@@ -39,6 +39,7 @@ _MEMORY: Final = {
     "pageable": "pageable", "host": "pageable", "pinned": "pinned", "host_pinned": "pinned", "device": "device",
     "array": "array", "managed": "managed", "device_static": "device", "managed_static": "managed",
 }  # fmt: skip
+_PYTHON: Final = "$"  # what names of Python's calls begin with
 _HOST_PLANES: Final = {"/host:CPU": "TSL", "/host:NVTX-CUPTI": "", "/host:python-tracer": "python"}
 _WANTED: Final = re.compile(
     r"^(?:(?:correlation|context|cuda_graph_exec|cuda_graph_node)_id|tf_op|name|hlo_op|hlo_module|program_id)$|_details$"
@@ -249,4 +250,7 @@ def _doubts(found: _Found, space: Any) -> tuple[Doubt, ...]:
         doubts.append(profiler_warnings(said[0][:200], len(said) - 1))
     if damaged := found.left_out["without times"] + found.left_out["ends before it starts"]:
         doubts.append(impossible_times(f"{damaged} events", _RECORD))
-    return tuple(doubts)
+    traced = sum(str(name).startswith(_PYTHON) for part in found.parts["marks"] for name in part["name"])
+    operations = sum(len(part) for table in ("kernels", "copies", "memsets") for part in found.parts[table])
+    remedy = "for measures record with python_tracer_level=0 (ProfileOptions of JAX, ProfilerOptions of TensorFlow)"
+    return (*doubts, *(python_traced(traced, operations, remedy) if operations else ()))

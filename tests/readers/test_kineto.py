@@ -204,3 +204,13 @@ def test_calls_of_every_runtime_are_calls(category: str, tmp_path: Path) -> None
     call = event(category, "hipLaunchKernel", "1", "2", pid=9, tid=4, correlation=5)
     found = read(tmp_path, trace(call, KERNEL))
     assert found.api["name"].tolist() == ["hipLaunchKernel"] and found.kernels["pid"].tolist() == [9]
+
+
+def test_a_trace_of_pythons_calls_says_that_they_slow_the_host_down(tmp_path: Path) -> None:
+    calls = [event("python_function", f"model.py({line}): forward", str(line), "1") for line in range(2)]
+    for count, doubted in ((2, True), (1, False)):
+        path = tmp_path / f"{count}.json"
+        path.write_text(trace(KERNEL, KERNEL.replace('"correlation": 5', '"correlation": 6'), *calls[:count]))
+        found = [doubt for doubt in readers.read(path).doubts if doubt.code == "python-traced"]
+        assert bool(found) is doubted
+        assert not found or "2 calls of Python" in found[0].text and "with_stack=False" in found[0].next

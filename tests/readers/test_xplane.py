@@ -212,3 +212,13 @@ def test_the_compiled_message_is_tensorflows_own() -> None:
     for name, kind in theirs.DESCRIPTOR.message_types_by_name.items():
         fields = [(f.name, f.number, f.type) for f in kind.fields]
         assert [(f.name, f.number, f.type) for f in ours.message_types_by_name[name].fields] == fields
+
+
+@pytest.mark.parametrize(("calls", "doubted"), [(3, False), (40, True)])
+def test_a_profile_of_pythons_calls_says_that_they_slow_the_host_down(
+    tmp_path: Path, calls: int, doubted: bool
+) -> None:
+    space = gpu_space()
+    host = Plane(space, "/host:python-tracer")
+    host.line(500, "python", 800, *((f"$train.py:{at} step", at * 1_000, 500, {}) for at in range(calls)))
+    assert ("python-traced" in {doubt.code for doubt in read(space, tmp_path).doubts}) is doubted

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from ...doubts.recordings import coarse_times_in_microseconds, impossible_times
+from ...doubts.recordings import coarse_times_in_microseconds, impossible_times, python_traced
 from ...errors import UnreadableRecording
 from ...timeline import Doubt, Recording, Timeline, make
 from . import events as chrome
@@ -271,7 +271,8 @@ def _doubts(frames: dict[str, pd.DataFrame], origin_ns: int, left_out: Counter[s
         doubts.append(coarse_times_in_microseconds())
     if damaged := left_out["without times"] + left_out["ends before it starts"]:
         doubts.append(impossible_times(f"{damaged} events", "record it again"))
-    return tuple(doubts)
+    remedy = "for measures record with with_stack=False; with it to see which line launches what"
+    return (*doubts, *python_traced(left_out["category python_function"], sum(map(len, times)), remedy))
 
 
 def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
