@@ -32,7 +32,7 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
     Returns whether the ranks' batches may be of unlike sizes.
 
     unknown_length: a data set that does not know its length is followed by all ranks to the last N batches that are
-    whole (`together`), or counted once by rank 0 (`count`). share: gives every rank rank 0's value.
+    whole (`together`), or counted once by each (`count`). share: gives every rank rank 0's value.
     """
     x = options.get("x")
     uneven = True
@@ -116,7 +116,8 @@ def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, s
                 return own
             _tell_price(spared, size, "a last batch may be smaller; batch(..., drop_remainder=True) rules that out")
             return _whole_groups(dataset, rank, size)
-        batches = int(share(_count(dataset) if rank == 0 else None))
+        # By all: a shuffle's next order, or what a generator draws, hangs on how often the data was gone through.
+        batches = int(share(_count(dataset)))
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
     if 0 <= batches < size:
         raise RingscopeError(f"{batches} batches cannot be shared by {size} ranks; batch smaller, or start fewer ranks")

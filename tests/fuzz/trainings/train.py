@@ -17,6 +17,7 @@ from keras import layers
 
 from profiles.errors import RingscopeError
 from ringscope import ring
+from tests.fuzz.trainings.between import asked, between
 from tests.fuzz.trainings.combination import MASKED, TOKENS, draw
 
 ring.init(seed=11)
@@ -60,6 +61,25 @@ def weights_of(drawn: dict[str, Any], rng: Any) -> Any:
     return weights
 
 
+class Adds(layers.Layer):
+    """Adds to the loss what it sees, or its own weights."""
+
+    def __init__(self, added: str) -> None:
+        super().__init__()
+        self.added = added
+
+    def build(self, shape: Any) -> None:
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones", name="scale")
+
+    def call(self, x: Any) -> Any:
+        seen = keras.ops.square(x)
+        per_sample = 0.01 * keras.ops.sum(seen, axis=tuple(range(1, len(x.shape))))
+        own = 0.1 * keras.ops.sum(keras.ops.square(self.scale))
+        sums = {"a sum": lambda: keras.ops.sum(per_sample), "a mean": lambda: keras.ops.mean(per_sample)}
+        self.add_loss(keras.ops.cast(sums.get(self.added, lambda: own)(), "float32"))
+        return x * self.scale
+
+
 class OwnStep(keras.Model):
     """Subclassed, with a train step of its own, built by its first batch."""
 
@@ -84,7 +104,11 @@ class OwnStep(keras.Model):
 
 def model_of(drawn: dict[str, Any]) -> keras.Model:
     kind, classes = drawn["model"], 3 if drawn["target"] == "classes" else 1
-    last = layers.Dense(classes, name="one", dtype="float64" if drawn["policy"] == "float64" else "float32")
+    constraint = keras.constraints.MaxNorm(0.8) if drawn["constrained"] else None
+    own = "float64" if drawn["policy"] == "float64" else "float32"
+    last: Any = layers.Dense(classes, name="one", dtype=own, kernel_constraint=constraint)
+    if drawn["added"] != "nothing" and kind != "two outputs":
+        last = keras.Sequential([Adds(drawn["added"]), last])
     if kind == "two outputs":
         a, b = keras.Input((4,), name="a"), keras.Input((3,), name="b")
         hidden = layers.Dense(6, activation="tanh")(layers.concatenate([a, b]))
@@ -126,7 +150,9 @@ def optimizer_of(drawn: dict[str, Any]) -> Any:
     if drawn["schedule"]:
         rate = keras.optimizers.schedules.ExponentialDecay(rate, 3, 0.7)
     name, _, more = drawn["optimizer"].partition(" with ")
-    options = drawn["clip"] | drawn["further"] | ({"momentum": 0.9} if more else {})
+    options = drawn["clip"] | drawn["further"] | {"": {}, "momentum": {"momentum": 0.9}}.get(more, {more: True})
+    options |= {"momentum": 0.9} if more == "nesterov" else {}
+    options |= {"weight_decay": drawn["decay"]} if drawn["decay"] else {}
     made = getattr(keras.optimizers, name)(rate, **options)
     # A scale that would have to come down first does so after other steps on two ranks: their gradients are larger.
     # Batches that overflow do so at any scale.
@@ -192,13 +218,16 @@ def data_of(drawn: dict[str, Any], x: Any, y: Any, weights: Any) -> dict[str, An
         steps = samples // (batch * RANKS) * ring.size()
         data = data.take(samples // (batch * RANKS) * batch * RANKS)
         return {"x": data.repeat().batch(joined), "steps_per_epoch": steps}
+    counted = {}
     if kind == "unknown length":
         data = data.filter(lambda *_: True)
+        counted = {"unknown_length": "count"} if drawn["counted"] and ring.size() > 1 else {}
+        none_left_over = none_left_over and not drawn["counted"]  # who counts goes on with another order
     if drawn["kept"]:
         data = data.map(lambda *each: each).cache()
         data = data.shuffle(samples, seed=drawn["number"]) if none_left_over else data
     data = data.batch(joined, drop_remainder=kind == "whole batches")
-    return {"x": data}
+    return {"x": data} | counted
 
 
 def callback_of(drawn: dict[str, Any], folder: str) -> Any:
@@ -221,16 +250,7 @@ def callback_of(drawn: dict[str, Any], folder: str) -> Any:
     }[drawn["callback"]]()
 
 
-def train(drawn: dict[str, Any], *, plain: bool) -> dict[str, Any]:
-    rng = np.random.default_rng(drawn["number"])
-    keras.utils.set_random_seed(5)
-    keras.config.set_dtype_policy(drawn["policy"])
-    x, y, weights = inputs_of(drawn, rng), target_of(drawn, rng), None
-    if drawn["weights"] in ("samples", "some of 0") or drawn["overflow"]:
-        weights = weights_of(drawn, rng)
-    model = model_of(drawn)
-    if not model.built:
-        model(leading(x, 2))
+def compiled(model: keras.Model, drawn: dict[str, Any]) -> None:
     loss: Any = loss_of(drawn)
     metrics: Any = [metric_of(name) for name in drawn["metrics"]]
     if drawn["model"] == "two outputs":
@@ -243,12 +263,38 @@ def train(drawn: dict[str, Any], *, plain: bool) -> dict[str, Any]:
         run_eagerly=drawn["run_eagerly"],
         **{"weighted_metrics" if drawn["weighted metrics"] else "metrics": metrics},
     )
-    began = [v.numpy() for v in model.trainable_variables]
-    if not plain:
-        ring.distribute(model, step=drawn["step"], sharded=drawn["sharded"], **drawn["distribute"])
-    found: dict[str, Any] = {f"began {i}": v for i, v in enumerate(began)}
+
+
+def train(drawn: dict[str, Any], *, plain: bool) -> dict[str, Any]:
+    rng = np.random.default_rng(drawn["number"])
+    keras.utils.set_random_seed(5)
+    keras.config.set_dtype_policy(drawn["policy"])
+    x, y, weights = inputs_of(drawn, rng), target_of(drawn, rng), None
+    if drawn["weights"] in ("samples", "some of 0") or drawn["overflow"]:
+        weights = weights_of(drawn, rng)
+
+    def new() -> keras.Model:
+        made = model_of(drawn)
+        if not made.built:
+            made(leading(x, 2))
+        return made
+
+    def ready(made: keras.Model) -> None:
+        if not made.compiled or drawn["between"] != "loaded":
+            compiled(made, drawn)
+        if not plain:
+            ring.distribute(made, step=drawn["step"], sharded=drawn["sharded"], **drawn["distribute"])
+
+    model = new()
+    if drawn["frozen"]:
+        model.layers[-2].trainable = False
+    trains = [any(v is each for each in model.trainable_variables) for v in model.weights]
+    found: dict[str, Any] = {f"began {i}": v.numpy() for i, v in enumerate(model.weights) if trains[i]}
+    ready(model)
     with tempfile.TemporaryDirectory() as folder:
         for again in range(1 + drawn["again"]):
+            if again:
+                model = between(model, drawn, (x, y, weights), folder, new, ready)
             options: dict[str, Any] = data_of(drawn, x, y, weights)
             if drawn["validation"] != "none":
                 options["validation_batch_size"] = drawn["batch"]
@@ -260,7 +306,8 @@ def train(drawn: dict[str, Any], *, plain: bool) -> dict[str, Any]:
             callbacks = callback_of(drawn, folder)
             history = model.fit(**options, epochs=drawn["epochs"], shuffle=False, verbose=0, callbacks=callbacks)
             found |= {f"history {again} {name}": np.array(values) for name, values in history.history.items()}
-    found |= {f"ended {i}": v.numpy() for i, v in enumerate(model.trainable_variables)}
+        found |= asked(model, drawn, (x, y, weights))
+    found |= {f"ended {i}": v.numpy() for i, v in enumerate(model.weights) if trains[i]}
     moving = [v for v in model.non_trainable_variables if not v.path.endswith("seed_generator_state")]
     found |= {f"moving {i}": v.numpy() for i, v in enumerate(moving)}
     state: dict[str, Any] = {}

@@ -157,6 +157,28 @@ def test_the_ranks_batches_are_those_of_a_rank_alone(name: str, folder: Path) ->
                 tf.nest.map_structure(np.testing.assert_array_equal, ours, theirs)
 
 
+def _odd(x: Any) -> Any:
+    return x % 2 == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Data.range(48).shuffle(48).filter(_odd).batch(4),
+        lambda: Data.range(48).filter(_odd).shuffle(48).batch(4),
+        lambda: Data.range(24).shuffle(24).batch(4).filter(lambda batch: tf.size(batch) > 0),
+    ],
+    ids=["shuffled first", "filtered first", "batched first"],
+)
+def test_what_is_counted_is_shuffled_alike_afterwards(make: Callable[[], Any]) -> None:
+    shares = []
+    for rank in range(2):  # each with data of its own, as in processes of their own
+        keras.utils.set_random_seed(1)
+        shares.append(sharing._share_of_dataset(make(), rank, 2, "count", lambda _: 6, bounded=False))
+    for one, other in zip(*map(_epochs, shares), strict=True):
+        assert len({*np.concatenate([*one, *other]).tolist()}) == 24
+
+
 def _training(data: Any, rank: int) -> Any:
     return sharing._share_of_dataset(data, rank, 2, "together", None, bounded=False)
 
