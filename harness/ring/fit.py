@@ -21,6 +21,7 @@ from . import (
     samples,
     seeds,
     sharing,
+    shuffles,
     stopping,
     undistributed,
 )
@@ -151,6 +152,8 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
     uneven, whole = True, options.get("x")
     if shard:
         _warn_of_shuffles(whole)
+        if isinstance(whole, tf.data.Dataset):
+            shuffles.catch_up(whole, lambda own: stopping.everybodys(channel, "shuffles", own))
         uneven = sharing.share_of_training(
             options, hvd.rank(), hvd.size(), unknown_length, lambda value: from_rank(0, value)
         )

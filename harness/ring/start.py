@@ -8,7 +8,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from . import cache, ending, horovod_names, saving, seeds, undistributed
+from . import cache, ending, horovod_names, saving, seeds, shuffles, undistributed
 from .channel import Channel, launcher_share, meet_server
 from .elastic import again, launcher
 from .exchange import hvd, tf
@@ -92,6 +92,7 @@ def _meet(seed: int | bool | None) -> None:
     again.carry(seed=seeds.sow(seed, hvd.rank(), share, before))
     ending.at_exit(_channel)
     undistributed.watch_models()
+    shuffles.count_beginnings()
     saving.write_whole_files()
 
 

@@ -15,7 +15,8 @@ import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
-from harness.ring import blocks, sharing
+from harness.ring import blocks, sharing, shuffles
+from profiles.errors import RingscopeError
 
 AUTO = tf.data.AUTOTUNE
 EPOCHS = 3
@@ -177,6 +178,40 @@ def test_what_is_counted_is_shuffled_alike_afterwards(make: Callable[[], Any]) -
         shares.append(sharing._share_of_dataset(make(), rank, 2, "count", lambda _: 6, bounded=False))
     for one, other in zip(*map(_epochs, shares), strict=True):
         assert len({*np.concatenate([*one, *other]).tolist()}) == 24
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Data.range(24).shuffle(24).batch(4),
+        lambda: Data.range(24).shuffle(24).map(lambda x: x + tf.random.uniform([], 0, 1, tf.int64)).batch(4),
+        lambda: Data.range(6).shuffle(6).flat_map(lambda x: Data.range(4 * x, 4 * x + 4)).shuffle(24).batch(4),
+        lambda: Data.range(24).cache().shuffle(24).batch(4).prefetch(2),
+    ],
+    ids=["shuffled", "drawn", "shuffled twice", "cached"],
+)
+def test_what_one_rank_alone_has_looked_at_is_shuffled_alike_afterwards(make: Callable[[], Any]) -> None:
+    shuffles.count_beginnings()
+    data = []
+    for _ in range(2):
+        keras.utils.set_random_seed(1)
+        data.append(make())
+    for _ in range(3):
+        next(iter(data[0].take(1)))
+    shuffles.catch_up(data[1], lambda own: [own, shuffles.begun(data[0])])
+    shares = [
+        sharing._share_of_dataset(each, rank, 2, "together", None, bounded=False) for rank, each in enumerate(data)
+    ]
+    for one, other in zip(*map(_epochs, shares), strict=True):
+        assert len({*np.concatenate([*one, *other]).tolist()}) == 24
+
+
+def test_a_cache_of_shuffled_data_that_one_rank_alone_has_begun_is_refused() -> None:
+    shuffles.count_beginnings()
+    one, other = (Data.range(24).shuffle(24, seed=1).cache().batch(4) for _ in range(2))
+    next(iter(one))
+    with pytest.raises(RingscopeError, match="look at it on all ranks alike"):
+        shuffles.catch_up(other, lambda own: [own, shuffles.begun(one)])
 
 
 def _training(data: Any, rank: int) -> Any:
