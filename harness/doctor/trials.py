@@ -18,6 +18,7 @@ from profiles.records import Cell
 
 from .. import launch
 from ..processes.lifeline import Lifeline
+from ..processes.outcome import line_with
 from . import equality
 from .checks import FAILURE, OK, UNKNOWN, WARNING, Check, visible
 from .equality import TOLERANCE, Equality
@@ -27,7 +28,7 @@ RUN_LIMIT_S = 240
 PAGEABLE_SHARE = 0.5
 # One way through one link of the first NVLink (NVIDIA Tesla P100 white paper); since then 25 and more.
 NVLINK_GB_PER_S = 20.0
-CODE = re.compile(r"(\[\d+\]<\w+>:)?\s")  # horovodrun's name of the rank, then what is indented
+NAMES_ERROR = re.compile("rror")
 SMALL = 1 << 16  # bytes of an all-reduce whose time is all latency
 
 
@@ -200,11 +201,8 @@ def _run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[st
 
 
 def why(output: str) -> str:
-    """The line of a failed command's output that says most: the first that names an error, else the last. Code that a
-    traceback shows, which is indented, names many."""
-    lines = output.strip().splitlines()
-    named = (line for line in lines if "rror" in line and not CODE.match(line))
-    return next(named, lines[-1] if lines else "")[:300]
+    """The line of a failed command's output that says most: the first that names an error, else the last."""
+    return line_with(NAMES_ERROR, output) or output.strip().rpartition("\n")[2][:300]
 
 
 def _by_hand(module: list[str], ranks: int, launcher: str) -> str:

@@ -39,6 +39,7 @@ STALLED = re.compile(r"is stalled for longer than|Timed out waiting \d+ms")
 # Of what a log ends with: TensorFlow's information and warnings, an exception without a message, a rule's or a frame's.
 SAYS_NOTHING = re.compile(r"^[IW]\d{4} \d\d[: ]|^\d{4}-\d\d-\d\d [\d:.]+: [IW] |^[\w.]+$|^Traceback \(most recent")
 WITHOUT_MODEL = ("start", "import", "connect")  # phases of a worker's progress
+RANK = re.compile(r"^\[\d+\]<\w+>:")  # horovodrun's, before what a rank says
 KEEPERS = re.compile(r"ringscope: ")  # what keepers say of their own
 
 
@@ -144,17 +145,17 @@ def _where(directory: Path, lost: Mapping[str, str]) -> str:
 def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> Outcome | None:
     """What the launcher and the ranks printed, where that settles it."""
     said = _read(directory / "launcher.log")
-    if remote and (line := _line_with(UNREACHABLE, said) or _line_with(UNREACHABLE_SOMEHOW, said)):
+    if remote and (line := line_with(UNREACHABLE, said) or line_with(UNREACHABLE_SOMEHOW, said)):
         return Outcome("unreachable", line)
-    if line := _line_with(UNSUPPORTED, said):
+    if line := line_with(UNSUPPORTED, said):
         return Outcome("unsupported", line)
-    if line := _line_with(KEEPERS, said):
+    if line := line_with(KEEPERS, said):
         return Outcome("failed", line.partition("ringscope: ")[2])
     for rank in ends:
         log = _read(directory / f"rank{rank}.log")
-        if line := _line_with(OUT_OF_MEMORY, log):
+        if line := line_with(OUT_OF_MEMORY, log):
             return Outcome("oom", f"rank {rank}: {line}")
-        if line := _line_with(STALLED, log):
+        if line := line_with(STALLED, log):
             return Outcome("hung", f"rank {rank} waited for another rank, which did not come: {line}")
     return None
 
@@ -186,8 +187,14 @@ def _read(path: Path, tail_bytes: int = 200_000) -> str:
         return ""
 
 
-def _line_with(pattern: re.Pattern[str], text: str) -> str | None:
-    return next((_clean(line) for line in text.splitlines() if pattern.search(line)), None)
+def line_with(pattern: re.Pattern[str], text: str) -> str | None:
+    """The first line that has it. A traceback shows the code that raised an error, indented, before the error."""
+    found = [line for line in text.splitlines() if pattern.search(line)]
+    return _clean(min(found, key=_is_indented)) if found else None
+
+
+def _is_indented(line: str) -> bool:
+    return RANK.sub("", line)[:1].isspace()
 
 
 def last_words(log: Path) -> str:
@@ -199,7 +206,7 @@ def last_words(log: Path) -> str:
 
 def _clean(line: str) -> str:
     """A log's line without horovodrun's `[rank]<stderr>:` and not endless."""
-    return re.sub(r"^\[\d+\]<\w+>:\s*", "", line.strip())[:300]
+    return RANK.sub("", line.strip()).lstrip()[:300]
 
 
 def _list(ranks: list[int]) -> str:

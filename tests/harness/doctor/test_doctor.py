@@ -212,7 +212,7 @@ def test_a_launch_that_fails_says_why_in_one_line():
     done = trials._run([sys.executable, "-c", "raise ValueError('no such fabric')"], {})
     assert done == "ValueError: no such fabric"
     shown = "Traceback:\n    raise ValueError\n[1]<stderr>:    raise RuntimeError\n[1]<stderr>:RuntimeError: no memory"
-    assert trials.why(shown) == "[1]<stderr>:RuntimeError: no memory"
+    assert trials.why(shown) == "RuntimeError: no memory"
     assert trials._run(["no-such-launcher"], {}) == "no-such-launcher is not on the PATH"
 
 

@@ -40,6 +40,12 @@ def test_the_fault_wins_over_the_peers_that_tell_of_it(tmp_path: Path) -> None:
     assert outcome(tmp_path) == Outcome("failed", "rank 1: KeyError: 7")
 
 
+def test_an_error_is_told_and_not_the_code_that_raised_it(tmp_path: Path) -> None:
+    (tmp_path / "rank0.end.json").write_text(end(code=1))
+    (tmp_path / "rank0.log").write_text('Traceback:\n    raise MemoryError("no room")\nMemoryError: no room\n')
+    assert outcome(tmp_path) == Outcome("oom", "rank 0: MemoryError: no room")
+
+
 def test_a_host_that_cannot_be_reached_is_unreachable(tmp_path: Path) -> None:
     said = "ssh: connect to host b port 22: No route to host"
     (tmp_path / "launcher.log").write_text(f"...\n{said}\n")
