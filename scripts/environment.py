@@ -2,7 +2,7 @@
 
     python3 scripts/environment.py [--venv DIR] [--python PYTHON] [--force]
 
-Needs Python 3.10 to 3.12, g++ and make; no root. TensorFlow comes with GPU support if there is a GPU. Horovod is built
+Needs Python 3.10 to 3.13, g++ and make; no root. TensorFlow comes with GPU support if there is a GPU. Horovod is built
 once (scripts/build_horovod.py) and kept in ~/.cache/ringscope.
 """
 
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SUPPORTED = ("3.12", "3.11", "3.10")
+SUPPORTED = ("3.13", "3.12", "3.11", "3.10")
 MADE_FROM = (
     "setup.cfg",
     "pyproject.toml",
@@ -105,7 +105,7 @@ def choose(named):
         if version_of(candidate) in SUPPORTED:
             return candidate
     found = ", ".join(f"{candidate} is {version_of(candidate) or 'not there'}" for candidate in candidates)
-    return sys.exit(f"environment: wanted Python 3.10 to 3.12, but {found}; name one: make PYTHON=/path/to/python3.12")
+    return sys.exit(f"environment: wanted Python 3.10 to 3.13, but {found}; name one: make PYTHON=/path/to/python3.12")
 
 
 def version_of(python):

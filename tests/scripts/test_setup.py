@@ -37,7 +37,7 @@ def test_an_unsupported_python_is_refused_by_its_version(tmp_path: Path) -> None
     old.chmod(0o755)
     done = run("scripts/environment.py", "--venv", str(tmp_path / "venv"), "--python", str(old))
     assert done.returncode != 0 and not (tmp_path / "venv").exists()
-    assert f"wanted Python 3.10 to 3.12, but {old} is 3.8; name one: make PYTHON=" in done.stderr
+    assert f"wanted Python 3.10 to 3.13, but {old} is 3.8; name one: make PYTHON=" in done.stderr
 
 
 def test_a_ready_environment_is_left_alone_and_a_changed_one_is_not(tmp_path: Path) -> None:
