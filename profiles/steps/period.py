@@ -24,6 +24,8 @@ _LARGER = 1.5
 _TRIES = 24
 _MOST_IN_A_ROW = 3
 _MOST_A_STEP = 1000
+# Of so many places of a step it is tried which one is the steadiest.
+_FIRSTS = 16
 # Two distances of an anchor are equal within 6 %, for cycles that agree within 2 % of what is usual; that many are.
 _EQUAL = 0.06
 _LEAST_STEADY = 0.4
@@ -81,8 +83,24 @@ def by_places(name: NDArray[np.int32], places: Int64s) -> Period | str:
     if len(places) <= LEAST_CYCLES:
         return f"they come only {len(places)} times"
     most = min(_MOST_A_STEP, (len(places) - 1) // LEAST_CYCLES)
-    every = [places[::k] for k in range(1, most + 1)]
+    every = (_steadiest(places, k) for k in range(1, most + 1))
     return _judged(name, _shortest(name, every), "the kernels between them are never the same")
+
+
+def _steadiest(places: Int64s, k: int) -> Int64s:
+    """Each k-th of the places: from the first one on, or where these come at unequal distances, from the one on from
+    which most come at equal ones. A collective beside kernels begins now before and now after some of them, and then
+    twice the step would be the more even one."""
+
+    def even(first: int) -> float:
+        distance = np.diff(places[first::k])
+        usual = np.median(distance)
+        return float((np.abs(distance - usual) <= (1 - AGREE) * usual).mean())
+
+    if even(0) >= LEAST_EXPLAINED:
+        return places[::k]
+    firsts = np.unique(np.linspace(0, min(k, len(places) - LEAST_CYCLES * k) - 1, _FIRSTS).astype(np.int64)).tolist()
+    return places[max(firsts, key=even) :: k]
 
 
 def _judged(name: NDArray[np.int32], found: Period | None, otherwise: str) -> Period | str:

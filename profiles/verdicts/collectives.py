@@ -41,9 +41,13 @@ MOSTLY_WAITING = "most of it is waiting: make the ranks arrive together, with as
 
 def all_reduce_exposed(case: Case) -> Finding | None:
     """Time in which gradients are reduced and nothing computes."""
-    return (
-        _exposed_as("all-reduce-exposed", case, "all-reduce", _less_exposed(case)) if _kind(case) in GRADIENTS else None
-    )
+    kind = _kind(case)
+    return _exposed_as("all-reduce-exposed", case, _called(kind), _less_exposed(case)) if kind in GRADIENTS else None
+
+
+def _called(kind: str) -> str:
+    """RCCL has one kernel for all kinds."""
+    return "collectives of a kind that the recording does not tell" if kind == "other" else "all-reduce"
 
 
 def collectives_exposed(case: Case) -> Finding | None:
@@ -128,7 +132,7 @@ def many_small_collectives(case: Case) -> Finding | None:
         "collectives-not-fused",
         {"collective": exposed - exposed // per_step},
         text=f"{numbers.count(per_step)} collectives per step: each pays the ring's latency; "
-        f"{percent(case.share('collective'))} of the time is exposed all-reduce",
+        f"{percent(case.share('collective'))} of the time is exposed {_called(_kind(case)).split(' of ')[0]}",
         change="hvd.grouped_allreduce over all gradients (what ring.distribute does), HOROVOD_FUSION_THRESHOLD above "
         "the gradients' bytes, HOROVOD_CYCLE_TIME not below 1 ms"
         if case.horovod
@@ -142,7 +146,9 @@ def _reductions(case: Case) -> int:
     """Collectives per step that sum gradients, all of them where their kinds are not told."""
     found = case.gpu.collectives
     sums = [int(one["count"] or 0) for name, one in found.kinds.items() if name in ("all_reduce", "reduce", "other")]
-    return sum(sums) // case.steps if sums else found.per_step or 0
+    if found.per_step and found.count:  # of a step; the window may hold breaks, too
+        return found.per_step * sum(sums) // found.count if sums else found.per_step
+    return sum(sums) // case.steps
 
 
 def not_compressed(case: Case) -> Finding | None:

@@ -293,6 +293,18 @@ def marked(training: Training, count: int, *, ahead: int = 0, last_open: bool = 
         training.made.mark(f"step {number}", begin, end, domain="any", pid=pid)
 
 
+def test_a_collective_that_begins_now_before_and_now_after_some_kernels_makes_no_step_of_two():
+    """As the first all-gather of FSDP does: from each second one to the next are as many kernels as ever."""
+    training, anyone = Training(), "ncclDevKernel_Generic_1"
+    for number in range(16):
+        at = 9 * (number % 2)
+        forward = [*FORWARD[:at], anyone, *FORWARD[at:]]
+        training.step([*forward, anyone, *BACKWARD[:15], anyone, *BACKWARD[15:], *UPDATE])
+    found = training.found()
+    assert found.source == "collectives" and found.count >= 13
+    assert np.diff(found.start_ns).tolist() == [training.start[1] - training.start[0]] * (found.count - 1)
+
+
 @pytest.mark.parametrize("ahead", [200, 1_000_000, 2_500_000])
 def test_a_step_is_what_was_launched_under_its_mark_on_whatever_thread(ahead):
     training = Training()

@@ -122,3 +122,14 @@ def test_copies_between_gpus_are_told_of_in_the_programs_words() -> None:
         one.framework = framework
         found = _find("copies-between-gpus", one)
         assert found is not None and words in found.change
+
+
+def test_collectives_of_unknown_kind_are_not_called_all_reduces_and_breaks_are_no_steps() -> None:
+    """RCCL's kernels are all called alike. 48 collectives of the window lie in a break between its ten steps."""
+    one = gpu(ledger={"collective": MS}, per_step_collectives=26)
+    one.collectives.count += 48
+    one.collectives.kinds = {"other": {"count": 308, "busy_ns": 10 * MS, "exposed_ns": 10 * MS, "bytes": None}}
+    exposed, many = _find("all-reduce-exposed", one), _find("collectives-not-fused", one)
+    assert exposed is not None and "collectives of a kind that the recording does not tell" in exposed.text
+    assert many is not None and many.text.startswith("26 collectives per step")
+    assert "all-reduce" not in many.text + exposed.text
