@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import connection
+from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Final, Protocol, TypeAlias
 
@@ -152,6 +152,7 @@ class Pool:
         # Not forked from this process, whose threads may hold locks; what workers need is imported once.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__, "adbc_driver_sqlite.dbapi", "pyarrow.compute"])
+        _start_deaf_to_ctrl_c()
         until, self._line = context.Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(until,))
         self._asked, self._how = asked, how
@@ -192,6 +193,17 @@ def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool]:
         raise
     finally:
         made.close()
+
+
+def _start_deaf_to_ctrl_c() -> None:
+    """Start the process that workers are forked from. A Ctrl-C goes to it, too, and while it imports what they need
+    for some seconds it would print where it was."""
+    resource_tracker.ensure_running()  # it unblocks the signal where it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(until: Connection) -> None:

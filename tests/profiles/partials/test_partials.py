@@ -232,6 +232,25 @@ def test_nothing_of_it_outlives_a_process_that_is_killed(folder, tmp_path) -> No
     assert not psutil.wait_procs(below, timeout=900)[1]
 
 
+def test_a_ctrl_c_while_workers_are_made_is_for_the_command_alone() -> None:
+    """The terminal sends it to all of them, and what is importing then would print a traceback."""
+    blocked = """
+import re
+from multiprocessing import forkserver
+from pathlib import Path
+from profiles.partials.processes import Pool, Reading
+from profiles.partials.unit import Asked
+
+if __name__ == "__main__":
+    pool = Pool(2, Asked(None, False, 0), Reading())
+    for pid in ("self", forkserver._forkserver._forkserver_pid):
+        print(int(re.search(r"SigBlk:\\s*(\\w+)", Path(f"/proc/{pid}/status").read_text())[1], 16) >> 1 & 1)
+    pool.close()
+"""
+    done = subprocess.run([sys.executable, "-c", blocked], cwd=ROOT, capture_output=True, text=True, timeout=900)
+    assert done.stdout.split() == ["0", "1"], done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_no_export_of_nsys_outlives_what_it_was_for(number: signal.Signals, tmp_path: Path) -> None:
     """It exports for as long as it is let; the signal is for ringscope's first process alone."""
