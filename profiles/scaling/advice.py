@@ -171,8 +171,8 @@ def _larger_batch(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Loo
                     "larger-batch",
                     f"{largest.model} on {ranks(largest.ranks)}: throughput still grows at the largest batch, {batch} "
                     f"per rank: {gain.value:.2f} x that of {smaller.per_rank_batch}",
-                    f"measure --per-rank-batch {batch},{2 * batch},{4 * batch}; a larger batch needs another learning "
-                    "rate",
+                    f"ringscope bench --models {largest.model} --ranks {largest.ranks} --per-rank-batch "
+                    f"{batch},{2 * batch},{4 * batch}; a larger batch needs another learning rate",
                     gain.value - 1,
                     largest.model,
                 )
@@ -246,7 +246,8 @@ def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
             f"{row.cell.model} on {ranks(row.cell.ranks)} with {row.cell.feed}{_strategy(row, rows)} is {word} "
             "input-bound: it waits "
             f"{100 * share:.0f} % of the step for its batch",
-            f"measure --feeds {','.join((row.cell.feed, *untried))} (resident: what no feed at all would give)"
+            f"ringscope bench --models {row.cell.model} --ranks {row.cell.ranks} "
+            f"--feeds {','.join((row.cell.feed, *untried))} (resident: what no feed at all would give)"
             if untried
             else "make batches faster: more workers, uint8 input, records that are decoded beforehand",
             share / (1 - share),
