@@ -27,6 +27,7 @@ LARGE = 1 << 20  # elements
 DRAWS = 6
 OPEN = 6  # the length of a dimension that is left open
 EXACT, NOISY = 1e-3, 0.25  # relative; of losses that draw random numbers less is known
+ROUNDED = {"bfloat16": 0.03, "float16": 5e-3}  # of what a layer computes in these
 ACROSS = ("Circle",)  # of Keras's losses with a number for each sample, those of pairs in a batch
 
 
@@ -103,7 +104,7 @@ def _kind_of_rows(loss: Any, y_true: Any, y_pred: Any, random: Any, rows: int) -
             tf.nest.map_structure(lambda leaf: tf.cast(tf.constant(part(leaf)), loss.dtype), each) for each in made
         )
         with StatelessScope():  # what the loss assigns is kept apart
-            return float(np.mean(loss.call(true, pred)))
+            return float(tf.reduce_mean(tf.cast(loss.call(true, pred), tf.float64)))
 
     found = tried(lambda: [value(part) for part in PARTS], "/CPU:0")
     return None if found is None else _kind(*found)
@@ -140,12 +141,14 @@ def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str |
         # What layers assign is kept apart; Keras's regularisers look up each weight in the scope itself.
         with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
             model(tf.nest.map_structure(lambda leaf: tf.constant(part(leaf)), made), training=True)
-            return [float(np.sum(loss)) for layer in layers for loss in layer._get_own_losses()]
+            added = [loss for layer in layers for loss in layer._get_own_losses()]
+            return [float(tf.reduce_sum(tf.cast(loss, tf.float64))) for loss in added]
 
     found = tried(lambda: [values(part) for part in PARTS])
     if found is None or len({len(each) for each in found}) > 1:
         return None
-    return [_kind(*each) for each in zip(*found, strict=True)]
+    exact = max(ROUNDED.get(layer.compute_dtype, EXACT) for layer in layers)
+    return [_kind(*each) for each in zip(*found, [exact] * len(found[0]), strict=True)]
 
 
 PARTS: tuple[Callable[[Any], Any], ...] = (
@@ -165,11 +168,11 @@ def tried(work: Callable[[], Any], device: str | None = None) -> Any:
         return None
 
 
-def _kind(whole: float, again: float, first: float, second: float) -> str | None:
+def _kind(whole: float, again: float, first: float, second: float, exact: float = EXACT) -> str | None:
     if not np.all(np.isfinite([whole, again, first, second])):
         return None
-    random = not np.isclose(whole, again, rtol=EXACT / 10)
-    near = NOISY if random else EXACT
+    random = not np.isclose(whole, again, rtol=exact / 3)
+    near = NOISY if random else exact
     if np.isclose(whole, (first + second) / 2, rtol=near, atol=1e-6):
         return MEAN
     if np.isclose(whole, first + second, rtol=near, atol=1e-6):

@@ -84,3 +84,21 @@ def test_what_a_layer_adds_is_told_in_the_same_way() -> None:
     found = separable._tried_kinds(model, x)
     assert found is not None and found[0] == separable.MEAN
     assert found[1:] == [separable.NEITHER] * len(BOUNDS)
+
+
+class AddsSums(keras.layers.Layer):
+    def call(self, x: Any) -> Any:
+        self.add_loss(keras.ops.sum(keras.ops.square(x)))
+        self.add_loss(keras.ops.mean(keras.ops.square(x)))
+        return x
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_what_a_layer_adds_is_told_though_it_is_rounded(policy: str) -> None:
+    for seed in range(8):
+        keras.utils.set_random_seed(seed)
+        layers = [keras.layers.Dense(7, dtype=policy) for _ in range(2)]
+        model = keras.Sequential([keras.Input((5,)), *layers, AddsSums(dtype=policy)])
+        x = tf.zeros((16, 5))
+        model(x)
+        assert separable._tried_kinds(model, x) == [separable.SUM, separable.MEAN]
