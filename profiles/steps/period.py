@@ -226,7 +226,7 @@ def _explained(name: NDArray[np.int32], places: Int64s, *, phase: bool) -> Perio
     two_levels = _equally_far(larger)
     if not phase and not two_levels:
         in_phases = [_in_phase(name[edges[i] : edges[i + 1]], cycle, usual) for i in larger]
-        kernels, cycles = kernels + sum(in_phases), cycles + np.count_nonzero(in_phases)
+        kernels, cycles = kernels + sum(in_phases), cycles + sum(map(bool, in_phases))
     between = int(edges[-1] - edges[0])
     explained = min(kernels / between, cycles / len(size))
     return Period(edges, agrees, explained, between / len(name), two_levels)
