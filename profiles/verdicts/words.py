@@ -122,6 +122,9 @@ CUDA = {
     "graphs-updated-every-step": "buffers that stay where they are, or a graph per set of buffers",
     "short-kernels": "fuse kernels; a CUDA graph of what repeats; programmatic dependent launch",
     "input-pipeline-slow": "read and make the next input in another thread while the GPU works",
+    "no-prefetch": f"read and make the next input in another thread; {CUDA_AHEAD}",
+    "prefetch-on-host-only": CUDA_AHEAD,
+    "small-copy-before-step": "small inputs as arguments of the kernel, or copied with the others",
     "copies-pageable": "pinned memory: cudaMallocHost, or cudaHostRegister of what there is",
     "copies-synchronous": CUDA_AHEAD,
     "copies-exposed-although-prefetched": "fewer bytes",
@@ -153,7 +156,7 @@ ONNXRUNTIME = CUDA | {
     "python-in-the-loop": "enable_cuda_graph of the CUDA provider, with IOBinding; a larger batch; what the host does "
     "between runs in another thread",
     "short-kernels": "graph_optimization_level ORT_ENABLE_ALL; float16; a larger batch",
-    "copies-pageable": BOUND,
+    **dict.fromkeys(("no-prefetch", "prefetch-on-host-only", "copies-pageable"), BOUND),
     "copies-synchronous": BOUND,
     "copies-exposed": BOUND + "; fewer bytes",
     "loss-fetched-every-step": BOUND + "; a loss only every hundredth step",
@@ -249,6 +252,8 @@ def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, cell: Cell
         return _in_a_script(_changed(finding, TENSORFLOW) if exchange == "tf.distribute" else finding)
     if framework == "pytorch" and finding.code == "not-compiled" and _recurrent(gpu):
         return None
+    if framework == "hip":  # what has no words of CUDA's own may still name its calls
+        finding = replace(finding, change=_of_hip(finding.change))
     return _in_a_script(_changed(finding, {**BY_FRAMEWORK.get(framework or "", {}), **_compiled(framework, gpu)}))
 
 

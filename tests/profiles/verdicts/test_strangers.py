@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from profiles import measure
@@ -11,6 +13,7 @@ from profiles.verdicts import Context, find
 from profiles.verdicts.collectives import MOSTLY_WAITING
 from tests.made.build import Build
 from tests.made.hand import gpu, measures
+from tests.profiles.verdicts.test_verdicts import ONE_GPU
 
 MS = 1_000_000
 UPDATES = {"count": 5, "idle_launch_ns": 20 * MS}
@@ -133,3 +136,38 @@ def test_collectives_of_unknown_kind_are_not_called_all_reduces_and_breaks_are_n
     assert exposed is not None and "collectives of a kind that the recording does not tell" in exposed.text
     assert many is not None and many.text.startswith("26 collectives per step")
     assert "all-reduce" not in many.text + exposed.text
+
+
+KERAS = r"tf\.|[Kk]eras|ring\.|Horovod|hvd"
+FOREIGN = {
+    "cuda": KERAS,
+    "onnxruntime": KERAS,
+    "jax": KERAS.removeprefix(r"tf\.|"),  # whose batches tf.data may make
+    "hip": f"{KERAS}|cuda|CUDA",
+}
+    "cuda": KERAS,
+    "onnxruntime": KERAS,
+    "jax": KERAS.replace("tf\\.", r"tf\.(?!data)"),
+    "hip": f"{KERAS}|cuda|CUDA",
+}
+LATE = ("no-prefetch", "prefetch-on-host-only", "copies-exposed", "input-pipeline-slow")
+
+
+@pytest.mark.parametrize("framework", FOREIGN)
+def test_changes_of_a_program_name_nothing_of_another_framework(framework: str) -> None:
+    found = []
+    for arguments in ({key: value for key, value in one.items() if key != "cell"} for one, _ in ONE_GPU.values()):
+        one = gpu(**arguments)
+        one.framework = framework
+        one.copies["d2h"].managed_share = 1.0
+        one.held_launches = {"gaps": 10, "count": 10, "idle_launch_ns": MS, "bytes": 1024}
+        found += find(measures([one]))
+    assert set(LATE) <= {finding.code for finding in found}
+    assert not [one for one in found if re.search(FOREIGN[framework], one.change)]
+
+
+def test_managed_memory_of_hip_is_told_of_in_its_calls() -> None:
+    one = gpu(ledger={"h2d": MS}, busy={"h2d": 3 * MS}, h2d=MANAGED | {"managed_share": 1.0})
+    one.framework = "hip"
+    found = _find("managed-memory-moves", one)
+    assert found is not None and "hipMemPrefetchAsync" in found.change
