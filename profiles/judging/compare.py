@@ -162,7 +162,8 @@ def _by_floor(ratio: float) -> str:
 def _cells(before: Subject, after: Subject) -> list[CellChange]:
     one, other = _throughputs(before), _throughputs(after)
     found = []
-    for cell in (cell for cell in one if cell in other):
+    asked = [row.cell.id for row in before.scaling.cells] if before.scaling else []
+    for cell in (cell for cell in dict.fromkeys([*asked, *one]) if cell in one and cell in other):
         first, second = one[cell], other[cell]
         tested = difference(first, second) if min(len(first), len(second)) > 1 else None
         ratio = _median(second) / _median(first)
@@ -184,9 +185,9 @@ def _verdict(ratio: float, tested: Difference | None) -> str:
     """By the test where the launches suffice for one (4 and 4), else by the noise floor, and then only `no difference`
     or `not resolved`: a few launches never prove a change."""
     floor = _by_floor(ratio)
-    if tested is None or floor == "no difference":
+    if floor == "no difference":
         return floor
-    if not tested.resolvable:
+    if tested is None or not tested.resolvable:
         return f"{floor}, not resolved by so few launches"
     return floor if tested.significant else "no difference"
 

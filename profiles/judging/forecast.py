@@ -106,7 +106,7 @@ def of_sweep(scaling: Scaling, gpus: Sequence[int], hosts: Hosts | None = None) 
     several = {series: points for series, points in curves.items() if len(points) > 1}
     if not several:
         raise RingscopeError("prediction needs one cell on two counts of ranks or more; run bench --ranks 1,2")
-    return [
+    found = [
         of_points(
             _label(cell, several),
             points,
@@ -115,6 +115,13 @@ def of_sweep(scaling: Scaling, gpus: Sequence[int], hosts: Hosts | None = None) 
         )
         for cell, points in several.items()
     ]
+    shared = [doubt for doubt in scaling.doubts if doubt.code == "shared-cores"]
+    return [_sharing(one, shared) for one in found] if shared else found
+
+
+def _sharing(one: Forecast, shared: Sequence[Doubt]) -> Forecast:
+    """Of ranks that share cores: what they lose needs no run that went wrong."""
+    return replace(one, doubts=[*shared, *(doubt for doubt in one.doubts if doubt.code != "point-out-of-line")])
 
 
 def _label(cell: Cell, beside: Collection[Cell]) -> str:

@@ -26,7 +26,7 @@ def show(comparison: Comparison, console: Console) -> None:
 def page(comparison: Comparison) -> Group:
     parts: list[RenderableType] = [
         Text(f"before  {comparison.before}\nafter   {comparison.after}", style="dim"),
-        _likeness(comparison.likeness),
+        _likeness(comparison.likeness, of_recordings=comparison.ledger is not None),
     ]
     if comparison.ledger is not None:
         parts.append(_ledger(comparison))
@@ -39,11 +39,11 @@ def page(comparison: Comparison) -> Group:
     return Group(*parts, *(Text(f"- {reason}") for reason in comparison.reasons))
 
 
-def _likeness(likeness: Likeness) -> Text:
+def _likeness(likeness: Likeness, *, of_recordings: bool) -> Text:
     if likeness.score is None:
         return Text("comparability: unknown, neither tells what it ran on\n")
     text = Text(f"comparability {numbers.share(likeness.score)}")
-    if not set(WORK) & {*likeness.alike, *likeness.unlike}:
+    if of_recordings and not set(WORK) & {*likeness.alike, *likeness.unlike}:
         text.append(" of what both tell; what they trained, the recordings do not tell")
     if not likeness.comparable:
         text.append("  not the same work on the same machine: read the difference with care", style="bold red")

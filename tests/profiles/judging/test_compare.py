@@ -65,11 +65,14 @@ def test_other_gpus_are_not_comparable_and_named() -> None:
 def test_launches_decide_by_a_test_where_there_are_enough_of_them() -> None:
     steady, faster = [100.0, 101.0, 99.0, 100.5, 99.5], [110.0, 111.0, 109.0, 110.5, 109.5]
     scattered = [80.0, 130.0, 95.0, 125.0, 90.0]
-    before = _swept("a", x=steady, y=scattered, z=[100.0], w=[100.0, 100.0])
-    found = compare(before, _swept("b", x=faster, y=[v * 1.05 for v in scattered], z=[101.0], w=[120.0, 121.0]))
+    before = _swept("a", x=steady, y=scattered, z=[100.0], w=[100.0, 100.0], one=[100.0])
+    after = _swept("b", x=faster, y=[v * 1.05 for v in scattered], z=[101.0], w=[120.0, 121.0], one=[97.0])
+    found = compare(before, after)
     verdicts = {cell.cell.partition("-")[0]: cell.verdict for cell in found.cells}
     assert verdicts["x"] == "faster" and verdicts["y"] == "no difference"
     assert verdicts["z"] == "no difference" and verdicts["w"] == "faster, not resolved by so few launches"
+    assert verdicts["one"] == "slower, not resolved by so few launches"
+    assert list(verdicts) == ["x", "y", "z", "w", "one"]  # as the first sweep has them
 
 
 def test_a_sweep_and_recordings_have_nothing_in_common() -> None:

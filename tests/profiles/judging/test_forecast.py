@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from benchmarks.published_scaling import BERT, TABLES
 from profiles.cell import Cell
+from profiles.doubts.sweeps import shared_cores
 from profiles.errors import RingscopeError
 from profiles.judging import curve, forecast
 from profiles.judging.curve import Point
@@ -159,6 +160,14 @@ def test_every_curve_of_weak_scaling_of_a_sweep_is_forecast_and_none_of_strong()
     assert found.rows == forecast.of_points("", [Point(1, 100), Point(2, 180)], [4]).rows
     with pytest.raises(RingscopeError, match="bench --ranks 1,2"):
         forecast.of_sweep(sweep((PLAIN, 100.0), (strong, 170.0)), [4])
+
+
+def test_ranks_that_share_cores_are_not_said_to_have_gone_wrong() -> None:
+    cells = [(PLAIN, 100.0), (replace(PLAIN, ranks=2), 90.0)]
+    measured = sweep(*cells)
+    assert "point-out-of-line" in [doubt.code for doubt in forecast.of_sweep(measured, [4])[0].doubts]
+    on_cores = replace(measured, doubts=[shared_cores()])
+    assert [doubt.code for doubt in forecast.of_sweep(on_cores, [4])[0].doubts] == ["shared-cores"]
 
 
 def test_where_another_gpu_stops_paying_is_said() -> None:
