@@ -145,11 +145,6 @@ FOREIGN = {
     "jax": KERAS.removeprefix(r"tf\.|"),  # whose batches tf.data may make
     "hip": f"{KERAS}|cuda|CUDA",
 }
-    "cuda": KERAS,
-    "onnxruntime": KERAS,
-    "jax": KERAS.replace("tf\\.", r"tf\.(?!data)"),
-    "hip": f"{KERAS}|cuda|CUDA",
-}
 LATE = ("no-prefetch", "prefetch-on-host-only", "copies-exposed", "input-pipeline-slow")
 
 
