@@ -243,11 +243,11 @@ class Cell:
     memory_limit_mb: int = field(
         default=0,
         metadata=_setting(
-            "Memory that a rank may take, in MB: of its GPU, or without one of the host; 0: all there is",
+            "Memory that a rank may take, in MiB: of its GPU, or without one of the host; 0: all there is",
             least=0,
             axis=True,
-            title="memory limit, MB",
-            words="within {} MB",
+            title="memory limit, MiB",
+            words="within {} MiB",
             unsaid=True,
             digested=False,
         ),

@@ -236,7 +236,7 @@ def test_a_cell_out_of_memory_is_looked_at_first_with_what_would_make_it_fit() -
     scaling = measure(SweepRecord([one.record.cell for one in runs], 1, "x"), runs)
     assert [look.code for look in scaling.looks[:2]] == ["out-of-memory", "faults"]
     first = scaling.looks[0]
-    assert first.text.startswith("mlp x1, 100 per rank, within 1 MB does not fit: it takes some 1.11 MB")
+    assert first.text.startswith("mlp x1, 100 per rank, within 1 MiB does not fit: it takes some 1.11 MB")
     assert "a rank has 1.05 MB" in first.text
     assert "--per-rank-batch 50 --aggregate 2 (aggregation, saves 246 kB)" in first.next
     command = first.next.partition("ringscope ")[2].split()
