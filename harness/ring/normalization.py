@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from .exchange import sum_over_ranks, tf
 
-__all__ = ["is_synchronised", "synchronise"]
+__all__ = ["alone", "is_synchronised", "synchronise"]
 
 
 def _layers(model: Any) -> list[Any]:
@@ -29,6 +31,18 @@ def synchronise(model: Any) -> None:
     """Have its synchronised layers take their moments over all ranks, in any step from now on."""
     for layer in _layers(model):
         layer.__dict__["_moments"] = partial(moments_over_ranks, layer)
+
+
+@contextmanager
+def alone(model: Any) -> Iterator[None]:
+    """While it lasts its layers take the moments of what this rank has: the others may not be computing."""
+    over_ranks = [(layer, layer.__dict__.pop("_moments", None)) for layer in _layers(model)]
+    try:
+        yield
+    finally:
+        for layer, moments in over_ranks:
+            if moments is not None:
+                layer.__dict__["_moments"] = moments
 
 
 def moments_over_ranks(layer: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:

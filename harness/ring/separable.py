@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from . import normalization
 from .exchange import tf
 from .say import once
 
@@ -144,7 +145,8 @@ def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str |
             added = [loss for layer in layers for loss in layer._get_own_losses()]
             return [float(tf.reduce_sum(tf.cast(loss, tf.float64))) for loss in added]
 
-    found = tried(lambda: [values(part) for part in PARTS])
+    with normalization.alone(model):  # a rank may trace a shape of its own
+        found = tried(lambda: [values(part) for part in PARTS])
     if found is None or len({len(each) for each in found}) > 1:
         return None
     exact = max(ROUNDED.get(layer.compute_dtype, EXACT) for layer in layers)
