@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import socket
 import sys
 import time
@@ -58,6 +59,10 @@ class Progress:
         line = json.dumps({"phase": phase, "step": step, "of": of}).ljust(79) + "\n"
         os.pwrite(self._file, line.encode(), 0)
         self._next_ns = time.monotonic_ns() + 200_000_000
+
+
+# Of a graph's error: where it was, and what TensorFlow adds.
+PLACES = re.compile(r'Detected at node |<stack traces unavailable>|File "|\d+ root error|\[\[|Hint: |\[Op:')
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -114,10 +119,14 @@ def what_became(error: Exception) -> tuple[str, str]:
 def first_cause(text: str) -> str:
     """The line of an error's text that says what happened.
 
-    It is the first one. Where TensorFlow was executing a graph it is the last, after the places of the operations.
+    It is the first one. Where TensorFlow was executing a graph it stands between the places of the operations and what
+    names them again; where memory did not suffice, it says so.
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip() and "{{node" not in line]
-    return lines[-1] if lines[0].endswith("Graph execution error:") else lines[0]
+    lines = [line for line in map(str.strip, text.splitlines()) if line]
+    if lines[0].endswith("Graph execution error:"):
+        lines = [line for line in lines[1:] if not PLACES.match(line)] or lines
+        return next(filter(OUT_OF_MEMORY.search, lines), lines[0])
+    return lines[0]
 
 
 def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> RankRecord:

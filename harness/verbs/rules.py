@@ -17,7 +17,7 @@ from . import options
     cls=options.Verb,
     epilog="""\b
 Examples:
-  ringscope rules                                    all of them, some 20 s each
+  ringscope rules                                    all of them, some 20 s each; on a GPU a minute or two
   ringscope rules batch-multiple-of-8 bfloat16 --model resnet50 --per-rank-batch 256
   ringscope rules cache prefetch parallel-map --pairs 24
   ringscope rules --resume --out DIR --html rules.html   a page of what DIR holds
@@ -41,7 +41,7 @@ Examples:
 def command(context: click.Context, /, **chosen: Any) -> None:
     """Measure rules of thumb on this machine: does the advice hold here, and what is it worth?
 
-    Each rule trains in two ways, against the advice and as it says, by turns in one process. The ratio of their
+    Each rule trains in two ways, against the advice and as it says, by turns in one start. The ratio of their
     samples per second comes with its interval, and with what it says of the advice. A rule that needs a GPU says so
     where there is none.
 

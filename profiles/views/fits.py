@@ -33,7 +33,8 @@ def show(fits: Fits, directory: str, console: Console) -> None:
         table.add_row(f"{batch:,}", str(len(found)), Text(words, style="" if len(fitting) == len(found) else "red"))
     console.print(table)
     for one in fits.predictions:
-        console.print(predicted(one, fits.largest if fits.failing else None), markup=False, highlight=False)
+        whole = fits.failing and fits.done  # before its end a search has found nothing yet
+        console.print(predicted(one, fits.largest if whole else None), markup=False, highlight=False)
     if fits.remedies and fits.failing:
         _remedies(fits, console)
     for doubt in fits.doubts:
@@ -53,7 +54,8 @@ def answer(fits: Fits) -> str:
     if fits.all_fit:
         return f"{who}: {fits.largest:,} samples per rank fit {where}, the most that was to be tried (--up-to)"
     ending = f"; {fits.failing:,} do not" if fits.failing else ""
-    return f"{who}: {fits.largest:,} samples per rank fit {where}{ending}"
+    so_far = "" if fits.done else "at least "
+    return f"{who}: {so_far}{fits.largest:,} samples per rank fit {where}{ending}"
 
 
 def predicted(one: Prediction, found: int | None) -> str:

@@ -35,7 +35,7 @@ def show(found: Sequence[Found], console: Console) -> None:
         few = min(measured, key=lambda ratio: ratio.count)
         legend = (
             f"ratio: samples/s as advised, over those against it; the median of {few.count} pairs of turns in one "
-            f"process, whose interval holds the true median with {100 * min(one.coverage for one in measured):.0f} %"
+            f"start, whose interval holds the true median with {100 * min(one.coverage for one in measured):.0f} %"
         )
         console.print(Text(f"\n{legend}", style="dim"))
 

@@ -45,6 +45,11 @@ class Subject:
     def device(self) -> str:
         return "/GPU:0" if self.gpu else "/CPU:0"
 
+    @property
+    def how(self) -> str:
+        """How steps on one batch are computed, behind what is trained."""
+        return ", compiled by XLA" if self.gpu else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Ways:

@@ -1,4 +1,5 @@
-"""Rules about shapes and types: the same step on a batch that stays on the device."""
+"""Rules about shapes and types: the same step on a batch that stays on the device, compiled by XLA where there is a
+GPU, as `ring` trains there."""
 
 from __future__ import annotations
 
@@ -10,28 +11,31 @@ import tensorflow as tf
 
 from ..models import MODELS, build, compile_model
 from . import Subject, Way, Ways, stepping
+from .own_process import in_own_process
 
 WIDTH, LAYERS, WIDE_BATCH = 1024, 3, 64
 
 
-def on_one_batch(model: Any, batch: int, spec_shape: tuple[int, ...], classes: int) -> Way:
-    """Training steps of a compiled model on one batch that lies on the device."""
+def on_one_batch(model: Any, batch: int, spec_shape: tuple[int, ...], classes: int, *, compiled: bool) -> Way:
+    """Training steps of a compiled model on one batch that lies on the device. compiled: by XLA."""
     generator = np.random.default_rng(0)
     x = tf.constant(generator.random((batch, *spec_shape), dtype=np.float32))
     y = tf.constant(generator.integers(0, max(2, classes), batch))
+    if compiled:
+        model.train_step((x[:1], y[:1]))  # makes the variables, which XLA does not
 
-    @tf.function  # type: ignore[untyped-decorator]
+    @tf.function(jit_compile=compiled)  # type: ignore[untyped-decorator]
     def step() -> Any:
         return model.train_step((x, y))["loss"]
 
     return stepping(lambda _: step(), batch)
 
 
-def of_model(name: str, batch: int, precision: str) -> Way:
-    model = build(name, precision=precision)
-    spec = MODELS[name].spec
+def of_model(on: Subject, precision: str) -> Way:
+    model = build(on.model, precision=precision)
+    spec = MODELS[on.model].spec
     compile_model(model, spec)
-    return on_one_batch(model, batch, spec.input_shape, spec.classes)
+    return on_one_batch(model, on.batch, spec.input_shape, spec.classes, compiled=on.gpu)
 
 
 def plain(gpu: bool) -> str:
@@ -45,9 +49,9 @@ def batch_multiple_of_8(on: Subject) -> Ways:
     spec = MODELS[on.model].spec
     compile_model(made, spec)
     return Ways(
-        on_one_batch(made, batch + 1, spec.input_shape, spec.classes),
-        on_one_batch(made, batch, spec.input_shape, spec.classes),
-        f"{on.model}, {batch + 1} and {batch} samples, {plain(on.gpu)}",
+        on_one_batch(made, batch + 1, spec.input_shape, spec.classes, compiled=on.gpu),
+        on_one_batch(made, batch, spec.input_shape, spec.classes, compiled=on.gpu),
+        f"{on.model}, {batch + 1} and {batch} samples, {plain(on.gpu)}{on.how}",
     )
 
 
@@ -59,9 +63,9 @@ def features_multiple_of_8(on: Subject) -> Ways:
         layers = [keras.layers.Dense(units, activation="relu") for _ in range(LAYERS)]
         made = keras.Sequential([keras.Input((units,)), *layers, keras.layers.Dense(10, dtype="float32")])
         compile_model(made, MODELS["mlp"].spec)
-        return on_one_batch(made, batch, (units,), 10)
+        return on_one_batch(made, batch, (units,), 10, compiled=on.gpu)
 
-    return Ways(wide(WIDTH - 1), wide(WIDTH), f"{LAYERS} dense layers, {batch} samples, {plain(on.gpu)}")
+    return Ways(wide(WIDTH - 1), wide(WIDTH), f"{LAYERS} dense layers, {batch} samples, {plain(on.gpu)}{on.how}")
 
 
 def bfloat16(on: Subject) -> Ways:
@@ -73,18 +77,16 @@ def float16(on: Subject) -> Ways:
 
 
 def _precision(on: Subject, precision: str) -> Ways:
-    what = f"{on.model}, {on.batch} samples"
-    return Ways(of_model(on.model, on.batch, "float32"), of_model(on.model, on.batch, precision), what)
+    return Ways(of_model(on, "float32"), of_model(on, precision), f"{on.model}, {on.batch} samples{on.how}")
 
 
 def tf32(on: Subject) -> Ways:
-    step = of_model(on.model, on.batch, "float32")
+    """In two processes: cuDNN keeps the plan that it has made for a convolution, whatever TF32 is set to later, and XLA
+    passes TensorFlow's setting on for products alone."""
+    against = in_own_process(__name__, "without_tf32", on, {"NVIDIA_TF32_OVERRIDE": "0"})
+    return Ways(against, of_model(on, "float32"), f"{on.model}, {on.batch} samples, float32{on.how}")
 
-    def with_tf32(on: bool) -> Way:
-        def take(steps: int) -> int:
-            tf.config.experimental.enable_tensor_float_32_execution(on)  # read when a kernel is launched
-            return step(steps)
 
-        return take
-
-    return Ways(with_tf32(False), with_tf32(True), f"{on.model}, {on.batch} samples, float32")
+def without_tf32(on: Subject) -> Way:
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    return of_model(on, "float32")

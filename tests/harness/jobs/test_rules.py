@@ -132,7 +132,7 @@ def test_the_ways_of_every_rule_train_what_they_say(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     done = run_python(str(WAYS), prefix=prepared(), timeout_s=900)
     assert done.returncode == 0, done.stdout + done.stderr
-    told, decoded = json.loads(done.stdout.splitlines()[-1])
+    told, decoded, compiled = json.loads(done.stdout.splitlines()[-1])
     assert set(told) == set(RULES)
     # Samples of three steps of each way; `model.fit` makes whole executions of 16 steps.
     own = {"batch-multiple-of-8": [51, 48], "steps-per-execution": [512, 512], "quiet": [512, 512]}
@@ -140,6 +140,9 @@ def test_the_ways_of_every_rule_train_what_they_say(tmp_path: Path) -> None:
     assert told == {name: (own | model).get(name, [192, 192]) for name in RULES}
     # Of 512 pictures: cached ones once in 9 batches of 64, others in every epoch, here of 16 batches.
     assert decoded["cached"] == 512 and decoded["again"] >= 1024
+    wide = {"features-multiple-of-8": [64 * 16 * 3] * 2}  # a GPU's batch of it is larger
+    assert compiled == {name: ({**own, **wide}).get(name, [48, 48]) for name in compiled}
+    assert set(compiled) == {"batch-multiple-of-8", "features-multiple-of-8", "bfloat16", "float16", "tf32"}
 
 
 def test_every_rule_has_its_two_ways() -> None:

@@ -182,6 +182,43 @@ def test_an_error_has_a_status(error: Exception, status: str) -> None:
     assert worker.what_became(error)[0] == status
 
 
+# As TensorFlow 2.21 writes them.
+PLACE = """Graph execution error:
+
+Detected at node gradient_tape/gru_1/CudnnRNNBackpropV3 defined at (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+
+"""
+ALLOCATING = "OOM when allocating tensor with shape[965541952] and type float on /device:GPU:0 by allocator GPU_0_bfc"
+HINT = "Hint: If you want to see a list of allocated tensors when OOM happens, add report_tensor_allocations_upon_oom"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            f"{PLACE}{ALLOCATING}\n\t [[{{{{node gradient_tape/gru_1/CudnnRNNBackpropV3}}}}]]\n{HINT}\n"
+            " [Op:__inference_one_step_519]",
+            ALLOCATING,
+        ),
+        (
+            f"{PLACE}2 root error(s) found.\n  (0) RESOURCE_EXHAUSTED:  {ALLOCATING}\n\t [[{{{{node x}}}}]]\n{HINT}\n"
+            "\t [[x/_42]]\n  (1) CANCELLED:  by another\n0 successful operations.\n0 derived errors ignored. [Op:f]",
+            f"(0) RESOURCE_EXHAUSTED:  {ALLOCATING}",
+        ),
+        (f"{PLACE}Out of memory while trying to allocate 8 bytes. [Op:f]", "Out of memory while trying to allocate"),
+        (
+            "Graph execution error:\n\nIncompatible shapes: [2] vs. [3]\n\t [[{{node add}}]] [Op:f]",
+            "Incompatible shapes",
+        ),
+        ("Failed copying input tensor: Dst tensor is not initialized.\nsecond", "Failed copying input tensor"),
+    ],
+)
+def test_an_error_is_told_by_the_line_that_says_what_happened(text: str, says: str) -> None:
+    reason = worker.what_became(RuntimeError(text))[1]
+    assert reason.removeprefix("RuntimeError: ").startswith(says)
+
+
 def test_progress_is_one_whole_line_at_any_time(tmp_path: Path) -> None:
     progress = worker.Progress(tmp_path / "p")
     done = progress.phase("a long phase name", 1000)

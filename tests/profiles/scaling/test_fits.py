@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from profiles.errors import RingscopeError
 from profiles.records import Cell, Run, RunRecord, SweepRecord
@@ -17,6 +19,7 @@ from profiles.scaling import fits, search
 from profiles.scaling.measure import measure
 from profiles.scaling.remedies import Remedy, known, remedies
 from profiles.scaling.search import Line, Plan, Try
+from profiles.views import fits as view
 from tests.profiles.scaling.test_scaling import rank, run
 
 Memory = Callable[[int], int | None]  # of a batch; None: out of memory
@@ -166,6 +169,19 @@ def test_the_answer_is_done_when_it_has_fitted_twice() -> None:
     ended = found(*tries, launched(78, 998_000, 1))
     assert ended.done and (ended.largest, ended.failing) == (78, 79)
     assert found(*tries, launched(80, 999_000)).doubts[0].code == "fits-not-monotone"
+
+
+def test_what_a_search_has_found_is_set_against_its_predictions_at_its_end_alone() -> None:
+    def said(*runs: Run) -> str:
+        out = io.StringIO()
+        view.show(found(*runs), "runs/x", Console(file=out, width=200))
+        return out.getvalue()
+
+    tries = [launched(8, 648_000), launched(16, 688_000), launched(80, None)]
+    stopped = said(*tries)
+    assert "at least 16 samples per rank fit" in stopped and "80 do not" in stopped and "against found" not in stopped
+    whole = said(*tries, launched(78, 998_000), launched(78, 998_000, 1), launched(79, None))
+    assert ": 78 samples per rank fit" in whole and whole.count("+0.0 % against found") == 2
 
 
 def by_code(changes: list[Remedy]) -> dict[str, Remedy]:

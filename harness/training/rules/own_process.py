@@ -1,0 +1,59 @@
+"""A way in a process of its own, for what a process settles once: the libraries' choices, environment variables."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+from . import Subject, Way
+
+
+def in_own_process(module: str, name: str, on: Subject, environ: Mapping[str, str]) -> Way:
+    """The way that `module.name(on)` makes, in a process with these variables beside this one's.
+
+    Raises RuntimeError in the turn in which that process ends, with what it said.
+    """
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    before = dict(os.environ)
+    os.environ.update(environ)
+    try:
+        process = context.Process(target=_serve, args=(module, name, on, theirs), daemon=True)
+        process.start()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    theirs.close()
+
+    def take(steps: int) -> int:
+        try:
+            ours.send(steps)
+            told = ours.recv()
+        except (EOFError, OSError) as error:
+            process.join()
+            raise RuntimeError(f"the process of {name} ended with code {process.exitcode}") from error
+        if isinstance(told, str):
+            raise RuntimeError(told)
+        return int(told)
+
+    return take
+
+
+def _serve(module: str, name: str, on: Subject, asked: Connection[Any, Any]) -> None:
+    """Take the steps that are asked for, until nobody asks."""
+    import tensorflow as tf
+
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+    try:
+        way = getattr(importlib.import_module(module), name)(on)
+        while True:
+            asked.send(way(asked.recv()))
+    except EOFError:
+        return
+    except Exception as error:
+        asked.send(f"{type(error).__name__}: {error}")
