@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -53,6 +54,8 @@ REFUSALS = (
     DrawsAlike,
     NotOneUpdate,
 )
+# Kernels that depend on each other run at once by it: a ViT on an H200 did not learn (docs/results, 2026-11-23).
+TRAINS_WRONG = "xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
 Take = Callable[[bool], Any]
 """(compiled?) -> one step's logs."""
 
@@ -74,6 +77,14 @@ def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
         if in_cudnn and not recurrent.fits(layer):
             return "fit", f"layer {layer.name} runs in cuDNN, which XLA cannot compile"
     return "compiled", "there is a GPU"
+
+
+def check_options() -> None:
+    """Refuse to compile with an option of XLA by which a step trains wrongly."""
+    if TRAINS_WRONG in os.environ.get("XLA_FLAGS", ""):
+        raise RingscopeError(
+            f"XLA_FLAGS holds --{TRAINS_WRONG}, with which compiled steps train wrongly; leave it out, or step='fit'"
+        )
 
 
 @contextmanager

@@ -106,6 +106,8 @@ def distribute(
         step, why = choose.resolved(model, len(used), groups)
         if tf.config.get_visible_devices("GPU") and rank() == 0:
             say.line(f"this model is trained with step={step!r}: {why}")
+    if step == "compiled":
+        choose.check_options()
     _forget_earlier(model)
     # Narrowed inside the compiled programs, XLA fuses the casts; outside they are a kernel for each gradient, which
     # cost a ResNet-50 step on H200s more than half the bytes gave. A sum of several steps stays as exact as it is.

@@ -40,3 +40,12 @@ def test_the_reason_is_said_however_deep_it_lies(why: str, depth: int) -> None:
     said = str(refused.value).partition("(")[2]
     assert said.startswith(words)
     assert "_Xla" not in said and said.endswith("); take step='auto' or step='fit'")
+
+
+def test_an_option_by_which_steps_train_wrongly_is_refused_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for flags in ("", "--xla_gpu_command_buffer_scheduling_mode=LHS --xla_gpu_enable_triton_gemm=false"):
+        monkeypatch.setenv("XLA_FLAGS", flags)
+        choose.check_options()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/x --xla_gpu_command_buffer_scheduling_mode=CONCURRENT")
+    with pytest.raises(RingscopeError, match="train wrongly; leave it out, or step='fit'$"):
+        choose.check_options()
