@@ -21,7 +21,7 @@ from ..doubts import sweeps as say
 from ..errors import RingscopeError
 from ..measures import Finding, Measures
 from ..records import Run, read_runs
-from ..scaling.advice import ranks as of_ranks
+from ..scaling.look import ranks as of_ranks
 from ..scaling.measure import Scaling
 from ..scaling.rows import same_but_ranks
 from ..strategies import OWN_SETTINGS, of

@@ -12,8 +12,9 @@ from ..doubts import sweeps as say
 from ..records import Run, SweepRecord
 from ..stats import Spread, ratio
 from ..timeline import Doubt
-from . import beside
-from .look import WORTH_A_LOOK, Look
+from . import batches, beside
+from .batches import most_ranks
+from .look import WORTH_A_LOOK, Look, ranks
 from .rows import CellRow, same_but_ranks, window_ns
 
 # XProf's words for waiting for input, as shares of the step time.
@@ -123,7 +124,7 @@ def first_looks(
         )
     ranked = [
         *_better(sweep.cells, spreads),
-        *_larger_batch(sweep.cells, spreads),
+        *batches.looks(cells, spreads),
         *([] if shared else beside.looks(sweep.cells, spreads)),
         *([] if shared else _losses(cells)),
         *_waits(cells, with_gpu=bool(sweep.machine.get("gpus"))),
@@ -133,7 +134,7 @@ def first_looks(
 
 def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
     """Exchanges measured here that gain more than both intervals: the best of each axis, at a model's most ranks."""
-    most = _most_ranks(cells, spreads)
+    most = most_ranks(cells, spreads)
     best: dict[str, Look] = {}
     for slow, fast in itertools.permutations([cell for cell in cells if most.get(cell.model) == cell.ranks], 2):
         axis = _only_axis(slow, fast)
@@ -151,42 +152,6 @@ def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
             slow.model,
         )
     return list(best.values())
-
-
-def _larger_batch(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
-    """The cell whose throughput still grew with its batch, to the largest one that was measured; at most ranks."""
-    most = _most_ranks(cells, spreads)
-    grown: list[Look] = []
-    alike: dict[Cell, list[Cell]] = {}
-    for cell in cells:
-        if cell.id in spreads and cell.global_batch is None and most[cell.model] == cell.ranks:
-            alike.setdefault(replace(cell, per_rank_batch=0), []).append(cell)
-    for group in (group for group in alike.values() if len(group) > 1):
-        smaller, largest = sorted(group, key=lambda cell: cell.per_rank_batch)[-2:]
-        gain = ratio(spreads[largest.id], spreads[smaller.id])
-        if gain.low > 1 + WORTH_A_LOOK:
-            batch = largest.per_rank_batch
-            grown.append(
-                Look(
-                    "larger-batch",
-                    f"{largest.model} on {ranks(largest.ranks)}: throughput still grows at the largest batch, {batch} "
-                    f"per rank: {gain.value:.2f} x that of {smaller.per_rank_batch}",
-                    f"ringscope bench --models {largest.model} --ranks {largest.ranks} --per-rank-batch "
-                    f"{batch},{2 * batch},{4 * batch}; a larger batch needs another learning rate",
-                    gain.value - 1,
-                    largest.model,
-                )
-            )
-    return sorted(grown, key=lambda look: -look.worth)[:1]
-
-
-def _most_ranks(cells: Sequence[Cell], spreads: dict[str, Spread]) -> dict[str, int]:
-    """model -> the most ranks on which it was measured."""
-    most: dict[str, int] = {}
-    for cell in cells:
-        if cell.id in spreads:
-            most[cell.model] = max(cell.ranks, most.get(cell.model, 0))
-    return most
 
 
 def _only_axis(cell: Cell, other: Cell) -> str | None:
@@ -279,11 +244,6 @@ def _faster_feed(row: CellRow, rows: Sequence[CellRow]) -> bool:
         and (other.samples_per_s_global or 0) > (row.samples_per_s_global or 0)
         for other in rows
     )
-
-
-def ranks(count: int) -> str:
-    """`one rank`, `4 ranks`."""
-    return "one rank" if count == 1 else f"{count} ranks"
 
 
 def same_but_ranks_and_feed(cell: Cell, other: Cell) -> bool:

@@ -17,3 +17,8 @@ class Look:
     next: str
     worth: float = 0.0
     model: str = ""  # that it is about, where it is about one
+
+
+def ranks(count: int) -> str:
+    """`one rank`, `4 ranks`."""
+    return "one rank" if count == 1 else f"{count} ranks"

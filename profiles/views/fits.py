@@ -9,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
-from ..scaling.advice import options, ranks
+from ..scaling.advice import options
 from ..scaling.fits import Expected, Fits, Prediction
+from ..scaling.look import ranks
 from ..scaling.remedies import Remedy
 
 

@@ -85,3 +85,36 @@ def test_the_terminal_shows_batches_and_ranks_with_what_they_reach(width: int) -
     assert max(map(len, said.splitlines())) <= width
     table = said.partition("Until accuracy=0.95")[2]
     assert table.count("2.00 x") == 2 and "16,384" in table and "97.0 %" in table
+
+
+def batches(*reached: tuple[int, float, float | None], ranks: int = 1) -> list[str]:
+    """The looks of (batch, samples/s, seconds to the accuracy or None), three launches each."""
+    launches = []
+    for batch, per_s, seconds in reached:
+        cell = replace(ONE, ranks=ranks, per_rank_batch=batch)
+        told = learnt(seconds or 40.0, 4 if seconds else 15, reached=seconds is not None)
+        for number in range(3):
+            one = [replace(rank(k, end_ms=1000, extra=told), samples=round(per_s / ranks)) for k in range(ranks)]
+            launches.append(run(cell, number, one))
+    return [f"{look.code}: {look.text}" for look in scaling(*launches).looks if "batch" in look.code]
+
+
+def test_a_larger_batch_that_is_faster_and_does_not_learn_is_told_so() -> None:
+    (found,) = batches((64, 10_000, 1.2), (512, 75_000, None))
+    assert found == (
+        "larger-batch-learns-later: gru on one rank: 512 samples per rank are 7.50 x as fast as 64 and do not reach "
+        "accuracy=0.95 in 15 epochs; 64 do after 1.2 s"
+    )
+    (found,) = batches((64, 10_000, 4.0), (256, 30_000, 6.0), (512, 40_000, 9.0), ranks=2)
+    assert found.endswith(
+        "512 samples per rank are 4.00 x as fast as 64 and reach accuracy=0.95 after 9 s; 64 do after 4 s"
+    )
+
+
+def test_a_larger_batch_that_is_faster_and_learns_as_well_is_worth_a_larger_one() -> None:
+    (found,) = batches((64, 10_000, 4.0), (512, 30_000, 2.0))
+    assert found.startswith(
+        "larger-batch: gru on one rank: throughput still grows at the largest batch, 512 per rank: 3.00"
+    )
+    # Where none reaches it, nobody knows which learns better.
+    assert not batches((64, 10_000, None), (512, 30_000, None))

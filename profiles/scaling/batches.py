@@ -1,0 +1,90 @@
+"""Batches beside each other: does the largest still gain, and does it learn as soon?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ..cell import Cell
+from ..stats import Spread, ratio
+from .look import WORTH_A_LOOK, Look, ranks
+from .rows import CellRow
+
+
+def looks(rows: Sequence[CellRow], spreads: dict[str, Spread]) -> list[Look]:
+    """Of cells at a model's most ranks that differ in their batch alone: the one whose throughput still grew to the
+    largest batch; each whose fastest batch reaches its accuracy later than another, or never."""
+    most = most_ranks((row.cell for row in rows), spreads)
+    alike: dict[Cell, list[CellRow]] = {}
+    for row in rows:
+        cell = row.cell
+        if cell.id in spreads and cell.global_batch is None and most[cell.model] == cell.ranks:
+            alike.setdefault(replace(cell, per_rank_batch=0), []).append(row)
+    grown, learning = [], []
+    for cell, group in alike.items():
+        if len(group) == 1:
+            continue
+        by_batch = sorted(group, key=lambda row: row.cell.per_rank_batch)
+        if not cell.until or _soonest(group) is by_batch[-1]:
+            grown += _grown(by_batch[-2], by_batch[-1], spreads)
+        learning += _learns_later(group, spreads)
+    return sorted(grown, key=lambda look: -look.worth)[:1] + learning
+
+
+def most_ranks(cells: Iterable[Cell], spreads: dict[str, Spread]) -> dict[str, int]:
+    """model -> the most ranks on which it was measured."""
+    most: dict[str, int] = {}
+    for cell in cells:
+        if cell.id in spreads:
+            most[cell.model] = max(cell.ranks, most.get(cell.model, 0))
+    return most
+
+
+def _grown(smaller: CellRow, largest: CellRow, spreads: dict[str, Spread]) -> list[Look]:
+    gain = ratio(spreads[largest.cell.id], spreads[smaller.cell.id])
+    if gain.low <= 1 + WORTH_A_LOOK:
+        return []
+    cell, batch = largest.cell, largest.cell.per_rank_batch
+    return [
+        Look(
+            "larger-batch",
+            f"{cell.model} on {ranks(cell.ranks)}: throughput still grows at the largest batch, {batch} "
+            f"per rank: {gain.value:.2f} x that of {smaller.cell.per_rank_batch}",
+            f"ringscope bench --models {cell.model} --ranks {cell.ranks} --per-rank-batch "
+            f"{batch},{2 * batch},{4 * batch}; a larger batch needs another learning rate",
+            gain.value - 1,
+            cell.model,
+        )
+    ]
+
+
+def _soonest(group: Sequence[CellRow]) -> CellRow | None:
+    """That reaches its accuracy first; None where none does in all of its launches."""
+    reached = [(row.seconds_to_accuracy, row.cell.per_rank_batch, row) for row in group if row.seconds_to_accuracy]
+    return min(reached, key=lambda one: one[:2])[2] if reached else None
+
+
+def _learns_later(group: Sequence[CellRow], spreads: dict[str, Spread]) -> list[Look]:
+    """That samples per second mislead: the fastest batch is not the one that reaches the accuracy first."""
+    fastest, soonest = max(group, key=lambda row: spreads[row.cell.id].median), _soonest(group)
+    if soonest is None or soonest is fastest:
+        return []
+    assert soonest.seconds_to_accuracy is not None
+    cell, batch = fastest.cell, soonest.cell.per_rank_batch
+    gain = ratio(spreads[cell.id], spreads[soonest.cell.id]).value
+    if fastest.seconds_to_accuracy is None:
+        later = f"do not reach {cell.until} in {fastest.epochs or 0:g} epochs"
+        worth = gain - 1
+    else:
+        later = f"reach {cell.until} after {fastest.seconds_to_accuracy:.3g} s"
+        worth = fastest.seconds_to_accuracy / soonest.seconds_to_accuracy - 1
+    return [
+        Look(
+            "larger-batch-learns-later",
+            f"{cell.model} on {ranks(cell.ranks)}: {cell.per_rank_batch} samples per rank are {gain:.2f} x as "
+            f"fast as {batch} and {later}; {batch} do after {soonest.seconds_to_accuracy:.3g} s",
+            f"train with --per-rank-batch {batch}, or give the larger batch another learning rate or more --max-epochs",
+            worth,
+            cell.model,
+        )
+    ]
