@@ -81,8 +81,7 @@ def _precision(on: Subject, precision: str) -> Ways:
 
 
 def tf32(on: Subject) -> Ways:
-    """In two processes: cuDNN keeps the plan that it has made for a convolution, whatever TF32 is set to later, and XLA
-    passes TensorFlow's setting on for products alone."""
+    """In two processes: a library keeps what it has chosen for a convolution, whatever TF32 is set to later."""
     against = in_own_process(__name__, "without_tf32", on, {"NVIDIA_TF32_OVERRIDE": "0"})
     return Ways(against, of_model(on, "float32"), f"{on.model}, {on.batch} samples, float32{on.how}")
 
