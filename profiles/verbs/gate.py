@@ -72,6 +72,7 @@ def command(context: click.Context, /, **options: Any) -> None:
     from ..judging import gate
     from ..judging import subject as subjects
     from ..views import gate as view
+    from ..views import terminal
 
     given = Options(**options)
     if not (given.judges or given.write_baseline):
@@ -91,7 +92,7 @@ def command(context: click.Context, /, **options: Any) -> None:
         _write(given.junit, view.junit(judgement))
     if given.markdown:
         _write(given.markdown, view.markdown(judgement))
-    terminals.echo(view.text(judgement))
+    terminal.say(view.text(judgement))
     sys.exit(judgement.exit_code)
 
 

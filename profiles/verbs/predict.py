@@ -105,12 +105,13 @@ def show(paths: list[Path], option: str, ranks: str, larger: Path | None, as_jso
 
     from ..judging import predict, subject
     from ..views import predict as view
+    from ..views import terminal
 
     wanted = _counts(option, ranks)
     one, two = (subject.load([path]) for path in paths)
     found = predict.outlook(one, two, wanted, subject.load([larger]) if larger else None)
     if as_json is None:
-        terminals.echo(view.text(found))
+        terminal.say(view.text(found))
     else:
         write_json(json.dumps(predict.to_json(found), indent=1) + "\n", as_json)
 

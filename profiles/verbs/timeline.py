@@ -215,11 +215,11 @@ def _cut(given: Options) -> None:
 def _info(given: Options) -> None:
     """What is in the recordings, unmeasured."""
     from ..readers import read_all
-    from ..views import recordings, waiting
+    from ..views import recordings, terminal, waiting
 
     with waiting.progress("reading") as progress:
         timelines, doubts = read_all(given.paths, strict=given.strict, progress=progress, **given.reading)
-    terminals.echo(recordings.text(timelines, doubts))
+    terminal.say(recordings.text(timelines, doubts))
 
 
 def _measure(given: Options) -> None:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
 from ..judging.compare import WORK, CellChange, Comparison, Likeness
 from ..judging.named_changes import NamedChange, NamedChanges
 from .charts.palette import OWNERS as LOOKS
+from .fitted import Column, Fitted, Prose, Row
 
 MOST_NAMES, NAME_WIDTH = 10, 40
 
@@ -25,18 +25,18 @@ def show(comparison: Comparison, console: Console) -> None:
 
 def page(comparison: Comparison) -> Group:
     parts: list[RenderableType] = [
-        Text(f"before  {comparison.before}\nafter   {comparison.after}", style="dim"),
-        _likeness(comparison.likeness, of_recordings=comparison.ledger is not None),
+        Prose(f"before  {comparison.before}\nafter   {comparison.after}", "dim"),
+        Prose(_likeness(comparison.likeness, of_recordings=comparison.ledger is not None)),
     ]
     if comparison.ledger is not None:
         parts.append(_ledger(comparison))
     for title in ("kernels", "operators", "layers"):
         changes = getattr(comparison, title)
         if changes is not None:
-            parts.append(_named(title, changes))
+            parts += _named(title, changes)
     if comparison.cells:
-        parts.append(_cells(comparison))
-    return Group(*parts, *(Text(f"- {reason}") for reason in comparison.reasons))
+        parts += _cells(comparison)
+    return Group(*parts, *(Prose(f"- {reason}") for reason in comparison.reasons))
 
 
 def _likeness(likeness: Likeness, *, of_recordings: bool) -> Text:
@@ -63,37 +63,35 @@ def _ledger(comparison: Comparison) -> Group:
     ledger = comparison.ledger
     assert ledger is not None
     before, after = float(ledger.step_before_ns), float(ledger.step_after_ns)
-    table = Table(box=None, title_justify="left", title=f"A step: {comparison.step_verdict}", pad_edge=False)
-    for name in ("", "change per step", "share of the step before"):
-        table.add_column(name, justify="left" if not name else "right")
-    table.add_row("step", f"{numbers.duration(before)} -> {numbers.duration(after)}", numbers.gain(after / before - 1))
+    total = f"{numbers.duration(before)} -> {numbers.duration(after)}"
+    rows: list[Row] = [("step", total, numbers.gain(after / before - 1))]
     for change in comparison.changes:
         if change.change_ns:
             sign = "+" if change.change_ns > 0 else "-"
             ns = numbers.duration(abs(float(change.change_ns)))
-            table.add_row(LOOKS[change.owner].label, f"{sign}{ns}", _signed_share(change.share_of_step))
+            rows.append((LOOKS[change.owner].label, f"{sign}{ns}", _signed_share(change.share_of_step)))
+    titles = ("change per step", "share of the step before")
     floor = numbers.share(comparison.noise_floor)
     return Group(
-        table, Text(f"one recording per side: a difference up to {floor} of the step counts as none", style="dim")
+        Text(f"A step: {comparison.step_verdict}", style="italic"),
+        Fitted([Column(), *(Column(title, right=True) for title in titles)], rows),
+        Prose(f"one recording per side: a difference up to {floor} of the step counts as none", "dim"),
     )
 
 
-def _named(title: str, changes: NamedChanges) -> Table:
+def _named(title: str, changes: NamedChanges) -> list[RenderableType]:
     """The names that changed most, then all the others together."""
     moved = [row for row in changes.rows if row.change_ns]
     rest = [*moved[MOST_NAMES:], changes.others]
     count = len(moved) - MOST_NAMES
-    table = Table(box=None, title_justify="left", title=f"\n{title.capitalize()}, per {changes.per}", pad_edge=False)
     idle = ("of it idle",) if changes.with_idle else ()
-    table.add_column("", no_wrap=True)
-    for name in ("before", "after", "change", *idle):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    titles = [Column(name, right=True) for name in ("before", "after", "change", *idle)]
     short = shortened(row.name for row in moved[:MOST_NAMES])
-    rows = [(short[row.name], row) for row in moved[:MOST_NAMES]]
-    for name, row in [*rows, (f"{count} more, and the rest" if count > 0 else "the rest", _together(rest))]:
-        table.add_row(name, *_times(row)[: 3 + len(idle)], row.state)
-    return table
+    named = [(short[row.name], row) for row in moved[:MOST_NAMES]]
+    named.append((f"{count} more, and the rest" if count > 0 else "the rest", _together(rest)))
+    rows = [(name, *_times(row)[: 3 + len(idle)], row.state) for name, row in named]
+    heading = Text(f"\n{title.capitalize()}, per {changes.per}", style="italic")
+    return [heading, Fitted([Column(), *titles, Column()], rows)]
 
 
 def shortened(names: Iterable[str]) -> dict[str, str]:
@@ -143,13 +141,13 @@ def _signed_share(share: float | None) -> str:
     return numbers.share(share) if share is None or abs(share) < 0.0005 else f"{100 * share:+,.1f} %"
 
 
-def _cells(comparison: Comparison) -> Table:
-    table = Table(box=None, title_justify="left", title="Throughput, samples/s", pad_edge=False)
-    for name in ("cell", "before", "after", "change", "launches", "p", ""):
-        table.add_column(name, justify="left" if name in ("cell", "") else "right", overflow="fold")
-    for cell in comparison.cells:
-        table.add_row(*_cell(cell))
-    return table
+def _cells(comparison: Comparison) -> list[RenderableType]:
+    names = ("cell", "before", "after", "change", "launches", "p", "")
+    titles = [Column(name, right=name not in ("cell", "")) for name in names]
+    return [
+        Text("Throughput, samples/s", style="italic"),
+        Fitted(titles, [_cell(cell) for cell in comparison.cells]),
+    ]
 
 
 def _cell(cell: CellChange) -> tuple[str, ...]:

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from .. import numbers
 from ..judging.explained import Explained
+from .fitted import Column, Fitted, Prose
 from .tables import explained as said
 
 
@@ -18,14 +17,13 @@ def blocks(found: Sequence[Explained], directory: str) -> Iterator[RenderableTyp
     """A block for each model: the step, its losses with the largest first, and the finding behind it."""
     for one in found:
         json = one.to_json()
-        yield Text(f"\n{said.title(json)}", style="bold")
-        table = Table.grid(padding=(0, 2, 0, 0))
-        for justify in ("left", "right", "right", "left"):
-            table.add_column(justify=justify, overflow="fold")
+        yield Prose(f"\n{said.title(json)}", "bold")
+        rows = []
         for loss in json["losses"]:
             if loss["ns"] is not None:
                 parts = said.change(loss["ns"]), said.share(json, loss["ns"]), said.interval(loss)
-                table.add_row(said.label(json, loss["cause"]), *parts)
+                rows.append((said.label(json, loss["cause"]), *parts))
+        table = Fitted([Column(), Column(right=True), Column(right=True), Column()], rows)
         yield Padding(table, (0, 0, 0, 2))
         unknown = [said.label(json, loss["cause"]) for loss in json["losses"] if loss["ns"] is None]
         if unknown:
@@ -41,8 +39,4 @@ def blocks(found: Sequence[Explained], directory: str) -> Iterator[RenderableTyp
 
 
 def _line(mark: str, text: str, style: str = "") -> RenderableType:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row(mark, Text(text, style=style))
-    return Padding(table, (0, 0, 0, 2))
+    return Padding(Prose(f"{mark} {text}" if mark else f"  {text}", style), (0, 0, 0, 2))

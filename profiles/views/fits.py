@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
@@ -13,13 +12,14 @@ from ..scaling.advice import options
 from ..scaling.fits import Expected, Fits, Prediction
 from ..scaling.look import ranks
 from ..scaling.remedies import Remedy
+from .fitted import Column, Fitted, Prose, Row
 
 
 def show(fits: Fits, directory: str, console: Console) -> None:
     """Print what a search found."""
-    console.print(Text(f"\n{answer(fits)}", style="bold"))
-    console.print(Text(f"{options(fits.cell)} ({directory})", style="dim"), soft_wrap=True)
-    table = _table("batch", "launches", "memory")
+    console.print(Prose(f"\n{answer(fits)}", "bold"))
+    console.print(Prose(f"{options(fits.cell)} ({directory})", "dim"))
+    rows: list[Row] = []
     for batch in sorted({one.batch for one in fits.tries}):
         found = [one.memory_bytes for one in fits.tries if one.batch == batch]
         fitting = [one for one in found if one is not None]
@@ -31,15 +31,15 @@ def show(fits: Fits, directory: str, console: Console) -> None:
             if memory
             else "out of memory"
         )
-        table.add_row(f"{batch:,}", str(len(found)), Text(words, style="" if len(fitting) == len(found) else "red"))
-    console.print(table)
+        rows.append((f"{batch:,}", str(len(found)), Text(words, style="" if len(fitting) == len(found) else "red")))
+    console.print(Fitted([Column("batch", right=True), Column("launches", right=True), Column("memory")], rows))
     for one in fits.predictions:
         whole = fits.failing and fits.done  # before its end a search has found nothing yet
-        console.print(predicted(one, fits.largest if whole else None), markup=False, highlight=False)
+        console.print(Prose(predicted(one, fits.largest if whole else None)))
     if fits.remedies and fits.failing:
         _remedies(fits, console)
     for doubt in fits.doubts:
-        console.print(Text(f" - {doubt.text} ({doubt.code})\n   -> {doubt.next}", style="dim"))
+        console.print(Prose(f" - {doubt.text} ({doubt.code})\n   -> {doubt.next}", "dim"))
 
 
 def answer(fits: Fits) -> str:
@@ -72,38 +72,27 @@ def predicted(one: Prediction, found: int | None) -> str:
 
 def _remedies(fits: Fits, console: Console) -> None:
     some = "" if fits.needed_bytes is None else f", which takes some {numbers.size(fits.needed_bytes)}"
-    console.print(Text(f"\nWhat would make {fits.failing:,} fit{some}", style="bold"))
+    console.print(Prose(f"\nWhat would make {fits.failing:,} fit{some}", "bold"))
     console.print(remedy_table(fits.remedies))
 
 
-def remedy_table(remedies: Sequence[Remedy]) -> Table:
-    table = _table("saves", "then", "fits", "change", left=2)
+def remedy_table(remedies: Sequence[Remedy]) -> Fitted:
+    rows = []
     for one in remedies:
         fits = {True: "yes", False: "no", None: numbers.UNKNOWN}[one.enough]
-        table.add_row(
-            numbers.size(one.saves_bytes),
-            numbers.size(one.needs_bytes),
-            fits,
-            Text(f"{one.code}: {one.option}\n{one.how}"),
-        )
-    return table
+        change = f"{one.code}: {one.option}\n{one.how}"
+        rows.append((numbers.size(one.saves_bytes), numbers.size(one.needs_bytes), fits, change))
+    titles = [Column("saves", right=True), Column("then", right=True), Column("fits"), Column("change")]
+    return Fitted(titles, rows, keys=3)
 
 
 def show_expected(found: Sequence[Expected], console: Console) -> None:
     """Print what runs lead to expect."""
     for one in found:
-        console.print(Text(f"{options(one.cell)} in {numbers.size(one.capacity_bytes)}", style="bold"), soft_wrap=True)
+        console.print(Prose(f"{options(one.cell)} in {numbers.size(one.capacity_bytes)}", "bold"))
         for each in one.measured:
             console.print(f"  {each.batch:,} per rank took {numbers.size(each.memory_bytes)}", highlight=False)
         for prediction in one.predictions:
-            console.print(f"  {predicted(prediction, None)}", markup=False, highlight=False)
+            console.print(Prose(f"  {predicted(prediction, None)}"))
         if not one.predictions:
-            console.print("  nothing can be told: these runs' memory does not grow with the batch", highlight=False)
-
-
-def _table(*names: str, left: int = 1) -> Table:
-    """Columns of numbers, but for the last `left`."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, name in enumerate(names):
-        table.add_column(name, justify="left" if place >= len(names) - left else "right", overflow="fold")
-    return table
+            console.print(Prose("  nothing can be told: these runs' memory does not grow with the batch"))

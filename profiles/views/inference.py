@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
 from ..inference.records import Call, Inference, Served, Together
 from .charts.chart import Chart, axis, series_colour
+from .fitted import Column, Fitted, Prose, Row
 from .sweep import bar
 
 _BAR: Final = 10  # with it the tables fit 80 columns
@@ -49,41 +49,46 @@ def _calls(found: Inference) -> Iterator[RenderableType]:
         yield from (_point(one.text) for one in found.crossovers if one.model == model)
 
 
-def _calls_of(calls: Sequence[Call]) -> Table:
+def _calls_of(calls: Sequence[Call]) -> Fitted:
     told = any(call.launches_ns is not None for call in calls)
-    table = _table("batch", "on", "call", "samples/s", *(("launches", "copies", "compute") if told else ()), "")
     most = max(call.samples_per_s for call in calls)
+    rows: list[Row] = []
     for call in calls:
         parts = (call.launches_ns, call.copies_ns, call.compute_ns) if told else ()
-        table.add_row(
-            numbers.count(call.batch),
-            call.device,
-            numbers.duration(call.call_ns),
-            _rate(call.samples_per_s),
-            *map(numbers.duration, parts),
-            bar(call.samples_per_s / most, _BAR),
+        rows.append(
+            (
+                numbers.count(call.batch),
+                call.device,
+                numbers.duration(call.call_ns),
+                _rate(call.samples_per_s),
+                *map(numbers.duration, parts),
+                bar(call.samples_per_s / most, _BAR),
+            )
         )
-    return table
+    titles = ("batch", "on", "call", "samples/s", *(("launches", "copies", "compute") if told else ()), "")
+    return _table(titles, rows, keys=2)
 
 
 def _together(rows: Sequence[Together]) -> Iterator[RenderableType]:
     if not rows:
         return
     yield Text("\nReplicas against one synchronous model", style="bold")
-    table = _table("model", "way", "devices", "batch", "samples/s", "p50", "p99", "")
+    shown: list[Row] = []
     for row in rows:
         most = max(other.samples_per_s for other in rows if other.model == row.model)
-        table.add_row(
-            row.model,
-            row.way,
-            f"{row.processes} x {row.devices}",
-            numbers.count(row.batch),
-            _rate(row.samples_per_s),
-            numbers.duration(row.p50_ns),
-            numbers.duration(row.p99_ns),
-            bar(row.samples_per_s / most if most else 0.0, _BAR),
+        shown.append(
+            (
+                row.model,
+                row.way,
+                f"{row.processes} x {row.devices}",
+                numbers.count(row.batch),
+                _rate(row.samples_per_s),
+                numbers.duration(row.p50_ns),
+                numbers.duration(row.p99_ns),
+                bar(row.samples_per_s / most if most else 0.0, _BAR),
+            )
         )
-    yield table
+    yield _table(("model", "way", "devices", "batch", "samples/s", "p50", "p99", ""), shown, keys=2)
 
 
 def _served(found: Inference) -> Iterator[RenderableType]:
@@ -98,12 +103,10 @@ def _served(found: Inference) -> Iterator[RenderableType]:
         by_server.setdefault(", ".join(filter(None, (row.model, row.server))), []).append(row)
     for title, rows in by_server.items():
         yield Text(f"\n{title}")
-        table = _table("asked/s", "limits", "answered", "p50", "p99", *extra, "lost", "")
-        for row in rows:
-            table.add_row(*_load(row, alone, batched), bar(_share(row, rows), _BAR).plain)
-        yield table
+        shown = [(*_load(row, alone, batched), bar(_share(row, rows), _BAR).plain) for row in rows]
+        yield _table(("asked/s", "limits", "answered", "p50", "p99", *extra, "lost", ""), shown, keys=2)
     if alone:
-        yield Text("\np99 alone: simulated, with the model's own times and no HTTP, JSON and processes", style="dim")
+        yield Prose("\np99 alone: simulated, with the model's own times and no HTTP, JSON and processes", "dim")
     yield from (_point(one.text) for one in found.best)
 
 
@@ -138,16 +141,13 @@ def _rate(per_s: float | None) -> str:
     return numbers.per_s(per_s).removesuffix(" samples/s")
 
 
-def _table(*titles: str) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    for title in titles:
-        left = title in ("on", "model", "way", "limits", "")
-        table.add_column(title, justify="left" if left else "right", overflow="fold")
-    return table
+def _table(titles: Sequence[str], rows: Sequence[Row], *, keys: int) -> Fitted:
+    left = ("on", "model", "way", "limits", "")
+    return Fitted([Column(title, right=title not in left) for title in titles], rows, keys=keys, style="dim")
 
 
 def _point(text: str, style: str = "") -> RenderableType:
-    return Padding(Text(f"• {text}", style=style), (0, 0, 0, 2))
+    return Padding(Prose(f"• {text}", style), (0, 0, 0, 2))
 
 
 def charts(found: Mapping[str, Any]) -> list[Chart]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table as Rich
 from rich.text import Text
 
 from .. import numbers
@@ -17,6 +16,7 @@ from ..judging.ranks_summary import CountedDoubt, Summary
 from ..measures import OF_RANKS, Finding, Measures
 from . import terminal
 from .charts.palette import OWNERS as LOOKS
+from .fitted import Column, Fitted, Prose
 from .tables import ranks
 from .tables.table import Table
 
@@ -38,18 +38,18 @@ def show(
 
 
 def _page(measures: Measures, summary: Summary) -> Iterator[RenderableType]:
-    yield _of_what(measures, summary)
+    yield Prose(_of_what(measures, summary))
     yield from _findings(summary)
     document = ranks.document_of(summary)
     for table in ranks.of_summary(document):
         yield from _table(table)
     if not summary.outliers:
-        yield Text("\nno GPU differs from the others by more than 5 sigma and 1 % of the " + summary.per)
+        yield Prose("\nno GPU differs from the others by more than 5 sigma and 1 % of the " + summary.per)
     yield from _doubts(summary.doubts)
     last = len(summary.titles) - 1
     some = [str(rank) for rank in (summary.ranks[0], summary.ranks[last]) if rank is not None]
     which = f"--ranks {','.join(some)}: these in full; " if some else ""
-    yield Text(f"\n{which}--per-rank: all {len(summary.titles)}; --json-summary FILE: these numbers", style="dim")
+    yield Prose(f"\n{which}--per-rank: all {len(summary.titles)}; --json-summary FILE: these numbers", "dim")
 
 
 def _of_what(measures: Measures, summary: Summary) -> Text:
@@ -71,10 +71,10 @@ def _findings(summary: Summary) -> Iterator[RenderableType]:
         text = Text("• ")
         text.append(finding.code, style="italic")
         text.append(f": {_whose(finding, summary)}{finding.text}{_worth(finding)}\n  → {finding.change}")
-        yield Padding(text, (0, 0, 0, 2))
+        yield Padding(Prose(text), (0, 0, 0, 2))
     left = summary.findings[MOST_FINDINGS:]
     if left:
-        yield Padding(Text("also: " + ", ".join(f"{one.code}{_worth(one)}" for one in left)), (0, 0, 0, 2))
+        yield Padding(Prose("also: " + ", ".join(f"{one.code}{_worth(one)}" for one in left)), (0, 0, 0, 2))
 
 
 def _whose(finding: Finding, summary: Summary) -> str:
@@ -96,11 +96,8 @@ def _table(table: Table) -> Iterator[RenderableType]:
     rows = table.rows[:MOST_ROWS]
     # A column without a word is left out.
     columns = [place for place in range(len(table.columns)) if any(row[place].text for row in rows)]
-    shown = Rich(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place in columns:
-        number = table.numeric(place)
-        # Words are folded where there is no room, numbers never cut.
-        shown.add_column(table.columns[place], justify="right" if number else "left", no_wrap=number, overflow="fold")
+    titles = [Column(table.columns[place], right=table.numeric(place)) for place in columns]
+    shown: list[list[Text]] = []
     before = ""
     for row in rows:
         again = table.id == "outliers" and row[0].text == before
@@ -108,8 +105,8 @@ def _table(table: Table) -> Iterator[RenderableType]:
         cells = [
             Text(row[place].text, style=LOOKS[row[place].look].colour if row[place].look else "") for place in columns
         ]
-        shown.add_row(*(Text() if again and place < 2 else cell for place, cell in zip(columns, cells, strict=True)))
-    yield Padding(shown, (0, 0, 0, 2))
+        shown.append([Text() if again and place < 2 else cell for place, cell in zip(columns, cells, strict=True)])
+    yield Padding(Fitted(titles, shown, keys=sum(place < table.keys for place in columns)), (0, 0, 0, 2))
     if len(table.rows) > MOST_ROWS:
         yield Text(f"  and {len(table.rows) - MOST_ROWS} rows more", style="dim")
 
@@ -123,6 +120,6 @@ def _doubts(doubts: Sequence[CountedDoubt]) -> Iterator[RenderableType]:
         text.append(doubt.code, style="italic")
         places = f" ({doubt.places} places)" if doubt.places > 1 else ""
         text.append(f": {doubt.text}{places}\n  → {doubt.next}")
-        yield Padding(text, (0, 0, 0, 2))
+        yield Padding(Prose(text), (0, 0, 0, 2))
     if len(doubts) > MOST_DOUBTS:
-        yield Padding(Text("also: " + ", ".join(doubt.code for doubt in doubts[MOST_DOUBTS:])), (0, 0, 0, 2))
+        yield Padding(Prose("also: " + ", ".join(doubt.code for doubt in doubts[MOST_DOUBTS:])), (0, 0, 0, 2))

@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
 from ..judging.rules import Found, words
+from .fitted import Column, Fitted, Prose, Row
 
 STYLES = {"holds": "green", "costs": "red", "failed": "red"}
 
 
 def show(found: Sequence[Found], console: Console) -> None:
     """Print a row per rule, its advice below it."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("rule", no_wrap=True)
-    table.add_column("ratio", justify="right", no_wrap=True)
-    table.add_column("interval", justify="right", no_wrap=True)
-    table.add_column("what that says", overflow="fold")
+    rows: list[Row] = []
     for one in found:
-        table.add_row(
-            one.rule.name,
-            numbers.factor(one.ratio.median if one.ratio else None),
-            "" if one.ratio is None else f"{one.ratio.low:.2f} to {one.ratio.high:.2f}",
-            Text(words(one), style=STYLES.get(one.verdict, "")),
+        rows.append(
+            (
+                one.rule.name,
+                numbers.factor(one.ratio.median if one.ratio else None),
+                "" if one.ratio is None else f"{one.ratio.low:.2f} to {one.ratio.high:.2f}",
+                Text(words(one), style=STYLES.get(one.verdict, "")),
+            )
         )
-        table.add_row("", "", "", Text(_beside(one), style="dim"))
+        rows.append(Text(f"  {_beside(one)}", style="dim"))
+    titles = (Column("rule"), Column("ratio", right=True), Column("interval", right=True), Column("what that says"))
+    table = Fitted(titles, rows)
     console.print()
     console.print(table)
     if measured := [one.ratio for one in found if one.ratio]:
@@ -37,7 +37,7 @@ def show(found: Sequence[Found], console: Console) -> None:
             f"ratio: samples/s as advised, over those against it; the median of {few.count} pairs of turns in one "
             f"start, whose interval holds the true median with {100 * min(one.coverage for one in measured):.0f} %"
         )
-        console.print(Text(f"\n{legend}", style="dim"))
+        console.print(Prose(f"\n{legend}", "dim"))
 
 
 def _beside(one: Found) -> str:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.measure import Measurement
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from .. import numbers
 from ..cell import TELLING
 from ..scaling.limits import COMPUTE
 from ..scaling.rows import HOW, CellRow
+from ..setting import Setting
+from .fitted import Column, Fitted, Prose
 from .tables.report import TOLD
 
-Column: TypeAlias = "tuple[str, Callable[[CellRow], str]]"
-WIDE = 1000  # as wide as any table wants
+Shown: TypeAlias = "tuple[str, Callable[[CellRow], str]]"
 LIMIT = ("limited_by", "limited_share")
 HOW_SETTINGS = [one for one in TELLING if one.name in HOW and one.name != "strategy"]
 
@@ -38,62 +37,39 @@ def _work(row: CellRow) -> str:
 
 def table(rows: Sequence[CellRow]) -> list[RenderableType]:
     """What was trained, and a line for each way."""
-    faults = [Text(f"{row.cell.strategy}: {row.status}: {row.reason}", style="red") for row in rows if row.reason]
-    return [Text(f"\n{_work(rows[0])}", style="bold"), _Beside(rows), *faults]
+    faults = [Prose(f"{row.cell.strategy}: {row.status}: {row.reason}", "red") for row in rows if row.reason]
+    return [Prose(f"\n{_work(rows[0])}", "bold"), _beside(rows), *faults]
 
 
-class _Beside:
-    """One table where the terminal is as wide as it, else two, of which the first holds speeds."""
-
-    def __init__(self, rows: Sequence[CellRow]) -> None:
-        limited = any(row.limited_by for row in rows)
-        told = [one for one in TOLD if one[0] not in LIMIT and any(getattr(row, one[0]) is not None for row in rows)]
-        self._rows = rows
-        self._speeds: list[Column] = [
-            ("samples/s", _rate),
-            ("", half),
-            ("step", _step),
-            *([("limited by", _limit)] if limited else []),
-            *(_column(*one) for one in told if one[0] == "of_horovod"),
-        ]
-        self._others: list[Column] = [_column(*one) for one in told if one[0] != "of_horovod"]
-        self._differs = [one for one in HOW_SETTINGS if len({getattr(row.cell, one.name) for row in rows}) > 1]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        whole = self._grid([*self._speeds, *self._others])
-        wide = Measurement.get(console, options.update(width=WIDE), whole).maximum
-        names = [self._name(row).plain for row in self._rows]  # which may take more lines than one
-        if wide - max(map(len, names)) + _longest_word(names) <= options.max_width:
-            yield whole
-        else:
-            yield self._grid(self._speeds)
-            if self._others:
-                yield Text()
-                yield self._grid(self._others)
-
-    def _grid(self, columns: Sequence[Column]) -> Table:
-        grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-        names = [self._name(row) for row in self._rows]
-        grid.add_column("strategy", min_width=_longest_word([name.plain for name in names]))
-        for title, _ in columns:
-            grid.add_column(title, justify="right", no_wrap=True)
-        for name, row in zip(names, self._rows, strict=True):
-            if row.samples_per_s_global is None:
-                grid.add_row(name, Text(row.status, style="red"))
-            else:
-                grid.add_row(name, *(form(row) for _, form in columns))
-        return grid
-
-    def _name(self, row: CellRow) -> Text:
-        ways = filter(None, (one.said(getattr(row.cell, one.name)) for one in self._differs))
-        return Text(row.cell.strategy).append("".join(f", {way}" for way in ways), style="dim")
+def _beside(rows: Sequence[CellRow]) -> Fitted:
+    """Speeds come first, where the terminal is not as wide as all of it."""
+    limited = any(row.limited_by for row in rows)
+    told = [one for one in TOLD if one[0] not in LIMIT and any(getattr(row, one[0]) is not None for row in rows)]
+    columns: list[Shown] = [
+        ("samples/s", _rate),
+        ("", half),
+        ("step", _step),
+        *([("limited by", _limit)] if limited else []),
+        *(_column(*one) for one in told if one[0] == "of_horovod"),
+        *(_column(*one) for one in told if one[0] != "of_horovod"),
+    ]
+    differs = [one for one in HOW_SETTINGS if len({getattr(row.cell, one.name) for row in rows}) > 1]
+    shown = []
+    for row in rows:
+        cells = [Text(form(row)) for _, form in columns]
+        if row.samples_per_s_global is None:
+            cells = [Text(row.status, style="red"), *(Text() for _ in columns[1:])]
+        shown.append([_name(row, differs), *cells])
+    titles = [Column("strategy"), *(Column(title, right=True) for title, _ in columns)]
+    return Fitted(titles, shown, style="dim")
 
 
-def _longest_word(names: Sequence[str]) -> int:
-    return max(len(word) for name in names for word in name.split())
+def _name(row: CellRow, differs: Sequence[Setting]) -> Text:
+    ways = filter(None, (one.said(getattr(row.cell, one.name)) for one in differs))
+    return Text(row.cell.strategy).append("".join(f", {way}" for way in ways), style="dim")
 
 
-def _column(key: str, title: str, form: Callable[[Any], str]) -> Column:
+def _column(key: str, title: str, form: Callable[[Any], str]) -> Shown:
     return title, lambda row: form(getattr(row, key))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
@@ -17,17 +16,17 @@ from ..scaling.rows import CellRow, columns
 from ..setting import Setting
 from . import strategies
 from .explained import blocks
+from .fitted import Column, Fitted, Prose, Row
 from .tables import report
 
-# ranks, samples/s, its interval, step, waits, memory: then the bar takes what is left, with the efficiency behind it.
-COLUMNS = (("ranks", 6), ("samples/s", 11), ("", 8), ("step", 10), ("waits", 7), ("memory", 8))
+COLUMNS = ("ranks", "samples/s", "", "step", "waits", "memory")
 BAR_WIDTH = range(10, 41)
-AFTER_BAR = 20
+BESIDE_BAR = 70  # columns, of which the efficiency behind it takes some 20
 
 
 def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Sequence[Explained] = ()) -> RenderableType:
     """The whole report, for a terminal of so many columns: 80 and more. It leads with what is explained."""
-    bar = max(BAR_WIDTH.start, min(width - sum(size for _, size in COLUMNS) - AFTER_BAR, BAR_WIDTH.stop - 1))
+    bar = max(BAR_WIDTH.start, min(width - BESIDE_BAR, BAR_WIDTH.stop - 1))
     parts: list[RenderableType] = [*blocks(explained, directory), _heading(scaling, directory)]
     beside = strategies.compared(scaling.cells)
     for rows in beside:
@@ -35,9 +34,7 @@ def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Seque
     in_tables = {id(row) for rows in beside for row in rows}
     groups = [(label, rows) for label, rows in _groups(scaling.cells) if len(rows) > 1 or id(rows[0]) not in in_tables]
     if groups:
-        parts += [Text(""), Text("".join(f"{name:>{size}}" for name, size in COLUMNS) + "  efficiency")]
-    for label, rows in groups:
-        parts += [Text(f"\n{label}", style="bold"), *(_line(row, bar) for row in rows)]
+        parts += [Text(), _cells(groups, bar)]
     parts += _legend(scaling.cells)
     parts += _tuned(scaling.cells)
     parts += learning(scaling.cells)
@@ -63,7 +60,7 @@ def _heading(scaling: Scaling, directory: str) -> RenderableType:
     epochs = f"until {first.cell.until}, {first.cell.max_epochs} epochs of {first.cell.epoch_samples:,} samples at most"
     said += [epochs if first.cell.until else steps]
     said += [f"{first.launches} launches" if first.launches > 1 else "one launch"]
-    return Group(Text(f"\nScaling of {directory}", style="bold"), Text(", ".join(said), style="dim"))
+    return Group(Text(f"\nScaling of {directory}", style="bold"), Prose(", ".join(said), style="dim"))
 
 
 def learning(cells: Sequence[CellRow]) -> list[RenderableType]:
@@ -71,18 +68,17 @@ def learning(cells: Sequence[CellRow]) -> list[RenderableType]:
     found = report.learning([columns(row) for row in cells])
     if not found.rows:
         return []
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, name in enumerate(found.columns):
-        table.add_column(name, justify="right" if found.numeric(place) else "left", overflow="fold")
-    for row in found.rows:
-        table.add_row(*(Text(cell.text) for cell in row))
+    titles = [
+        Column(name, right=place >= found.keys or found.numeric(place)) for place, name in enumerate(found.columns)
+    ]
+    table = Fitted(titles, [[cell.text for cell in row] for row in found.rows], keys=found.keys)
     return [Text(f"\n{found.title}", style="bold"), table]
 
 
 def _tuned(cells: Sequence[CellRow]) -> list[RenderableType]:
     """What Horovod's autotune chose."""
     return [
-        Text(
+        Prose(
             f"\nautotune, {row.cell.model} on {row.cell.ranks} ranks, {row.cell.per_rank_batch} per rank: fusion "
             f"{row.tuned_fusion_mib:.2f} MiB, cycle {row.tuned_cycle_ms:.2f} ms",
             style="dim",
@@ -103,7 +99,7 @@ def _legend(cells: Sequence[CellRow]) -> list[RenderableType]:
     )
     if any(row.efficiency_error and row.cell.ranks > 1 for row in cells):
         text += "; behind efficiency: 1.4826 x MAD of both cells' launches"
-    return [Text(f"\n{text}", style="dim")]
+    return [Prose(f"\n{text}", style="dim")]
 
 
 def _groups(cells: Sequence[CellRow]) -> list[tuple[str, list[CellRow]]]:
@@ -121,29 +117,28 @@ def _settings(row: CellRow, settings: Sequence[Setting]) -> list[str]:
     return list(filter(None, (one.said(getattr(row.cell, one.name)) for one in settings)))
 
 
-def _line(row: CellRow, bar: int) -> RenderableType:
-    if row.samples_per_s_global is None:
-        return _without_numbers(row)
-    cells = (
-        str(row.cell.ranks),
+def _cells(groups: Sequence[tuple[str, list[CellRow]]], bar: int) -> Fitted:
+    """A line a cell, under what its group is."""
+    lines: list[Row] = []
+    for label, rows in groups:
+        lines += [Text(f"\n{label}", style="bold"), *(_line(row, bar) for row in rows)]
+    return Fitted([*(Column(title, right=True) for title in COLUMNS), Column("efficiency")], lines)
+
+
+def _line(row: CellRow, bar: int) -> Row:
+    ranks = f"{row.cell.ranks:>5}"
+    if row.samples_per_s_global is None:  # its status and the reason, across all columns
+        style = "dim" if row.status in ("missing", "interrupted") else "red"
+        return Text(f"{ranks}  ").append(f"{row.status}: {row.reason}", style=style)
+    return [
+        ranks,
         numbers.per_s(row.samples_per_s_global).removesuffix(" samples/s"),
         strategies.half(row),
         numbers.duration(None if row.step_ms_p50 is None else row.step_ms_p50 * 1e6),
         numbers.share(row.input_wait_share),
         numbers.gigabytes(row.memory_gb),
-    )
-    line = Text("".join(f"{cell:>{size}}" for cell, (_, size) in zip(cells, COLUMNS, strict=True)) + "  ")
-    return line.append_text(_efficiency(row, bar))
-
-
-def _without_numbers(row: CellRow) -> Table:
-    """Status and reason across all columns."""
-    line = Table.grid(padding=(0, 1))
-    line.add_column(width=COLUMNS[0][1], justify="right")
-    line.add_column(overflow="fold")
-    style = "dim" if row.status in ("missing", "interrupted") else "red"
-    line.add_row(str(row.cell.ranks), Text(f"{row.status}: {row.reason}", style=style))
-    return line
+        _efficiency(row, bar),
+    ]
 
 
 def _efficiency(row: CellRow, width: int) -> Text:
@@ -169,12 +164,8 @@ def bar(share: float, width: int) -> Text:
 
 
 def _point(mark: str, text: str, then: str) -> RenderableType:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row(mark, Text(text))
-    table.add_row("", Text(f"-> {then}", style="cyan"))
-    return Padding(table, (0, 0, 0, 1))
+    told = Text(f"{mark} {text}\n").append(f"{' ' * len(mark)} -> {then}", style="cyan")
+    return Padding(Prose(told), (0, 0, 0, 1))
 
 
 def _varies(cells: Sequence[CellRow], setting: Setting) -> bool:

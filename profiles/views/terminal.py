@@ -9,19 +9,17 @@ from dataclasses import replace
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from .. import numbers, terminals
 from ..measures import OF_RANKS, OWNERS, GpuMeasures, Measures, NamedOperator, Operators, StepRow
 from ..timeline import Doubt
 from .charts.palette import OWNERS as LOOKS
+from .fitted import Column, Fitted, Prose, Row
 from .terminal_columns import COLUMN_WIDTH, NAMES_WIDTH, side_by_side
 
 MOST_OPERATORS = 8
-# Of the table of steps, whose widest cells are like `79.33 µs`.
-STEP_COLUMN_WIDTH = 11
-_STEP_TITLES = ("step", "period", "kernels", "batch\ngap")
+_STEP_TITLES = ("step", "period", "kernels", "batch gap")
 # Idle owners are drawn lighter than busy ones, so that the bar can be read without colour.
 _BUSY, _IDLE = "█", "░"
 
@@ -32,6 +30,15 @@ def console() -> Console:
     if found.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return found
     return terminals.console(width=max(found.width, 120))
+
+
+def say(text: str) -> None:
+    """Print running text. Into a pipe or a file each line goes as it is, for those who search it."""
+    to = terminals.console()
+    if to.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        to.print(Prose(text))
+    else:
+        terminals.echo(text)
 
 
 def show(measures: Measures, to: Console, *, per_step: bool = False, only: Sequence[int] | None = None) -> None:
@@ -55,7 +62,7 @@ def one_by_one(
     titles = measures.titles
     some = [(titles[place], measures.gpus[place]) for place in shown]
     for title, gpu in some:
-        yield from (_title(title, gpu), _bar(gpu, width - 2), _legend(gpu), Text())
+        yield from (Prose(_title(title, gpu)), _bar(gpu, width - 2), _legend(gpu), Text())
     at_once = max(1, (width - NAMES_WIDTH) // COLUMN_WIDTH)
     for first in range(0, len(some), at_once):
         columns = some[first : first + at_once]
@@ -67,16 +74,16 @@ def one_by_one(
             if found is not None:
                 yield _operators(title, what, found, gpu.span_ns)
         if per_step and gpu.steps.rows:
-            yield _steps(title, gpu, width)
+            yield _steps(title, gpu)
 
 
-def _recordings(measures: Measures) -> Text:
+def _recordings(measures: Measures) -> Prose:
     lines = [
         f"{recording.path}  ({recording.tool}{' ' + recording.tool_version if recording.tool_version else ''}"
         f"{f', rank {recording.rank} by {recording.rank_source}' if recording.rank is not None else ''})"
         for recording in measures.recordings
     ]
-    return Text("\n".join(lines), style="dim")
+    return Prose("\n".join(lines), "dim")
 
 
 def _title(title: str, gpu: GpuMeasures) -> Text:
@@ -124,46 +131,42 @@ def _legend(gpu: GpuMeasures) -> Padding:
 
 
 def _host(whose: str, gpu: GpuMeasures) -> Group:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    for entry in gpu.host_while_idle[:5]:
-        name = str(entry["name"])
-        table.add_row(f"  {name[:60]}", numbers.duration(entry["ns"]), numbers.share(entry["share"]))
+    rows = [
+        (f"  {entry['name']}", numbers.duration(entry["ns"]), numbers.share(entry["share"]))
+        for entry in gpu.host_while_idle[:5]
+    ]
     title = f"{whose}: what the host did in the idle time (calls overlap, so these do not add up)"
-    return Group(Text(), Text(title, style="bold"), table)
+    table = Fitted([Column(), Column(right=True), Column(right=True)], rows)
+    return Group(Text(), Prose(title, "bold"), table)
 
 
 def _operators(whose: str, what: str, found: Operators, span_ns: int) -> Group:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("", "kernels", "of the window", "idle before"):
-        table.add_column(column, justify="left" if not column else "right")
     unknown = replace(found.unknown, name="none known")
+    rows: list[Row] = []
     for row in (*found.rows[:MOST_OPERATORS], unknown):
         if row.total_ns or row.idle_ns:
             times = (numbers.duration(row.total_ns), numbers.share_of(row.owned_ns, span_ns), _idle(row, span_ns))
-            table.add_row(f"  {row.name[:60]}", *times)
+            rows.append((f"  {row.name}", *times))
+    titles = ("kernels", "of the window", "idle before")
+    table = Fitted([Column(), *(Column(title, right=True) for title in titles)], rows)
     more = max(found.distinct - MOST_OPERATORS, 0)
     title = f"{whose}: time by {what}" + (f", the first {MOST_OPERATORS} of {found.distinct}" if more else "")
-    return Group(Text(), Text(title, style="bold"), table)
+    return Group(Text(), Prose(title, "bold"), table)
 
 
 def _idle(row: NamedOperator, span_ns: int) -> str:
     return f"{numbers.duration(row.idle_ns)}  {numbers.share_of(row.idle_ns, span_ns):>7}" if row.idle_ns else ""
 
 
-def _steps(whose: str, gpu: GpuMeasures, width: int) -> Group:
-    """A row a step; owners that do not fit beside each other follow in a table below, with the steps again."""
+def _steps(whose: str, gpu: GpuMeasures) -> Group:
+    """A row a step."""
     owners = [owner for owner in OWNERS if any(row.ledger_ns[owner] for row in gpu.steps.rows)]
-    at_once = max(1, width // STEP_COLUMN_WIDTH - len(_STEP_TITLES))
-    parts: list[RenderableType] = [Text(), Text(f"{whose}: each step", style="bold")]
-    for first in range(0, len(owners), at_once):
-        some = owners[first : first + at_once]
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for title in (*_STEP_TITLES, *(LOOKS[owner].label.replace(" ", "\n", 1) for owner in some)):
-            table.add_column(title, justify="right", no_wrap=True, vertical="bottom")
-        for row in gpu.steps.rows:
-            table.add_row(*_step_cells(row), *(numbers.duration(row.ledger_ns[owner]) for owner in some))
-        parts.append(table)
-    return Group(*parts)
+    titles = (*_STEP_TITLES, *(LOOKS[owner].label for owner in owners))
+    rows = [
+        (*_step_cells(row), *(numbers.duration(row.ledger_ns[owner]) for owner in owners)) for row in gpu.steps.rows
+    ]
+    table = Fitted([Column(title, right=True) for title in titles], rows, keys=2)
+    return Group(Text(), Text(f"{whose}: each step", style="bold"), table)
 
 
 def _step_cells(row: StepRow) -> tuple[str, str, str, str]:
@@ -181,7 +184,7 @@ def _findings(measures: Measures) -> Iterator[RenderableType]:
         text = Text("• ")
         text.append(finding.code, style="italic")
         text.append(f": {whose}{finding.text}{worth}\n  → {finding.change}")
-        yield Padding(text, (0, 0, 0, 2))
+        yield Padding(Prose(text), (0, 0, 0, 2))
 
 
 def _doubts(doubts: list[Doubt]) -> Iterator[RenderableType]:
@@ -197,4 +200,4 @@ def _doubts(doubts: list[Doubt]) -> Iterator[RenderableType]:
         text.append(code, style="italic")
         more = f" (and {len(alike) - 1} more like it)" if len(alike) > 1 else ""
         text.append(f": {alike[0].text}{more}\n  → {remedy}")
-        yield Padding(text, (0, 0, 0, 2))
+        yield Padding(Prose(text), (0, 0, 0, 2))

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from rich.table import Table
 from rich.text import Text
 
 from .. import numbers
 from ..measures import CLASSES, OWNERS, Gaps, GpuMeasures
 from .charts.palette import OWNERS as LOOKS
+from .fitted import Column, Fitted, Row
 
 Cell = Callable[[GpuMeasures], str]
 COLUMN_WIDTH, NAMES_WIDTH = 24, 30
 _COPIES = {"h2d": "host to device", "d2h": "device to host", "p2p": "peer to peer", "d2d": "on the device"}
 
 
-def side_by_side(gpus: Sequence[GpuMeasures], titles: Sequence[str]) -> Table:
+def side_by_side(gpus: Sequence[GpuMeasures], titles: Sequence[str]) -> Fitted:
     """One column per GPU, headed by its title. Rows that no GPU has a number for are left out."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("")
-    for _, title in zip(gpus, titles, strict=False):
-        table.add_column(title, justify="right")
-    for title, rows in _sections():
-        table.add_row(Text(title, style="bold"))
+    shown: list[Row] = []
+    for section, rows in _sections():
+        shown.append(Text(section, style="bold"))
         for name, cell in rows:
             values = [cell(gpu) for gpu in gpus]
             if any(values):
-                table.add_row(f"  {name}", *values)
-    return table
+                shown.append((f"  {name}", *values))
+    return Fitted([Column(), *(Column(title, right=True) for title in titles)], shown)
 
 
 def _sections() -> Iterator[tuple[str, list[tuple[str, Cell]]]]:

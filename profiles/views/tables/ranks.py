@@ -55,6 +55,7 @@ def outliers(document: Document) -> Table:
         f"the {summary['per']} from the median. What computes for longer than the others also waits less for them.",
         ("who", "where", f"what, per {summary['per']}", "time", "median of all", "difference", "sigmas", "of the step"),
         tuple(rows),
+        keys=3,
     )
 
 

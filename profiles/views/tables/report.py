@@ -145,6 +145,7 @@ def cells(rows: Sequence[Json]) -> Table:
             "status",
         ),
         tuple(shown),
+        keys=len(differs),
     )
 
 
@@ -166,7 +167,9 @@ def learning(rows: Sequence[Json]) -> Table:
                 Cell(numbers.duration(None if seconds is None else seconds * 1e9, why), seconds),
                 Cell(numbers.factor(row["speedup_to_accuracy"]), row["speedup_to_accuracy"]),
                 Cell(_whole(row["samples_to_accuracy"]), row["samples_to_accuracy"]),
-                Cell(numbers.per_s(row["samples_per_s_global"]), row["samples_per_s_global"]),
+                Cell(
+                    numbers.per_s(row["samples_per_s_global"]).removesuffix(" samples/s"), row["samples_per_s_global"]
+                ),
             )
         )
     wanted = ", ".join(dict.fromkeys(str(row["until"]) for row in told))
@@ -177,9 +180,10 @@ def learning(rows: Sequence[Json]) -> Table:
         "that of the training steps alone; the speed-up is against the same cell on one rank.",
         (
             *(one.title or one.name.replace("_", " ") for one in differs),
-            *("epochs", "accuracy", "validation", "time to it", "speed-up", "samples to it", "throughput"),
+            *("epochs", "accuracy", "validation", "time to it", "speed-up", "samples to it", "samples/s"),
         ),
         tuple(shown),
+        keys=len(differs),
     )
 
 

@@ -36,6 +36,7 @@ class Table:
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    keys: int = 1  # the first columns, which say what a row is
 
     def numeric(self, column: int) -> bool:
         """Whether a column holds numbers, which stand to the right in every view."""

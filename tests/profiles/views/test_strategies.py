@@ -90,8 +90,8 @@ def test_in_a_narrow_terminal_names_and_numbers_are_whole_all_the_same() -> None
     sweep.show(scaling(), "runs/x", Console(file=out, width=80))
     shown = out.getvalue().splitlines()
     first, *_, second = (number for number, line in enumerate(shown) if line.startswith("strategy"))
-    assert "of horovod" in shown[first] and "bubble" not in shown[first]
-    assert "GPU memory" in shown[second] and "bubble" in shown[second]
+    assert "samples/s" in shown[first] and "horovod" in shown[first] and "bubble" not in shown[first]
+    assert "staleness" in shown[second] and "bubble" in shown[second]
     for begin in (first, second):
         names = [line.split()[0] for line in shown[begin : begin + 12] if line.startswith(tuple(BESIDE))]
         assert {name.rstrip(",") for name in names} >= {"horovod", "parameter_server", "split"}
