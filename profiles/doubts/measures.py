@@ -281,12 +281,27 @@ def several_processes(count: int, where: str) -> Doubt:
     )
 
 
-def feed_or_host(where: str) -> Doubt:
+# What puts a range around the calls that fetch a batch, in programs that are no Keras.
+_RANGES = {
+    "pytorch": "torch.profiler.record_function",
+    "jax": "jax.profiler.TraceAnnotation",
+    "hip": "roctxRangePush",
+    "cuda": "nvtxRangePush",
+    "onnxruntime": "nvtxRangePush",
+}
+
+
+def feed_or_host(where: str, framework: str | None) -> Doubt:
+    ranges = _RANGES.get(framework or "")
+    loader = " (a DataLoader has ranges of its own)" if framework == "pytorch" else ""
     return Doubt(
         "feed-or-host",
-        "without ranges in which the host waits for its input, idle_feed includes the host's own dispatch of the step "
-        "(some 2.5 ms in Keras); compare with the idle_launch of the batch gaps of a run that is fed on the GPU",
-        "record with ringscope record, whose `wait input` ranges tell the two apart; not the workers of a "
+        "without ranges in which the host waits for its input, idle_feed includes the host's own dispatch of the step"
+        f"{'' if ranges else ' (some 2.5 ms in Keras)'}; compare with the idle_launch of the batch gaps of a run "
+        f"{'whose input lies on the GPU from the start' if ranges else 'that is fed on the GPU'}",
+        f"record with a range named `wait input` around what fetches the batch, by {ranges}{loader}"
+        if ranges
+        else "record with ringscope record, whose `wait input` ranges tell the two apart; not the workers of a "
         "parameter server, which take their batches themselves",
         (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps"),
     )

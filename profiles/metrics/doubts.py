@@ -105,7 +105,7 @@ def _step_doubts(
     if books.inputs is not None and not books.inputs.certain and books.ledger_ns["idle_feed"] is None:
         yield say.copy_order_unknown(where, recorded)
     if books.ledger_ns["idle_feed"] and not books.input_marks:
-        yield say.feed_or_host(where)
+        yield say.feed_or_host(where, measured.framework)
     if (measured.batch_gap_ledger_ns or {}).get("idle_sync"):
         yield say.sync_upper_bound(where)
 

@@ -228,6 +228,26 @@ def test_feed_without_input_ranges_is_doubted_and_with_them_not():
 
 
 @pytest.mark.parametrize(
+    ("mark", "calls", "told"),
+    [
+        ("aten::add", "cuda", "torch.profiler.record_function"),
+        ("PjitFunction(step)", "cuda", "jax.profiler.TraceAnnotation"),
+        ("work", "hip", "roctxRangePush"),
+        ("work", "cuda", "nvtxRangePush"),
+    ],
+)
+def test_programs_that_are_no_keras_are_told_by_which_ranges_waiting_shows(mark, calls, told):
+    made = training()
+    made.mark(mark, 100 * MS, 101 * MS)
+    made.copy("h2d", 78 * MS, 79 * MS, 1 << 20, stream=2, call=(78 * MS - 500, 79 * MS))  # of a step that is not there
+    timeline = made.timeline(known=RECORDED)
+    timeline.api["name"] = timeline.api["name"].cat.rename_categories(lambda name: name.replace("cuda", calls))
+    timeline.marks["domain"] = timeline.marks["domain"].cat.rename_categories(lambda _: "mine")  # not the harness's
+    doubts = [doubt for doubt in measure([timeline]).doubts if doubt.code == "feed-or-host"]
+    assert [(told in doubt.next, "Keras" in doubt.text + doubt.next) for doubt in doubts] == [(True, False)]
+
+
+@pytest.mark.parametrize(
     "kind, size, took, doubted",
     [
         ("h2d", 1 << 20, 1048, True),
