@@ -50,7 +50,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     for across in ACROSS_GPUS:
         found += across(cases, measures)
     found = [one for finding in _without_twins(found) if (one := _said(finding, cases)) is not None]
-    worth = order.beside_ranks(found) if measures.many else order.worth
+    worth = order.beside_ranks(found) if measures.many else order.beside_slow(found)
     # Among many GPUs a slow host's findings have their own order (verdicts.order).
     late = (
         0.0 if measures.many else max((worth(one) for one in found if one.code == "input-pipeline-slow"), default=0.0)

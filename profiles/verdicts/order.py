@@ -1,7 +1,7 @@
 """In which order findings are told: the one that would give back most first.
 
-Where one of many ranks holds up all others, the others' waiting is collective time, and every finding about collectives
-is priced with it. What is worth less without that waiting than the rank that causes it comes after it.
+Where a rank holds up the others, their waiting is collective time, and every finding about collectives is priced with
+it. What is worth less without that waiting than the rank that causes it comes after it.
 """
 
 from __future__ import annotations
@@ -56,6 +56,15 @@ def told_once(found: Sequence[Finding]) -> list[Finding]:
 def worth(finding: Finding) -> float:
     """The throughput that it gives back at most; below all others where it has no price."""
     return -1.0 if finding.at_most_gain is None else finding.at_most_gain
+
+
+def beside_slow(found: Sequence[Finding]) -> Callable[[Finding], float]:
+    """As `worth`, with findings on collectives priced without the waiting that slow GPUs, links and hosts cause.
+
+    Not that for a straggler: of a few ranks one is last at most of the collectives by chance.
+    """
+    caused_ns = max((finding.cost_ns_per_step or 0 for finding in found if finding.code in _SLOW), default=0)
+    return lambda finding: _without(finding, caused_ns) if finding.code in _WITH_WAITING else worth(finding)
 
 
 def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:

@@ -231,6 +231,25 @@ def test_a_gpu_that_computes_the_same_kernels_more_slowly_is_named() -> None:
     assert _find("slow-gpu", *usual) is None
 
 
+@pytest.mark.parametrize("code", ["all-reduce-exposed", "collectives-exposed"])
+@pytest.mark.parametrize(("waiting", "first"), [(9, True), (5, False)])
+def test_a_slow_gpu_comes_before_collectives_that_mostly_wait_for_it(code: str, waiting: int, first: bool) -> None:
+    """Of 1.4 ms a step that collectives take on the fast GPU, 0.9 or 0.5 ms wait for the slow one."""
+    fast = gpu(ledger={"compute": 8_600_000, "collective": 1_400_000}, waiting=waiting * MS // 10)
+    slow_ns = 8_600_000 + waiting * MS // 10
+    slow = gpu(rank=1, ledger={"compute": slow_ns, "collective": 10 * MS - slow_ns}, waiting=0)
+    for one in (fast, slow):
+        one.collectives.exposed_waiting_ns = one.collectives.waiting_ns
+        if code == "collectives-exposed":
+            kinds = {"count": 10, "exposed_ns": one.collectives.exposed_ns}
+            one.collectives.kinds = {"all_gather": dict(kinds), "reduce_scatter": dict(kinds)}
+    found = find(measures([fast, slow]), Context())
+    codes = [one.code for one in found if one.code in (code, "slow-gpu")]
+    assert codes == (["slow-gpu", code] if first else [code, "slow-gpu"])
+    (exchange,) = (one for one in found if one.code == code)
+    assert f"{waiting}.0 % waiting for other ranks" in exchange.text
+
+
 def test_the_reductions_of_a_model_without_convolutions_are_no_batch_normalisation() -> None:
     """As of a transformer by TensorFlow, without XLA: gradients of layer normalisation and of biases."""
     products = [("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT", 648, 36 * MS), ("sm80_xmma_gemm_f32f32", 9, MS)]
