@@ -10,6 +10,7 @@ from .. import numbers, typed
 from ..errors import RingscopeError
 from ..measures import CLASSES, OWNERS, GpuMeasures
 from ..scaling.rows import CellRow
+from . import same_work
 from .subject import Subject
 
 BASELINE_SCHEMA = "ringscope.baseline/1"
@@ -61,6 +62,9 @@ class Baseline:
     relative: float = RELATIVE
     absolute_share: float = ABSOLUTE_SHARE
     schema: str = BASELINE_SCHEMA
+    # What the work was, where no cell tells it; unknown in baselines of before.
+    kernels_per_step: int | None = None
+    kernels: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -189,6 +193,11 @@ def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) 
     if cell and baseline.cell and _work(cell) != _work(baseline.cell):
         text = f"unlike work: the baseline is of {_work(baseline.cell)}, this run of {_work(cell)}"
         return [Check("baseline", "max", 0.0, None, UNJUDGED, f"{text}; write one for it with --write-baseline")]
+    first = subject.measures.gpus[0] if subject.measures and subject.measures.gpus else None
+    known_work = cell and baseline.cell
+    if first and not known_work and (why := same_work.unlike(baseline.kernels, baseline.kernels_per_step, first)):
+        text = f"unlike recordings: {why}; write a baseline of this one with --write-baseline"
+        return [Check("baseline", "max", 0.0, None, UNJUDGED, text)]
     if not baseline.metrics:
         return [Check("baseline", "max", 0.0, None, UNJUDGED, "the baseline has no metrics; write it again")]
     checks = []
@@ -229,7 +238,14 @@ def baseline_of(subject: Subject) -> Baseline:
     values = {name: metric.value for name, metric in metrics(subject).items() if metric.value is not None}
     if not values:
         raise RingscopeError(f"{subject.label}: no metric is known, so later runs cannot be compared with it")
-    return Baseline(values, gpu_names(subject), subject.record.cell.id if subject.record else None)
+    first = subject.measures.gpus[0] if subject.measures and subject.measures.gpus else None
+    return Baseline(
+        values,
+        gpu_names(subject),
+        subject.record.cell.id if subject.record else None,
+        kernels_per_step=first.kernels.per_step if first else None,
+        kernels=same_work.kernels(first) if first else {},
+    )
 
 
 def to_json(baseline: Baseline) -> dict[str, Any]:

@@ -63,8 +63,8 @@ Examples:
 def command(context: click.Context, /, **options: Any) -> None:
     """Check a run directory, measures or recordings against budgets, or against a baseline.
 
-    Exit code 0: all hold; 1: a budget is broken; 2: cannot be judged (no baseline, unlike machines, a metric that the
-    run does not have), or wrong usage.
+    Exit code 0: all hold; 1: a budget is broken; 2: cannot be judged (no baseline, unlike machines, other work than
+    the baseline's, a metric that the run does not have), or wrong usage.
     """
     import json
     import sys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -32,6 +33,7 @@ from profiles.scaling.rows import CellRow
 from profiles.verbs.gate import command
 from profiles.views import gate as view
 from tests.made.hand import gpu, measures
+from tests.recordings import DATA
 
 MS = 1_000_000
 
@@ -90,6 +92,38 @@ def test_unlike_machines_cannot_be_judged() -> None:
     other.name = "Tesla V100"
     judgement = judge(_subject(other), at_most={}, at_least={}, baseline=baseline_of(_subject(gpu())))
     assert judgement.exit_code == 2 and "Tesla V100" in judgement.checks[0].message
+
+
+def _of_kernels(per_step: int, *names: str) -> Subject:
+    return _subject(gpu(kernels={"per_step": per_step}, top=[(name, per_step, MS) for name in names]))
+
+
+@pytest.mark.parametrize(
+    ("now", "status"),
+    [
+        (_of_kernels(900, "gemm_a", "gemm_b"), HOLDS),  # more of the same
+        (_of_kernels(101, "gemm_c", "gemm_d"), HOLDS),  # as many, renamed by a newer library
+        (_of_kernels(900, "gemm_a", "conv", "bn"), UNJUDGED),
+    ],
+)
+def test_recordings_of_other_work_that_no_cell_tells_are_told_apart_by_their_kernels(now: Subject, status: str) -> None:
+    baseline = from_json(json.loads(json.dumps(to_json(baseline_of(_of_kernels(100, "gemm_a", "gemm_b"))))))
+    judgement = judge(now, at_most={}, at_least={}, baseline=baseline)
+    assert judgement.status == status
+    assert judge(now, at_most={}, at_least={}, baseline=replace(baseline, kernels={})).status == HOLDS  # of before
+    if status == UNJUDGED:
+        (check,) = judgement.checks
+        assert check.message.startswith("unlike recordings: 100 kernels per step in the baseline, 900 here, and those ")
+        assert "\n" not in check.message and judgement.exit_code == 2
+
+
+def test_a_recording_of_another_model_than_the_baselines_cannot_be_judged(tmp_path: Path) -> None:
+    baseline = str(tmp_path / "baseline.json")
+    assert (
+        _run(str(DATA / "resnet50-1gpu-prefetch-float32.rank0.sqlite.xz"), "--write-baseline", baseline).exit_code == 0
+    )
+    other = _run(str(DATA / "lstm-1gpu.rank0.sqlite.xz"), "--baseline", baseline)
+    assert other.exit_code == 2 and "? cannot be judged: unlike recordings: 1,246 kernels per step" in other.output
 
 
 def test_junit_counts_what_is_broken_and_what_cannot_be_judged() -> None:
