@@ -16,6 +16,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 WHOLE: Final = 16  # cells as wide as this are not broken to make room for others
+NAMES: Final = 20  # columns for what rows are called: of fewer all names stand above their rows
 GAPS: Final = (2, 1)  # between columns; the second where all then stand beside each other
 # With the word behind it a number is one piece: `4.712 ms`, `98.1 %`, `2 ranks`.
 _NUMBER: Final = re.compile(r"[(\[]?[-+±~<>]*\d[\d.,]*(?<![.,])")
@@ -56,12 +57,16 @@ class Fitted:
         width, places = options.max_width, range(len(self._columns))
         for gap in GAPS:
             if self._least(places, gap) <= width:
-                yield from self._lines(places, width, gap)
+                yield from self._lines(places, width, gap, self._sizes)
                 return
+        room = width - self._least(places[1:]) - GAPS[0]
+        if self._keys == 1 and room >= NAMES:  # names that are wider stand above their rows
+            yield from self._lines(places, width, GAPS[0], [self._sized(0, room), *self._sizes[1:]])
+            return
         for nth, some in enumerate(self._tables(width)):
             if nth:
                 yield Text()
-            yield from self._lines(some, width, GAPS[0])
+            yield from self._lines(some, width, GAPS[0], self._sizes)
 
     def _tables(self, width: int) -> Iterator[list[int]]:
         """Which columns stand beside each other, table by table. Without the keys: these stand above each row."""
@@ -79,28 +84,35 @@ class Fitted:
     def _least(self, places: Sequence[int], gap: int = GAPS[0]) -> int:
         return sum(self._sizes[place][0] for place in places) + gap * (len(places) - 1)
 
-    def _sized(self, place: int) -> tuple[int, int]:
-        """How wide a column is at least, and how wide it would be."""
+    def _sized(self, place: int, at_most: int | None = None) -> tuple[int, int]:
+        """How wide a column is at least, and how wide it would be; without the cells that need more than `at_most`."""
         cells = [row[place] for row in self._rows if not isinstance(row, Text)]
-        lines = [line for cell in cells for line in cell.split("\n")]
+        fitting = [cell for cell in cells if at_most is None or _needs(cell) <= at_most]
         title = self._titles[place]
-        least = max([_longest(title), *(_longest(line) if line.cell_len > WHOLE else line.cell_len for line in lines)])
-        return min(least, most := max([title.cell_len, *(line.cell_len for line in lines)])), most
+        most = max([title.cell_len, *(line.cell_len for cell in fitting for line in cell.split("\n"))])
+        least = max([_longest(title), *map(_needs, fitting)])
+        return least, most if at_most is None else min(most, max(at_most, least))
 
-    def _lines(self, places: Sequence[int], width: int, gap: int) -> Iterator[Text]:
-        sizes = _shared([self._sizes[place] for place in places], width - gap * (len(places) - 1))
+    def _lines(
+        self, places: Sequence[int], width: int, gap: int, all_sizes: Sequence[tuple[int, int]]
+    ) -> Iterator[Text]:
+        sizes = _shared([all_sizes[place] for place in places], width - gap * (len(places) - 1))
         columns = [self._columns[place] for place in places]
         if any(column.title for column in self._columns):
-            if 0 not in places:
+            if 0 not in places and self._named(self._titles):
                 yield from broken(self._named(self._titles), width)
             yield from _beside([self._titles[place] for place in places], columns, sizes, gap, bottom=True)
         for row in self._rows:
             if isinstance(row, Text):
                 yield from broken(row, width)
                 continue
+            cells = [row[place] for place in places]
             if 0 not in places:
                 yield from broken(self._named(row), width)
-            yield from _beside([row[place] for place in places], columns, sizes, gap)
+            elif _needs(cells[0]) > sizes[0]:
+                yield from broken(cells[0], width)
+                cells[0] = Text()
+            yield from _beside(cells, columns, sizes, gap)
 
     def _named(self, row: Sequence[Text]) -> Text:
         return Text(" " * GAPS[0]).join(cell for cell in row[: self._keys] if cell.plain.strip())
@@ -136,6 +148,12 @@ def _pieces(line: str) -> Iterator[tuple[int, int]]:
             first = None
     if first is not None:
         yield first, len(line.rstrip())
+
+
+def _needs(cell: Text) -> int:
+    """The columns that it takes without a word or a number broken."""
+    lines = cell.split("\n")
+    return max((_longest(line) if line.cell_len > WHOLE else line.cell_len for line in lines), default=0)
 
 
 def _longest(line: Text) -> int:

@@ -145,17 +145,17 @@ def _operators(whose: str, what: str, found: Operators, span_ns: int) -> Group:
     rows: list[Row] = []
     for row in (*found.rows[:MOST_OPERATORS], unknown):
         if row.total_ns or row.idle_ns:
-            times = (numbers.duration(row.total_ns), numbers.share_of(row.owned_ns, span_ns), _idle(row, span_ns))
+            times = (numbers.duration(row.total_ns), numbers.share_of(row.owned_ns, span_ns), *_idle(row, span_ns))
             rows.append((f"  {row.name}", *times))
-    titles = ("kernels", "of the window", "idle before")
+    titles = ("kernels", "of the window", "idle before", "")
     table = Fitted([Column(), *(Column(title, right=True) for title in titles)], rows)
     more = max(found.distinct - MOST_OPERATORS, 0)
     title = f"{whose}: time by {what}" + (f", the first {MOST_OPERATORS} of {found.distinct}" if more else "")
     return Group(Text(), Prose(title, "bold"), table)
 
 
-def _idle(row: NamedOperator, span_ns: int) -> str:
-    return f"{numbers.duration(row.idle_ns)}  {numbers.share_of(row.idle_ns, span_ns):>7}" if row.idle_ns else ""
+def _idle(row: NamedOperator, span_ns: int) -> tuple[str, str]:
+    return (numbers.duration(row.idle_ns), numbers.share_of(row.idle_ns, span_ns)) if row.idle_ns else ("", "")
 
 
 def _steps(whose: str, gpu: GpuMeasures) -> Group:
