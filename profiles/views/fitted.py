@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, TypeAlias
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
@@ -89,7 +90,7 @@ class Fitted:
         cells = [row[place] for row in self._rows if not isinstance(row, Text)]
         fitting = [cell for cell in cells if at_most is None or _needs(cell) <= at_most]
         title = self._titles[place]
-        most = max([title.cell_len, *(line.cell_len for cell in fitting for line in cell.split("\n"))])
+        most = max([title.cell_len, *(_widest(cell) for cell in fitting)])
         least = max([_longest(title), *map(_needs, fitting)])
         return least, most if at_most is None else min(most, max(at_most, least))
 
@@ -120,6 +121,9 @@ class Fitted:
 
 def broken(text: Text, width: int) -> Iterator[Text]:
     """The lines of a text. What goes on stands under its beginning; a word wider than a line is cut."""
+    if text.cell_len <= width and "\n" not in text.plain:  # most cells
+        yield text
+        return
     for line in text.split("\n", allow_blank=True):
         indent = _indent(line)
         indent = indent if indent <= width // 2 else 0
@@ -150,9 +154,13 @@ def _pieces(line: str) -> Iterator[tuple[int, int]]:
         yield first, len(line.rstrip())
 
 
+def _widest(cell: Text) -> int:
+    return max(cell_len(line) for line in cell.plain.split("\n"))
+
+
 def _needs(cell: Text) -> int:
     """The columns that it takes without a word or a number broken."""
-    lines = cell.split("\n")
+    lines = cell.split("\n") if "\n" in cell.plain else [cell]
     return max((_longest(line) if line.cell_len > WHOLE else line.cell_len for line in lines), default=0)
 
 

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from rich.console import Console
@@ -17,6 +19,7 @@ from profiles import analyse
 from profiles.judging import compare, forecast, gate, predict, ranks_summary, rules, subject
 from profiles.judging.curve import Point
 from profiles.judging.subject import Subject
+from profiles.measures import Measures
 from profiles.scaling.remedies import remedies as remedies_of
 from profiles.views import compare as compare_view
 from profiles.views import fits as fits_view
@@ -29,6 +32,7 @@ from profiles.views import rules as rules_view
 from profiles.views import sweep, terminal
 from profiles.views.fitted import Column, Fitted, Prose, broken
 from tests.made import hand
+from tests.profiles.judging import test_explained
 from tests.profiles.judging.test_rules import planted
 from tests.profiles.scaling import test_fits, test_learning
 from tests.profiles.views import test_inference, test_strategies
@@ -64,7 +68,7 @@ def rules_of_thumb(to: Console) -> None:
 
 
 @cache
-def measured() -> object:
+def measured() -> Measures:
     return analyse(TWO).measures
 
 
@@ -79,8 +83,34 @@ def many(to: Console) -> None:
 
 
 def recordings(to: Console) -> None:
+    compare_view.show(compared(), to)
+
+
+@cache
+def compared() -> compare.Comparison:
     before, after = (subject.load([path]) for path in TWO)
-    compare_view.show(compare.compare(before, after), to)
+    return compare.compare(before, after)
+
+
+KEPT = TemporaryDirectory()
+
+
+@cache
+def directory() -> Path:
+    """Of a run with what explains it."""
+    folder = test_explained.write(Path(KEPT.name) / "run", test_explained.SMALL)
+    test_explained.write(folder / "explain", test_explained.WITHOUT, launches=2)
+    return folder
+
+
+def losses(to: Console) -> None:
+    scaling, found = test_explained.read(directory())
+    sweep.show(scaling, "runs/x", to, found)
+
+
+def sweeps(to: Console) -> None:
+    both = subject.load([directory()])
+    compare_view.show(replace(compare.compare(both, both), before="x", after="y"), to)
 
 
 def more_gpus(to: Console) -> None:
@@ -96,7 +126,9 @@ def replayed(to: Console) -> None:
 
 
 def budgets(to: Console) -> None:
-    found = gate.judge(subject.load(TWO), at_most={"feed_gap_share": 0.001, "idle_sync_share": 0.5}, at_least={})
+    found = gate.judge(
+        Subject("both", measured(), None), at_most={"feed_gap_share": 0.001, "idle_sync_share": 0.5}, at_least={}
+    )
     to.print(Prose(gate_view.text(found)))
 
 
@@ -108,7 +140,9 @@ REPORTS: dict[str, Callable[[Console], None]] = {
     "infer": lambda to: inference_view.show(test_inference.FOUND, "runs/x", to),
     "timeline": timeline,
     "timeline of many": many,
+    "bench, explained": losses,
     "compare": recordings,
+    "compare, runs": sweeps,
     "predict": replayed,
     "predict, more GPUs": more_gpus,
     "gate": budgets,
@@ -121,6 +155,11 @@ def printed(report: Callable[[Console], None], width: int) -> str:
     return out.getvalue()
 
 
+@cache
+def in_one_line(name: str) -> str:
+    return printed(REPORTS[name], 2000)
+
+
 def words(text: str) -> set[str]:
     """But for those of bars, which are as long as there is room."""
     return {word for word in text.split() if not re.search("[█░·▏▎▍▌▋▊▉]", word)}
@@ -129,7 +168,7 @@ def words(text: str) -> set[str]:
 @pytest.mark.parametrize("name", REPORTS)
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_word_and_no_value_is_split_and_none_is_lost(name: str, width: int) -> None:
-    wide, narrow = printed(REPORTS[name], 2000), printed(REPORTS[name], width)
+    wide, narrow = in_one_line(name), printed(REPORTS[name], width)
     assert max(map(len, narrow.splitlines())) <= width
     too_wide = {word for word in words(wide) if len(word) > width - 8}  # a path: it can only be cut
     if not too_wide:
