@@ -121,7 +121,7 @@ def distribute(
         sparse_as_dense=sparse_as_dense or sharded,
     )
     if not reduce:
-        exchange = list
+        exchange = _as_they_are
     together = reduce and size() > 1
     # Alone a rank sums nothing, and the bfloat16 that it computed is all there is.
     keeps = compression == "none" and aggregate == 1 and not sharded
@@ -199,6 +199,10 @@ def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, 
         raise RingscopeError(
             "groups are exchanged while the backward pass runs, which `compiled` ends first; leave it out"
         )
+
+
+def _as_they_are(gradients: Sequence[Any], largest: Sequence[int]) -> list[Any]:
+    return list(gradients)
 
 
 def _forget_earlier(model: Any) -> None:

@@ -9,6 +9,7 @@ from profiles.errors import RingscopeError
 
 from .computed import summed_as
 from .exchange import IN_STREAM, hvd, name_in_graph, on_device_of, outside_scopes, tf
+from .overwritten import largest_of_ranks
 
 __all__ = ["COMPRESSIONS", "OPS", "adds_in_any_order", "average_gradients"]
 
@@ -18,6 +19,7 @@ OPS = ("average", "sum", "adasum")
 
 def average_gradients(
     gradients: Sequence[Any],
+    largest: Sequence[int] = (),
     *,
     compression: str = "none",
     groups: int = 1,
@@ -33,6 +35,7 @@ def average_gradients(
     compression: as of `ring.distribute`; `none` is the type that they have, and `fp32` never less than float32. What is
     bfloat16 is summed in float32, but for GPUs that take it as it is (`computed.summed_as`); it is bfloat16 again then.
     in_stream: nothing is computed meanwhile, so they may be summed on TensorFlow's own stream of the GPU.
+    largest: which of them are no gradients, but what variables are overwritten with: of these the largest over ranks.
     op, predivide_factor, sparse_as_dense: as of `ring.distribute`. process_set: the ranks that take part, all of them
     unless given.
     """
@@ -50,7 +53,11 @@ def average_gradients(
     how = _how(op, predivide_factor, process_set)
     given = [i for i, gradient in enumerate(averaged) if gradient is not None]
     kinds = {i: averaged[i].dtype for i in given}
-    for i, kind in kinds.items():
+    if found := [i for i in given if i in largest]:
+        for i, value in zip(found, largest_of_ranks([averaged[i] for i in found], process_set), strict=True):
+            averaged[i] = value
+        given = [i for i in given if i not in found]
+    for i, kind in ((i, kinds[i]) for i in given):
         summed = summed_as(kind, in_stream=in_stream, op=op, predivide_factor=predivide_factor)
         averaged[i] = _cast(averaged[i], tf.float32 if compression == "fp32" and kind.size < 4 else summed)
     sparse = [i for i in given if isinstance(averaged[i], tf.IndexedSlices)]

@@ -13,6 +13,7 @@ import numpy as np
 
 from profiles.errors import RingscopeError
 
+from . import overwritten
 from .exchange import from_rank, hvd, on_host, optimizers_of, parts_of, tf
 
 
@@ -203,6 +204,10 @@ def _check_weights(variables: Sequence[Any]) -> None:
     bound = [variable.path for variable in variables if variable.constraint is not None]
     if bound:
         raise RingscopeError(f"{bound[0]} has a constraint, which sharded would put on parts of it; leave one out")
+    if found := overwritten.places(variables):
+        raise RingscopeError(
+            f"{variables[found[0]].path} is overwritten, not updated (float8 keeps its scales so); take sharded=False"
+        )
 
 
 def _slots(optimizer: Any, references: Sequence[Any]) -> list[list[Any]]:

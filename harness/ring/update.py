@@ -8,21 +8,20 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from . import after_update, losses, normalization
+from . import after_update, losses, normalization, overwritten
 from .choose import Chooser, NotOneUpdate, check_draws
 from .computed import as_computed
 from .exchange import began_alike, hvd, tf
 from .feed import opened
 from .forms import forms, updates
+from .packing import Packing
 from .sharded import Shards
 from .variables import make_variables
 
-Exchange = Callable[[Sequence[Any]], list[Any]]
-"""Gradients of this rank -> what all ranks apply."""
+Exchange = Callable[[Sequence[Any], Sequence[int]], list[Any]]
+"""(gradients of this rank, where among them those are of which the largest of all ranks counts) -> what all apply."""
 Update = Callable[[Sequence[Any], Any], None]
 """(gradients, variables) -> the variables are updated."""
-
-LARGE_BYTES = 1 << 20  # a gradient of so many travels by itself
 
 
 def reduce_in_apply(
@@ -39,12 +38,16 @@ def reduce_in_apply(
 
     def update(gradients: Sequence[Any], variables: Any) -> None:
         if shards is None:
-            apply(exchange(gradients), variables)
+            apply(exchange(gradients, largest(variables)), variables)
         else:
             own = variables or model.trainable_variables
             shards.update(shards.pack(gradients, own), own, compiled=False)
 
-    wrapped = _aggregated(update, aggregate, {}) if aggregate > 1 else update
+    def largest(variables: Any) -> list[int]:
+        known = getattr(optimizer, "inner_optimizer", optimizer)
+        return overwritten.places(variables or getattr(known, "_trainable_variables", []))
+
+    wrapped = _aggregated(update, aggregate, {}, largest) if aggregate > 1 else update
 
     def reduced(grads: Sequence[Any], trainable_variables: Any = None) -> None:
         _check_start(model)
@@ -88,7 +91,8 @@ def compile_halves(
     train_step, reduced = model.train_step, optimizer.apply
     caught: list[tuple[list[Any], list[Any]]] = []
     applied_at: after_update.Place = 0  # where in the trace
-    packing = _Packing()
+    packing = Packing()
+    largest: list[int] = []  # where what variables are overwritten with is among the gradients that travel
     exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
     whole = _whole(model, train_step, reduces=reduces)
     unhalved: list[bool] = []  # not empty: a traced step has no halves, and is taken whole
@@ -127,10 +131,14 @@ def compile_halves(
         gradients = [g if g is None else tf.convert_to_tensor(g) for g in caught[0][0]]
         if keeps:
             gradients = [as_computed(g) for g in gradients]
-        gradients = [tf.cast(g, narrow) if narrow and g is not None else g for g in gradients]
+        largest[:] = overwritten.places(caught[0][1])
+        if narrow:
+            gradients = [g if g is None or i in largest else tf.cast(g, narrow) for i, g in enumerate(gradients)]
         if shards is not None:
             return logs, shards.pack(gradients, caught[0][1])
-        return logs, packing.pack(gradients) if reduces and pack else gradients
+        if reduces and pack:
+            gradients, largest[:] = packing.pack(gradients, list(largest))
+        return logs, gradients
 
     def needed(own: Any) -> Any:
         exchanging.append(True)
@@ -179,9 +187,10 @@ def compile_halves(
             if shards is not None:
                 shards.update(grads, variables, compiled=compiled)
             else:
-                (compiled_update if compiled else unpacked)(exchange(grads))
+                (compiled_update if compiled else unpacked)(exchange(grads, largest))
 
-        (_aggregated(update, aggregate, state) if aggregate > 1 else update)(gradients, caught[0][1])
+        summed = _aggregated(update, aggregate, state, lambda _: largest) if aggregate > 1 else update
+        summed(gradients, caught[0][1])
         return logs
 
     state: dict[str, Any] = {}
@@ -231,40 +240,10 @@ def _totals(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
     return [tf.cast(total, each.dtype) for total, each in zip(tf.unstack(together, len(own)), own, strict=True)]
 
 
-class _Packing:
-    """Small dense gradients of each type as one vector: one tensor for the ranks to agree on in the place of many. The
-    others travel beside it, large ones as they are: the edited Horovod has NCCL sum them where they lie
-    (scripts/horovod_edits.py), and copying a decoder's 537 MB into a vector took 1.0 of its 36 ms (docs/results)."""
-
-    def __init__(self) -> None:
-        self._shapes: list[dict[int, Any]] = []  # of those in each vector, by their places among all
-        self._count = 0
-
-    def pack(self, gradients: list[Any]) -> list[Any]:
-        """The vectors, then all that is not in them."""
-        dense = {i: g for i, g in enumerate(gradients) if isinstance(g, tf.Tensor) and g.shape.is_fully_defined()}
-        small = {i: g for i, g in dense.items() if g.shape.num_elements() * g.dtype.size < LARGE_BYTES}
-        kinds = dict.fromkeys(g.dtype for g in small.values())
-        self._shapes = [{i: g.shape for i, g in small.items() if g.dtype == kind} for kind in kinds]
-        self._count = len(gradients)
-        vectors = [tf.concat([tf.reshape(gradients[i], [-1]) for i in shapes], axis=0) for shapes in self._shapes]
-        return [*vectors, *(g for i, g in enumerate(gradients) if i not in small)]
-
-    def unpack(self, gradients: Sequence[Any]) -> list[Any]:
-        if not self._shapes:
-            return list(gradients)
-        vectors, others = gradients[: len(self._shapes)], iter(gradients[len(self._shapes) :])
-        packed: dict[int, Any] = {}
-        for vector, shapes in zip(vectors, self._shapes, strict=True):
-            parts = tf.split(vector, [shape.num_elements() for shape in shapes.values()])
-            packed |= {i: tf.reshape(part, shape) for part, (i, shape) in zip(parts, shapes.items(), strict=True)}
-        return [packed[i] if i in packed else next(others) for i in range(self._count)]
-
-
-def _aggregated(update: Update, every: int, state: dict[str, Any]) -> Update:
+def _aggregated(update: Update, every: int, state: dict[str, Any], largest: Callable[[Any], Sequence[int]]) -> Update:
     """`update` with the mean of the last `every` calls' gradients, once in so many calls; sparse ones become dense.
 
-    state: where the sums are kept, empty at first.
+    state: where the sums are kept, empty at first. largest: variables -> the gradients of which the largest counts.
     """
 
     def add(gradients: Sequence[Any], variables: Any) -> None:
@@ -274,12 +253,15 @@ def _aggregated(update: Update, every: int, state: dict[str, Any]) -> Update:
                 state["sums"] = [
                     None if g is None else tf.Variable(tf.zeros(g.shape, _wide(g.dtype))) for g in gradients
                 ]
-        for total, gradient in zip(state["sums"], gradients, strict=True):
+        greatest = set(largest(variables))
+        for i, (total, gradient) in enumerate(zip(state["sums"], gradients, strict=True)):
             if total is not None:
-                total.assign_add(tf.cast(tf.convert_to_tensor(gradient), total.dtype))
+                one = tf.cast(tf.convert_to_tensor(gradient), total.dtype)
+                total.assign(tf.maximum(total, one) if i in greatest else total + one)
 
         def flush() -> None:
-            update([None if total is None else total / every for total in state["sums"]], variables)
+            kept = enumerate(state["sums"])
+            update([t if t is None else tf.identity(t) if i in greatest else t / every for i, t in kept], variables)
             for total in state["sums"]:
                 if total is not None:
                     total.assign(tf.zeros_like(total))
