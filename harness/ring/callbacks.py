@@ -14,6 +14,8 @@ from keras.src.utils.python_utils import pythonify_logs
 
 from .elastic.resume import Part
 
+__all__ = ["listed"]
+
 DRAW_EVERY_S = 0.05  # as Keras's own bar
 
 
@@ -91,29 +93,40 @@ def lazily(logs: Any) -> Logs:
     return found
 
 
-class Callbacks(keras.callbacks.CallbackList):
-    """What `fit` is given in the place of a list."""
+@contextmanager
+def listed(model: Any, around: Callable[[Any], list[Any]], part: Part | None) -> Iterator[None]:
+    """While it lasts, Keras's `fit` of this model lists its callbacks here.
 
-    def __init__(
-        self,
-        callbacks: list[Any],
-        *,
-        model: Any,
-        verbose: Any,
-        epochs: int,
-        steps: int | None,
-        part: Part | None = None,
-    ) -> None:
-        super().__init__(
-            callbacks,
-            add_history=True,
-            add_progbar=verbose != 0,
-            model=model,
-            verbose=verbose,
-            epochs=epochs,
-            steps=steps,
-        )
-        self._part = part
+    Not before: what stands between the script and Keras's `fit` (a `fit` of the model's own class, what a tracker of
+    experiments lays over it) is given the script's list, and may add to it. around: such a list -> what is called.
+    """
+    _list_here()
+    model.__dict__["callbacks_by_ring"] = around, part
+    try:
+        yield
+    finally:
+        model.__dict__.pop("callbacks_by_ring", None)
+
+
+def _list_here() -> None:
+    """Have Keras's list of callbacks be one of these where it is made for such a `fit`."""
+    kept = keras.callbacks.CallbackList
+    if "__new__" not in vars(kept):
+        kept.__new__ = staticmethod(_new)
+
+
+def _new(kind: Any, callbacks: Any = None, add_history: bool = False, *args: Any, **options: Any) -> Any:
+    ours = add_history and "callbacks_by_ring" in getattr(options.get("model"), "__dict__", ())
+    return object.__new__(Callbacks if ours and kind is keras.callbacks.CallbackList else kind)
+
+
+class Callbacks(keras.callbacks.CallbackList):
+    """What Keras's `fit` calls, with the arguments of its own."""
+
+    def __init__(self, callbacks: Any = None, *args: Any, model: Any = None, **options: Any) -> None:
+        around, self._part = model.__dict__["callbacks_by_ring"]
+        super().__init__(around(callbacks), *args, model=model, **options)
+        verbose = options.get("verbose")
         self._training = [each for each in self.callbacks if _is_asked(each, "on_train_batch_end")]
         self._testing = [each for each in self.callbacks if _is_asked(each, "on_test_batch_end")]
         self._draws = self._progbar is not None and verbose in (1, "auto")

@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 import keras
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from profiles.errors import RingscopeError
 
@@ -25,7 +26,7 @@ from . import (
     stopping,
     undistributed,
 )
-from .callbacks import Callbacks
+from .callbacks import listed
 from .channel import Channel
 from .elastic import launcher, resume
 from .evaluation import distribute_evaluation
@@ -84,12 +85,13 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
                 normalization.synchronise(model)
             if hvd.rank() != 0:
                 options["verbose"] = 0
-            options["callbacks"] = joint_callbacks.around(model, options.get("callbacks"))
             if model.jit_compile:  # compiled again, with the same optimizer
                 model.jit_compile, model.train_function = False, None
-            options["callbacks"] = _listed(model, options, part)
+            if isinstance(options.get("callbacks"), keras.callbacks.CallbackList):  # which Keras takes as it is
+                options["callbacks"] = [options["callbacks"]]
             try:
-                history = fit(**options)
+                with listed(model, functools.partial(joint_callbacks.around, model), part):
+                    history = fit(**options)
             finally:
                 model.loop_by_ring.close()
         return history
@@ -99,25 +101,14 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
 
 
 def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call of `fit`, which a class may have written anew, as `fit(self, *args, **kwargs)`."""
+    """The arguments of a call of `fit`, which a class may have written anew, as `fit(self, *args, **kwargs)`,
+    and so may somebody have done with that of all models."""
     kinds = {parameter.kind: name for name, parameter in signature.parameters.items()}
     if inspect.Parameter.VAR_POSITIONAL in kinds:
-        return dict(zip(list(inspect.signature(keras.Model.fit).parameters)[1:], args, strict=False)) | kwargs
+        return dict(zip(list(inspect.signature(TensorFlowTrainer.fit).parameters)[1:], args, strict=False)) | kwargs
     bound: dict[str, Any] = signature.bind(*args, **kwargs).arguments
     more: dict[str, Any] = bound.pop(kinds.get(inspect.Parameter.VAR_KEYWORD, ""), {})
     return more | bound
-
-
-def _listed(model: Any, options: dict[str, Any], part: resume.Part | None) -> Callbacks:
-    steps = plan.steps(options)
-    return Callbacks(
-        options["callbacks"],
-        model=model,
-        verbose=options.get("verbose", "auto"),
-        epochs=int(options.get("epochs", 1)),
-        steps=None if steps == plan.UNKNOWN else steps,
-        part=part,
-    )
 
 
 def _warm_up(model: Any, options: dict[str, Any]) -> None:
