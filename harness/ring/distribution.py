@@ -97,10 +97,17 @@ def distribute(
         raise RingscopeError("warmup_epochs goes with scale_learning_rate=True, in the place of warmup_steps")
     if commit_steps < 0 or commit_steps % aggregate:
         raise RingscopeError(f"commit_steps={commit_steps} is no multiple of aggregate={aggregate}")
-    if (others := channel()) is not None and others.meet("distribute") is None:
-        raise RingscopeError(
-            "another rank has ended, or calls something else; call ring.distribute(model) on all ranks"
-        )
+    if (others := channel()) is not None:
+        have = others.meet("distribute", has_weights(model))
+        if have is None:
+            raise RingscopeError(
+                "another rank has ended, or calls something else; call ring.distribute(model) on all ranks"
+            )
+        if len(set(have)) > 1:
+            raise RingscopeError(
+                f"the model has its weights on rank {have.index(True)}, and none yet on rank {have.index(False)}; build"
+                " it on all ranks, or on none, before ring.distribute(model)"
+            )
     chooser = choose.Chooser(falls_back=step == "auto")
     if step == "auto":
         step, why = choose.resolved(model, len(used), groups)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from profiles.errors import MissingLibrary
+from profiles.errors import MissingLibrary, RingscopeError
 
 __all__ = [
     "IN_STREAM",
@@ -170,10 +170,11 @@ def broadcast(model: Any) -> None:
     Random generators (dropout) are set apart by rank, else all ranks would drop the same units.
     """
     optimizers = optimizers_of(model)
+    said = _everybodys(model, optimizers)
     # Rank 0's may have come with a model that it has loaded. One that nobody has built stays so: what it is to train
     # may be unfrozen yet.
-    for optimizer, variables in zip(optimizers, from_rank(0, [_built_for(each) for each in optimizers]), strict=True):
-        if variables and not optimizer.built and variables == len(model.trainable_variables):
+    for optimizer, built_for in zip(optimizers, said[0].built_for, strict=True):
+        if built_for and not optimizer.built and built_for == len(model.trainable_variables):
             optimizer.build(model.trainable_variables)
     sharded = [parts for each in optimizers if (parts := parts_of(each)) is not None]
     apart = {id(variable) for parts in sharded for variable in parts.state()}
@@ -187,6 +188,31 @@ def broadcast(model: Any) -> None:
         if variable.path.endswith("seed_generator_state"):
             variable.assign(variable.value + tf.constant([hvd.rank(), 0], variable.value.dtype))
     model.weights_by_ring = len(model.weights)
+
+
+class _Made(NamedTuple):
+    """What a rank has made: [(path, shape, type)] of the model's variables; how many each optimizer was built for."""
+
+    variables: list[tuple[str, list[int], str]]
+    built_for: list[int]
+
+
+def _everybodys(model: Any, optimizers: Sequence[Any]) -> list[_Made]:
+    """By rank. Raises RingscopeError where the models are not alike: ranks would wait for what another has not."""
+    own = [(variable.path, list(variable.shape), str(variable.dtype)) for variable in model.variables]
+    made = _Made(own, [_built_for(each) for each in optimizers])
+    said = from_all(made, "made") if hvd.size() > 1 else [made]
+    same = "make the same model on all ranks, also where it is chosen at random (with one seed) or read from a file"
+    for rank, other in enumerate(said):
+        for (path, *kind), (its, *its_kind) in zip(said[0].variables, other.variables, strict=False):
+            if kind != its_kind:
+                was, is_now = (f"{shape} {dtype}" for shape, dtype in (kind, its_kind))
+                raise RingscopeError(f"{path} is {was} on rank 0, and {its} is {is_now} on rank {rank}; {same}")
+        counts = [(len(each.variables), len(each.built_for)) for each in (said[0], other)]
+        if counts[0] != counts[1]:
+            had, has = (f"{variables} variables and {found} optimizers" for variables, found in counts)
+            raise RingscopeError(f"the model has {had} on rank 0, and {has} on rank {rank}; {same}")
+    return said
 
 
 def _built_for(optimizer: Any) -> int:
