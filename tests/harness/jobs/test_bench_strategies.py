@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -49,4 +50,4 @@ def test_every_strategy_is_a_row_beside_horovod(tmp_path: Path) -> None:
     kept = {run.record.cell.strategy: {rank.extra["optimizer_bytes"] for rank in run.ranks} for run in runs}
     # Momentum of 99 978 weights, or of this rank's half of them, beside the learning rate and the count of steps.
     assert kept["horovod"] == {99_978 * 4 + 12} and kept["sharded"] == {99_978 // 2 * 4 + 12}
-    assert "strategy" in done.stdout and "of horovod" in done.stdout
+    assert "limited by" in done.stdout and re.search(r"^horovod .* 1\.00 x ", done.stdout, re.M)
