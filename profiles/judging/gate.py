@@ -193,7 +193,7 @@ def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) 
     if cell and baseline.cell and _work(cell) != _work(baseline.cell):
         text = f"unlike work: the baseline is of {_work(baseline.cell)}, this run of {_work(cell)}"
         return [Check("baseline", "max", 0.0, None, UNJUDGED, f"{text}; write one for it with --write-baseline")]
-    first = subject.measures.gpus[0] if subject.measures and subject.measures.gpus else None
+    first = _first_gpu(subject)
     known_work = cell and baseline.cell
     if first and not known_work and (why := same_work.unlike(baseline.kernels, baseline.kernels_per_step, first)):
         text = f"unlike recordings: {why}; write a baseline of this one with --write-baseline"
@@ -233,12 +233,16 @@ def machine_gpu_names(subject: Subject) -> list[str]:
     return sorted(str(gpu.get("name", "unknown GPU")) for gpu in subject.machine.get("gpus") or ())
 
 
+def _first_gpu(subject: Subject) -> GpuMeasures | None:
+    return subject.measures.gpus[0] if subject.measures and subject.measures.gpus else None
+
+
 def baseline_of(subject: Subject) -> Baseline:
     """The baseline that a subject makes: every metric it knows. Raises RingscopeError where it knows none."""
     values = {name: metric.value for name, metric in metrics(subject).items() if metric.value is not None}
     if not values:
         raise RingscopeError(f"{subject.label}: no metric is known, so later runs cannot be compared with it")
-    first = subject.measures.gpus[0] if subject.measures and subject.measures.gpus else None
+    first = _first_gpu(subject)
     return Baseline(
         values,
         gpu_names(subject),

@@ -79,3 +79,13 @@ def ways(rule: str, on: Subject) -> Ways:
     module = importlib.import_module(f".{_MODULES[rule]}", __name__)
     made: Ways = getattr(module, rule.replace("-", "_"))(on)
     return made
+
+
+def growing_gpus() -> list[Any]:
+    """The GPUs that this process sees, whose memory it takes as it needs it; before TensorFlow first uses them."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    return list(gpus)

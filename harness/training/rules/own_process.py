@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-from . import Subject, Way
+from . import Subject, Way, growing_gpus
 
 
 def in_own_process(module: str, name: str, on: Subject, environ: Mapping[str, str]) -> Way:
@@ -45,10 +45,7 @@ def in_own_process(module: str, name: str, on: Subject, environ: Mapping[str, st
 
 def _serve(module: str, name: str, on: Subject, asked: Connection[Any, Any]) -> None:
     """Take the steps that are asked for, until nobody asks."""
-    import tensorflow as tf
-
-    for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)
+    growing_gpus()
     try:
         way = getattr(importlib.import_module(module), name)(on)
         while True:

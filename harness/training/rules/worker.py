@@ -22,7 +22,7 @@ from profiles.records import RankRecord, write_rank
 
 from .. import facts
 from ..worker import Progress, what_became
-from . import Subject, Way, Ways, ways
+from . import Subject, Way, Ways, growing_gpus, ways
 
 TURN_NS = 300_000_000  # a turn is to take so long: no clock's error counts, and what drifts meets the next one alike
 MOST_STEPS = 4096
@@ -40,11 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     progress = Progress(options.out / "rank0.progress")
     try:
         progress.phase("import")
-        import tensorflow as tf
-
-        gpus = tf.config.list_physical_devices("GPU")
-        for gpu in gpus:
-            tf.config.experimental.set_memory_growth(gpu, True)
+        gpus = growing_gpus()
         progress.phase("build")
         pair = ways(options.rule, Subject(options.model, options.batch, bool(gpus)))
         steps = settle(pair, time.perf_counter_ns)
