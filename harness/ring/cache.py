@@ -35,6 +35,11 @@ def turn_on() -> Path | None:
     return directory
 
 
+def has_gpu() -> bool:
+    """Whether the driver shows one; it starts no device."""
+    return bool(_gpu())
+
+
 def _key(gpu: dict[str, str | int]) -> str:
     """What a compiled program holds for: this GPU, driver, libraries and compiler options."""
     packages = ("tensorflow", "nvidia-cudnn-cu12", "nvidia-cublas-cu12")

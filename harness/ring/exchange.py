@@ -11,6 +11,8 @@ import numpy as np
 
 from profiles.errors import MissingLibrary, RingscopeError
 
+from .garbage import uncollected
+
 __all__ = [
     "IN_STREAM",
     "average_logs",
@@ -38,14 +40,16 @@ __all__ = [
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 try:
-    import tensorflow as tf
+    with uncollected():
+        import tensorflow as tf
 except ImportError as error:
     raise MissingLibrary(
         f"TensorFlow does not load here ({error}); in a clone of ringscope `make setup` makes an environment with it,"
         " or: pip install '.[train]' && python scripts/build_horovod.py"
     ) from error
 try:
-    import keras  # noqa: F401
+    with uncollected():
+        import keras  # noqa: F401
 except ImportError as error:
     raise MissingLibrary(f"Keras does not load here ({error}); ring wants KERAS_BACKEND=tensorflow") from error
 try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from . import cache, ending, horovod_names, saving, seeds, shuffles, undistributed
+from . import cache, compiler, ending, garbage, horovod_names, saving, seeds, shuffles, undistributed
 from .channel import Channel, launcher_share, meet_server
 from .elastic import again, launcher
 from .exchange import hvd, tf
@@ -39,7 +39,9 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     if hvd.is_initialized() or _parents() is not None:
         return
     undistributed.check_backend()
-    cache.turn_on()
+    garbage.set_apart()
+    compiler.set_options(gpu=cache.has_gpu())
+    cache.turn_on()  # what is compiled with other options is kept apart
     # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
     os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")
     if process_sets is not None:

@@ -1,0 +1,68 @@
+"""The option of XLA that ring sets, and Python's garbage collector while steps are traced."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from harness.ring import compiler, garbage
+
+COMPILES = """
+import gc, json, os
+from harness.ring import compiler, garbage
+from harness.ring.exchange import tf
+before = gc.get_freeze_count()
+compiler.set_options(gpu=True)
+garbage.set_apart()
+x = tf.ones((3, 5))
+product = tf.function(lambda: x @ tf.transpose(x), jit_compile=True)()
+apart = gc.get_freeze_count() - before
+print(json.dumps({"flags": os.environ["XLA_FLAGS"], "sum": float(tf.reduce_sum(product)), "apart": apart}))
+"""
+
+
+def _set(monkeypatch: pytest.MonkeyPatch, flags: str | None, *, gpu: bool = True) -> str | None:
+    if flags is None:
+        monkeypatch.delenv("XLA_FLAGS", raising=False)
+    else:
+        monkeypatch.setenv("XLA_FLAGS", flags)
+    compiler.set_options(gpu=gpu)
+    return os.environ.get("XLA_FLAGS")
+
+
+def test_where_there_is_a_gpu_triton_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _set(monkeypatch, None) == compiler.WITHOUT_TRITON
+    assert _set(monkeypatch, "--xla_dump_to=/tmp/x") == f"--xla_dump_to=/tmp/x {compiler.WITHOUT_TRITON}"
+
+
+@pytest.mark.parametrize("own", [f"{compiler.OPTION}=triton,cublas", "flags.txt", " flags.txt"])
+def test_the_users_own_choice_and_a_file_of_options_stay(monkeypatch: pytest.MonkeyPatch, own: str) -> None:
+    assert _set(monkeypatch, own) == own
+
+
+def test_without_a_gpu_and_with_other_versions_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _set(monkeypatch, None, gpu=False) is None
+    monkeypatch.setattr(compiler, "KNOWN_BY", "1.0.")
+    assert _set(monkeypatch, None) is None
+
+
+def test_xla_takes_the_option() -> None:
+    """At one that it does not know, or a value, it would end the process."""
+    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    run = subprocess.run([sys.executable, "-c", COMPILES], env=env, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr[-2000:]
+    told = json.loads(run.stdout.splitlines()[-1])
+    assert told["flags"] == compiler.WITHOUT_TRITON and told["sum"] == 45.0
+    assert told["apart"] > 100_000  # TensorFlow's and Keras's modules
+
+
+def test_the_collector_is_as_it_was_after_an_import() -> None:
+    with pytest.raises(ImportError), garbage.uncollected():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()
