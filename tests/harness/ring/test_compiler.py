@@ -61,8 +61,14 @@ def test_xla_takes_the_option() -> None:
     assert told["apart"] > 100_000  # TensorFlow's and Keras's modules
 
 
-def test_the_collector_is_as_it_was_after_an_import() -> None:
-    with pytest.raises(ImportError), garbage.uncollected():
-        assert not gc.isenabled()
-        raise ImportError
-    assert gc.isenabled()
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_collector_is_as_it_was_after_an_import(collects: bool) -> None:
+    before = gc.isenabled()
+    try:
+        gc.enable() if collects else gc.disable()
+        with pytest.raises(ImportError), garbage.uncollected():
+            assert not gc.isenabled()
+            raise ImportError
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable() if before else gc.disable()
