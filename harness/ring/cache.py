@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import json
 import os
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def _version(package: str) -> str:
         return ""
 
 
+@cache
 def _gpu() -> dict[str, str | int]:
     """The first GPU's name, and the versions of the driver and cuDNN; nothing where there is none."""
     try:

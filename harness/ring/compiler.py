@@ -1,8 +1,8 @@
 """The option of XLA that `ring.init` sets where there is a GPU and the user has not named it.
 
 XLA compiles and times some 40 kernels of Triton's for each shape of matrix product, one shape after the other, and on
-an H200 takes cuBLAS's for nearly all. Without them a decoder's first step comes after 30 s instead of 47, and ten
-models train as fast (docs/results, 2026-11-23).
+an H200 takes cuBLAS's for nearly all. Without them a decoder's first step comes after 28 to 32 s instead of 46, and it
+trains as fast (docs/results, 2026-11-23).
 """
 
 from __future__ import annotations
