@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -87,6 +87,16 @@ def carrying(mark: str) -> list[psutil.Process]:
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
+    return found
+
+
+def named(name: str, processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those of this name; a process may end, or become another program, while it is looked at."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.name() == name:
+                found.append(process)
     return found
 
 

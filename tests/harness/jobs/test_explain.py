@@ -24,7 +24,7 @@ from harness.launch.profilers import Profiler
 from profiles.judging.explained import Explained, told
 from profiles.records import Cell, read_runs
 from profiles.scaling import run_directory
-from tests.harness.running import DRIVE, PATIENCE_S, ROOT, carrying, wait_until
+from tests.harness.running import DRIVE, PATIENCE_S, ROOT, carrying, named, wait_until
 from tests.profiles.judging.test_explained import write
 from tests.recordings import DATA
 
@@ -261,12 +261,9 @@ def test_interrupted_while_nsys_exports_nothing_of_it_lives_on(tmp_path: Path, m
     gpus = {"RINGSCOPE_TEST_DEVICE": "GPU-0", "RINGSCOPE_TEST_NSYS": str(program)}
     kept = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
-    def exporting() -> bool:
-        return any("sleep" in process.name() for process in carrying(mark))
-
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)):
         sweep = start("ok", out, mark, "--resume", "--explain", **gpus)
-        wait_until(exporting, PATIENCE_S, lambda: "nothing was exported")
+        wait_until(lambda: named("sleep", carrying(mark)), PATIENCE_S, lambda: "nothing was exported")
         sweep.send_signal(number)  # to this process alone
         said, _ = sweep.communicate(timeout=PATIENCE_S)  # less than the export would take
         assert sweep.returncode == code, said

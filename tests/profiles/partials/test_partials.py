@@ -27,6 +27,7 @@ from profiles.partials import processes
 from profiles.partials.processes import Reading
 from profiles.partials.unit import Asked
 from profiles.verbs.timeline import command
+from tests.harness.running import named
 from tests.made.build import Build
 from tests.recordings import ROOT
 
@@ -267,7 +268,7 @@ def test_no_export_of_nsys_outlives_what_it_was_for(number: signal.Signals, tmp_
     ) as running:
         below: list[psutil.Process] = []
         until = time.monotonic() + 900
-        while sum(one.name() == "sleep" for one in below) < 2:
+        while len(named("sleep", below)) < 2:
             assert time.monotonic() < until and running.poll() is None, below
             time.sleep(0.05)
             with contextlib.suppress(psutil.NoSuchProcess):
