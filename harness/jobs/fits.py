@@ -19,6 +19,7 @@ from profiles.lazy import INTERRUPTED
 from profiles.records import Cell, read_runs
 from profiles.scaling import fits, run_directory, search
 from profiles.scaling.search import Plan
+from profiles.scaling.tries import tried
 from profiles.verbs.options import write_json
 from profiles.views import fits as view
 
@@ -134,16 +135,15 @@ def _search(directory: RunDirectory, how: sweep.How, console: Console) -> bool:
         directory.write_sweep()
     console.print(f"searching into {directory.path}", markup=False, highlight=False, soft_wrap=True)
     with Watch([], console) as watch:
-        again = [(one.cell, one.launch) for one in fits.ended_otherwise(read_runs(directory.path))]
+        again = [(one.cell, one.launch) for one in tried(read_runs(directory.path)).stopping]
         watch.expect(again)
         if bench.run_watched(directory, again, how, directory.sweep.machine, watch):
             return True
         while True:
             found = fits.of_runs(directory.sweep, read_runs(directory.path))
-            batch = search.next_batch(found.tries, plan)
-            if batch is None or found.stopped:
+            if found.next_batch is None or found.stopped:
                 return False
-            task = _task(directory, replace(first, per_rank_batch=batch))
+            task = _task(directory, replace(first, per_rank_batch=found.next_batch))
             watch.expect([task] * max(1, search.left(found.tries, plan)))
             if bench.run_watched(directory, [task], how, directory.sweep.machine, watch):
                 return True

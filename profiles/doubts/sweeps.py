@@ -89,3 +89,11 @@ def not_monotone(failing: int, fitting: int) -> Doubt:
         "launch to launch, and the answer lies below both",
         "stay some percent below it; look for what else takes memory there (nvidia-smi, top)",
     )
+
+
+def fits_by_failure(batch: int, why: str) -> Doubt:
+    return Doubt(
+        "fits-by-failure",
+        f"{batch:,} samples per rank failed twice, without a word of memory, and are taken not to fit: {why}",
+        "where it is not memory, mend that and search again; else stay some percent below the answer",
+    )

@@ -5,7 +5,7 @@ A pure function of the run directory that the search wrote, and of any other wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from .. import typed
 from ..cell import Cell
 from ..doubts import sweeps as say
 from ..errors import RingscopeError
-from ..records import Run, RunRecord, SweepRecord, read_run, read_runs, read_sweep
+from ..records import Run, SweepRecord, read_run, read_runs, read_sweep
 from ..timeline import Doubt
 from . import search
 from .remedies import Known, Remedy, alike, known, memory_of, needed, remedies
 from .search import Line, Plan, Try
+from .tries import Tried, tried
 
 SCHEMA = "ringscope.fits/1"
 MIB = 1 << 20
@@ -42,15 +43,25 @@ class Fits:
     plan: Plan
     device: str  # whose memory it is: GPU or host
     tries: tuple[Try, ...]
+    again: int | None  # a batch that failed once, and is launched again
     stopped: str  # why the search cannot go on: a launch that ended otherwise; else empty
     largest: int
     failing: int | None
-    done: bool
     predictions: tuple[Prediction, ...]
     about: Known
     needed_bytes: float | None  # by the smallest batch that does not fit
     remedies: tuple[Remedy, ...]  # for it
     doubts: tuple[Doubt, ...]
+
+    @property
+    def next_batch(self) -> int | None:
+        """What to launch next; None at the end."""
+        return self.again or search.next_batch(self.tries, self.plan)
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer is known."""
+        return self.next_batch is None
 
     @property
     def all_fit(self) -> bool:
@@ -89,33 +100,46 @@ def of_runs(sweep: SweepRecord, runs: Sequence[Run]) -> Fits:
     """The same of what was read."""
     plan = planned(sweep)
     base = sweep.cells[0]
-    tries = [Try(run.record.cell.per_rank_batch, memory_of(run)) for run in runs if run.record.status in ("ok", "oom")]
-    other = next(iter(ended_otherwise(runs)), None)
-    low, high = search.bracket(tries)
+    found = tried(runs)
+    low, high = search.bracket(found.tries)
     cell = replace(base, per_rank_batch=low or base.per_rank_batch)
     about = known(cell, runs)
-    failing = replace(base, per_rank_batch=high) if high else None
+    # Without a word of memory anywhere what failed may need anything.
+    of_memory = any(not one.fits and not one.failure for one in found.tries)
+    failing = replace(base, per_rank_batch=high) if high and of_memory else None
     return Fits(
         cell=cell,
         plan=plan,
         device="GPU" if any(rank.device for run in runs for rank in run.ranks) else "host",
-        tries=tuple(tries),
-        stopped="" if other is None else f"{other.cell.per_rank_batch} per rank {other.status}: {other.reason}",
+        tries=found.tries,
+        again=found.again,
+        stopped=_stopped(found, plan),
         largest=low,
         failing=high,
-        done=search.next_batch(tries, plan) is None,
         predictions=tuple(predictions(cell, runs, plan.capacity_bytes)),
         about=about,
         needed_bytes=needed(failing, about, plan.capacity_bytes) if failing else None,
         remedies=tuple(remedies(failing, about, capacity_bytes=plan.capacity_bytes, fits=low)) if failing else (),
-        doubts=() if search.is_monotone(tries) else (say.not_monotone(high or 0, _largest(tries)),),
+        doubts=tuple(_doubts(found.tries, low, high)),
     )
 
 
-def ended_otherwise(runs: Sequence[Run]) -> list[RunRecord]:
-    """Launches that say nothing of memory, and that a search cannot go on behind."""
-    silent = ("ok", "oom", "interrupted", "damaged")
-    return [run.record for run in runs if run.record.status not in silent]
+def _stopped(found: Tried, plan: Plan) -> str:
+    """Why a search cannot go on, or could not: nothing fits, and not for memory."""
+    if found.stopping:
+        one = found.stopping[0]
+        return f"{one.cell.per_rank_batch} per rank {one.status}: {one.reason}"
+    least = min(found.tries, key=lambda one: one.batch, default=None)
+    at_end = search.next_batch(found.tries, plan) is None
+    return f"{least.batch} per rank failed: {least.failure}" if at_end and least and least.failure else ""
+
+
+def _doubts(tries: Sequence[Try], low: int, high: int | None) -> Iterator[Doubt]:
+    if not search.is_monotone(tries):
+        yield say.not_monotone(high or 0, _largest(tries))
+    why = [one.failure for one in tries if one.batch == high]
+    if low and high and all(why):
+        yield say.fits_by_failure(high, why[0])
 
 
 def _largest(tries: Sequence[Try]) -> int:
@@ -216,7 +240,7 @@ def to_json(fits: Fits) -> dict[str, Any]:
         "done": fits.done,
         "stopped": fits.stopped or None,
         "doubts": list(map(asdict, fits.doubts)),
-        "tries": [{"batch": one.batch, "fits": one.fits, "memory_bytes": one.memory_bytes} for one in fits.tries],
+        "tries": list(map(_try, fits.tries)),
         "predictions": list(map(_prediction, fits.predictions)),
         "remedies": list(map(asdict, fits.remedies)),
     }
@@ -236,6 +260,11 @@ def expected_json(found: Sequence[Expected]) -> dict[str, Any]:
             for one in found
         ],
     }
+
+
+def _try(one: Try) -> dict[str, Any]:
+    failure = {"failure": one.failure} if one.failure else {}
+    return {"batch": one.batch, "fits": one.fits, "memory_bytes": one.memory_bytes, **failure}
 
 
 def _prediction(one: Prediction) -> dict[str, Any]:

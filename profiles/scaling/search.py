@@ -16,10 +16,14 @@ LEAST_PART = 8  # of what is left, a predicted try takes at least one such part 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One launch: its batch per rank, and the most memory that a rank took; None where it did not fit."""
+    """One launch: its batch per rank, and the most memory that a rank took; None where it did not fit.
+
+    failure: the error of one that failed without a word of memory.
+    """
 
     batch: int
     memory_bytes: int | None
+    failure: str = ""
 
     @property
     def fits(self) -> bool:

@@ -12,6 +12,7 @@ from ..scaling.advice import options
 from ..scaling.fits import Expected, Fits, Prediction
 from ..scaling.look import ranks
 from ..scaling.remedies import Remedy
+from ..scaling.search import Try
 from .fitted import Column, Fitted, Prose, Row
 
 
@@ -21,17 +22,9 @@ def show(fits: Fits, directory: str, console: Console) -> None:
     console.print(Prose(f"{options(fits.cell)} ({directory})", "dim"))
     rows: list[Row] = []
     for batch in sorted({one.batch for one in fits.tries}):
-        found = [one.memory_bytes for one in fits.tries if one.batch == batch]
-        fitting = [one for one in found if one is not None]
-        memory = numbers.size(max(fitting)) if fitting else ""
-        words = (
-            memory
-            if len(fitting) == len(found)
-            else f"{memory} once, once out of memory"
-            if memory
-            else "out of memory"
-        )
-        rows.append((f"{batch:,}", str(len(found)), Text(words, style="" if len(fitting) == len(found) else "red")))
+        found = [one for one in fits.tries if one.batch == batch]
+        style = "" if all(one.fits for one in found) else "red"
+        rows.append((f"{batch:,}", str(len(found)), Text(outcome(found), style)))
     console.print(Fitted([Column("batch", right=True), Column("launches", right=True), Column("memory")], rows))
     for one in fits.predictions:
         whole = fits.failing and fits.done  # before its end a search has found nothing yet
@@ -57,6 +50,15 @@ def answer(fits: Fits) -> str:
     ending = f"; {fits.failing:,} do not" if fits.failing else ""
     so_far = "" if fits.done else "at least "
     return f"{who}: {so_far}{fits.largest:,} samples per rank fit {where}{ending}"
+
+
+def outcome(tries: Sequence[Try]) -> str:
+    """What became of the launches of one batch: `1.2 GB`, or `out of memory`, or `1.2 GB, or failed`."""
+    took = [one.memory_bytes for one in tries if one.memory_bytes is not None]
+    words = [numbers.size(max(took))] if took else []
+    words += ["out of memory"] if any(not one.fits and not one.failure for one in tries) else []
+    words += ["failed"] if any(one.failure for one in tries) else []
+    return ", or ".join(words)
 
 
 def predicted(one: Prediction, found: int | None) -> str:

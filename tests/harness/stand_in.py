@@ -24,7 +24,8 @@ from profiles.records import Cell, RankRecord, write_rank
 STEP_S = 0.01
 PATIENCE_S = 240
 UNEXPLAINED = {"unexplained": "crash", "explaining": "hung"}
-SAMPLE_BYTES = 1 << 20  # of a batch, in mode `allocates`
+SAMPLE_BYTES = 1 << 20  # of a batch, in modes `allocates` and `strained`
+STRAINED = 200  # from this batch on `strained` fails, without a word of memory
 
 
 def main() -> None:
@@ -35,7 +36,9 @@ def main() -> None:
     progress.phase("start")
     if mode in UNEXPLAINED:  # what exchanges nothing fails
         mode = UNEXPLAINED[mode] if cell.strategy == "independent" else "ok"
-    held = b"1" * (cell.per_rank_batch * SAMPLE_BYTES) if mode == "allocates" else b""
+    held = b"1" * (cell.per_rank_batch * SAMPLE_BYTES) if mode in ("allocates", "strained") else b""
+    if mode == "strained" and cell.per_rank_batch >= STRAINED:
+        raise RuntimeError("Failed to call DoRnnBackward")
     mode = "ok" if held else mode
     faulty = rank == size - 1
     if mode != "ok":  # ranks that train together begin together

@@ -14,7 +14,7 @@ from harness import launch
 from harness.machine import describe as machine
 from harness.verbs import fits as verb
 from tests.harness.running import run_python
-from tests.harness.stand_in import SAMPLE_BYTES
+from tests.harness.stand_in import SAMPLE_BYTES, STRAINED
 
 STAND_IN = Path(__file__).parents[1] / "stand_in.py"
 LIMIT_MB = 400
@@ -117,6 +117,27 @@ def test_a_launch_that_ends_otherwise_stops_the_search(
     stand_in("allocates")
     code, found = fits(tmp_path / "out", "--resume")
     assert (code, found["stopped"], found["largest_batch"]) == (0, None, 20)
+
+
+@pytest.mark.long
+def test_a_launch_that_fails_before_the_end_of_memory_ends_the_search_below_it(
+    stand_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in("strained")
+    code, found = search(tmp_path / "out", "--within", "10")
+    assert (code, found["done"], found["stopped"]) == (0, True, None)
+    assert 0.9 * STRAINED - 2 <= found["largest_batch"] < STRAINED
+    failures = [one for one in found["tries"] if "failure" in one]
+    assert failures and all("Failed to call DoRnnBackward" in one["failure"] for one in failures)
+    assert [one["code"] for one in found["doubts"]] == ["fits-by-failure"]
+    said = capsys.readouterr().out
+    assert "2  failed" in said and "Failed to call DoRnnBackward" in said
+
+    # What runs led to expect is told of what ran alone.
+    words = ["--of", str(tmp_path / "out"), "--memory-limit-mb", "800", "--json", "-"]
+    assert verb.command.main(words, standalone_mode=False) == 0
+    (told,) = json.loads(capsys.readouterr().out)["expected"]
+    assert all(one["batch"] < STRAINED for one in told["tries"])
 
 
 @pytest.mark.train

@@ -163,6 +163,65 @@ def test_a_launch_that_ended_otherwise_stops_the_search() -> None:
     assert ended.stopped == "16 per rank hung: no step" and not ended.done
 
 
+def failed(batch: int, number: int = 0) -> Run:
+    return run(replace(CELL, per_rank_batch=batch), number, [], status="failed", reason="rank 0: DoRnnBackward")
+
+
+def test_a_launch_that_fails_where_memory_may_be_why_is_launched_again_and_does_not_fit_if_it_fails_twice() -> None:
+    tries = [launched(8, 648_000), launched(16, 688_000), launched(90, None)]
+    once = found(*tries, failed(70))
+    assert (once.next_batch, once.stopped, once.largest, once.failing) == (70, "", 16, 90)
+    fitted = found(*tries, failed(70), launched(70, 958_000, 1))
+    assert (fitted.again, fitted.largest, fitted.failing, fitted.doubts) == (None, 70, 90, ())
+    twice = found(*tries, failed(70), failed(70, 1))
+    assert (twice.again, twice.stopped, twice.largest, twice.failing) == (None, "", 16, 70)
+    (doubt,) = twice.doubts
+    assert doubt.code == "fits-by-failure" and "70 samples" in doubt.text and "rank 0: DoRnnBackward" in doubt.text
+    assert fits.to_json(twice)["tries"][-1] == {
+        "batch": 70,
+        "fits": False,
+        "memory_bytes": None,
+        "failure": "rank 0: DoRnnBackward",
+    }
+    # What sets the answer is memory again: the failure above it is no matter.
+    assert found(*tries, failed(70), failed(70, 1), launched(60, None)).doubts == ()
+    # One that was out of memory above says that memory is short there, though nothing has fitted yet.
+    assert found(launched(90, None), failed(70)).next_batch == 70
+    assert found(launched(90, None), failed(70), failed(70, 1)).next_batch == 35
+
+
+def test_what_fails_with_no_word_of_memory_anywhere_needs_an_unknown_amount() -> None:
+    ended = found(launched(8, 648_000), launched(16, 688_000), failed(70), failed(70, 1))
+    assert (ended.failing, ended.needed_bytes, ended.remedies) == (70, None, ())
+    assert ended.doubts[0].code == "fits-by-failure"
+
+
+def test_where_the_first_launch_fails_the_search_stops_and_where_the_least_batch_does_it_says_why() -> None:
+    assert found(failed(8)).stopped == "8 per rank failed: rank 0: DoRnnBackward"
+    least = found(launched(2, None), failed(1), failed(1, 1))
+    assert least.done and (least.largest, least.stopped) == (0, "1 per rank failed: rank 0: DoRnnBackward")
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_search_whose_launches_fail_near_the_end_ends_at_what_runs(seed: int) -> None:
+    """Over `truth` a launch fails or is out of memory as chance has it; one in ten fails for another's fault."""
+    dice = random.Random(seed)
+    truth = dice.randint(20, 900)
+    runs = [launched(8, 600_000)]
+    for number in range(100):
+        search_so_far = found(*runs, start=8, most=1000, within=0.02, capacity_bytes=dice.choice([None, 5_000_000]))
+        if search_so_far.next_batch is None:
+            break
+        batch = search_so_far.next_batch
+        if batch > truth:
+            runs.append(failed(batch, number) if dice.random() < 0.6 else launched(batch, None, number))
+        else:
+            fine = dice.random() < 0.9 or any(one.record.status == "failed" for one in runs[-1:])
+            runs.append(launched(batch, 560_000 + 5000 * batch, number) if fine else failed(batch, number))
+    assert search_so_far.done and not search_so_far.stopped
+    assert 0.98 * truth - 1 <= search_so_far.largest <= truth
+
+
 def test_the_answer_is_done_when_it_has_fitted_twice() -> None:
     tries = [launched(78, 998_000), launched(79, None)]
     assert not found(*tries).done
