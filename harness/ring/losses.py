@@ -22,7 +22,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from . import metrics
+from . import metrics, own_loss
 from .exchange import hvd, name_in_graph, on_host, outside_scopes, summed_as, tf
 from .separable import SUM, kind_of, kinds_of_added
 from .summable import metrics_tried
@@ -87,9 +87,12 @@ def joined(model: Any, ranks: int, share: Share, *, uneven: bool) -> Iterator[No
             yield
             return
         batch = _Batch(ranks, share) if uneven else None
-        taken = _compiled_losses(model, ranks, share, batch)
-        with taken, _reduced_already(model, ranks, batch), _tracked(model, batch), metrics_tried(model):
+        met: list[bool] = []  # not empty: a loss was taken by a method of Keras
+        taken = _compiled_losses(model, ranks, share, batch, met)
+        with taken, _reduced_already(model, ranks, batch, met), _tracked(model, batch), metrics_tried(model):
             yield
+        if not met:
+            own_loss.of_train_step(model)
 
 
 class _Batch:
@@ -123,8 +126,9 @@ class _Batch:
 
 
 @contextmanager
-def _reduced_already(model: Any, ranks: int, batch: _Batch | None) -> Iterator[None]:
-    """What layers add to the loss: a sum as a sum, the rest by the size of the batch."""
+def _reduced_already(model: Any, ranks: int, batch: _Batch | None, met: list[bool]) -> Iterator[None]:
+    """What layers add to the loss, and what a `compute_loss` of the model's own takes: a sum as a sum, the rest by the
+    size of the batch."""
     compute_loss, aggregate = model.compute_loss, model._aggregate_additional_loss
     kinds: list[str | None] = []  # of those that are still to come
 
@@ -133,13 +137,18 @@ def _reduced_already(model: Any, ranks: int, batch: _Batch | None) -> Iterator[N
         if batch is not None:
             batch.measure(given.get("y_pred"), given.get("x"))
         kinds[:] = kinds_of_added(model, given.get("x"))
-        return compute_loss(*args, **kwargs)
+        met.append(True)
+        if not own_loss.is_own(compute_loss):
+            return compute_loss(*args, **kwargs)
+        kind = own_loss.kind_of(model, compute_loss, args, kwargs)
+        return own_loss.scaled(compute_loss(*args, **kwargs), kind, ranks, by_size)
 
     def aggregated(loss: Any) -> Any:
         total = aggregate(loss)
-        if kinds and kinds.pop(0) == SUM:
-            return total * ranks
-        return total if batch is None else batch.by_size(total)
+        return total * ranks if kinds and kinds.pop(0) == SUM else by_size(total)
+
+    def by_size(mean: Any) -> Any:
+        return mean if batch is None else batch.by_size(mean)
 
     model.__dict__["compute_loss"] = measured
     model.__dict__["_aggregate_additional_loss"] = aggregated
@@ -150,7 +159,7 @@ def _reduced_already(model: Any, ranks: int, batch: _Batch | None) -> Iterator[N
 
 
 @contextmanager
-def _compiled_losses(model: Any, ranks: int, share: Share, batch: _Batch | None) -> Iterator[None]:
+def _compiled_losses(model: Any, ranks: int, share: Share, batch: _Batch | None, met: list[bool]) -> Iterator[None]:
     from keras.src.losses import loss as keras_losses
 
     compiled = model._compile_loss
@@ -174,6 +183,7 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: _Batch | None)
             taken.pop()
 
     def call(y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
+        met.append(True)
         if batch is not None and batch.size is None:
             batch.measure(y_pred)
         keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduced, taking

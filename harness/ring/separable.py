@@ -19,7 +19,7 @@ from . import normalization
 from .exchange import tf
 from .say import once
 
-__all__ = ["SUM", "kind_of", "kinds_of_added", "made_rows", "tried"]
+__all__ = ["SUM", "kind_of", "kind_of_values", "kinds_of_added", "made_rows", "tried"]
 
 MEAN, SUM, NEITHER = "mean", "sum", "neither"
 ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64  # few for a whole model and where a row is large, many where noise is drawn
@@ -108,7 +108,7 @@ def _kind_of_rows(loss: Any, y_true: Any, y_pred: Any, random: Any, rows: int) -
             return float(tf.reduce_mean(tf.cast(loss.call(true, pred), tf.float64)))
 
     found = tried(lambda: [value(part) for part in PARTS], "/CPU:0")
-    return None if found is None else _kind(*found)
+    return None if found is None else kind_of_values(*found)
 
 
 def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
@@ -150,7 +150,7 @@ def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str |
     if found is None or len({len(each) for each in found}) > 1:
         return None
     exact = max(ROUNDED.get(layer.compute_dtype, EXACT) for layer in layers)
-    return [_kind(*each) for each in zip(*found, [exact] * len(found[0]), strict=True)]
+    return [kind_of_values(*each) for each in zip(*found, [exact] * len(found[0]), strict=True)]
 
 
 PARTS: tuple[Callable[[Any], Any], ...] = (
@@ -170,7 +170,8 @@ def tried(work: Callable[[], Any], device: str | None = None) -> Any:
         return None
 
 
-def _kind(whole: float, again: float, first: float, second: float, exact: float = EXACT) -> str | None:
+def kind_of_values(whole: float, again: float, first: float, second: float, exact: float = EXACT) -> str | None:
+    """Of a loss on some rows, on them in another order, and on each half of them."""
     if not np.all(np.isfinite([whole, again, first, second])):
         return None
     random = not np.isclose(whole, again, rtol=exact / 3)

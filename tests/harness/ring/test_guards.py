@@ -187,6 +187,27 @@ def test_losses_that_gradients_averaged_are_not_those_of_are_named_once_and_no_o
     assert not facts[1]["said"][step]
 
 
+OWN_LOSSES = {
+    "Pairs": "takes is no mean over samples",
+    "Beside": "adds is a sum over samples",
+    "Around": "",
+    "Opaque": "could not be tried",
+    "ByHand": "ByHand.train_step takes its loss by hand",
+    "ByKeras": "",
+}
+
+
+@pytest.mark.parametrize("step", ["fit", "compiled"])
+@pytest.mark.parametrize("kind", OWN_LOSSES)
+def test_a_loss_that_a_model_takes_itself_is_named_where_it_is_not_that_of_the_joined_batch(
+    facts: list[dict[str, Any]], kind: str, step: str
+) -> None:
+    one, other = (fact["said of models"][f"{kind}, {step}"] for fact in facts)
+    assert other == []
+    assert len(one) == bool(OWN_LOSSES[kind])
+    assert all(OWN_LOSSES[kind] in line for line in one)
+
+
 def test_what_a_layer_of_ones_own_keeps_is_named_before_it_is_averaged(facts: list[dict[str, Any]]) -> None:
     (line,) = facts[0]["kept by a layer"]
     assert "most" in line

@@ -460,6 +460,60 @@ class Spread(layers.Layer):
         return inputs
 
 
+class Pairs(keras.Model):
+    def compute_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None, training: bool = True) -> Any:
+        return tf.reduce_mean(contrastive(y, y_pred))
+
+
+class Beside(keras.Model):
+    def compute_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None, training: bool = True) -> Any:
+        return super().compute_loss(x, y, y_pred, sample_weight) + 0.01 * tf.reduce_sum(tf.abs(y_pred))
+
+
+class Around(keras.Model):
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        return super().compute_loss(*args, **kwargs)
+
+
+class Opaque(keras.Model):
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        self.kept = super().call(inputs)
+        return self.kept
+
+    def compute_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None, training: bool = True) -> Any:
+        return tf.reduce_mean(tf.abs(y - self.kept))
+
+
+class ByHand(keras.Model):
+    def train_step(self, data: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.abs(data[1] - self(data[0], training=True)))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+class ByKeras(keras.Model):
+    def train_step(self, data: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(*data, self(data[0], training=True))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+facts["said of models"] = {}
+for step in MODES:
+    for kind in (Pairs, Beside, Around, Opaque, ByHand, ByKeras):
+        said = io.StringIO()
+        say._said.clear()
+        with contextlib.redirect_stderr(said):
+            inputs = keras.Input((4,))
+            model = kind(inputs, layers.Dense(3, activation="sigmoid")(inputs))
+            model.compile(keras.optimizers.SGD(0.1), "mse")
+            ring.distribute(model, step=step)
+            model.fit(x, np.eye(3, dtype="float32")[y], batch_size=8, verbose=0)
+        lines = [line for line in said.getvalue().splitlines() if kind.__name__ in line]
+        facts["said of models"][f"{kind.__name__}, {step}"] = lines
+
 facts["said"] = {}
 for step in MODES:
     said = io.StringIO()
