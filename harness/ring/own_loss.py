@@ -77,8 +77,9 @@ def of_train_step(model: Any) -> None:
     """Say what becomes of a loss that no method of Keras has taken."""
     if type(model).train_step is not TensorFlowTrainer.train_step:
         once(
-            f"{type(model).__name__}.train_step takes its loss by hand: as a mean over samples, in batches of one size, it"
-            " is right; of a sum each rank's gradients count 1/N, and what compares samples compares those of one rank"
+            f"{type(model).__name__}.train_step takes its loss by hand: as a mean over samples, in batches of one size,"
+            " it is right; of a sum each rank's gradients count 1/N, and what compares samples compares those of one"
+            " rank"
         )
 
 
