@@ -9,7 +9,8 @@ that it is given, and on their halves, once, while the step is traced.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -164,10 +165,37 @@ PARTS: tuple[Callable[[Any], Any], ...] = (
 def tried(work: Callable[[], Any], device: str | None = None) -> Any:
     """What it gives, computed now; None where it does not take what is made up."""
     try:
-        with tf.init_scope(), tf.device(device):
+        with tf.init_scope(), tf.device(device), _restored():
             return work()
     except Exception:  # a user's function, which may raise anything
         return None
+
+
+@contextmanager
+def _restored() -> Iterator[None]:
+    """What is assigned meanwhile to TensorFlow's own variables, of which no scope of Keras knows, is undone at its
+    end."""
+    from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+    before: dict[int, tuple[Any, Any]] = {}
+    own = {name: getattr(ResourceVariable, name) for name in ("assign", "assign_add", "assign_sub")}
+
+    def remembering(assign: Callable[..., Any]) -> Callable[..., Any]:
+        def assigned(variable: Any, *args: Any, **kwargs: Any) -> Any:
+            before.setdefault(id(variable), (variable, variable.read_value()))
+            return assign(variable, *args, **kwargs)
+
+        return assigned
+
+    for name, assign in own.items():
+        setattr(ResourceVariable, name, remembering(assign))
+    try:
+        yield
+    finally:
+        for name, assign in own.items():
+            setattr(ResourceVariable, name, assign)
+        for variable, value in before.values():
+            variable.assign(value)
 
 
 def kind_of_values(whole: float, again: float, first: float, second: float, exact: float = EXACT) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -62,6 +63,28 @@ def test_what_a_loss_keeps_is_not_changed_by_trying_it() -> None:
 
     assert kind(keeps) == separable.MEAN
     assert float(kept) == 1.0
+
+
+def test_nor_is_what_it_keeps_in_variables_of_tensorflow() -> None:
+    kept, times = tf.Variable(1.0), tf.Variable(0, trainable=False)
+
+    def keeps(y: Any, p: Any) -> Any:
+        kept.assign(0.5 * kept + 0.5 * tf.reduce_mean(p))
+        times.assign_add(1)
+        return tf.reduce_mean((y - p) ** 2)
+
+    found = []
+
+    @partial(tf.function, autograph=False)  # a train step is traced when its losses are tried
+    def traced() -> Any:
+        found.append(kind(keeps))
+        return tf.constant(0)
+
+    traced()
+    assert found == [separable.MEAN]
+    assert (float(kept), int(times)) == (1.0, 0)
+    kept.assign_add(1.0)
+    assert float(kept) == 2.0
 
 
 class Adds(keras.layers.Layer):
