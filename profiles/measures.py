@@ -213,7 +213,7 @@ class StepRow:
 
 @dataclass(slots=True)
 class Steps:
-    source: str | None  # marks, tensorflow, horovod, collectives, period; None: refused
+    source: str | None  # marks, tensorflow, pytorch, horovod, collectives, period; None: refused
     refused: str | None  # why there are none
     count: int
     warm_up: int

@@ -53,8 +53,9 @@ class _Steps:
 def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None) -> FoundSteps:
     """The steps of a GPU, by the first source that has them; `timelines` and `shift_ns` are those `gpu` came from.
 
-    In order of trust: marks of steps; ranges that TensorFlow writes once a step; Horovod's ranges, or the collectives
-    when every step has as many; the period in the kernels. Else refused, and `refused` says why.
+    In order of trust: marks of steps; ranges that TensorFlow writes once a step; PyTorch's around an optimizer's call;
+    Horovod's ranges, or the collectives when every step has as many; the period in the kernels. Else refused, and
+    `refused` says why.
     """
     shifts = [0] * len(timelines) if shift_ns is None else shift_ns
     return _without_pauses(_found(gpu, timelines, shifts), pauses.pauses(gpu, timelines, shifts))
@@ -92,6 +93,13 @@ def _sources(
         ranges = mark.find(gpu, timelines, shifts, pattern)
         if ranges:
             yield "tensorflow", _once_a_step(sequence, mark.places(sequence, ranges))
+    updates = mark.find(gpu, timelines, shifts, mark.OPTIMIZER)
+    if updates:
+        edges = _by_updates(sequence, mark.places(sequence, updates))
+        if isinstance(edges, str):
+            refused.reasons.append(f"pytorch: {edges}")
+        else:
+            yield "pytorch", edges
     reduced = mark.find(gpu, timelines, shifts, mark.HOROVOD)
     anchors = (
         ("horovod", mark.places(sequence, reduced) if reduced else no_times()),
@@ -143,6 +151,21 @@ def _once_a_step(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray
     return places[np.append(trains(sequence.name, places), True)] if len(places) > 1 else places
 
 
+def _by_updates(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray[np.int64] | str:
+    """Of the places of an optimizer's calls those of which one lies in each step; or why they tell none.
+
+    An update is a step, so that few are enough, if all between the first and the last that agree do: one model may have
+    several optimizers, which are called by turns.
+    """
+    found = period.by_places(sequence.name, places)
+    if not isinstance(found, str):
+        return found.edges
+    agrees = np.flatnonzero(agreement(sequence.name, places)) if len(places) > 2 else no_times()
+    if len(agrees) > 1 and len(agrees) == agrees[-1] - agrees[0] + 1:
+        return places[agrees[0] : agrees[-1] + 2]
+    return found
+
+
 def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
     """Steps by `step N` marks: a step is what was launched under its mark.
 
@@ -189,7 +212,8 @@ def _between(sequence: KernelSequence, edges: NDArray[np.int64], source: str) ->
     head_whole = False
     if begins.quiet:
         # A first mark that came late in its step leaves a boundary inside it: the head up to the second is the step.
-        for first in (1, 0) if len(place) > 1 else (0,):
+        # A head with no cycle beside it agrees with itself, whatever it holds.
+        for first in (one for one in (1, 0) if one + 1 < len(place)):
             head_whole = edges[0] < place[first] and agreement(sequence.name, np.append(0, place[first:]))[0]
             if head_whole:
                 place = place[first:]

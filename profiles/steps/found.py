@@ -32,7 +32,7 @@ class FoundSteps:
     length k, the count of measured steps; times in ns on the recording's clock.
     """
 
-    source: str | None = None  # marks, tensorflow, horovod, collectives, period; None: refused
+    source: str | None = None  # marks, tensorflow, pytorch, horovod, collectives, period; None: refused
     refused: str | None = None  # why there are no steps
     start_ns: NDArray[np.int64] = field(default_factory=no_times)
     end_ns: NDArray[np.int64] = field(default_factory=no_times)

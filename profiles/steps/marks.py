@@ -41,6 +41,8 @@ STEPS = (
 # TensorFlow's names are like `#edge_name=edge_3_OptionalHasValue#`; the second comes with host feeds only.
 OPTIONAL_HAS_VALUE = r".*_OptionalHasValue#"
 ITERATOR_GET_NEXT = r".*_IteratorGetNext#"
+# What torch.profiler writes around each call of an optimizer.
+OPTIMIZER = r"Optimizer\.step#.*"
 HOROVOD = r"Horovod.*"
 FOREVER = np.iinfo(np.int64).max
 
