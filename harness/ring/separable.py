@@ -165,10 +165,29 @@ PARTS: tuple[Callable[[Any], Any], ...] = (
 def tried(work: Callable[[], Any], device: str | None = None) -> Any:
     """What it gives, computed now; None where it does not take what is made up."""
     try:
-        with tf.init_scope(), tf.device(device), _restored():
+        with tf.init_scope(), tf.device(device), _restored(), _no_exchange():
             return work()
     except Exception:  # a user's function, which may raise anything
         return None
+
+
+class _Nothing:
+    """In the place of Horovod's operations."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"{name}: other ranks need not try what this one does")
+
+
+@contextmanager
+def _no_exchange() -> Iterator[None]:
+    """While it lasts no rank waits for another: it may be alone with a shape."""
+    from horovod.tensorflow import mpi_ops
+
+    operations, mpi_ops.MPI_LIB = mpi_ops.MPI_LIB, _Nothing()
+    try:
+        yield
+    finally:
+        mpi_ops.MPI_LIB = operations
 
 
 @contextmanager
