@@ -86,14 +86,19 @@ def of_train_step(model: Any) -> None:
 def _kind(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
     beside: list[bool] = []
     with _keras_takes_nothing(model, beside), normalization.alone(model):
-        kinds = [_kind_of_rows(model, compute_loss, args, kwargs, rows) for rows in (FEW_ROWS, FEW_ROWS + 2)]
+        tries = [_values(model, compute_loss, args, kwargs, rows) for rows in (FEW_ROWS, FEW_ROWS + 2)]
+    exact = ROUNDED.get(model.compute_dtype, EXACT)
+    kinds = [None if each is None else kind_of_values(*each, exact) for each in tries]
+    if beside and not any(each is None or any(each) for each in tries):  # nothing but what Keras takes
+        return MEAN, True
     # Both halves may be alike by chance.
     return (kinds[0] if len(set(kinds)) == 1 else None if None in kinds else NEITHER), bool(beside)
 
 
-def _kind_of_rows(
+def _values(
     model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], rows: int
-) -> str | None:
+) -> tuple[float, float, float, float] | None:
+    """Of made-up rows, of them in another order, and of each half; None where it takes none."""
     from keras import StatelessScope
 
     random = np.random.default_rng(0)
@@ -116,11 +121,8 @@ def _kind_of_rows(
         with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
             return float(tf.reduce_sum(tf.cast(compute_loss(*positional, **of_part), tf.float64)))
 
-    values = tried(lambda: [value(part) for part in PARTS])
-    if values is None:
-        return None
-    all_rows, again, first, second = values
-    return kind_of_values(all_rows, again, first, second, ROUNDED.get(model.compute_dtype, EXACT))
+    found: tuple[float, float, float, float] | None = tried(lambda: tuple(value(part) for part in PARTS))
+    return found
 
 
 @contextmanager

@@ -54,6 +54,11 @@ def test_what_refuses_made_up_rows_is_not_known() -> None:
     assert kind(refuses) is None
 
 
+@pytest.mark.parametrize("reduce", [tf.reduce_sum, tf.reduce_mean])
+def test_what_is_0_on_all_made_up_rows_is_not_known(reduce: Callable[[Any], Any]) -> None:
+    assert kind(lambda y, p: reduce(tf.nn.relu(p - 1))) is None
+
+
 def test_what_a_loss_keeps_is_not_changed_by_trying_it() -> None:
     kept = keras.Variable(1.0, trainable=False)
 
