@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -160,7 +161,10 @@ class Pool:
     def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
         """A measured unit of each file, in their order."""
         work = partial(measured, asked=self._asked, how=self._how)
-        for done, (file, unit) in enumerate(zip(files, self._pool.map(work, files), strict=True), 1):
+        # Not the pool's `map`, which cancels what is left when one has failed: see `close`.
+        waiting = deque(self._pool.submit(work, file) for file in files)
+        for done, file in enumerate(files, 1):
+            unit = waiting.popleft().result()
             if told:
                 told(done, len(files), file.path)
             yield unit
@@ -168,31 +172,36 @@ class Pool:
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
         """Units that others correct."""
         work = partial(remade, asked=self._asked, how=self._how)
-        return list(self._pool.map(work, ([sources[place] for place in one.members] for one in wanted), wanted))
+        waiting = [self._pool.submit(work, [sources[place] for place in one.members], one) for one in wanted]
+        return [one.result() for one in waiting]
 
     def end(self) -> None:
         """End the processes, whatever they are at."""
         self._line.close()
 
-    def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+    def close(self, *, cancels: bool) -> None:
+        """cancels: what has not begun. Where a process has ended the pool itself gives that up, and Python 3.11 trips
+        over what is cancelled meanwhile."""
+        self._pool.shutdown(wait=True, cancel_futures=cancels)
         self._line.close()
 
 
 @contextmanager
 def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool]:
     """Raises RingscopeError where one of the processes was killed."""
-    made = Pool(processes, asked, how)
+    made, whole = Pool(processes, asked, how), True
     try:
         yield made
     except BrokenProcessPool:
+        whole = False
         problem = "a process that measured recordings was ended, perhaps for want of memory"
         raise RingscopeError(f"{problem}; give fewer: --processes {max(1, processes // 2)}") from None
     except KeyboardInterrupt:
+        whole = False
         made.end()
         raise
     finally:
-        made.close()
+        made.close(cancels=whole)
 
 
 def _start_deaf_to_ctrl_c() -> None:

@@ -209,6 +209,7 @@ def test_as_many_processes_as_cores_and_memory_allow(folder, monkeypatch) -> Non
         assert processes.count(files) == 1
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_process_that_is_killed_ends_in_one_line(folder, monkeypatch) -> None:
     ended = pytest.raises(ringscope.RingscopeError, match="--processes 1")
     with processes.readers.listed([folder]) as files, ended, processes.pool(2, Asked(), Reading()) as pool:
@@ -246,7 +247,7 @@ if __name__ == "__main__":
     pool = Pool(2, Asked(None, False, 0), Reading())
     for pid in ("self", forkserver._forkserver._forkserver_pid):
         print(int(re.search(r"SigBlk:\\s*(\\w+)", Path(f"/proc/{pid}/status").read_text())[1], 16) >> 1 & 1)
-    pool.close()
+    pool.close(cancels=True)
 """
     done = subprocess.run([sys.executable, "-c", blocked], cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.stdout.split() == ["0", "1"], done.stderr
