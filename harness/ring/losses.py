@@ -189,8 +189,7 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: _Batch | None,
         keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduced, taking
         try:
             total = own(y_true, y_pred, *args, **kwargs)
-            # One loss a sample: its gradient is that of the sum, and what is reported is the mean.
-            return total * ranks - tf.stop_gradient(total * (ranks - 1)) if len(total.shape) else total
+            return own_loss.of_each_sample(total, ranks) if len(total.shape) else total
         finally:
             keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduce, take
 

@@ -18,9 +18,22 @@ from keras.src.trainers import trainer
 from . import normalization
 from .exchange import tf
 from .say import once
-from .separable import EXACT, FEW_ROWS, MEAN, NEITHER, PARTS, ROUNDED, SUM, kind_of_values, made_rows, tried
+from .separable import (
+    EXACT,
+    FEW_ROWS,
+    MEAN,
+    NEITHER,
+    PARTS,
+    ROUNDED,
+    SUM,
+    added_losses_kept,
+    kind_of_values,
+    made_rows,
+    shapes_of,
+    tried,
+)
 
-__all__ = ["is_own", "kind_of", "of_train_step", "scaled"]
+__all__ = ["is_own", "kind_of", "of_each_sample", "of_train_step", "scaled"]
 
 NAMES = ("x", "y", "y_pred", "sample_weight", "training")  # of what Keras gives it, in turn
 Kind = tuple[str | None, bool]
@@ -36,8 +49,7 @@ def is_own(compute_loss: Callable[..., Any]) -> bool:
 
 def kind_of(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
     """Found out once for each shape of what it is called with; said where a rank's own is not the joined batch's."""
-    given = [*args, *kwargs.values()]
-    shapes = str([tf.nest.map_structure(lambda leaf: getattr(leaf, "shape", None), each) for each in given])
+    shapes = shapes_of([args, kwargs])
     known = _known.setdefault(model, {})
     if shapes not in known:
         known[shapes] = _kind(model, compute_loss, args, kwargs)
@@ -68,9 +80,13 @@ def scaled(loss: Any, kind: Kind, ranks: int, by_size: Callable[[Any], Any]) -> 
     """
     loss = tf.convert_to_tensor(loss)
     if kind == (SUM, False):
-        # One loss a sample: its gradient is that of the sum, and what is reported is the mean.
-        return loss * ranks - tf.stop_gradient(loss * (ranks - 1)) if len(loss.shape) else loss * ranks
+        return of_each_sample(loss, ranks) if len(loss.shape) else loss * ranks
     return by_size(loss) if kind == (MEAN, False) else loss
+
+
+def of_each_sample(losses: Any, ranks: int) -> Any:
+    """One loss a sample: its gradient is that of the sum, and what is reported is the mean."""
+    return losses * ranks - tf.stop_gradient(losses * (ranks - 1))
 
 
 def of_train_step(model: Any) -> None:
@@ -85,7 +101,8 @@ def of_train_step(model: Any) -> None:
 
 def _kind(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
     beside: list[bool] = []
-    with _keras_takes_nothing(model, beside), normalization.alone(model):
+    kept = added_losses_kept(model._flatten_layers())
+    with _keras_takes_nothing(model, beside), normalization.alone(model), kept:
         tries = [_values(model, compute_loss, args, kwargs, rows) for rows in (FEW_ROWS, FEW_ROWS + 2)]
     exact = ROUNDED.get(model.compute_dtype, EXACT)
     kinds = [None if each is None else kind_of_values(*each, exact) for each in tries]

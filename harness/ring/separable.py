@@ -9,7 +9,7 @@ that it is given, and on their halves, once, while the step is traced.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from . import normalization
 from .exchange import tf
 from .say import once
 
-__all__ = ["SUM", "kind_of", "kind_of_values", "kinds_of_added", "made_rows", "tried"]
+__all__ = ["SUM", "kind_of", "kind_of_values", "kinds_of_added", "made_rows", "shapes_of", "tried"]
 
 MEAN, SUM, NEITHER = "mean", "sum", "neither"
 ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64  # few for a whole model and where a row is large, many where noise is drawn
@@ -41,7 +41,7 @@ def kind_of(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str | No
 
     by_itself: it gives one number for its batch, not one for each sample.
     """
-    shapes = str(tf.nest.map_structure(lambda leaf: getattr(leaf, "shape", None), (y_true, y_pred)))
+    shapes = shapes_of((y_true, y_pred))
     known = _kinds.setdefault(loss, {})
     if shapes not in known:
         known[shapes] = _loss_kind(loss, y_true, y_pred, by_itself=by_itself)
@@ -60,6 +60,11 @@ def kind_of(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str | No
             " tried: of a sum each rank's gradients count 1/N"
         )
     return kind
+
+
+def shapes_of(given: Any) -> str:
+    """A word for the shapes of what a loss is called with."""
+    return str(tf.nest.map_structure(lambda leaf: getattr(leaf, "shape", None), given))
 
 
 def kinds_of_added(model: Any, x: Any) -> list[str | None]:
@@ -116,9 +121,7 @@ def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
     """Of each loss that the model's layers have added, as it is called with such inputs, in the order of the layers;
     None where the model cannot be tried."""
     layers = list(model._flatten_layers())
-    # A call forgets what the layers have added before: that is still to be taken.
-    kept = [(layer, layer._losses[:], set(layer._loss_ids)) for layer in layers]
-    try:
+    with added_losses_kept(layers):
         kinds = _added_kinds(model, layers, x, FEW_ROWS)
         if kinds and None in kinds:
             return _added_kinds(model, layers, x, MANY_ROWS)
@@ -126,6 +129,14 @@ def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
         if not kinds or not again or len(again) != len(kinds):
             return kinds
         return [one if one == other else NEITHER for one, other in zip(kinds, again, strict=True)]
+
+
+@contextmanager
+def added_losses_kept(layers: Iterable[Any]) -> Iterator[None]:
+    """A call forgets what the layers have added before: that is still to be taken."""
+    kept = [(layer, layer._losses[:], set(layer._loss_ids)) for layer in layers]
+    try:
+        yield
     finally:
         for layer, losses, ids in kept:
             layer._losses[:] = losses

@@ -44,6 +44,7 @@ CASES = [
     "a mean that the model takes itself",
     "a sum that the model takes itself",
     "one loss a sample that the model takes itself",
+    "a mean that the model takes beside what its layers add",
     "alignments by ctc",
     "rows of a scipy matrix",
     "rows of a sparse tensor",

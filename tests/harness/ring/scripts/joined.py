@@ -58,6 +58,10 @@ def trained(
     }
 
 
+def smaller_last() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X[:92], Y[:92])).batch(8 * joined)
+
+
 @case
 def mean(step: str) -> dict[str, Any]:
     model = dense(layers.Dense(8, activation="tanh"))
@@ -144,14 +148,14 @@ def two_masks_and_a_regulariser(step: str) -> dict[str, Any]:
 def a_last_batch_that_is_smaller(step: str) -> dict[str, Any]:
     model = dense(layers.Dense(8, kernel_regularizer="l2"))
     model.compile(SGD(), "mse", metrics=["mae"])
-    return trained(model, step, tf.data.Dataset.from_tensor_slices((X[:92], Y[:92])).batch(8 * joined))
+    return trained(model, step, smaller_last())
 
 
 @case
 def one_loss_a_sample_and_a_last_batch_that_is_smaller(step: str) -> dict[str, Any]:
     model = dense(layers.Dense(8, activation="tanh"))
     model.compile(keras.optimizers.SGD(0.002), losses.MeanSquaredError(reduction="none"))
-    return trained(model, step, tf.data.Dataset.from_tensor_slices((X[:92], Y[:92])).batch(8 * joined))
+    return trained(model, step, smaller_last())
 
 
 @case
@@ -195,7 +199,7 @@ def a_second_fit_on_batches_of_unlike_sizes(step: str) -> dict[str, Any]:
     model = dense(layers.Dense(8))
     model.compile(SGD(), "mse")
     trained(model, step, X[:64], Y[:64])
-    data = tf.data.Dataset.from_tensor_slices((X[:92], Y[:92])).batch(8 * joined)
+    data = smaller_last()
     history = model.fit(data, epochs=2, verbose=0)
     model.fit(X[:64], Y[:64], sample_weight=WEIGHTS[:64], batch_size=8 * joined, shuffle=False, verbose=0)
     model.fit(data, verbose=0)
@@ -218,7 +222,7 @@ def means_that_were_taken_before_of_batches_of_unlike_sizes(step: str) -> dict[s
 
     model = dense(layers.Dense(8, activity_regularizer="l2", kernel_regularizer="l1"), AddsLoss())
     model.compile(SGD(), lambda y, p: keras.ops.mean(keras.ops.abs(y - p)))
-    return trained(model, step, tf.data.Dataset.from_tensor_slices((X[:92], Y[:92])).batch(8 * joined))
+    return trained(model, step, smaller_last())
 
 
 @case
@@ -333,10 +337,6 @@ def own(take: Callable[[Any, Any], Any]) -> keras.Model:
     return model
 
 
-def smaller_last() -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices((X[:92], Y[:92])).batch(8 * joined)
-
-
 @case
 def a_mean_that_the_model_takes_itself(step: str) -> dict[str, Any]:
     return trained(own(lambda y, p: keras.ops.mean(keras.ops.square(y - p))), step, smaller_last())
@@ -350,6 +350,23 @@ def a_sum_that_the_model_takes_itself(step: str) -> dict[str, Any]:
 @case
 def one_loss_a_sample_that_the_model_takes_itself(step: str) -> dict[str, Any]:
     return trained(own(lambda y, p: 0.05 * keras.ops.sum(keras.ops.square(y - p), axis=-1)), step, smaller_last())
+
+
+class CallsAgain(keras.Model):
+    """Its own part of the loss calls layers that have added a loss which Keras's part has yet to count."""
+
+    def compute_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None, training: bool = True) -> Any:
+        taken = super().compute_loss(x, y, y_pred, sample_weight)
+        return taken + 0.1 * keras.ops.mean(keras.ops.abs(self.get_layer("inner")(x)))
+
+
+@case
+def a_mean_that_the_model_takes_beside_what_its_layers_add(step: str) -> dict[str, Any]:
+    inputs = keras.Input((4,))
+    inner = keras.Sequential([keras.Input((4,)), layers.Dense(8, activity_regularizer="l2")], name="inner")
+    model = CallsAgain(inputs, layers.Dense(1)(inner(inputs)))
+    model.compile(SGD(), "mse")
+    return trained(model, step, X, Y)
 
 
 @case
