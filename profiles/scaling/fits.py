@@ -105,7 +105,7 @@ def of_runs(sweep: SweepRecord, runs: Sequence[Run]) -> Fits:
     cell = replace(base, per_rank_batch=low or base.per_rank_batch)
     about = known(cell, runs)
     # Without a word of memory anywhere what failed may need anything.
-    of_memory = any(not one.fits and not one.failure for one in found.tries)
+    of_memory = any(one.out_of_memory for one in found.tries)
     failing = replace(base, per_rank_batch=high) if high and of_memory else None
     return Fits(
         cell=cell,

@@ -29,6 +29,10 @@ class Try:
     def fits(self) -> bool:
         return self.memory_bytes is not None
 
+    @property
+    def out_of_memory(self) -> bool:
+        return not self.fits and not self.failure
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

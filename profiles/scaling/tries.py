@@ -7,6 +7,7 @@ where it fails twice: once may have been another's fault.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,31 +35,28 @@ class Tried:
 
 def tried(runs: Sequence[Run]) -> Tried:
     """The same, of all launches of a search."""
-    fitting = [batch(run) for run in runs if run.record.status == "ok"]
-    over = [batch(run) for run in runs if run.record.status == "oom"]
-    failed = Counter(batch(run) for run in runs if _failed_near(run, fitting, over))
-    twice = {each for each, times in failed.items() if times >= CONFIRMATIONS}
+    fitting = [_batch(run) for run in runs if run.record.status == "ok"]
+    over = [_batch(run) for run in runs if run.record.status == "oom"]
+
+    def may_be_memory(run: Run) -> bool:
+        near = _batch(run) > min(fitting, default=math.inf) or _batch(run) < max(over, default=0)
+        return run.record.status == "failed" and near
+
+    failed = Counter(_batch(run) for run in runs if may_be_memory(run))
+    twice = {batch for batch, times in failed.items() if times >= CONFIRMATIONS}
+    counting = [run for run in runs if run.record.status in _ANSWERS or (may_be_memory(run) and _batch(run) in twice)]
     others = [run for run in runs if run.record.status not in (*_ANSWERS, *_SILENT)]
     return Tried(
-        tuple(_try(run) for run in runs if run.record.status in _ANSWERS or (_failed(run) and batch(run) in twice)),
+        tuple(map(_try, counting)),
         min(set(failed) - twice - {*fitting, *over}, default=None),
-        tuple(run.record for run in others if not _failed_near(run, fitting, over)),
+        tuple(run.record for run in others if not may_be_memory(run)),
     )
 
 
-def batch(run: Run) -> int:
+def _batch(run: Run) -> int:
     """Of a rank."""
     return run.record.cell.per_rank_batch
 
 
-def _failed(run: Run) -> bool:
-    return run.record.status == "failed"
-
-
-def _failed_near(run: Run, fitting: Sequence[int], over: Sequence[int]) -> bool:
-    """Whether it failed where memory may be why."""
-    return _failed(run) and (any(one < batch(run) for one in fitting) or any(one > batch(run) for one in over))
-
-
 def _try(run: Run) -> Try:
-    return Try(batch(run), memory_of(run), failure=run.record.reason if _failed(run) else "")
+    return Try(_batch(run), memory_of(run), failure=run.record.reason if run.record.status == "failed" else "")

@@ -56,7 +56,7 @@ def outcome(tries: Sequence[Try]) -> str:
     """What became of the launches of one batch: `1.2 GB`, or `out of memory`, or `1.2 GB, or failed`."""
     took = [one.memory_bytes for one in tries if one.memory_bytes is not None]
     words = [numbers.size(max(took))] if took else []
-    words += ["out of memory"] if any(not one.fits and not one.failure for one in tries) else []
+    words += ["out of memory"] if any(one.out_of_memory for one in tries) else []
     words += ["failed"] if any(one.failure for one in tries) else []
     return ", or ".join(words)
 

@@ -3,18 +3,16 @@ whose marks of steps are left out."""
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from profiles import readers
-from profiles.gpus.gather import gather
-from profiles.steps.find import find
 from tests.profiles.steps.test_find import BACKWARD, BATCH_GAP, FORWARD, UPDATE, Training, agrees
-from tests.recordings import SHARED
+from tests.profiles.steps.test_recordings import steps_of, without_marks
+from tests.recordings import MORE
 
-KINETO = SHARED / "more" / "kineto"
+KINETO = MORE / "kineto"
+needs_more = pytest.mark.skipif(not KINETO.is_dir(), reason="no ../shared/recordings/more")
 NAME = "Optimizer.step#AdamW.step"
 
 
@@ -116,25 +114,19 @@ WITH_MARKS = [
 ]
 
 
-@pytest.mark.skipif(not KINETO.is_dir(), reason="no ../shared/recordings/more")
+@needs_more
 @pytest.mark.parametrize("name", WITH_MARKS)
 def test_without_their_marks_real_steps_are_as_long(name):
     timeline = readers.read(KINETO / f"{name}.json.gz", cache=False)
-    marked = timeline.marks["name"].astype(str).str.startswith("ProfilerStep#")
-    without = dataclasses.replace(timeline, marks=timeline.marks[~marked].reset_index(drop=True))
-    by_marks, by_updates = (
-        find(gpu, [one]) for one, (gpu,) in ((each, gather([each])) for each in (timeline, without))
-    )
+    (_, by_marks), (_, by_updates) = steps_of(timeline), steps_of(without_marks(timeline, "^ProfilerStep#"))
     assert (by_marks.source, by_updates.source) == ("marks", "pytorch")
     lasted, again = (np.median(found.end_ns - found.start_ns) for found in (by_marks, by_updates))
     assert again == pytest.approx(lasted, rel=0.01)
     assert by_updates.count >= by_marks.count - 1
 
 
-@pytest.mark.skipif(not KINETO.is_dir(), reason="no ../shared/recordings/more")
+@needs_more
 @pytest.mark.parametrize(("name", "calls"), [("hta__step_based_trace", 5), ("tracelens__ddp_resnet18", 5)])
 def test_real_recordings_without_marks_have_steps(name, calls):
-    timeline = readers.read(KINETO / f"{name}.json.gz", cache=False)
-    (gpu,) = gather([timeline])
-    found = find(gpu, [timeline])
+    _, found = steps_of(readers.read(KINETO / f"{name}.json.gz", cache=False))
     assert found.source == "pytorch" and found.count == calls - 1
