@@ -57,7 +57,8 @@ HARNESS = (
     ("harness.processes",),
     ("harness.inference",),
     ("harness.training", "harness.launch"),
-    ("harness.ring", "harness.machine"),
+    ("harness.ring",),
+    ("harness.machine",),
     ("harness",),
 )
 GROUND = {room for rooms in PROFILES[-6:] for room in rooms}

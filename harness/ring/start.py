@@ -8,7 +8,8 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from . import cache, compiler, ending, garbage, horovod_names, saving, seeds, shuffles, undistributed
+from ..machine import compiler
+from . import cache, ending, garbage, horovod_names, saving, seeds, shuffles, undistributed
 from .channel import Channel, launcher_share, meet_server
 from .elastic import again, launcher
 from .exchange import hvd, tf
@@ -40,7 +41,7 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
         return
     undistributed.check_backend()
     garbage.set_apart()
-    compiler.set_options(gpu=cache.has_gpu())
+    compiler.set_options(gpu=cache.has_gpu(), tensorflow=tf.version.VERSION)
     cache.turn_on()  # what is compiled with other options is kept apart
     # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
     os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...machine import compiler
+
 Way = Callable[[int], int]
 """steps -> samples, when the device has done them."""
 
@@ -82,10 +84,12 @@ def ways(rule: str, on: Subject) -> Ways:
 
 
 def growing_gpus() -> list[Any]:
-    """The GPUs that this process sees, whose memory it takes as it needs it; before TensorFlow first uses them."""
+    """The GPUs that this process sees, whose memory it takes as it needs it, and for which XLA compiles as for `ring`;
+    before TensorFlow first uses them."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
+    compiler.set_options(gpu=bool(gpus), tensorflow=tf.version.VERSION)
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     return list(gpus)

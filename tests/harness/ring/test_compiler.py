@@ -10,14 +10,16 @@ import sys
 
 import pytest
 
-from harness.ring import compiler, garbage
+from harness.machine import compiler
+from harness.ring import garbage
 
 COMPILES = """
 import gc, json, os
-from harness.ring import compiler, garbage
+from harness.machine import compiler
+from harness.ring import garbage
 from harness.ring.exchange import tf
 before = gc.get_freeze_count()
-compiler.set_options(gpu=True)
+compiler.set_options(gpu=True, tensorflow=tf.version.VERSION)
 garbage.set_apart()
 x = tf.ones((3, 5))
 product = tf.function(lambda: x @ tf.transpose(x), jit_compile=True)()
@@ -31,7 +33,7 @@ def _set(monkeypatch: pytest.MonkeyPatch, flags: str | None, *, gpu: bool = True
         monkeypatch.delenv("XLA_FLAGS", raising=False)
     else:
         monkeypatch.setenv("XLA_FLAGS", flags)
-    compiler.set_options(gpu=gpu)
+    compiler.set_options(gpu=gpu, tensorflow="2.21.0")
     return os.environ.get("XLA_FLAGS")
 
 

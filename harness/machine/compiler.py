@@ -1,4 +1,4 @@
-"""The option of XLA that `ring.init` sets where there is a GPU and the user has not named it.
+"""The option of XLA that is set where there is a GPU and the user has not named it: by `ring.init`, and for rules.
 
 XLA compiles and times some 40 kernels of Triton's for each shape of matrix product, one shape after the other, and on
 an H200 takes cuBLAS's for nearly all. Without them a decoder's first step comes after 28 to 32 s instead of 46, and it
@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import os
 
-from .exchange import tf
-
 OPTION = "--xla_gpu_experimental_autotune_backends"
 WITHOUT_TRITON = f"{OPTION}=-triton"
 KNOWN_BY = "2.21."  # versions of TensorFlow: at an option that it does not know XLA ends the process
 
 
-def set_options(*, gpu: bool) -> None:
-    """In the environment, which XLA reads when it first compiles."""
+def set_options(*, gpu: bool, tensorflow: str) -> None:
+    """In the environment, which XLA reads when it first compiles. tensorflow: its version."""
     flags = os.environ.get("XLA_FLAGS", "")
     names_file = bool(flags.strip()) and not flags.strip().startswith("-")
-    if gpu and OPTION not in flags and not names_file and tf.version.VERSION.startswith(KNOWN_BY):
+    if gpu and OPTION not in flags and not names_file and tensorflow.startswith(KNOWN_BY):
         os.environ["XLA_FLAGS"] = f"{flags} {WITHOUT_TRITON}".strip()
