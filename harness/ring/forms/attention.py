@@ -45,6 +45,8 @@ def fused() -> Iterator[None]:
     keras_own = backend.nn.dot_product_attention
 
     def attend(query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None, **options: Any) -> Any:
+        query, key, value = map(backend.convert_to_tensor, (query, key, value))
+        mask = None if mask is None else backend.convert_to_tensor(mask, dtype="bool")
         fits = bias is None and _fits(query, key, value, mask) and options.get("attn_logits_soft_cap") is None
         if not fits:
             return keras_own(query, key, value, bias=bias, mask=mask, **options)
@@ -83,14 +85,18 @@ def attention(query: Any, key: Any, value: Any, mask: Any | None, *, scale: floa
     size). query: (batch, queries, heads, size); key and value: (batch, keys, heads that divide the query's, size)."""
     bias = []
     if mask is not None:
+        mask = tf.reshape(mask, [*[1] * (4 - mask.shape.rank), *mask.shape])
         if causal:
-            mask = tf.logical_and(mask, tf.linalg.band_part(tf.ones(mask.shape[2:], tf.bool), -1, 0))
+            earlier = tf.linalg.band_part(tf.ones([query.shape[1], key.shape[1]], tf.bool), -1, 0)
+            mask = tf.logical_and(mask, earlier)
             causal = False
         nothing, much = tf.constant(0, query.dtype), tf.constant(MASKED[query.dtype], query.dtype)
         every = tf.broadcast_to(mask, [*mask.shape[:2], query.shape[1], key.shape[1]])
-        # Where a mask lets nothing through, cuDNN's result is no number; Keras takes all keys alike (below).
+        # Where a mask lets nothing through, cuDNN's result is no number; Keras takes all keys alike, as a query of
+        # zeros does that is let through to all.
         seen = tf.reduce_any(every, axis=3, keepdims=True)
         bias = [tf.stop_gradient(tf.where(tf.logical_or(every, tf.logical_not(seen)), nothing, much))]
+        query = tf.where(tf.transpose(seen, [0, 2, 1, 3]), query, nothing)
 
     @tf.custom_gradient
     def attend(query: Any, key: Any, value: Any) -> Any:
@@ -101,11 +107,7 @@ def attention(query: Any, key: Any, value: Any, mask: Any | None, *, scale: floa
 
         return out, gradient
 
-    out = attend(query, key, value)
-    if mask is None:
-        return out
-    alike = tf.reduce_mean(tf.repeat(value, query.shape[2] // value.shape[2], axis=2), axis=1, keepdims=True)
-    return tf.where(tf.transpose(seen, [0, 2, 1, 3]), out, alike)
+    return attend(query, key, value)
 
 
 def _forward(operands: list[Any], scale: float, causal: bool) -> list[Any]:

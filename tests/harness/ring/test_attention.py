@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -75,28 +76,86 @@ def test_a_layer_traced_in_this_form_calls_the_kernel_by_its_name() -> None:
         step(x)
 
 
+def _kernel(operands: list[Any], scale: float, causal: bool) -> Any:
+    """What cuDNN's kernel computes, in float32: softmax(scale * query . key + bias) . value."""
+    query, key, value, *bias = (tf.cast(each, tf.float32) for each in operands)
+    key, value = (tf.repeat(each, query.shape[2] // key.shape[2], axis=2) for each in (key, value))
+    scores = scale * tf.einsum("btnh,bsnh->bnts", query, key) + sum(bias)
+    if causal:
+        earlier = tf.linalg.band_part(tf.ones(scores.shape[2:], tf.bool), -1, 0)
+        scores = tf.where(earlier, scores, scores.dtype.min)
+    return tf.einsum("bnts,bsnh->btnh", tf.nn.softmax(scores), value)
+
+
+def _kernel_back(operands: list[Any], scale: float, causal: bool) -> list[Any]:
+    query, key, value, _, upstream, *bias, _ = operands
+    with tf.GradientTape() as tape:
+        tape.watch([query, key, value])
+        out = _kernel([query, key, value, *bias], scale, causal)
+    return tape.gradient(out, [query, key, value], tf.cast(upstream, tf.float32))  # type: ignore[no-any-return]
+
+
+MASKS = {
+    "none": None,
+    "of keys, for all queries": (2, 1, 1, 64),
+    "of queries and keys": (2, 1, 64, 64),
+    "of each head": (1, 4, 64, 64),
+    "for all samples": (64, 64),
+    "of odd ranks": (4, 1, 64),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shared", [4, 2])
+def test_around_the_kernel_it_is_kerass_attention(
+    mask: str, causal: bool, shared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries that may look at nothing included: Keras has them look at all keys alike."""
+    monkeypatch.setattr(
+        attention, "_forward", lambda given, *how: [tf.cast(_kernel(given, *how), given[0].dtype), None]
+    )
+    monkeypatch.setattr(attention, "_backward", _kernel_back)
+    given, shape, lets = _qkv(shared=shared, queries=64, keys=64), MASKS[mask], None
+    if shape:
+        lets = _mask(shape).numpy()
+        lets[(*[-1] * (len(shape) - 2), min(5, shape[-2] - 1))] = False
+    fused, exact = (
+        _both(operands, lets, causal, fused=fused) for operands, fused in ((given, True), (_wide(given), False))
+    )
+    for mine, theirs in zip(fused, exact, strict=True):
+        assert np.linalg.norm(tf.cast(mine, tf.float32) - theirs) < 1e-2 * np.linalg.norm(theirs)
+
+
+def _wide(operands: list[Any]) -> list[Any]:
+    return [tf.cast(each, tf.float32) for each in operands]
+
+
+def _both(operands: list[Any], mask: Any, causal: bool, *, fused: bool) -> list[Any]:
+    """The attention and the gradients of a sum of its squares."""
+    with attention.fused() if fused else nullcontext(), tf.GradientTape() as tape:
+        tape.watch(operands)
+        out = keras.ops.dot_product_attention(*operands, mask=mask, is_causal=causal)
+        loss = tf.reduce_sum(tf.cast(out, tf.float32) ** 2)
+    return [out, *tape.gradient(loss, operands)]
+
+
 @on_gpu
 @pytest.mark.parametrize(
-    ("masked", "causal", "shared", "keys"), [*itertools.product((False, True), (False, True), (4, 2), (16, 64))]
+    ("mask", "causal", "shared", "keys"), [*itertools.product(("none", "row", "full"), (False, True), (4, 2), (16, 64))]
 )
-def test_on_a_gpu_it_is_kerass_attention_up_to_rounding(masked: bool, causal: bool, shared: int, keys: int) -> None:
+def test_on_a_gpu_it_is_kerass_attention_up_to_rounding(mask: str, causal: bool, shared: int, keys: int) -> None:
     given = _qkv(shared=shared, queries=64, keys=keys)
-    mask = _mask((2, 1, 64, keys)) if masked else None
-
-    def both(operands: list[Any]) -> list[Any]:
-        with tf.GradientTape() as tape:
-            tape.watch(operands)
-            out = keras.ops.dot_product_attention(*operands, mask=mask, is_causal=causal)
-            loss = tf.reduce_sum(tf.cast(out, tf.float32) ** 2)
-        return [out, *tape.gradient(loss, operands)]
+    lets = None if mask == "none" else _mask((2, 1, 1 if mask == "row" else 64, keys)).numpy()
+    if lets is not None:
+        lets[-1, :, -1] = False
 
     @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
-    def fused(operands: list[Any]) -> list[Any]:
-        with attention.fused():
-            return both(operands)
+    def compiled(operands: list[Any]) -> list[Any]:
+        return _both(operands, lets, causal, fused=True)
 
-    exact = both([tf.cast(tensor, tf.float32) for tensor in given])
+    exact = _both(_wide(given), lets, causal, fused=False)
     assert all(np.isfinite(each.numpy()).all() for each in exact)
-    for mine, theirs in zip(fused(given), exact, strict=True):
+    for mine, theirs in zip(compiled(given), exact, strict=True):
         distance = np.linalg.norm(tf.cast(mine, tf.float32) - theirs) / np.linalg.norm(theirs)
         assert distance < 1e-2
