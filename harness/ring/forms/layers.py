@@ -8,7 +8,7 @@ from functools import partial, reduce
 from typing import Any
 
 from ..exchange import tf
-from . import recurrent
+from . import products, recurrent
 
 NARROW_CHANNELS = 4  # input channels, as of pictures, that leave most of a tensor core's tile empty
 TILE_CHANNELS = 8  # tensor cores take 16-bit channels in multiples of 8 (NVIDIA's deep learning performance guide)
@@ -17,7 +17,9 @@ TILE_CHANNELS = 8  # tensor cores take 16-bit channels in multiples of 8 (NVIDIA
 @contextmanager
 def forms(model: Any) -> Iterator[None]:
     """While it lasts, calls of the model's layers are traced in these forms; the model itself is not changed."""
-    changed = [(layer, *form) for layer in model._flatten_layers(include_self=False) if (form := _form(layer))]
+    every = list(model._flatten_layers(include_self=False))
+    attended = _attended(every)
+    changed = [(layer, *form) for layer in every if (form := _form(layer, id(layer) in attended))]
     for layer, name, method in changed:
         layer.__dict__[name] = method
     try:
@@ -27,7 +29,16 @@ def forms(model: Any) -> Iterator[None]:
             layer.__dict__.pop(name, None)
 
 
-def _form(layer: Any) -> tuple[str, Callable[..., Any]] | None:
+def _attended(every: list[Any]) -> set[int]:
+    """The ids of the layers whose outputs the kernel of attention reads."""
+    from keras import layers
+
+    kinds = (layers.MultiHeadAttention, layers.GroupQueryAttention)
+    names = ("_query_dense", "_key_dense", "_value_dense")
+    return {id(getattr(layer, name, None)) for layer in every if isinstance(layer, kinds) for name in names}
+
+
+def _form(layer: Any, attended: bool) -> tuple[str, Callable[..., Any]] | None:
     """The method to lay over a layer's own, or None where its own is as good or must stay."""
     from keras import layers
 
@@ -37,6 +48,8 @@ def _form(layer: Any) -> tuple[str, Callable[..., Any]] | None:
         return "convolution_op", partial(folded_convolution, layer, layer.convolution_op)
     if isinstance(layer, layers.MaxPooling2D) and layer.data_format == "channels_last" and max(layer.pool_size) <= 3:
         return "call", partial(max_pooling, layer, layer.call)
+    if attended and products.folds(layer):
+        return "call", partial(products.with_bias, layer, layer.call)
     if recurrent.fits(layer):
         return "inner_loop", partial(recurrent.inner_loop, layer, layer.inner_loop)
     return None

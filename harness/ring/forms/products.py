@@ -1,0 +1,111 @@
+"""Products with a weight as products of two matrices, where Keras multiplies sample by sample.
+
+Keras writes `ops.einsum`, and so the projections of attention, as products of (samples, places, inputs) with (inputs,
+outputs). The gradient of the weight is then computed for each sample, written to memory in bfloat16, and summed
+afterwards. Of two matrices it is one product, summed in float32: less work, and nearer to exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+from ..exchange import tf
+
+FOLDED = 8  # inputs that a bias takes: tensor cores read 16-bit rows in multiples of 8
+NARROW = (tf.bfloat16, tf.float16)
+
+
+@contextmanager
+def flat() -> Iterator[None]:
+    """While it lasts, `keras.ops.einsum` with a weight is traced as a product of two matrices."""
+    from keras.src import backend
+
+    keras_own = backend.numpy.einsum
+
+    def einsum(subscripts: str, *operands: Any, **options: Any) -> Any:
+        axes = shared_axes(subscripts) if len(operands) == 2 and not options else 0
+        given, weight = map(backend.convert_to_tensor, operands) if axes else (None, None)
+        if not axes or (rows := as_rows(given, weight, axes)) is None:
+            return keras_own(subscripts, *operands, **options)
+        return _outward(tf.matmul(rows, as_matrix(weight, axes)), given, weight, axes)
+
+    backend.numpy.einsum = einsum
+    try:
+        yield
+    finally:
+        backend.numpy.einsum = keras_own
+
+
+def shared_axes(subscripts: str) -> int:
+    """How many axes are summed over, where they are the last ones of the first operand and the first ones of the
+    second, a weight for all that lies along the first's other axes; 0 where it is no such product."""
+    operands, _, result = subscripts.replace(" ", "").partition("->")
+    given, _, weight = operands.partition(",")
+    shared = "".join(axis for axis in weight if axis not in result)
+    around, kept = given.removesuffix(shared), weight.removeprefix(shared)
+    fits = shared and given != around and weight != kept and around + kept == result
+    return len(shared) if fits and not set(around) & set(kept) and "." not in weight else 0
+
+
+def as_rows(given: Any, weight: Any, axes: int) -> Any | None:
+    """(everything along the other axes, what is multiplied); None where types or shapes do not allow it."""
+    around, multiplied = given.shape[:-axes], given.shape[-axes:]
+    known = list(around).count(None) <= 1 and multiplied == weight.shape[:axes] and weight.shape.is_fully_defined()
+    alike = given.dtype == weight.dtype and given.dtype.is_floating
+    return tf.reshape(given, [-1, prod(multiplied)]) if known and alike else None
+
+
+def as_matrix(weight: Any, axes: int) -> Any:
+    return tf.reshape(weight, [prod(weight.shape[:axes]), -1])
+
+
+def _outward(made: Any, given: Any, weight: Any, axes: int) -> Any:
+    """Rows of a product in the shape that the einsum gives."""
+    return tf.reshape(made, [*(-1 if n is None else n for n in given.shape[:-axes]), *weight.shape[axes:]])
+
+
+def folds(layer: Any) -> bool:
+    """Whether this is a layer whose bias can be a row of its weight."""
+    from keras import layers
+
+    return (
+        isinstance(layer, layers.EinsumDense)
+        and type(layer).call is layers.EinsumDense.call
+        and layer.built
+        and getattr(layer, "quantization_mode", None) is None
+        and layer.bias is not None
+        and shared_axes(layer.equation) > 0
+    )
+
+
+def with_bias(layer: Any, otherwise: Callable[..., Any], inputs: Any, *args: Any, **options: Any) -> Any:
+    """The outputs of a layer whose bias is one more row of its weight, as its own `call` gives them: for layers before
+    the kernel of attention, where a bias added by itself reads and writes all of the outputs."""
+    weight, bias, axes = (
+        tf.convert_to_tensor(layer.kernel),
+        tf.convert_to_tensor(layer.bias),
+        shared_axes(layer.equation),
+    )
+    rows = as_rows(inputs, weight, axes)
+    if rows is None or inputs.dtype not in NARROW or bias.shape != weight.shape[axes:]:
+        return otherwise(inputs, *args, **options)
+    made = _outward(_multiplied(rows, as_matrix(weight, axes), tf.reshape(bias, [-1])), inputs, weight, axes)
+    return made if layer.activation is None else layer.activation(made)
+
+
+@tf.custom_gradient
+def _multiplied(rows: Any, matrix: Any, bias: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """rows . matrix + bias, the bias as a further row of the matrix that meets a one in each row; its gradient, a sum
+    over all rows, comes out of the same product as the matrix's."""
+    inputs = matrix.shape[0]
+    longer = tf.pad(rows, [[0, 0], [0, FOLDED]], constant_values=1)
+    below = tf.pad(bias[tf.newaxis], [[0, FOLDED - 1], [0, 0]])
+
+    def gradient(upstream: Any) -> tuple[Any, Any, Any]:
+        of_both = tf.matmul(longer, upstream, transpose_a=True)
+        return tf.matmul(upstream, matrix, transpose_b=True), of_both[:inputs], of_both[inputs]
+
+    return tf.matmul(longer, tf.concat([matrix, below], axis=0)), gradient

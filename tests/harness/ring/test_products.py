@@ -1,0 +1,226 @@
+"""Layers that multiply by a weight, in ring's form against Keras's own: outputs and all gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from harness.ring.forms import forms, products
+
+EQUATIONS = [
+    ("abc,cd->abd", (5, 7), "d"),
+    ("abc,cde->abde", (5, 3, 4), "de"),
+    ("abc,cde->abde", (5, 3, 4), "e"),
+    ("abc,cde->abde", (5, 3, 4), None),
+    ("abcd,cde->abe", (5, 9), "e"),
+    ("...x,xy->...y", (5, 9), "y"),
+    ("ab,bc->ac", (9,), "c"),
+]
+
+
+def _layer(equation: str, shape: tuple[int, ...], bias: str | None, **options: Any) -> Any:
+    return keras.layers.EinsumDense(equation, shape, bias_axes=bias, bias_initializer="normal", **options)
+
+
+def _shape(equation: str) -> tuple[int, ...]:
+    given = equation.split(",")[0]
+    return {"abc": (5, 6), "abcd": (5, 3, 2), "...x": (5, 6), "ab": (6,)}[given]
+
+
+def _traced(model: Any, inputs: Any, *, formed: bool) -> list[Any]:
+    """Outputs, and the gradients of the inputs and weights of a loss that weighs each output differently."""
+
+    @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
+    def run(inputs: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            if formed:
+                with forms(model):
+                    out = model(inputs, training=True)
+            else:
+                out = model(inputs, training=True)
+            weights = tf.reshape(tf.sin(tf.range(tf.size(out), dtype=tf.float32)), tf.shape(out))
+            loss = tf.reduce_sum(tf.cast(out, tf.float32) * weights)
+        return [out, *tape.gradient(loss, [inputs, *model.trainable_variables])]
+
+    return [np.asarray(tf.cast(each, tf.float32)) for each in run(tf.constant(inputs))]
+
+
+def _assert_same(model: Any, inputs: Any, tolerance: float) -> None:
+    """Up to `tolerance` of the largest number of all: the gradient of a key's bias is nothing but rounding."""
+    ours, theirs = (_traced(model, inputs, formed=formed) for formed in (True, False))
+    largest = max(np.abs(own).max() for own in theirs)
+    for mine, own in zip(ours, theirs, strict=True):
+        assert mine.shape == own.shape
+        np.testing.assert_allclose(mine, own, rtol=0, atol=tolerance * largest)
+
+
+@pytest.mark.parametrize(("equation", "shape", "bias"), EQUATIONS)
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_a_layer_is_itself(equation: str, shape: tuple[int, ...], bias: str | None, activation: str | None) -> None:
+    inputs = keras.Input(_shape(equation))
+    model = keras.Model(inputs, _layer(equation, shape, bias, activation=activation)(inputs))
+    assert products.shared_axes(equation)
+    _assert_same(model, np.random.default_rng(0).normal(size=(8, *_shape(equation))).astype(np.float32), 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["multi-head", "grouped"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_attention_is_itself_with_its_biases_folded(kind: str, policy: str) -> None:
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((12, 32))
+    options: dict[str, Any] = {"bias_initializer": "normal", "dtype": policy}
+    layer = (
+        keras.layers.MultiHeadAttention(4, 8, **options)
+        if kind == "multi-head"
+        else keras.layers.GroupQueryAttention(8, 4, 2, **options)
+    )
+    model = keras.Model(inputs, layer(inputs, inputs))
+    tolerance = 1e-5 if policy == "float32" else 1e-2
+    _assert_same(model, np.random.default_rng(1).normal(size=(4, 12, 32)).astype(np.float32), tolerance)
+
+
+def test_folded_biases_and_weights_have_the_gradients_of_float32() -> None:
+    """Nearer to them than Keras's own, which rounds the gradient of a weight for each sample."""
+    random = np.random.default_rng(2)
+    rows, matrix, bias, upstream = (
+        tf.constant(random.normal(size=shape), tf.float32) for shape in ((4096, 24), (24, 16), (16,), (4096, 16))
+    )
+
+    def gradients(kind: Any) -> list[Any]:
+        given = [tf.cast(each, kind) for each in (rows, matrix, bias)]
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            out = products._multiplied(*given)
+        made = tape.gradient(out, given, tf.cast(upstream, kind))
+        return [out, *made]
+
+    exact = [
+        rows @ matrix + bias,
+        upstream @ tf.transpose(matrix),
+        tf.transpose(rows) @ upstream,
+        tf.reduce_sum(upstream, axis=0),
+    ]
+    for kind, tolerance in ((tf.float32, 1e-5), (tf.bfloat16, 1e-2)):
+        for mine, own in zip(gradients(kind), exact, strict=True):
+            assert np.linalg.norm(tf.cast(mine, tf.float32) - own) < tolerance * np.linalg.norm(own)
+
+
+def test_a_gradient_of_a_gradient_is_there() -> None:
+    inputs = keras.Input((5, 6))
+    layer = keras.layers.EinsumDense("abc,cde->abde", (5, 3, 4), bias_axes="de")
+    model = keras.Model(inputs, layer(inputs))
+    x = tf.constant(np.random.default_rng(3).normal(size=(2, 5, 6)), tf.float32)
+
+    def penalty() -> Any:
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                out = tf.reduce_sum(tf.tanh(model(x)))
+            loss = tf.reduce_sum(inner.gradient(out, x) ** 2)
+        return outer.gradient(loss, layer.kernel.value)
+
+    with forms(model):
+        ours = penalty()
+    np.testing.assert_allclose(ours, penalty(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "axes"),
+    [
+        ("abc,cd->abd", 1),
+        ("abc,cde->abde", 1),
+        ("abcd,cde->abe", 2),
+        ("...x,xy->...y", 1),
+        ("ab, bc -> ac", 1),
+        ("abc,dc->abd", 0),  # the weight's first axis stays
+        ("abc,bcd->abd", 0),  # a weight for each place
+        ("abcd,abde->abce", 0),  # for each sample
+        ("abc,cd->adb", 0),
+        ("ab,bc", 0),
+        ("a,b->ab", 0),
+        ("abc,->abc", 0),
+        ("ab,b->a", 1),
+        ("xa...,a...->x", 0),
+    ],
+)
+def test_which_products_are_of_a_weight(subscripts: str, axes: int) -> None:
+    assert products.shared_axes(subscripts) == axes
+
+
+@pytest.mark.parametrize(
+    "subscripts", ["abc,cd->abd", "abc,cde->abde", "abcd,cde->abe", "abcd,cd->ab", "...x,xy->...y"]
+)
+def test_an_einsum_of_one_s_own_is_itself(subscripts: str) -> None:
+    sizes = {"a": 3, "b": 4, "c": 5, "d": 6, "e": 7, "x": 5, "y": 2}
+    random = np.random.default_rng(8)
+    given, weight = (
+        tf.constant(random.normal(size=[sizes[axis] for axis in part.replace("...", "ab")]), tf.float32)
+        for part in subscripts.split("->")[0].split(",")
+    )
+
+    def both() -> list[Any]:
+        with tf.GradientTape() as tape:
+            tape.watch([given, weight])
+            out = keras.ops.einsum(subscripts, given, weight)
+            loss = tf.reduce_sum(tf.sin(out))
+        return [out, *tape.gradient(loss, [given, weight])]
+
+    with products.flat():
+        ours = both()
+    for mine, own in zip(ours, both(), strict=True):
+        assert mine.shape == own.shape
+        np.testing.assert_allclose(mine, own, rtol=1e-5, atol=1e-6)
+
+
+def test_numbers_of_two_types_and_sparse_ones_stay_keras_s() -> None:
+    x, weight = np.ones((2, 3, 4), np.int32), np.ones((4, 5), np.float32)
+    with products.flat():
+        assert keras.ops.einsum("abc,cd->abd", x, weight).dtype == tf.float32
+        assert keras.ops.einsum("abc,cd->abd", x, x[0].T).dtype == tf.int32
+
+
+def test_a_layer_of_one_s_own_keeps_its_call() -> None:
+    class Own(keras.layers.EinsumDense):  # type: ignore[misc]
+        def call(self, inputs: Any, training: Any = None) -> Any:
+            return super().call(inputs) * 2
+
+    layer = Own("abc,cd->abd", (5, 7), bias_axes="d")
+    layer.build((2, 5, 6))
+    assert not products.folds(layer)
+    assert not products.folds(keras.layers.EinsumDense("abc,cd->abd", (5, 7), bias_axes="d"))  # not built
+
+
+def test_a_layer_with_further_weights_of_low_rank_keeps_them() -> None:
+    inputs = keras.Input((5, 6))
+    layer = keras.layers.EinsumDense("abc,cde->abde", (5, 3, 4), bias_axes="de")
+    model = keras.Model(inputs, layer(inputs))
+    layer.enable_lora(2)
+    layer.lora_kernel_b.assign(np.random.default_rng(4).normal(size=layer.lora_kernel_b.shape))
+    _assert_same(model, np.random.default_rng(5).normal(size=(8, 5, 6)).astype(np.float32), 1e-5)
+
+
+def test_quantized_layers_stay_keras_s() -> None:
+    inputs = keras.Input((5, 6))
+    layer = keras.layers.EinsumDense("abc,cd->abd", (5, 8), bias_axes="d")
+    keras.Model(inputs, layer(inputs))
+    assert products.folds(layer)
+    layer.quantize("int8")
+    assert not products.folds(layer)
+
+
+def test_a_batch_of_unknown_size_has_its_shape() -> None:
+    inputs = keras.Input((None, 6))
+    model = keras.Model(inputs, keras.layers.EinsumDense("abc,cde->abde", (None, 3, 4), bias_axes="de")(inputs))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None, 6))])  # type: ignore[untyped-decorator]
+    def run(x: Any) -> Any:
+        with forms(model):
+            return model(x)
+
+    x = np.random.default_rng(6).normal(size=(3, 4, 6)).astype(np.float32)
+    np.testing.assert_allclose(run(x), model(x), rtol=1e-5, atol=1e-6)
