@@ -62,6 +62,11 @@ def run(options: argparse.Namespace) -> None:
     from benchmarks.fit_families import FAMILIES
 
     reached("imported")
+    if options.way == "jax" and os.environ.get("JAX_PLATFORMS") != "cpu":
+        import jax
+
+        if jax.default_backend() != "gpu":
+            raise SystemExit("JAX sees no GPU here, and would train on the CPU; to try that, set JAX_PLATFORMS=cpu")
     family = FAMILIES[options.model]
     ranks = ring.size() if options.way == "ring" else 1
     gpus = ranks if options.way == "ring" else options.gpus
