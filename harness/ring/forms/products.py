@@ -28,7 +28,7 @@ def flat() -> Iterator[None]:
     def einsum(subscripts: str, *operands: Any, **options: Any) -> Any:
         axes = shared_axes(subscripts) if len(operands) == 2 and not options else 0
         given, weight = map(backend.convert_to_tensor, operands) if axes else (None, None)
-        if not axes or (rows := as_rows(given, weight, axes)) is None:
+        if not axes or not _are_of(subscripts, given, weight) or (rows := as_rows(given, weight, axes)) is None:
             return keras_own(subscripts, *operands, **options)
         return _outward(tf.matmul(rows, as_matrix(weight, axes)), given, weight, axes)
 
@@ -47,7 +47,19 @@ def shared_axes(subscripts: str) -> int:
     shared = "".join(axis for axis in weight if axis not in result)
     around, kept = given.removesuffix(shared), weight.removeprefix(shared)
     fits = shared and given != around and weight != kept and around + kept == result
-    return len(shared) if fits and not set(around) & set(kept) and "." not in weight else 0
+    every = around.replace("...", "", 1) + weight
+    return len(shared) if fits and len(set(every)) == len(every) and "." not in every else 0
+
+
+def _are_of(subscripts: str, given: Any, weight: Any) -> bool:
+    """Whether they are dense tensors of as many axes as the subscripts name."""
+    for axes, tensor in zip(subscripts.replace(" ", "").partition("->")[0].split(","), (given, weight), strict=True):
+        if not isinstance(tensor, tf.Tensor) or tensor.shape.rank is None:
+            return False
+        more = tensor.shape.rank - len(axes.replace("...", ""))
+        if more < 0 or (more > 0 and "..." not in axes):
+            return False
+    return True
 
 
 def as_rows(given: Any, weight: Any, axes: int) -> Any | None:

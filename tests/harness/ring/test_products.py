@@ -146,6 +146,8 @@ def test_a_gradient_of_a_gradient_is_there() -> None:
         ("abc,->abc", 0),
         ("ab,b->a", 1),
         ("xa...,a...->x", 0),
+        ("aab,bc->aac", 0),
+        ("...ab,bc->...ac", 1),
     ],
 )
 def test_which_products_are_of_a_weight(subscripts: str, axes: int) -> None:
@@ -177,9 +179,19 @@ def test_an_einsum_of_one_s_own_is_itself(subscripts: str) -> None:
         np.testing.assert_allclose(mine, own, rtol=1e-5, atol=1e-6)
 
 
-def test_numbers_of_two_types_and_sparse_ones_stay_keras_s() -> None:
-    x, weight = np.ones((2, 3, 4), np.int32), np.ones((4, 5), np.float32)
+def test_what_does_not_fit_its_subscripts_is_refused_as_by_keras() -> None:
+    x, weight = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)
     with products.flat():
+        for subscripts in ("abcd,de->abce", "...abd,de->...abe"):
+            with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+                keras.ops.einsum(subscripts, x, weight)
+
+
+def test_numbers_of_two_types_and_of_unknown_rank_stay_keras_s() -> None:
+    x, weight = np.ones((2, 3, 4), np.int32), np.ones((4, 5), np.float32)
+    run = tf.function(lambda x: keras.ops.einsum("...a,ab->...b", x, weight), input_signature=[tf.TensorSpec(None)])
+    with products.flat():
+        assert run(np.ones((2, 3, 4), np.float32)).shape == (2, 3, 5)
         assert keras.ops.einsum("abc,cd->abd", x, weight).dtype == tf.float32
         assert keras.ops.einsum("abc,cd->abd", x, x[0].T).dtype == tf.int32
 
