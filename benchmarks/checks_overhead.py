@@ -104,7 +104,10 @@ class Switch:
     """Lies over what checks, and leaves it out while it is off. To be made before ring.distribute."""
 
     def __init__(self) -> None:
-        from harness.ring import agreement, channel, joint_callbacks, metrics, plan, seeds, stopping
+        from harness.ring.data import seeds
+        from harness.ring.fitting import joint_callbacks, plan
+        from harness.ring.joined import metrics
+        from harness.ring.ranks import agreement, channel, stopping
 
         self.on = True
         self.inside: dict[str, tuple[int, float]] = {}  # name -> calls and seconds, while it is on

@@ -15,10 +15,10 @@ from typing import Any
 
 from .distribution import STEPS, distribute
 from .exchange import average_logs, broadcast, is_distributed
-from .gradients import COMPRESSIONS, average_gradients
-from .moving import average_statistics
-from .parts import gather
+from .joined.moving import average_statistics
 from .start import by_mpi, init, local_rank, meet, rank, size, threads
+from .step.gradients import COMPRESSIONS, average_gradients
+from .step.parts import gather
 
 __all__ = [
     "COMPRESSIONS",

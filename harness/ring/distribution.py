@@ -9,12 +9,15 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from . import computed, ending, horovod_names, normalization, seeds, undistributed, update
+from .data import seeds
 from .elastic import launcher
 from .exchange import broadcast, from_rank, has_weights, hvd, is_default, is_seen, optimizers_of, tf
-from .gradients import COMPRESSIONS, OPS, average_gradients
-from .sharded import NARROW, Shards, check_sharded
+from .joined import normalization
+from .ranks import ending, horovod_names, undistributed
 from .start import channel, init, rank, size
+from .step import computed, update
+from .step.gradients import COMPRESSIONS, OPS, average_gradients
+from .step.sharded import NARROW, Shards, check_sharded
 
 __all__ = ["STEPS", "distribute"]
 
@@ -72,7 +75,9 @@ def distribute(
 
     To be called on all ranks: they meet here. Raises RingscopeError for what would not train right.
     """
-    from . import choose, fit, loop, say
+    from . import say
+    from .fitting import fit, loop
+    from .step import choose
 
     init()
     undistributed.check_kind(model)

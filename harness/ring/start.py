@@ -9,10 +9,12 @@ from typing import Any
 from profiles.errors import RingscopeError
 
 from ..machine import compiler
-from . import cache, ending, garbage, horovod_names, saving, seeds, shuffles, undistributed
-from .channel import Channel, launcher_share, meet_server
+from . import cache, garbage
+from .data import seeds, shuffles
 from .elastic import again, launcher
 from .exchange import hvd, tf
+from .ranks import ending, horovod_names, saving, undistributed
+from .ranks.channel import Channel, launcher_share, meet_server
 
 __all__ = ["by_mpi", "channel", "init", "local_rank", "meet", "rank", "size", "threads"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from profiles.errors import RingscopeError
 
 from ..exchange import has_weights, hvd, on_host, optimizers_of, tf
-from ..metrics import is_summed
+from ..joined.metrics import is_summed
 from ..say import once
 
 __all__ = ["add_counts", "counts_of", "give_back", "learning_rates", "state_of"]

@@ -11,9 +11,9 @@ import numpy as np
 
 from profiles.errors import RingscopeError
 
-from .. import agreement
+from ..data.samples import BATCH, length
 from ..exchange import from_all, hvd, on_host, tf
-from ..samples import BATCH, length
+from ..ranks import agreement
 from ..say import once
 
 __all__ = ["Data"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from ..data.ids import Ids
 from ..exchange import tf
-from ..ids import Ids
 from .carriers import AS_IT_IS, CARRIERS, Batch, Carried, opened
 from .pinned import SLOTS, Staged
 from .slots import Pool, gpu_pool

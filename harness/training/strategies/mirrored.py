@@ -11,7 +11,7 @@ from profiles.records import Cell
 
 from ... import ring
 from ...ring.feed import as_feed
-from ...ring.loop import Turns
+from ...ring.fitting.loop import Turns
 from ..feeds.sources import Source
 from ..models import MODELS, build, compile_model
 from . import Trainer, devices

@@ -19,7 +19,7 @@ from profiles.records import Cell
 
 from ... import ring
 from ...ring.feed import as_feed
-from ...ring.loop import Turns
+from ...ring.fitting.loop import Turns
 from ..feeds import FEEDS
 from ..models import MODELS, build, compile_model, loss_for
 from . import Trainer, devices

@@ -106,7 +106,7 @@ def test_a_factor_before_the_sum_keeps_float32(together: tuple[Path, list[dict[s
 def test_a_gradient_is_followed_to_its_cast_and_a_sum_of_casts_is_none() -> None:
     import tensorflow as tf
 
-    from harness.ring.computed import as_computed
+    from harness.ring.step.computed import as_computed
 
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def several(narrow: Any) -> list[Any]:

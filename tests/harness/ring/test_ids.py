@@ -12,7 +12,7 @@ pytest.importorskip("horovod.tensorflow", reason="Horovod is not built")
 import keras
 import tensorflow as tf
 
-from harness.ring import ids
+from harness.ring.data import ids
 from harness.ring.feed import staged
 from harness.ring.feed.slots import host_pool
 from profiles.errors import RingscopeError

@@ -65,7 +65,7 @@ def _optimized_bytes(batch: int) -> int:
     from tensorflow.python.grappler import tf_optimizer
     from tensorflow.python.training import saver
 
-    from harness.ring.loop import Loop
+    from harness.ring.fitting.loop import Loop
 
     layer = keras.layers.MultiHeadAttention(HEADS, 4)
     inputs = keras.Input((LENGTH * 10, 8))

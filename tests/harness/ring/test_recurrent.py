@@ -14,9 +14,9 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from harness.ring import choose
 from harness.ring.forms import layers as xla
 from harness.ring.forms import recurrent
+from harness.ring.step import choose
 
 BATCH, STEPS, INPUTS, UNITS = 6, 7, 3, 5  # two turns of the loop of three steps each, and a rest
 Given = dict[str, np.ndarray]

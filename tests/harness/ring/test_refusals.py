@@ -10,7 +10,7 @@ import pytest
 from profiles.errors import RingscopeError
 
 tf = pytest.importorskip("tensorflow")
-choose = pytest.importorskip("harness.ring.choose")
+choose = pytest.importorskip("harness.ring.step.choose")
 
 
 def _strings(x: Any) -> Any:

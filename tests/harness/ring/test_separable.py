@@ -12,7 +12,7 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 pytest.importorskip("horovod.tensorflow")
 
-from harness.ring import separable  # noqa: E402
+from harness.ring.joined import separable  # noqa: E402
 
 BOUNDS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
 Shape = tuple[int, ...]

@@ -15,7 +15,7 @@ import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
-from harness.ring import blocks, sharing, shuffles
+from harness.ring.data import blocks, sharing, shuffles
 from profiles.errors import RingscopeError
 
 AUTO = tf.data.AUTOTUNE

@@ -48,7 +48,7 @@ def test_a_rank_that_leaves_is_named_and_the_others_end(ended: tuple[Path, str])
 
 
 def test_who_left_is_named_though_horovod_shuts_down_before_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.ring import channel, stopping
+    from harness.ring.ranks import channel, stopping
 
     monkeypatch.setattr(channel, "GRACE_S", 2 * PATIENCE_S)
     shared: list[Any] = []

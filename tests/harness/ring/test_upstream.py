@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 import tensorflow as tf
 
-from harness.ring import sharing, upstream
+from harness.ring.data import sharing, upstream
 
 AUTO = tf.data.AUTOTUNE
 Data = tf.data.Dataset

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness import ring
-from harness.ring import choose, gradients
+from harness.ring.step import choose, gradients
 
 # Set before TensorFlow looks at devices, as ring.init does where there is a GPU.
 cached = Path(tempfile.mkdtemp())

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness import ring
-from harness.ring import choose, computed, gradients, update
+from harness.ring.step import choose, computed, gradients, update
 
 ring.init()
 out, rank = Path(sys.argv[1]), ring.rank()

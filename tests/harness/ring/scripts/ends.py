@@ -17,7 +17,8 @@ import tensorflow as tf
 from asked import refused
 
 from harness import ring
-from harness.ring import channel, ending, evaluation
+from harness.ring.fitting import evaluation
+from harness.ring.ranks import channel, ending
 
 ring.init(process_sets="dynamic")
 out, rank = Path(sys.argv[1]), ring.rank()

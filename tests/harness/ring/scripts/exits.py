@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness import ring
-from harness.ring import channel_server
+from harness.ring.ranks import channel_server
 
 ring.init(seed=3)
 rank = ring.rank()

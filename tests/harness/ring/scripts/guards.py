@@ -18,8 +18,10 @@ from asked import refused
 from keras import layers
 
 from harness import ring
-from harness.ring import agreement, samples, say, seeds
+from harness.ring import say
+from harness.ring.data import samples, seeds
 from harness.ring.exchange import hvd
+from harness.ring.ranks import agreement
 
 backend = keras.config.backend
 keras.config.backend = lambda: "torch"  # which is not installed here

@@ -1,0 +1,210 @@
+"""Keras's list of callbacks, calling each as Keras does, but fetching a step's logs from the device only for whom reads
+them, and for the progress bar only when it draws, by a thread of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, ItemsView, Iterator, ValuesView
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+from keras.src.utils.python_utils import pythonify_logs
+
+from ..elastic.resume import Part
+
+__all__ = ["listed"]
+
+DRAW_EVERY_S = 0.05  # as Keras's own bar
+
+
+class Logs(dict[str, Any]):
+    """A step's logs as a callback gets them, fetched when a value is first asked for. One step's callbacks share it."""
+
+    def __init__(self, fetch: Callable[[], dict[str, Any]], names: list[str]) -> None:
+        super().__init__(dict.fromkeys(names))
+        self._fetch: Callable[[], dict[str, Any]] | None = fetch
+
+    def _fetched(self) -> None:
+        if self._fetch is not None:
+            fetch, self._fetch = self._fetch, None
+            for name, value in fetch().items():
+                super().__setitem__(name, value)
+
+    def __getitem__(self, name: str) -> Any:
+        self._fetched()
+        return super().__getitem__(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._fetched()
+        super().__setitem__(name, value)
+
+    def __iter__(self) -> Iterator[str]:  # defined, so that dict(logs) and {**logs} ask for the values one by one
+        return super().__iter__()
+
+    def get(self, name: str, otherwise: Any = None) -> Any:
+        self._fetched()
+        return super().get(name, otherwise)
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
+        self._fetched()
+        return super().items()
+
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]
+        self._fetched()
+        return super().values()
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self.items())
+
+    def pop(self, *arguments: Any) -> Any:
+        self._fetched()
+        return super().pop(*arguments)
+
+    def update(self, *arguments: Any, **values: Any) -> None:
+        self._fetched()
+        super().update(*arguments, **values)
+
+    def setdefault(self, name: str, otherwise: Any = None) -> Any:
+        self._fetched()
+        return super().setdefault(name, otherwise)
+
+    def __eq__(self, other: object) -> bool:
+        self._fetched()
+        return super().__eq__(other)
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        self._fetched()
+        return super().__repr__()
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self.items()),)
+
+
+def lazily(logs: Any) -> Logs:
+    raw = logs or {}
+    nested = any(isinstance(value, dict) for value in raw.values())
+    found = Logs(lambda: dict(pythonify_logs(raw)), [] if nested else sorted(raw))
+    if nested:  # their names show only when they are flattened
+        found._fetched()
+    return found
+
+
+@contextmanager
+def listed(model: Any, around: Callable[[Any], list[Any]], part: Part | None) -> Iterator[None]:
+    """While it lasts, Keras's `fit` of this model lists its callbacks here.
+
+    Not before: what stands between the script and Keras's `fit` (a `fit` of the model's own class, what a tracker of
+    experiments lays over it) is given the script's list, and may add to it. around: such a list -> what is called.
+    """
+    _list_here()
+    model.__dict__["callbacks_by_ring"] = around, part
+    try:
+        yield
+    finally:
+        model.__dict__.pop("callbacks_by_ring", None)
+
+
+def _list_here() -> None:
+    """Have Keras's list of callbacks be one of these where it is made for such a `fit`."""
+    kept = keras.callbacks.CallbackList
+    if "__new__" not in vars(kept):
+        kept.__new__ = staticmethod(_new)
+
+
+def _new(kind: Any, callbacks: Any = None, add_history: bool = False, *args: Any, **options: Any) -> Any:
+    ours = add_history and "callbacks_by_ring" in getattr(options.get("model"), "__dict__", ())
+    return object.__new__(Callbacks if ours and kind is keras.callbacks.CallbackList else kind)
+
+
+class Callbacks(keras.callbacks.CallbackList):
+    """What Keras's `fit` calls, with the arguments of its own."""
+
+    def __init__(self, callbacks: Any = None, *args: Any, model: Any = None, **options: Any) -> None:
+        around, self._part = model.__dict__["callbacks_by_ring"]
+        super().__init__(around(callbacks), *args, model=model, **options)
+        verbose = options.get("verbose")
+        self._training = [each for each in self.callbacks if _is_asked(each, "on_train_batch_end")]
+        self._testing = [each for each in self.callbacks if _is_asked(each, "on_test_batch_end")]
+        self._draws = self._progbar is not None and verbose in (1, "auto")
+        self._drawer: ThreadPoolExecutor | None = None
+        self._drawing: Future[None] | None = None
+        self._drawn_s = 0.0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        first = self._part is None or self._part.first
+        with self._only([] if first else [self._history], everybody=first):
+            super().on_train_begin(logs)
+        if self._part is not None:
+            self._part.train_begins()
+
+    @contextmanager
+    def _only(self, callbacks: list[Any], *, everybody: bool) -> Iterator[None]:
+        """While it lasts the list is of these: the others have begun already, or do not end yet."""
+        known: list[Any] = self.callbacks
+        self.callbacks: list[Any] = known if everybody else callbacks
+        try:
+            yield
+        finally:
+            self.callbacks = known
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_begin(epoch, logs)
+        if self._part is not None:
+            self._part.epoch_begins(epoch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        shared = lazily(logs)
+        for callback in self._training:
+            if callback is not self._progbar:
+                callback.on_train_batch_end(batch, logs=shared)
+            else:
+                self._draw(batch, logs)
+        if self._part is not None:
+            self._part.batch_ended(batch + 1)
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        shared = lazily(logs)
+        for callback in self._testing:
+            if callback is not self._progbar:  # silent within `fit`
+                callback.on_test_batch_end(batch, logs=shared)
+
+    def _draw(self, batch: int, logs: Any) -> None:
+        """Have the bar drawn, unless it has just been or still is."""
+        self._progbar.seen = batch + 1
+        idle = self._drawing is None or self._drawing.done()
+        if not self._draws or not idle or time.monotonic() - self._drawn_s < DRAW_EVERY_S:
+            return
+        self._drawn_s = time.monotonic()
+        self._drawer = self._drawer or ThreadPoolExecutor(1, "progress-bar")
+        self._drawing = self._drawer.submit(lambda: self._progbar.on_train_batch_end(batch, pythonify_logs(logs)))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._drawn()
+        super().on_epoch_end(epoch, logs)
+        if self._part is not None:
+            self._part.epoch_ended(epoch, self._history)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._drawn()
+        last = self._part is None or self._part.last or self._part.model.stop_training
+        with self._only([], everybody=last):
+            super().on_train_end(logs)
+        if self._drawer is not None:
+            self._drawer.shutdown()
+            self._drawer = None
+
+    def _drawn(self) -> None:
+        if self._drawing is not None:
+            self._drawing.result()
+            self._drawing = None
+
+
+def _is_asked(callback: Any, name: str) -> bool:
+    """Whether it does something after a batch; Keras marks its own empty methods."""
+    return not (
+        keras.src.utils.is_default(getattr(callback, name)) and keras.src.utils.is_default(callback.on_batch_end)
+    )

@@ -1,0 +1,267 @@
+"""What a loss is to the samples of its batch: their mean, their sum, or neither.
+
+The ranks' gradients are averaged. That is the gradient on the joined batch for a mean over samples; a sum counts 1/N of
+itself, and what joins samples with each other (Dice, pairs of a batch) is another number on two halves of a batch than
+on the whole. Which of them a loss is cannot be read from it, so it is tried: on made-up rows of the shapes and types
+that it is given, and on their halves, once, while the step is traced.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+
+from ..exchange import tf
+from ..say import once
+from . import normalization
+
+__all__ = ["SUM", "kind_of", "kind_of_values", "kinds_of_added", "made_rows", "shapes_of", "tried"]
+
+MEAN, SUM, NEITHER = "mean", "sum", "neither"
+ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64  # few for a whole model and where a row is large, many where noise is drawn
+LARGE = 1 << 20  # elements
+# Halves may by chance have as many labels above a bound, so that a mean weighted by them looks like one over samples.
+DRAWS = 6
+OPEN = 6  # the length of a dimension that is left open
+EXACT, NOISY = 1e-3, 0.25  # relative; of losses that draw random numbers less is known
+ROUNDED = {"bfloat16": 0.03, "float16": 5e-3}  # of what a layer computes in these
+ACROSS = ("Circle",)  # of Keras's losses with a number for each sample, those of pairs in a batch
+
+
+_kinds: weakref.WeakKeyDictionary[Any, dict[str, str | None]] = weakref.WeakKeyDictionary()
+
+
+def kind_of(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str | None:
+    """What the loss is to its samples, found out once for each shape of them; said where that is not joined.
+
+    by_itself: it gives one number for its batch, not one for each sample.
+    """
+    shapes = shapes_of((y_true, y_pred))
+    known = _kinds.setdefault(loss, {})
+    if shapes not in known:
+        known[shapes] = _loss_kind(loss, y_true, y_pred, by_itself=by_itself)
+    kind = known[shapes]
+    kept = [value.name for value in vars(loss).values() if isinstance(value, (keras.Variable, tf.Variable))]
+    if kept:
+        once(f"loss {loss.name!r} keeps {', '.join(kept)} of its batches: each rank's own, which are not averaged")
+    if kind == NEITHER:
+        once(
+            f"loss {loss.name!r} is no mean over samples: each rank takes it of its own batch, and the gradients are"
+            " their mean, not those of the joined batch"
+        )
+    elif kind is None and by_itself:
+        once(
+            f"loss {loss.name!r} gives one number for its batch, and whether that is a mean over samples could not be"
+            " tried: of a sum each rank's gradients count 1/N"
+        )
+    return kind
+
+
+def shapes_of(given: Any) -> str:
+    """A word for the shapes of what a loss is called with."""
+    return str(tf.nest.map_structure(lambda leaf: getattr(leaf, "shape", None), given))
+
+
+def kinds_of_added(model: Any, x: Any) -> list[str | None]:
+    """What each loss that a layer has added is to its samples; said where that is not joined."""
+    owners = [layer for layer in model._flatten_layers() for _ in layer._get_own_losses()]
+    if not owners:
+        return []
+    kinds = _tried_kinds(model, x)
+    if kinds is None or len(kinds) != len(owners):
+        kinds = [None] * len(owners)
+    for layer, kind in zip(owners, kinds, strict=True):
+        if kind not in (MEAN, SUM):
+            why = "is no mean over samples" if kind == NEITHER else "could not be tried for being a mean over samples"
+            once(f"the loss that layer {layer.name!r} adds {why}: the gradients are the mean of each rank's own")
+    return kinds
+
+
+def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str | None:
+    """Of a keras.Loss as it is called with such tensors; None where that cannot be told.
+
+    by_itself: it gives one number for its batch. Keras's own losses with one for each sample are known.
+    """
+    own = getattr(loss, "fn", loss)
+    if not by_itself and all((each.__module__ or "").startswith("keras.") for each in (type(loss), own)):
+        return NEITHER if type(loss).__name__ in ACROSS else MEAN
+    if not all(_is_known(leaf) for leaf in tf.nest.flatten((y_true, y_pred))):
+        return None
+    large = any(np.prod([size or OPEN for size in leaf.shape[1:]]) > LARGE for leaf in tf.nest.flatten(y_pred))
+    random = np.random.default_rng(0)
+    kinds = {_kind_of_rows(loss, y_true, y_pred, random, FEW_ROWS if large else ROWS) for _ in range(DRAWS)}
+    if NEITHER in kinds:
+        return NEITHER
+    told = kinds - {None}  # of noise, or of rows that are all masked, one draw may tell nothing
+    return told.pop() if len(told) == 1 else None
+
+
+def _kind_of_rows(loss: Any, y_true: Any, y_pred: Any, random: Any, rows: int) -> str | None:
+    from keras import StatelessScope
+
+    made = [made_rows(y_true, random, rows, labels=True), made_rows(y_pred, random, rows)]
+
+    def value(part: Callable[[Any], Any]) -> float:
+        true, pred = (
+            tf.nest.map_structure(lambda leaf: tf.cast(tf.constant(part(leaf)), loss.dtype), each) for each in made
+        )
+        with StatelessScope():  # what the loss assigns is kept apart
+            return float(tf.reduce_mean(tf.cast(loss.call(true, pred), tf.float64)))
+
+    found = tried(lambda: [value(part) for part in PARTS], "/CPU:0")
+    return None if found is None else kind_of_values(*found)
+
+
+def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
+    """Of each loss that the model's layers have added, as it is called with such inputs, in the order of the layers;
+    None where the model cannot be tried."""
+    layers = list(model._flatten_layers())
+    with added_losses_kept(layers):
+        kinds = _added_kinds(model, layers, x, FEW_ROWS)
+        if kinds and None in kinds:
+            return _added_kinds(model, layers, x, MANY_ROWS)
+        again = _added_kinds(model, layers, x, FEW_ROWS + 2) if kinds else None  # both halves may be alike by chance
+        if not kinds or not again or len(again) != len(kinds):
+            return kinds
+        return [one if one == other else NEITHER for one, other in zip(kinds, again, strict=True)]
+
+
+@contextmanager
+def added_losses_kept(layers: Iterable[Any]) -> Iterator[None]:
+    """A call forgets what the layers have added before: that is still to be taken."""
+    kept = [(layer, layer._losses[:], set(layer._loss_ids)) for layer in layers]
+    try:
+        yield
+    finally:
+        for layer, losses, ids in kept:
+            layer._losses[:] = losses
+            layer._loss_ids = ids
+
+
+def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str | None] | None:
+    from keras import StatelessScope
+
+    made = made_rows(x, np.random.default_rng(0), rows)
+    if made is None:
+        return None
+
+    def values(part: Any) -> list[float]:
+        # What layers assign is kept apart; Keras's regularisers look up each weight in the scope itself.
+        with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
+            model(tf.nest.map_structure(lambda leaf: tf.constant(part(leaf)), made), training=True)
+            added = [loss for layer in layers for loss in layer._get_own_losses()]
+            return [float(tf.reduce_sum(tf.cast(loss, tf.float64))) for loss in added]
+
+    with normalization.alone(model):  # a rank may trace a shape of its own
+        found = tried(lambda: [values(part) for part in PARTS])
+    if found is None or len({len(each) for each in found}) > 1:
+        return None
+    exact = max(ROUNDED.get(layer.compute_dtype, EXACT) for layer in layers)
+    return [kind_of_values(*each) for each in zip(*found, [exact] * len(found[0]), strict=True)]
+
+
+PARTS: tuple[Callable[[Any], Any], ...] = (
+    lambda rows: rows,
+    lambda rows: rows[::-1],  # another order: only noise tells it from the first
+    lambda rows: rows[: len(rows) // 2],
+    lambda rows: rows[len(rows) // 2 :],
+)
+
+
+def tried(work: Callable[[], Any], device: str | None = None) -> Any:
+    """What it gives, computed now; None where it does not take what is made up."""
+    try:
+        with tf.init_scope(), tf.device(device), _restored(), _no_exchange():
+            return work()
+    except Exception:  # a user's function, which may raise anything
+        return None
+
+
+class _Nothing:
+    """In the place of Horovod's operations."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"{name}: other ranks need not try what this one does")
+
+
+@contextmanager
+def _no_exchange() -> Iterator[None]:
+    """While it lasts no rank waits for another: it may be alone with a shape."""
+    from horovod.tensorflow import mpi_ops
+
+    operations, mpi_ops.MPI_LIB = mpi_ops.MPI_LIB, _Nothing()
+    try:
+        yield
+    finally:
+        mpi_ops.MPI_LIB = operations
+
+
+@contextmanager
+def _restored() -> Iterator[None]:
+    """What is assigned meanwhile to TensorFlow's own variables, of which no scope of Keras knows, is undone at its
+    end."""
+    from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+    before: dict[int, tuple[Any, Any]] = {}
+    own = {name: getattr(ResourceVariable, name) for name in ("assign", "assign_add", "assign_sub")}
+
+    def remembering(assign: Callable[..., Any]) -> Callable[..., Any]:
+        def assigned(variable: Any, *args: Any, **kwargs: Any) -> Any:
+            before.setdefault(id(variable), (variable, variable.read_value()))
+            return assign(variable, *args, **kwargs)
+
+        return assigned
+
+    for name, assign in own.items():
+        setattr(ResourceVariable, name, remembering(assign))
+    try:
+        yield
+    finally:
+        for name, assign in own.items():
+            setattr(ResourceVariable, name, assign)
+        for variable, value in before.values():
+            variable.assign(value)
+
+
+def kind_of_values(whole: float, again: float, first: float, second: float, exact: float = EXACT) -> str | None:
+    """Of a loss on some rows, on them in another order, and on each half of them."""
+    values = [whole, again, first, second]
+    if not np.all(np.isfinite(values)) or not any(values):  # of a loss that is 0 on all made-up rows nothing is known
+        return None
+    random = not np.isclose(whole, again, rtol=exact / 3)
+    near = NOISY if random else exact
+    if np.isclose(whole, (first + second) / 2, rtol=near, atol=1e-6):
+        return MEAN
+    if np.isclose(whole, first + second, rtol=near, atol=1e-6):
+        return SUM
+    return None if random else NEITHER
+
+
+def made_rows(spec: Any, random: Any, rows: int, *, labels: bool = False) -> Any:
+    """Arrays of so many rows, of the spec's structure; None where it holds what cannot be made up."""
+    leaves = tf.nest.flatten(spec)
+    if not all(_is_known(leaf) for leaf in leaves):
+        return None
+    return tf.nest.pack_sequence_as(spec, [_filled(leaf, random, rows, labels) for leaf in leaves])
+
+
+def _is_known(leaf: Any) -> bool:
+    if not isinstance(leaf, tf.Tensor) or leaf.shape.rank in (None, 0):
+        return False
+    return bool(leaf.dtype.is_floating or leaf.dtype.is_integer or leaf.dtype.is_bool)
+
+
+def _filled(leaf: Any, random: Any, rows: int, labels: bool) -> Any:
+    """Between 0 and 1, both of which are labels, tokens and probabilities; some labels are 0, as where they are
+    masked."""
+    shape = [rows, *(OPEN if size is None else size for size in leaf.shape[1:])]
+    kind = leaf.dtype.as_numpy_dtype
+    if leaf.dtype.is_floating:
+        values = random.uniform(0.05, 0.95, shape)
+        return np.where(labels & (values < 0.3), 0, values).astype(kind)
+    return random.integers(0, 2, shape).astype(kind)

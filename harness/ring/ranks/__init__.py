@@ -1,0 +1,1 @@
+"""That ranks are alike, tell each other what they need, and end together."""

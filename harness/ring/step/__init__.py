@@ -1,0 +1,1 @@
+"""How one step is taken: compiled or not, its gradients exchanged and applied."""

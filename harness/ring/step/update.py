@@ -1,0 +1,278 @@
+"""The two kinds of step: gradients averaged in the optimizer's `apply`, or between two programs compiled by XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+from ..exchange import began_alike, hvd, tf
+from ..feed import opened
+from ..forms import forms, updates
+from ..joined import losses, normalization
+from . import after_update, overwritten
+from .choose import Chooser, NotOneUpdate, check_draws
+from .computed import as_computed
+from .packing import Packing
+from .sharded import Shards
+from .variables import make_variables
+
+Exchange = Callable[[Sequence[Any], Sequence[int]], list[Any]]
+"""(gradients of this rank, where among them those are of which the largest of all ranks counts) -> what all apply."""
+Update = Callable[[Sequence[Any], Any], None]
+"""(gradients, variables) -> the variables are updated."""
+
+
+def reduce_in_apply(
+    model: Any, optimizer: Any, exchange: Exchange, aggregate: int, shards: Shards | None = None
+) -> Update:
+    """Shadow the optimizer's `apply`; returns what it was.
+
+    shards: how gradients are exchanged and applied in the place of both, where the optimizer is sharded.
+
+    With float16 that is the loss-scaling optimizer's: an overflow on one rank is then an overflow on all, and all of
+    them skip the step and halve the scale together.
+    """
+    apply: Update = optimizer.apply
+
+    def update(gradients: Sequence[Any], variables: Any) -> None:
+        if shards is None:
+            apply(exchange(gradients, largest(variables)), variables)
+        else:
+            own = variables or model.trainable_variables
+            shards.update(shards.pack(gradients, own), own, compiled=False)
+
+    def largest(variables: Any) -> list[int]:
+        known = getattr(optimizer, "inner_optimizer", optimizer)
+        return overwritten.places(variables or getattr(known, "_trainable_variables", []))
+
+    wrapped = _aggregated(update, aggregate, {}, largest) if aggregate > 1 else update
+
+    def reduced(grads: Sequence[Any], trainable_variables: Any = None) -> None:
+        _check_start(model)
+        wrapped(list(grads), trainable_variables)
+
+    optimizer.apply = reduced
+    return apply
+
+
+def _check_start(model: Any) -> None:
+    if not began_alike(model):
+        raise RingscopeError(
+            "the ranks began with weights of their own; build the model before ring.distribute(model), or call"
+            " ring.broadcast(model) before the first step"
+        )
+
+
+def compile_halves(
+    model: Any,
+    optimizer: Any,
+    apply: Update,
+    exchange: Exchange,
+    aggregate: int,
+    narrow: Any | None,
+    *,
+    reduces: bool,
+    pack: bool,
+    keeps: bool,
+    chooser: Chooser,
+    shards: Shards | None = None,
+) -> None:
+    """Replace `train_step` by two XLA programs with the exchange between them.
+
+    The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
+    `apply`: the optimizer's own; the one that stands in its place serves steps other than the model's train step.
+    `narrow`: the type that float32 gradients travel as. `keeps`: those computed in bfloat16 go from the one program to
+    the other as that. `pack`: small ones travel as one vector, where any travel.
+    `shards`: in the place of `apply` and `exchange` where the optimizer is sharded.
+    `chooser`: says for each batch whether they are compiled; it runs the step, and the exchange is the same either way.
+    """
+    train_step, reduced = model.train_step, optimizer.apply
+    caught: list[tuple[list[Any], list[Any]]] = []
+    applied_at: after_update.Place = 0  # where in the trace
+    packing = Packing()
+    largest: list[int] = []  # where what variables are overwritten with is among the gradients that travel
+    exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
+    whole = _whole(model, train_step, reduces=reduces)
+    unhalved: list[bool] = []  # not empty: a traced step has no halves, and is taken whole
+
+    def catch(grads: Any, trainable_variables: Any = None) -> None:
+        nonlocal applied_at
+        _check_start(model)
+        caught.append((list(grads), list(trainable_variables or model.trainable_variables)))
+        applied_at = after_update.place()
+
+    def traced(data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool, share: losses.Share) -> Any:
+        """The model's step up to the gradients, which end in `caught`."""
+        caught.clear()
+        optimizer.apply = catch
+        try:
+            with _joined(model, reduces, share, uneven), forms(model) if compiled and compiles else nullcontext():
+                return train_step(opened(data, kinds))
+        finally:
+            optimizer.apply = reduced
+
+    def forward_backward(
+        data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool, totals: Sequence[Any]
+    ) -> tuple[Any, list[Any]]:
+        logs = traced(data, kinds, compiled, uneven, losses.given(totals) if exchanging else needed)
+        if compiled and compiles:
+            check_draws(tf.compat.v1.get_default_graph())
+        if len(caught) != 1:
+            unhalved.append(True)
+            raise NotOneUpdate(f"the train step applies gradients {len(caught)} times, a compiled one exactly once")
+        if (used := after_update.used_since(applied_at, caught[0][1])) is not None:
+            unhalved.append(True)
+            raise NotOneUpdate(f"the train step uses {used} after it has applied gradients, a compiled one before")
+        # An embedding's rows too as a table: XLA adds rows of one index in any order, so that ranks which each add what
+        # they have gathered end apart in the last bits; and rows bring their table's shape through the host, which
+        # waits for it, between the two programs: a fifth of a decoder's step on an H200.
+        gradients = [g if g is None else tf.convert_to_tensor(g) for g in caught[0][0]]
+        if keeps:
+            gradients = [as_computed(g) for g in gradients]
+        largest[:] = overwritten.places(caught[0][1])
+        if narrow:
+            gradients = [g if g is None or i in largest else tf.cast(g, narrow) for i, g in enumerate(gradients)]
+        if shards is not None:
+            return logs, shards.pack(gradients, caught[0][1])
+        if reduces and pack:
+            gradients, largest[:] = packing.pack(gradients, list(largest))
+        return logs, gradients
+
+    def needed(own: Any) -> Any:
+        exchanging.append(True)
+        raise losses.NeedsExchange
+
+    # A graph for each shape: one for all would hide from the layers' forms what it is. XLA cannot compile what ranks
+    # exchange inside the forward pass.
+    compiles = not (reduces and normalization.is_synchronised(model))
+
+    def program(compiled: bool) -> Any:
+        return tf.function(forward_backward, autograph=False, jit_compile=compiled and compiles)
+
+    programs = {compiled: program(compiled) for compiled in (True, False)}
+
+    def totals_of(data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool) -> list[Any]:
+        """Everybody's denominators of this step, exchanged alike whether it is compiled or not."""
+        if not exchanging:
+            make_variables(model, lambda: opened(data, kinds))
+            try:
+                programs[compiled].get_concrete_function(data, kinds, compiled, uneven, [])
+                return []
+            except Exception:
+                if not exchanging:
+                    raise
+                # A function whose first trace ended halfway is of no more use.
+                programs.update({compiled: program(compiled) for compiled in (True, False)})
+        return _totals(model, lambda share: traced(data, kinds, False, uneven, share))
+
+    def unpacked(packed: Sequence[Any]) -> None:
+        variables = caught[0][1]
+        own = packing.unpack(packed)
+        wide = [g if g is None else tf.cast(g, v.dtype) for g, v in zip(own, variables, strict=True)]
+        with updates.short(optimizer):
+            apply(wide, variables)
+
+    compiled_update = tf.function(unpacked, autograph=False, jit_compile=True)
+
+    def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
+        uneven = _is_uneven(model)
+        if unhalved and not compiled:
+            return whole(opened(data, kinds))
+        totals = totals_of(data, kinds, compiled, uneven)
+        logs, gradients = programs[compiled](data, kinds, compiled, uneven, totals)
+
+        def update(grads: Sequence[Any], variables: Any) -> None:
+            if shards is not None:
+                shards.update(grads, variables, compiled=compiled)
+            else:
+                (compiled_update if compiled else unpacked)(exchange(grads, largest))
+
+        summed = _aggregated(update, aggregate, state, lambda _: largest) if aggregate > 1 else update
+        summed(gradients, caught[0][1])
+        return logs
+
+    state: dict[str, Any] = {}
+    step.by_ring = step.takes_carriers = True  # type: ignore[attr-defined]
+    step.chooser = chooser  # type: ignore[attr-defined]
+    model.train_step = step
+
+
+def join_losses(model: Any) -> None:
+    """Have the model's train step traced with the losses of the joined batch, exchanging inside it."""
+    step = _whole(model, model.train_step, reduces=True)
+    step.by_ring = True  # type: ignore[attr-defined]
+    model.train_step = step
+
+
+def _whole(model: Any, train_step: Callable[[Any], Any], *, reduces: bool) -> Callable[[Any], Any]:
+    """The train step with the losses of the joined batch, which exchanges inside it."""
+
+    def step(data: Any) -> Any:
+        with _joined(model, reduces, losses.shared_inline, _is_uneven(model)):
+            return train_step(data)
+
+    return step
+
+
+def _joined(model: Any, reduces: bool, share: losses.Share, uneven: bool) -> AbstractContextManager[None]:
+    return losses.joined(model, hvd.size() if reduces else 1, share, uneven=uneven)
+
+
+def _is_uneven(model: Any) -> bool:
+    """Whether the ranks' batches may be of unlike sizes, as `fit` has found."""
+    return bool(model.__dict__.get("uneven_by_ring"))
+
+
+def _totals(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
+    """Everybody's denominators of a step, found by a forward pass of which nothing else is computed: what it assigns is
+    kept apart, and what no denominator comes from is pruned."""
+    from keras import StatelessScope
+
+    own: list[Any] = []
+    # Keras's regularisers look up each weight in the scope itself.
+    with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
+        trace(losses.collected(own))
+    if not own:
+        return []
+    together = losses.shared_inline(tf.stack([tf.cast(each, tf.float32) for each in own]), name="denominators")
+    return [tf.cast(total, each.dtype) for total, each in zip(tf.unstack(together, len(own)), own, strict=True)]
+
+
+def _aggregated(update: Update, every: int, state: dict[str, Any], largest: Callable[[Any], Sequence[int]]) -> Update:
+    """`update` with the mean of the last `every` calls' gradients, once in so many calls; sparse ones become dense.
+
+    state: where the sums are kept, empty at first. largest: variables -> the gradients of which the largest counts.
+    """
+
+    def add(gradients: Sequence[Any], variables: Any) -> None:
+        if not state:
+            with tf.init_scope():
+                state["calls"] = tf.Variable(0, dtype=tf.int64, trainable=False)
+                state["sums"] = [
+                    None if g is None else tf.Variable(tf.zeros(g.shape, _wide(g.dtype))) for g in gradients
+                ]
+        greatest = set(largest(variables))
+        for i, (total, gradient) in enumerate(zip(state["sums"], gradients, strict=True)):
+            if total is not None:
+                one = tf.cast(tf.convert_to_tensor(gradient), total.dtype)
+                total.assign(tf.maximum(total, one) if i in greatest else total + one)
+
+        def flush() -> None:
+            kept = enumerate(state["sums"])
+            update([t if t is None else tf.identity(t) if i in greatest else t / every for i, t in kept], variables)
+            for total in state["sums"]:
+                if total is not None:
+                    total.assign(tf.zeros_like(total))
+
+        # Every rank counts the same calls, so all take the same branch and the exchange inside it matches.
+        tf.cond(state["calls"].assign_add(1) % every == 0, flush, lambda: None)
+
+    return add
+
+
+def _wide(kind: Any) -> Any:
+    """The type of a sum of several steps: one of 8 or 11 bits would lose what a step adds."""
+    return tf.float32 if kind.size < tf.float32.size else kind
