@@ -53,9 +53,20 @@ def measure(
     return Window(start_utc_ns, start_utc_ns + edges_ns[-1] - edges_ns[0], step_ns, waits_ns)
 
 
-def warm_up(turn: Callable[[], int], *, steps: int, progress: Callable[[int], object]) -> None:
-    """Run untimed steps, in which programs are compiled and tuned, caches filled and memory allocated."""
+def warm_up(
+    turn: Callable[[], int],
+    *,
+    steps: int,
+    progress: Callable[[int], object],
+    wait: Callable[[], object] = lambda: None,
+) -> None:
+    """Run untimed steps, in which programs are compiled and tuned, caches filled and memory allocated.
+
+    wait: called before the last of them, where other launches may have to be timed first.
+    """
     for done in range(steps):
+        if done + 1 == steps:
+            wait()
         turn()
         progress(done + 1)
 

@@ -1,0 +1,26 @@
+"""Launches that warm up beside each other and are timed one after the other.
+
+RINGSCOPE_TURNS names a folder of one launch. Once its ranks are warm, rank 0 leaves the file `warm` there and waits for
+the file `go`, and the others for rank 0; without the variable nothing waits. `benchmarks/strategies.py` gives turns.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+VARIABLE = "RINGSCOPE_TURNS"
+LOOK_EVERY_S = 0.02
+
+
+def wait(rank: int, barrier: Callable[[], object]) -> None:
+    """Until it is this launch's turn. barrier: waits for all ranks, and for what their devices were given to do."""
+    if folder := os.environ.get(VARIABLE):
+        barrier()
+        if rank == 0:
+            (Path(folder) / "warm").touch()
+            while not (Path(folder) / "go").exists():
+                time.sleep(LOOK_EVERY_S)
+        barrier()
