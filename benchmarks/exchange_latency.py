@@ -4,8 +4,8 @@
     horovodrun -np 2 python -m benchmarks.exchange_latency --pauses-ms 0,5 --calls 200
 
 Six gradients of 64 numbers in one group, --pauses-ms after the last one, as of a step that computes so long: the
-microseconds of a call, the mean over --calls. Rank 0 prints one line of JSON for each pause. What is measured is an edit
-of scripts/horovod_edits.py; Horovod 0.28.1 without it, in the same environment, is its peer.
+microseconds of a call, the mean over --calls. Rank 0 prints one line of JSON for each pause. What is measured is an
+edit of scripts/horovod_edits.py; Horovod 0.28.1 without it, in the same environment, is its peer.
 """
 
 from __future__ import annotations

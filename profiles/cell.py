@@ -154,7 +154,7 @@ class Cell:
     cycle_us: int = field(
         default=1000,
         metadata=_setting(
-            "Horovod looks for gradients every so many microseconds",
+            "Horovod looks for gradients at least every so many microseconds",
             least=1,
             axis=True,
             title="cycle, µs",

@@ -70,7 +70,10 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     elif len(known) < len(cases) or len(cases) == 1:
         change = "record all ranks and see which of them waits least: the others wait for it"
     else:
-        change = "all wait alike: fewer all-reduces a sample (a larger batch, --aggregate 2), HOROVOD_CYCLE_TIME=0.1"
+        change = (
+            "all wait alike: fewer all-reduces a sample (a larger batch, --aggregate 2); HOROVOD_CYCLE_TIME=0.1 where"
+            " Horovod is not built by ringscope, whose looks for groups of gradients as they come"
+        )
     what = "reduce-scatter" if "reduce_scatter" in waiting.gpu.collectives.kinds else "all-reduce"
     finding = waiting.finding(
         "gradients-wait-for-ranks",
