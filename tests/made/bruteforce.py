@@ -253,6 +253,13 @@ def feeding(ops, steps, iterator_ranges, batches=None):
     return inputs, this_step if certain else set(), certain
 
 
+def processes_of(timelines, places):
+    """The (recording, pid) whose rows name the GPU, also where these have no length, or copy within the host."""
+    tables = ("kernels", "graphs", "copies", "memsets")
+    rows = ((index, getattr(timelines[index], table), device) for index, device in places for table in tables)
+    return {(index, pid) for index, table, device in rows for pid in table.loc[table["device"] == device, "pid"]}
+
+
 def last_ends_before(ops):
     """id(op) -> latest end of the operations before it in order on its stream, None for the first."""
     reach, found = {}, {}
@@ -270,14 +277,13 @@ class BruteForce:
         origin = shifts[places[0][0]]
         self.window = window
         self.steps = steps
-        every = all_operations(timelines, places, shifts)
-        self.ops = [op for op in every if op.end > op.start]
+        self.ops = [op for op in all_operations(timelines, places, shifts) if op.end > op.start]
         for op in self.ops:
             op.call = None if off_clock else op.call
         self.syncs, self.waits, batches = defaultdict(list), defaultdict(list), defaultdict(list)
         ranges = False
         self.pauses = []
-        for process in {op.process for op in every}:  # also one whose operations have no length
+        for process in processes_of(timelines, places):
             index, pid = process
             shift = shifts[index] - origin
             api = timelines[index].api
