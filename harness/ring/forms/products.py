@@ -28,9 +28,9 @@ def flat() -> Iterator[None]:
     def einsum(subscripts: str, *operands: Any, **options: Any) -> Any:
         axes = shared_axes(subscripts) if len(operands) == 2 and not options else 0
         given, weight = map(backend.convert_to_tensor, operands) if axes else (None, None)
-        if not axes or not _are_of(subscripts, given, weight) or (rows := as_rows(given, weight, axes)) is None:
+        if not axes or not _are_of(subscripts, given, weight) or (rows := _as_rows(given, weight, axes)) is None:
             return keras_own(subscripts, *operands, **options)
-        return _outward(tf.matmul(rows, as_matrix(weight, axes)), given, weight, axes)
+        return _outward(tf.matmul(rows, _as_matrix(weight, axes)), given, weight, axes)
 
     backend.numpy.einsum = einsum
     try:
@@ -62,7 +62,7 @@ def _are_of(subscripts: str, given: Any, weight: Any) -> bool:
     return True
 
 
-def as_rows(given: Any, weight: Any, axes: int) -> Any | None:
+def _as_rows(given: Any, weight: Any, axes: int) -> Any | None:
     """(everything along the other axes, what is multiplied); None where types or shapes do not allow it."""
     around, multiplied = given.shape[:-axes], given.shape[-axes:]
     known = list(around).count(None) <= 1 and multiplied == weight.shape[:axes] and weight.shape.is_fully_defined()
@@ -70,7 +70,7 @@ def as_rows(given: Any, weight: Any, axes: int) -> Any | None:
     return tf.reshape(given, [-1, prod(multiplied)]) if known and alike else None
 
 
-def as_matrix(weight: Any, axes: int) -> Any:
+def _as_matrix(weight: Any, axes: int) -> Any:
     return tf.reshape(weight, [prod(weight.shape[:axes]), -1])
 
 
@@ -96,15 +96,12 @@ def folds(layer: Any) -> bool:
 def with_bias(layer: Any, otherwise: Callable[..., Any], inputs: Any, *args: Any, **options: Any) -> Any:
     """The outputs of a layer whose bias is one more row of its weight, as its own `call` gives them: for layers before
     the kernel of attention, where a bias added by itself reads and writes all of the outputs."""
-    weight, bias, axes = (
-        tf.convert_to_tensor(layer.kernel),
-        tf.convert_to_tensor(layer.bias),
-        shared_axes(layer.equation),
-    )
-    rows = as_rows(inputs, weight, axes)
+    axes = shared_axes(layer.equation)
+    weight, bias = (tf.convert_to_tensor(each) for each in (layer.kernel, layer.bias))
+    rows = _as_rows(inputs, weight, axes)
     if rows is None or inputs.dtype not in NARROW or bias.shape != weight.shape[axes:]:
         return otherwise(inputs, *args, **options)
-    made = _outward(_multiplied(rows, as_matrix(weight, axes), tf.reshape(bias, [-1])), inputs, weight, axes)
+    made = _outward(_multiplied(rows, _as_matrix(weight, axes), tf.reshape(bias, [-1])), inputs, weight, axes)
     return made if layer.activation is None else layer.activation(made)
 
 

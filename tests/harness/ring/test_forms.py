@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import keras
@@ -12,6 +14,7 @@ import tensorflow as tf
 
 from harness.ring.forms import attention
 from harness.ring.forms import layers as xla
+from tests.harness.ring.traced import traced
 
 
 def test_attention_layers_that_drop_scores_are_named() -> None:
@@ -25,24 +28,10 @@ def test_attention_layers_that_drop_scores_are_named() -> None:
 def _trained(model: Any, x: np.ndarray, *, forms: bool) -> list[np.ndarray]:
     """Output, gradients by input and by weights of a random linear loss, and what the call leaves in the weights."""
     start = model.get_weights()
-
-    @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
-    def run(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            if forms:
-                with xla.forms(model):
-                    y = model(x, training=True)
-            else:
-                y = model(x, training=True)
-            weights = tf.reshape(tf.sin(tf.range(tf.size(y), dtype=tf.float32)), tf.shape(y))
-            loss = tf.reduce_sum(tf.cast(y, tf.float32) * weights)
-        return y, tape.gradient(loss, [x, *model.trainable_variables])
-
-    y, gradients = run(tf.constant(x))
+    made = traced(model, x, partial(xla.forms, model) if forms else nullcontext)
     left = model.get_weights()
     model.set_weights(start)
-    return [np.asarray(a, np.float32) for a in [y, *gradients, *left]]
+    return [np.asarray(a, np.float32) for a in [*made, *left]]
 
 
 def _assert_same(model: Any, x: np.ndarray, tolerance: float = 2e-5) -> None:

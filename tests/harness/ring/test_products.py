@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import keras
@@ -10,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from harness.ring.forms import forms, products
+from tests.harness.ring.traced import traced
 
 EQUATIONS = [
     ("abc,cd->abd", (5, 7), "d"),
@@ -31,28 +34,9 @@ def _shape(equation: str) -> tuple[int, ...]:
     return {"abc": (5, 6), "abcd": (5, 3, 2), "...x": (5, 6), "ab": (6,)}[given]
 
 
-def _traced(model: Any, inputs: Any, *, formed: bool) -> list[Any]:
-    """Outputs, and the gradients of the inputs and weights of a loss that weighs each output differently."""
-
-    @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
-    def run(inputs: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            if formed:
-                with forms(model):
-                    out = model(inputs, training=True)
-            else:
-                out = model(inputs, training=True)
-            weights = tf.reshape(tf.sin(tf.range(tf.size(out), dtype=tf.float32)), tf.shape(out))
-            loss = tf.reduce_sum(tf.cast(out, tf.float32) * weights)
-        return [out, *tape.gradient(loss, [inputs, *model.trainable_variables])]
-
-    return [np.asarray(tf.cast(each, tf.float32)) for each in run(tf.constant(inputs))]
-
-
 def _assert_same(model: Any, inputs: Any, tolerance: float) -> None:
     """Up to `tolerance` of the largest number of all: the gradient of a key's bias is nothing but rounding."""
-    ours, theirs = (_traced(model, inputs, formed=formed) for formed in (True, False))
+    ours, theirs = (traced(model, inputs, within) for within in (partial(forms, model), nullcontext))
     largest = max(np.abs(own).max() for own in theirs)
     for mine, own in zip(ours, theirs, strict=True):
         assert mine.shape == own.shape
