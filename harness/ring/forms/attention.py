@@ -8,7 +8,7 @@ that makes one, but `XlaCallModule` takes a module's text as it is, its operands
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,12 +61,17 @@ def fused() -> Iterator[None]:
         backend.nn.dot_product_attention = keras_own
 
 
+def among(layers: Iterable[Any]) -> list[Any]:
+    """Those of the layers that attend."""
+    import keras
+
+    kinds = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+    return [layer for layer in layers if isinstance(layer, kinds)]
+
+
 def with_dropout(model: Any) -> list[str]:
     """The names of its attention layers that drop scores, which Keras computes one by one."""
-    from keras import layers
-
-    kinds = (layers.MultiHeadAttention, layers.GroupQueryAttention)
-    return [layer.name for layer in model._flatten_layers() if isinstance(layer, kinds) and layer.dropout > 0]
+    return [layer.name for layer in among(model._flatten_layers()) if layer.dropout > 0]
 
 
 def _fits(query: Any, key: Any, value: Any, mask: Any) -> bool:

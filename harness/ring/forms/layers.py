@@ -8,7 +8,7 @@ from functools import partial, reduce
 from typing import Any
 
 from ..exchange import tf
-from . import products, recurrent
+from . import attention, products, recurrent
 
 NARROW_CHANNELS = 4  # input channels, as of pictures, that leave most of a tensor core's tile empty
 TILE_CHANNELS = 8  # tensor cores take 16-bit channels in multiples of 8 (NVIDIA's deep learning performance guide)
@@ -31,11 +31,8 @@ def forms(model: Any) -> Iterator[None]:
 
 def _attended(every: list[Any]) -> set[int]:
     """The ids of the layers whose outputs the kernel of attention reads."""
-    from keras import layers
-
-    kinds = (layers.MultiHeadAttention, layers.GroupQueryAttention)
     names = ("_query_dense", "_key_dense", "_value_dense")
-    return {id(getattr(layer, name, None)) for layer in every if isinstance(layer, kinds) for name in names}
+    return {id(getattr(layer, name, None)) for layer in attention.among(every) for name in names}
 
 
 def _form(layer: Any, attended: bool) -> tuple[str, Callable[..., Any]] | None:
