@@ -8,7 +8,7 @@ from typing import Any
 
 from ..exchange import tf
 from ..say import once
-from . import attention, entropy, gelu, layers, products
+from . import attention, depthwise, entropy, gelu, layers, products
 
 
 @contextmanager
@@ -21,8 +21,15 @@ def forms(model: Any) -> Iterator[None]:
                 f"attention with dropout ({some}) is computed in Keras's own way; with dropout=0 in these layers the"
                 " fused kernel of cuDNN takes it"
             )
-        with layers.forms(model), products.flat(), gelu.light(), entropy.short(), attention.fused():
+        with (
+            layers.forms(model),
+            products.flat(),
+            gelu.light(),
+            entropy.short(),
+            depthwise.filters(),
+            attention.fused(),
+        ):
             yield
     else:  # the kernel is cuDNN's
-        with layers.forms(model), products.flat(), gelu.light(), entropy.short():
+        with layers.forms(model), products.flat(), gelu.light(), entropy.short(), depthwise.filters():
             yield
