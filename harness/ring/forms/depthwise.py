@@ -1,9 +1,10 @@
 """Filter gradients of depthwise convolutions over small maps, such as ConvNeXt's last stage: 7 x 7 filters, 7 x 7 maps.
 
-XLA tells the gradient of a filter from a convolution forward by its window, the map of gradients, being larger than
-what comes out, the filter. Where it is not, the gradient is computed as a forward convolution with as many groups as
-channels, each of a whole batch: cuDNN takes 2.05 ms for one of 768 channels on an H100, where it takes 0.1 for the
-gradients of the stage before. So such a map gets rows of zeros below, until it is larger.
+XLA tells the gradient of a filter from a convolution forward by its window, the map of gradients, being both higher and
+wider than what comes out, the filter (`MatchBackwardFilter` in its conv_rewriter.cc). Where it is not, the gradient is
+computed as a forward convolution with as many groups as channels, each of a whole batch: cuDNN takes 2.05 ms for one of
+768 channels on an H100, where it takes 0.1 for those of the stage before. So such maps get rows and columns of zeros,
+until they are larger: those of 7 x 7 become 8 x 8.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ def _is_depthwise(inputs: Any, kernel: Any, by_depth: bool) -> bool:
 
 
 def _looks_forward(inputs: Any, kernel: Any, same: bool) -> bool:
-    """Whether the map that comes out is no larger than the filter."""
+    """Whether the map that comes out is no higher or no wider than the filter."""
     sizes = zip(inputs.shape[1:3], kernel.shape[:2], strict=True)
-    return all((of_map if same else of_map - of_filter + 1) <= of_filter for of_map, of_filter in sizes)
+    return any((of_map if same else of_map - of_filter + 1) <= of_filter for of_map, of_filter in sizes)
 
 
 def _with_filter_gradient(outputs: Any, kernel: Any, inputs: Any, same: bool, by_depth: bool) -> Any:
@@ -75,14 +76,11 @@ def _with_filter_gradient(outputs: Any, kernel: Any, inputs: Any, same: bool, by
         return tf.identity(outputs), lambda upstream: (upstream, of_filter(upstream))
 
     def of_filter(upstream: Any) -> Any:
-        rows, columns = kernel.shape[:2]
-        below = rows + 1 - upstream.shape[1]
-        around = [[(size - 1) // 2, size // 2] if same else [0, 0] for size in (rows, columns)]
-        around[0][1] += below
-        seen = tf.pad(inputs, [[0, 0], *around, [0, 0]])
-        larger = tf.pad(upstream, [[0, 0], [0, below], [0, 0], [0, 0]])
+        sizes = zip(upstream.shape[1:3], kernel.shape[:2], strict=True)
+        more = [[0, 0], *([0, max(0, filter_ + 1 - map_)] for map_, filter_ in sizes), [0, 0]]
+        seen, wanted = tf.pad(inputs, more), tf.pad(upstream, more)
         take = tf.nn.depthwise_conv2d_backprop_filter if by_depth else _backprop_filter
-        return take(seen, kernel.shape, larger, [1, 1, 1, 1], "VALID")
+        return take(seen, kernel.shape, wanted, [1, 1, 1, 1], "SAME" if same else "VALID")
 
     return given(outputs, kernel)
 
