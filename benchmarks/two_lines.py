@@ -1,6 +1,7 @@
 """What ring's two lines cost a script on one process: `model.fit` with them and without, in turn.
 
     CUDA_VISIBLE_DEVICES= python -m benchmarks.two_lines --pairs 40
+    CUDA_VISIBLE_DEVICES= python -m benchmarks.two_lines --model dense --steps 500   # the host's part of a step
 
 Two copies of one model, from the same weights, take `--steps` steps each per pair on the same batches; which goes first
 alternates. The answer is the median ratio of their times over the pairs, with a 90 % bootstrap interval, and the same
@@ -27,6 +28,7 @@ MOST = 1.02  # with the two lines / without
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--model", choices=tuple(MODELS), default="convolutions")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--samples", type=int, default=32, help="of a batch")
     parser.add_argument("--by", choices=("wall", "cpu"), default="wall", help="which time the verdict is of")
@@ -37,7 +39,7 @@ def main() -> int:
     ring.init(seed=0)
     import tensorflow as tf
 
-    with_lines, without = model(), model()
+    with_lines, without = (model(MODELS[options.model]()) for _ in range(2))
     without.set_weights(with_lines.get_weights())
     ring.distribute(with_lines)
     random = np.random.default_rng(0)
@@ -63,14 +65,29 @@ def main() -> int:
     return report(pairs, apart, options)
 
 
-def model() -> Any:
-    import keras
+def convolutions() -> list[Any]:
     from keras import layers
 
-    parts = [keras.Input((48, 48, 3))]
+    parts: list[Any] = []
     for filters in (32, 64, 64):
         parts += [layers.Conv2D(filters, 3, strides=2), layers.BatchNormalization(), layers.ReLU()]
-    made = keras.Sequential([*parts, layers.GlobalAveragePooling2D(), layers.Dense(10)])
+    return [*parts, layers.GlobalAveragePooling2D()]
+
+
+def dense() -> list[Any]:
+    """So little that the host's part of a step is most of it."""
+    from keras import layers
+
+    return [layers.GlobalAveragePooling2D(), layers.Dense(8, activation="relu")]
+
+
+MODELS = {"convolutions": convolutions, "dense": dense}
+
+
+def model(parts: list[Any]) -> Any:
+    import keras
+
+    made = keras.Sequential([keras.Input((48, 48, 3)), *parts, keras.layers.Dense(10)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     made.compile(keras.optimizers.SGD(0.01, momentum=0.9), loss, metrics=["accuracy"])
     return made

@@ -19,6 +19,7 @@ from ..forms import masks
 from ..marks import mark_pause, nvtx_marks
 from ..step.choose import left_to_xla
 from ..step.variables import make_variables, trains_as_keras
+from .by_graph import ByGraph
 
 RANK_MARK_EVERY = 10  # steps: a recording that begins anywhere tells soon whose it is
 SPECS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
@@ -93,6 +94,7 @@ class Loop(Turns):
                     break
         else:  # arrays, of `train_on_batch`: how many the other ranks give only they know
             self._model.__dict__["uneven_by_ring"] = True
+            self._expect_another_structure()
             for _, data in zip(range(self._steps_per_execution()), iterator, strict=False):
                 logs = self.step(data)
         return logs
@@ -132,8 +134,8 @@ class Loop(Turns):
         if self._model.run_eagerly:
             return one_step
         if signature is None:
-            return tf.function(one_step, autograph=False, reduce_retracing=True)  # type: ignore[no-any-return]
-        return tf.function(one_step, autograph=False, input_signature=[signature])  # type: ignore[no-any-return]
+            return ByGraph(tf.function(one_step, autograph=False, reduce_retracing=True))
+        return ByGraph(tf.function(one_step, autograph=False, input_signature=[signature]))
 
     def _in_halves(self, kinds: tuple[str, ...] | None, compiled: bool) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:
@@ -141,7 +143,7 @@ class Loop(Turns):
                 return self._step_of()(data, kinds, compiled)
 
         # Compiled, every shape has a program of its own, and so a graph: one for all would not tell it what it is.
-        return tf.function(one_step, autograph=False, reduce_retracing=not compiled)  # type: ignore[no-any-return]
+        return ByGraph(tf.function(one_step, autograph=False, reduce_retracing=not compiled))
 
     def _steps_per_execution(self) -> int:
         return int(self._model.steps_per_execution)
@@ -149,9 +151,15 @@ class Loop(Turns):
     def _feed_for(self, iterator: Any) -> Feed:
         if self._feed is None or self._feed[0] is not iterator:
             self.close()
+            self._expect_another_structure()
             own = feed(iterator, first=self.number, ids=ids.of_model(self._model, iterator.element_spec))
             self._feed = iterator, WhileAllHave(own) if self._model.__dict__.get("unknown_by_ring") else own
         return self._feed[1]
+
+    def _expect_another_structure(self) -> None:
+        for function in self._functions.values():
+            if isinstance(function, ByGraph):
+                function.anew()
 
     def close(self) -> None:
         """Let go of the iterator at hand."""
