@@ -13,6 +13,7 @@ from .compute import ASYNC_COMPLETION
 ELSEWHERE = (
     "a larger batch (--per-rank-batch); if the model fits one GPU, --strategy horovod, which can compile the step"
 )
+COMPILED_BY_HOROVOD = "a larger batch (--per-rank-batch); --strategy horovod, which can compile the step"
 UNCOMPILED = {
     **dict.fromkeys(("not-compiled", "launch-bound", "python-in-the-loop", "short-kernels"), ELSEWHERE),
     "tiny-batch": "raise --per-rank-batch until images/s stops growing, and the learning rate with it",
@@ -36,6 +37,7 @@ CHANGES: Mapping[str | None, Mapping[str, str]] = {
         "collectives-exposed": "gradients of half the bytes (--compression fp16); fewer exchanges per sample: a larger "
         "batch (--per-rank-batch)"
     },
+    "tf.distribute": dict.fromkeys(("not-compiled", "launch-bound", "short-kernels"), COMPILED_BY_HOROVOD),
     "copies": UNCOMPILED | dict.fromkeys(LATE, AHEAD),
     "parameter server": UNCOMPILED
     | dict.fromkeys(LATE, FROM_THE_HOST)

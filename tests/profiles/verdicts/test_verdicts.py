@@ -543,6 +543,7 @@ UNLIKE_HOROVOD = {
     "copies": (("split", "hybrid", "replicas"), r"--step compiled|jit_compile|steps_per_execution|--feeds pinned"),
     "server": (("parameter_server",), r"--step compiled|jit_compile|--feeds|Labels as int64|callbacks"),
     "sharded": (("sharded",), r"--aggregate|HOROVOD_ENABLE_ASYNC|FSDP"),
+    "tf.distribute": (("mirrored", "multiworker"), r"--step compiled|jit_compile"),
 }
 
 
