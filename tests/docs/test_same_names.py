@@ -53,7 +53,8 @@ OF_OTHERS = {
         *("--network-interface", "--network-interfaces"),
     ),
     "mpirun": ("--mca", "--prefix"),
-    "torchrun": ("--nproc-per-node",),
+    "torchrun": ("--nproc-per-node", "--standalone"),
+    "benchmarks.strategies": ("--at-once", "--strategies"),
     "XLA": (
         *("--tf_xla_persistent_cache_directory", "--xla_gpu_command_buffer_scheduling_mode"),
         *("--xla_gpu_enable_command_buffer", "--xla_gpu_enable_cublaslt", "--xla_gpu_enable_triton_gemm"),
