@@ -54,7 +54,6 @@ OF_OTHERS = {
     ),
     "mpirun": ("--mca", "--prefix"),
     "torchrun": ("--nproc-per-node", "--standalone"),
-    "benchmarks.strategies": ("--at-once", "--strategies"),
     "XLA": (
         *("--tf_xla_persistent_cache_directory", "--xla_gpu_command_buffer_scheduling_mode"),
         *("--xla_gpu_enable_command_buffer", "--xla_gpu_enable_cublaslt", "--xla_gpu_enable_triton_gemm"),
@@ -63,7 +62,7 @@ OF_OTHERS = {
         *("--xla_gpu_dot_merger_threshold_mb", "--xla_gpu_enable_cudnn_layer_norm"),
         "--xla_gpu_experimental_autotune_backends",
     ),
-    "python -m benchmarks": ("--by", "--tenfold", "--times", "--way"),
+    "python -m benchmarks": ("--at-once", "--by", "--strategies", "--tenfold", "--times", "--way"),
     "python -m harness.training.worker": ("--cell", "--record"),
     "a script of the user's": ("--epochs",),
 }
