@@ -28,10 +28,19 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A batch whose staged leaves are tensors of their carriers' types; `kinds` are the leaves' own types, in order."""
+    """A batch whose staged leaves are tensors of their carriers' types; `kinds` are the leaves' own types, in order.
+    shapes: of all leaves; None where some are not staged. To ask the tensors takes longer, since threads stage others
+    meanwhile."""
 
-    data: Any
+    structure: Any
+    leaves: list[Any]
     kinds: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...] | None
+
+    @property
+    def data(self) -> Any:
+        """The leaves in the structure that the iterator gave them in."""
+        return tf.nest.pack_sequence_as(self.structure, self.leaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +73,8 @@ class Batch:
         """The batch with these tensors in the place of its arrays."""
         staged = iter(tensors)
         leaves = [next(staged) if kind else leaf for leaf, kind in zip(self.leaves, self.kinds, strict=True)]
-        return Carried(tf.nest.pack_sequence_as(self.structure, leaves), self.kinds)
+        shapes = tuple(leaf.shape for leaf in self.leaves) if all(self.kinds) else None
+        return Carried(self.structure, leaves, self.kinds, shapes)
 
 
 def without_optional(leaf: Any) -> Any:

@@ -19,7 +19,7 @@ from ..forms import masks
 from ..marks import mark_pause, nvtx_marks
 from ..step.choose import left_to_xla
 from ..step.variables import make_variables, trains_as_keras
-from .by_graph import ByGraph
+from .by_graph import ByGraph, data_of, leaves_of
 
 RANK_MARK_EVERY = 10  # steps: a recording that begins anywhere tells soon whose it is
 SPECS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
@@ -102,7 +102,7 @@ class Loop(Turns):
     def step(self, batch: Any, spec: Any = None) -> Any:
         """One step on this batch. spec: of the iterator that it is from, so that batches of other shapes need no other
         graph."""
-        data, kinds = (batch.data, batch.kinds) if isinstance(batch, Carried) else (batch, None)
+        kinds, shapes = (batch.kinds, batch.shapes) if isinstance(batch, Carried) else (None, None)
         chooser = getattr(self._step_of(), "chooser", None)
         uneven = bool(self._model.__dict__.get("uneven_by_ring"))
         if chooser is not None:
@@ -110,21 +110,21 @@ class Loop(Turns):
             def take(compiled: bool) -> Any:
                 key = kinds, compiled, uneven
                 if key not in self._functions:
-                    make_variables(self._model, lambda: opened(data, kinds))
+                    make_variables(self._model, lambda: opened(data_of(batch), kinds))
                     self._functions[key] = self._in_halves(kinds, compiled)
                 with left_to_xla() if compiled else nullcontext():
-                    return self._functions[key](data)
+                    return self._functions[key](batch)
 
-            return chooser.run(take, data)
+            return chooser.run(take, leaves_of(batch), shapes)
         signature = None if spec is None else _signature(spec, kinds)
         # A spec prints all that it is, and some hold what has no hash.
         key = kinds, str(signature), self._model.run_eagerly, uneven
         if key not in self._functions:
-            dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(data))
+            dense = all(isinstance(leaf, tf.Tensor) for leaf in leaves_of(batch))
             if dense and not self._model.run_eagerly and trains_as_keras(self._model):
-                make_variables(self._model, lambda: opened(data, kinds))
+                make_variables(self._model, lambda: opened(data_of(batch), kinds))
             self._functions[key] = self._whole(kinds, signature)
-        return self._functions[key](data)
+        return self._functions[key](batch)
 
     def _whole(self, kinds: tuple[str, ...] | None, signature: Any) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:
@@ -132,7 +132,7 @@ class Loop(Turns):
                 return self._step_of()(opened(data, kinds))
 
         if self._model.run_eagerly:
-            return one_step
+            return lambda batch: one_step(data_of(batch))
         if signature is None:
             return ByGraph(tf.function(one_step, autograph=False, reduce_retracing=True))
         return ByGraph(tf.function(one_step, autograph=False, input_signature=[signature]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -142,12 +142,12 @@ class Chooser:
         self._known: dict[Hashable, bool] = {}
         self._refused = False
 
-    def run(self, take: Take, data: Any) -> Any:
-        """One step."""
-        shape = tuple(_shape(leaf) for leaf in tf.nest.flatten(data))
+    def run(self, take: Take, leaves: Sequence[Any], shapes: Hashable = None) -> Any:
+        """One step. leaves: the batch's. shapes: theirs, where they are known."""
+        shape = shapes or tuple(_shape(leaf) for leaf in leaves)
         if shape in self._known:
             return take(self._known[shape])
-        if self._wanted(data):
+        if self._wanted(leaves):
             try:
                 logs = take(True)
             except REFUSALS as error:
@@ -164,8 +164,8 @@ class Chooser:
         self._known[shape] = False
         return take(False)
 
-    def _wanted(self, data: Any) -> bool:
-        strings = any(getattr(leaf, "dtype", None) == tf.string for leaf in tf.nest.flatten(data))
+    def _wanted(self, leaves: Sequence[Any]) -> bool:
+        strings = any(getattr(leaf, "dtype", None) == tf.string for leaf in leaves)
         if not self._falls_back:
             if strings:  # XLA would end the process
                 raise RingscopeError("a batch holds strings, which XLA does not take; take step='auto' or step='fit'")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from harness.ring.feed import Carried
 from harness.ring.fitting.by_graph import ByGraph
 
 
@@ -63,6 +64,34 @@ def test_leaves_of_one_kind_in_another_structure() -> None:
         for _ in range(3):
             found = float(by_graph(data)["difference"])
             assert found == float(_difference(data)["difference"])
+    assert len(traces) == 2
+
+
+def test_a_leaf_that_a_batch_holds_twice() -> None:
+    by_graph, _ = _counted(_difference)
+    first, second = _batch(4)
+    wanted = float(tf.reduce_sum(first - second))
+    for data, found in [((first, first), 0.0)] * 2 + [((first, second), wanted)] * 3 + [((second, second), 0.0)] * 2:
+        assert float(by_graph(data)["difference"]) == found
+
+
+def test_leaves_of_one_kind_keep_their_names() -> None:
+    by_graph, _ = _counted(_difference)
+    for samples in (4, 4, 4, 2, 2):
+        first, second = _batch(samples)
+        assert float(by_graph({"b": second, "a": first})["difference"]) == float(tf.reduce_sum(first - second))
+
+
+def test_batches_in_carriers() -> None:
+    by_graph, traces = _counted(_difference)
+    for samples in (4, 4, 2, 2, 4):
+        batch = _batch(samples)
+        first, second = batch
+        shapes = ((samples, 3), (samples, 3))
+        found = by_graph(Carried({"b": 0, "a": 0}, [first, second], ("float32", "float32"), shapes))
+        assert float(found["difference"]) == float(tf.reduce_sum(first - second))
+        found = by_graph(Carried({"b": 0, "a": 0}, [second, first], ("float32", "float32"), None))
+        assert float(found["difference"]) == float(tf.reduce_sum(second - first))
     assert len(traces) == 2
 
 
