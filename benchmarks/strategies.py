@@ -77,7 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = given.strategies.split(",")
     if unknown := set(names) - set(known.STRATEGIES):
         parser.error(f"no such strategy: {', '.join(sorted(unknown))}; there are {', '.join(known.STRATEGIES)}")
-    given.out.mkdir(parents=True)
+    try:
+        given.out.mkdir(parents=True)
+    except FileExistsError:
+        parser.error(f"{given.out} is there already; give --out a new directory")
     began_s = time.monotonic()
     for at in range(0, len(names), given.at_once):
         together(names[at : at + given.at_once], given, began_s)

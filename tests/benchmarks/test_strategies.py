@@ -53,6 +53,12 @@ def test_an_unknown_strategy_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     assert "no such strategy: none-such" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
+def test_a_directory_that_is_there_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        strategies.main(["--strategies", "horovod", "--out", str(tmp_path), "--", *SMALL])
+    assert "is there already" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
 @pytest.mark.train
 @pytest.mark.long
 def test_each_is_timed_alone_and_all_are_in_one_table(tmp_path: Path) -> None:
