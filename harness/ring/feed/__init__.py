@@ -11,11 +11,25 @@ from typing import Any, Protocol
 
 from ..data.ids import Ids
 from ..exchange import tf
-from .carriers import AS_IT_IS, CARRIERS, Batch, Carried, opened
+from .carriers import AS_IT_IS, CARRIERS, Batch, Carried, data_of, leaves_of, opened
 from .pinned import SLOTS, Staged
 from .slots import Pool, gpu_pool
 
-__all__ = ["AS_IT_IS", "CARRIERS", "Batch", "Carried", "Feed", "Plain", "as_feed", "feed", "opened", "slots", "staged"]
+__all__ = [
+    "AS_IT_IS",
+    "CARRIERS",
+    "Batch",
+    "Carried",
+    "Feed",
+    "Plain",
+    "as_feed",
+    "data_of",
+    "feed",
+    "leaves_of",
+    "opened",
+    "slots",
+    "staged",
+]
 
 
 class Feed(Protocol):

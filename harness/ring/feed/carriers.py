@@ -77,6 +77,15 @@ class Batch:
         return Carried(self.structure, leaves, self.kinds, shapes)
 
 
+def data_of(batch: Any) -> Any:
+    """A batch of any feed as the iterator gave it, but for its carriers."""
+    return batch.data if isinstance(batch, Carried) else batch
+
+
+def leaves_of(batch: Any) -> list[Any]:
+    return batch.leaves if isinstance(batch, Carried) else tf.nest.flatten(batch)
+
+
 def without_optional(leaf: Any) -> Any:
     """Keras's data sets hold an empty Optional where the user gave None."""
     return None if isinstance(leaf, tf.experimental.Optional) else leaf

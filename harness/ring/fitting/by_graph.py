@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from ..exchange import tf
-from ..feed import Carried
+from ..feed import Carried, data_of, leaves_of
 
 
 class ByGraph:
@@ -34,14 +34,6 @@ class ByGraph:
         if self._graph is None:
             self._graph = _of_leaves(self._function.get_concrete_function(data_of(batch)), data_of(batch))
         return self._graph(leaves_of(batch))
-
-
-def data_of(batch: Any) -> Any:
-    return batch.data if isinstance(batch, Carried) else batch
-
-
-def leaves_of(batch: Any) -> list[Any]:
-    return batch.leaves if isinstance(batch, Carried) else tf.nest.flatten(batch)
 
 
 def _kind(batch: Any) -> Hashable:

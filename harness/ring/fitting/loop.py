@@ -14,12 +14,12 @@ from typing import Any
 
 from ..data import ids
 from ..exchange import hvd, tf
-from ..feed import AS_IT_IS, CARRIERS, Carried, Feed, feed, opened
+from ..feed import AS_IT_IS, CARRIERS, Carried, Feed, data_of, feed, leaves_of, opened
 from ..forms import masks
 from ..marks import mark_pause, nvtx_marks
 from ..step.choose import left_to_xla
 from ..step.variables import make_variables, trains_as_keras
-from .by_graph import ByGraph, data_of, leaves_of
+from .by_graph import ByGraph
 
 RANK_MARK_EVERY = 10  # steps: a recording that begins anywhere tells soon whose it is
 SPECS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
