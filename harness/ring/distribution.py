@@ -203,7 +203,7 @@ def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, 
             raise RingscopeError(f"{value!r} is none of {', '.join(known)}")
     if compression == "bf16" and op != "average":
         raise RingscopeError(f"bf16 is for averages, not for {op}; take compression='fp16' or 'none'")
-    if op == "adasum" and not hvd.mpi_enabled():
+    if op == "adasum" and hvd.size() > 1 and not hvd.mpi_enabled():
         raise RingscopeError("Gloo has no Adasum; start the ranks with MPI: mpirun -np N, or horovodrun --mpi")
     if step == "compiled" and len(optimizers) > 1:
         raise RingscopeError(f"the model has {len(optimizers)} optimizers, and `compiled` wants one; take step='fit'")

@@ -13,7 +13,7 @@ from . import cache, garbage
 from .data import seeds, shuffles
 from .elastic import again, launcher
 from .exchange import hvd, tf
-from .ranks import ending, horovod_names, saving, undistributed
+from .ranks import alone, ending, horovod_names, saving, undistributed
 from .ranks.channel import Channel, launcher_share, meet_server
 
 __all__ = ["by_mpi", "channel", "init", "local_rank", "meet", "rank", "size", "threads"]
@@ -51,8 +51,11 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
         os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # read when Horovod starts
     if launcher.is_elastic():
         _init_elastic(process_sets)
-    else:
+    elif process_sets is not None:
         hvd.init(process_sets=process_sets)
+    else:
+        with alone.alone():
+            hvd.init()
     horovod_names.refuse_left_over()
     os.environ[OF_PARENT] = f"{hvd.rank()} {hvd.size()} {hvd.local_rank()}"
     try:
