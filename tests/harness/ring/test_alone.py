@@ -16,7 +16,7 @@ from tests.harness.running import ROOT
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod", reason="Horovod is not built")
 
-from harness.ring.ranks.alone import ONE_RANK  # noqa: E402
+from harness.ring.ranks.alone import ONE_RANK
 
 SAY = """
 import json, os, sys
