@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from harness.ring.feed import Carried
@@ -130,3 +132,20 @@ def test_functions_that_are_to_run_eagerly_do() -> None:
     finally:
         tf.config.run_functions_eagerly(False)
     assert len(traces) == 2
+
+
+def test_who_watches_tensorflows_functions_sees_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_graph, traces = _counted(tf.reduce_sum)
+    kind = type(tf.function(lambda: None))
+    own, seen = kind.__call__, []
+
+    @functools.wraps(own)
+    def watching(*given: Any) -> Any:
+        seen.append(given)
+        return own(*given)
+
+    by_graph(tf.ones([3]))
+    by_graph(tf.ones([3]))
+    monkeypatch.setattr(kind, "__call__", watching)
+    assert [float(by_graph(tf.fill([3], float(i)))) for i in range(4)] == [0, 3, 6, 9]
+    assert len(seen) == 4 and len(traces) == 1
