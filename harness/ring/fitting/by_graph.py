@@ -17,7 +17,7 @@ class ByGraph:
     """function: a `tf.function` of one argument, a batch."""
 
     def __init__(self, function: Any) -> None:
-        self._function = function
+        self.function = function
         self.anew()
 
     def anew(self) -> None:
@@ -27,12 +27,12 @@ class ByGraph:
 
     def __call__(self, batch: Any) -> Any:
         """batch: as the function takes it, or `Carried`."""
-        kind = None if tf.config.functions_run_eagerly() or _is_watched(self._function) else _kind(batch)
+        kind = None if tf.config.functions_run_eagerly() or _is_watched(self.function) else _kind(batch)
         if kind is None or kind != self._kind:
             self._kind, self._graph = kind, None
-            return self._function(data_of(batch))
+            return self.function(data_of(batch))
         if self._graph is None:
-            self._graph = _of_leaves(self._function.get_concrete_function(data_of(batch)), data_of(batch))
+            self._graph = _of_leaves(self.function.get_concrete_function(data_of(batch)), data_of(batch))
         return self._graph(leaves_of(batch))
 
 

@@ -70,7 +70,8 @@ def _optimized_bytes(batch: int) -> int:
     layer = keras.layers.MultiHeadAttention(HEADS, 4)
     inputs = keras.Input((LENGTH * 10, 8))
     model = keras.Model(inputs, layer(inputs, inputs, use_causal_mask=True))
-    traced = Loop(model, lambda: model)._whole(None, tf.TensorSpec((batch, LENGTH * 10, 8))).get_concrete_function()
+    step = Loop(model, lambda: model)._whole(None, tf.TensorSpec((batch, LENGTH * 10, 8)))
+    traced = step.function.get_concrete_function()  # type: ignore[attr-defined]
     meta_graph = saver.export_meta_graph(graph_def=traced.graph.as_graph_def(add_shapes=True), graph=traced.graph)
     meta_graph.collection_def["train_op"].node_list.value.extend(out.name for out in traced.outputs)
     return int(tf_optimizer.OptimizeGraph(config_pb2.ConfigProto(), meta_graph).ByteSize())
