@@ -32,14 +32,16 @@ class ByGraph:
             self._kind, self._graph = kind, None
             return self.function(data_of(batch))
         if self._graph is None:
-            self._graph = _of_leaves(self.function.get_concrete_function(data_of(batch)), data_of(batch))
+            data = data_of(batch)
+            self._graph = _of_leaves(self.function.get_concrete_function(data), data)
         return self._graph(leaves_of(batch))
 
 
 def _is_watched(function: Any) -> bool:
     """Whether somebody has laid a call of their own over that of TensorFlow's functions, as `ringscope doctor` does to
-    look at a script's steps: they are to see them all."""
-    return "/tensorflow/" not in type(function).__call__.__code__.co_filename
+    look at a script's steps: they are to see them all. What they lay there need not be written in Python."""
+    code = getattr(type(function).__call__, "__code__", None)
+    return code is None or "/tensorflow/" not in code.co_filename
 
 
 def _kind(batch: Any) -> Hashable:

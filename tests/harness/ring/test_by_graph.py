@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from harness.ring.feed import Carried
-from harness.ring.fitting.by_graph import ByGraph
+from harness.ring.fitting.by_graph import ByGraph, _is_watched
 
 
 def _counted(function: Callable[[Any], Any], **options: Any) -> tuple[ByGraph, list[Any]]:
@@ -149,3 +149,7 @@ def test_who_watches_tensorflows_functions_sees_every_call(monkeypatch: pytest.M
     monkeypatch.setattr(kind, "__call__", watching)
     assert [float(by_graph(tf.fill([3], float(i)))) for i in range(4)] == [0, 3, 6, 9]
     assert len(seen) == 4 and len(traces) == 1
+
+
+def test_a_call_that_is_not_written_in_python_is_somebodys_own() -> None:
+    assert not _is_watched(tf.function(tf.reduce_sum)) and _is_watched(len)
