@@ -1,5 +1,9 @@
 """The edits that Horovod 0.28.1 needs in its source to build and run well with today's TensorFlow."""
 
+from pathlib import Path
+
+IN_XLA = Path(__file__).with_name("horovod_in_xla.cc").read_text()
+
 # (file, text, what replaces it)
 EDITS = (
     # TensorFlow no longer exports AsGpuStreamValue; the stream's own handle is what it gave.
@@ -262,11 +266,11 @@ EDITS = (
         "// must be running before this function is called.\n"
         "Status EnqueueTensorAllgather(",
     ),
-    # Horovod's XLA operations include headers that TensorFlow no longer ships: leave them out.
+    # Horovod's XLA operations include headers that TensorFlow no longer ships: others in their place.
     (
         "horovod/tensorflow/xla_mpi_ops.cc",
         "#if TENSORFLOW_VERSION >= 2006000000",
-        "#if 0 && TENSORFLOW_VERSION >= 2006000000",
+        IN_XLA + "\n#if 0 && TENSORFLOW_VERSION >= 2006000000",
     ),
     # Open MPI 5 takes long options with two dashes only.
     (

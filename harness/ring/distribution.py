@@ -17,6 +17,7 @@ from .ranks import ending, horovod_names, undistributed
 from .start import channel, init, rank, size
 from .step import computed, update
 from .step.gradients import COMPRESSIONS, OPS, average_gradients
+from .step.overlap import Overlap
 from .step.sharded import NARROW, Shards, check_sharded
 
 __all__ = ["STEPS", "distribute"]
@@ -139,6 +140,9 @@ def distribute(
     keeps = compression == "none" and aggregate == 1 and not sharded
     if together:
         keeps = keeps and computed.summed_as(tf.bfloat16, **summing) == tf.bfloat16
+    # What is changed on its way, and no plain sum, travels between the programs.
+    plain = op != "adasum" and predivide_factor == 1.0 and (compression == "none" or narrow is not None)
+    beside = together and plain and aggregate == 1 and not sharded
     # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
     model.jit_compile = False
     for optimizer in optimizers:
@@ -159,6 +163,7 @@ def distribute(
                 keeps=keeps,
                 chooser=chooser,
                 shards=shards,
+                overlap=Overlap(hvd.Average if op == "average" else hvd.Sum) if beside else None,
             )
         optimizer.distributed_by_ring = True
     if warmup_epochs:

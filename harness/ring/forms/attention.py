@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..exchange import tf
+from ..stablehlo import call_module, tensor_type
 
 WIDEST_HEAD = 256  # of cuDNN on Hopper; 128 before
-TYPES = {tf.bfloat16: ("bf16", "BF16"), tf.float16: ("f16", "F16")}  # in a module's text, in the call's settings
+TYPES = {tf.bfloat16: "BF16", tf.float16: "F16"}  # in the call's settings
 # Added to the scores of keys that are masked. Two of the largest negative numbers would overflow in cuDNN's sum.
 MASKED = {tf.bfloat16: -float(2 << 40), tf.float16: -float(2 << 14)}
-MODULE_VERSION = 10  # of XlaCallModule
 
 # Dimension numbers of the matrix products inside, for (batch, length, head, size) in memory:
 # contracting of the left and right operand, batch dimensions of the left and right.
@@ -139,7 +139,7 @@ def _settings(operands: list[Any], products: dict[str, Any], scale: float, causa
         "is_flash_attention": True,
         "mask_type": "CAUSAL" if causal else "NO_MASK",
         "intermediate_tensor_shape": {
-            "element_type": TYPES[query.dtype][1],
+            "element_type": TYPES[query.dtype],
             "dimensions": [str(n) for n in (query.shape[0], query.shape[2], query.shape[1], key.shape[1])],
             "layout": {"minor_to_major": ["3", "2", "1", "0"]},
         },
@@ -153,26 +153,19 @@ def _settings(operands: list[Any], products: dict[str, Any], scale: float, causa
 
 def _call(which: str, operands: Sequence[Any], results: Sequence[tuple[Shape, Any]], settings: str) -> list[Any]:
     """One custom call's results, those of rank 4 as (batch, length, head, size)."""
-    from tensorflow.compiler.tf2xla.python import xla
-
     masked = "ScaleBias" if len(operands) in (4, 7) else ""
     text, shapes = _module(f"__cudnn$fmha{masked}Softmax{which}", operands, results, settings)
-    types = [dtype for _, dtype in results]
-    return list(
-        xla.call_module(
-            list(operands), version=MODULE_VERSION, module=text, Tout=types, Sout=shapes, platforms=["CUDA"]
-        )
-    )
+    return call_module(text, operands, [(shape, dtype) for shape, (_, dtype) in zip(shapes, results, strict=True)])
 
 
 def _module(
     name: str, operands: Sequence[Any], results: Sequence[tuple[Shape, Any]], settings: str
 ) -> tuple[str, list[Shape]]:
     """(a StableHLO module with the call and nothing else, the shapes it returns)."""
-    given = [_type(tuple(tensor.shape), tensor.dtype) for tensor in operands]
-    made = [*(_type(shape, dtype) for shape, dtype in results), "tensor<0xui8>"]  # the last: room that XLA takes
+    given = [tensor_type(tensor.shape, tensor.dtype) for tensor in operands]
+    made = [*(tensor_type(shape, dtype) for shape, dtype in results), "tensor<0xui8>"]  # the last: room that XLA takes
     shapes = [(s[0], s[2], s[1], s[3]) if len(s) == 4 else s for s, _ in results]
-    returned = [_type(shape, dtype) for shape, (_, dtype) in zip(shapes, results, strict=True)]
+    returned = [tensor_type(shape, dtype) for shape, (_, dtype) in zip(shapes, results, strict=True)]
     layouts = [HEADS_OUTSIDE if len(shape) == 4 else _row_major(shape) for shape, _ in results]
     lines = [
         f'%made:{len(made)} = stablehlo.custom_call @"{name}"({", ".join(f"%arg{i}" for i in range(len(given)))}) {{'
@@ -192,11 +185,6 @@ def _module(
     body = "\n    ".join(lines)
     head = f"func.func public @main({arguments}) -> ({', '.join(returned)})"
     return f"module {{\n  {head} {{\n    {body}\n  }}\n}}\n", shapes
-
-
-def _type(shape: Shape, dtype: Any) -> str:
-    kind = TYPES[dtype][0] if dtype in TYPES else "f32"
-    return f"tensor<{''.join(f'{n}x' for n in shape)}{kind}>"
 
 
 def _row_major(shape: Sequence[int]) -> list[int]:

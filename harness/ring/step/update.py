@@ -15,8 +15,10 @@ from ..joined import losses, normalization
 from . import after_update, overwritten
 from .choose import Chooser, NotOneUpdate, check_draws
 from .computed import as_computed
+from .overlap import Overlap
 from .packing import Packing
 from .sharded import Shards
+from .traced import Traced
 from .variables import make_variables
 
 Exchange = Callable[[Sequence[Any], Sequence[int]], list[Any]]
@@ -79,14 +81,16 @@ def compile_halves(
     keeps: bool,
     chooser: Chooser,
     shards: Shards | None = None,
+    overlap: Overlap | None = None,
 ) -> None:
-    """Replace `train_step` by two XLA programs with the exchange between them.
+    """Replace `train_step` by two XLA programs with the exchange between them, or within the first.
 
     The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
     `apply`: the optimizer's own; the one that stands in its place serves steps other than the model's train step.
     `narrow`: the type that float32 gradients travel as. `keeps`: those computed in bfloat16 go from the one program to
     the other as that. `pack`: small ones travel as one vector, where any travel.
     `shards`: in the place of `apply` and `exchange` where the optimizer is sharded.
+    `overlap`: in the place of `exchange` for gradients that it takes, while the first program still runs.
     `chooser`: says for each batch whether they are compiled; it runs the step, and the exchange is the same either way.
     """
     train_step, reduced = model.train_step, optimizer.apply
@@ -139,6 +143,8 @@ def compile_halves(
             return logs, shards.pack(gradients, caught[0][1])
         if reduces and pack:
             gradients, largest[:] = packing.pack(gradients, list(largest))
+        if compiled and (beside := overlap_of(gradients)) is not None:
+            gradients = beside.inside(gradients, Traced(applied_at))
         return logs, gradients
 
     def needed(own: Any) -> Any:
@@ -153,6 +159,11 @@ def compile_halves(
         return tf.function(forward_backward, autograph=False, jit_compile=compiled and compiles)
 
     programs = {compiled: program(compiled) for compiled in (True, False)}
+
+    def overlap_of(gradients: Sequence[Any]) -> Overlap | None:
+        if overlap is None or not compiles or tf.executing_eagerly() or not overlap.takes(gradients, largest):
+            return None
+        return overlap
 
     def totals_of(data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool) -> list[Any]:
         """Everybody's denominators of this step, exchanged alike whether it is compiled or not."""
@@ -187,8 +198,13 @@ def compile_halves(
         def update(grads: Sequence[Any], variables: Any) -> None:
             if shards is not None:
                 shards.update(grads, variables, compiled=compiled)
-            else:
-                (compiled_update if compiled else unpacked)(exchange(grads, largest))
+                return
+            beside = overlap_of(grads)
+            if beside is None:
+                grads = exchange(grads, largest)
+            elif not compiled:
+                grads = beside.between(grads)
+            (compiled_update if compiled else unpacked)(grads)
 
         summed = _aggregated(update, aggregate, state, lambda _: largest) if aggregate > 1 else update
         summed(gradients, caught[0][1])

@@ -1,0 +1,28 @@
+"""Calls that TensorFlow has no operation for, as StableHLO text in a program that XLA compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .exchange import tf
+
+VERSION = 10  # of XlaCallModule
+TYPES = {tf.bfloat16: "bf16", tf.float16: "f16", tf.float32: "f32", tf.float64: "f64"}
+
+
+def tensor_type(shape: Sequence[int], dtype: Any) -> str:
+    return f"tensor<{''.join(f'{n}x' for n in shape)}{TYPES[dtype]}>"
+
+
+def call_module(text: str, operands: Sequence[Any], results: Sequence[tuple[Sequence[int], Any]]) -> list[Any]:
+    """The results of a module's `main`. results: their shapes and types."""
+    from tensorflow.compiler.tf2xla.python import xla
+
+    platform = "CUDA" if tf.config.get_visible_devices("GPU") else "CPU"
+    shapes, types = zip(*results, strict=True)
+    return list(
+        xla.call_module(
+            list(operands), version=VERSION, module=text, Tout=list(types), Sout=list(shapes), platforms=[platform]
+        )
+    )

@@ -1,0 +1,190 @@
+"""Gradients summed over ranks while the program that computes them runs on, those of the last layers first.
+
+Forward and backward pass are one program of XLA, and what comes after it waits for its end. So the program itself holds
+calls that hand gradients over as soon as they are computed, and one at its end that waits for their sums; they are
+Horovod's, registered with XLA (scripts/horovod_in_xla.cc). It is not for free: NCCL then runs on a stream of its own,
+and a GPU hands over from kernel to kernel 0.3 microseconds later (docs/results, 2026-11-25). So it is for exchanges
+that take long: between hosts, and between GPUs without NVLink.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..exchange import IN_STREAM, hvd, on_device_of, on_host, outside_scopes, tf
+from ..say import once
+from ..stablehlo import TYPES, call_module, tensor_type
+from .computed import sums_bfloat16
+from .traced import Traced
+
+BUCKET_BYTES = 32 << 20  # of gradients that are handed over together
+# What a step's exchange takes at least: a shorter one costs more beside the backward pass than after it.
+WORTH_S = 2e-3
+TRIED_BYTES = 4 << 20, 64 << 20
+SLOW_S = 0.02  # for the smaller of the two: the larger is not tried then
+PROGRAM = "step"  # one at a time runs in a process
+
+
+class Overlap:
+    """How a step's gradients travel where its program hands them over. op: Horovod's, average or sum."""
+
+    def __init__(self, op: Any) -> None:
+        self._op = op
+        self._s_per_byte = seconds_per_byte()
+
+    def takes(self, gradients: Sequence[Any], apart: Sequence[int]) -> bool:
+        """Whether these travel so; what is one bucket has nothing to run beside. apart: which are no gradients."""
+        given = [g for g in gradients if g is not None]
+        if apart or not all(map(_is_sent, given)):
+            return False
+        count = sum(map(_bytes, given))
+        taken = count * self._s_per_byte > WORTH_S and len(_buckets(given)) > 1 and is_registered()
+        if taken:
+            once(
+                f"gradients ({count / 1e6:.0f} MB a step, which take some {1e3 * count * self._s_per_byte:.1f} ms here)"
+                " are exchanged while the backward pass runs"
+            )
+        return taken
+
+    def inside(self, gradients: Sequence[Any], traced: Traced) -> list[Any]:
+        """All ranks' gradients, in a program that XLA compiles; None stays None. traced: the step up to them."""
+        return _each(gradients, lambda given: self._inside(given, traced))
+
+    def between(self, gradients: Sequence[Any]) -> list[Any]:
+        """The same for a rank that computes without XLA: in the same buckets, by the same names."""
+        return _each(gradients, self._between)
+
+    def _inside(self, gradients: Sequence[Any], traced: Traced) -> list[Any]:
+        summed = list(gradients)
+        places, since = [traced.made_at(gradient) for gradient in gradients], traced.backward
+        for number, bucket in enumerate(_buckets(gradients)):
+            cut = max(since, *(places[i] for i in bucket))
+            passing = traced.crossing(since, cut)
+            settings = f'name = "{_name(number)}", op = {int(self._op)} : i64, count = {len(bucket)} : i64'
+            given = [*(gradients[i] for i in bucket), *passing]
+            handed = _called("ring_exchange", given, settings)
+            traced.lead(passing, handed[len(bucket) :], cut)
+            for i, one in zip(bucket, handed, strict=False):
+                summed[i] = one
+            since = cut
+        return _called("ring_exchanged", summed)
+
+    def _between(self, gradients: Sequence[Any]) -> list[Any]:
+        summed = list(gradients)
+        for number, bucket in enumerate(_buckets(gradients)):
+            values = [gradients[i] for i in bucket]
+            with outside_scopes(), on_device_of(values[0]):
+                sums = hvd.grouped_allreduce(values, op=self._op, name=_name(number))
+            for i, value in zip(bucket, sums, strict=True):
+                summed[i] = value
+        return summed
+
+
+def _each(gradients: Sequence[Any], exchange: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:
+    summed = iter(exchange([g for g in gradients if g is not None]))
+    return [None if g is None else next(summed) for g in gradients]
+
+
+@cache
+def seconds_per_byte() -> float:
+    """What an all-reduce takes for each byte, on the rank where it takes longest: by two sizes, so that what it takes
+    to begin is left out. To be called on all ranks. 0 without a GPU: its compiled steps are for trying them."""
+    if not tf.config.get_visible_devices("GPU"):
+        return 0.0
+    small, large = TRIED_BYTES
+    taken_s = min(_all_reduce_s(small) for _ in range(3))
+    rate = taken_s / small
+    with on_host():
+        is_slow = float(hvd.allreduce(tf.constant(taken_s), op=hvd.Max, name="small")) > SLOW_S
+    if not is_slow:
+        rate = max(0.0, min(_all_reduce_s(large) for _ in range(3)) - taken_s) / (large - small)
+    with on_host():
+        return float(hvd.allreduce(tf.constant(rate, tf.float64), op=hvd.Max, name="rate"))
+
+
+def _all_reduce_s(count: int) -> float:
+    tensor = tf.zeros([count // 4])
+    float(tensor[0])
+    began = time.perf_counter()
+    with on_device_of(tensor):
+        float(hvd.allreduce(tensor, op=hvd.Sum, name=f"{IN_STREAM}_{count}")[0])
+    return time.perf_counter() - began
+
+
+@cache
+def is_registered() -> bool:
+    """Whether XLA knows Horovod's calls: this Horovod has them, and TensorFlow shows its interface for them."""
+    interface = _interface()
+    horovod = hvd.mpi_ops._basics.MPI_LIB_CTYPES
+    if interface is None or not hasattr(horovod, "horovod_register_in_xla"):
+        return False
+    return bool(horovod.horovod_register_in_xla(ctypes.c_void_p(interface)))
+
+
+def _interface() -> int | None:
+    """Where XLA's foreign function interface is (xla/ffi/api/c_api.h): in the one library or the other, as the packages
+    of TensorFlow for GPUs and for CPUs differ."""
+    for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
+        try:
+            get = ctypes.CDLL(str(Path(tf.sysconfig.get_lib()) / name))._ZN3xla3ffi12GetXlaFfiApiEv
+        except (OSError, AttributeError):
+            continue
+        get.restype = ctypes.c_void_p
+        return get()  # type: ignore[no-any-return]
+    return None
+
+
+def _buckets(gradients: Sequence[Any]) -> list[list[int]]:
+    """Which travel together, of one type each, from the last to the first, as a backward pass computes them."""
+    buckets: list[list[int]] = []
+    filling: dict[Any, list[int]] = {}
+    filled: dict[Any, int] = {}
+    for i in reversed(range(len(gradients))):
+        kind = gradients[i].dtype
+        filling.setdefault(kind, []).append(i)
+        filled[kind] = filled.get(kind, 0) + _bytes(gradients[i])
+        if filled[kind] >= BUCKET_BYTES:
+            buckets.append(filling.pop(kind))
+            del filled[kind]
+    return buckets + list(filling.values())
+
+
+def _is_sent(gradient: Any) -> bool:
+    dense = isinstance(gradient, tf.Tensor) and gradient.shape.is_fully_defined() and gradient.dtype in TYPES
+    return dense and (gradient.dtype != tf.bfloat16 or sums_bfloat16())
+
+
+def _bytes(gradient: Any) -> int:
+    return int(gradient.shape.num_elements() * gradient.dtype.size)
+
+
+def _name(bucket: int) -> str:
+    return f"{IN_STREAM}_bucket_{bucket}"
+
+
+def _called(target: str, operands: Sequence[Any], settings: str = "") -> list[Any]:
+    """The results of one of Horovod's calls: as many as operands, in their place."""
+    types = ", ".join(tensor_type(each.shape, each.dtype) for each in operands)
+    names = [f"%arg{i}" for i in range(len(operands))]
+    aliases = ", ".join(
+        f"#stablehlo.output_operand_alias<output_tuple_indices = [{i if len(names) > 1 else ''}], operand_index = {i},"
+        " operand_tuple_indices = []>"
+        for i in range(len(names))
+    )
+    settings = ", ".join(filter(None, (f'program = "{PROGRAM}"', settings)))
+    call = (
+        f"stablehlo.custom_call @{target}({', '.join(names)}) {{api_version = 4 : i32, has_side_effect = true,"
+        f" backend_config = {{{settings}}}, output_operand_aliases = [{aliases}]}} : ({types}) -> ({types})"
+    )
+    arguments = ", ".join(f"{name}: {kind}" for name, kind in zip(names, types.split(", "), strict=True))
+    returned = ", ".join(f"%all#{i}" for i in range(len(names)))
+    text = (
+        f"module {{\n  func.func public @main({arguments}) -> ({types}) {{\n    %all:{len(names)} = {call}\n"
+        f"    return {returned} : {types}\n  }}\n}}\n"
+    )
+    return call_module(text, operands, [(tuple(each.shape), each.dtype) for each in operands])

@@ -1,0 +1,68 @@
+"""The order of a traced step's operations, and what the rest of its backward pass begins with.
+
+TensorFlow's tape makes a layer's gradients where it comes to the layer. XLA goes by memory, and leaves the products
+that are gradients of weights for the program's end, where nothing is left to run beside their exchange. So the rest of
+the backward pass is led through each exchange's beginning, and XLA cannot take it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..exchange import tf
+from ..stablehlo import TYPES
+
+OF_TAPE = "gradient_tape/"  # in the names of what a tape computes
+HANDED_ON = ("Cast", "Identity", "Reshape")  # what may lie between a gradient and what travels
+MOST = 64  # tensors that are led through one exchange
+
+
+class Traced:
+    """The operations of the graph at hand. ended: so many of them were there when the gradients were."""
+
+    def __init__(self, ended: int) -> None:
+        self._operations = tf.compat.v1.get_default_graph().get_operations()[:ended]
+        self._place = {operation.name: i for i, operation in enumerate(self._operations)}
+        self._adding: set[str] = set()  # operations that add up a gradient
+        of_tape = (i for i, operation in enumerate(self._operations) if OF_TAPE in operation.name)
+        self.backward = next(of_tape, ended)  # where the backward pass begins
+
+    def made_at(self, gradient: Any) -> int:
+        """The place of the operation that computes it; the end where that is several. What a weight gets by several
+        ways, such as by a regulariser, the tape adds up at its end; there it is made with the last of the parts."""
+        operation = gradient.op
+        while operation.name not in self._place:
+            if operation.type not in HANDED_ON:
+                return len(self._operations) - 1
+            operation = operation.inputs[0].op
+        if operation.type != "AddN":
+            return self._place[operation.name]
+        self._adding.add(operation.name)
+        return max(self._place.get(part.op.name, 0) for part in operation.inputs)
+
+    def crossing(self, since: int, cut: int) -> list[Any]:
+        """What operations from `since` to `cut` have computed that some after `cut` take. To be asked after all
+        gradients' places."""
+        after = {tensor.name: tensor for operation in self._after(cut) for tensor in operation.inputs}
+        crossing = [
+            tensor
+            for tensor in after.values()
+            if since <= self._place.get(tensor.op.name, -1) <= cut
+            and tensor.dtype in TYPES
+            and tensor.shape.is_fully_defined()
+        ]
+        led = hasattr(tf.Operation, "_update_input")  # which is not public
+        return crossing if led and len(crossing) <= MOST else []
+
+    def lead(self, tensors: Sequence[Any], by: Sequence[Any], cut: int) -> None:
+        """Have the operations after `cut` take those of `by` in the place of `tensors`."""
+        other = {tensor.name: one for tensor, one in zip(tensors, by, strict=True)}
+        for operation in self._after(cut):
+            for i, tensor in enumerate(operation.inputs):
+                if tensor.name in other:
+                    operation._update_input(i, other[tensor.name])
+
+    def _after(self, cut: int) -> Iterator[Any]:
+        """The operations that the rest of the backward pass consists of."""
+        return (each for each in self._operations[cut + 1 :] if each.name not in self._adding)

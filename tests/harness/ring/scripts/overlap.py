@@ -1,0 +1,94 @@
+"""Gradients that leave while their program runs, beside those that leave after it. usage: overlap.py OUT"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers
+
+from harness import ring
+from harness.ring.step import choose, overlap, packing
+
+ring.init(seed=3)
+out, rank = Path(sys.argv[1]), ring.rank()
+found: dict[str, Any] = {"registered": overlap.is_registered()}
+overlap.BUCKET_BYTES = packing.LARGE_BYTES = 4000
+by_itself = choose.Chooser._wanted
+inside = overlap.Overlap.inside
+
+
+def dense() -> Any:
+    hidden = [layers.Dense(60, activation="relu") for _ in range(4)]
+    return keras.Sequential([keras.Input((40,)), *hidden, layers.Dense(5, dtype="float32")])
+
+
+def branched() -> Any:
+    """With an embedding, a layer that is called twice, one that is frozen, and a path around the others."""
+    numbers, words = keras.Input((40,)), keras.Input((6,), dtype="int32")
+    twice, frozen = layers.Dense(60, activation="relu"), layers.Dense(60)
+    frozen.trainable = False
+    x = twice(layers.Dense(60)(layers.Concatenate()([numbers, layers.Flatten()(layers.Embedding(50, 8)(words))])))
+    x = layers.Add()([x, frozen(layers.Dense(60, kernel_regularizer="l2")(twice(x)))])
+    return keras.Model([numbers, words], layers.Dense(5, dtype="float32")(x))
+
+
+def recurrent() -> Any:
+    x = layers.Reshape((8, 5))(inputs := keras.Input((40,)))
+    return keras.Model(inputs, layers.Dense(5)(layers.LSTM(24)(layers.LSTM(24, return_sequences=True)(x))))
+
+
+def leads(gradients: Sequence[Any]) -> bool:
+    """Whether the first layer's gradient is computed from what the last layers' exchange hands on."""
+    seen, waiting = set(), [next(g for g in gradients if g is not None and g.shape.rank == 2).op]
+    while waiting:
+        operation = waiting.pop()
+        if operation.type == "XlaCallModule" and b"bucket_0" in operation.get_attr("module"):
+            return True
+        if operation.name not in seen:
+            seen.add(operation.name)
+            waiting += [tensor.op for tensor in operation.inputs]
+    return False
+
+
+def trained(name: str, model: Any, *, worth_s: float, wanted: bool = True, **options: Any) -> None:
+    taken: list[bool] = []
+
+    def looked_at(self: Any, gradients: Any, traced: Any) -> Any:
+        exchanged = inside(self, gradients, traced)
+        taken.append(leads(gradients))
+        return exchanged
+
+    overlap.WORTH_S, overlap.Overlap.inside = worth_s, looked_at
+    choose.Chooser._wanted = by_itself if wanted else lambda *_: False
+    random = np.random.default_rng(0)
+    x: Any = random.normal(size=(96, 40)).astype("float32")
+    if len(model.inputs) > 1:
+        x = [x, random.integers(0, 50, (96, 6))]
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    ring.distribute(model, step="compiled", **options)
+    history = model.fit(x, random.integers(0, 5, 96), batch_size=16, epochs=2, shuffle=False, verbose=0).history
+    np.savez(out / f"{name}.{rank}.npz", *(variable.numpy() for variable in model.trainable_variables))
+    found[name] = {"inside": taken, "loss": history["loss"]}
+
+
+AFTER, BESIDE = float("inf"), -1.0
+for kind in (dense, branched, recurrent):
+    for name, worth_s in (("after", AFTER), ("beside", BESIDE)):
+        keras.utils.set_random_seed(1)
+        trained(f"{kind.__name__}, {name}", kind(), worth_s=worth_s)
+for how in ({"compression": "fp16"}, {"op": "sum"}):
+    for name, worth_s in (("after", AFTER), ("beside", BESIDE)):
+        keras.utils.set_random_seed(1)
+        trained(f"{next(iter(how.values()))}, {name}", dense(), worth_s=worth_s, **how)
+keras.utils.set_random_seed(1)
+trained("without XLA on rank 1", dense(), worth_s=BESIDE, wanted=rank == 0)
+keras.utils.set_random_seed(1)
+trained("two local steps", dense(), worth_s=BESIDE, aggregate=2)
+overlap.BUCKET_BYTES = 1 << 30
+keras.utils.set_random_seed(1)
+trained("one bucket", dense(), worth_s=BESIDE)
+(out / f"rank{rank}.json").write_text(json.dumps(found))

@@ -1,0 +1,72 @@
+"""Gradients that leave while the program that computes them runs: the same training, to the bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.harness.ring import SCRIPTS
+from tests.harness.running import run_in_turn
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("horovod.tensorflow")
+pytestmark = [pytest.mark.train, pytest.mark.beside]
+
+
+@pytest.fixture(scope="module", params=["gloo", "mpirun"])
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    out = tmp_path_factory.mktemp("overlap")
+    run_in_turn([(SCRIPTS / "overlap.py", out)], request.param)
+    return out, [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+def _weights(out: Path, name: str, rank: int) -> list[np.ndarray]:
+    with np.load(out / f"{name}.{rank}.npz") as kept:
+        return [kept[each] for each in kept.files]
+
+
+def _are_equal(out: Path, *runs: tuple[str, int]) -> bool:
+    first, *others = (_weights(out, name, rank) for name, rank in runs)
+    return all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
+
+
+def test_xla_knows_the_calls_of_the_horovod_that_make_setup_builds(ran: tuple[Path, list[dict[str, Any]]]) -> None:
+    assert all(rank["registered"] for rank in ran[1])
+
+
+@pytest.mark.parametrize("name", ["dense", "branched", "recurrent", "fp16", "sum"])
+def test_weights_and_losses_are_those_of_an_exchange_after_the_program(
+    ran: tuple[Path, list[dict[str, Any]]], name: str
+) -> None:
+    out, ranks = ran
+    assert all(rank[f"{name}, beside"]["inside"] for rank in ranks)
+    assert not any(rank[f"{name}, after"]["inside"] for rank in ranks)
+    assert _are_equal(out, *((f"{name}, {when}", rank) for when in ("after", "beside") for rank in (0, 1)))
+    assert len({tuple(rank[f"{name}, {when}"]["loss"]) for when in ("after", "beside") for rank in ranks}) == 1
+
+
+@pytest.mark.parametrize("name", ["dense", "branched", "recurrent"])
+def test_the_backward_pass_goes_on_behind_the_last_layers_exchange(
+    ran: tuple[Path, list[dict[str, Any]]], name: str
+) -> None:
+    assert {lead for rank in ran[1] for lead in rank[f"{name}, beside"]["inside"]} == {True}
+
+
+def test_a_rank_that_trains_without_xla_meets_one_that_is_compiled(ran: tuple[Path, list[dict[str, Any]]]) -> None:
+    out, ranks = ran
+    assert ranks[0]["without XLA on rank 1"]["inside"] and not ranks[1]["without XLA on rank 1"]["inside"]
+    assert _are_equal(out, ("without XLA on rank 1", 0), ("without XLA on rank 1", 1))
+    for one, other in zip(_weights(out, "without XLA on rank 1", 0), _weights(out, "dense, beside", 0), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["two local steps", "one bucket"])
+def test_what_has_nothing_to_run_beside_leaves_after_the_program(
+    ran: tuple[Path, list[dict[str, Any]]], name: str
+) -> None:
+    assert not any(rank[name]["inside"] for rank in ran[1])
+    assert _are_equal(ran[0], (name, 0), (name, 1))
