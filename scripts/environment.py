@@ -25,6 +25,7 @@ MADE_FROM = (
     "scripts/environment.py",
     "scripts/build_horovod.py",
     "scripts/horovod_edits.py",
+    "scripts/horovod_in_xla.cc",
 )
 CHECK = "import horovod.tensorflow as hvd; assert hvd.gloo_built() and hvd.mpi_built()"
 

@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--precision", default="mixed_bfloat16")
     parser.add_argument("--step", default="auto", help="of ring.distribute; other than auto: no longer README's lines")
     parser.add_argument("--compression", default="none", help="likewise")
+    parser.add_argument("--overlap", choices=("auto", "on", "off"), default="auto", help="likewise")
     parser.add_argument("--record", type=int, default=0, help="steps of the second epoch inside the CUDA capture range")
     options = parser.parse_args()
     if options.way == "jax":
@@ -89,7 +90,10 @@ def run(options: argparse.Namespace) -> None:
         rate = keras.optimizers.SGD(0.01, momentum=0.9) if family.optimizer == "sgd" else keras.optimizers.AdamW(1e-4)
         model.compile(rate, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     if options.way == "ring":
-        ring.distribute(model, step=options.step, compression=options.compression)  # <- the second line
+        overlap = {"auto": None, "on": True, "off": False}[options.overlap]
+        ring.distribute(
+            model, step=options.step, compression=options.compression, overlap=overlap
+        )  # <- the second line
     reached("built")
     data = _data(keras, family, samples, POOL * ranks, options)
     reached("fed")

@@ -37,6 +37,7 @@ def distribute(
     compression: str = "none",
     aggregate: int = 1,
     groups: int = 1,
+    overlap: bool | None = None,
     scale_learning_rate: bool = False,
     warmup_steps: int = 0,
     warmup_epochs: int = 0,
@@ -60,6 +61,8 @@ def distribute(
         mixed_bfloat16 are summed in bfloat16), `fp32`, `fp16`, `bf16` (summed in float32).
     aggregate: local steps whose gradients are averaged before they are exchanged and applied.
     groups: (`fit`) split the gradients in so many exchanges; the last layers' leave while the backward pass runs.
+    overlap: (`compiled`) whether gradients are exchanged while the program that computes them runs; None: where that
+        pays, which is between hosts and between GPUs without NVLink (an all-reduce is timed here).
     scale_learning_rate: multiply the rate by the number of ranks, reached linearly over `warmup_steps` steps
         (Goyal et al. 2017, arXiv:1706.02677), or over the steps of `warmup_epochs` epochs of the first `fit`.
     op: what becomes of the ranks' gradients: `average`, `sum`, or `adasum` (MPI only; Maleki et al. 2020,
@@ -91,6 +94,8 @@ def distribute(
     own = optimizers_of(model, of_parts=False)
     used = [each for each in own if len(own) == 1 or not is_default(model, each)]
     _check(used, step, compression, groups, op)
+    if overlap and step == "fit":
+        raise RingscopeError("overlap=True goes with step='compiled'; with step='fit' take groups=k")
     if step == "compiled" and model.run_eagerly:
         raise RingscopeError("the model runs eagerly (run_eagerly=True), and `compiled` does not; take step='fit'")
     # Those of its parts that are distributed already, with the part, stay as they are.
@@ -140,9 +145,15 @@ def distribute(
     keeps = compression == "none" and aggregate == 1 and not sharded
     if together:
         keeps = keeps and computed.summed_as(tf.bfloat16, **summing) == tf.bfloat16
+    summed = hvd.Average if op == "average" else hvd.Sum
     # What is changed on its way, and no plain sum, travels between the programs.
     plain = op != "adasum" and predivide_factor == 1.0 and (compression == "none" or narrow is not None)
-    beside = together and plain and aggregate == 1 and not sharded
+    beside = plain and aggregate == 1 and not sharded
+    if overlap and not beside:
+        raise RingscopeError(
+            "overlap=True sends gradients as they are; leave out aggregate, sharded, predivide_factor, op='adasum' and"
+            " compression='bf16' or 'fp32'"
+        )
     # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
     model.jit_compile = False
     for optimizer in optimizers:
@@ -163,7 +174,7 @@ def distribute(
                 keeps=keeps,
                 chooser=chooser,
                 shards=shards,
-                overlap=Overlap(hvd.Average if op == "average" else hvd.Sum) if beside else None,
+                overlap=Overlap(summed, overlap) if together and beside and overlap is not False else None,
             )
         optimizer.distributed_by_ring = True
     if warmup_epochs:
@@ -214,7 +225,8 @@ def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, 
         raise RingscopeError(f"the model has {len(optimizers)} optimizers, and `compiled` wants one; take step='fit'")
     if step == "compiled" and groups > 1:
         raise RingscopeError(
-            "groups are exchanged while the backward pass runs, which `compiled` ends first; leave it out"
+            "groups=k is for step='fit'; a compiled step's gradients leave while its backward pass runs where that pays"
+            " (overlap=True: everywhere)"
         )
 
 

@@ -11,6 +11,10 @@ from .case import OTHER_LADDER, Case, degree
 
 MANY = 10  # collectives a step; a fused one needs one or two
 SMALL_STEP_NS = 5_000_000
+# A step's exposed exchange that is worth to run beside the backward pass (WORTH_S in harness/ring/step/overlap.py), and
+# the share of it that is hidden where it does not.
+WORTH_HIDING_NS = 2_000_000
+HIDDEN = 0.1
 GRADIENTS = ("all_reduce", "reduce", "broadcast", "other")
 # What each exchange is called, and what shortens or hides it.
 SHARDED = (
@@ -108,6 +112,8 @@ def _less_exposed(case: Case) -> str:
     parts.append("fewer all-reduces per sample: a larger batch, or --aggregate 2")
     if not case.compiled:
         parts.append("gradients that leave while others are computed (step `fit`: ring.distribute(model, groups=4))")
+    elif case.ns("collective") > WORTH_HIDING_NS * case.steps and (case.gpu.collectives.overlap or 0.0) < HIDDEN:
+        parts.append("gradients that leave while others are computed (ring.distribute(model, overlap=True))")
     return "; ".join(parts)
 
 

@@ -51,7 +51,9 @@ def test_a_ready_environment_is_left_alone_and_a_changed_one_is_not(tmp_path: Pa
     assert environment.fingerprint(True) != environment.fingerprint(False)
 
 
-@pytest.mark.parametrize("name", ["setup.cfg", "scripts/environment.py", "scripts/horovod_edits.py"])
+@pytest.mark.parametrize(
+    "name", ["setup.cfg", "scripts/environment.py", "scripts/horovod_edits.py", "scripts/horovod_in_xla.cc"]
+)
 def test_an_environment_is_made_anew_when_what_it_is_made_from_changes(tmp_path: Path, name: str) -> None:
     environment = script("environment")
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")

@@ -31,25 +31,28 @@ PROGRAM = "step"  # one at a time runs in a process
 
 
 class Overlap:
-    """How a step's gradients travel where its program hands them over. op: Horovod's, average or sum."""
+    """How a step's gradients travel where its program hands them over. op: Horovod's, average or sum. wanted: whether
+    all do that can; None: where their exchange takes `WORTH_S`."""
 
-    def __init__(self, op: Any) -> None:
-        self._op = op
-        self._s_per_byte = seconds_per_byte()
+    def __init__(self, op: Any, wanted: bool | None) -> None:
+        self._op, self._wanted = op, wanted
+        self._s_per_byte = seconds_per_byte() if wanted is None else 0.0
 
     def takes(self, gradients: Sequence[Any], apart: Sequence[int]) -> bool:
         """Whether these travel so; what is one bucket has nothing to run beside. apart: which are no gradients."""
         given = [g for g in gradients if g is not None]
-        if apart or not all(map(_is_sent, given)):
+        if apart or not all(map(_is_sent, given)) or len(_buckets(given)) < 2:
             return False
         count = sum(map(_bytes, given))
-        taken = count * self._s_per_byte > WORTH_S and len(_buckets(given)) > 1 and is_registered()
-        if taken:
-            once(
-                f"gradients ({count / 1e6:.0f} MB a step, which take some {1e3 * count * self._s_per_byte:.1f} ms here)"
-                " are exchanged while the backward pass runs"
-            )
-        return taken
+        taken_s = count * self._s_per_byte
+        if not (taken_s > WORTH_S if self._wanted is None else self._wanted):
+            return False
+        if not is_registered():
+            once("gradients are exchanged after the backward pass: this Horovod, or TensorFlow, has no calls for XLA")
+            return False
+        price = f", which take some {1e3 * taken_s:.1f} ms here," if taken_s else ""
+        once(f"gradients ({count / 1e6:.0f} MB a step){price} are exchanged while the backward pass runs")
+        return True
 
     def inside(self, gradients: Sequence[Any], traced: Traced) -> list[Any]:
         """All ranks' gradients, in a program that XLA compiles; None stays None. traced: the step up to them."""

@@ -7,7 +7,7 @@ the backward pass is led through each exchange's beginning, and XLA cannot take 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..exchange import tf
@@ -24,9 +24,13 @@ class Traced:
     def __init__(self, ended: int) -> None:
         self._operations = tf.compat.v1.get_default_graph().get_operations()[:ended]
         self._place = {operation.name: i for i, operation in enumerate(self._operations)}
-        self._adding: set[str] = set()  # operations that add up a gradient
         of_tape = (i for i, operation in enumerate(self._operations) if OF_TAPE in operation.name)
         self.backward = next(of_tape, ended)  # where the backward pass begins
+        self._taken: dict[str, list[tuple[int, int]]] = {}  # by tensor: (place, input) of those that take it in there
+        for i in range(self.backward, ended):
+            for place, tensor in enumerate(self._operations[i].inputs):
+                self._taken.setdefault(tensor.name, []).append((i, place))
+        self._adding: set[int] = set()  # places of what adds up a gradient
 
     def made_at(self, gradient: Any) -> int:
         """The place of the operation that computes it; the end where that is several. What a weight gets by several
@@ -38,31 +42,26 @@ class Traced:
             operation = operation.inputs[0].op
         if operation.type != "AddN":
             return self._place[operation.name]
-        self._adding.add(operation.name)
+        self._adding.add(self._place[operation.name])
         return max(self._place.get(part.op.name, 0) for part in operation.inputs)
 
     def crossing(self, since: int, cut: int) -> list[Any]:
-        """What operations from `since` to `cut` have computed that some after `cut` take. To be asked after all
-        gradients' places."""
-        after = {tensor.name: tensor for operation in self._after(cut) for tensor in operation.inputs}
-        crossing = [
-            tensor
-            for tensor in after.values()
-            if since <= self._place.get(tensor.op.name, -1) <= cut
-            and tensor.dtype in TYPES
-            and tensor.shape.is_fully_defined()
-        ]
-        led = hasattr(tf.Operation, "_update_input")  # which is not public
-        return crossing if led and len(crossing) <= MOST else []
+        """What operations from `since` to `cut` have computed that the rest of the backward pass takes. To be asked
+        after all gradients' places."""
+        if not hasattr(tf.Operation, "_update_input"):  # which is not public
+            return []
+        made = (tensor for operation in self._operations[since : cut + 1] for tensor in operation.outputs)
+        alike = (tensor for tensor in made if tensor.dtype in TYPES and tensor.shape.is_fully_defined())
+        crossing = [tensor for tensor in alike if self._after(tensor, cut)]
+        return crossing if len(crossing) <= MOST else []
 
     def lead(self, tensors: Sequence[Any], by: Sequence[Any], cut: int) -> None:
         """Have the operations after `cut` take those of `by` in the place of `tensors`."""
-        other = {tensor.name: one for tensor, one in zip(tensors, by, strict=True)}
-        for operation in self._after(cut):
-            for i, tensor in enumerate(operation.inputs):
-                if tensor.name in other:
-                    operation._update_input(i, other[tensor.name])
+        for tensor, other in zip(tensors, by, strict=True):
+            for i, place in self._after(tensor, cut):
+                self._operations[i]._update_input(place, other)
+                self._taken[tensor.name].remove((i, place))
 
-    def _after(self, cut: int) -> Iterator[Any]:
-        """The operations that the rest of the backward pass consists of."""
-        return (each for each in self._operations[cut + 1 :] if each.name not in self._adding)
+    def _after(self, tensor: Any, cut: int) -> list[tuple[int, int]]:
+        """Where it is taken after `cut`. What adds up a gradient is no part of the backward pass's rest."""
+        return [(i, place) for i, place in self._taken.get(tensor.name, ()) if i > cut and i not in self._adding]

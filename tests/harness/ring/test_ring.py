@@ -150,7 +150,9 @@ def test_every_way_to_train_leaves_the_ranks_bit_equal(odd: list[dict[str, Any]]
     ("what", "says"),
     [
         ("two optimizers, compiled", "take step='fit'"),
-        ("groups, compiled", "leave it out"),
+        ("groups, compiled", "overlap=True: everywhere"),
+        ("overlap, fit", "take groups=k"),
+        ("overlap, aggregate", "leave out aggregate"),
         ("train_on_batch, no weights", "build the model before ring.distribute(model)"),
         ("unequal steps", "rank 1 has 3 steps an epoch and rank 0 4: rank 0 would wait for ever"),
         ("unequal epochs", "rank 0 has 1 epochs and rank 1 2: rank 1 would wait for ever"),

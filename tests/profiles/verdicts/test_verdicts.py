@@ -338,7 +338,13 @@ def test_kernels_that_do_not_fill_the_gpu_take_more_samples_for_nothing_at_best(
     ("cell", "waiting", "groups", "said", "unsaid"),
     [
         (None, 0, {}, ("compression='fp16'", "groups=4"), ("arrive together", "--")),
-        (replace(CELL, compression="fp16"), 0, {"fused": (9, MS)}, ("--aggregate 2",), ("--compression", "groups=4")),
+        (
+            replace(CELL, compression="fp16"),
+            0,
+            {"fused": (9, MS)},
+            ("--aggregate 2", "overlap=True"),
+            ("--compression", "groups=4"),
+        ),
         (CELL, 2 * MS, {}, ("arrive together", "--compression fp16"), ()),
     ],
 )
@@ -349,6 +355,18 @@ def test_what_makes_the_all_reduce_less_exposed_is_what_the_cell_does_not_do_yet
     found = _find("all-reduce-exposed", one, cell=cell)
     assert found is not None and all(words in found.change for words in said)
     assert not any(words in found.change for words in unsaid)
+
+
+@pytest.mark.parametrize(
+    ("ns_per_step", "overlap", "told"), [(3 * MS, 0.0, True), (MS, 0.0, False), (3 * MS, 0.6, False)]
+)
+def test_a_compiled_step_is_told_to_overlap_where_that_pays_and_is_not_done(
+    ns_per_step: int, overlap: float, told: bool
+) -> None:
+    one = gpu(ledger={"collective": ns_per_step}, groups={"fused": (9, MS)})
+    one.collectives.overlap = overlap
+    found = _find("all-reduce-exposed", one, cell=replace(CELL, step="compiled"))
+    assert found is not None and ("ring.distribute(model, overlap=True)" in found.change) is told
 
 
 @pytest.mark.parametrize(

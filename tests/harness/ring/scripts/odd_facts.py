@@ -64,6 +64,8 @@ for i in range(3):
 facts["train_on_batch"] = weights(model)
 facts["train_on_batch, no weights"] = refused(lambda: compiled(built=False).train_on_batch(x, y))
 facts["groups, compiled"] = refused(lambda: compiled(step="compiled", groups=2))
+facts["overlap, fit"] = refused(lambda: compiled(step="fit", overlap=True))
+facts["overlap, aggregate"] = refused(lambda: compiled(step="compiled", overlap=True, aggregate=2))
 
 # Ranks that would wait for each other.
 mine = tf.data.Dataset.from_tensor_slices((x[: 32 - 8 * rank], y[: 32 - 8 * rank])).batch(8)

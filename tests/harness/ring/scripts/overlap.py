@@ -54,7 +54,7 @@ def leads(gradients: Sequence[Any]) -> bool:
     return False
 
 
-def trained(name: str, model: Any, *, worth_s: float, wanted: bool = True, **options: Any) -> None:
+def trained(name: str, model: Any, *, compiled: bool = True, **options: Any) -> None:
     taken: list[bool] = []
 
     def looked_at(self: Any, gradients: Any, traced: Any) -> Any:
@@ -62,8 +62,8 @@ def trained(name: str, model: Any, *, worth_s: float, wanted: bool = True, **opt
         taken.append(leads(gradients))
         return exchanged
 
-    overlap.WORTH_S, overlap.Overlap.inside = worth_s, looked_at
-    choose.Chooser._wanted = by_itself if wanted else lambda *_: False
+    overlap.Overlap.inside = looked_at
+    choose.Chooser._wanted = by_itself if compiled else lambda *_: False
     random = np.random.default_rng(0)
     x: Any = random.normal(size=(96, 40)).astype("float32")
     if len(model.inputs) > 1:
@@ -75,20 +75,19 @@ def trained(name: str, model: Any, *, worth_s: float, wanted: bool = True, **opt
     found[name] = {"inside": taken, "loss": history["loss"]}
 
 
-AFTER, BESIDE = float("inf"), -1.0
 for kind in (dense, branched, recurrent):
-    for name, worth_s in (("after", AFTER), ("beside", BESIDE)):
+    for name, beside in (("after", None), ("beside", True)):  # without a GPU exchanges are not timed
         keras.utils.set_random_seed(1)
-        trained(f"{kind.__name__}, {name}", kind(), worth_s=worth_s)
+        trained(f"{kind.__name__}, {name}", kind(), overlap=beside)
 for how in ({"compression": "fp16"}, {"op": "sum"}):
-    for name, worth_s in (("after", AFTER), ("beside", BESIDE)):
+    for name, beside in (("after", False), ("beside", True)):
         keras.utils.set_random_seed(1)
-        trained(f"{next(iter(how.values()))}, {name}", dense(), worth_s=worth_s, **how)
+        trained(f"{next(iter(how.values()))}, {name}", dense(), overlap=beside, **how)
 keras.utils.set_random_seed(1)
-trained("without XLA on rank 1", dense(), worth_s=BESIDE, wanted=rank == 0)
+trained("without XLA on rank 1", dense(), overlap=True, compiled=rank == 0)
 keras.utils.set_random_seed(1)
-trained("two local steps", dense(), worth_s=BESIDE, aggregate=2)
+trained("two local steps", dense(), aggregate=2)
 overlap.BUCKET_BYTES = 1 << 30
 keras.utils.set_random_seed(1)
-trained("one bucket", dense(), worth_s=BESIDE)
+trained("one bucket", dense(), overlap=True)
 (out / f"rank{rank}.json").write_text(json.dumps(found))
