@@ -8,7 +8,7 @@ from typing import Any
 
 from ..exchange import tf
 from ..say import once
-from . import attention, depthwise, entropy, gelu, layers, products
+from . import aligned, attention, depthwise, entropy, gelu, layers, products
 
 
 @contextmanager
@@ -24,6 +24,7 @@ def forms(model: Any) -> Iterator[None]:
         with (
             layers.forms(model),
             products.flat(),
+            aligned.multiples(),
             gelu.light(),
             entropy.short(),
             depthwise.filters(),
@@ -31,5 +32,12 @@ def forms(model: Any) -> Iterator[None]:
         ):
             yield
     else:  # the kernel is cuDNN's
-        with layers.forms(model), products.flat(), gelu.light(), entropy.short(), depthwise.filters():
+        with (
+            layers.forms(model),
+            products.flat(),
+            aligned.multiples(),
+            gelu.light(),
+            entropy.short(),
+            depthwise.filters(),
+        ):
             yield

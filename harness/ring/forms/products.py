@@ -13,9 +13,9 @@ from math import prod
 from typing import Any
 
 from ..exchange import tf
+from .aligned import NARROW, as_tensor, product
 
 FOLDED = 8  # inputs that a bias takes: tensor cores read 16-bit rows in multiples of 8
-NARROW = (tf.bfloat16, tf.float16)
 
 
 @contextmanager
@@ -27,10 +27,10 @@ def flat() -> Iterator[None]:
 
     def einsum(subscripts: str, *operands: Any, **options: Any) -> Any:
         axes = shared_axes(subscripts) if len(operands) == 2 and not options else 0
-        given, weight = map(backend.convert_to_tensor, operands) if axes else (None, None)
+        given, weight = map(as_tensor, operands) if axes else (None, None)
         if not axes or not _are_of(subscripts, given, weight) or (rows := _as_rows(given, weight, axes)) is None:
             return keras_own(subscripts, *operands, **options)
-        return _outward(tf.matmul(rows, _as_matrix(weight, axes)), given, weight, axes)
+        return _outward(product(rows, _as_matrix(weight, axes)), given, weight, axes)
 
     backend.numpy.einsum = einsum
     try:

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from harness.ring.forms import forms, products
+from tests.harness.ring.traced import products as made
 from tests.harness.ring.traced import traced
 
 EQUATIONS = [
@@ -50,6 +51,15 @@ def test_a_layer_is_itself(equation: str, shape: tuple[int, ...], bias: str | No
     model = keras.Model(inputs, _layer(equation, shape, bias, activation=activation)(inputs))
     assert products.shared_axes(equation)
     _assert_same(model, np.random.default_rng(0).normal(size=(8, *_shape(equation))).astype(np.float32), 1e-5)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_layer_multiplies_two_matrices_there_and_back(policy: str) -> None:
+    inputs = keras.Input((5, 6))
+    model = keras.Model(inputs, _layer("abc,cde->abde", (5, 3, 4), "de", dtype=policy)(inputs))
+    x = np.ones((8, 5, 6), np.float32)
+    assert made(model, x, partial(forms, model)) == [(6, 12), (40, 6), (40, 12)]
+    assert made(model, x, nullcontext) != [(6, 12), (40, 6), (40, 12)]
 
 
 @pytest.mark.parametrize("kind", ["multi-head", "grouped"])

@@ -1,0 +1,67 @@
+"""Products of 16-bit matrices whose rows are no multiple of 8 numbers long, with zeros up to the next one.
+
+Tensor cores read 16-bit rows in multiples of 8 (NVIDIA's deep learning performance guide). For others cuBLAS falls back
+to kernels of older GPUs: on an H100 a layer of 525 inputs takes 0.55 ms there and back, where one of 1 024 takes 0.08
+(docs/results, 2026-11-25). XLA adds such zeros, but not for products that it would leave to Triton's kernels
+(`CublasPadForGemms`), which are most, and of which it then takes cuBLAS's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+from ..exchange import tf
+
+MULTIPLE = 8
+NARROW = (tf.bfloat16, tf.float16)
+LEAST = 1 << 28  # multiplications in a product that is worth two passes over its operands
+
+
+@contextmanager
+def multiples() -> Iterator[None]:
+    """While it lasts, `keras.ops.matmul` with a matrix, as `Dense` calls it, is traced as `product`."""
+    from keras.src import backend
+
+    keras_own = backend.numpy.matmul
+
+    def matmul(x1: Any, x2: Any) -> Any:
+        given, matrix = as_tensor(x1), as_tensor(x2)
+        if not _fits(given, matrix):
+            return keras_own(x1, x2)
+        rows = tf.reshape(given, [-1, given.shape[-1]])
+        return tf.reshape(product(rows, matrix), [*given.shape[:-1], matrix.shape[1]])
+
+    backend.numpy.matmul = matmul
+    try:
+        yield
+    finally:
+        backend.numpy.matmul = keras_own
+
+
+def as_tensor(operand: Any) -> Any:
+    """What an operation of Keras's is given: a weight as its value, in the type that it is read in; what is sparse
+    stays. Keras's own conversion takes its variables for tensors, which they are not."""
+    return operand if isinstance(operand, (tf.SparseTensor, tf.RaggedTensor)) else tf.convert_to_tensor(operand)
+
+
+def product(rows: Any, matrix: Any) -> Any:
+    """(rows, inputs) . (inputs, outputs), in multiples where they fit; the gradients are computed in them too."""
+    if not _fits(rows, matrix):
+        return tf.matmul(rows, matrix)
+    inputs, outputs = matrix.shape
+    more, wider = -inputs % MULTIPLE, -outputs % MULTIPLE
+    return tf.matmul(tf.pad(rows, [[0, 0], [0, more]]), tf.pad(matrix, [[0, more], [0, wider]]))[:, :outputs]
+
+
+def _fits(given: Any, matrix: Any) -> bool:
+    dense = isinstance(given, tf.Tensor) and isinstance(matrix, tf.Tensor)
+    if not dense or given.dtype != matrix.dtype or given.dtype not in NARROW:
+        return False
+    known = given.shape.is_fully_defined() and matrix.shape.is_fully_defined()
+    if not known or given.shape.rank < 2 or matrix.shape.rank != 2 or given.shape[-1] != matrix.shape[0]:
+        return False
+    odd = any(size % MULTIPLE for size in matrix.shape)
+    return odd and prod(given.shape) * matrix.shape[1] >= LEAST
