@@ -91,9 +91,8 @@ def run(options: argparse.Namespace) -> None:
         model.compile(rate, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     if options.way == "ring":
         overlap = {"auto": None, "on": True, "off": False}[options.overlap]
-        ring.distribute(
-            model, step=options.step, compression=options.compression, overlap=overlap
-        )  # <- the second line
+        # The second line:
+        ring.distribute(model, step=options.step, compression=options.compression, overlap=overlap)
     reached("built")
     data = _data(keras, family, samples, POOL * ranks, options)
     reached("fed")

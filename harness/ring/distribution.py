@@ -16,7 +16,7 @@ from .joined import normalization
 from .ranks import ending, horovod_names, undistributed
 from .start import channel, init, rank, size
 from .step import computed, update
-from .step.gradients import COMPRESSIONS, OPS, average_gradients
+from .step.gradients import COMPRESSIONS, OPS, average_gradients, horovods
 from .step.overlap import Overlap
 from .step.sharded import NARROW, Shards, check_sharded
 
@@ -145,7 +145,6 @@ def distribute(
     keeps = compression == "none" and aggregate == 1 and not sharded
     if together:
         keeps = keeps and computed.summed_as(tf.bfloat16, **summing) == tf.bfloat16
-    summed = hvd.Average if op == "average" else hvd.Sum
     # What is changed on its way, and no plain sum, travels between the programs.
     plain = op != "adasum" and predivide_factor == 1.0 and (compression == "none" or narrow is not None)
     beside = plain and aggregate == 1 and not sharded
@@ -174,7 +173,7 @@ def distribute(
                 keeps=keeps,
                 chooser=chooser,
                 shards=shards,
-                overlap=Overlap(summed, overlap) if together and beside and overlap is not False else None,
+                overlap=Overlap(horovods(op), overlap) if together and beside and overlap is not False else None,
             )
         optimizer.distributed_by_ring = True
     if warmup_epochs:

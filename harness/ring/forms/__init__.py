@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ..exchange import tf
@@ -14,30 +14,20 @@ from . import aligned, attention, depthwise, entropy, gelu, layers, products
 @contextmanager
 def forms(model: Any) -> Iterator[None]:
     """While it lasts, the model is traced in these forms; the model itself is not changed."""
-    if tf.config.get_visible_devices("GPU"):
-        if names := attention.with_dropout(model):
-            some = ", ".join(names[:3]) + (", ..." if names[3:] else "")
-            once(
-                f"attention with dropout ({some}) is computed in Keras's own way; with dropout=0 in these layers the"
-                " fused kernel of cuDNN takes it"
-            )
-        with (
-            layers.forms(model),
-            products.flat(),
-            aligned.multiples(),
-            gelu.light(),
-            entropy.short(),
-            depthwise.filters(),
-            attention.fused(),
-        ):
-            yield
-    else:  # the kernel is cuDNN's
-        with (
-            layers.forms(model),
-            products.flat(),
-            aligned.multiples(),
-            gelu.light(),
-            entropy.short(),
-            depthwise.filters(),
-        ):
-            yield
+    on_gpu = bool(tf.config.get_visible_devices("GPU"))
+    if on_gpu and (names := attention.with_dropout(model)):
+        some = ", ".join(names[:3]) + (", ..." if names[3:] else "")
+        once(
+            f"attention with dropout ({some}) is computed in Keras's own way; with dropout=0 in these layers the"
+            " fused kernel of cuDNN takes it"
+        )
+    with (
+        layers.forms(model),
+        products.flat(),
+        aligned.multiples(),
+        gelu.light(),
+        entropy.short(),
+        depthwise.filters(),
+        attention.fused() if on_gpu else nullcontext(),  # the kernel is cuDNN's
+    ):
+        yield

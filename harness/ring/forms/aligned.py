@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from ..exchange import tf
+from .laid_over import laid_over
 
 MULTIPLE = 8
 NARROW = (tf.bfloat16, tf.float16)
@@ -22,7 +23,7 @@ LEAST = 1 << 28  # multiplications in a product that is worth two passes over it
 
 @contextmanager
 def multiples() -> Iterator[None]:
-    """While it lasts, `keras.ops.matmul` with a matrix, as `Dense` calls it, is traced as `product`."""
+    """While it lasts, `keras.ops.matmul` with a matrix, as `Dense` calls it, is traced in multiples."""
     from keras.src import backend
 
     keras_own = backend.numpy.matmul
@@ -32,13 +33,10 @@ def multiples() -> Iterator[None]:
         if not _fits(given, matrix):
             return keras_own(x1, x2)
         rows = tf.reshape(given, [-1, given.shape[-1]])
-        return tf.reshape(product(rows, matrix), [*given.shape[:-1], matrix.shape[1]])
+        return tf.reshape(_in_multiples(rows, matrix), [*given.shape[:-1], matrix.shape[1]])
 
-    backend.numpy.matmul = matmul
-    try:
+    with laid_over(backend.numpy, matmul=matmul):
         yield
-    finally:
-        backend.numpy.matmul = keras_own
 
 
 def as_tensor(operand: Any) -> Any:
@@ -49,8 +47,10 @@ def as_tensor(operand: Any) -> Any:
 
 def product(rows: Any, matrix: Any) -> Any:
     """(rows, inputs) . (inputs, outputs), in multiples where they fit; the gradients are computed in them too."""
-    if not _fits(rows, matrix):
-        return tf.matmul(rows, matrix)
+    return _in_multiples(rows, matrix) if _fits(rows, matrix) else tf.matmul(rows, matrix)
+
+
+def _in_multiples(rows: Any, matrix: Any) -> Any:
     inputs, outputs = matrix.shape
     more, wider = -inputs % MULTIPLE, -outputs % MULTIPLE
     return tf.matmul(tf.pad(rows, [[0, 0], [0, more]]), tf.pad(matrix, [[0, more], [0, wider]]))[:, :outputs]

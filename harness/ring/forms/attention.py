@@ -14,6 +14,7 @@ from typing import Any
 
 from ..exchange import tf
 from ..stablehlo import call_module, tensor_type
+from .laid_over import laid_over
 
 WIDEST_HEAD = 256  # of cuDNN on Hopper; 128 before
 TYPES = {tf.bfloat16: "BF16", tf.float16: "F16"}  # in the call's settings
@@ -54,11 +55,8 @@ def fused() -> Iterator[None]:
         scale = query.shape[3] ** -0.5 if scale is None else float(scale)
         return attention(query, key, value, mask, scale=scale, causal=bool(options.get("is_causal")))
 
-    backend.nn.dot_product_attention = attend
-    try:
+    with laid_over(backend.nn, dot_product_attention=attend):
         yield
-    finally:
-        backend.nn.dot_product_attention = keras_own
 
 
 def among(layers: Iterable[Any]) -> list[Any]:

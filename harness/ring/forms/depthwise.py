@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..exchange import tf
+from .laid_over import laid_over
 
 
 @contextmanager
@@ -21,14 +22,10 @@ def filters() -> Iterator[None]:
     """While it lasts, convolutions with a filter for each channel are traced with such gradients."""
     from keras.src import backend
 
-    owns = {name: getattr(backend.nn, name) for name in ("conv", "depthwise_conv")}
-    for name, keras_own in owns.items():
-        setattr(backend.nn, name, _with_gradient(keras_own, name == "depthwise_conv"))
-    try:
+    conv = _with_gradient(backend.nn.conv, by_depth=False)
+    depthwise_conv = _with_gradient(backend.nn.depthwise_conv, by_depth=True)
+    with laid_over(backend.nn, conv=conv, depthwise_conv=depthwise_conv):
         yield
-    finally:
-        for name, keras_own in owns.items():
-            setattr(backend.nn, name, keras_own)
 
 
 def _with_gradient(keras_own: Callable[..., Any], by_depth: bool) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..exchange import tf
+from .laid_over import laid_over
 
 
 @contextmanager
@@ -26,11 +27,8 @@ def short() -> Iterator[None]:
         fits = known and logits.dtype == tf.float32 and labels.shape == logits.shape[:-1]
         return of_labels(labels, logits) if fits else own(labels, logits, name)
 
-    tf.nn.sparse_softmax_cross_entropy_with_logits = entropy
-    try:
+    with laid_over(tf.nn, sparse_softmax_cross_entropy_with_logits=entropy):
         yield
-    finally:
-        tf.nn.sparse_softmax_cross_entropy_with_logits = own
 
 
 def of_labels(labels: Any, logits: Any) -> Any:

@@ -15,6 +15,7 @@ from functools import reduce
 from typing import Any
 
 from ..exchange import tf
+from .laid_over import laid_over
 
 NARROW = (tf.bfloat16, tf.float16)  # computed in float32 inside the kernel, which costs no memory there
 # Of the share beyond |x|: exp(-x^2 / 2) t polynomial(t) with t = 1 / (1 + SLOPE |x|), constant term first. Least
@@ -34,11 +35,8 @@ def light() -> Iterator[None]:
         x = backend.convert_to_tensor(x)
         return keras_own(x, approximate) if approximate or not x.dtype.is_floating else exact(x)
 
-    backend.nn.gelu = gelu
-    try:
+    with laid_over(backend.nn, gelu=gelu):
         yield
-    finally:
-        backend.nn.gelu = keras_own
 
 
 @tf.custom_gradient

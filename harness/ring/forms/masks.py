@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..exchange import tf
+from .laid_over import laid_over
 
 
 @contextmanager
@@ -34,8 +35,5 @@ def unspread() -> Iterator[None]:
             mask = causal if mask is None else tf.logical_and(mask, causal)
         return logits if mask is None else tf.where(mask, logits, nn._get_large_negative(logits.dtype))
 
-    nn._apply_masks = masked
-    try:
+    with laid_over(nn, _apply_masks=masked):
         yield
-    finally:
-        nn._apply_masks = keras_own

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..exchange import tf
 from .aligned import NARROW, as_tensor, product
+from .laid_over import laid_over
 
 FOLDED = 8  # inputs that a bias takes: tensor cores read 16-bit rows in multiples of 8
 
@@ -32,11 +33,8 @@ def flat() -> Iterator[None]:
             return keras_own(subscripts, *operands, **options)
         return _outward(product(rows, _as_matrix(weight, axes)), given, weight, axes)
 
-    backend.numpy.einsum = einsum
-    try:
+    with laid_over(backend.numpy, einsum=einsum):
         yield
-    finally:
-        backend.numpy.einsum = keras_own
 
 
 def shared_axes(subscripts: str) -> int:

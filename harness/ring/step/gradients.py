@@ -11,7 +11,7 @@ from ..exchange import IN_STREAM, hvd, name_in_graph, on_device_of, outside_scop
 from .computed import summed_as
 from .overwritten import largest_of_ranks
 
-__all__ = ["COMPRESSIONS", "OPS", "adds_in_any_order", "average_gradients"]
+__all__ = ["COMPRESSIONS", "OPS", "adds_in_any_order", "average_gradients", "horovods"]
 
 COMPRESSIONS = ("none", "fp32", "fp16", "bf16")
 OPS = ("average", "sum", "adasum")
@@ -138,9 +138,14 @@ def _is_of_any_batch(indices: Any) -> bool:
     return True
 
 
+def horovods(op: str) -> Any:
+    """Horovod's number for what becomes of the gradients."""
+    return {"average": hvd.Average, "sum": hvd.Sum, "adasum": hvd.Adasum}[op]
+
+
 def _how(op: str, predivide_factor: float, process_set: Any) -> dict[str, Any]:
     """Horovod's words for it."""
-    how: dict[str, Any] = {"op": {"average": hvd.Average, "sum": hvd.Sum, "adasum": hvd.Adasum}[op]}
+    how: dict[str, Any] = {"op": horovods(op)}
     if process_set is not None:
         how["process_set"] = process_set
     if predivide_factor != 1.0:
