@@ -48,11 +48,11 @@ def main() -> int:
 def rank(options: argparse.Namespace) -> None:
     """As one rank: fit in turns and write the seconds of each pair to `options.rank`: checked, unchecked, and the CPU
     seconds of all ranks likewise."""
-    import horovod.tensorflow as hvd
     import keras
     import tensorflow as tf
 
     from harness import ring
+    from harness.ring.exchange import from_all
     from harness.training.models import MODELS, build, loss_for
 
     ring.init(seed=1)
@@ -72,12 +72,12 @@ def rank(options: argparse.Namespace) -> None:
         for variable, value in began:
             variable.assign(value)
         switch.on = checked
-        hvd.allreduce(tf.zeros(1), name="start").numpy()
+        from_all(None, "start")
         start_ns, start_cpu_s = time.time_ns(), time.process_time()
         model.fit(data.prefetch(2), steps_per_epoch=steps, verbose=0)
         end_ns, cpu_s = time.time_ns(), time.process_time() - start_cpu_s
         ended[checked] = model.get_weights()
-        return over_all_ranks(start_ns, end_ns), sum(hvd.allgather_object(cpu_s, name="cpu"))
+        return over_all_ranks(start_ns, end_ns), sum(from_all(cpu_s, "cpu"))
 
     began: list[tuple[Any, Any]] = []
     ended: dict[bool, list[Any]] = {}

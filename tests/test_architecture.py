@@ -97,7 +97,6 @@ TRAINS = (
     "harness.launch.tensorflow_profiler",
     "harness.machine.probe",
     "harness.ring",
-    "harness.training.autotune",
     "harness.training.convergence",
     "harness.training.facts",
     "harness.training.feeds",
@@ -264,3 +263,14 @@ def test_every_name_of_a_mark_is_spelled_once():
     assert not [(name, text) for name, text in texts if within(name, rooms) and marks.match(text)]
     here = [found for name, text in texts if name == "profiles.marks" and (found := marks.match(text))]
     assert {found[1] or found[2] for found in here} == {"wait input", "step", "batch", "rank"}
+
+
+def test_objects_are_exchanged_on_the_host():
+    """On a GPU their kernels would run on Horovod's stream, and all others follow each other later from then on."""
+    calls = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("harness", "ringscope", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+        if re.search(r"\b(allgather|broadcast)_object\(", path.read_text())
+    }
+    assert calls == {"harness/ring/exchange.py", "harness/ring/elastic/commits.py"}

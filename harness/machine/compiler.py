@@ -1,22 +1,37 @@
-"""The option of XLA that is set where there is a GPU and the user has not named it: by `ring.init`, and for rules.
+"""The options of XLA that are set where there is a GPU and the user has not named them: by `ring.init`, and for rules.
 
 XLA compiles and times some 40 kernels of Triton's for each shape of matrix product, one shape after the other, and on
 an H200 takes cuBLAS's for nearly all. Without them a decoder's first step comes after 28 to 32 s instead of 46, and it
-trains as fast (docs/results, 2026-11-23).
+trains as fast (docs/results, 2026-11-23). cuDNN's convolutions it has to time: some 70 ways for each, two thirds of a
+U-Net's first start. What it has chosen is kept, so that a program that was changed has only its new ones timed.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-OPTION = "--xla_gpu_experimental_autotune_backends"
-WITHOUT_TRITON = f"{OPTION}=-triton"
+BACKENDS = "--xla_gpu_experimental_autotune_backends"
+WITHOUT_TRITON = f"{BACKENDS}=-triton"
+CHOICES = "--xla_gpu_experimental_autotuner_cache_dir"
 KNOWN_BY = "2.21."  # versions of TensorFlow: at an option that it does not know XLA ends the process
 
 
 def set_options(*, gpu: bool, tensorflow: str) -> None:
     """In the environment, which XLA reads when it first compiles. tensorflow: its version."""
+    if gpu:
+        _add(WITHOUT_TRITON, tensorflow)
+
+
+def keep_choices(directory: Path, *, tensorflow: str) -> None:
+    """Have XLA write there which kernels it has chosen, and read it. What they hold for, such as the GPU, the caller
+    tells by the directory."""
+    directory.mkdir(exist_ok=True)
+    _add(f"{CHOICES}={directory}", tensorflow)
+
+
+def _add(option: str, tensorflow: str) -> None:
     flags = os.environ.get("XLA_FLAGS", "")
     names_file = bool(flags.strip()) and not flags.strip().startswith("-")
-    if gpu and OPTION not in flags and not names_file and tensorflow.startswith(KNOWN_BY):
-        os.environ["XLA_FLAGS"] = f"{flags} {WITHOUT_TRITON}".strip()
+    if option.partition("=")[0] not in flags and not names_file and tensorflow.startswith(KNOWN_BY):
+        os.environ["XLA_FLAGS"] = f"{flags} {option}".strip()

@@ -1,4 +1,4 @@
-"""Programs that XLA has compiled, kept on disk for the next process.
+"""Programs that XLA has compiled, and in `choices` which kernels it took, kept on disk for the next process.
 
 `ring.init` turns it on where there is a GPU. RINGSCOPE_XLA_CACHE names another directory than ~/.cache/ringscope/xla,
 or is `off`. Ranks that start together each compile: on two H200s that took a decoder 64 s to its first step, and more

@@ -43,8 +43,7 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
         return
     undistributed.check_backend()
     garbage.set_apart()
-    compiler.set_options(gpu=cache.has_gpu(), tensorflow=tf.version.VERSION)
-    cache.turn_on()  # what is compiled with other options is kept apart
+    set_up_compiler()
     # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
     os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")
     if process_sets is not None:
@@ -68,6 +67,14 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
             "TensorFlow was used before ring.init(); make ring.init() the script's first line"
         ) from error
     _meet(seed)
+
+
+def set_up_compiler() -> None:
+    """In the environment, before TensorFlow first looks at devices: XLA's options, and where it keeps what it makes."""
+    version = tf.version.VERSION
+    compiler.set_options(gpu=cache.has_gpu(), tensorflow=version)
+    if (kept := cache.turn_on()) is not None:  # what is compiled with other options is kept apart
+        compiler.keep_choices(kept / "choices", tensorflow=version)
 
 
 def _init_elastic(process_sets: Any) -> None:

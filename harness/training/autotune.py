@@ -17,7 +17,7 @@ PATIENCE_S = 120.0
 def settle(turn: Callable[[], int], progress: Callable[[int], object]) -> dict[str, Any]:
     """Take steps until autotune has chosen, PATIENCE_S at most: its choice, `finished`, and `kept` where an earlier
     launch's is taken and no step is needed."""
-    import horovod.tensorflow as hvd
+    from ..ring.exchange import from_rank, hvd
 
     if os.environ.get("HOROVOD_AUTOTUNE") != "1":
         fusion, cycle = os.environ["HOROVOD_FUSION_THRESHOLD"], os.environ["HOROVOD_CYCLE_TIME"]
@@ -31,7 +31,7 @@ def settle(turn: Callable[[], int], progress: Callable[[int], object]) -> dict[s
         # Rank 0 writes it, and tells the others, which must take as many steps.
         choice, finished = read(log) if hvd.rank() == 0 else (None, False)
         over = finished or time.monotonic() - began > PATIENCE_S
-        choice, finished, over = hvd.broadcast_object((choice, finished, over), 0, name="autotune")
+        choice, finished, over = from_rank(0, (choice, finished, over))
         if over:
             return {
                 "fusion_mib": choice.fusion_mib if choice else None,

@@ -237,12 +237,12 @@ def _bits(value: Any) -> Any:
         size = 8
     flat = tf.reshape(value, [-1])
     words = flat.shape[0] * size // 8
-    whole = tf.reshape(flat[: words * 8 // size], [words, 8 // size])
+    odd = flat.shape[0] - words * 8 // size
+    whole = tf.reshape(flat[:-odd] if odd else flat, [words, 8 // size])
     total = tf.reduce_sum(tf.bitcast(whole, tf.int64))
-    if size < 8:
+    if odd:
         narrow = {1: tf.int8, 2: tf.int16, 4: tf.int32}[size]
-        rest = flat[words * 8 // size :]
-        total += tf.reduce_sum(tf.cast(tf.bitcast(rest, narrow), tf.int64))
+        total += tf.reduce_sum(tf.cast(tf.bitcast(flat[-odd:], narrow), tf.int64))
     return total
 
 

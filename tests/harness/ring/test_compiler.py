@@ -1,4 +1,4 @@
-"""The option of XLA that ring sets, and Python's garbage collector while steps are traced."""
+"""The options of XLA that ring sets, and Python's garbage collector while steps are traced."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from harness.machine import compiler
-from harness.ring import garbage
+from harness.ring import cache, garbage, start
 
 COMPILES = """
-import gc, json, os
+import gc, json, os, sys
+from pathlib import Path
 from harness.machine import compiler
 from harness.ring import garbage
 from harness.ring.exchange import tf
 before = gc.get_freeze_count()
 compiler.set_options(gpu=True, tensorflow=tf.version.VERSION)
+compiler.keep_choices(Path(sys.argv[1]), tensorflow=tf.version.VERSION)
 garbage.set_apart()
 x = tf.ones((3, 5))
 product = tf.function(lambda: x @ tf.transpose(x), jit_compile=True)()
@@ -42,7 +45,7 @@ def test_where_there_is_a_gpu_triton_is_not_tried(monkeypatch: pytest.MonkeyPatc
     assert _set(monkeypatch, "--xla_dump_to=/tmp/x") == f"--xla_dump_to=/tmp/x {compiler.WITHOUT_TRITON}"
 
 
-@pytest.mark.parametrize("own", [f"{compiler.OPTION}=triton,cublas", "flags.txt", " flags.txt"])
+@pytest.mark.parametrize("own", [f"{compiler.BACKENDS}=triton,cublas", "flags.txt", " flags.txt"])
 def test_the_users_own_choice_and_a_file_of_options_stay(monkeypatch: pytest.MonkeyPatch, own: str) -> None:
     assert _set(monkeypatch, own) == own
 
@@ -53,13 +56,45 @@ def test_without_a_gpu_and_with_other_versions_nothing_is_set(monkeypatch: pytes
     assert _set(monkeypatch, None) is None
 
 
-def test_xla_takes_the_option() -> None:
+def test_what_xla_has_chosen_is_kept_unless_the_user_says_where(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/tmp/x")
+    for _ in range(2):  # a process that begins again has its own in the environment
+        compiler.keep_choices(tmp_path / "choices", tensorflow="2.21.0")
+        assert os.environ["XLA_FLAGS"] == f"--xla_dump_to=/tmp/x {compiler.CHOICES}={tmp_path}/choices"
+    monkeypatch.setenv("XLA_FLAGS", f"{compiler.CHOICES}=/mine")
+    compiler.keep_choices(tmp_path / "choices", tensorflow="2.21.0")
+    assert os.environ["XLA_FLAGS"] == f"{compiler.CHOICES}=/mine"
+    monkeypatch.delenv("XLA_FLAGS")
+    compiler.keep_choices(tmp_path / "choices", tensorflow="2.22.0")
+    assert "XLA_FLAGS" not in os.environ
+
+
+def test_ring_keeps_choices_beside_the_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cache, "_gpu", lambda: {"gpu": "one"})
+    monkeypatch.setenv("RINGSCOPE_XLA_CACHE", str(tmp_path))
+    monkeypatch.setenv("TF_XLA_FLAGS", "")
+    monkeypatch.setenv("XLA_FLAGS", "")
+    start.set_up_compiler()
+    (programs,) = tmp_path.iterdir()
+    assert os.environ["TF_XLA_FLAGS"] == f"{cache.FLAG}={programs}"
+    assert os.environ["XLA_FLAGS"] == f"{compiler.WITHOUT_TRITON} {compiler.CHOICES}={programs}/choices"
+    assert (programs / "choices").is_dir()
+    start.set_up_compiler()  # as in a process that this one has started
+    assert list(tmp_path.iterdir()) == [programs]
+    assert os.environ["XLA_FLAGS"] == f"{compiler.WITHOUT_TRITON} {compiler.CHOICES}={programs}/choices"
+
+
+def test_xla_takes_the_options(tmp_path: Path) -> None:
     """At one that it does not know, or a value, it would end the process."""
     env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    run = subprocess.run([sys.executable, "-c", COMPILES], env=env, capture_output=True, text=True, timeout=120)
+    run = subprocess.run(
+        [sys.executable, "-c", COMPILES, str(tmp_path)], env=env, capture_output=True, text=True, timeout=120
+    )
     assert run.returncode == 0, run.stderr[-2000:]
     told = json.loads(run.stdout.splitlines()[-1])
-    assert told["flags"] == compiler.WITHOUT_TRITON and told["sum"] == 45.0
+    assert told["flags"] == f"{compiler.WITHOUT_TRITON} {compiler.CHOICES}={tmp_path}" and told["sum"] == 45.0
     assert told["apart"] > 100_000  # TensorFlow's and Keras's modules
 
 

@@ -70,3 +70,12 @@ def test_what_has_nothing_to_run_beside_leaves_after_the_program(
 ) -> None:
     assert not any(rank[name]["inside"] for rank in ran[1])
     assert _are_equal(ran[0], (name, 0), (name, 1))
+
+
+def test_the_exchange_that_is_timed_has_a_name_by_which_it_stays_on_tensorflows_stream(tmp_path: Path) -> None:
+    """Called eagerly it would have none, and leave kernels on one stream more."""
+    run_in_turn([(SCRIPTS / "tried.py", tmp_path)], "gloo")
+    taken_s = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert all(0 < small < large for small, large in taken_s)
+    told = (tmp_path / "timeline.json").read_text()
+    assert "in_stream_tried" in told and "HorovodAllreduce" not in told
