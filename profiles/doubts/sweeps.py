@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from ..timeline import Doubt
 
 
@@ -73,11 +75,18 @@ def not_explained(cell: str, why: str) -> Doubt:
     )
 
 
-def recorded_unlike_timed(cell: str, recorded_ns: int, timed_ns: float) -> Doubt:
+def recorded_unlike_timed(cell: str, recorded_ns: Fraction, timed_ns: Fraction, *, corrected: bool) -> Doubt:
+    """corrected: the ledger has the steps as they were timed."""
+    text = f"{cell}: a recorded step takes {float(recorded_ns / timed_ns):.2f} x as long as a timed one; "
+    if corrected:
+        return Doubt(
+            "recorded-unlike-timed",
+            text + "what the GPU did is from the recording, and idle what the timed step leaves",
+            "read the recording's idle causes by their order: the profiler makes the host slower",
+        )
     return Doubt(
         "recorded-unlike-timed",
-        f"{cell}: a recorded step takes {recorded_ns / timed_ns:.2f} x as long as a timed one; the losses are "
-        "those of the recorded steps",
+        text + "the losses are those of the recorded steps",
         "read their order and not their size; record more steps by hand: ringscope record --steps 50",
     )
 

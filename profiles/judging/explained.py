@@ -1,8 +1,9 @@
 """Why N ranks are not N times one: for each model of a sweep the loss ledger from 1 to N, and the finding behind it.
 
 Beside the timed launches a run directory holds some more, in `explain/`, a sweep of its own: of each model one recorded
-launch on one rank and on the most (then the ledger is that of the recordings), or, without a GPU, launches that
-exchange nothing (then it is that of profiles.judging.without_exchange).
+launch on one rank and on the most (then the ledger is that of the recordings, with the idle time of the timed launches
+where recording made steps longer), or, without a GPU, launches that exchange nothing (then it is that of
+profiles.judging.without_exchange).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ..timeline import Doubt
 from ..verdicts import more_ranks
 from ..verdicts.case import OTHER_LADDER
 from . import without_exchange
-from .loss_ledger import LossLedger, losses
+from .loss_ledger import IDLE, LossLedger, losses, losses_of_timed
 
 FOLDER = "explain"  # of a run directory
 _RESUME = "ringscope bench --resume"
@@ -227,13 +228,29 @@ def _by_recordings(
         found = _made(pair, without_exchange.ledger(one, many, [], scale=pair.scale), None, str(error))
         found.doubts.append(say.not_explained(f"{pair.many.model} on {of_ranks(pair.many.ranks)}", str(error)))
         return found
-    found = _made(pair, ledger, RECORDINGS, "the recordings do not tell it")
+    timed = pair.scale * without_exchange.usual(one).whole, without_exchange.usual(many).whole
+    unlike = list(_unlike(pair, ledger, timed))
+    slowed = bool(unlike) and all(recorded > usual for _, recorded, usual in unlike)
+    corrected = losses_of_timed(before, after, timed, scale=pair.scale) if slowed else None
+    found = _made(pair, corrected or ledger, RECORDINGS, "the recordings do not tell it")
     run = recorded[1]
     assert run is not None  # it has measures
     found.profiler, found.recording = run.record.profiled, str(run.directory.relative_to(directory))
-    found.finding = _behind(found, before, after)
-    found.doubts += _unlike(pair, found, one, many)
+    if found.largest == IDLE:
+        waits = without_exchange.usual(many).wait - pair.scale * without_exchange.usual(one).wait
+        found.finding = _behind_idle(found, waits, pair.many)
+    else:
+        found.finding = _behind(found, before, after)
+    found.doubts += [say.recorded_unlike_timed(*each, corrected=corrected is not None) for each in unlike]
     return found
+
+
+def _behind_idle(found: Explained, waits_ns: Fraction, cell: Cell) -> Finding:
+    """Waiting for input where its growth in the timed launches is half of the loss and more, else the host."""
+    ns = found.losses[0].ns or 0
+    behind = more_ranks.find(without_exchange.INPUT if 2 * waits_ns >= ns else IDLE, ns, found.step_after_ns, cell)
+    behind.owners = [IDLE]
+    return behind
 
 
 def _behind(found: Explained, before: Measures, after: Measures) -> Finding | None:
@@ -262,14 +279,14 @@ def _measures(run: Run | None, cell: Cell) -> Measures:
     return measures
 
 
-def _unlike(pair: Pair, found: Explained, one: list[Any], many: list[Any]) -> Iterator[Doubt]:
-    """Recorded steps are not the timed ones: a doubt where they take another time."""
-    timed = pair.scale * without_exchange.usual(one).whole, without_exchange.usual(many).whole
-    for cell, recorded, usual in zip(
-        (pair.one, pair.many), (found.step_before_ns, found.step_after_ns), timed, strict=True
-    ):
-        if abs(recorded / usual - 1) > UNLIKE:
-            yield say.recorded_unlike_timed(f"{cell.model} on {of_ranks(cell.ranks)}", recorded, float(usual))
+def _unlike(
+    pair: Pair, ledger: LossLedger, timed_ns: tuple[Fraction, Fraction]
+) -> Iterator[tuple[str, Fraction, Fraction]]:
+    """(cell, ns of its recorded step, of its timed ones) where these are not alike."""
+    recorded_ns = ledger.step_before_ns, ledger.step_after_ns
+    for cell, recorded, timed in zip((pair.one, pair.many), recorded_ns, timed_ns, strict=True):
+        if abs(recorded / timed - 1) > UNLIKE:
+            yield f"{cell.model} on {of_ranks(cell.ranks)}", recorded, timed
 
 
 def _made(pair: Pair, ledger: LossLedger, method: str | None, why: str) -> Explained:

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ..errors import RingscopeError
-from ..measures import OWNERS, GpuMeasures, Measures
+from ..measures import CLASSES, OWNERS, GpuMeasures, Measures
 
 _REST = "idle_unknown"
+IDLE = "idle"  # of any cause
+# What a GPU does, and its pauses between kernels that wait for it, take as long whether a profiler runs or not.
+UNDISTURBED = (*CLASSES, "idle_turnaround")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +21,8 @@ class LossLedger:
     """step_after_ns - step_before_ns == the sum of loss_ns, exactly: rounding is for the views.
 
     A step's time is the total over the measured steps of a GPU by their count, averaged over the GPUs of the set.
-    loss_ns: per owner (measures.OWNERS) what it takes more of a step; None where either set cannot tell, its time
-    then is in idle_unknown on both sides.
+    loss_ns: per owner (measures.OWNERS, or UNDISTURBED and IDLE) what it takes more of a step; None where either set
+    cannot tell, its time then is in idle_unknown, or IDLE, on both sides.
     """
 
     step_before_ns: Fraction
@@ -51,12 +54,38 @@ def losses(before: Measures, after: Measures, *, scale: Fraction = Fraction(1)) 
 
     Raises RingscopeError where a GPU has no measured steps, or only totals that hold breaks as well.
     """
+    one, other, unknown = _both(before, after, scale)
+    loss_ns = {owner: None if owner in unknown else other[owner] - one[owner] for owner in OWNERS}
+    return LossLedger(sum(one.values(), Fraction(0)), sum(other.values(), Fraction(0)), loss_ns)
+
+
+def losses_of_timed(
+    before: Measures, after: Measures, steps_ns: tuple[Fraction, Fraction], *, scale: Fraction = Fraction(1)
+) -> LossLedger | None:
+    """The same for steps that took `steps_ns` when nobody recorded them (that before times `scale` already): what the
+    GPU did as recorded, and as idle what this leaves. A profiler slows the host, and the GPU waits for it.
+
+    None where that is less than nothing. Raises as `losses`.
+    """
+    one, other, unknown = _both(before, after, scale)
+    did = [{owner: ledger[owner] for owner in UNDISTURBED if owner not in unknown} for ledger in (one, other)]
+    idle = [step - sum(each.values(), Fraction(0)) for each, step in zip(did, steps_ns, strict=True)]
+    if min(idle) < 0:
+        return None
+    loss_ns: dict[str, Fraction | None] = {
+        owner: None if owner in unknown else did[1][owner] - did[0][owner] for owner in UNDISTURBED
+    }
+    return LossLedger(*steps_ns, loss_ns | {IDLE: idle[1] - idle[0]})
+
+
+def _both(
+    before: Measures, after: Measures, scale: Fraction
+) -> tuple[dict[str, Fraction], dict[str, Fraction], set[str]]:
+    """ns of a step per owner that both sets know, of each, and the owners that one of them cannot tell."""
     one, other = _per_step(before), _per_step(after)
     one = {owner: None if share is None else scale * share for owner, share in one.items()}
     unknown = {owner for owner in OWNERS if one[owner] is None or other[owner] is None}
-    one_known, other_known = _known(one, unknown), _known(other, unknown)
-    loss_ns = {owner: None if owner in unknown else other_known[owner] - one_known[owner] for owner in OWNERS}
-    return LossLedger(sum(one_known.values(), Fraction(0)), sum(other_known.values(), Fraction(0)), loss_ns)
+    return _known(one, unknown), _known(other, unknown), unknown
 
 
 def _known(per_step: dict[str, Fraction | None], unknown: set[str]) -> dict[str, Fraction]:

@@ -1,6 +1,7 @@
-"""What to change where N ranks are not N times one, told without a GPU's timeline: by the largest of the losses.
+"""What to change where N ranks are not N times one, told by the largest of the losses and not by a timeline.
 
-The losses are those of profiles.judging.without_exchange, in ns per step; docs/reference/findings.md has the rules.
+The losses are those of profiles.judging.without_exchange, and the idle time of timed steps on GPUs, in ns per step;
+docs/reference/findings.md has the rules.
 """
 
 from __future__ import annotations
@@ -70,4 +71,21 @@ def _input(cell: Cell, ns: int) -> Finding:
     )
 
 
-RULES: dict[str, Callable[[Cell, int], Finding]] = {"exchange": _exchange, "compute": _cores, "input_wait": _input}
+def _host(cell: Cell, ns: int) -> Finding:
+    return finding(
+        "launch-bound",
+        text=f"the GPU waits {numbers.duration(ns)} longer in a step than on one rank: before it launches the update "
+        "the host has the gradients exchanged, and asks the other ranks for theirs",
+        change=f"more samples per step (--per-rank-batch {2 * cell.per_rank_batch}), so that the GPU still computes "
+        "meanwhile",
+        evidence={},
+        refuted_by="a launch with larger batches whose step grows in proportion to them",
+    )
+
+
+RULES: dict[str, Callable[[Cell, int], Finding]] = {
+    "exchange": _exchange,
+    "compute": _cores,
+    "input_wait": _input,
+    "idle": _host,
+}

@@ -17,6 +17,7 @@ CAUSES: Final = {
     "exchange": "exchange of gradients",
     "compute": "slower compute",
     "unknown": "not told apart",
+    "idle": "idle: any cause",
 }
 
 
@@ -29,7 +30,7 @@ def title(one: Json) -> str:
 
 def label(one: Json, cause: str) -> str:
     """What a cause is called: those of recordings as in every other view."""
-    return LOOKS[cause].label if one["method"] == "recordings" else CAUSES[cause]
+    return LOOKS[cause].label if one["method"] == "recordings" and cause in LOOKS else CAUSES[cause]
 
 
 def change(ns: int | None, why: str = "") -> str:

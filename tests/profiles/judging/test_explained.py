@@ -17,7 +17,7 @@ from profiles import measures_json
 from profiles.judging import explained
 from profiles.judging.explained import Explained, told
 from profiles.judging.subject import load
-from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
+from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, read_runs, write_rank
 from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling
 from profiles.verbs.report import command
@@ -285,6 +285,66 @@ def test_recordings_tell_the_losses_by_owner_and_their_finding(recorded: Path) -
     assert "dense41m on 2 ranks" in doubt.text
     assert found.recording and (recorded / found.recording / "measures.json").is_file()
     assert "Recorded by nsys; to see it: ringscope timeline" in shown(recorded)
+
+
+BUSY = ("compute", "collective", "h2d", "d2h", "p2p", "d2d", "memset", "idle_turnaround")
+
+
+@pytest.mark.parametrize(
+    ("waits_us", "code", "change"),
+    [((0, 0), "launch-bound", "--per-rank-batch 2048"), ((0, 3000), "input-pipeline-slow", "--input-dtype uint8")],
+)
+def test_where_recording_made_steps_longer_what_the_gpu_did_is_taken_from_it_and_idle_from_the_timed_steps(
+    waits_us: tuple[int, int], code: str, change: str, recorded: Path, tmp_path: Path
+) -> None:
+    before, after = (measures_json.load(path) for path in sorted(recorded.glob("explain/*/0/measures.json")))
+    (one_gpu,) = before.gpus
+    per_step = [
+        {
+            owner: sum(sum(row.ledger_ns[owner] or 0 for row in gpu.steps.rows) / len(gpu.steps.rows) for gpu in gpus)
+            / len(gpus)
+            for owner in BUSY
+        }
+        for gpus in ([one_gpu], after.gpus)
+    ]
+    # Steps with 1 ms of idle time on one rank and 4 on two; the recorded ones have more.
+    steps_us = [round(sum(ledger.values()) / US) + idle for ledger, idle in zip(per_step, (1000, 4000), strict=True)]
+    assert _step_ns(before) > 1.1 * steps_us[0] * US
+    folder = tmp_path / "run"
+    shutil.copytree(recorded, folder)
+    cells = [run.record.cell for run in read_runs(folder) if run.record.launch == 0]
+    for cell, step_us, wait_us in zip(sorted(cells, key=lambda one: one.ranks), steps_us, waits_us, strict=True):
+        shutil.rmtree(folder / cell.id)
+        write(folder, {cell: [(step_us, wait_us)] * 3}, device="GPU-0")
+    (folder / "sweep.json").write_text((recorded / "sweep.json").read_text())
+    scaling, (found,) = read(folder)
+    of = {loss.cause: loss.ns for loss in found.losses}
+    assert (found.step_before_ns, found.step_after_ns) == tuple(step * US for step in steps_us)
+    assert sum(ns or 0 for ns in of.values()) == found.step_after_ns - found.step_before_ns
+    assert of.pop("idle") == pytest.approx(3000 * US, abs=2 * US)  # the steps are whole microseconds
+    for owner in BUSY:
+        assert of.pop(owner, 0) == pytest.approx(per_step[1][owner] - per_step[0][owner], abs=1)
+    assert not of and found.largest == "idle" and found.finding is not None
+    assert (found.finding.code, found.finding.cost_ns_per_step) == (code, found.losses[0].ns)
+    assert change in found.finding.change
+    doubts = [doubt.text for doubt in scaling.doubts if doubt.code == "recorded-unlike-timed"]
+    assert doubts and all("idle what the timed step leaves" in text for text in doubts)
+    assert "idle: any cause" in shown(folder)
+
+
+def test_recordings_whose_gpu_is_busy_for_longer_than_the_timed_step_stay_as_they_are(
+    recorded: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(recorded, folder)
+    for cell in {run.record.cell for run in read_runs(folder)}:
+        shutil.rmtree(folder / cell.id)
+        write(folder, {cell: [(10, 0)] * 3}, device="GPU-0")
+    (folder / "sweep.json").write_text((recorded / "sweep.json").read_text())
+    scaling, (found,) = read(folder)
+    assert "idle" not in {loss.cause for loss in found.losses} and found.step_after_ns > 10 * US
+    doubts = [doubt.text for doubt in scaling.doubts if doubt.code == "recorded-unlike-timed"]
+    assert len(doubts) == 2 and all("the losses are those of the recorded steps" in text for text in doubts)
 
 
 def test_the_finding_is_the_first_that_takes_the_largest_loss_away(recorded: Path, tmp_path: Path) -> None:
