@@ -9,11 +9,13 @@ U-Net's first start. What it has chosen is kept, so that a program that was chan
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 BACKENDS = "--xla_gpu_experimental_autotune_backends"
 WITHOUT_TRITON = f"{BACKENDS}=-triton"
 CHOICES = "--xla_gpu_experimental_autotuner_cache_dir"
+ROOM = 1 << 20  # bytes: the choices of a program take some 4 kB each, 500 kB for a U-Net's
 KNOWN_BY = "2.21."  # versions of TensorFlow: at an option that it does not know XLA ends the process
 
 
@@ -25,8 +27,15 @@ def set_options(*, gpu: bool, tensorflow: str) -> None:
 
 def keep_choices(directory: Path, *, tensorflow: str) -> None:
     """Have XLA write there which kernels it has chosen, and read it. What they hold for, such as the GPU, the caller
-    tells by the directory."""
-    directory.mkdir(exist_ok=True)
+    tells by the directory. Where it can write no file XLA ends the process: nothing is kept then."""
+    try:
+        directory.mkdir(exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory) as tried:
+            tried.write(bytes(ROOM))
+            tried.flush()
+            os.fsync(tried.fileno())
+    except OSError:
+        return
     _add(f"{CHOICES}={directory}", tensorflow)
 
 

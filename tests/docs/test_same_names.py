@@ -61,6 +61,7 @@ OF_OTHERS = {
         *("--xla_gpu_enable_llvm_module_compilation_parallelism", "--xla_gpu_per_fusion_autotune_cache_dir"),
         *("--xla_gpu_dot_merger_threshold_mb", "--xla_gpu_enable_cudnn_layer_norm"),
         *("--xla_gpu_experimental_autotune_backends", "--xla_gpu_autotune_level"),
+        "--xla_gpu_experimental_autotuner_cache_dir",
     ),
     "python -m benchmarks": ("--at-once", "--by", "--strategies", "--tenfold", "--times", "--way"),
     "python -m harness.training.worker": ("--cell", "--record"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +71,23 @@ def test_what_xla_has_chosen_is_kept_unless_the_user_says_where(
     monkeypatch.delenv("XLA_FLAGS")
     compiler.keep_choices(tmp_path / "choices", tensorflow="2.22.0")
     assert "XLA_FLAGS" not in os.environ
+
+
+def test_nothing_is_kept_where_no_file_can_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """XLA would end the process there."""
+    monkeypatch.setenv("XLA_FLAGS", "")
+    compiler.keep_choices(tmp_path / "is" / "missing", tensorflow="2.21.0")
+    (tmp_path / "file").write_text("")
+    compiler.keep_choices(tmp_path / "file", tensorflow="2.21.0")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (compiler.ROOM // 2, limits[1]))  # as a quota that is used up
+    try:
+        compiler.keep_choices(tmp_path, tensorflow="2.21.0")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert os.environ["XLA_FLAGS"] == "" and [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
 def test_ring_keeps_choices_beside_the_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
