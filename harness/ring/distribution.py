@@ -18,6 +18,7 @@ from .start import channel, init, rank, size
 from .step import computed, update
 from .step.gradients import COMPRESSIONS, OPS, average_gradients, horovods
 from .step.overlap import Overlap
+from .step.rows import Rows
 from .step.sharded import NARROW, Shards, check_sharded
 
 __all__ = ["STEPS", "distribute"]
@@ -148,6 +149,8 @@ def distribute(
     # What is changed on its way, and no plain sum, travels between the programs.
     plain = op != "adasum" and predivide_factor == 1.0 and (compression == "none" or narrow is not None)
     beside = plain and aggregate == 1 and not sharded
+    as_rows = together and beside and narrow is None and not sparse_as_dense
+    rows = Rows(averages=op == "average") if as_rows else None
     if overlap and not beside:
         raise RingscopeError(
             "overlap=True sends gradients as they are; leave out aggregate, sharded, predivide_factor, op='adasum' and"
@@ -174,6 +177,7 @@ def distribute(
                 chooser=chooser,
                 shards=shards,
                 overlap=Overlap(horovods(op), overlap) if together and beside and overlap is not False else None,
+                rows=rows,
             )
         optimizer.distributed_by_ring = True
     if warmup_epochs:

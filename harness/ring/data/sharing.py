@@ -16,6 +16,7 @@ from keras.src.trainers import data_adapters
 
 from profiles.errors import RingscopeError
 
+from ..batches import ALIKE, EVEN, UNEVEN
 from ..exchange import tf
 from ..say import once
 from .py_datasets import Part
@@ -27,19 +28,20 @@ __all__ = ["UNKNOWN_LENGTH", "batch_of", "share_of_training", "static_batch"]
 UNKNOWN_LENGTH = ("together", "count")
 
 
-def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_length: str, share: Any) -> bool:
+def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_length: str, share: Any) -> str:
     """Cut x, y and sample_weight of `fit`, or the data set, to this rank's share; a given steps_per_epoch is divided.
-    Returns whether the ranks' batches may be of unlike sizes.
+    Returns what the ranks' batches are to each other (harness/ring/batches.py).
 
     unknown_length: a data set that does not know its length is followed by all ranks to the last N batches that are
     whole (`together`), or counted once by each (`count`). share: gives every rank rank 0's value.
     """
     x = options.get("x")
-    uneven = True
+    ours = UNEVEN
     if isinstance(x, tf.data.Dataset):
         smaller = False if static_batch(x) else has_smaller_last_batch(x)
         # A smaller last batch is left out where its group is not whole.
-        uneven = smaller is None or (smaller and int(x.cardinality()) % size == 0)
+        if smaller is not None and not (smaller and int(x.cardinality()) % size == 0):
+            ours = ALIKE if has_known_samples(x) else EVEN
         bounded = bool(options.get("steps_per_epoch"))
         options["x"] = _share_of_dataset(x, rank, size, unknown_length, share, bounded=bounded)
     elif isinstance(x, keras.utils.PyDataset):
@@ -50,15 +52,16 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
             " call fit(..., shard=False)"
         )
     else:
-        uneven = False
+        ours = EVEN
         arrays = {name: part for name in ("x", "y", "sample_weight") if (part := options.get(name)) is not None}
         # Else Keras refuses them, which it would not if all were cut.
         if are_arrays(*arrays.values()) and as_long(*arrays.values()):
+            ours = ALIKE if all(map(_is_rectangular, keras.tree.flatten(arrays))) else EVEN
             for name, part in arrays.items():
                 options[name] = keras.tree.map_structure(lambda a: every(a, rank, size), part)
     if options.get("steps_per_epoch"):
         options["steps_per_epoch"] = max(1, options["steps_per_epoch"] // size)
-    return uneven
+    return ours
 
 
 def _loader(x: Any) -> str:
@@ -74,6 +77,16 @@ def static_batch(dataset: Any) -> bool:
     """Whether all its batches are of one size."""
     shapes = [getattr(spec, "shape", None) for spec in tf.nest.flatten(dataset.element_spec)]
     return all(shape is not None and shape.rank not in (None, 0) and shape[0] is not None for shape in shapes)
+
+
+def has_known_samples(dataset: Any) -> bool:
+    """Whether all its samples are of one shape, which is known."""
+    specs = tf.nest.flatten(dataset.element_spec)
+    return all(isinstance(spec, tf.TensorSpec) and spec.shape[1:].is_fully_defined() for spec in specs)
+
+
+def _is_rectangular(array: Any) -> bool:
+    return not isinstance(array, tf.RaggedTensor) and np.dtype(object) != getattr(array, "dtype", None)
 
 
 def has_smaller_last_batch(dataset: Any) -> bool | None:

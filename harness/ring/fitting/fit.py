@@ -12,6 +12,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from profiles.errors import RingscopeError
 
+from .. import batches
 from ..data import blocks, samples, seeds, sharing, shuffles
 from ..elastic import launcher, resume
 from ..exchange import from_rank, has_weights, hvd, is_distributed, tf
@@ -130,16 +131,16 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
         if hvd.rank() == 0:
             warnings.warn(text, stacklevel=6)
     alike = all(each == said[0][1] for _, each in said)
-    uneven, whole = True, options.get("x")
+    ours, whole = batches.UNEVEN, options.get("x")
     if shard:
         _warn_of_shuffles(whole)
         if isinstance(whole, tf.data.Dataset):
             shuffles.catch_up(whole, lambda own: stopping.everybodys(channel, "shuffles", own))
-        uneven = sharing.share_of_training(
+        ours = sharing.share_of_training(
             options, hvd.rank(), hvd.size(), unknown_length, lambda value: from_rank(0, value)
         )
     _say_batch(whole, options.get("batch_size"))
-    model.__dict__["uneven_by_ring"] = uneven
+    batches.tell(model, ours)
     return _cut_validation(model, options, validation) if alike else OWN
 
 

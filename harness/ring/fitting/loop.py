@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
+from ..batches import UNEVEN, tell, told
 from ..data import ids
 from ..exchange import hvd, tf
 from ..feed import AS_IT_IS, CARRIERS, Carried, Feed, data_of, feed, leaves_of, opened
@@ -93,7 +94,7 @@ class Loop(Turns):
                         raise
                     break
         else:  # arrays, of `train_on_batch`: how many the other ranks give only they know
-            self._model.__dict__["uneven_by_ring"] = True
+            tell(self._model, UNEVEN)
             self._expect_another_structure()
             for _, data in zip(range(self._steps_per_execution()), iterator, strict=False):
                 logs = self.step(data)
@@ -104,11 +105,11 @@ class Loop(Turns):
         graph."""
         kinds, shapes = (batch.kinds, batch.shapes) if isinstance(batch, Carried) else (None, None)
         chooser = getattr(self._step_of(), "chooser", None)
-        uneven = bool(self._model.__dict__.get("uneven_by_ring"))
+        ours = told(self._model)
         if chooser is not None:
 
             def take(compiled: bool) -> Any:
-                key = kinds, compiled, uneven
+                key = kinds, compiled, ours
                 if key not in self._functions:
                     make_variables(self._model, lambda: opened(data_of(batch), kinds))
                     self._functions[key] = self._in_halves(kinds, compiled)
@@ -118,7 +119,7 @@ class Loop(Turns):
             return chooser.run(take, leaves_of(batch), shapes)
         signature = None if spec is None else _signature(spec, kinds)
         # A spec prints all that it is, and some hold what has no hash.
-        key = kinds, str(signature), self._model.run_eagerly, uneven
+        key = kinds, str(signature), self._model.run_eagerly, ours
         if key not in self._functions:
             dense = all(isinstance(leaf, tf.Tensor) for leaf in leaves_of(batch))
             if dense and not self._model.run_eagerly and trains_as_keras(self._model):

@@ -8,6 +8,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
+from .. import batches
 from ..exchange import began_alike, hvd, tf
 from ..feed import opened
 from ..forms import forms, updates
@@ -17,6 +18,7 @@ from .choose import Chooser, NotOneUpdate, check_draws
 from .computed import as_computed
 from .overlap import Overlap
 from .packing import Packing
+from .rows import Rows
 from .sharded import Shards
 from .traced import Traced
 from .variables import make_variables
@@ -82,6 +84,7 @@ def compile_halves(
     chooser: Chooser,
     shards: Shards | None = None,
     overlap: Overlap | None = None,
+    rows: Rows | None = None,
 ) -> None:
     """Replace `train_step` by two XLA programs with the exchange between them, or within the first.
 
@@ -91,6 +94,7 @@ def compile_halves(
     the other as that. `pack`: small ones travel as one vector, where any travel.
     `shards`: in the place of `apply` and `exchange` where the optimizer is sharded.
     `overlap`: in the place of `exchange` for gradients that it takes, while the first program still runs.
+    `rows`: how embeddings' gradients travel, where not always as tables.
     `chooser`: says for each batch whether they are compiled; it runs the step, and the exchange is the same either way.
     """
     train_step, reduced = model.train_step, optimizer.apply
@@ -108,20 +112,20 @@ def compile_halves(
         caught.append((list(grads), list(trainable_variables or model.trainable_variables)))
         applied_at = after_update.place()
 
-    def traced(data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool, share: losses.Share) -> Any:
+    def traced(data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str, share: losses.Share) -> Any:
         """The model's step up to the gradients, which end in `caught`."""
         caught.clear()
         optimizer.apply = catch
         try:
-            with _joined(model, reduces, share, uneven), forms(model) if compiled and compiles else nullcontext():
+            with _joined(model, reduces, share, ours), forms(model) if compiled and compiles else nullcontext():
                 return train_step(opened(data, kinds))
         finally:
             optimizer.apply = reduced
 
     def forward_backward(
-        data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool, totals: Sequence[Any]
+        data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str, totals: Sequence[Any]
     ) -> tuple[Any, list[Any]]:
-        logs = traced(data, kinds, compiled, uneven, losses.given(totals) if exchanging else needed)
+        logs = traced(data, kinds, compiled, ours, losses.given(totals) if exchanging else needed)
         if compiled and compiles:
             check_draws(tf.compat.v1.get_default_graph())
         if len(caught) != 1:
@@ -133,7 +137,10 @@ def compile_halves(
         # An embedding's rows too as a table: XLA adds rows of one index in any order, so that ranks which each add what
         # they have gathered end apart in the last bits; and rows bring their table's shape through the host, which
         # waits for it, between the two programs: a fifth of a decoder's step on an H200.
-        gradients = [g if g is None else tf.convert_to_tensor(g) for g in caught[0][0]]
+        if rows is None:
+            gradients = [g if g is None else tf.convert_to_tensor(g) for g in caught[0][0]]
+        else:
+            gradients = rows.pack(*caught[0], alike=ours == batches.ALIKE)
         if keeps:
             gradients = [as_computed(g) for g in gradients]
         largest[:] = overwritten.places(caught[0][1])
@@ -165,23 +172,25 @@ def compile_halves(
             return None
         return overlap
 
-    def totals_of(data: Any, kinds: tuple[str, ...] | None, compiled: bool, uneven: bool) -> list[Any]:
+    def totals_of(data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> list[Any]:
         """Everybody's denominators of this step, exchanged alike whether it is compiled or not."""
         if not exchanging:
             make_variables(model, lambda: opened(data, kinds))
             try:
-                programs[compiled].get_concrete_function(data, kinds, compiled, uneven, [])
+                programs[compiled].get_concrete_function(data, kinds, compiled, ours, [])
                 return []
             except Exception:
                 if not exchanging:
                     raise
                 # A function whose first trace ended halfway is of no more use.
                 programs.update({compiled: program(compiled) for compiled in (True, False)})
-        return _totals(model, lambda share: traced(data, kinds, False, uneven, share))
+        return _totals(model, lambda share: traced(data, kinds, False, ours, share))
 
     def unpacked(packed: Sequence[Any]) -> None:
         variables = caught[0][1]
         own = packing.unpack(packed)
+        if rows is not None:
+            own = rows.unpack(own)
         wide = [g if g is None else tf.cast(g, v.dtype) for g, v in zip(own, variables, strict=True)]
         with updates.short(optimizer):
             apply(wide, variables)
@@ -189,11 +198,11 @@ def compile_halves(
     compiled_update = tf.function(unpacked, autograph=False, jit_compile=True)
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
-        uneven = _is_uneven(model)
+        ours = batches.told(model)
         if unhalved and not compiled:
             return whole(opened(data, kinds))
-        totals = totals_of(data, kinds, compiled, uneven)
-        logs, gradients = programs[compiled](data, kinds, compiled, uneven, totals)
+        totals = totals_of(data, kinds, compiled, ours)
+        logs, gradients = programs[compiled](data, kinds, compiled, ours, totals)
 
         def update(grads: Sequence[Any], variables: Any) -> None:
             if shards is not None:
@@ -227,19 +236,14 @@ def _whole(model: Any, train_step: Callable[[Any], Any], *, reduces: bool) -> Ca
     """The train step with the losses of the joined batch, which exchanges inside it."""
 
     def step(data: Any) -> Any:
-        with _joined(model, reduces, losses.shared_inline, _is_uneven(model)):
+        with _joined(model, reduces, losses.shared_inline, batches.told(model)):
             return train_step(data)
 
     return step
 
 
-def _joined(model: Any, reduces: bool, share: losses.Share, uneven: bool) -> AbstractContextManager[None]:
-    return losses.joined(model, hvd.size() if reduces else 1, share, uneven=uneven)
-
-
-def _is_uneven(model: Any) -> bool:
-    """Whether the ranks' batches may be of unlike sizes, as `fit` has found."""
-    return bool(model.__dict__.get("uneven_by_ring"))
+def _joined(model: Any, reduces: bool, share: losses.Share, ours: str) -> AbstractContextManager[None]:
+    return losses.joined(model, hvd.size() if reduces else 1, share, uneven=ours == batches.UNEVEN)
 
 
 def _totals(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
