@@ -70,7 +70,7 @@ RING = (
     ("harness.ring.feed", "harness.ring.forms"),
     ("harness.ring.ranks", "harness.ring.elastic", "harness.ring.marks"),
     ("harness.ring.data", "harness.ring.joined"),
-    ("harness.ring.say", "harness.ring.cache", "harness.ring.stablehlo"),
+    ("harness.ring.say", "harness.ring.cache", "harness.ring.stablehlo", "harness.ring.batches"),
     ("harness.ring.exchange",),
     ("harness.ring.garbage",),
 )

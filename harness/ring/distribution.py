@@ -149,8 +149,7 @@ def distribute(
     # What is changed on its way, and no plain sum, travels between the programs.
     plain = op != "adasum" and predivide_factor == 1.0 and (compression == "none" or narrow is not None)
     beside = plain and aggregate == 1 and not sharded
-    as_rows = together and beside and narrow is None and not sparse_as_dense
-    rows = Rows(averages=op == "average") if as_rows else None
+    rows = Rows(together and beside and narrow is None and not sparse_as_dense, averages=op == "average")
     if overlap and not beside:
         raise RingscopeError(
             "overlap=True sends gradients as they are; leave out aggregate, sharded, predivide_factor, op='adasum' and"

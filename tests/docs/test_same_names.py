@@ -63,7 +63,7 @@ OF_OTHERS = {
         *("--xla_gpu_experimental_autotune_backends", "--xla_gpu_autotune_level"),
         "--xla_gpu_experimental_autotuner_cache_dir",
     ),
-    "python -m benchmarks": ("--at-once", "--by", "--strategies", "--tenfold", "--times", "--way"),
+    "python -m benchmarks": ("--at-once", "--by", "--samples", "--strategies", "--tenfold", "--times", "--way"),
     "python -m harness.training.worker": ("--cell", "--record"),
     "a script of the user's": ("--epochs",),
 }

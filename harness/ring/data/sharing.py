@@ -86,7 +86,9 @@ def has_known_samples(dataset: Any) -> bool:
 
 
 def _is_rectangular(array: Any) -> bool:
-    return not isinstance(array, tf.RaggedTensor) and np.dtype(object) != getattr(array, "dtype", None)
+    """Whether all its samples are of one shape: what is sparse holds as many numbers as there are in each."""
+    sparse = isinstance(array, (tf.RaggedTensor, tf.SparseTensor)) or hasattr(array, "tocsr")
+    return not sparse and np.dtype(object) != getattr(array, "dtype", None)
 
 
 def has_smaller_last_batch(dataset: Any) -> bool | None:

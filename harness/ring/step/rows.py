@@ -22,10 +22,10 @@ NUMBERS = 2
 
 
 class Rows:
-    """Which gradients travel as rows. averages: whether the ranks' sums are divided by their count."""
+    """Which gradients travel as rows; none unless `wanted`. averages: whether sums are divided by the ranks' count."""
 
-    def __init__(self, *, averages: bool) -> None:
-        self._averages = averages
+    def __init__(self, wanted: bool, *, averages: bool) -> None:
+        self._wanted, self._averages = wanted, averages
         self._tables: dict[int, tuple[tuple[int, ...], int]] = {}  # by place: shape, rows of a rank
 
     def pack(self, gradients: Sequence[Any], variables: Sequence[Any], *, alike: bool) -> list[Any]:
@@ -34,7 +34,7 @@ class Rows:
         self._tables = {}
         packed = []
         for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
-            if alike and isinstance(gradient, tf.IndexedSlices) and are_fewer(gradient, variable.shape):
+            if self._wanted and alike and are_fewer(gradient, variable.shape):
                 self._tables[i] = tuple(variable.shape), gradient.indices.shape[0]
                 packed.append(_places(gradient, variable.shape[0]))
             else:
@@ -59,7 +59,9 @@ class Rows:
 
 
 def are_fewer(gradient: Any, shape: Sequence[int]) -> bool:
-    """Whether all ranks' rows are so much less than the table that they are worth it."""
+    """Whether it is rows of a table, and all ranks' are so much less than the table that they are worth it."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return False
     rows, kind = gradient.indices.shape[0], gradient.values.dtype
     if kind != tf.float32 or rows is None or not gradient.values.shape.is_fully_defined():
         return False

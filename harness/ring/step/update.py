@@ -84,7 +84,7 @@ def compile_halves(
     chooser: Chooser,
     shards: Shards | None = None,
     overlap: Overlap | None = None,
-    rows: Rows | None = None,
+    rows: Rows,
 ) -> None:
     """Replace `train_step` by two XLA programs with the exchange between them, or within the first.
 
@@ -94,7 +94,7 @@ def compile_halves(
     the other as that. `pack`: small ones travel as one vector, where any travel.
     `shards`: in the place of `apply` and `exchange` where the optimizer is sharded.
     `overlap`: in the place of `exchange` for gradients that it takes, while the first program still runs.
-    `rows`: how embeddings' gradients travel, where not always as tables.
+    `rows`: which embeddings' gradients travel as rows; the others as tables.
     `chooser`: says for each batch whether they are compiled; it runs the step, and the exchange is the same either way.
     """
     train_step, reduced = model.train_step, optimizer.apply
@@ -134,13 +134,10 @@ def compile_halves(
         if (used := after_update.used_since(applied_at, caught[0][1])) is not None:
             unhalved.append(True)
             raise NotOneUpdate(f"the train step uses {used} after it has applied gradients, a compiled one before")
-        # An embedding's rows too as a table: XLA adds rows of one index in any order, so that ranks which each add what
-        # they have gathered end apart in the last bits; and rows bring their table's shape through the host, which
-        # waits for it, between the two programs: a fifth of a decoder's step on an H200.
-        if rows is None:
-            gradients = [g if g is None else tf.convert_to_tensor(g) for g in caught[0][0]]
-        else:
-            gradients = rows.pack(*caught[0], alike=ours == batches.ALIKE)
+        # No IndexedSlices: XLA adds rows of one index in any order, so that ranks which each add what they have
+        # gathered end apart in the last bits; and they bring their table's shape through the host, which waits for it,
+        # between the two programs: a fifth of a decoder's step on an H200.
+        gradients = rows.pack(*caught[0], alike=ours == batches.ALIKE)
         if keeps:
             gradients = [as_computed(g) for g in gradients]
         largest[:] = overwritten.places(caught[0][1])
@@ -188,9 +185,7 @@ def compile_halves(
 
     def unpacked(packed: Sequence[Any]) -> None:
         variables = caught[0][1]
-        own = packing.unpack(packed)
-        if rows is not None:
-            own = rows.unpack(own)
+        own = rows.unpack(packing.unpack(packed))
         wide = [g if g is None else tf.cast(g, v.dtype) for g, v in zip(own, variables, strict=True)]
         with updates.short(optimizer):
             apply(wide, variables)

@@ -28,7 +28,7 @@ def _together(monkeypatch: pytest.MonkeyPatch, given: Given, shape: tuple[int, .
     sent = []
     for rank in range(len(given)):
         monkeypatch.setattr(rows, "hvd", SimpleNamespace(rank=lambda rank=rank: rank, size=lambda: len(given)))
-        one = rows.Rows(averages=averages)
+        one = rows.Rows(True, averages=averages)
 
         @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
         def pack(values: Any, indices: Any, one: rows.Rows = one) -> Any:
@@ -85,7 +85,9 @@ def test_rows_travel_where_they_are_half_of_the_table(
     slices = tf.IndexedSlices(tf.zeros([count, width]), tf.zeros([count], tf.int32), tf.constant([length, width]))
     assert rows.are_fewer(slices, (length, width)) is fewer is (2 * count * (width + 2) <= length * width / 2)
     narrow = tf.IndexedSlices(tf.zeros([count, width], tf.float16), slices.indices, slices.dense_shape)
-    assert not rows.are_fewer(narrow, (length, width))
+    assert not rows.are_fewer(narrow, (length, width)) and not rows.are_fewer(
+        tf.zeros([length, width]), (length, width)
+    )
 
 
 # ---- two real ranks

@@ -13,8 +13,10 @@ pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 pytest.importorskip("horovod.tensorflow", reason="Horovod is not installed")
 import horovod.tensorflow as hvd
 import keras
+import scipy.sparse
 import tensorflow as tf
 
+from harness.ring import batches
 from harness.ring.data import blocks, sharing, shuffles
 from profiles.errors import RingscopeError
 
@@ -243,3 +245,29 @@ def test_what_a_cache_holds_is_not_read_again(share: Any, shuffled: bool, batche
         name.write_text("again")
     for each in shares:
         assert all(text.startswith(b"first") for batch in each for text in batch.numpy())
+
+
+def _words(count: int) -> Any:
+    return Data.range(count).map(_long)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"x": np.zeros((12, 3)), "y": np.zeros(12)}, batches.ALIKE),
+        ({"x": {"a": np.zeros((12, 3)), "b": np.zeros(12)}, "sample_weight": np.ones(12)}, batches.ALIKE),
+        ({"x": scipy.sparse.csr_matrix(np.eye(12)), "y": np.zeros(12)}, batches.EVEN),
+        ({"x": tf.ragged.constant([[1], [2, 3]] * 6), "y": np.zeros(12)}, batches.EVEN),
+        ({"x": tf.sparse.from_dense(np.eye(12)), "y": np.zeros(12)}, batches.EVEN),
+        ({"x": _numbers(12).batch(3, drop_remainder=True)}, batches.ALIKE),
+        ({"x": _numbers(12).batch(3)}, batches.ALIKE),
+        ({"x": _numbers(14).batch(3)}, batches.ALIKE),  # of 5 batches the last one is left out
+        ({"x": _numbers(11).batch(3)}, batches.UNEVEN),  # of 4 the second rank has the smaller one
+        ({"x": _numbers(12).filter(lambda x: x > 3).batch(3), "steps_per_epoch": 2}, batches.UNEVEN),
+        ({"x": _words(12).padded_batch(3, drop_remainder=True)}, batches.EVEN),
+        ({"x": _words(12).ragged_batch(3, drop_remainder=True)}, batches.EVEN),
+    ],
+)
+def test_what_the_ranks_batches_are_to_each_other(given: dict[str, Any], what: str) -> None:
+    told = {sharing.share_of_training(dict(given), rank, 2, "count", lambda value: value) for rank in range(2)}
+    assert told == {what}
