@@ -41,7 +41,7 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
         smaller = False if static_batch(x) else has_smaller_last_batch(x)
         # A smaller last batch is left out where its group is not whole.
         if smaller is not None and not (smaller and int(x.cardinality()) % size == 0):
-            ours = ALIKE if has_known_samples(x) else EVEN
+            ours = ALIKE if _is_of_known_shape(x) else EVEN
         bounded = bool(options.get("steps_per_epoch"))
         options["x"] = _share_of_dataset(x, rank, size, unknown_length, share, bounded=bounded)
     elif isinstance(x, keras.utils.PyDataset):
@@ -79,10 +79,11 @@ def static_batch(dataset: Any) -> bool:
     return all(shape is not None and shape.rank not in (None, 0) and shape[0] is not None for shape in shapes)
 
 
-def has_known_samples(dataset: Any) -> bool:
-    """Whether all its samples are of one shape, which is known."""
+def _is_of_known_shape(dataset: Any) -> bool:
+    """Whether its batches have a shape that is known, but for the count of samples where nothing is done to batches."""
     specs = tf.nest.flatten(dataset.element_spec)
-    return all(isinstance(spec, tf.TensorSpec) and spec.shape[1:].is_fully_defined() for spec in specs)
+    known = all(isinstance(spec, tf.TensorSpec) and spec.shape[1:].is_fully_defined() for spec in specs)
+    return known and (static_batch(dataset) or _batched(dataset, ("Prefetch", "Options", "Cache")) is not None)
 
 
 def _is_rectangular(array: Any) -> bool:

@@ -264,6 +264,9 @@ def _words(count: int) -> Any:
         ({"x": _numbers(14).batch(3)}, batches.ALIKE),  # of 5 batches the last one is left out
         ({"x": _numbers(11).batch(3)}, batches.UNEVEN),  # of 4 the second rank has the smaller one
         ({"x": _numbers(12).filter(lambda x: x > 3).batch(3), "steps_per_epoch": 2}, batches.UNEVEN),
+        ({"x": _numbers(12).batch(3).prefetch(2)}, batches.ALIKE),
+        ({"x": _numbers(12).batch(3, drop_remainder=True).map(lambda x: 2 * x)}, batches.ALIKE),
+        ({"x": _numbers(12).batch(3).map(lambda x: tf.boolean_mask(x, x % 5 > 0))}, batches.EVEN),
         ({"x": _words(12).padded_batch(3, drop_remainder=True)}, batches.EVEN),
         ({"x": _words(12).ragged_batch(3, drop_remainder=True)}, batches.EVEN),
     ],
