@@ -103,9 +103,11 @@ def test_the_readme_shows_the_committed_rates() -> None:
     compared = _rates(*OF_H200S, COMMITTED)
     for way, gpus in (("jax", 1), ("torch", 1), ("ring", 2)):
         assert f"{max(compared['resnet50', way, gpus]):,.0f}".replace(",", " ") in of_fit
-    of_one = [json.loads(line) for line in OF_H200S[0].read_text().splitlines()]
-    (ring,) = [row["samples_per_s"] for row in of_one if (row["model"], row["way"]) == ("resnet50", "ring")]
-    assert f"{ring:,.0f}".replace(",", " ") in of_fit
+    # With the option that ring sets since.
+    of_one = (
+        json.loads(line) for line in OF_H200S[0].read_text().splitlines() if '"ring", "model": "resnet50"' in line
+    )
+    assert f"{max(row['samples_per_s'] for row in of_one):,.0f}".replace(",", " ") in of_fit
 
 
 @pytest.mark.long
