@@ -228,7 +228,8 @@ def _by_recordings(
         found = _made(pair, without_exchange.ledger(one, many, [], scale=pair.scale), None, str(error))
         found.doubts.append(say.not_explained(f"{pair.many.model} on {of_ranks(pair.many.ranks)}", str(error)))
         return found
-    timed = pair.scale * without_exchange.usual(one).whole, without_exchange.usual(many).whole
+    steps = without_exchange.usual(one), without_exchange.usual(many)
+    timed = pair.scale * steps[0].whole, steps[1].whole
     unlike = list(_unlike(pair, ledger, timed))
     slowed = bool(unlike) and all(recorded > usual for _, recorded, usual in unlike)
     corrected = losses_of_timed(before, after, timed, scale=pair.scale) if slowed else None
@@ -237,8 +238,7 @@ def _by_recordings(
     assert run is not None  # it has measures
     found.profiler, found.recording = run.record.profiled, str(run.directory.relative_to(directory))
     if found.largest == IDLE:
-        waits = without_exchange.usual(many).wait - pair.scale * without_exchange.usual(one).wait
-        found.finding = _behind_idle(found, waits, pair.many)
+        found.finding = _behind_idle(found, steps[1].wait - pair.scale * steps[0].wait, pair.many)
     else:
         found.finding = _behind(found, before, after)
     found.doubts += [say.recorded_unlike_timed(*each, corrected=corrected is not None) for each in unlike]
