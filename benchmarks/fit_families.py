@@ -27,7 +27,7 @@ class Family:
     from_logits: bool = True
 
 
-def _images(random: np.random.Generator, samples: int) -> Batch:
+def images(random: np.random.Generator, samples: int) -> Batch:
     x = random.integers(0, 256, (samples, 224, 224, 3), np.uint8)
     return x, random.integers(0, 1000, samples, np.int32)
 
@@ -61,18 +61,18 @@ def _series(random: np.random.Generator, samples: int) -> Batch:
     return random.normal(size=(samples, 128, 64)).astype(np.float32), random.integers(0, 10, samples, np.int32)
 
 
-def _scaled(shape: tuple[int, ...] = (224, 224, 3)) -> tuple[Any, Any]:
+def scaled(shape: tuple[int, ...] = (224, 224, 3)) -> tuple[Any, Any]:
     import keras
 
     inputs = keras.Input(shape, dtype="uint8")
     return inputs, keras.layers.Rescaling(1 / 127.5, offset=-1.0)(inputs)
 
 
-def _application(name: str, **options: Any) -> Any:
+def application(name: str, **options: Any) -> Any:
     """An image classifier of keras.applications without its own scaling."""
     import keras
 
-    inputs, x = _scaled()
+    inputs, x = scaled()
     body = getattr(keras.applications, name)(include_top=False, weights=None, input_shape=(224, 224, 3), **options)
     x = keras.layers.GlobalAveragePooling2D()(body(x))
     return keras.Model(inputs, keras.layers.Dense(1000, dtype="float32")(x), name=name.lower())
@@ -122,7 +122,7 @@ def vit() -> Any:
     """ViT-S/16: 12 layers x 384, 6 heads, 196 patches."""
     import keras
 
-    inputs, x = _scaled()
+    inputs, x = scaled()
     x = keras.layers.Reshape((196, 384))(keras.layers.Conv2D(384, 16, strides=16)(x))
     x = x + keras.layers.Embedding(196, 384)(keras.ops.arange(196)[None])
     x = _blocks(x, layers=12, width=384, heads=6)
@@ -141,7 +141,7 @@ def unet() -> Any:
             x = parts.Activation("relu")(parts.BatchNormalization()(x))
         return x
 
-    inputs, x = _scaled()
+    inputs, x = scaled()
     kept = []
     for filters in (64, 128, 256, 512):
         x = twice(x, filters)
@@ -177,10 +177,10 @@ def recurrent(cell: str) -> Any:
 
 
 FAMILIES = {
-    "resnet50": Family(lambda: _application("ResNet50"), _images, 256, optimizer="sgd"),
-    "convnext_tiny": Family(lambda: _application("ConvNeXtTiny", include_preprocessing=False), _images, 128),
-    "efficientnetv2b0": Family(lambda: _application("EfficientNetV2B0", include_preprocessing=False), _images, 256),
-    "vit_s": Family(vit, _images, 256),
+    "resnet50": Family(lambda: application("ResNet50"), images, 256, optimizer="sgd"),
+    "convnext_tiny": Family(lambda: application("ConvNeXtTiny", include_preprocessing=False), images, 128),
+    "efficientnetv2b0": Family(lambda: application("EfficientNetV2B0", include_preprocessing=False), images, 256),
+    "vit_s": Family(vit, images, 256),
     "decoder": Family(decoder, _next_tokens, 32),
     "encoder": Family(encoder, _sentences, 32),
     "unet": Family(unet, _maps, 32),

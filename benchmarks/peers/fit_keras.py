@@ -1,4 +1,4 @@
-"""One of benchmarks/fit.py's models in Keras's `model.fit`, in one of the ways; prints one line of JSON.
+"""One of benchmarks/fit.py's models, or of fit_further.py's, in Keras's `model.fit`; prints one line of JSON.
 
     horovodrun -np 2 python -m benchmarks.peers.fit_keras --way ring --model decoder
     KERAS_BACKEND=jax python -m benchmarks.peers.fit_keras --way jax --gpus 2 --model decoder
@@ -72,6 +72,7 @@ def run(options: argparse.Namespace) -> None:
     import keras
 
     from benchmarks.fit_families import FAMILIES
+    from benchmarks.fit_further import FURTHER
 
     reached("imported")
     if options.way == "jax" and os.environ.get("JAX_PLATFORMS") != "cpu":
@@ -79,7 +80,7 @@ def run(options: argparse.Namespace) -> None:
 
         if jax.default_backend() != "gpu":
             raise SystemExit("JAX sees no GPU here, and would train on the CPU; to try that, set JAX_PLATFORMS=cpu")
-    family = FAMILIES[options.model]
+    family = (FAMILIES | FURTHER)[options.model]
     ranks = ring.size() if options.way == "ring" else 1
     gpus = ranks if options.way == "ring" else options.gpus
     samples = (options.samples or family.samples) * gpus // ranks

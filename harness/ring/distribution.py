@@ -11,7 +11,7 @@ from profiles.errors import RingscopeError
 
 from .data import seeds
 from .elastic import launcher
-from .exchange import broadcast, from_rank, has_weights, hvd, is_default, is_seen, optimizers_of, tf
+from .exchange import broadcast, from_rank, has_gpu, has_weights, hvd, is_default, is_seen, optimizers_of, tf
 from .joined import normalization
 from .ranks import ending, horovod_names, undistributed
 from .start import channel, init, rank, size
@@ -123,7 +123,7 @@ def distribute(
     chooser = choose.Chooser(falls_back=step == "auto")
     if step == "auto":
         step, why = choose.resolved(model, len(used), groups)
-        if tf.config.get_visible_devices("GPU") and rank() == 0:
+        if has_gpu() and rank() == 0:
             say.line(f"this model is trained with step={step!r}: {why}")
     if step == "compiled":
         choose.check_options()

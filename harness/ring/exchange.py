@@ -20,6 +20,7 @@ __all__ = [
     "broadcast",
     "from_all",
     "from_rank",
+    "has_gpu",
     "has_weights",
     "hvd",
     "is_distributed",
@@ -66,6 +67,11 @@ IN_STREAM = "in_stream"
 
 SENT = (tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64, tf.bool)
 BITS = {1: tf.uint8, 2: tf.float16, 4: tf.float32, 8: tf.float64, 16: tf.float64}  # by bytes; of complex128 two each
+
+
+def has_gpu() -> bool:
+    """Whether this process trains on one."""
+    return bool(tf.config.get_visible_devices("GPU"))
 
 
 def on_device_of(tensor: Any) -> AbstractContextManager[Any]:

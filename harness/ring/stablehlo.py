@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .exchange import tf
+from .exchange import has_gpu, tf
 
 VERSION = 10  # of XlaCallModule
 TYPES = {tf.bfloat16: "bf16", tf.float16: "f16", tf.float32: "f32", tf.float64: "f64"}
@@ -19,7 +19,7 @@ def call_module(text: str, operands: Sequence[Any], results: Sequence[tuple[Sequ
     """The results of a module's `main`. results: their shapes and types."""
     from tensorflow.compiler.tf2xla.python import xla
 
-    platform = "CUDA" if tf.config.get_visible_devices("GPU") else "CPU"
+    platform = "CUDA" if has_gpu() else "CPU"
     shapes, types = zip(*results, strict=True)
     return list(
         xla.call_module(

@@ -1,4 +1,5 @@
-"""`python together.py OUT JOBS`: scripts (JSON: a list of name, ranks, script, words), each on ranks of its own.
+"""`python together.py OUT JOBS [as_on_gpus]`: scripts (JSON: a list of name, ranks, script, words), each on ranks of
+its own, as_on_gpus.py's way or not.
 
 All share one import of TensorFlow, which takes longer than most of them: a rank is a fork in which no device, thread or
 graph has been made. Else it is what `horovodrun --gloo` starts, and it ends as Python does. OUT gets each rank's output
@@ -26,6 +27,7 @@ from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
 from horovod.runner.http.http_server import RendezvousServer
 
 from harness.ring.exchange import optimizers_of
+from tests.harness import as_on_gpus
 
 LIMIT_S = 600
 AT_ONCE = 3  # processes: two ranks and one alone keep two cores busy
@@ -142,6 +144,8 @@ def run(out: Path, jobs: list[dict[str, Any]]) -> dict[str, list[int]]:
 
 def main() -> None:
     out = Path(sys.argv[1])
+    if sys.argv[3:] == ["as_on_gpus"]:
+        as_on_gpus.begin()
     (out / "codes.json").write_text(json.dumps(run(out, json.loads(sys.argv[2]))))
 
 

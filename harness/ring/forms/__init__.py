@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from ..exchange import tf
+from ..exchange import has_gpu
 from ..say import once
 from . import aligned, attention, depthwise, entropy, gelu, layers, products
 
@@ -14,7 +14,7 @@ from . import aligned, attention, depthwise, entropy, gelu, layers, products
 @contextmanager
 def forms(model: Any) -> Iterator[None]:
     """While it lasts, the model is traced in these forms; the model itself is not changed."""
-    on_gpu = bool(tf.config.get_visible_devices("GPU"))
+    on_gpu = has_gpu()
     if on_gpu and (names := attention.with_dropout(model)):
         some = ", ".join(names[:3]) + (", ..." if names[3:] else "")
         once(

@@ -14,7 +14,7 @@ from tensorflow.python.eager import context as eager
 from profiles.errors import RingscopeError
 
 from .. import say
-from ..exchange import hvd, tf
+from ..exchange import has_gpu, hvd, tf
 from ..forms import recurrent
 
 SHAPES = 8  # programs that are compiled for one model; batches of more shapes are trained without XLA
@@ -64,7 +64,7 @@ def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
     """(step, why): what `auto` begins with for this model here."""
     from keras import layers
 
-    if not tf.config.get_visible_devices("GPU"):
+    if not has_gpu():
         return "fit", "no GPU: on a CPU XLA is slower"
     if model.run_eagerly:
         return "fit", "the model runs eagerly"

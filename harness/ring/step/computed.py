@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from .. import exchange
-from ..exchange import hvd, tf
+from ..exchange import has_gpu, hvd, tf
 
 # What hands on the values that it is given, one of its inputs, and does so in any type.
 SAME = ("Identity", "IdentityN", "Reshape", "StopGradient", "PreventGradient")
@@ -54,7 +54,7 @@ def sums_bfloat16() -> bool:
 
     The operations of scripts/build_horovod.py take bfloat16 where both are built in, and only there.
     """
-    if not tf.config.get_visible_devices("GPU"):
+    if not has_gpu():
         return False
     with tf.Graph().as_default():
         try:

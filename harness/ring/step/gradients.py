@@ -7,7 +7,7 @@ from typing import Any
 
 from profiles.errors import RingscopeError
 
-from ..exchange import IN_STREAM, hvd, name_in_graph, on_device_of, outside_scopes, tf
+from ..exchange import IN_STREAM, has_gpu, hvd, name_in_graph, on_device_of, outside_scopes, tf
 from .computed import summed_as
 from .overwritten import largest_of_ranks
 
@@ -103,7 +103,7 @@ def _xla_compiles_all() -> bool:
 
 def adds_in_any_order() -> bool:
     """Whether rows of one index are added in an order that is not the same twice, as a GPU does."""
-    return bool(tf.config.get_visible_devices("GPU"))
+    return has_gpu()
 
 
 def _rows_once(own: Any, process_set: Any) -> Any:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..exchange import IN_STREAM, hvd, on_device_of, on_host, outside_scopes, tf
+from ..exchange import IN_STREAM, has_gpu, hvd, on_device_of, on_host, outside_scopes, tf
 from ..say import once
 from ..stablehlo import TYPES, call_module, tensor_type
 from .computed import sums_bfloat16
@@ -98,7 +98,7 @@ def _each(gradients: Sequence[Any], exchange: Callable[[Sequence[Any]], list[Any
 def seconds_per_byte() -> float:
     """What an all-reduce takes for each byte, on the rank where it takes longest: by two sizes, so that what it takes
     to begin is left out. To be called on all ranks. 0 without a GPU: its compiled steps are for trying them."""
-    if not tf.config.get_visible_devices("GPU"):
+    if not has_gpu():
         return 0.0
     small, large = TRIED_BYTES
     taken_s = min(_all_reduce_s(small) for _ in range(TRIES))

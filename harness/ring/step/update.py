@@ -196,8 +196,13 @@ def compile_halves(
         ours = batches.told(model)
         if unhalved and not compiled:
             return whole(opened(data, kinds))
-        totals = totals_of(data, kinds, compiled, ours)
-        logs, gradients = programs[compiled](data, kinds, compiled, ours, totals)
+        try:
+            totals = totals_of(data, kinds, compiled, ours)
+            logs, gradients = programs[compiled](data, kinds, compiled, ours, totals)
+        except NotOneUpdate:
+            if compiled:
+                raise
+            return whole(opened(data, kinds))  # not compiled for another reason, which was found first
 
         def update(grads: Sequence[Any], variables: Any) -> None:
             if shards is not None:

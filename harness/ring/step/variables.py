@@ -11,9 +11,12 @@ from typing import Any
 from ..exchange import hvd, optimizers_of, parts_of, tf
 from ..joined.losses import one
 
+MADE = "variables_made_by_ring"  # a model's attribute: the losses that it was compiled with, as they were made for
+
 
 def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
-    """Make them now, also since what a trace that ends halfway makes is lost. batch_of: gives a batch, opened.
+    """Make them now, also since what a trace that ends halfway makes is lost. Once for each `model.compile`: a model's
+    own `compute_loss` may never build the losses. batch_of: gives a batch, opened.
 
     As Keras's own `_symbolic_build`, but the outputs of a model made of layers are known without going through them
     once more, which takes a second for a ResNet-50.
@@ -24,8 +27,9 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
 
     _make_scales(model)
     loss, compiled = model._compile_loss, model._compile_metrics
-    if loss is None or loss.built:
+    if loss is None or loss.built or model.__dict__.get(MADE) is loss:
         return
+    model.__dict__[MADE] = loss
     with tf.init_scope():
         if type(model).call is Model.call:  # only its train step knows how its parts are called
             return

@@ -1,4 +1,5 @@
-"""Scripts as people write them (people/), made Horovod ones by the two lines, on two real ranks and on one.
+"""Scripts as people write them (people/), made Horovod ones by the two lines, on two real ranks and on one; and once
+more as they run on GPUs, as far as that goes without any (as_on_gpus.py).
 
 A script's docstring ends with what is to come of it: `joined: TOLERANCE, why`, weights, optimizers' state and
 histories equal to those of one rank on the joined batches within that; `joined: no, why not`, equal on the two ranks
@@ -34,7 +35,7 @@ def expected(name: str) -> tuple[str, str]:
     return (kind, rest) if kind == "refused" else (kind, rest.split(",")[0])
 
 
-def trained(out: Path, names: Sequence[str]) -> Path:
+def trained(out: Path, names: Sequence[str], *how: str) -> Path:
     """Where what their ranks have said and kept lies."""
     jobs = []
     for name in names:
@@ -45,7 +46,7 @@ def trained(out: Path, names: Sequence[str]) -> Path:
             words = [str(BATCH * 2 // ranks), str(folder)]
             jobs.append({"name": name, "ranks": ranks, "script": str(PEOPLE / f"{name}.py"), "words": words})
     script = ROOT / "tests" / "harness" / "together.py"
-    done = run_python(str(script), str(out), json.dumps(jobs), prefix=prepared(), timeout_s=1800)
+    done = run_python(str(script), str(out), json.dumps(jobs), *how, prefix=prepared(), timeout_s=1800)
     assert done.returncode == 0, done.stdout + done.stderr
     return out
 
@@ -60,6 +61,11 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(tmp_path_factory.mktemp("many"), [name for name in NAMES if name not in FEW])
 
 
+@pytest.fixture(scope="module")
+def as_on_gpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("as_on_gpus"), NAMES, "as_on_gpus")
+
+
 @pytest.mark.parametrize("name", FEW)
 def test_some_scripts_train_right_or_are_refused(few: Path, name: str) -> None:
     check(few, name)
@@ -69,6 +75,12 @@ def test_some_scripts_train_right_or_are_refused(few: Path, name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in FEW])
 def test_scripts_train_right_or_are_refused(many: Path, name: str) -> None:
     check(many, name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_compiled_and_staged_they_do_too(as_on_gpus: Path, name: str) -> None:
+    check(as_on_gpus, name)
 
 
 def check(out: Path, name: str) -> None:
