@@ -8,7 +8,7 @@ from typing import Any
 
 from ..exchange import has_gpu
 from ..say import once
-from . import aligned, attention, depthwise, entropy, gelu, layers, products
+from . import aligned, attention, depthwise, entropy, gelu, layers, products, resized
 
 
 @contextmanager
@@ -28,6 +28,7 @@ def forms(model: Any) -> Iterator[None]:
         gelu.light(),
         entropy.short(),
         depthwise.filters(),
+        resized.wide(),
         attention.fused() if on_gpu else nullcontext(),  # the kernel is cuDNN's
     ):
         yield

@@ -197,6 +197,19 @@ def test_auto_takes_the_loop_and_leaves_to_cudnn_what_has_none(monkeypatch: pyte
     assert step == "fit" and why.endswith("runs in cuDNN, which XLA cannot compile")
 
 
+def test_on_a_gpu_stacks_that_will_be_written_begin_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each by a call of its own, which XLA has on GPUs alone. There an LSTM's losses came out the same with it
+    (docs/results, 2026-11-25)."""
+    monkeypatch.setattr(recurrent, "has_gpu", lambda: True)
+    model, given = _model(_both()), {k: tf.constant(v) for k, v in _given().items()}
+    step = _step(model, form=True)
+    graph = tf.function(step, autograph=False).get_concrete_function(given).graph
+    made = [op.get_attr("module") for op in graph.get_operations() if op.type == "XlaCallModule"]
+    assert len(made) == len(set(made)) == 7  # states, sums and gradients of both, the LSTM's cells
+    with pytest.raises(tf.errors.OpError, match="AllocateBuffer"):
+        tf.function(step, jit_compile=True)(given)
+
+
 def test_where_cudnn_would_compute_it_a_padded_step_puts_out_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
     """As its kernels do, which evaluate the model: states are kept, and the last output is the last state."""
     model = _model(_both("padded", return_sequences=True, return_state=True))
