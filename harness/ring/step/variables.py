@@ -29,7 +29,6 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
     loss, compiled = model._compile_loss, model._compile_metrics
     if loss is None or loss.built or model.__dict__.get(MADE) is loss:
         return
-    model.__dict__[MADE] = loss
     with tf.init_scope():
         if type(model).call is Model.call:  # only its train step knows how its parts are called
             return
@@ -38,6 +37,7 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
         batch = batch_of()
         if not _is_made_of_layers(model):
             model._symbolic_build(data_batch=batch)
+            model.__dict__[MADE] = loss
             return
         symbols = tree.map_structure(lambda t: None if t is None else KerasTensor(t.shape, t.dtype.name), batch)
         x, y, weights = unpack_x_y_sample_weight(symbols)
@@ -50,6 +50,7 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
         if not model.optimizer.built and parts_of(model.optimizer) is None:  # a sharded one is built of parts
             model.optimizer.build(model.trainable_variables)
         model._post_build()
+        model.__dict__[MADE] = loss
 
 
 def _make_scales(model: Any) -> None:
