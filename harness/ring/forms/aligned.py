@@ -15,9 +15,9 @@ from typing import Any
 
 from ..exchange import tf
 from .laid_over import laid_over
+from .narrow import NARROW
 
 MULTIPLE = 8
-NARROW = (tf.bfloat16, tf.float16)
 LEAST = 1 << 28  # multiplications in a product that is worth two passes over its operands
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from ..exchange import tf
 from .laid_over import laid_over
+from .narrow import NARROW, wide_type
 
-NARROW = (tf.bfloat16, tf.float16)  # computed in float32 inside the kernel, which costs no memory there
 # Of the share beyond |x|: exp(-x^2 / 2) t polynomial(t) with t = 1 / (1 + SLOPE |x|), constant term first. Least
 # largest relative error over all x, 4e-6, where a float16 is rounded by up to 5e-4.
 SLOPE = 0.28
@@ -42,7 +42,7 @@ def light() -> Iterator[None]:
 @tf.custom_gradient
 def exact(x: Any) -> tuple[Any, Callable[[Any], Any]]:
     """x * P(X <= x) of a standard normal X, of x's type and shape; for XLA alone."""
-    wide = tf.cast(x, tf.float32) if x.dtype in NARROW else x
+    wide = tf.cast(x, wide_type(x.dtype))  # inside the kernel, which costs no memory
     share = _share(wide, x.dtype)
     slope = _kept(tf.cast(share + wide * _density(wide), x.dtype))
     return tf.cast(wide * share, x.dtype), lambda upstream: upstream * slope

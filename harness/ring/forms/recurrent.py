@@ -15,8 +15,8 @@ from typing import Any
 
 from ..exchange import has_gpu, tf
 from ..stablehlo import call_module, tensor_type
+from .narrow import NARROW, wide_type
 
-NARROW = (tf.bfloat16, tf.float16)
 # Steps in one turn of the loop: XLA launches the kernels of a turn as one CUDA graph. With 4 an LSTM of 512 cells takes
 # 3 % longer on an H100, with 16 as long and is compiled for twice the time.
 CHUNK = 8
@@ -106,7 +106,7 @@ def gru(products: Any, start: Any, recurrent: Any, bias: Any, counts: Any) -> An
     products: (steps, batch, 3 units), of the inputs. start: (batch, units). recurrent: (units, 3 units). bias: (2,
     3 units), of the products of the inputs and of the states. counts: (steps, batch, 1), false where a step is masked.
     """
-    kind, wide = products.dtype, _wide(products.dtype)
+    kind, wide = products.dtype, wide_type(products.dtype)
     steps, (batch, units) = products.shape[0], start.shape
 
     def sums(product: Any, inner: Any, bias: Any) -> tuple[Any, ...]:
@@ -169,7 +169,7 @@ def lstm(products: Any, start: Any, start_cell: Any, recurrent: Any, bias: Any, 
     products: (steps, batch, 4 units), of the inputs. start, start_cell: (batch, units). recurrent: (units, 4 units).
     bias: (4 units,). counts: (steps, batch, 1), false where a step is masked.
     """
-    kind, wide = products.dtype, _wide(products.dtype)
+    kind, wide = products.dtype, wide_type(products.dtype)
     steps, (batch, units) = products.shape[0], start.shape
 
     def gates(sums: Any) -> tuple[Any, ...]:
@@ -290,7 +290,3 @@ def _back(part: Any, recurrent: Any) -> Any:
 
     second = xla_data_pb2.DotDimensionNumbers(lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[1])
     return xla.dot_general(part, recurrent, second, preferred_element_type=tf.float32)
-
-
-def _wide(kind: Any) -> Any:
-    return tf.float32 if kind in NARROW else kind

@@ -13,8 +13,7 @@ from typing import Any
 
 from ..exchange import tf
 from .laid_over import laid_over
-
-NARROW = (tf.bfloat16, tf.float16)
+from .narrow import wide_type
 
 
 @contextmanager
@@ -26,7 +25,7 @@ def wide() -> Iterator[None]:
 
     def resize_bilinear(images: Any, *args: Any, **kwargs: Any) -> Any:
         images = tf.convert_to_tensor(images)
-        return own(tf.cast(images, tf.float32) if images.dtype in NARROW else images, *args, **kwargs)
+        return own(tf.cast(images, wide_type(images.dtype)), *args, **kwargs)
 
     with laid_over(gen_image_ops, resize_bilinear=resize_bilinear):
         yield

@@ -129,10 +129,8 @@ def compile_halves(
         if compiled and compiles:
             check_draws(tf.compat.v1.get_default_graph())
         if len(caught) != 1:
-            unhalved.append(True)
             raise NotOneUpdate(f"the train step applies gradients {len(caught)} times, a compiled one exactly once")
         if (used := after_update.used_since(applied_at, caught[0][1])) is not None:
-            unhalved.append(True)
             raise NotOneUpdate(f"the train step uses {used} after it has applied gradients, a compiled one before")
         # No IndexedSlices: XLA adds rows of one index in any order, so that ranks which each add what they have
         # gathered end apart in the last bits; and they bring their table's shape through the host, which waits for it,
@@ -200,6 +198,7 @@ def compile_halves(
             totals = totals_of(data, kinds, compiled, ours)
             logs, gradients = programs[compiled](data, kinds, compiled, ours, totals)
         except NotOneUpdate:
+            unhalved.append(True)
             if compiled:
                 raise
             return whole(opened(data, kinds))  # not compiled for another reason, which was found first

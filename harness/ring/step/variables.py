@@ -16,17 +16,11 @@ MADE = "variables_made_by_ring"  # a model's attribute: the losses that it was c
 
 def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
     """Make them now, also since what a trace that ends halfway makes is lost. Once for each `model.compile`: a model's
-    own `compute_loss` may never build the losses. batch_of: gives a batch, opened.
-
-    As Keras's own `_symbolic_build`, but the outputs of a model made of layers are known without going through them
-    once more, which takes a second for a ResNet-50.
-    """
-    from keras import KerasTensor, Model, Sequential, tree
-    from keras.src.backend import compute_output_spec
-    from keras.utils import unpack_x_y_sample_weight
+    own `compute_loss` may never build the losses. batch_of: gives a batch, opened."""
+    from keras import Model
 
     _make_scales(model)
-    loss, compiled = model._compile_loss, model._compile_metrics
+    loss = model._compile_loss
     if loss is None or loss.built or model.__dict__.get(MADE) is loss:
         return
     with tf.init_scope():
@@ -35,22 +29,32 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
         if hvd.size() > 1:
             one()
         batch = batch_of()
-        if not _is_made_of_layers(model):
+        if _is_made_of_layers(model):
+            _build_of_layers(model, batch)
+        else:
             model._symbolic_build(data_batch=batch)
-            model.__dict__[MADE] = loss
-            return
-        symbols = tree.map_structure(lambda t: None if t is None else KerasTensor(t.shape, t.dtype.name), batch)
-        x, y, weights = unpack_x_y_sample_weight(symbols)
-        size = tree.flatten(x)[0].shape[0]
-        whole = model.outputs[0] if isinstance(model, Sequential) else model.output
-        outputs = tree.map_structure(lambda out: KerasTensor((size, *out.shape[1:]), out.dtype), whole)
-        if compiled is not None and not compiled.built:
-            compute_output_spec(model.compute_metrics, x, y, outputs, sample_weight=weights)
-        compute_output_spec(model._compute_loss, x, y, outputs, sample_weight=weights, training=False)
-        if not model.optimizer.built and parts_of(model.optimizer) is None:  # a sharded one is built of parts
-            model.optimizer.build(model.trainable_variables)
-        model._post_build()
-        model.__dict__[MADE] = loss
+    model.__dict__[MADE] = loss
+
+
+def _build_of_layers(model: Any, batch: Any) -> None:
+    """As Keras's own `_symbolic_build`, but the outputs of a model made of layers are known without going through them
+    once more, which takes a second for a ResNet-50."""
+    from keras import KerasTensor, Sequential, tree
+    from keras.src.backend import compute_output_spec
+    from keras.utils import unpack_x_y_sample_weight
+
+    compiled = model._compile_metrics
+    symbols = tree.map_structure(lambda t: None if t is None else KerasTensor(t.shape, t.dtype.name), batch)
+    x, y, weights = unpack_x_y_sample_weight(symbols)
+    size = tree.flatten(x)[0].shape[0]
+    whole = model.outputs[0] if isinstance(model, Sequential) else model.output
+    outputs = tree.map_structure(lambda out: KerasTensor((size, *out.shape[1:]), out.dtype), whole)
+    if compiled is not None and not compiled.built:
+        compute_output_spec(model.compute_metrics, x, y, outputs, sample_weight=weights)
+    compute_output_spec(model._compute_loss, x, y, outputs, sample_weight=weights, training=False)
+    if not model.optimizer.built and parts_of(model.optimizer) is None:  # a sharded one is built of parts
+        model.optimizer.build(model.trainable_variables)
+    model._post_build()
 
 
 def _make_scales(model: Any) -> None:
