@@ -8,7 +8,7 @@ from typing import Any
 
 from ..exchange import has_gpu
 from ..say import once
-from . import aligned, attention, depthwise, entropy, gelu, layers, products, resized
+from . import aligned, attention, depthwise, entropy, gelu, layers, lined_up, products, resized
 
 
 @contextmanager
@@ -29,6 +29,7 @@ def forms(model: Any) -> Iterator[None]:
         entropy.short(),
         depthwise.filters(),
         resized.wide(),
+        lined_up.rows(),
         attention.fused() if on_gpu else nullcontext(),  # the kernel is cuDNN's
     ):
         yield

@@ -1,0 +1,51 @@
+"""Normalisations and softmax over the last axis of four axes and more, computed of a matrix's rows.
+
+XLA makes one Triton kernel of each, and while it fuses others with it tries every way to cut the tensor into tiles:
+powers of two along each axis. Of four axes these are so many that they are half of what a ConvNeXt compiles before its
+first step, beside the choice of its convolutions: 17 of 27 s on a CPU core, and 2 of 11 of two axes. The numbers and
+the kernels are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..exchange import tf
+from .laid_over import laid_over
+
+AXES = 4  # from so many on: a decoder's three cost it 0.7 s
+
+
+@contextmanager
+def rows() -> Iterator[None]:
+    """While it lasts, Keras's layer and RMS normalisations, and TensorFlow's softmax, are traced so."""
+    from keras.src.ops import nn
+
+    with (
+        laid_over(nn, **{name: _of_rows(getattr(nn, name)) for name in ("_layer_normalization", "_rms_normalization")}),
+        laid_over(tf.nn, **{name: _of_rows(getattr(tf.nn, name)) for name in ("softmax", "log_softmax")}),
+    ):
+        yield
+
+
+def _of_rows(own: Callable[..., Any]) -> Callable[..., Any]:
+    """own: takes a tensor, and by name over which axis."""
+
+    def over_last(*args: Any, **kwargs: Any) -> Any:
+        if len(args) != 1 or not _is_last(args[0], kwargs.get("axis", -1)):
+            return own(*args, **kwargs)
+        (given,) = args
+        outputs = own(tf.reshape(given, [-1, given.shape[-1]]), **kwargs | {"axis": -1})
+        return tf.reshape(outputs, [given.shape[0] or -1, *given.shape[1:]])
+
+    return over_last
+
+
+def _is_last(given: Any, axis: int | Sequence[int] | None) -> bool:
+    if not isinstance(given, tf.Tensor) or given.shape.rank is None or given.shape.rank < AXES:
+        return False
+    if isinstance(axis, Sequence):
+        axis = axis[0] if len(axis) == 1 else None
+    return axis in (-1, given.shape.rank - 1) and given.shape[1:].is_fully_defined()
