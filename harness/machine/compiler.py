@@ -2,8 +2,11 @@
 
 XLA compiles and times some 40 kernels of Triton's for each shape of matrix product, one shape after the other, and on
 an H200 takes cuBLAS's for nearly all. Without them a decoder's first step comes after 28 to 32 s instead of 46, and it
-trains as fast (docs/results, 2026-11-23). cuDNN's convolutions it has to time: some 70 ways for each, two thirds of a
-U-Net's first start. What it has chosen is kept, so that a program that was changed has only its new ones timed.
+trains as fast (docs/results, 2026-11-23). Of fusions it compiles each of its ways, one after the other, most of which
+have one way only: without that a ResNet-50's first step on an H100 comes after 61 s instead of 76, a ConvNeXt's after
+111 instead of 141, and they train as fast within 1.3 % (docs/results, 2026-11-25). cuDNN's convolutions it has to time:
+some 70 ways for each, two thirds of a U-Net's first start. What it has chosen is kept, so that a program that was
+changed has only its new ones timed.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from pathlib import Path
 
 BACKENDS = "--xla_gpu_experimental_autotune_backends"
 WITHOUT_TRITON = f"{BACKENDS}=-triton"
+FUSIONS = "--xla_gpu_experimental_enable_fusion_autotuner"
+WITHOUT_FUSIONS = f"{FUSIONS}=false"
 CHOICES = "--xla_gpu_experimental_autotuner_cache_dir"
 ROOM = 1 << 20  # bytes: the choices of a program take some 4 kB each, 500 kB for a U-Net's
 KNOWN_BY = "2.21."  # versions of TensorFlow: at an option that it does not know XLA ends the process
@@ -22,7 +27,8 @@ KNOWN_BY = "2.21."  # versions of TensorFlow: at an option that it does not know
 def set_options(*, gpu: bool, tensorflow: str) -> None:
     """In the environment, which XLA reads when it first compiles. tensorflow: its version."""
     if gpu:
-        _add(WITHOUT_TRITON, tensorflow)
+        for option in (WITHOUT_TRITON, WITHOUT_FUSIONS):
+            _add(option, tensorflow)
 
 
 def keep_choices(directory: Path, *, tensorflow: str) -> None:

@@ -33,6 +33,9 @@ print(json.dumps({"flags": os.environ["XLA_FLAGS"], "sum": float(tf.reduce_sum(p
 """
 
 
+SET = f"{compiler.WITHOUT_TRITON} {compiler.WITHOUT_FUSIONS}"
+
+
 def _set(monkeypatch: pytest.MonkeyPatch, flags: str | None, *, gpu: bool = True) -> str | None:
     if flags is None:
         monkeypatch.delenv("XLA_FLAGS", raising=False)
@@ -42,14 +45,21 @@ def _set(monkeypatch: pytest.MonkeyPatch, flags: str | None, *, gpu: bool = True
     return os.environ.get("XLA_FLAGS")
 
 
-def test_where_there_is_a_gpu_triton_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _set(monkeypatch, None) == compiler.WITHOUT_TRITON
-    assert _set(monkeypatch, "--xla_dump_to=/tmp/x") == f"--xla_dump_to=/tmp/x {compiler.WITHOUT_TRITON}"
+def test_where_there_is_a_gpu_neither_triton_nor_fusions_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _set(monkeypatch, None) == SET
+    assert _set(monkeypatch, "--xla_dump_to=/tmp/x") == f"--xla_dump_to=/tmp/x {SET}"
 
 
-@pytest.mark.parametrize("own", [f"{compiler.BACKENDS}=triton,cublas", "flags.txt", " flags.txt"])
-def test_the_users_own_choice_and_a_file_of_options_stay(monkeypatch: pytest.MonkeyPatch, own: str) -> None:
-    assert _set(monkeypatch, own) == own
+def test_the_users_own_choices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    backends, fusions = f"{compiler.BACKENDS}=triton,cublas", f"{compiler.FUSIONS}=true"
+    assert _set(monkeypatch, backends) == f"{backends} {compiler.WITHOUT_FUSIONS}"
+    assert _set(monkeypatch, fusions) == f"{fusions} {compiler.WITHOUT_TRITON}"
+    assert _set(monkeypatch, f"{fusions} {backends}") == f"{fusions} {backends}"
+
+
+@pytest.mark.parametrize("file", ["flags.txt", " flags.txt"])
+def test_a_file_of_options_stays(monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+    assert _set(monkeypatch, file) == file
 
 
 def test_without_a_gpu_and_with_other_versions_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,11 +108,11 @@ def test_ring_keeps_choices_beside_the_programs(monkeypatch: pytest.MonkeyPatch,
     start.set_up_compiler()
     (programs,) = tmp_path.iterdir()
     assert os.environ["TF_XLA_FLAGS"] == f"{cache.FLAG}={programs}"
-    assert os.environ["XLA_FLAGS"] == f"{compiler.WITHOUT_TRITON} {compiler.CHOICES}={programs}/choices"
+    assert os.environ["XLA_FLAGS"] == f"{SET} {compiler.CHOICES}={programs}/choices"
     assert (programs / "choices").is_dir()
     start.set_up_compiler()  # as in a process that this one has started
     assert list(tmp_path.iterdir()) == [programs]
-    assert os.environ["XLA_FLAGS"] == f"{compiler.WITHOUT_TRITON} {compiler.CHOICES}={programs}/choices"
+    assert os.environ["XLA_FLAGS"] == f"{SET} {compiler.CHOICES}={programs}/choices"
 
 
 def test_xla_takes_the_options(tmp_path: Path) -> None:
@@ -113,7 +123,7 @@ def test_xla_takes_the_options(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr[-2000:]
     told = json.loads(run.stdout.splitlines()[-1])
-    assert told["flags"] == f"{compiler.WITHOUT_TRITON} {compiler.CHOICES}={tmp_path}" and told["sum"] == 45.0
+    assert told["flags"] == f"{SET} {compiler.CHOICES}={tmp_path}" and told["sum"] == 45.0
     assert told["apart"] > 100_000  # TensorFlow's and Keras's modules
 
 
