@@ -24,20 +24,24 @@ def rows() -> Iterator[None]:
 
     with (
         laid_over(nn, **{name: _of_rows(getattr(nn, name)) for name in ("_layer_normalization", "_rms_normalization")}),
-        laid_over(tf.nn, **{name: _of_rows(getattr(tf.nn, name)) for name in ("softmax", "log_softmax")}),
+        laid_over(tf.nn, softmax=_of_rows(tf.nn.softmax, of_logits=True), log_softmax=_of_rows(tf.nn.log_softmax)),
     ):
         yield
 
 
-def _of_rows(own: Callable[..., Any]) -> Callable[..., Any]:
-    """own: takes a tensor, and by name over which axis."""
+def _of_rows(own: Callable[..., Any], *, of_logits: bool = False) -> Callable[..., Any]:
+    """own: takes a tensor, and by name over which axis. of_logits: it gives shares, whose logits Keras's losses take
+    where these come of a softmax, or have them as this attribute."""
 
     def over_last(*args: Any, **kwargs: Any) -> Any:
         if len(args) != 1 or not _is_last(args[0], kwargs.get("axis", -1)):
             return own(*args, **kwargs)
         (given,) = args
         outputs = own(tf.reshape(given, [-1, given.shape[-1]]), **kwargs | {"axis": -1})
-        return tf.reshape(outputs, [given.shape[0] or -1, *given.shape[1:]])
+        outputs = tf.reshape(outputs, [given.shape[0] or -1, *given.shape[1:]])
+        if of_logits:
+            outputs._keras_logits = given
+        return outputs
 
     return over_last
 

@@ -96,6 +96,21 @@ def test_an_unknown_batch_stays_unknown_and_other_unknown_sizes_are_left() -> No
             assert traced.structured_outputs.shape.as_list() == list(shape)
 
 
+@pytest.mark.parametrize("softmax", [ops.softmax, lambda x: tf.nn.softmax(x)])
+def test_a_loss_of_shares_takes_their_logits_as_it_does_without(softmax: Function, x: np.ndarray) -> None:
+    """Keras's does: of shares alone the loss of what is far off ends at the logarithm of 1e-7."""
+    far, labels = tf.constant(100 * x), np.argmin(x, axis=-1)
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def loss() -> Any:
+        return keras.losses.SparseCategoricalCrossentropy(reduction=None)(labels, softmax(far))
+
+    own = loss().numpy()
+    assert own.max() > 100
+    with lined_up.rows():
+        np.testing.assert_allclose(tf.function(loss.python_function, autograph=False)().numpy(), own, rtol=1e-5)
+
+
 def test_numbers_of_16_bits_stay_so(x: np.ndarray) -> None:
     narrow = tf.cast(x, tf.bfloat16)
     with lined_up.rows():
