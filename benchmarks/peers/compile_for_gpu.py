@@ -12,6 +12,7 @@ JAX 0.9's XLA does with what was tried here as TensorFlow 2.21's does; since 0.1
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -39,25 +40,40 @@ LOGGED = {  # by a source file of XLA's: how verbose it has to be for what is re
     "TF_CPP_MIN_LOG_LEVEL": "0",
     "TF_CPP_VMODULE": "hlo_pass_pipeline=2,gpu_compiler=1,nvptx_compiler=1,compile_module_to_llvm_ir=1",
 }
-PARTS = {"kernels_s": r"IR emission for \S+", "ptx_s": r"CompileToPtx for \S+", "machine_code_s": r"PtxToCubin for \S+"}
+PARTS = {
+    "choosing_fusions_s": "HLO pass: priority-fusion",
+    "kernels_s": r"IR emission for \S+",
+    "ptx_s": r"CompileToPtx for \S+",
+    "machine_code_s": r"PtxToCubin for \S+",
+}
 TOOK = r" time: ([\d.]+) (us|ms|s|min)\b"
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 
 
 def main() -> None:
-    (step,) = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", type=Path, help="the program, as XLA has written it")
+    parser.add_argument("--here", action="store_true", help="compile in this process, whose log another one reads")
+    options = parser.parse_args()
+    if options.here:
+        compile_here(options.step)
+    else:
+        print(json.dumps(compiled(options.step)))
+
+
+def compiled(step: Path) -> dict[str, float]:
+    """Seconds by part, those of a process of its own. Raises SystemExit with the end of its log where it fails."""
     own = subprocess.run(
-        [sys.executable, __file__, step],
-        env=os.environ | LOGGED | {"COMPILES_ITSELF": "1", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"},
+        [sys.executable, __file__, step, "--here"],
+        env=os.environ | LOGGED | {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"},  # of a GPU's libraries
         capture_output=True,
         text=True,
         errors="replace",
     )
     if own.returncode:
-        raise SystemExit(own.stderr[-2000:])
+        raise SystemExit(own.stderr[-2000:].strip())
     parts = {name: _longest(own.stderr, part) for name, part in PARTS.items()}
-    fusing = {"choosing_fusions_s": _longest(own.stderr, "HLO pass: priority-fusion")}
-    print(json.dumps({"compiled_s": float(own.stdout.split()[-1]), **fusing, **parts}))
+    return {"compiled_s": float(own.stdout.split()[-1]), **parts}
 
 
 def _longest(log: str, part: str) -> float:
@@ -94,14 +110,10 @@ def _module_of(written: bytes) -> bytes:
     """The HloModuleProto, which is an HloProto's first field: a byte, its length in groups of 7 bits, itself."""
     if written[:1] != b"\x0a":
         raise SystemExit("not a program that XLA has written with --xla_dump_hlo_as_proto")
-    length = place = shift = 0
-    for place, byte in enumerate(written[1:], start=2):  # noqa: B007
-        length |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            break
-    return written[place : place + length]
+    begin = next(place for place, byte in enumerate(written[1:], start=2) if byte < 128)
+    length = sum((byte & 127) << 7 * place for place, byte in enumerate(written[1:begin]))
+    return written[begin : begin + length]
 
 
 if __name__ == "__main__":
-    compile_here(Path(sys.argv[1])) if os.environ.get("COMPILES_ITSELF") else main()
+    main()
