@@ -36,6 +36,11 @@ def turn_on() -> Path | None:
     return directory
 
 
+def is_on() -> bool:
+    """Whether TensorFlow has been told a directory, by `turn_on` or by the user."""
+    return FLAG in os.environ.get("TF_XLA_FLAGS", "")
+
+
 def has_gpu() -> bool:
     """Whether the driver shows one; it starts no device."""
     return bool(_gpu())

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .exchange import hvd
+
+FIRST_S, EVERY_S = 20.0, 30.0  # until what lasts is said to last, and until it is said again
 
 _said: set[str] = set()
 
@@ -18,3 +24,26 @@ def once(text: str) -> None:
     if hvd.rank() == 0 and text not in _said:
         line(text)
     _said.add(text)
+
+
+@contextmanager
+def lasting(what: str, *, then: str = "") -> Iterator[None]:
+    """While it lasts rank 0 says from time to time how long it has. then: what to know of it, said the first time."""
+    if hvd.rank() != 0:
+        yield
+        return
+    over, began = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        wait_s, more = FIRST_S, then
+        while not over.wait(wait_s):
+            line(f"{what}: {time.monotonic() - began:.0f} s so far{more}")
+            wait_s, more = EVERY_S, ""
+
+    thread = threading.Thread(target=tell, name="ring lasting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 from tensorflow.python.eager import context as eager
 
 from profiles.errors import RingscopeError
 
-from .. import say
+from .. import cache, say
 from ..exchange import has_gpu, hvd, tf
 from ..forms import recurrent
 
@@ -107,7 +107,7 @@ def left_to_xla() -> Iterator[None]:
         context.function_call_options = before
 
 
-@cache
+@functools.cache
 def _without_passes(executor_type: str | None, config: bytes) -> Any:
     from tensorflow.core.protobuf import config_pb2
 
@@ -149,7 +149,9 @@ class Chooser:
             return take(self._known[shape])
         if self._wanted(leaves):
             try:
-                logs = take(True)
+                kept = "; it is kept for later starts" if cache.is_on() else ""
+                with say.lasting("XLA compiles the step", then=kept):
+                    logs = take(True)
             except REFUSALS as error:
                 if not self._falls_back:
                     if isinstance(error, NotOneUpdate) or "tf2xla" in str(error):
