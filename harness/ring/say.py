@@ -29,15 +29,13 @@ def once(text: str) -> None:
 @contextmanager
 def lasting(what: str, *, then: str = "") -> Iterator[None]:
     """While it lasts rank 0 says from time to time how long it has. then: what to know of it, said the first time."""
-    if hvd.rank() != 0:
-        yield
-        return
     over, began = threading.Event(), time.monotonic()
 
     def tell() -> None:
         wait_s, more = FIRST_S, then
         while not over.wait(wait_s):
-            line(f"{what}: {time.monotonic() - began:.0f} s so far{more}")
+            if hvd.rank() == 0:
+                line(f"{what}: {time.monotonic() - began:.0f} s so far{more}")
             wait_s, more = EVERY_S, ""
 
     thread = threading.Thread(target=tell, name="ring lasting", daemon=True)
