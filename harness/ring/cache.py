@@ -24,7 +24,7 @@ def turn_on() -> Path | None:
     GPU, or the user has turned it off or named a directory already."""
     flags = os.environ.get("TF_XLA_FLAGS", "")
     wanted = os.environ.get(VARIABLE, "")
-    if wanted == "off" or FLAG in flags or not (gpu := _gpu()):
+    if wanted == "off" or is_on() or not (gpu := _gpu()):
         return None
     root = Path(wanted) if wanted else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ringscope/xla"
     directory = root / _key(gpu)
