@@ -24,7 +24,7 @@ class Family:
     batch: Callable[[np.random.Generator, int], Batch]
     samples: int  # of one GPU's batch
     optimizer: str = "adamw"
-    from_logits: bool = True
+    loss: str | None = None  # by Keras's name for it; default: cross-entropy of classes from logits
 
 
 def images(random: np.random.Generator, samples: int) -> Batch:
@@ -37,7 +37,7 @@ def _maps(random: np.random.Generator, samples: int) -> Batch:
     return x, random.integers(0, 2, (samples, 224, 224), np.int32)
 
 
-def _next_tokens(random: np.random.Generator, samples: int) -> Batch:
+def next_tokens(random: np.random.Generator, samples: int) -> Batch:
     tokens = random.integers(0, VOCABULARY, (samples, LENGTH + 1), np.int32)
     return tokens[:, :-1].copy(), tokens[:, 1:].copy()
 
@@ -181,7 +181,7 @@ FAMILIES = {
     "convnext_tiny": Family(lambda: application("ConvNeXtTiny", include_preprocessing=False), images, 128),
     "efficientnetv2b0": Family(lambda: application("EfficientNetV2B0", include_preprocessing=False), images, 256),
     "vit_s": Family(vit, images, 256),
-    "decoder": Family(decoder, _next_tokens, 32),
+    "decoder": Family(decoder, next_tokens, 32),
     "encoder": Family(encoder, _sentences, 32),
     "unet": Family(unet, _maps, 32),
     "recommender": Family(recommender, _clicks, 16_384),
