@@ -28,14 +28,30 @@ def flat() -> Iterator[None]:
     keras_own = backend.numpy.einsum
 
     def einsum(subscripts: str, *operands: Any, **options: Any) -> Any:
-        axes = shared_axes(subscripts) if len(operands) == 2 and not options else 0
+        turned, order = by_rows(subscripts)
+        axes = shared_axes(turned) if len(operands) == 2 and not options else 0
         given, weight = map(as_tensor, operands) if axes else (None, None)
-        if not axes or not _are_of(subscripts, given, weight) or (rows := _as_rows(given, weight, axes)) is None:
+        if not axes or not _are_of(subscripts, given, weight):
+            return keras_own(subscripts, *operands, **options)
+        weight = weight if order == sorted(order) else tf.transpose(weight, order)
+        if (rows := _as_rows(given, weight, axes)) is None:
             return keras_own(subscripts, *operands, **options)
         return _outward(product(rows, _as_matrix(weight, axes)), given, weight, axes)
 
     with laid_over(backend.numpy, einsum=einsum):
         yield
+
+
+def by_rows(subscripts: str) -> tuple[str, list[int]]:
+    """The subscripts with the second operand's axes in the order of the first's and then of the result's, and where
+    each of them was: `btd,edw->btew` -> `btd,dew->btew`, [1, 0, 2]. As they are written, XLA multiplies for each e and
+    turns what comes out, which is larger than a weight."""
+    operands, _, result = subscripts.replace(" ", "").partition("->")
+    given, _, weight = operands.partition(",")
+    if not set(weight) <= set(given + result) or len(set(weight)) < len(weight):
+        return subscripts, list(range(len(weight)))
+    axes = "".join(sorted(weight, key=(given + result).index))
+    return f"{given},{axes}->{result}", [weight.index(axis) for axis in axes]
 
 
 def shared_axes(subscripts: str) -> int:

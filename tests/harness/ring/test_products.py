@@ -23,6 +23,10 @@ EQUATIONS = [
     ("abcd,cde->abe", (5, 9), "e"),
     ("...x,xy->...y", (5, 9), "y"),
     ("ab,bc->ac", (9,), "c"),
+    ("abc,dce->abde", (5, 3, 4), "de"),
+    ("abc,edc->abde", (5, 3, 4), "e"),
+    ("abcd,edc->abe", (5, 9), "e"),
+    ("ab,cb->ac", (9,), "c"),
 ]
 
 
@@ -49,17 +53,25 @@ def _assert_same(model: Any, inputs: Any, tolerance: float) -> None:
 def test_a_layer_is_itself(equation: str, shape: tuple[int, ...], bias: str | None, activation: str | None) -> None:
     inputs = keras.Input(_shape(equation))
     model = keras.Model(inputs, _layer(equation, shape, bias, activation=activation)(inputs))
-    assert products.shared_axes(equation)
+    assert products.shared_axes(products.by_rows(equation)[0])
     _assert_same(model, np.random.default_rng(0).normal(size=(8, *_shape(equation))).astype(np.float32), 1e-5)
 
 
+@pytest.mark.parametrize("equation", ["abc,cde->abde", "abc,dce->abde", "abc,edc->abde"])
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_a_layer_multiplies_two_matrices_there_and_back(policy: str) -> None:
+def test_a_layer_multiplies_two_matrices_there_and_back(policy: str, equation: str) -> None:
     inputs = keras.Input((5, 6))
-    model = keras.Model(inputs, _layer("abc,cde->abde", (5, 3, 4), "de", dtype=policy)(inputs))
+    model = keras.Model(inputs, _layer(equation, (5, 3, 4), "de", dtype=policy)(inputs))
     x = np.ones((8, 5, 6), np.float32)
     assert made(model, x, partial(forms, model)) == [(6, 12), (40, 6), (40, 12)]
     assert made(model, x, nullcontext) != [(6, 12), (40, 6), (40, 12)]
+
+
+def test_what_is_no_product_with_a_weight_keeps_its_subscripts() -> None:
+    for subscripts in ("bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd", "ab,b", "ab,cb", "ab,cd->ab", "aab,bc->aac"):
+        assert not products.shared_axes(products.by_rows(subscripts)[0])
+    assert products.by_rows("btd,edw->btew") == ("btd,dew->btew", [1, 0, 2])
+    assert products.by_rows("...x,yx->...y") == ("...x,xy->...y", [1, 0])
 
 
 @pytest.mark.parametrize("kind", ["multi-head", "grouped"])
