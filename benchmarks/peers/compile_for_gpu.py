@@ -1,5 +1,7 @@
-"""How long XLA compiles a step for an H100, on a machine that has none: JAX brings XLA's part for GPUs, and TensorFlow
-without a GPU writes what is to be compiled. Run by a Python with JAX, it prints a line of JSON.
+"""How long XLA compiles a step for an H100, and what its kernels read and write, on a machine that has none.
+
+JAX brings XLA's part for GPUs, and TensorFlow without a GPU writes what is to be compiled. Run by a Python with JAX,
+this prints a line of JSON.
 
     XLA_FLAGS='--xla_dump_to=/tmp/step --xla_dump_hlo_as_proto --xla_dump_hlo_module_re=.*forward_backward.*' \\
         python -m benchmarks.peers.fit_keras --way ring --model convnext_tiny --step compiled --steps 1 --epochs 1
@@ -73,7 +75,7 @@ def compiled(step: Path) -> dict[str, float]:
     if own.returncode:
         raise SystemExit(own.stderr[-2000:].strip())
     parts = {name: _longest(own.stderr, part) for name, part in PARTS.items()}
-    return {"compiled_s": float(own.stdout.split()[-1]), **parts}
+    return json.loads(own.stdout.splitlines()[-1]) | parts  # type: ignore[no-any-return]
 
 
 def _longest(log: str, part: str) -> float:
@@ -83,7 +85,8 @@ def _longest(log: str, part: str) -> float:
 
 
 def compile_here(step: Path) -> None:
-    """Prints the seconds that it took."""
+    """Prints the seconds that it took, what its kernels read and write, and the memory between them, as XLA counts."""
+    import jax
     import numpy as np
     from jax._src import compiler
     from jax._src.interpreters.mlir import make_ir_context
@@ -102,8 +105,13 @@ def compile_here(step: Path) -> None:
         # JAX takes no program with copies of its own, which XLA makes anyway.
         module = ir.Module.parse(str(module).replace("mhlo.copy", "stablehlo.convert"))
     began = time.monotonic()
-    devices[0].client.compile(module, xla_client.DeviceList(tuple(devices)), options)
-    print(round(time.monotonic() - began, 1))
+    made = devices[0].client.compile(module, xla_client.DeviceList(tuple(devices)), options)
+    seconds = round(time.monotonic() - began, 1)
+    here = jax.local_devices(backend="cpu")[0].client
+    traffic = xla_client._xla.hlo_module_cost_analysis(here, made.hlo_modules()[0])["bytes accessed"]
+    between = made.get_compiled_memory_stats().temp_size_in_bytes
+    counts = {"compiled_s": seconds, "traffic_gb": round(traffic / 1e9, 2), "temporary_gib": round(between / 2**30, 2)}
+    print(json.dumps(counts))
 
 
 def _module_of(written: bytes) -> bytes:

@@ -28,6 +28,11 @@ def flat() -> Iterator[None]:
     keras_own = backend.numpy.einsum
 
     def einsum(subscripts: str, *operands: Any, **options: Any) -> Any:
+        if len(operands) > 2 and not options and (pairs := two_by_two(subscripts, *map(as_tensor, operands))):
+            left = list(operands)
+            for places, pair in pairs:
+                left.append(einsum(*_rows_first(pair, *[left.pop(place) for place in places])))
+            return left[0]
         turned, order = by_rows(subscripts)
         axes = shared_axes(turned) if len(operands) == 2 and not options else 0
         given, weight = map(as_tensor, operands) if axes else (None, None)
@@ -40,6 +45,29 @@ def flat() -> Iterator[None]:
 
     with laid_over(backend.numpy, einsum=einsum):
         yield
+
+
+def two_by_two(subscripts: str, *operands: Any) -> list[tuple[tuple[int, ...], str]]:
+    """Which two operands to multiply first, and so on, each time taken out and their product put last: what NumPy and
+    JAX do. TensorFlow is greedy for small products: of `btew,bte,ewd->btd` it multiplies the weight first, for each e,
+    and sums over e afterwards what is larger than the result. Empty where types or shapes do not allow it."""
+    dense = all(isinstance(operand, tf.Tensor) and operand.shape.is_fully_defined() for operand in operands)
+    if "." in subscripts or not dense or len({operand.dtype for operand in operands}) > 1:
+        return []
+    if not operands[0].dtype.is_floating:
+        return []
+    import opt_einsum  # TensorFlow's einsum needs it
+
+    _, path = opt_einsum.contract_path(subscripts, *(tuple(each.shape) for each in operands), shapes=True)
+    return [(places, pair) for places, _, pair, *_ in path.contraction_list]
+
+
+def _rows_first(pair: str, one: Any, other: Any) -> tuple[str, Any, Any]:
+    """A product of two with that one first whose axes the result begins with."""
+    axes, result = pair.split("->")
+    first, second = axes.split(",")
+    turns = result and second.startswith(result[0]) and not first.startswith(result[0])
+    return (f"{second},{first}->{result}", other, one) if turns else (pair, one, other)
 
 
 def by_rows(subscripts: str) -> tuple[str, list[int]]:

@@ -74,6 +74,62 @@ def test_what_is_no_product_with_a_weight_keeps_its_subscripts() -> None:
     assert products.by_rows("...x,yx->...y") == ("...x,xy->...y", [1, 0])
 
 
+class Chosen(keras.layers.Layer):
+    """What experts answer, each by its share."""
+
+    def build(self, shape: Any) -> None:
+        self.shares = self.add_weight(shape=(shape[-1], 3), initializer="normal")
+        self.into = self.add_weight(shape=(3, shape[-1], 7), initializer="normal")
+        self.out = self.add_weight(shape=(3, 7, shape[-1]), initializer="normal")
+
+    def call(self, x: Any) -> Any:
+        y = keras.ops.gelu(keras.ops.einsum("btd,edw->btew", x, self.into))
+        shares = keras.ops.softmax(keras.ops.matmul(x, self.shares))
+        return keras.ops.einsum("btew,bte,ewd->btd", y, shares, self.out)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_experts_are_themselves_and_none_is_multiplied_alone(policy: str) -> None:
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((5, 6))
+    model = keras.Model(inputs, Chosen(dtype=policy)(inputs))
+    x = np.random.default_rng(2).normal(size=(8, 5, 6)).astype(np.float32)
+    _assert_same(model, x, 1e-5 if policy == "float32" else 2e-2)
+    ours, theirs = made(model, x, partial(forms, model)), made(model, x, nullcontext)
+    assert {(40, 21), (40, 6), (6, 21), (21, 6)} <= set(ours)
+    assert 3 not in {shape[0] for shape in ours}
+    assert 3 in {shape[0] for shape in theirs}
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "shapes"),
+    [
+        ("btew,bte,ewd->btd", [(4, 5, 3, 7), (4, 5, 3), (3, 7, 6)]),
+        ("ab,bc,cd,de->ae", [(3, 4), (4, 5), (5, 6), (6, 2)]),
+        ("a,b,c->abc", [(2,), (3,), (4,)]),
+        ("ij,jk,ki->", [(3, 4), (4, 5), (5, 3)]),
+        ("ab,bc,c", [(3, 4), (4, 5), (5,)]),
+    ],
+)
+def test_several_operands_are_numpys_product(subscripts: str, shapes: list[tuple[int, ...]]) -> None:
+    random = np.random.default_rng(3)
+    operands = [random.normal(size=shape) for shape in shapes]
+    given = [tf.constant(each, tf.float32) for each in operands]
+    assert products.two_by_two(subscripts, *given)
+    with products.flat():
+        made = keras.ops.einsum(subscripts, *given)
+    np.testing.assert_allclose(made, np.einsum(subscripts, *operands), atol=1e-4)
+
+
+def test_several_operands_of_unlike_types_or_unknown_sizes_are_left_to_keras() -> None:
+    one, whole = tf.ones((2, 2)), tf.ones((2, 2), tf.int32)
+    assert not products.two_by_two("ab,bc,cd->ad", one, one, tf.cast(one, tf.bfloat16))
+    assert not products.two_by_two("ab,bc,cd->ad", whole, whole, whole)
+    assert not products.two_by_two("...b,bc,cd->...d", one, one, one)
+    with products.flat():
+        np.testing.assert_array_equal(keras.ops.einsum("ab,bc,cd->ad", whole, whole, whole), np.full((2, 2), 4))
+
+
 @pytest.mark.parametrize("kind", ["multi-head", "grouped"])
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_attention_is_itself_with_its_biases_folded(kind: str, policy: str) -> None:
