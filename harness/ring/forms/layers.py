@@ -82,7 +82,7 @@ def head_in_its_type(layer: Any, otherwise: Callable[..., Any], inputs: Any, rev
     """Logits in the type that the layer's policy names and `compute_output_spec` promises, as Keras on JAX trains it.
 
     On TensorFlow a model of mixed precision has its embeddings read their tables as float32, and so make logits of
-    float32: 2.1 GB instead of 1.05 of a decoder's step, written once and read four times.
+    float32: 2.1 GB instead of 1.05 of a decoder's step, written once and read three times.
     """
     if not reverse:
         return otherwise(inputs)

@@ -64,18 +64,23 @@ def two_by_two(subscripts: str, *operands: Any) -> list[tuple[tuple[int, ...], s
 
 def _rows_first(pair: str, one: Any, other: Any) -> tuple[str, Any, Any]:
     """A product of two with that one first whose axes the result begins with."""
-    axes, result = pair.split("->")
-    first, second = axes.split(",")
+    first, second, result = _axes_of(pair)
     turns = result and second.startswith(result[0]) and not first.startswith(result[0])
     return (f"{second},{first}->{result}", other, one) if turns else (pair, one, other)
 
 
-def by_rows(subscripts: str) -> tuple[str, list[int]]:
-    """The subscripts with the second operand's axes in the order of the first's and then of the result's, and where
-    each of them was: `btd,edw->btew` -> `btd,dew->btew`, [1, 0, 2]. As they are written, XLA multiplies for each e and
-    turns what comes out, which is larger than a weight."""
+def _axes_of(subscripts: str) -> tuple[str, str, str]:
+    """The axes of the first operand, of the second, and of what they make."""
     operands, _, result = subscripts.replace(" ", "").partition("->")
     given, _, weight = operands.partition(",")
+    return given, weight, result
+
+
+def by_rows(subscripts: str) -> tuple[str, list[int]]:
+    """The subscripts with the second operand's axes in the order of the first's and then of the result's, and where
+    each of them was: `btd,edw->btew` -> `btd,dew->btew`, [1, 0, 2]. As they are written, XLA lays out what they make
+    with e first, and turns it afterwards, which is larger than a weight."""
+    given, weight, result = _axes_of(subscripts)
     if not set(weight) <= set(given + result) or len(set(weight)) < len(weight):
         return subscripts, list(range(len(weight)))
     axes = "".join(sorted(weight, key=(given + result).index))
@@ -85,8 +90,7 @@ def by_rows(subscripts: str) -> tuple[str, list[int]]:
 def shared_axes(subscripts: str) -> int:
     """How many axes are summed over, where they are the last ones of the first operand and the first ones of the
     second, a weight for all that lies along the first's other axes; 0 where it is no such product."""
-    operands, _, result = subscripts.replace(" ", "").partition("->")
-    given, _, weight = operands.partition(",")
+    given, weight, result = _axes_of(subscripts)
     shared = "".join(axis for axis in weight if axis not in result)
     around, kept = given.removesuffix(shared), weight.removeprefix(shared)
     fits = shared and given != around and weight != kept and around + kept == result
@@ -96,7 +100,7 @@ def shared_axes(subscripts: str) -> int:
 
 def _are_of(subscripts: str, given: Any, weight: Any) -> bool:
     """Whether they are dense tensors of as many axes as the subscripts name."""
-    for axes, tensor in zip(subscripts.replace(" ", "").partition("->")[0].split(","), (given, weight), strict=True):
+    for axes, tensor in zip(_axes_of(subscripts)[:2], (given, weight), strict=True):
         if not isinstance(tensor, tf.Tensor) or tensor.shape.rank is None:
             return False
         more = tensor.shape.rank - len(axes.replace("...", ""))

@@ -36,10 +36,6 @@ def _model(policy: str, **options: Any) -> Any:
     return keras.Model(inputs, words(x, reverse=True), name="tied")
 
 
-def _head(model: Any) -> Any:
-    return model.layers[-1]
-
-
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("options", [{}, {"tie_weights": False}, {"logit_soft_cap": 2.0}])
 def test_logits_are_keras_own_up_to_rounding_and_of_the_type_that_the_layer_promises(
@@ -59,7 +55,7 @@ def test_logits_are_keras_own_up_to_rounding_and_of_the_type_that_the_layer_prom
 def test_logits_of_a_named_type_and_of_float32_are_left_alone(options: dict[str, Any]) -> None:
     model = _model(**options)
     with xla.forms(model):
-        assert "call" not in _head(model).__dict__
+        assert "call" not in model.layers[-1].__dict__
         assert model(X).dtype == tf.float32
 
 
