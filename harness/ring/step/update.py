@@ -14,6 +14,7 @@ from ..feed import opened
 from ..forms import forms, updates
 from ..joined import losses, normalization
 from . import after_update, overwritten
+from .aggregated import Update, aggregated
 from .choose import Chooser, NotOneUpdate, check_draws
 from .computed import as_computed
 from .overlap import Overlap
@@ -25,8 +26,6 @@ from .variables import make_variables
 
 Exchange = Callable[[Sequence[Any], Sequence[int]], list[Any]]
 """(gradients of this rank, where among them those are of which the largest of all ranks counts) -> what all apply."""
-Update = Callable[[Sequence[Any], Any], None]
-"""(gradients, variables) -> the variables are updated."""
 
 
 def reduce_in_apply(
@@ -52,7 +51,7 @@ def reduce_in_apply(
         known = getattr(optimizer, "inner_optimizer", optimizer)
         return overwritten.places(variables or getattr(known, "_trainable_variables", []))
 
-    wrapped = _aggregated(update, aggregate, {}, largest) if aggregate > 1 else update
+    wrapped = aggregated(update, aggregate, {}, largest) if aggregate > 1 else update
 
     def reduced(grads: Sequence[Any], trainable_variables: Any = None) -> None:
         _check_start(model)
@@ -89,6 +88,8 @@ def compile_halves(
     """Replace `train_step` by two XLA programs with the exchange between them, or within the first.
 
     The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
+    Where nothing lies between the two, on one rank, they are one program: every output costs TensorFlow some 10 us of
+    the host's time a step, and lies at another address in each, for which XLA updates its CUDA graph.
     `apply`: the optimizer's own; the one that stands in its place serves steps other than the model's train step.
     `narrow`: the type that float32 gradients travel as. `keeps`: those computed in bfloat16 go from the one program to
     the other as that. `pack`: small ones travel as one vector, where any travel.
@@ -104,6 +105,7 @@ def compile_halves(
     largest: list[int] = []  # where what variables are overwritten with is among the gradients that travel
     exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
     whole = _whole(model, train_step, reduces=reduces)
+    alone = not reduces and shards is None and aggregate == 1
     unhalved: list[bool] = []  # not empty: a traced step has no halves, and is taken whole
 
     def catch(grads: Any, trainable_variables: Any = None) -> None:
@@ -147,6 +149,9 @@ def compile_halves(
             gradients, largest[:] = packing.pack(gradients, list(largest))
         if compiled and (beside := overlap_of(gradients)) is not None:
             gradients = beside.inside(gradients, Traced(applied_at))
+        if compiled and alone:
+            unpacked(gradients)
+            return logs, []
         return logs, gradients
 
     def needed(own: Any) -> Any:
@@ -202,6 +207,8 @@ def compile_halves(
             if compiled:
                 raise
             return whole(opened(data, kinds))  # not compiled for another reason, which was found first
+        if compiled and alone:
+            return logs
 
         def update(grads: Sequence[Any], variables: Any) -> None:
             if shards is not None:
@@ -214,7 +221,7 @@ def compile_halves(
                 grads = beside.between(grads)
             (compiled_update if compiled else unpacked)(grads)
 
-        summed = _aggregated(update, aggregate, state, lambda _: largest) if aggregate > 1 else update
+        summed = aggregated(update, aggregate, state, lambda _: largest) if aggregate > 1 else update
         summed(gradients, caught[0][1])
         return logs
 
@@ -258,40 +265,3 @@ def _totals(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
         return []
     together = losses.shared_inline(tf.stack([tf.cast(each, tf.float32) for each in own]), name="denominators")
     return [tf.cast(total, each.dtype) for total, each in zip(tf.unstack(together, len(own)), own, strict=True)]
-
-
-def _aggregated(update: Update, every: int, state: dict[str, Any], largest: Callable[[Any], Sequence[int]]) -> Update:
-    """`update` with the mean of the last `every` calls' gradients, once in so many calls; sparse ones become dense.
-
-    state: where the sums are kept, empty at first. largest: variables -> the gradients of which the largest counts.
-    """
-
-    def add(gradients: Sequence[Any], variables: Any) -> None:
-        if not state:
-            with tf.init_scope():
-                state["calls"] = tf.Variable(0, dtype=tf.int64, trainable=False)
-                state["sums"] = [
-                    None if g is None else tf.Variable(tf.zeros(g.shape, _wide(g.dtype))) for g in gradients
-                ]
-        greatest = set(largest(variables))
-        for i, (total, gradient) in enumerate(zip(state["sums"], gradients, strict=True)):
-            if total is not None:
-                one = tf.cast(tf.convert_to_tensor(gradient), total.dtype)
-                total.assign(tf.maximum(total, one) if i in greatest else total + one)
-
-        def flush() -> None:
-            kept = enumerate(state["sums"])
-            update([t if t is None else tf.identity(t) if i in greatest else t / every for i, t in kept], variables)
-            for total in state["sums"]:
-                if total is not None:
-                    total.assign(tf.zeros_like(total))
-
-        # Every rank counts the same calls, so all take the same branch and the exchange inside it matches.
-        tf.cond(state["calls"].assign_add(1) % every == 0, flush, lambda: None)
-
-    return add
-
-
-def _wide(kind: Any) -> Any:
-    """The type of a sum of several steps: one of 8 or 11 bits would lose what a step adds."""
-    return tf.float32 if kind.size < tf.float32.size else kind
