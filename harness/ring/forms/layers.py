@@ -8,7 +8,7 @@ from functools import partial, reduce
 from typing import Any
 
 from ..exchange import tf
-from . import attention, products, recurrent
+from . import attention, conv_lstm, products, recurrent
 
 NARROW_CHANNELS = 4  # input channels, as of pictures, that leave most of a tensor core's tile empty
 TILE_CHANNELS = 8  # tensor cores take 16-bit channels in multiples of 8 (NVIDIA's deep learning performance guide)
@@ -51,6 +51,8 @@ def _form(layer: Any, attended: bool) -> tuple[str, Callable[..., Any]] | None:
         return "call", partial(head_in_its_type, layer, layer.call)
     if recurrent.fits(layer):
         return "inner_loop", partial(recurrent.inner_loop, layer, layer.inner_loop)
+    if conv_lstm.fits(layer):
+        return "inner_loop", partial(conv_lstm.inner_loop, layer, layer.inner_loop)
     return None
 
 

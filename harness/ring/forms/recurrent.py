@@ -10,18 +10,12 @@ ones than those of Keras's own loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from ..exchange import has_gpu, tf
-from ..stablehlo import call_module, tensor_type
+from ..exchange import tf
 from .narrow import NARROW, wide_type
-
-# Steps in one turn of the loop: XLA launches the kernels of a turn as one CUDA graph. With 4 an LSTM of 512 cells takes
-# 3 % longer on an H100, with 16 as long and is compiled for twice the time.
-CHUNK = 8
-
-Step = Callable[..., tuple[Any, ...]]
+from .turns import at, loop, put, room
 
 
 def runs_in_cudnn(layer: Any) -> bool:
@@ -123,31 +117,31 @@ def gru(products: Any, start: Any, recurrent: Any, bias: Any, counts: Any) -> An
     @tf.custom_gradient
     def run(products: Any, start: Any, recurrent: Any, bias: Any) -> Any:
         def step(t: Any, wide_state: Any, state: Any, states: Any, kept: Any) -> tuple[Any, ...]:
-            keep = sums(_at(products, t), tf.matmul(state, recurrent), bias)
+            keep = sums(at(products, t), tf.matmul(state, recurrent), bias)
             update, _, new, _ = gates(*keep)
             wide_state = _where(counts, t, update * wide_state + (1 - update) * new, wide_state)
             state = tf.cast(wide_state, kind)
-            return wide_state, state, _put(states, t, state), _put(kept, t, tf.cast(tf.concat(keep, axis=1), kind))
+            return wide_state, state, put(states, t, state), put(kept, t, tf.cast(tf.concat(keep, axis=1), kind))
 
-        empty = (_room([steps, batch, n * units], kind) for n in (1, 4))
-        _, last, states, kept = _loop(step, range(steps), (tf.cast(start, wide), start, *empty))
+        empty = (room([steps, batch, n * units], kind) for n in (1, 4))
+        _, last, states, kept = loop(step, range(steps), (tf.cast(start, wide), start, *empty))
 
         def gradient(d_states: Any, d_last: Any) -> tuple[Any, ...]:
             before = tf.concat([start[tf.newaxis], states[:-1]], axis=0)
 
             def step(t: Any, d_state: Any, parts: Any) -> tuple[Any, ...]:
-                d_state += tf.cast(_at(d_states, t), wide)
-                update, reset, new, inner = gates(*tf.split(tf.cast(_at(kept, t), wide), 4, axis=1))
+                d_state += tf.cast(at(d_states, t), wide)
+                update, reset, new, inner = gates(*tf.split(tf.cast(at(kept, t), wide), 4, axis=1))
                 through = _where(counts, t, d_state, tf.zeros_like(d_state))
                 d_new = through * (1 - update) * (1 - new * new)
-                d_update = through * (tf.cast(_at(before, t), wide) - new) * update * (1 - update)
+                d_update = through * (tf.cast(at(before, t), wide) - new) * update * (1 - update)
                 d_reset = d_new * inner * reset * (1 - reset)
                 part = tf.cast(tf.concat([d_update, d_reset, d_new * reset, d_new], axis=1), kind)
                 d_state = _where(counts, t, d_state * update, d_state)
-                return d_state + _back(part[:, : 3 * units], recurrent), _put(parts, t, part)
+                return d_state + _back(part[:, : 3 * units], recurrent), put(parts, t, part)
 
-            begin = (tf.cast(d_last, wide), _room([steps, batch, 4 * units], kind))
-            d_start, parts = _loop(step, range(steps - 1, -1, -1), begin)
+            begin = (tf.cast(d_last, wide), room([steps, batch, 4 * units], kind))
+            d_start, parts = loop(step, range(steps - 1, -1, -1), begin)
             d_products, d_inners = _of_inputs(parts, units), parts[..., : 3 * units]
             total = tf.reduce_sum(tf.cast(parts, wide), axis=[0, 1])
             d_bias = tf.stack([_of_inputs(total, units), total[: 3 * units]])
@@ -179,27 +173,25 @@ def lstm(products: Any, start: Any, start_cell: Any, recurrent: Any, bias: Any, 
     @tf.custom_gradient
     def run(products: Any, start: Any, start_cell: Any, recurrent: Any, bias: Any) -> Any:
         def step(t: Any, cell: Any, state: Any, cells: Any, states: Any, kept: Any) -> tuple[Any, ...]:
-            sums = sum(tf.cast(each, wide) for each in (_at(products, t), tf.matmul(state, recurrent), bias))
+            sums = sum(tf.cast(each, wide) for each in (at(products, t), tf.matmul(state, recurrent), bias))
             enter, keep, new, show = gates(sums)
             next_cell = keep * cell + enter * new
             state = _where(counts, t, tf.cast(show * tf.tanh(next_cell), kind), state)
             cell = _where(counts, t, next_cell, cell)
-            put = (
-                _put(stack, t, tf.cast(each, kind)) for stack, each in ((cells, cell), (states, state), (kept, sums))
-            )
-            return cell, state, *put
+            every = ((cells, cell), (states, state), (kept, sums))
+            return cell, state, *(put(stack, t, tf.cast(each, kind)) for stack, each in every)
 
-        empty = (_room([steps, batch, n * units], kind) for n in (1, 1, 4))
-        last_cell, last, cells, states, kept = _loop(step, range(steps), (tf.cast(start_cell, wide), start, *empty))
+        empty = (room([steps, batch, n * units], kind) for n in (1, 1, 4))
+        last_cell, last, cells, states, kept = loop(step, range(steps), (tf.cast(start_cell, wide), start, *empty))
 
         def gradient(d_states: Any, d_last: Any, d_last_cell: Any) -> tuple[Any, ...]:
             before = tf.concat([start[tf.newaxis], states[:-1]], axis=0)
             cells_before = tf.concat([start_cell[tf.newaxis], cells[:-1]], axis=0)
 
             def step(t: Any, d_cell: Any, d_state: Any, parts: Any) -> tuple[Any, ...]:
-                d_state += tf.cast(_at(d_states, t), wide)
-                cell = tf.cast(_at(cells_before, t), wide)
-                enter, keep, new, show = gates(tf.cast(_at(kept, t), wide))
+                d_state += tf.cast(at(d_states, t), wide)
+                cell = tf.cast(at(cells_before, t), wide)
+                enter, keep, new, show = gates(tf.cast(at(kept, t), wide))
                 shown = tf.tanh(keep * cell + enter * new)
                 none = tf.zeros_like(d_state)
                 through, d_next = (_where(counts, t, each, none) for each in (d_state, d_cell))
@@ -214,10 +206,10 @@ def lstm(products: Any, start: Any, start_cell: Any, recurrent: Any, bias: Any, 
                 d_before = _back(part, recurrent)
                 if counts is not None:
                     d_before += _where(counts, t, none, d_state)
-                return _where(counts, t, d_next * keep, d_cell), d_before, _put(parts, t, part)
+                return _where(counts, t, d_next * keep, d_cell), d_before, put(parts, t, part)
 
-            begin = (tf.cast(d_last_cell, wide), tf.cast(d_last, wide), _room(products.shape, kind))
-            d_cell, d_state, parts = _loop(step, range(steps - 1, -1, -1), begin)
+            begin = (tf.cast(d_last_cell, wide), tf.cast(d_last, wide), room(products.shape, kind))
+            d_cell, d_state, parts = loop(step, range(steps - 1, -1, -1), begin)
             d_bias = tf.cast(tf.reduce_sum(tf.cast(parts, wide), axis=[0, 1]), bias.dtype)
             return parts, tf.cast(d_state, kind), tf.cast(d_cell, kind), _summed(before, parts), d_bias
 
@@ -226,53 +218,8 @@ def lstm(products: Any, start: Any, start_cell: Any, recurrent: Any, bias: Any, 
     return run(products, start, start_cell, recurrent, bias)
 
 
-def _loop(step: Step, times: range, carried: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What `step(t, *carried)` leaves after each t in turn; XLA finds how many turns there are, and so need not ask the
-    GPU after each."""
-    turns, rest = divmod(len(times), CHUNK)
-
-    def turn(i: Any, *carried: Any) -> tuple[Any, ...]:
-        for j in range(CHUNK):
-            carried = step(times.start + times.step * (CHUNK * i + j), *carried)
-        return (i + 1, *carried)
-
-    if turns:
-        carried = tf.while_loop(lambda i, *_: i < turns, turn, (tf.constant(0), *carried))[1:]
-    for t in times[len(times) - rest :]:
-        carried = step(tf.constant(t), *carried)
-    return carried
-
-
-def _at(stack: Any, t: Any) -> Any:
-    """stack[t]; XLA reads it where it lies."""
-    from tensorflow.compiler.tf2xla.python import xla
-
-    begin = tf.stack([t, *[0] * (stack.shape.rank - 1)])
-    return tf.squeeze(xla.dynamic_slice(stack, begin, [1, *stack.shape[1:]]), axis=0)
-
-
-def _put(stack: Any, t: Any, value: Any) -> Any:
-    """stack with `value` at t; XLA writes it where the stack lies."""
-    from tensorflow.compiler.tf2xla.python import xla
-
-    return xla.dynamic_update_slice(stack, value[tf.newaxis], tf.stack([t, *[0] * (stack.shape.rank - 1)]))
-
-
-def _room(shape: Sequence[int], kind: Any) -> Any:
-    """A stack in which every step's place will be written. On a GPU nothing is in it, for zeros take time: a twentieth
-    of the step of an LSTM of 512 cells on an H100, and memory while they wait. XLA has no such call on a CPU."""
-    if not has_gpu():
-        return tf.zeros(shape, kind)
-    made = tensor_type(shape, kind)
-    # Calls that are alike XLA takes for one, whose room it would have to copy. A trace names its calls alike each time.
-    name = tf.compat.v1.get_default_graph().unique_name("room")
-    call = f'stablehlo.custom_call @AllocateBuffer() {{ api_version = 2 : i32, backend_config = "{name}" }}'
-    main = f"func.func public @main() -> {made} {{ %room = {call} : () -> {made} return %room : {made} }}"
-    return call_module(f"module {{ {main} }}", [], [(shape, kind)])[0]
-
-
 def _where(counts: Any, t: Any, new: Any, old: Any) -> Any:
-    return new if counts is None else tf.where(_at(counts, t), new, old)
+    return new if counts is None else tf.where(at(counts, t), new, old)
 
 
 def _summed(states: Any, parts: Any) -> Any:

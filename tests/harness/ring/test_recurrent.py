@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras import layers
 
 from harness.ring.forms import layers as xla
-from harness.ring.forms import recurrent
+from harness.ring.forms import recurrent, turns
 from harness.ring.step import choose
 
 BATCH, STEPS, INPUTS, UNITS = 6, 7, 3, 5  # two turns of the loop of three steps each, and a rest
@@ -129,7 +129,7 @@ def _run(model: Any, *, form: bool, compiled: bool = True) -> list[np.ndarray]:
 
 @pytest.fixture(autouse=True)
 def _three_steps_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recurrent, "CHUNK", 3)
+    monkeypatch.setattr(turns, "CHUNK", 3)
 
 
 @pytest.mark.parametrize("case", [*SHORT, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)])
@@ -200,7 +200,7 @@ def test_auto_takes_the_loop_and_leaves_to_cudnn_what_has_none(monkeypatch: pyte
 def test_on_a_gpu_stacks_that_will_be_written_begin_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each by a call of its own, which XLA has on GPUs alone. There an LSTM's losses came out the same with it
     (docs/results, 2026-11-25)."""
-    monkeypatch.setattr(recurrent, "has_gpu", lambda: True)
+    monkeypatch.setattr(turns, "has_gpu", lambda: True)
     model, given = _model(_both()), {k: tf.constant(v) for k, v in _given().items()}
     step = _step(model, form=True)
     graph = tf.function(step, autograph=False).get_concrete_function(given).graph

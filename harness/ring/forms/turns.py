@@ -1,0 +1,60 @@
+"""A loop over the steps of a sequence in a compiled step, and stacks of what each of them reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..exchange import has_gpu, tf
+from ..stablehlo import call_module, tensor_type
+
+# Steps in one turn of the loop: XLA launches the kernels of a turn as one CUDA graph. With 4 an LSTM of 512 cells takes
+# 3 % longer on an H100, with 16 as long and is compiled for twice the time.
+CHUNK = 8
+
+Step = Callable[..., tuple[Any, ...]]
+
+
+def loop(step: Step, times: range, carried: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What `step(t, *carried)` leaves after each t in turn; XLA finds how many turns there are, and so need not ask the
+    GPU after each."""
+    turns, rest = divmod(len(times), CHUNK)
+
+    def turn(i: Any, *carried: Any) -> tuple[Any, ...]:
+        for j in range(CHUNK):
+            carried = step(times.start + times.step * (CHUNK * i + j), *carried)
+        return (i + 1, *carried)
+
+    if turns:
+        carried = tf.while_loop(lambda i, *_: i < turns, turn, (tf.constant(0), *carried))[1:]
+    for t in times[len(times) - rest :]:
+        carried = step(tf.constant(t), *carried)
+    return carried
+
+
+def at(stack: Any, t: Any) -> Any:
+    """stack[t]; XLA reads it where it lies."""
+    from tensorflow.compiler.tf2xla.python import xla
+
+    begin = tf.stack([t, *[0] * (stack.shape.rank - 1)])
+    return tf.squeeze(xla.dynamic_slice(stack, begin, [1, *stack.shape[1:]]), axis=0)
+
+
+def put(stack: Any, t: Any, value: Any) -> Any:
+    """stack with `value` at t; XLA writes it where the stack lies."""
+    from tensorflow.compiler.tf2xla.python import xla
+
+    return xla.dynamic_update_slice(stack, value[tf.newaxis], tf.stack([t, *[0] * (stack.shape.rank - 1)]))
+
+
+def room(shape: Sequence[int], kind: Any) -> Any:
+    """A stack in which every step's place will be written. On a GPU nothing is in it, for zeros take time: a twentieth
+    of the step of an LSTM of 512 cells on an H100, and memory while they wait. XLA has no such call on a CPU."""
+    if not has_gpu():
+        return tf.zeros(shape, kind)
+    made = tensor_type(shape, kind)
+    # Calls that are alike XLA takes for one, whose room it would have to copy. A trace names its calls alike each time.
+    name = tf.compat.v1.get_default_graph().unique_name("room")
+    call = f'stablehlo.custom_call @AllocateBuffer() {{ api_version = 2 : i32, backend_config = "{name}" }}'
+    main = f"func.func public @main() -> {made} {{ %room = {call} : () -> {made} return %room : {made} }}"
+    return call_module(f"module {{ {main} }}", [], [(shape, kind)])[0]
