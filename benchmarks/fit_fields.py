@@ -19,6 +19,7 @@ TABLES = (100_000, 50_000, 20_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100, 5
 HEARD, LETTERS, SPOKEN = 512, 32, 48  # frames of a spectrum, an alphabet, a sentence of it
 PAST, NEXT = 512, 96
 RAYS, NEAR_TO_FAR = 64, 32
+SERIES = 96  # steps
 
 
 def _videos(random: np.random.Generator, samples: int) -> Batch:
@@ -58,6 +59,11 @@ def _blurred(random: np.random.Generator, samples: int) -> Batch:
 def _forecasts(random: np.random.Generator, samples: int) -> Batch:
     x = random.normal(size=(samples, PAST + NEXT)).astype(np.float32)
     return x[:, :PAST].copy(), x[:, PAST:].copy()
+
+
+def _series(random: np.random.Generator, samples: int) -> Batch:
+    x = random.normal(size=(samples, SERIES + 1, 8)).astype(np.float32)
+    return x[:, :-1].copy(), x[:, -1].copy()
 
 
 def _rays(random: np.random.Generator, samples: int) -> Batch:
@@ -222,6 +228,18 @@ def forecast() -> Any:
     return keras.Model(past, parts.Activation("linear", dtype="float32")(parts.Add()(found)), name="forecast")
 
 
+def series() -> Any:
+    """What is to come of 8 series, by recurrent layers with options that cuDNN has not."""
+    import keras
+    from keras import layers as parts
+
+    x = inputs = keras.Input((SERIES, 8))
+    x = parts.Bidirectional(parts.LSTM(128, return_sequences=True, recurrent_dropout=0.2))(x)
+    x = parts.LSTM(128, return_sequences=True, activation="relu")(x)
+    x = parts.SimpleRNN(128)(x)
+    return keras.Model(inputs, parts.Dense(8, dtype="float32")(x), name="series")
+
+
 def rays() -> Any:
     """NeRF: what 32 places on each ray let through, by 8 dense layers over sines of where they are."""
     import keras
@@ -250,6 +268,7 @@ FIELDS = {
     "videos": Family(videos, _videos, 16, loss="binary_crossentropy"),
     "sharper": Family(sharper, _blurred, 64, loss="mean_absolute_error"),
     "points": Family(points, _points, 64),
+    "series": Family(series, _series, 256, loss="mean_squared_error"),
     "rays": Family(rays, _rays, 64, loss="mean_squared_error"),
     "molecules": Family(molecules, _molecules, 256),
     "speech": Family(speech, _spoken, 64, loss="ctc"),

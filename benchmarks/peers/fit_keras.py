@@ -75,6 +75,7 @@ def run(options: argparse.Namespace) -> None:
     from benchmarks.fit_fields import FIELDS
     from benchmarks.fit_further import FURTHER
     from benchmarks.fit_newer import NEWER
+    from benchmarks.fit_steps import STEPS
 
     reached("imported")
     if options.way == "jax" and os.environ.get("JAX_PLATFORMS") != "cpu":
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> None:
 
         if jax.default_backend() != "gpu":
             raise SystemExit("JAX sees no GPU here, and would train on the CPU; to try that, set JAX_PLATFORMS=cpu")
-    family = (FAMILIES | FURTHER | FIELDS | NEWER)[options.model]
+    family = (FAMILIES | FURTHER | FIELDS | NEWER | STEPS)[options.model]
     ranks = ring.size() if options.way == "ring" else 1
     gpus = ranks if options.way == "ring" else options.gpus
     samples = (options.samples or family.samples) * gpus // ranks

@@ -15,7 +15,7 @@ from .exchange import broadcast, from_rank, has_gpu, has_weights, hvd, is_defaul
 from .joined import normalization
 from .ranks import ending, horovod_names, undistributed
 from .start import channel, init, rank, size
-from .step import computed, update
+from .step import computed, update, whole
 from .step.gradients import COMPRESSIONS, OPS, average_gradients, horovods
 from .step.overlap import Overlap
 from .step.rows import Rows
@@ -94,7 +94,9 @@ def distribute(
         )
     own = optimizers_of(model, of_parts=False)
     used = [each for each in own if len(own) == 1 or not is_default(model, each)]
-    _check(used, step, compression, groups, op)
+    # Nothing is exchanged, and every step is an update: a step is compiled as a whole, with all that it does.
+    alone = aggregate == 1 and not (reduce and size() > 1)
+    _check(used, step, compression, groups, op, alone)
     if overlap and step == "fit":
         raise RingscopeError("overlap=True goes with step='compiled'; with step='fit' take groups=k")
     if step == "compiled" and model.run_eagerly:
@@ -122,7 +124,7 @@ def distribute(
             )
     chooser = choose.Chooser(falls_back=step == "auto")
     if step == "auto":
-        step, why = choose.resolved(model, len(used), groups)
+        step, why = choose.resolved(model, 1 if alone else len(used), groups)
         if has_gpu() and rank() == 0:
             say.line(f"this model is trained with step={step!r}: {why}")
     if step == "compiled":
@@ -157,12 +159,14 @@ def distribute(
         )
     # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
     model.jit_compile = False
+    applies = []
     for optimizer in optimizers:
         if scale_learning_rate and not warmup_epochs:
             _scale_learning_rate(optimizer, warmup_steps)
         shards = Shards(optimizer, NARROW[compression]) if sharded and together else None
         apply = update.reduce_in_apply(model, optimizer, exchange, aggregate, shards)
-        if step == "compiled" and optimizer is used[0]:
+        applies.append((optimizer, apply))
+        if step == "compiled" and optimizer is used[0] and not alone:
             update.compile_halves(
                 model,
                 optimizer,
@@ -179,6 +183,8 @@ def distribute(
                 rows=rows,
             )
         optimizer.distributed_by_ring = True
+    if step == "compiled" and alone:
+        whole.compile_whole(model, applies, chooser)
     if warmup_epochs:
 
         def warm_up(steps_per_epoch: int) -> None:
@@ -195,7 +201,7 @@ def distribute(
     if together:
         normalization.synchronise(model)
         if step == "fit":
-            update.join_losses(model)
+            whole.join_losses(model)
     if reduce:
         fit.distribute_fit(model, others)
         ending.compare_at_exit(model)
@@ -204,7 +210,7 @@ def distribute(
     return model
 
 
-def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, op: str) -> None:
+def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, op: str, alone: bool) -> None:
     if not optimizers:
         raise RingscopeError(
             "ring.distribute(model) wants a compiled model; call model.compile(...) first (for a loop of your own"
@@ -223,8 +229,10 @@ def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, 
         raise RingscopeError(f"bf16 is for averages, not for {op}; take compression='fp16' or 'none'")
     if op == "adasum" and hvd.size() > 1 and not hvd.mpi_enabled():
         raise RingscopeError("Gloo has no Adasum; start the ranks with MPI: mpirun -np N, or horovodrun --mpi")
-    if step == "compiled" and len(optimizers) > 1:
-        raise RingscopeError(f"the model has {len(optimizers)} optimizers, and `compiled` wants one; take step='fit'")
+    if step == "compiled" and len(optimizers) > 1 and not alone:
+        raise RingscopeError(
+            f"the model has {len(optimizers)} optimizers, and `compiled` wants one on several ranks; take step='fit'"
+        )
     if step == "compiled" and groups > 1:
         raise RingscopeError(
             "groups=k is for step='fit'; a compiled step's gradients leave while its backward pass runs where that pays"

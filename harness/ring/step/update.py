@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
-from profiles.errors import RingscopeError
-
 from .. import batches
-from ..exchange import began_alike, hvd, tf
+from ..exchange import tf
 from ..feed import opened
 from ..forms import forms, updates
 from ..joined import losses, normalization
@@ -23,6 +21,7 @@ from .rows import Rows
 from .sharded import Shards
 from .traced import Traced
 from .variables import make_variables
+from .whole import check_start, in_joined_losses, joined_losses
 
 Exchange = Callable[[Sequence[Any], Sequence[int]], list[Any]]
 """(gradients of this rank, where among them those are of which the largest of all ranks counts) -> what all apply."""
@@ -54,19 +53,11 @@ def reduce_in_apply(
     wrapped = aggregated(update, aggregate, {}, largest) if aggregate > 1 else update
 
     def reduced(grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        _check_start(model)
+        check_start(model)
         wrapped(list(grads), trainable_variables)
 
     optimizer.apply = reduced
     return apply
-
-
-def _check_start(model: Any) -> None:
-    if not began_alike(model):
-        raise RingscopeError(
-            "the ranks began with weights of their own; build the model before ring.distribute(model), or call"
-            " ring.broadcast(model) before the first step"
-        )
 
 
 def compile_halves(
@@ -88,8 +79,6 @@ def compile_halves(
     """Replace `train_step` by two XLA programs with the exchange between them, or within the first.
 
     The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
-    Where nothing lies between the two, on one rank, they are one program: every output costs TensorFlow some 10 us of
-    the host's time a step, and lies at another address in each, for which XLA updates its CUDA graph.
     `apply`: the optimizer's own; the one that stands in its place serves steps other than the model's train step.
     `narrow`: the type that float32 gradients travel as. `keeps`: those computed in bfloat16 go from the one program to
     the other as that. `pack`: small ones travel as one vector, where any travel.
@@ -104,13 +93,12 @@ def compile_halves(
     packing = Packing()
     largest: list[int] = []  # where what variables are overwritten with is among the gradients that travel
     exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
-    whole = _whole(model, train_step, reduces=reduces)
-    alone = not reduces and shards is None and aggregate == 1
+    whole = in_joined_losses(model, train_step, reduces=reduces)
     unhalved: list[bool] = []  # not empty: a traced step has no halves, and is taken whole
 
     def catch(grads: Any, trainable_variables: Any = None) -> None:
         nonlocal applied_at
-        _check_start(model)
+        check_start(model)
         caught.append((list(grads), list(trainable_variables or model.trainable_variables)))
         applied_at = after_update.place()
 
@@ -119,7 +107,7 @@ def compile_halves(
         caught.clear()
         optimizer.apply = catch
         try:
-            with _joined(model, reduces, share, ours), forms(model) if compiled and compiles else nullcontext():
+            with joined_losses(model, reduces, share, ours), forms(model) if compiled and compiles else nullcontext():
                 return train_step(opened(data, kinds))
         finally:
             optimizer.apply = reduced
@@ -149,9 +137,6 @@ def compile_halves(
             gradients, largest[:] = packing.pack(gradients, list(largest))
         if compiled and (beside := overlap_of(gradients)) is not None:
             gradients = beside.inside(gradients, Traced(applied_at))
-        if compiled and alone:
-            unpacked(gradients)
-            return logs, []
         return logs, gradients
 
     def needed(own: Any) -> Any:
@@ -207,8 +192,6 @@ def compile_halves(
             if compiled:
                 raise
             return whole(opened(data, kinds))  # not compiled for another reason, which was found first
-        if compiled and alone:
-            return logs
 
         def update(grads: Sequence[Any], variables: Any) -> None:
             if shards is not None:
@@ -229,27 +212,6 @@ def compile_halves(
     step.by_ring = step.takes_carriers = True  # type: ignore[attr-defined]
     step.chooser = chooser  # type: ignore[attr-defined]
     model.train_step = step
-
-
-def join_losses(model: Any) -> None:
-    """Have the model's train step traced with the losses of the joined batch, exchanging inside it."""
-    step = _whole(model, model.train_step, reduces=True)
-    step.by_ring = True  # type: ignore[attr-defined]
-    model.train_step = step
-
-
-def _whole(model: Any, train_step: Callable[[Any], Any], *, reduces: bool) -> Callable[[Any], Any]:
-    """The train step with the losses of the joined batch, which exchanges inside it."""
-
-    def step(data: Any) -> Any:
-        with _joined(model, reduces, losses.shared_inline, batches.told(model)):
-            return train_step(data)
-
-    return step
-
-
-def _joined(model: Any, reduces: bool, share: losses.Share, ours: str) -> AbstractContextManager[None]:
-    return losses.joined(model, hvd.size() if reduces else 1, share, uneven=ours == batches.UNEVEN)
 
 
 def _totals(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:

@@ -1,0 +1,125 @@
+"""Train steps that no halves are made of, compiled as a whole on one rank, beside plain Keras. usage: whole.py OUT"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+# Set before XLA is first asked, which writes each program that it compiles.
+programs = Path(tempfile.mkdtemp())
+os.environ["XLA_FLAGS"] = f"--xla_dump_to={programs} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*inference.*"
+
+from harness import ring  # noqa: E402
+from harness.ring.step import choose  # noqa: E402
+
+ring.init()
+out = Path(sys.argv[1])
+random = np.random.default_rng(0)
+x, y = random.normal(size=(48, 6)).astype("float32"), random.integers(0, 3, 48)
+words = random.integers(0, 50, (48, 5))
+CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def dense(kind: Any = keras.Sequential) -> Any:
+    return kind([keras.Input((6,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3)])
+
+
+def _loss(model: Any, data: Any) -> tuple[Any, Any]:
+    """(loss, its gradients) of a step, with the loss counted."""
+    with tf.GradientTape() as tape:
+        loss = CROSS_ENTROPY(data[1], model(data[0], training=True))
+    return loss, tape.gradient(loss, model.trainable_variables)
+
+
+class TwoOptimizers(keras.Sequential):
+    def compile(self, optimizer: Any, **options: Any) -> None:
+        super().compile(optimizer, **options)
+        self.other = keras.optimizers.SGD(0.05, momentum=0.5)
+
+    def train_step(self, data: Any) -> Any:
+        loss, gradients = _loss(self, data)
+        self.optimizer.apply(gradients[:2], self.trainable_variables[:2])
+        self.other.apply_gradients(zip(gradients[2:], self.trainable_variables[2:], strict=True))
+        return {"own": loss}
+
+
+class Sharpness(keras.Sequential):
+    """Goes up the slope and down again, and down from there: two passes, an update in the middle of the step."""
+
+    def train_step(self, data: Any) -> Any:
+        _, gradients = _loss(self, data)
+        for variable, gradient in zip(self.trainable_variables, gradients, strict=True):
+            variable.assign_add(0.05 * gradient)
+        loss, sharp = _loss(self, data)
+        for variable, gradient in zip(self.trainable_variables, gradients, strict=True):
+            variable.assign_sub(0.05 * gradient)
+        self.optimizer.apply(sharp, self.trainable_variables)
+        return {"own": loss}
+
+
+class TwiceAndFollowed(keras.Sequential):
+    """Two updates a step, and weights that are clipped after them."""
+
+    def train_step(self, data: Any) -> Any:
+        for _ in range(2):
+            loss, gradients = _loss(self, data)
+            self.optimizer.apply(gradients, self.trainable_variables)
+        for variable in self.trainable_variables:
+            variable.assign(tf.clip_by_value(variable, -0.5, 0.5))
+        return {"own": loss}
+
+
+class NoUpdate(keras.Sequential):
+    def train_step(self, data: Any) -> Any:
+        return {"own": _loss(self, data)[0]}
+
+
+def embedded() -> Any:
+    flat = [keras.layers.Embedding(50, 4), keras.layers.Flatten(), keras.layers.Dense(3)]
+    return keras.Sequential([keras.Input((5,), dtype="int32"), *flat])
+
+
+def clipped() -> Any:
+    return keras.optimizers.AdamW(0.01, clipnorm=0.3, weight_decay=0.1, use_ema=True, ema_overwrite_frequency=2)
+
+
+CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "two optimizers": (lambda: dense(TwoOptimizers), lambda: keras.optimizers.Adam(0.01)),
+    "assigned between": (lambda: dense(Sharpness), lambda: keras.optimizers.SGD(0.1)),
+    "twice, and clipped after it": (lambda: dense(TwiceAndFollowed), lambda: keras.optimizers.Adam(0.05)),
+    "no update": (lambda: dense(NoUpdate), lambda: keras.optimizers.SGD(0.1)),
+    "of Keras's": (dense, clipped),
+    # By SGD: Keras's Adam squares rows of one index before it adds them up, where they come as rows.
+    "rows of a table": (embedded, lambda: keras.optimizers.SGD(0.1, momentum=0.9)),
+}
+
+
+def trained(case: str, step: str | None) -> dict[str, Any]:
+    """By plain Keras where no step is named."""
+    make, optimizer = CASES[case]
+    keras.utils.set_random_seed(2)
+    model = make()
+    model.compile(optimizer(), loss=CROSS_ENTROPY, jit_compile=False)
+    if step:
+        ring.distribute(model, step=step)
+    inputs = words if case == "rows of a table" else x
+    history = model.fit(inputs, y, batch_size=8, epochs=2, shuffle=False, verbose=0).history
+    weights = [w.tolist() for w in model.get_weights()]
+    own = history["own" if "own" in history else "loss"]
+    return {"loss": own, "weights": weights, "iterations": int(model.optimizer.iterations.numpy())}
+
+
+found: dict[str, Any] = {case: {"plain": trained(case, None), "ring": trained(case, "compiled")} for case in CASES}
+found["programs"] = len(list(programs.glob("*before_optimizations.txt")))
+choose.has_gpu = lambda: True
+model = dense(TwoOptimizers)
+model.compile(keras.optimizers.SGD(0.1))
+found["auto"] = vars(ring.distribute(model))["step_by_ring"]
+(out / "rank0.json").write_text(json.dumps(found))
