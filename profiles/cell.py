@@ -79,7 +79,7 @@ class Cell:
     step: str = field(
         default="fit",
         metadata=_setting(
-            "The step (fit: the graph of model.fit; compiled: two programs by XLA)",
+            "The step (fit: the graph of model.fit; compiled: by XLA)",
             choices=("fit", "compiled"),
             axis=True,
             fits=True,

@@ -11,7 +11,7 @@ from profiles.errors import RingscopeError
 
 from .data import seeds
 from .elastic import launcher
-from .exchange import broadcast, from_rank, has_gpu, has_weights, hvd, is_default, is_seen, optimizers_of, tf
+from .exchange import broadcast, from_rank, has_gpu, has_weights, hvd, is_seen, optimizers_of, tf, used_by_step
 from .joined import normalization
 from .ranks import ending, horovod_names, undistributed
 from .start import channel, init, rank, size
@@ -93,7 +93,7 @@ def distribute(
             " ring.average_gradients(gradients, process_set=...), or start them by themselves"
         )
     own = optimizers_of(model, of_parts=False)
-    used = [each for each in own if len(own) == 1 or not is_default(model, each)]
+    used = used_by_step(model)
     # Nothing is exchanged, and every step is an update: a step is compiled as a whole, with all that it does.
     alone = aggregate == 1 and not (reduce and size() > 1)
     _check(used, step, compression, groups, op, alone)

@@ -149,6 +149,12 @@ def is_default(model: Any, optimizer: Any) -> bool:
     return optimizer is getattr(model, "optimizer", None) and config.get("optimizer") == "rmsprop"
 
 
+def used_by_step(model: Any) -> list[Any]:
+    """The optimizers that the model's own train step updates by."""
+    own = optimizers_of(model, of_parts=False)
+    return [each for each in own if len(own) == 1 or not is_default(model, each)]
+
+
 def is_distributed(model: Any) -> bool:
     """Whether its optimizers are ones that `ring.distribute` has seen; `model.compile` brings one that it has not."""
     return all(map(is_seen, optimizers_of(model)))

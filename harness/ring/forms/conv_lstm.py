@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..exchange import tf
-from .narrow import wide_type
-from .turns import at, loop, put, room
+from .lstm import lstm
+from .recurrent import is_activated_by_keras
+from .turns import gradients
 
 
 def fits(layer: Any) -> bool:
@@ -26,6 +27,7 @@ def fits(layer: Any) -> bool:
         isinstance(layer, kinds)
         and type(layer).inner_loop is layers.RNN.inner_loop
         and type(layer.cell) is ConvLSTMCell
+        and is_activated_by_keras(layer.cell)
         and layer.cell.data_format == "channels_last"
         and not (layer.dropout or layer.recurrent_dropout or layer.unroll or layer.stateful)
     )
@@ -50,10 +52,9 @@ def inner_loop(
     if layer.go_backwards:
         x = tf.reverse(x, [0])
     products = cell.input_conv(_flat(x), kernel, padding=cell.padding)
-    if cell.use_bias:
-        products += tf.convert_to_tensor(cell.bias)
-    products = tf.reshape(products, [x.shape[0], x.shape[1], *products.shape[1:]])
-    states, *last = conv_lstm(cell, products, start[0], start[1], recurrent)
+    products = tf.reshape(products, [*x.shape[:2], *products.shape[1:]])
+    bias = tf.convert_to_tensor(cell.bias) if cell.use_bias else tf.zeros(kernel.shape[-1:], kernel.dtype)
+    states, *last = lstm(cell, Convolved(cell), products, start[0], start[1], recurrent, bias, None)
     return last[0], _steps_first(states), last
 
 
@@ -67,64 +68,19 @@ def _flat(stack: Any) -> Any:
     return tf.reshape(stack, [-1, *stack.shape[2:]])
 
 
-def conv_lstm(cell: Any, products: Any, start: Any, start_cell: Any, recurrent: Any) -> Any:
-    """(states (steps, batch, *places, filters), the last one, the last cell state).
+class Convolved:
+    """The recurrent product of a ConvLSTM: (batch, *places, filters) convolved by (*window, filters, gates)."""
 
-    products: (steps, batch, *places, 4 filters), of the inputs, with the bias. start, start_cell: (batch, *places,
-    filters). recurrent: (*window, filters, 4 filters).
-    """
-    kind, wide = products.dtype, wide_type(products.dtype)
-    steps = products.shape[0]
+    def __init__(self, cell: Any) -> None:
+        self._cell = cell
 
-    def moved(sums: Any, before: Any) -> tuple[Any, Any]:
-        """(next cell state, output)"""
-        enter, keep, new, show = tf.split(sums, 4, axis=-1)
-        enter, keep, show = map(cell.recurrent_activation, (enter, keep, show))
-        after = keep * before + enter * cell.activation(new)
-        return after, show * cell.activation(after)
+    def there(self, state: Any, recurrent: Any) -> Any:
+        return self._cell.recurrent_conv(state, recurrent)
 
-    @tf.custom_gradient
-    def run(products: Any, start: Any, start_cell: Any, recurrent: Any) -> Any:
-        def step(t: Any, wide_cell: Any, state: Any, cells: Any, states: Any, kept: Any) -> tuple[Any, ...]:
-            sums = tf.cast(at(kept, t), wide) + tf.cast(cell.recurrent_conv(state, recurrent), wide)
-            wide_cell, output = moved(sums, wide_cell)
-            state = tf.cast(output, kind)
-            every = ((cells, wide_cell), (states, state), (kept, sums))
-            return wide_cell, state, *(put(stack, t, tf.cast(each, kind)) for stack, each in every)
+    def back(self, part: Any, recurrent: Any) -> Any:
+        state = tf.zeros([*part.shape[:-1], recurrent.shape[-2]], part.dtype)  # a convolution is linear in it
+        return gradients(lambda state: self.there(state, recurrent), [state], part)[0]
 
-        empty = (room([steps, *start.shape], kind) for _ in range(2))
-        # The sums take the place of the products that they are made of: the largest stack is there once.
-        last_cell, last, cells, states, kept = loop(
-            step, range(steps), (tf.cast(start_cell, wide), start, *empty, products)
-        )
-
-        def gradient(d_states: Any, d_last: Any, d_last_cell: Any) -> tuple[Any, ...]:
-            before = tf.concat([start[tf.newaxis], states[:-1]], axis=0)
-            cells_before = tf.concat([start_cell[tf.newaxis], cells[:-1]], axis=0)
-
-            def step(t: Any, d_cell: Any, d_state: Any, parts: Any) -> tuple[Any, ...]:
-                d_state += tf.cast(at(d_states, t), wide)
-                given = tf.cast(at(kept, t), wide), tf.cast(at(cells_before, t), wide)
-                d_sums, d_cell = _gradients(moved, given, (d_cell, d_state))
-                part = tf.cast(d_sums, kind)
-                (d_state,) = _gradients(lambda state: cell.recurrent_conv(state, recurrent), (at(before, t),), part)
-                return d_cell, tf.cast(d_state, wide), put(parts, t, part)
-
-            begin = (tf.cast(d_last_cell, wide), tf.cast(d_last, wide), room(kept.shape, kind))
-            d_cell, d_state, parts = loop(step, range(steps - 1, -1, -1), begin)
-            (d_recurrent,) = _gradients(
-                lambda kernel: cell.recurrent_conv(_flat(before), kernel), (recurrent,), _flat(parts)
-            )
-            return parts, tf.cast(d_state, kind), tf.cast(d_cell, kind), d_recurrent
-
-        return (states, last, tf.cast(last_cell, kind)), gradient
-
-    return run(products, start, start_cell, recurrent)
-
-
-def _gradients(function: Callable[..., Any], given: tuple[Any, ...], upstream: Any) -> list[Any]:
-    """Those of `function(*given)` by each of what is given."""
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(given)
-        result = function(*given)
-    return list(tape.gradient(result, given, output_gradients=upstream))
+    def summed(self, states: Any, parts: Any) -> Any:
+        kernel = tf.zeros([*self._cell.kernel_size, states.shape[-1], parts.shape[-1]], states.dtype)
+        return gradients(lambda kernel: self.there(_flat(states), kernel), [kernel], _flat(parts))[0]

@@ -1,4 +1,5 @@
-"""GRU and LSTM layers as one loop there and one back, in the place of cuDNN's kernels, which XLA cannot compile.
+"""GRU and LSTM layers as one loop there and one back, in the place of cuDNN's kernels, which XLA cannot compile, and of
+Keras's own loop.
 
 The inputs of all steps are multiplied by the kernel at once, before the loop; a step is the product with the state, the
 bias and the gates. It keeps the sums that its gates are computed from for the way back, which goes through them and the
@@ -11,11 +12,13 @@ ones than those of Keras's own loop.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from ..exchange import tf
-from .narrow import NARROW, wide_type
-from .turns import at, loop, put, room
+from .gru import gru
+from .lstm import lstm
+from .narrow import NARROW
 
 
 def runs_in_cudnn(layer: Any) -> bool:
@@ -32,9 +35,9 @@ def runs_in_cudnn(layer: Any) -> bool:
 
 
 def fits(layer: Any) -> bool:
-    """Whether it is a GRU or an LSTM that the loop computes: as they are made without options, whatever is masked,
-    returned, reversed or dropped of its inputs."""
-    from keras import activations, layers
+    """Whether it is a GRU or an LSTM that the loop computes: whatever is masked, returned, reversed or dropped of its
+    inputs, and by which function of Keras's it is activated."""
+    from keras import layers
 
     kinds = {layers.GRUCell: layers.GRU, layers.LSTMCell: layers.LSTM}
     cell: Any = getattr(layer, "cell", None)
@@ -43,13 +46,17 @@ def fits(layer: Any) -> bool:
         kind is not None
         and isinstance(layer, kind)
         and type(layer).inner_loop is kind.inner_loop
-        and cell.activation is activations.tanh
-        and cell.recurrent_activation is activations.sigmoid
-        and cell.use_bias
+        and is_activated_by_keras(cell)
         and getattr(cell, "reset_after", True)
         and not (layer.recurrent_dropout or layer.unroll or layer.stateful)
         and (not layer.dropout or cell.implementation == 2)
     )
+
+
+def is_activated_by_keras(cell: Any) -> bool:
+    """Whether functions of Keras's do it, and no layer, which may have weights, or function of the user's own."""
+    used = cell.activation, cell.recurrent_activation
+    return all(isinstance(each, FunctionType) and each.__module__.startswith("keras.") for each in used)
 
 
 def inner_loop(
@@ -63,7 +70,7 @@ def inner_loop(
 
     cell, start = layer.cell, tree.flatten(initial_state)
     mask = next(iter(tree.flatten(mask)), None)
-    kernel, recurrent, bias = (tf.convert_to_tensor(each) for each in (cell.kernel, cell.recurrent_kernel, cell.bias))
+    kernel, recurrent = tf.convert_to_tensor(cell.kernel), tf.convert_to_tensor(cell.recurrent_kernel)
     known = all(each.shape.is_fully_defined() for each in (sequences, *start)) and sequences.shape[1] > 0
     alike = all(each.dtype == kernel.dtype for each in (sequences, *start))
     if not (known and alike and (mask is None or mask.shape.rank == 2)):
@@ -76,10 +83,13 @@ def inner_loop(
         x, counts = tf.reverse(x, [0]), None if counts is None else tf.reverse(counts, [0])
     steps, batch, inputs = x.shape
     products = tf.reshape(tf.matmul(tf.reshape(x, [-1, inputs]), kernel), [steps, batch, -1])
+    product = OfMatrices()
     if len(start) == 1:
-        states, *last = gru(products, start[0], recurrent, bias, counts)
+        bias = tf.convert_to_tensor(cell.bias) if cell.use_bias else tf.zeros([2, kernel.shape[1]], kernel.dtype)
+        states, *last = gru(cell, product, products, start[0], recurrent, bias, counts)
     else:
-        states, *last = lstm(products, start[0], start[1], recurrent, bias, counts)
+        bias = tf.convert_to_tensor(cell.bias) if cell.use_bias else tf.zeros(kernel.shape[1:], kernel.dtype)
+        states, *last = lstm(cell, product, products, start[0], start[1], recurrent, bias, counts)
     return _as_keras_gives(layer, states, last, counts)
 
 
@@ -94,146 +104,22 @@ def _as_keras_gives(layer: Any, states: Any, last: list[Any], counts: Any) -> tu
     return output, tf.transpose(states, [1, 0, 2]), last
 
 
-def gru(products: Any, start: Any, recurrent: Any, bias: Any, counts: Any) -> Any:
-    """(states (steps, batch, units), the last one), the gates of the reset applied after the recurrent product.
+class OfMatrices:
+    """The recurrent product of a GRU or an LSTM: (batch, units) . (units, gates)."""
 
-    products: (steps, batch, 3 units), of the inputs. start: (batch, units). recurrent: (units, 3 units). bias: (2,
-    3 units), of the products of the inputs and of the states. counts: (steps, batch, 1), false where a step is masked.
-    """
-    kind, wide = products.dtype, wide_type(products.dtype)
-    steps, (batch, units) = products.shape[0], start.shape
+    def there(self, state: Any, recurrent: Any) -> Any:
+        return tf.matmul(state, recurrent)
 
-    def sums(product: Any, inner: Any, bias: Any) -> tuple[Any, ...]:
-        own, inner = (
-            tf.split(tf.cast(each, wide) + tf.cast(of_it, wide), 3, axis=1)
-            for each, of_it in ((product, bias[0]), (inner, bias[1]))
-        )
-        return own[0] + inner[0], own[1] + inner[1], own[2], inner[2]
+    def back(self, part: Any, recurrent: Any) -> Any:
+        """(batch, gates) . (units, gates)^T; of narrow numbers not rounded again."""
+        if part.dtype not in NARROW:
+            return tf.matmul(part, recurrent, transpose_b=True)
+        from tensorflow.compiler.tf2xla.python import xla
+        from tensorflow.compiler.xla import xla_data_pb2
 
-    def gates(update: Any, reset: Any, new: Any, inner: Any) -> tuple[Any, ...]:
-        reset = tf.sigmoid(reset)
-        return tf.sigmoid(update), reset, tf.tanh(new + reset * inner), inner
+        second = xla_data_pb2.DotDimensionNumbers(lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[1])
+        return xla.dot_general(part, recurrent, second, preferred_element_type=tf.float32)
 
-    @tf.custom_gradient
-    def run(products: Any, start: Any, recurrent: Any, bias: Any) -> Any:
-        def step(t: Any, wide_state: Any, state: Any, states: Any, kept: Any) -> tuple[Any, ...]:
-            keep = sums(at(products, t), tf.matmul(state, recurrent), bias)
-            update, _, new, _ = gates(*keep)
-            wide_state = _where(counts, t, update * wide_state + (1 - update) * new, wide_state)
-            state = tf.cast(wide_state, kind)
-            return wide_state, state, put(states, t, state), put(kept, t, tf.cast(tf.concat(keep, axis=1), kind))
-
-        empty = (room([steps, batch, n * units], kind) for n in (1, 4))
-        _, last, states, kept = loop(step, range(steps), (tf.cast(start, wide), start, *empty))
-
-        def gradient(d_states: Any, d_last: Any) -> tuple[Any, ...]:
-            before = tf.concat([start[tf.newaxis], states[:-1]], axis=0)
-
-            def step(t: Any, d_state: Any, parts: Any) -> tuple[Any, ...]:
-                d_state += tf.cast(at(d_states, t), wide)
-                update, reset, new, inner = gates(*tf.split(tf.cast(at(kept, t), wide), 4, axis=1))
-                through = _where(counts, t, d_state, tf.zeros_like(d_state))
-                d_new = through * (1 - update) * (1 - new * new)
-                d_update = through * (tf.cast(at(before, t), wide) - new) * update * (1 - update)
-                d_reset = d_new * inner * reset * (1 - reset)
-                part = tf.cast(tf.concat([d_update, d_reset, d_new * reset, d_new], axis=1), kind)
-                d_state = _where(counts, t, d_state * update, d_state)
-                return d_state + _back(part[:, : 3 * units], recurrent), put(parts, t, part)
-
-            begin = (tf.cast(d_last, wide), room([steps, batch, 4 * units], kind))
-            d_start, parts = loop(step, range(steps - 1, -1, -1), begin)
-            d_products, d_inners = _of_inputs(parts, units), parts[..., : 3 * units]
-            total = tf.reduce_sum(tf.cast(parts, wide), axis=[0, 1])
-            d_bias = tf.stack([_of_inputs(total, units), total[: 3 * units]])
-            return d_products, tf.cast(d_start, kind), _summed(before, d_inners), tf.cast(d_bias, bias.dtype)
-
-        return (states, last), gradient
-
-    return run(products, start, recurrent, bias)
-
-
-def _of_inputs(parts: Any, units: int) -> Any:
-    """Of a GRU's gradients (..., 4 units) those of the inputs' products: update, reset and new, not new's inner one."""
-    return tf.concat([parts[..., : 2 * units], parts[..., 3 * units :]], axis=-1)
-
-
-def lstm(products: Any, start: Any, start_cell: Any, recurrent: Any, bias: Any, counts: Any) -> Any:
-    """(states (steps, batch, units), the last one, the last cell state).
-
-    products: (steps, batch, 4 units), of the inputs. start, start_cell: (batch, units). recurrent: (units, 4 units).
-    bias: (4 units,). counts: (steps, batch, 1), false where a step is masked.
-    """
-    kind, wide = products.dtype, wide_type(products.dtype)
-    steps, (batch, units) = products.shape[0], start.shape
-
-    def gates(sums: Any) -> tuple[Any, ...]:
-        enter, keep, new, show = tf.split(sums, 4, axis=1)
-        return tf.sigmoid(enter), tf.sigmoid(keep), tf.tanh(new), tf.sigmoid(show)
-
-    @tf.custom_gradient
-    def run(products: Any, start: Any, start_cell: Any, recurrent: Any, bias: Any) -> Any:
-        def step(t: Any, cell: Any, state: Any, cells: Any, states: Any, kept: Any) -> tuple[Any, ...]:
-            sums = sum(tf.cast(each, wide) for each in (at(products, t), tf.matmul(state, recurrent), bias))
-            enter, keep, new, show = gates(sums)
-            next_cell = keep * cell + enter * new
-            state = _where(counts, t, tf.cast(show * tf.tanh(next_cell), kind), state)
-            cell = _where(counts, t, next_cell, cell)
-            every = ((cells, cell), (states, state), (kept, sums))
-            return cell, state, *(put(stack, t, tf.cast(each, kind)) for stack, each in every)
-
-        empty = (room([steps, batch, n * units], kind) for n in (1, 1, 4))
-        last_cell, last, cells, states, kept = loop(step, range(steps), (tf.cast(start_cell, wide), start, *empty))
-
-        def gradient(d_states: Any, d_last: Any, d_last_cell: Any) -> tuple[Any, ...]:
-            before = tf.concat([start[tf.newaxis], states[:-1]], axis=0)
-            cells_before = tf.concat([start_cell[tf.newaxis], cells[:-1]], axis=0)
-
-            def step(t: Any, d_cell: Any, d_state: Any, parts: Any) -> tuple[Any, ...]:
-                d_state += tf.cast(at(d_states, t), wide)
-                cell = tf.cast(at(cells_before, t), wide)
-                enter, keep, new, show = gates(tf.cast(at(kept, t), wide))
-                shown = tf.tanh(keep * cell + enter * new)
-                none = tf.zeros_like(d_state)
-                through, d_next = (_where(counts, t, each, none) for each in (d_state, d_cell))
-                d_next += through * show * (1 - shown * shown)
-                part = (
-                    d_next * new * enter * (1 - enter),
-                    d_next * cell * keep * (1 - keep),
-                    d_next * enter * (1 - new * new),
-                    through * shown * show * (1 - show),
-                )
-                part = tf.cast(tf.concat(part, axis=1), kind)
-                d_before = _back(part, recurrent)
-                if counts is not None:
-                    d_before += _where(counts, t, none, d_state)
-                return _where(counts, t, d_next * keep, d_cell), d_before, put(parts, t, part)
-
-            begin = (tf.cast(d_last_cell, wide), tf.cast(d_last, wide), room(products.shape, kind))
-            d_cell, d_state, parts = loop(step, range(steps - 1, -1, -1), begin)
-            d_bias = tf.cast(tf.reduce_sum(tf.cast(parts, wide), axis=[0, 1]), bias.dtype)
-            return parts, tf.cast(d_state, kind), tf.cast(d_cell, kind), _summed(before, parts), d_bias
-
-        return (states, last, tf.cast(last_cell, kind)), gradient
-
-    return run(products, start, start_cell, recurrent, bias)
-
-
-def _where(counts: Any, t: Any, new: Any, old: Any) -> Any:
-    return new if counts is None else tf.where(at(counts, t), new, old)
-
-
-def _summed(states: Any, parts: Any) -> Any:
-    """The gradient of the recurrent kernel: states^T . parts, summed over steps and batch."""
-    left, right = (tf.reshape(each, [-1, each.shape[2]]) for each in (states, parts))
-    return tf.matmul(left, right, transpose_a=True)
-
-
-def _back(part: Any, recurrent: Any) -> Any:
-    """(batch, gates) . (units, gates)^T; of narrow numbers not rounded again."""
-    if part.dtype not in NARROW:
-        return tf.matmul(part, recurrent, transpose_b=True)
-    from tensorflow.compiler.tf2xla.python import xla
-    from tensorflow.compiler.xla import xla_data_pb2
-
-    second = xla_data_pb2.DotDimensionNumbers(lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[1])
-    return xla.dot_general(part, recurrent, second, preferred_element_type=tf.float32)
+    def summed(self, states: Any, parts: Any) -> Any:
+        left, right = (tf.reshape(each, [-1, each.shape[2]]) for each in (states, parts))
+        return tf.matmul(left, right, transpose_a=True)

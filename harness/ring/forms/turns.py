@@ -58,3 +58,16 @@ def room(shape: Sequence[int], kind: Any) -> Any:
     call = f'stablehlo.custom_call @AllocateBuffer() {{ api_version = 2 : i32, backend_config = "{name}" }}'
     main = f"func.func public @main() -> {made} {{ %room = {call} : () -> {made} return %room : {made} }}"
     return call_module(f"module {{ {main} }}", [], [(shape, kind)])[0]
+
+
+def where(counts: Any, t: Any, new: Any, old: Any) -> Any:
+    """`new` where step t counts, all of it where no step is masked."""
+    return new if counts is None else tf.where(at(counts, t), new, old)
+
+
+def gradients(function: Callable[..., Any], given: Sequence[Any], upstream: Any) -> list[Any]:
+    """Those of `function(*given)` by each of what is given."""
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(given)
+        result = function(*given)
+    return list(tape.gradient(result, given, output_gradients=upstream))

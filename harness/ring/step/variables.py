@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..exchange import hvd, optimizers_of, parts_of, tf
+from ..exchange import hvd, optimizers_of, parts_of, tf, used_by_step
 from ..joined.losses import one
 
 MADE = "variables_made_by_ring"  # a model's attribute: the losses that it was compiled with, as they were made for
@@ -22,6 +22,8 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
     _make_scales(model)
     loss = model._compile_loss
     if loss is None or loss.built or model.__dict__.get(MADE) is loss:
+        return
+    if len(used_by_step(model)) > 1:  # which variables each of them has only the step knows
         return
     with tf.init_scope():
         if type(model).call is Model.call:  # only its train step knows how its parts are called

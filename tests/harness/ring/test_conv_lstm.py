@@ -157,6 +157,8 @@ class OwnCell(layers.ConvLSTM2D):  # type: ignore[misc]
     ("layer", "fits"),
     [
         (lambda: layers.ConvLSTM2D(4, 3, strides=2, go_backwards=True), True),
+        (lambda: layers.ConvLSTM2D(4, 3, activation="relu", use_bias=False), True),
+        (lambda: layers.ConvLSTM2D(4, 3, activation=layers.PReLU()), False),
         (lambda: layers.ConvLSTM2D(4, 3, dropout=0.1), False),
         (lambda: layers.ConvLSTM2D(4, 3, recurrent_dropout=0.1), False),
         (lambda: layers.ConvLSTM2D(4, 3, stateful=True), False),

@@ -66,6 +66,7 @@ SHORT: dict[str, Builder] = {
     "dropped inputs": _both(dropout=0.5, return_sequences=True),
     "masked anywhere": _both("anywhere", begun=True, return_sequences=True, return_state=True),
     "masked anywhere, last output": _both("anywhere", begun=True),
+    "activated by others": _both(activation="relu", recurrent_activation="hard_sigmoid", return_sequences=True),
 }
 LONG: dict[str, Builder] = {
     "backwards": _both(go_backwards=True, return_sequences=True, return_state=True),
@@ -73,6 +74,7 @@ LONG: dict[str, Builder] = {
     "padded, backwards": _both("padded", go_backwards=True, return_sequences=True, return_state=True),
     "masked, zeros": _both("anywhere", zero_output_for_mask=True, return_sequences=True),
     "masked, last output or zeros": _both("anywhere", zero_output_for_mask=True),
+    "no bias": _both("padded", use_bias=False, activation="softsign", return_state=True),
     "both ways, stacked": _stacked,
 }
 CASES = SHORT | LONG
@@ -253,9 +255,11 @@ class Named(layers.LSTM):  # type: ignore[misc]
         (lambda: layers.GRU(4, recurrent_dropout=0.1), False),
         (lambda: layers.LSTM(4, dropout=0.1, implementation=1), False),
         (lambda: layers.GRU(4, reset_after=False), False),
-        (lambda: layers.LSTM(4, use_bias=False), False),
-        (lambda: layers.LSTM(4, activation="relu"), False),
-        (lambda: layers.GRU(4, recurrent_activation="hard_sigmoid"), False),
+        (lambda: layers.LSTM(4, use_bias=False), True),
+        (lambda: layers.LSTM(4, activation="relu"), True),
+        (lambda: layers.GRU(4, recurrent_activation="hard_sigmoid"), True),
+        (lambda: layers.LSTM(4, activation=layers.PReLU()), False),
+        (lambda: layers.GRU(4, activation=lambda x: x), False),
         (lambda: layers.GRU(4, unroll=True), False),
         (lambda: layers.LSTM(4, stateful=True), False),
         (lambda: layers.RNN(layers.LSTMCell(4)), False),
