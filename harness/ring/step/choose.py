@@ -73,7 +73,7 @@ def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
     if groups > 1:
         return "fit", "groups are exchanged while the backward pass runs"
     for layer in model._flatten_layers(include_self=False):
-        in_cudnn = isinstance(layer, (layers.LSTM, layers.GRU)) and layer.use_cudnn in ("auto", True)
+        in_cudnn = isinstance(layer, (layers.LSTM, layers.GRU)) and recurrent.runs_in_cudnn(layer)
         if in_cudnn and not recurrent.fits(layer):
             return "fit", f"layer {layer.name} runs in cuDNN, which XLA cannot compile"
     return "compiled", "there is a GPU"

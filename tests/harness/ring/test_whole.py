@@ -1,8 +1,9 @@
-"""On one rank a step is compiled as a whole, whatever it does (scripts/whole.py)."""
+"""A step that has no halves is compiled as a whole, whatever it does, on one rank and on two (scripts/whole.py)."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
 pytestmark = [pytest.mark.train, pytest.mark.beside]
 
-CASES = {
+ALONE = {
     "two optimizers": 12,
     "assigned between": 12,
     "twice, and clipped after it": 24,
@@ -23,18 +24,40 @@ CASES = {
     "of Keras's": 12,
     "rows of a table": 12,
 }
+PAIR = {case: count for case, count in ALONE.items() if case != "assigned between"} | {"one rank without XLA": 12}
+
+
+def _asked(out: Path, launcher: str | None) -> list[dict[str, Any]]:
+    run_in_turn([[SCRIPTS / "whole.py", out]], launcher)
+    return [json.loads(path.read_text()) for path in sorted(out.glob("rank*.json"))]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    out = tmp_path_factory.mktemp("whole")
-    run_in_turn([[SCRIPTS / "whole.py", out]])
-    return json.loads((out / "rank0.json").read_text())  # type: ignore[no-any-return]
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return _asked(tmp_path_factory.mktemp("alone"), None)[0]
 
 
-@pytest.mark.parametrize(("case", "iterations"), CASES.items())
-def test_it_trains_as_plain_keras_does(found: dict[str, Any], case: str, iterations: int) -> None:
-    ring, plain = found[case]["ring"], found[case]["plain"]
+@pytest.fixture(scope="module", params=["gloo", pytest.param("mpirun", marks=pytest.mark.long)])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return _asked(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.mark.parametrize(("case", "iterations"), ALONE.items())
+def test_alone_it_trains_as_plain_keras_does(alone: dict[str, Any], case: str, iterations: int) -> None:
+    _check(alone[case], iterations)
+
+
+@pytest.mark.parametrize(("case", "iterations"), PAIR.items())
+def test_two_ranks_train_as_plain_keras_on_the_joined_batch(
+    pair: list[dict[str, Any]], case: str, iterations: int
+) -> None:
+    assert len(pair) == 2
+    assert pair[0][case]["ring"]["weights"] == pair[1][case]["ring"]["weights"]
+    _check(pair[0][case], iterations)
+
+
+def _check(found: dict[str, Any], iterations: int) -> None:
+    ring, plain = found["ring"], found["plain"]
     assert ring["iterations"] == plain["iterations"] == iterations
     np.testing.assert_allclose(ring["loss"], plain["loss"], rtol=1e-5)
     for own, keras_own in zip(ring["weights"], plain["weights"], strict=True):
@@ -43,9 +66,11 @@ def test_it_trains_as_plain_keras_does(found: dict[str, Any], case: str, iterati
     assert moved == (iterations > 0)
 
 
-def test_each_is_one_program(found: dict[str, Any]) -> None:
-    assert found["programs"] == len(CASES)
+def test_alone_each_is_one_program(alone: dict[str, Any]) -> None:
+    assert alone["programs"] == len(ALONE)
 
 
-def test_where_there_is_a_gpu_several_optimizers_are_compiled_too(found: dict[str, Any]) -> None:
-    assert found["auto"] == "compiled"
+def test_where_there_is_a_gpu_several_optimizers_are_compiled_too(
+    alone: dict[str, Any], pair: list[dict[str, Any]]
+) -> None:
+    assert [found["auto"] for found in (alone, *pair)] == ["compiled"] * 3
