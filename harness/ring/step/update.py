@@ -180,7 +180,7 @@ def compile_halves(
         with updates.short(optimizer):
             apply(wide, variables)
 
-    exchanging_inside = whole_step(model, train_step, [(optimizer, apply)], inside)
+    exchanging_inside = whole_step(model, train_step, [(optimizer, apply)], chooser, inside)
     exchanging_in_apply = in_joined_losses(model, train_step, reduces=reduces)
 
     def whole(data: Any, kinds: tuple[str, ...] | None, compiled: bool) -> Any:
@@ -210,7 +210,8 @@ def compile_halves(
                 grads = exchange(grads, largest)
             elif not compiled:
                 grads = beside.between(grads)
-            (compiled_update if compiled else unpacked)(grads)
+            # Other ranks may have compiled this step: XLA, which rounds otherwise, updates the weights on all.
+            (compiled_update if compiled or chooser.has_compiled else unpacked)(grads)
 
         summed = aggregated(update, aggregate, state, lambda _: largest) if aggregate > 1 else update
         summed(gradients, caught[0][1])

@@ -27,14 +27,18 @@ def compile_whole(model: Any, applies: Sequence[tuple[Any, Update]], chooser: Ch
     In halves each gradient would be an output of the first, which costs TensorFlow some 10 us of the host's time a step
     and lies at another address each time, so that XLA updates its CUDA graphs: an N-BEATS trains half as fast then.
     """
-    step = whole_step(model, model.train_step, applies, inside)
+    step = whole_step(model, model.train_step, applies, chooser, inside)
     step.by_ring = step.takes_carriers = True  # type: ignore[attr-defined]
     step.chooser = chooser  # type: ignore[attr-defined]
     model.train_step = step
 
 
 def whole_step(
-    model: Any, train_step: Callable[[Any], Any], applies: Sequence[tuple[Any, Update]], inside: Inside | None
+    model: Any,
+    train_step: Callable[[Any], Any],
+    applies: Sequence[tuple[Any, Update]],
+    chooser: Chooser,
+    inside: Inside | None,
 ) -> Step:
     """The train step in one program, compiled or not.
 
@@ -50,7 +54,8 @@ def whole_step(
             if compiled:
                 stack.enter_context(forms(model))
             for optimizer, apply in applies:
-                stack.enter_context(_applied(model, optimizer, apply, inside, compiled))
+                by_xla = compiled or (inside is not None and chooser.has_compiled)
+                stack.enter_context(_applied(model, optimizer, apply, inside, compiled=compiled, by_xla=by_xla))
             share = unknown if compiled else losses.shared_inline
             stack.enter_context(joined_losses(model, inside is not None, share, ours))
             logs = train_step(opened(data, kinds))
@@ -70,9 +75,12 @@ def whole_step(
 
 
 @contextmanager
-def _applied(model: Any, optimizer: Any, apply: Update, inside: Inside | None, compiled: bool) -> Iterator[None]:
-    """While it lasts, gradients are dense and of all ranks, and the optimizer's own `apply` takes them, compiled in its
-    short form."""
+def _applied(
+    model: Any, optimizer: Any, apply: Update, inside: Inside | None, *, compiled: bool, by_xla: bool
+) -> Iterator[None]:
+    """While it lasts, gradients are dense and of all ranks, and the optimizer's own `apply` takes them, for XLA in its
+    short form. by_xla: also in a step that is not compiled: XLA rounds otherwise, and other ranks may have it.
+    """
 
     def taken(gradients: Sequence[Any], variables: Any = None) -> None:
         check_start(model)
@@ -81,8 +89,12 @@ def _applied(model: Any, optimizer: Any, apply: Update, inside: Inside | None, c
             gradients = inside.exchange(gradients, variables or known._trainable_variables, compiled=compiled)
         elif compiled:
             gradients = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
-        with updates.short(optimizer) if compiled else nullcontext():
-            apply(gradients, variables)
+
+        def update() -> None:
+            with updates.short(optimizer) if by_xla else nullcontext():
+                apply(gradients, variables)
+
+        (tf.function(update, autograph=False, jit_compile=True) if by_xla and not compiled else update)()
 
     reduced, optimizer.apply = optimizer.apply, taken
     try:

@@ -24,7 +24,7 @@ ALONE = {
     "of Keras's": 12,
     "rows of a table": 12,
 }
-PAIR = {case: count for case, count in ALONE.items() if case != "assigned between"} | {"one rank without XLA": 12}
+PAIR = {case: count for case, count in ALONE.items() if case != "assigned between"}
 
 
 def _asked(out: Path, launcher: str | None) -> list[dict[str, Any]]:
@@ -64,6 +64,13 @@ def _check(found: dict[str, Any], iterations: int) -> None:
         np.testing.assert_allclose(own, keras_own, rtol=1e-5, atol=1e-5)
     moved = not np.allclose(ring["loss"][0], ring["loss"][1], rtol=1e-3)
     assert moved == (iterations > 0)
+
+
+@pytest.mark.parametrize("case", ["two optimizers", "of Keras's"])
+def test_a_rank_that_takes_a_step_without_xla_ends_with_the_same_weights(pair: list[dict[str, Any]], case: str) -> None:
+    one, other = (found[f"{case}, without XLA in one step"]["ring"] for found in pair)
+    assert one["weights"] == other["weights"]
+    assert one["iterations"] == 12
 
 
 def test_alone_each_is_one_program(alone: dict[str, Any]) -> None:

@@ -41,7 +41,7 @@ def _loss(model: Any, data: Any) -> tuple[Any, Any]:
 class TwoOptimizers(keras.Sequential):
     def compile(self, optimizer: Any, **options: Any) -> None:
         super().compile(optimizer, **options)
-        self.other = keras.optimizers.SGD(0.05)
+        self.other = keras.optimizers.SGD(0.05, momentum=0.5)
 
     def train_step(self, data: Any) -> Any:
         loss, gradients = _loss(self, data)
@@ -128,8 +128,9 @@ choose.has_gpu = lambda: True
 model = dense(TwoOptimizers)
 model.compile(keras.optimizers.SGD(0.1))
 found["auto"] = vars(ring.distribute(model))["step_by_ring"]
-CASES["one rank without XLA"] = lambda: dense(TwoOptimizers), lambda: keras.optimizers.SGD(0.1)
-if ring.rank() == ring.size() - 1:
-    choose.Chooser._wanted = lambda self, leaves: False
-found["one rank without XLA"] = both("one rank without XLA", "auto")
+# The last batch is short, which only one rank has, and trains without XLA.
+x, y = x[:46], y[:46]
+choose.Chooser._wanted = lambda self, leaves: leaves[0].shape[0] == 8 // ring.size()
+for case in ("two optimizers", "of Keras's"):
+    found[f"{case}, without XLA in one step"] = {"ring": trained(case, "auto", 8 // ring.size())}
 (out / f"rank{ring.rank()}.json").write_text(json.dumps(found))
