@@ -20,6 +20,7 @@ ALONE = {
     "two optimizers": 12,
     "assigned between": 12,
     "twice, and clipped after it": 24,
+    "numbers of two types": 24,
     "no update": 0,
     "of Keras's": 12,
     "rows of a table": 12,

@@ -86,6 +86,10 @@ def embedded() -> Any:
     return keras.Sequential([keras.Input((5,), dtype="int32"), *flat])
 
 
+def two_types() -> Any:
+    return TwiceAndFollowed([keras.Input((6,)), keras.layers.Dense(8), keras.layers.Dense(3, dtype="float64")])
+
+
 def clipped() -> Any:
     return keras.optimizers.AdamW(0.01, clipnorm=0.3, weight_decay=0.1, use_ema=True, ema_overwrite_frequency=2)
 
@@ -94,6 +98,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "two optimizers": (lambda: dense(TwoOptimizers), lambda: keras.optimizers.Adam(0.01)),
     "assigned between": (lambda: dense(Sharpness), lambda: keras.optimizers.SGD(0.1)),
     "twice, and clipped after it": (lambda: dense(TwiceAndFollowed), lambda: keras.optimizers.Adam(0.05)),
+    "numbers of two types": (two_types, lambda: keras.optimizers.Adam(0.01)),
     "no update": (lambda: dense(NoUpdate), lambda: keras.optimizers.SGD(0.1)),
     "of Keras's": (dense, clipped),
     # By SGD: Keras's Adam squares rows of one index before it adds them up, where they come as rows.
