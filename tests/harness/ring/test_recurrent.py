@@ -187,13 +187,20 @@ def test_on_a_gpu_too_nothing_of_cudnn_is_traced(case: str) -> None:
     assert not [name for name in _operations(model, form=True) if "Cudnn" in name]
 
 
+@pytest.mark.usefixtures("like_a_gpu")
 def test_auto_takes_the_loop_and_leaves_to_cudnn_what_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind])
 
     def found(layer: Any) -> tuple[str, str]:
         return choose.resolved(keras.Sequential([keras.Input((STEPS, INPUTS), 2), layer]), 1, 1)
 
-    for layer in (layers.Bidirectional(layers.GRU(3)), layers.LSTM(3, dropout=0.1), layers.LSTM(3, use_cudnn=False)):
+    for layer in (
+        layers.Bidirectional(layers.GRU(3)),
+        layers.LSTM(3, dropout=0.1),
+        layers.LSTM(3, use_cudnn=False),
+        layers.LSTM(3, recurrent_dropout=0.1),  # without cuDNN, by Keras's own loop
+        layers.GRU(3, reset_after=False),
+    ):
         assert found(layer) == ("compiled", "there is a GPU")
     step, why = found(layers.LSTM(3, stateful=True))
     assert step == "fit" and why.endswith("runs in cuDNN, which XLA cannot compile")
