@@ -15,6 +15,16 @@ def tensor_type(shape: Sequence[int], dtype: Any) -> str:
     return f"tensor<{''.join(f'{n}x' for n in shape)}{TYPES[dtype]}>"
 
 
+def row_major(shape: Sequence[int]) -> list[int]:
+    """The layout that TensorFlow has: axes from the one whose neighbours lie side by side."""
+    return list(reversed(range(len(shape))))
+
+
+def layout(minor_to_major: Sequence[int]) -> str:
+    """As a custom call names those of its operands and results, which XLA chooses for each where it does not."""
+    return f"dense<[{', '.join(map(str, minor_to_major))}]> : tensor<{len(minor_to_major)}xindex>"
+
+
 def call_module(text: str, operands: Sequence[Any], results: Sequence[tuple[Sequence[int], Any]]) -> list[Any]:
     """The results of a module's `main`. results: their shapes and types."""
     from tensorflow.compiler.tf2xla.python import xla

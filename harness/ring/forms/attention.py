@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..exchange import tf
-from ..stablehlo import call_module, tensor_type
+from ..stablehlo import call_module, layout, row_major, tensor_type
 from .laid_over import laid_over
 
 WIDEST_HEAD = 256  # of cuDNN on Hopper; 128 before
@@ -164,12 +164,12 @@ def _module(
     made = [*(tensor_type(shape, dtype) for shape, dtype in results), "tensor<0xui8>"]  # the last: room that XLA takes
     shapes = [(s[0], s[2], s[1], s[3]) if len(s) == 4 else s for s, _ in results]
     returned = [tensor_type(shape, dtype) for shape, (_, dtype) in zip(shapes, results, strict=True)]
-    layouts = [HEADS_OUTSIDE if len(shape) == 4 else _row_major(shape) for shape, _ in results]
+    layouts = [HEADS_OUTSIDE if len(shape) == 4 else row_major(shape) for shape, _ in results]
     lines = [
         f'%made:{len(made)} = stablehlo.custom_call @"{name}"({", ".join(f"%arg{i}" for i in range(len(given)))}) {{'
         f" api_version = 2 : i32, backend_config = {json.dumps(settings)},"
-        f" operand_layouts = [{', '.join(_layout(_row_major(tensor.shape)) for tensor in operands)}],"
-        f" result_layouts = [{', '.join(map(_layout, [*layouts, [0]]))}]"
+        f" operand_layouts = [{', '.join(layout(row_major(tensor.shape)) for tensor in operands)}],"
+        f" result_layouts = [{', '.join(map(layout, [*layouts, [0]]))}]"
         f" }} : ({', '.join(given)}) -> ({', '.join(made)})"
     ]
     names = []
@@ -183,11 +183,3 @@ def _module(
     body = "\n    ".join(lines)
     head = f"func.func public @main({arguments}) -> ({', '.join(returned)})"
     return f"module {{\n  {head} {{\n    {body}\n  }}\n}}\n", shapes
-
-
-def _row_major(shape: Sequence[int]) -> list[int]:
-    return list(reversed(range(len(shape))))
-
-
-def _layout(minor_to_major: Sequence[int]) -> str:
-    return f"dense<[{', '.join(map(str, minor_to_major))}]> : tensor<{len(minor_to_major)}xindex>"

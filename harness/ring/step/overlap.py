@@ -18,7 +18,7 @@ from typing import Any
 
 from ..exchange import IN_STREAM, has_gpu, hvd, on_device_of, on_host, outside_scopes, tf
 from ..say import once
-from ..stablehlo import TYPES, call_module, tensor_type
+from ..stablehlo import TYPES, call_module, layout, row_major, tensor_type
 from .computed import sums_bfloat16
 from .traced import Traced
 
@@ -187,9 +187,12 @@ def _called(target: str, operands: Sequence[Any], settings: str = "") -> list[An
         for i in range(len(names))
     )
     settings = ", ".join(filter(None, (f'program = "{PROGRAM}"', settings)))
+    # Else XLA, for a convolution's kernel on a GPU, turns what one call has handed over before the other has waited.
+    layouts = ", ".join(layout(row_major(each.shape)) for each in operands)
     call = (
         f"stablehlo.custom_call @{target}({', '.join(names)}) {{api_version = 4 : i32, has_side_effect = true,"
-        f" backend_config = {{{settings}}}, output_operand_aliases = [{aliases}]}} : ({types}) -> ({types})"
+        f" backend_config = {{{settings}}}, output_operand_aliases = [{aliases}], operand_layouts = [{layouts}],"
+        f" result_layouts = [{layouts}]}} : ({types}) -> ({types})"
     )
     arguments = ", ".join(f"{name}: {kind}" for name, kind in zip(names, types.split(", "), strict=True))
     returned = ", ".join(f"%all#{i}" for i in range(len(names)))

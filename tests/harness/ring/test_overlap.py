@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 from tests.harness.ring import SCRIPTS
 from tests.harness.running import run_in_turn
 
-pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
+overlap = pytest.importorskip("harness.ring.step.overlap")
 pytestmark = [pytest.mark.train, pytest.mark.beside]
 
 
@@ -79,3 +81,19 @@ def test_the_exchange_that_is_timed_has_a_name_by_which_it_stays_on_tensorflows_
     assert all(0 < small < large for small, large in taken_s)
     told = (tmp_path / "timeline.json").read_text()
     assert "in_stream_tried" in told and "HorovodAllreduce" not in told
+
+
+def test_nothing_is_laid_out_anew_between_handing_over_and_waiting() -> None:
+    """On a GPU a convolution's gradient lies otherwise than its kernel: left alone, XLA turned it between the calls, when
+    it may or may not have been summed."""
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(kernel: Any, scale: Any) -> list[Any]:
+        settings = 'name = "one", op = 1 : i64, count = 2 : i64'
+        return overlap._called("ring_exchanged", overlap._called("ring_exchange", [kernel, scale], settings))
+
+    text = step.experimental_get_compiler_ir(tf.zeros([3, 3, 4, 5]), tf.zeros([]))(stage="hlo")
+    fixed = re.findall(r'custom_call_target="(ring_exchanged?)", operand_layout_constraints={(.*?)}, custom', text)
+    assert fixed == [(name, "f32[3,3,4,5]{3,2,1,0}, f32[]") for name in ("ring_exchange", "ring_exchanged")]
+    results = re.findall(r"= (\(.*?\)) custom-call\(", text)
+    assert results == ["(f32[3,3,4,5]{3,2,1,0}, f32[])"] * 2
