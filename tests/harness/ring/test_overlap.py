@@ -84,8 +84,8 @@ def test_the_exchange_that_is_timed_has_a_name_by_which_it_stays_on_tensorflows_
 
 
 def test_nothing_is_laid_out_anew_between_handing_over_and_waiting() -> None:
-    """On a GPU a convolution's gradient lies otherwise than its kernel: left alone, XLA turned it between the calls, when
-    it may or may not have been summed."""
+    """On a GPU a convolution's gradient lies otherwise than its kernel: left alone, XLA turned it between the calls,
+    when it may or may not have been summed."""
 
     @tf.function(jit_compile=True, autograph=False)
     def step(kernel: Any, scale: Any) -> list[Any]:
