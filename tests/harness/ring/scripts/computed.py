@@ -81,14 +81,16 @@ if ring.size() == 1:
         name = f"{optimizer.__name__}, {'compiled' if compiled else 'traced'}"
         trained(name, optimizer(), compiled=compiled)
         trained(f"{name}, fp32", optimizer(), compiled=compiled, compression="fp32")
-    for policy in ("float32", "mixed_float16"):
-        trained(policy, sgd(), policy=policy)
-    trained("two local steps", sgd(), aggregate=2)
 else:
     trained("here", sgd(), steps=1)
     trained("here, fp32", sgd(), steps=1, compression="fp32")
     computed.sums_bfloat16 = lambda: True  # type: ignore[assignment]
     trained("as on GPUs", sgd(), steps=1)
+    trained("as on GPUs, traced", sgd(), steps=1, compiled=False)
+    trained("as on GPUs, fp32", sgd(), steps=1, compression="fp32")
+    for policy in ("float32", "mixed_float16"):
+        trained(policy, sgd(), steps=1, policy=policy)
+    trained("two local steps", sgd(), steps=2, aggregate=2)
     trained("as on GPUs, four steps", adamw())
     trained("as on GPUs, divided before", sgd(), steps=1, predivide_factor=2.0)
 (out / f"rank{rank}.json").write_text(json.dumps(found))
