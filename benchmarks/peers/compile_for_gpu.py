@@ -3,7 +3,7 @@
 JAX brings XLA's part for GPUs, and TensorFlow without a GPU writes what is to be compiled. Run by a Python with JAX,
 this prints a line of JSON.
 
-    XLA_FLAGS='--xla_dump_to=/tmp/step --xla_dump_hlo_as_proto --xla_dump_hlo_module_re=.*forward_backward.*' \\
+    XLA_FLAGS='--xla_dump_to=/tmp/step --xla_dump_hlo_as_proto --xla_dump_hlo_module_re=.*whole_step.*' \\
         python -m benchmarks.peers.fit_keras --way ring --model convnext_tiny --step compiled --steps 1 --epochs 1
     python3 -m venv /tmp/jax && /tmp/jax/bin/pip install 'jax[cuda12]==0.9.0'
     /tmp/jax/bin/python benchmarks/peers/compile_for_gpu.py /tmp/step/*.before_optimizations.hlo.pb

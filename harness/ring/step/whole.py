@@ -25,21 +25,22 @@ def compile_whole(model: Any, applies: Sequence[tuple[Any, Update]], chooser: Ch
 
     applies: each optimizer with its own `apply`; the one that stands in its place serves steps that are not compiled.
     """
-    whole = in_joined_losses(model, model.train_step, reduces=False)
+    plain = in_joined_losses(model, model.train_step, reduces=False)
 
-    def traced(data: Any, kinds: tuple[str, ...] | None) -> Any:
+    # XLA names the program by it.
+    def whole_step(data: Any, kinds: tuple[str, ...] | None) -> Any:
         with ExitStack() as stack:
             stack.enter_context(forms(model))
             for optimizer, apply in applies:
                 stack.enter_context(_applied(model, optimizer, apply))
-            logs = whole(opened(data, kinds))
+            logs = plain(opened(data, kinds))
         check_draws(tf.compat.v1.get_default_graph())
         return logs
 
-    program = tf.function(traced, autograph=False, jit_compile=True)
+    program = tf.function(whole_step, autograph=False, jit_compile=True)
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
-        return program(data, kinds) if compiled else whole(opened(data, kinds))
+        return program(data, kinds) if compiled else plain(opened(data, kinds))
 
     step.by_ring = step.takes_carriers = True  # type: ignore[attr-defined]
     step.chooser = chooser  # type: ignore[attr-defined]
