@@ -94,8 +94,9 @@ def distribute(
         )
     own = optimizers_of(model, of_parts=False)
     used = used_by_step(model)
+    together = reduce and size() > 1
     # Nothing is exchanged, and every step is an update: a step is compiled as a whole, with all that it does.
-    alone = aggregate == 1 and not (reduce and size() > 1)
+    alone = aggregate == 1 and not together
     _check(used, step, compression, groups, op, alone)
     if overlap and step == "fit":
         raise RingscopeError("overlap=True goes with step='compiled'; with step='fit' take groups=k")
@@ -143,11 +144,8 @@ def distribute(
     )
     if not reduce:
         exchange = _as_they_are
-    together = reduce and size() > 1
-    # Alone a rank sums nothing, and the bfloat16 that it computed is all there is.
-    keeps = compression == "none" and aggregate == 1 and not sharded
-    if together:
-        keeps = keeps and computed.summed_as(tf.bfloat16, **summing) == tf.bfloat16
+    keeps = together and compression == "none" and aggregate == 1 and not sharded
+    keeps = keeps and computed.summed_as(tf.bfloat16, **summing) == tf.bfloat16
     # What is changed on its way, and no plain sum, travels between the programs.
     plain = op != "adasum" and predivide_factor == 1.0 and (compression == "none" or narrow is not None)
     beside = plain and aggregate == 1 and not sharded

@@ -13,8 +13,8 @@ from typing import Any
 
 from ..exchange import tf
 from .lstm import lstm
-from .recurrent import is_activated_by_keras
-from .turns import gradients
+from .recurrent import is_activated_by_keras, is_known, weights_of
+from .turns import gradients, steps_first
 
 
 def fits(layer: Any) -> bool:
@@ -43,24 +43,16 @@ def inner_loop(
     from keras import tree
 
     cell, start = layer.cell, tree.flatten(initial_state)
-    kernel, recurrent = tf.convert_to_tensor(cell.kernel), tf.convert_to_tensor(cell.recurrent_kernel)
-    known = all(each.shape.is_fully_defined() for each in (sequences, *start)) and sequences.shape[1] > 0
-    alike = all(each.dtype == kernel.dtype for each in (sequences, *start))
-    if not (known and alike) or any(each is not None for each in tree.flatten(mask)):
+    kernel, recurrent, bias = weights_of(cell)
+    if not is_known(kernel, sequences, start) or any(each is not None for each in tree.flatten(mask)):
         return otherwise(sequences, initial_state, mask, training)  # type: ignore[no-any-return]
-    x = _steps_first(sequences)
+    x = steps_first(sequences)
     if layer.go_backwards:
         x = tf.reverse(x, [0])
     products = cell.input_conv(_flat(x), kernel, padding=cell.padding)
     products = tf.reshape(products, [*x.shape[:2], *products.shape[1:]])
-    bias = tf.convert_to_tensor(cell.bias) if cell.use_bias else tf.zeros(kernel.shape[-1:], kernel.dtype)
     states, *last = lstm(cell, Convolved(cell), products, start[0], start[1], recurrent, bias, None)
-    return last[0], _steps_first(states), last
-
-
-def _steps_first(sequences: Any) -> Any:
-    """With the first two axes in the place of each other."""
-    return tf.transpose(sequences, [1, 0, *range(2, sequences.shape.rank)])
+    return last[0], steps_first(states), last
 
 
 def _flat(stack: Any) -> Any:

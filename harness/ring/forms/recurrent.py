@@ -19,6 +19,7 @@ from ..exchange import tf
 from .gru import gru
 from .lstm import lstm
 from .narrow import NARROW
+from .turns import steps_first
 
 
 def runs_in_cudnn(layer: Any) -> bool:
@@ -59,6 +60,22 @@ def is_activated_by_keras(cell: Any) -> bool:
     return all(isinstance(each, FunctionType) and each.__module__.startswith("keras.") for each in used)
 
 
+def weights_of(cell: Any) -> tuple[Any, Any, Any]:
+    """(kernel, recurrent kernel, bias), zeros in the place of a bias that it does not have."""
+    kernel, recurrent = tf.convert_to_tensor(cell.kernel), tf.convert_to_tensor(cell.recurrent_kernel)
+    if cell.use_bias:
+        return kernel, recurrent, tf.convert_to_tensor(cell.bias)
+    products = [2] if hasattr(cell, "reset_after") else []  # a GRU's, of inputs and of states
+    return kernel, recurrent, tf.zeros([*products, kernel.shape[-1]], kernel.dtype)
+
+
+def is_known(kernel: Any, sequences: Any, start: list[Any]) -> bool:
+    """Whether all shapes are, with a step or more, and all numbers are of the kernel's type."""
+    given = sequences, *start
+    known = all(each.shape.is_fully_defined() for each in given) and sequences.shape[1] > 0
+    return known and all(each.dtype == kernel.dtype for each in given)
+
+
 def inner_loop(
     layer: Any, otherwise: Callable[..., Any], sequences: Any, initial_state: Any, mask: Any, training: bool = False
 ) -> tuple[Any, Any, list[Any]]:
@@ -70,14 +87,12 @@ def inner_loop(
 
     cell, start = layer.cell, tree.flatten(initial_state)
     mask = next(iter(tree.flatten(mask)), None)
-    kernel, recurrent = tf.convert_to_tensor(cell.kernel), tf.convert_to_tensor(cell.recurrent_kernel)
-    known = all(each.shape.is_fully_defined() for each in (sequences, *start)) and sequences.shape[1] > 0
-    alike = all(each.dtype == kernel.dtype for each in (sequences, *start))
-    if not (known and alike and (mask is None or mask.shape.rank == 2)):
+    kernel, recurrent, bias = weights_of(cell)
+    if not (is_known(kernel, sequences, start) and (mask is None or mask.shape.rank == 2)):
         return otherwise(sequences, initial_state, mask, training)  # type: ignore[no-any-return]
     if training and layer.dropout:
         sequences *= cell.get_dropout_mask(sequences[:, 0, :])[:, tf.newaxis]
-    x = tf.transpose(sequences, [1, 0, 2])
+    x = steps_first(sequences)
     counts = None if mask is None else tf.transpose(tf.cast(mask, tf.bool))[..., tf.newaxis]
     if layer.go_backwards:
         x, counts = tf.reverse(x, [0]), None if counts is None else tf.reverse(counts, [0])
@@ -85,10 +100,8 @@ def inner_loop(
     products = tf.reshape(tf.matmul(tf.reshape(x, [-1, inputs]), kernel), [steps, batch, -1])
     product = OfMatrices()
     if len(start) == 1:
-        bias = tf.convert_to_tensor(cell.bias) if cell.use_bias else tf.zeros([2, kernel.shape[1]], kernel.dtype)
         states, *last = gru(cell, product, products, start[0], recurrent, bias, counts)
     else:
-        bias = tf.convert_to_tensor(cell.bias) if cell.use_bias else tf.zeros(kernel.shape[1:], kernel.dtype)
         states, *last = lstm(cell, product, products, start[0], start[1], recurrent, bias, counts)
     return _as_keras_gives(layer, states, last, counts)
 
@@ -101,7 +114,7 @@ def _as_keras_gives(layer: Any, states: Any, last: list[Any], counts: Any) -> tu
         shown = counts if zeros else tf.cumsum(tf.cast(counts, tf.int32)) > 0
         states = tf.where(shown, states, tf.zeros_like(states))
         output = output if runs_in_cudnn(layer) else states[-1]
-    return output, tf.transpose(states, [1, 0, 2]), last
+    return output, steps_first(states), last
 
 
 class OfMatrices:

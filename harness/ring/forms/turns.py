@@ -32,6 +32,11 @@ def loop(step: Step, times: range, carried: tuple[Any, ...]) -> tuple[Any, ...]:
     return carried
 
 
+def steps_first(sequences: Any) -> Any:
+    """(batch, steps, ...) as (steps, batch, ...), and the other way round."""
+    return tf.transpose(sequences, [1, 0, *range(2, sequences.shape.rank)])
+
+
 def at(stack: Any, t: Any) -> Any:
     """stack[t]; XLA reads it where it lies."""
     from tensorflow.compiler.tf2xla.python import xla

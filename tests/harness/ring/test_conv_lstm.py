@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import keras
@@ -15,9 +15,10 @@ from keras import layers
 
 from harness.ring.forms import conv_lstm, turns
 from harness.ring.forms import layers as xla
+from tests.harness.ring import loops
+from tests.harness.ring.loops import Builder
 
 BATCH, STEPS, PLACES, CHANNELS, FILTERS = 2, 7, 6, 3, 4  # two turns of the loop of three steps each, and a rest
-Builder = Callable[[Any], list[Any]]
 
 
 def _frames(rank: int = 2, *, begun: bool = False, **options: Any) -> Builder:
@@ -54,51 +55,13 @@ SHAPES = {f"x{rank}": (BATCH, STEPS, *[PLACES] * rank, CHANNELS) for rank in (1,
 SHAPES |= {name: (BATCH, PLACES, PLACES, FILTERS) for name in ("h", "c")}
 
 
-def _narrow(x: np.ndarray) -> np.ndarray:
-    """As bfloat16 has them, so that no type that a model computes in rounds what it is given."""
-    return np.asarray(tf.cast(tf.cast(tf.constant(x), "bfloat16"), "float64"))
-
-
-def _given(kind: str) -> dict[str, Any]:
+def _given() -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
-    return {name: tf.constant(_narrow(random.normal(size=shape)), kind) for name, shape in SHAPES.items()}
+    return {name: random.normal(size=shape) for name, shape in SHAPES.items()}
 
 
 def _model(build: Builder, dtype: str = "float32") -> Any:
-    keras.utils.set_random_seed(3)
-    keras.config.set_dtype_policy(dtype)
-    try:
-        given = {name: keras.Input(shape[1:], BATCH, name=name) for name, shape in SHAPES.items()}
-        model = keras.Model(given, build(given))
-    finally:
-        keras.config.set_dtype_policy("float32")
-    random = np.random.default_rng(1)
-    for variable in model.trainable_variables:
-        variable.assign(_narrow(random.normal(0, 0.2, variable.shape)))
-    return model
-
-
-def _step(model: Any, *, form: bool) -> Callable[[Any], tuple[list[Any], list[Any]]]:
-    """(outputs, gradients by frames, states and weights) of a sum in which each number has a weight of its own."""
-
-    def step(given: Any) -> tuple[list[Any], list[Any]]:
-        with tf.GradientTape() as tape:
-            tape.watch(given)
-            with xla.forms(model) if form else nullcontext():
-                outputs = tf.nest.flatten(model(given, training=True))
-            wide = [tf.reshape(tf.cast(each, tf.float64), [-1]) for each in outputs]
-            loss = sum(tf.reduce_sum(each * np.sin(1 + np.arange(each.shape[0]))) for each in wide)
-        sources = [*given.values(), *model.trainable_variables]
-        return outputs, [each for each in tape.gradient(loss, sources) if each is not None]
-
-    return step
-
-
-def _run(model: Any, *, form: bool) -> list[np.ndarray]:
-    """Outputs, then gradients; Keras's own not compiled."""
-    step = tf.function(_step(model, form=form), jit_compile=form, autograph=False)
-    outputs, gradients = step(_given(model.layers[0].dtype))
-    return [np.asarray(tf.cast(each, tf.float64)) for each in [*outputs, *gradients]]
+    return loops.model_of(build, _given(), 0.2, dtype)
 
 
 @pytest.fixture(autouse=True)
@@ -108,38 +71,21 @@ def _three_steps_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("case", [*SHORT, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)])
 def test_outputs_and_gradients_are_those_of_kerass_own_loop(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = _model(CASES[case])
-    plain = _run(model, form=False)
-
-    def refused(*_: Any, **__: Any) -> None:
-        raise AssertionError("Keras's own loop was taken")
-
-    monkeypatch.setattr(layers.RNN, "inner_loop", refused)
-    form = _run(model, form=True)
-    assert len(form) == len(plain) > len(model.outputs) + len(model.trainable_variables)
-    for own, keras_own in zip(form, plain, strict=True):
-        assert np.abs(keras_own).max() > 0
-        np.testing.assert_allclose(own, keras_own, rtol=1e-5, atol=1e-5 * np.abs(keras_own).max())
+    loops.check_is_kerass(_model(CASES[case]), _given(), monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", pytest.param("float64", marks=pytest.mark.long)])
 def test_in_every_type_it_is_as_near_to_64_bit_arithmetic_as_kerass_own_loop(dtype: str) -> None:
     build = CASES["begun from states, which are returned"]
-    true = _run(_model(build, "float64"), form=False)
-    narrow = _model(build, dtype)
-    form, plain = _run(narrow, form=True), _run(narrow, form=False)
-    for own, keras_own, right in zip(form, plain, true, strict=True):
-        norm = np.linalg.norm(right)
-        distance, kerass = np.linalg.norm(own - right) / norm, np.linalg.norm(keras_own - right) / norm
-        assert distance <= kerass or distance < 1e-14
+    loops.check_is_as_near(partial(_model, build), _given(), dtype)
 
 
 def test_a_step_convolves_once_and_once_on_its_way_back() -> None:
     model = _model(CASES["last output"])
-    given = _given("float32")
+    given = loops.tensors(_given(), "float32")
 
     def convolutions(*, form: bool) -> int:
-        step = tf.function(_step(model, form=form), jit_compile=True, autograph=False)
+        step = tf.function(loops.step_of(model, form=form), jit_compile=True, autograph=False)
         return len(re.findall(r" convolution\(", step.experimental_get_compiler_ir(given)(stage="optimized_hlo")))
 
     # Of the inputs of all steps, their gradient and the kernel's; of a turn's three steps and the one that is left, and

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import keras
@@ -17,10 +17,10 @@ from keras import layers
 from harness.ring.forms import layers as xla
 from harness.ring.forms import recurrent, turns
 from harness.ring.step import choose
+from tests.harness.ring import loops
+from tests.harness.ring.loops import Builder, Given
 
 BATCH, STEPS, INPUTS, UNITS = 6, 7, 3, 5  # two turns of the loop of three steps each, and a rest
-Given = dict[str, np.ndarray]
-Builder = Callable[[Any], list[Any]]
 
 
 def _given() -> Given:
@@ -80,53 +80,12 @@ LONG: dict[str, Builder] = {
 CASES = SHORT | LONG
 
 
-def _narrow(x: np.ndarray) -> np.ndarray:
-    """As bfloat16 has them, so that no type that a model computes in rounds what it is given."""
-    return x if x.dtype == bool else np.asarray(tf.cast(tf.cast(tf.constant(x), "bfloat16"), "float64"))
-
-
 def _model(build: Builder, dtype: str = "float32") -> Any:
-    keras.utils.set_random_seed(3)
-    keras.config.set_dtype_policy(dtype)
-    try:
-        given = {
-            name: keras.Input(each.shape[1:], BATCH, dtype="bool" if each.dtype == bool else None, name=name)
-            for name, each in _given().items()
-        }
-        model = keras.Model(given, build(given))
-    finally:
-        keras.config.set_dtype_policy("float32")
-    random = np.random.default_rng(1)
-    for variable in model.trainable_variables:
-        variable.assign(_narrow(random.normal(0, 0.5, variable.shape)))
-    return model
-
-
-def _step(model: Any, *, form: bool) -> Callable[[Any], tuple[list[Any], list[Any]]]:
-    """(outputs, gradients by sequences, states and weights) of a sum in which each number has a weight of its own."""
-
-    def step(given: Any) -> tuple[list[Any], list[Any]]:
-        with tf.GradientTape() as tape:
-            tape.watch([given["x"], given["h"], given["c"]])
-            with xla.forms(model) if form else nullcontext():
-                outputs = _listed(model(given, training=True))
-            wide = [tf.reshape(tf.cast(each, tf.float64), [-1]) for each in outputs]
-            loss = sum(tf.reduce_sum(each * np.sin(1 + np.arange(each.shape[0]))) for each in wide)
-        sources = [given["x"], given["h"], given["c"], *model.trainable_variables]
-        return outputs, [each for each in tape.gradient(loss, sources) if each is not None]
-
-    return step
+    return loops.model_of(build, _given(), 0.5, dtype)
 
 
 def _run(model: Any, *, form: bool, compiled: bool = True) -> list[np.ndarray]:
-    """Outputs, then gradients; what the call draws from is left as it was."""
-    kind = model.layers[0].dtype
-    given = {k: tf.constant(_narrow(v), None if v.dtype == bool else kind) for k, v in _given().items()}
-    kept = [(variable, variable.numpy()) for variable in model.non_trainable_variables]
-    outputs, gradients = tf.function(_step(model, form=form), jit_compile=compiled, autograph=False)(given)
-    for variable, value in kept:
-        variable.assign(value)
-    return [np.asarray(tf.cast(each, tf.float64)) for each in [*outputs, *gradients]]
+    return loops.run(model, _given(), form=form, compiled=compiled)
 
 
 @pytest.fixture(autouse=True)
@@ -137,17 +96,8 @@ def _three_steps_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("case", [*SHORT, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)])
 def test_outputs_and_gradients_are_those_of_kerass_own_loop(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = _model(CASES[case])
-    plain = _run(model, form=False, compiled=case == "dropped inputs")  # XLA draws by an algorithm of its own
-
-    def refused(*_: Any, **__: Any) -> None:
-        raise AssertionError("Keras's own loop was taken")
-
-    monkeypatch.setattr(layers.RNN, "inner_loop", refused)
-    form = _run(model, form=True)
-    assert len(form) == len(plain) > len(model.outputs) + len(model.trainable_variables)
-    for own, keras_own in zip(form, plain, strict=True):
-        assert np.abs(keras_own).max() > 0
-        np.testing.assert_allclose(own, keras_own, rtol=1e-5, atol=1e-5 * np.abs(keras_own).max())
+    # XLA draws by an algorithm of its own.
+    loops.check_is_kerass(model, _given(), monkeypatch, compiled=case == "dropped inputs")
 
 
 @pytest.mark.parametrize(
@@ -155,13 +105,7 @@ def test_outputs_and_gradients_are_those_of_kerass_own_loop(case: str, monkeypat
 )
 def test_in_every_type_it_is_as_near_to_64_bit_arithmetic_as_kerass_own_loop(dtype: str) -> None:
     build = CASES["begun from states, which are returned"]
-    true = _run(_model(build, "float64"), form=False, compiled=False)
-    narrow = _model(build, dtype)
-    form, plain = _run(narrow, form=True), _run(narrow, form=False, compiled=False)
-    for own, keras_own, right in zip(form, plain, true, strict=True):
-        norm = np.linalg.norm(right)
-        distance, kerass = np.linalg.norm(own - right) / norm, np.linalg.norm(keras_own - right) / norm
-        assert distance <= kerass or distance < 1e-14
+    loops.check_is_as_near(partial(_model, build), _given(), dtype)
 
 
 @pytest.fixture()
@@ -175,7 +119,7 @@ def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _operations(model: Any, *, form: bool) -> set[str]:
     given = {k: tf.constant(v if v.dtype == bool else v.astype("float32")) for k, v in _given().items()}
-    traced = tf.function(_step(model, form=form), autograph=False).get_concrete_function(given)
+    traced = tf.function(loops.step_of(model, form=form), autograph=False).get_concrete_function(given)
     return {operation.type for operation in traced.graph.get_operations()}
 
 
@@ -211,7 +155,7 @@ def test_on_a_gpu_stacks_that_will_be_written_begin_empty(monkeypatch: pytest.Mo
     (docs/results, 2026-11-25)."""
     monkeypatch.setattr(turns, "has_gpu", lambda: True)
     model, given = _model(_both()), {k: tf.constant(v) for k, v in _given().items()}
-    step = _step(model, form=True)
+    step = loops.step_of(model, form=True)
     graph = tf.function(step, autograph=False).get_concrete_function(given).graph
     made = [op.get_attr("module") for op in graph.get_operations() if op.type == "XlaCallModule"]
     assert len(made) == len(set(made)) == 7  # states, sums and gradients of both, the LSTM's cells
@@ -236,7 +180,7 @@ def test_xla_knows_how_many_turns_the_loops_have() -> None:
     """Else it would ask the GPU after each."""
     model = _model(_both())
     given = {k: tf.constant(v if v.dtype == bool else v.astype("float32")) for k, v in _given().items()}
-    step = tf.function(_step(model, form=True), jit_compile=True, autograph=False)
+    step = tf.function(loops.step_of(model, form=True), jit_compile=True, autograph=False)
     text = step.experimental_get_compiler_ir(given)(stage="optimized_hlo")
     turns = re.findall(r'"known_trip_count":{"n":"(\d+)"}', text)
     assert turns == ["2"] * 4  # two layers, there and back
