@@ -15,7 +15,7 @@ from .exchange import broadcast, from_rank, has_gpu, has_weights, hvd, is_seen, 
 from .joined import normalization
 from .ranks import ending, horovod_names, undistributed
 from .start import channel, init, rank, size
-from .step import computed, update, whole
+from .step import computed, inside, update, whole
 from .step.gradients import COMPRESSIONS, OPS, average_gradients, horovods
 from .step.overlap import Overlap
 from .step.rows import Rows
@@ -95,9 +95,12 @@ def distribute(
     own = optimizers_of(model, of_parts=False)
     used = used_by_step(model)
     together = reduce and size() > 1
-    # Nothing is exchanged, and every step is an update: a step is compiled as a whole, with all that it does.
+    # Where nothing is exchanged, and every step is an update, a step is compiled as a whole, with all that it does.
     alone = aggregate == 1 and not together
-    _check(used, step, compression, groups, op, alone)
+    as_they_are = compression == "none" and aggregate == groups == 1 and not sharded and predivide_factor == 1.0
+    in_the_middle = together and as_they_are and inside.is_possible(op)
+    taken_whole = alone or (in_the_middle and len(used) > 1)
+    _check(used, step, compression, groups, op, taken_whole)
     if overlap and step == "fit":
         raise RingscopeError("overlap=True goes with step='compiled'; with step='fit' take groups=k")
     if step == "compiled" and model.run_eagerly:
@@ -125,7 +128,7 @@ def distribute(
             )
     chooser = choose.Chooser(falls_back=step == "auto")
     if step == "auto":
-        step, why = choose.resolved(model, 1 if alone else len(used), groups)
+        step, why = choose.resolved(model, 1 if taken_whole else len(used), groups)
         if has_gpu() and rank() == 0:
             say.line(f"this model is trained with step={step!r}: {why}")
     if step == "compiled":
@@ -144,6 +147,7 @@ def distribute(
     )
     if not reduce:
         exchange = _as_they_are
+    middle = inside.Inside(op, exchange) if in_the_middle else None
     keeps = together and compression == "none" and aggregate == 1 and not sharded
     keeps = keeps and computed.summed_as(tf.bfloat16, **summing) == tf.bfloat16
     # What is changed on its way, and no plain sum, travels between the programs.
@@ -164,7 +168,7 @@ def distribute(
         shards = Shards(optimizer, NARROW[compression]) if sharded and together else None
         apply = update.reduce_in_apply(model, optimizer, exchange, aggregate, shards)
         applies.append((optimizer, apply))
-        if step == "compiled" and optimizer is used[0] and not alone:
+        if step == "compiled" and optimizer is used[0] and not taken_whole:
             update.compile_halves(
                 model,
                 optimizer,
@@ -179,10 +183,11 @@ def distribute(
                 shards=shards,
                 overlap=Overlap(horovods(op), overlap) if together and beside and overlap is not False else None,
                 rows=rows,
+                inside=middle,
             )
         optimizer.distributed_by_ring = True
-    if step == "compiled" and alone:
-        whole.compile_whole(model, applies, chooser)
+    if step == "compiled" and taken_whole:
+        whole.compile_whole(model, applies, chooser, middle)
     if warmup_epochs:
 
         def warm_up(steps_per_epoch: int) -> None:
@@ -208,7 +213,7 @@ def distribute(
     return model
 
 
-def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, op: str, alone: bool) -> None:
+def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, op: str) -> None:
     if not optimizers:
         raise RingscopeError(
             "ring.distribute(model) wants a compiled model; call model.compile(...) first (for a loop of your own"
@@ -227,10 +232,6 @@ def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, 
         raise RingscopeError(f"bf16 is for averages, not for {op}; take compression='fp16' or 'none'")
     if op == "adasum" and hvd.size() > 1 and not hvd.mpi_enabled():
         raise RingscopeError("Gloo has no Adasum; start the ranks with MPI: mpirun -np N, or horovodrun --mpi")
-    if step == "compiled" and len(optimizers) > 1 and not alone:
-        raise RingscopeError(
-            f"the model has {len(optimizers)} optimizers, and `compiled` wants one on several ranks; take step='fit'"
-        )
     if step == "compiled" and groups > 1:
         raise RingscopeError(
             "groups=k is for step='fit'; a compiled step's gradients leave while its backward pass runs where that pays"

@@ -142,6 +142,11 @@ class Chooser:
         self._known: dict[Hashable, bool] = {}
         self._refused = False
 
+    @property
+    def has_compiled(self) -> bool:
+        """Whether batches of some shape are compiled here, as they may be on other ranks while this one's are not."""
+        return any(self._known.values())
+
     def run(self, take: Take, leaves: Sequence[Any], shapes: Hashable = None) -> Any:
         """One step. leaves: the batch's. shapes: theirs, where they are known."""
         shape = shapes or tuple(_shape(leaf) for leaf in leaves)

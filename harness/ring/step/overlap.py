@@ -9,17 +9,14 @@ that take long: between hosts, and between GPUs without NVLink.
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from ..exchange import IN_STREAM, has_gpu, hvd, on_device_of, on_host, outside_scopes, tf
 from ..say import once
-from ..stablehlo import TYPES, call_module, layout, row_major, tensor_type
-from .computed import sums_bfloat16
+from . import in_xla
 from .traced import Traced
 
 BUCKET_BYTES = 32 << 20  # of gradients that are handed over together
@@ -28,7 +25,6 @@ WORTH_S = 2e-3
 TRIED_BYTES = 4 << 20, 64 << 20
 TRIES = 10  # a GPU that has been idle reaches its speed after some
 SLOW_S = 0.02  # for the smaller of the two: the larger is not tried then
-PROGRAM = "step"  # one at a time runs in a process
 
 
 class Overlap:
@@ -42,13 +38,13 @@ class Overlap:
     def takes(self, gradients: Sequence[Any], apart: Sequence[int]) -> bool:
         """Whether these travel so; what is one bucket has nothing to run beside. apart: which are no gradients."""
         given = [g for g in gradients if g is not None]
-        if apart or not all(map(_is_sent, given)) or len(_buckets(given)) < 2:
+        if apart or not all(map(in_xla.is_sent, given)) or len(_buckets(given)) < 2:
             return False
-        count = sum(map(_bytes, given))
+        count = sum(map(in_xla.size_bytes, given))
         taken_s = count * self._s_per_byte
         if not (taken_s > WORTH_S if self._wanted is None else self._wanted):
             return False
-        if not is_registered():
+        if not in_xla.is_registered():
             once("gradients are exchanged after the backward pass: this Horovod, or TensorFlow, has no calls for XLA")
             return False
         price = f", which take some {1e3 * taken_s:.1f} ms here," if taken_s else ""
@@ -69,14 +65,12 @@ class Overlap:
         for number, bucket in enumerate(_buckets(gradients)):
             cut = max(since, *(places[i] for i in bucket))
             passing = traced.crossing(since, cut)
-            settings = f'name = "{_name(number)}", op = {int(self._op)} : i64, count = {len(bucket)} : i64'
-            given = [*(gradients[i] for i in bucket), *passing]
-            handed = _called("ring_exchange", given, settings)
+            handed = in_xla.hand_over([gradients[i] for i in bucket], passing, _name(number), self._op)
             traced.lead(passing, handed[len(bucket) :], cut)
             for i, one in zip(bucket, handed, strict=False):
                 summed[i] = one
             since = cut
-        return _called("ring_exchanged", summed)
+        return in_xla.summed(summed)
 
     def _between(self, gradients: Sequence[Any]) -> list[Any]:
         summed = list(gradients)
@@ -126,29 +120,6 @@ def _summed(tensor: Any) -> Any:
     return hvd.allreduce(tensor, op=hvd.Sum, name=f"{IN_STREAM}_tried")
 
 
-@cache
-def is_registered() -> bool:
-    """Whether XLA knows Horovod's calls: this Horovod has them, and TensorFlow shows its interface for them."""
-    interface = _interface()
-    horovod = hvd.mpi_ops._basics.MPI_LIB_CTYPES
-    if interface is None or not hasattr(horovod, "horovod_register_in_xla"):
-        return False
-    return bool(horovod.horovod_register_in_xla(ctypes.c_void_p(interface)))
-
-
-def _interface() -> int | None:
-    """Where XLA's foreign function interface is (xla/ffi/api/c_api.h): in the one library or the other, as the packages
-    of TensorFlow for GPUs and for CPUs differ."""
-    for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
-        try:
-            get = ctypes.CDLL(str(Path(tf.sysconfig.get_lib()) / name))._ZN3xla3ffi12GetXlaFfiApiEv
-        except (OSError, AttributeError):
-            continue
-        get.restype = ctypes.c_void_p
-        return get()  # type: ignore[no-any-return]
-    return None
-
-
 def _buckets(gradients: Sequence[Any]) -> list[list[int]]:
     """Which travel together, of one type each, from the last to the first, as a backward pass computes them."""
     buckets: list[list[int]] = []
@@ -157,47 +128,12 @@ def _buckets(gradients: Sequence[Any]) -> list[list[int]]:
     for i in reversed(range(len(gradients))):
         kind = gradients[i].dtype
         filling.setdefault(kind, []).append(i)
-        filled[kind] = filled.get(kind, 0) + _bytes(gradients[i])
+        filled[kind] = filled.get(kind, 0) + in_xla.size_bytes(gradients[i])
         if filled[kind] >= BUCKET_BYTES:
             buckets.append(filling.pop(kind))
             del filled[kind]
     return buckets + list(filling.values())
 
 
-def _is_sent(gradient: Any) -> bool:
-    dense = isinstance(gradient, tf.Tensor) and gradient.shape.is_fully_defined() and gradient.dtype in TYPES
-    return dense and (gradient.dtype != tf.bfloat16 or sums_bfloat16())
-
-
-def _bytes(gradient: Any) -> int:
-    return int(gradient.shape.num_elements() * gradient.dtype.size)
-
-
 def _name(bucket: int) -> str:
     return f"{IN_STREAM}_bucket_{bucket}"
-
-
-def _called(target: str, operands: Sequence[Any], settings: str = "") -> list[Any]:
-    """The results of one of Horovod's calls: as many as operands, in their place."""
-    types = ", ".join(tensor_type(each.shape, each.dtype) for each in operands)
-    names = [f"%arg{i}" for i in range(len(operands))]
-    aliases = ", ".join(
-        f"#stablehlo.output_operand_alias<output_tuple_indices = [{i if len(names) > 1 else ''}], operand_index = {i},"
-        " operand_tuple_indices = []>"
-        for i in range(len(names))
-    )
-    settings = ", ".join(filter(None, (f'program = "{PROGRAM}"', settings)))
-    # Else XLA, for a convolution's kernel on a GPU, turns what one call has handed over before the other has waited.
-    layouts = ", ".join(layout(row_major(each.shape)) for each in operands)
-    call = (
-        f"stablehlo.custom_call @{target}({', '.join(names)}) {{api_version = 4 : i32, has_side_effect = true,"
-        f" backend_config = {{{settings}}}, output_operand_aliases = [{aliases}], operand_layouts = [{layouts}],"
-        f" result_layouts = [{layouts}]}} : ({types}) -> ({types})"
-    )
-    arguments = ", ".join(f"{name}: {kind}" for name, kind in zip(names, types.split(", "), strict=True))
-    returned = ", ".join(f"%all#{i}" for i in range(len(names)))
-    text = (
-        f"module {{\n  func.func public @main({arguments}) -> ({types}) {{\n    %all:{len(names)} = {call}\n"
-        f"    return {returned} : {types}\n  }}\n}}\n"
-    )
-    return call_module(text, operands, [(tuple(each.shape), each.dtype) for each in operands])

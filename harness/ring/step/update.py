@@ -15,13 +15,14 @@ from . import after_update, overwritten
 from .aggregated import Update, aggregated
 from .choose import Chooser, NotOneUpdate, check_draws
 from .computed import as_computed
+from .inside import Inside
 from .overlap import Overlap
 from .packing import Packing
 from .rows import Rows
 from .sharded import Shards
 from .traced import Traced
 from .variables import make_variables
-from .whole import check_start, in_joined_losses, joined_losses
+from .whole import check_start, in_joined_losses, joined_losses, whole_step
 
 Exchange = Callable[[Sequence[Any], Sequence[int]], list[Any]]
 """(gradients of this rank, where among them those are of which the largest of all ranks counts) -> what all apply."""
@@ -75,6 +76,7 @@ def compile_halves(
     shards: Shards | None = None,
     overlap: Overlap | None = None,
     rows: Rows,
+    inside: Inside | None = None,
 ) -> None:
     """Replace `train_step` by two XLA programs with the exchange between them, or within the first.
 
@@ -85,6 +87,7 @@ def compile_halves(
     `shards`: in the place of `apply` and `exchange` where the optimizer is sharded.
     `overlap`: in the place of `exchange` for gradients that it takes, while the first program still runs.
     `rows`: which embeddings' gradients travel as rows; the others as tables.
+    `inside`: how gradients are exchanged where the train step turns out to have no halves; None: as without XLA.
     `chooser`: says for each batch whether they are compiled; it runs the step, and the exchange is the same either way.
     """
     train_step, reduced = model.train_step, optimizer.apply
@@ -93,7 +96,6 @@ def compile_halves(
     packing = Packing()
     largest: list[int] = []  # where what variables are overwritten with is among the gradients that travel
     exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
-    whole = in_joined_losses(model, train_step, reduces=reduces)
     unhalved: list[bool] = []  # not empty: a traced step has no halves, and is taken whole
 
     def catch(grads: Any, trainable_variables: Any = None) -> None:
@@ -178,20 +180,26 @@ def compile_halves(
         with updates.short(optimizer):
             apply(wide, variables)
 
+    exchanging_inside = whole_step(model, train_step, [(optimizer, apply)], chooser, inside)
+    exchanging_in_apply = in_joined_losses(model, train_step, reduces=reduces)
+
+    def whole(data: Any, kinds: tuple[str, ...] | None, compiled: bool) -> Any:
+        return exchanging_inside(data, kinds, compiled) if inside else exchanging_in_apply(opened(data, kinds))
+
     compiled_update = tf.function(unpacked, autograph=False, jit_compile=True)
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
         ours = batches.told(model)
-        if unhalved and not compiled:
-            return whole(opened(data, kinds))
+        if unhalved and (inside or not compiled):
+            return whole(data, kinds, compiled)
         try:
             totals = totals_of(data, kinds, compiled, ours)
             logs, gradients = programs[compiled](data, kinds, compiled, ours, totals)
         except NotOneUpdate:
             unhalved.append(True)
-            if compiled:
+            if compiled and not inside:
                 raise
-            return whole(opened(data, kinds))  # not compiled for another reason, which was found first
+            return whole(data, kinds, compiled)
 
         def update(grads: Sequence[Any], variables: Any) -> None:
             if shards is not None:
@@ -202,7 +210,8 @@ def compile_halves(
                 grads = exchange(grads, largest)
             elif not compiled:
                 grads = beside.between(grads)
-            (compiled_update if compiled else unpacked)(grads)
+            # Other ranks may have compiled this step: XLA, which rounds otherwise, updates the weights on all.
+            (compiled_update if compiled or chooser.has_compiled else unpacked)(grads)
 
         summed = aggregated(update, aggregate, state, lambda _: largest) if aggregate > 1 else update
         summed(gradients, caught[0][1])

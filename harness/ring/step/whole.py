@@ -1,9 +1,9 @@
-"""A train step taken whole: with nothing to exchange in the middle of it, one program by XLA."""
+"""A train step taken whole, as one program by XLA: alone, where nothing is exchanged, and what has no halves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from profiles.errors import RingscopeError
@@ -12,49 +12,89 @@ from .. import batches
 from ..exchange import began_alike, hvd, tf
 from ..feed import opened
 from ..forms import forms, updates
-from ..joined import losses
+from ..joined import losses, normalization
 from .aggregated import Update
-from .choose import Chooser, check_draws
+from .choose import Chooser, NotOneUpdate, check_draws
+from .inside import Inside
+
+Step = Callable[..., Any]
+"""(data, kinds, compiled?) -> one step's logs."""
 
 
-def compile_whole(model: Any, applies: Sequence[tuple[Any, Update]], chooser: Chooser) -> None:
-    """Replace `train_step`, whatever it does and with how many optimizers, by one XLA program, for a rank alone.
+def compile_whole(model: Any, applies: Sequence[tuple[Any, Update]], chooser: Chooser, inside: Inside | None) -> None:
+    """Replace `train_step`, whatever it does and with how many optimizers, by one XLA program.
 
     In halves each gradient would be an output of the first, which costs TensorFlow some 10 us of the host's time a step
     and lies at another address each time, so that XLA updates its CUDA graphs: an N-BEATS trains half as fast then.
-
-    applies: each optimizer with its own `apply`; the one that stands in its place serves steps that are not compiled.
     """
-    plain = in_joined_losses(model, model.train_step, reduces=False)
-
-    # XLA names the program by it.
-    def whole_step(data: Any, kinds: tuple[str, ...] | None) -> Any:
-        with ExitStack() as stack:
-            stack.enter_context(forms(model))
-            for optimizer, apply in applies:
-                stack.enter_context(_applied(model, optimizer, apply))
-            logs = plain(opened(data, kinds))
-        check_draws(tf.compat.v1.get_default_graph())
-        return logs
-
-    program = tf.function(whole_step, autograph=False, jit_compile=True)
-
-    def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
-        return program(data, kinds) if compiled else plain(opened(data, kinds))
-
+    step = whole_step(model, model.train_step, applies, chooser, inside)
     step.by_ring = step.takes_carriers = True  # type: ignore[attr-defined]
     step.chooser = chooser  # type: ignore[attr-defined]
     model.train_step = step
 
 
+def whole_step(
+    model: Any,
+    train_step: Callable[[Any], Any],
+    applies: Sequence[tuple[Any, Update]],
+    chooser: Chooser,
+    inside: Inside | None,
+) -> Step:
+    """The train step in one program, compiled or not.
+
+    applies: each optimizer with its own `apply`. inside: how ranks sum gradients in the middle of it; None alone.
+    """
+
+    def traced(data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
+        if inside is not None:
+            inside.begin()
+            if compiled and normalization.is_synchronised(model):
+                raise NotOneUpdate("the train step has no halves, and normalises over all ranks")
+        with ExitStack() as stack:
+            if compiled:
+                stack.enter_context(forms(model))
+            for optimizer, apply in applies:
+                by_xla = compiled or (inside is not None and chooser.has_compiled)
+                stack.enter_context(_applied(model, optimizer, apply, inside, compiled=compiled, by_xla=by_xla))
+            share = unknown if compiled else losses.shared_inline
+            stack.enter_context(joined_losses(model, inside is not None, share, ours))
+            logs = train_step(opened(data, kinds))
+        if compiled:
+            check_draws(tf.compat.v1.get_default_graph())
+        return logs
+
+    def unknown(own: Any) -> Any:
+        raise NotOneUpdate("the train step has no halves, and losses that need denominators of all ranks")
+
+    program = tf.function(traced, autograph=False, jit_compile=True)
+
+    def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
+        return (program if compiled else traced)(data, kinds, compiled, batches.told(model))
+
+    return step
+
+
 @contextmanager
-def _applied(model: Any, optimizer: Any, apply: Update) -> Iterator[None]:
-    """While it lasts, gradients are dense and the optimizer's own `apply` takes them, in its short form."""
+def _applied(
+    model: Any, optimizer: Any, apply: Update, inside: Inside | None, *, compiled: bool, by_xla: bool
+) -> Iterator[None]:
+    """While it lasts, gradients are dense and of all ranks, and the optimizer's own `apply` takes them, for XLA in its
+    short form. by_xla: also in a step that is not compiled: XLA rounds otherwise, and other ranks may have it.
+    """
 
     def taken(gradients: Sequence[Any], variables: Any = None) -> None:
         check_start(model)
-        with updates.short(optimizer):
-            apply([None if g is None else tf.convert_to_tensor(g) for g in gradients], variables)
+        if inside is not None:
+            known = getattr(optimizer, "inner_optimizer", optimizer)
+            gradients = inside.exchange(gradients, variables or known._trainable_variables, compiled=compiled)
+        elif compiled:
+            gradients = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
+
+        def update() -> None:
+            with updates.short(optimizer) if by_xla else nullcontext():
+                apply(gradients, variables)
+
+        (tf.function(update, autograph=False, jit_compile=True) if by_xla and not compiled else update)()
 
     reduced, optimizer.apply = optimizer.apply, taken
     try:

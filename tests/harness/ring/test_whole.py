@@ -1,4 +1,4 @@
-"""On one rank a step is compiled as a whole, whatever it does (scripts/whole.py)."""
+"""A step that has no halves is compiled as a whole, whatever it does, on one rank and on two (scripts/whole.py)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ ALONE = {
     "of Keras's": 12,
     "rows of a table": 12,
 }
+PAIR = {case: count for case, count in ALONE.items() if case != "assigned between"}
 
 
 def _asked(out: Path, launcher: str | None) -> list[dict[str, Any]]:
@@ -37,14 +38,23 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return _asked(tmp_path_factory.mktemp("alone"), None)[0]
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return _asked(tmp_path_factory.mktemp("pair"), "gloo")
+@pytest.fixture(scope="module", params=["gloo", pytest.param("mpirun", marks=pytest.mark.long)])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return _asked(tmp_path_factory.mktemp(request.param), request.param)
 
 
 @pytest.mark.parametrize(("case", "iterations"), ALONE.items())
 def test_alone_it_trains_as_plain_keras_does(alone: dict[str, Any], case: str, iterations: int) -> None:
     _check(alone[case], iterations)
+
+
+@pytest.mark.parametrize(("case", "iterations"), PAIR.items())
+def test_two_ranks_train_as_plain_keras_on_the_joined_batch(
+    pair: list[dict[str, Any]], case: str, iterations: int
+) -> None:
+    assert len(pair) == 2
+    assert pair[0][case]["ring"]["weights"] == pair[1][case]["ring"]["weights"]
+    _check(pair[0][case], iterations)
 
 
 def _check(found: dict[str, Any], iterations: int) -> None:
@@ -57,11 +67,18 @@ def _check(found: dict[str, Any], iterations: int) -> None:
     assert moved == (iterations > 0)
 
 
+@pytest.mark.parametrize("case", ["two optimizers", "of Keras's"])
+def test_a_rank_that_takes_a_step_without_xla_ends_with_the_same_weights(pair: list[dict[str, Any]], case: str) -> None:
+    one, other = (found[f"{case}, without XLA in one step"]["ring"] for found in pair)
+    assert one["weights"] == other["weights"]
+    assert one["iterations"] == 12
+
+
 def test_alone_each_is_one_program(alone: dict[str, Any]) -> None:
     assert alone["programs"] == len(ALONE)
 
 
-def test_where_there_is_a_gpu_one_rank_compiles_several_optimizers_and_two_do_not(
+def test_where_there_is_a_gpu_several_optimizers_are_compiled_too(
     alone: dict[str, Any], pair: list[dict[str, Any]]
 ) -> None:
-    assert [found["auto"] for found in (alone, *pair)] == ["compiled", "fit", "fit"]
+    assert [found["auto"] for found in (alone, *pair)] == ["compiled"] * 3

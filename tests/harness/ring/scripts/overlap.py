@@ -11,11 +11,11 @@ import numpy as np
 from keras import layers
 
 from harness import ring
-from harness.ring.step import choose, overlap, packing
+from harness.ring.step import choose, in_xla, overlap, packing
 
 ring.init(seed=3)
 out, rank = Path(sys.argv[1]), ring.rank()
-found: dict[str, Any] = {"registered": overlap.is_registered()}
+found: dict[str, Any] = {"registered": in_xla.is_registered()}
 overlap.BUCKET_BYTES = packing.LARGE_BYTES = 4000
 by_itself = choose.Chooser._wanted
 inside = overlap.Overlap.inside

@@ -1,0 +1,69 @@
+"""Gradients summed over ranks in the middle of a step, before each of its updates, where it is compiled as a whole.
+
+A step that updates twice, by several optimizers, or goes on with its weights after an update, as a GAN's, an actor's
+and critic's or a teacher's that follows, has no halves between which its gradients could be exchanged. Each update then
+waits for its sums inside of the one program, by Horovod's calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..elastic import launcher
+from ..exchange import IN_STREAM, hvd, on_device_of, outside_scopes, tf
+from . import in_xla, overwritten
+from .choose import NotOneUpdate
+from .computed import as_computed, summed_as
+from .gradients import horovods
+
+
+def is_possible(op: str) -> bool:
+    """Whether gradients can be summed so here: not where ranks come and go, for a lost one would end the program."""
+    return op != "adasum" and not launcher.is_elastic() and in_xla.is_registered()
+
+
+class Inside:
+    """How a step's gradients travel then. op: average or sum. otherwise: sums of gradients (and which of them are no
+    gradients, `overwritten`) that cannot travel so."""
+
+    def __init__(self, op: str, otherwise: Callable[[Sequence[Any], Sequence[int]], list[Any]]) -> None:
+        self._op, self._otherwise = horovods(op), otherwise
+        self._keeps = summed_as(tf.bfloat16, in_stream=True, op=op, predivide_factor=1.0) == tf.bfloat16
+        self._updates = 0
+
+    def begin(self) -> None:
+        """Another step is traced: its updates are counted from the first."""
+        self._updates = 0
+
+    def exchange(self, gradients: Sequence[Any], variables: Sequence[Any], *, compiled: bool) -> list[Any]:
+        """All ranks' gradients, in the types of the variables; None stays None. To be called in the order of the
+        step's updates on all ranks, some of which may not have it compiled.
+
+        Raises NotOneUpdate where a compiled step cannot have them.
+        """
+        name = f"{IN_STREAM}_update_{self._updates}"
+        self._updates += 1
+        dense: list[Any] = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
+        if self._keeps:
+            dense = [as_computed(g) for g in dense]
+        places = [i for i, g in enumerate(dense) if g is not None]
+        apart = overwritten.places(variables)
+        if apart or not all(in_xla.is_sent(dense[i]) for i in places):
+            if compiled:
+                raise NotOneUpdate("the train step has no halves, and gradients that ranks cannot sum inside of it")
+            return self._otherwise(gradients, apart)
+        by_type: dict[Any, list[int]] = {}
+        for i in places:
+            by_type.setdefault(dense[i].dtype, []).append(i)
+        for kind, those in by_type.items():
+            sums = self._sums([dense[i] for i in those], f"{name}_{kind.name}", compiled=compiled)
+            for i, one in zip(those, sums, strict=True):
+                dense[i] = tf.cast(one, variables[i].dtype)
+        return dense
+
+    def _sums(self, given: Sequence[Any], name: str, *, compiled: bool) -> list[Any]:
+        if compiled:
+            return in_xla.summed(in_xla.hand_over(given, [], name, self._op))
+        with outside_scopes(), on_device_of(given[0]):
+            return list(hvd.grouped_allreduce(given, op=self._op, name=name))
