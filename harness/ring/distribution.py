@@ -213,7 +213,7 @@ def distribute(
     return model
 
 
-def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, op: str) -> None:
+def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, op: str, taken_whole: bool) -> None:
     if not optimizers:
         raise RingscopeError(
             "ring.distribute(model) wants a compiled model; call model.compile(...) first (for a loop of your own"
@@ -232,6 +232,11 @@ def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, 
         raise RingscopeError(f"bf16 is for averages, not for {op}; take compression='fp16' or 'none'")
     if op == "adasum" and hvd.size() > 1 and not hvd.mpi_enabled():
         raise RingscopeError("Gloo has no Adasum; start the ranks with MPI: mpirun -np N, or horovodrun --mpi")
+    if step == "compiled" and len(optimizers) > 1 and not taken_whole:
+        raise RingscopeError(
+            f"the model has {len(optimizers)} optimizers, and `compiled` takes several only with gradients that travel as"
+            " they are, by a Horovod with calls for XLA (scripts/build_horovod.py); take step='fit'"
+        )
     if step == "compiled" and groups > 1:
         raise RingscopeError(
             "groups=k is for step='fit'; a compiled step's gradients leave while its backward pass runs where that pays"

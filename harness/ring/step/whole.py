@@ -84,6 +84,9 @@ def _applied(
 
     def taken(gradients: Sequence[Any], variables: Any = None) -> None:
         check_start(model)
+        if not optimizer.built and variables:
+            with tf.init_scope():  # what a trace makes that is refused afterwards is lost
+                optimizer.build(variables)
         if inside is not None:
             known = getattr(optimizer, "inner_optimizer", optimizer)
             gradients = inside.exchange(gradients, variables or known._trainable_variables, compiled=compiled)
