@@ -234,8 +234,8 @@ def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, 
         raise RingscopeError("Gloo has no Adasum; start the ranks with MPI: mpirun -np N, or horovodrun --mpi")
     if step == "compiled" and len(optimizers) > 1 and not taken_whole:
         raise RingscopeError(
-            f"the model has {len(optimizers)} optimizers, and `compiled` takes several only with gradients that travel as"
-            " they are, by a Horovod with calls for XLA (scripts/build_horovod.py); take step='fit'"
+            f"the model has {len(optimizers)} optimizers, and `compiled` takes several only with gradients that travel"
+            " as they are, by a Horovod with calls for XLA (scripts/build_horovod.py); take step='fit'"
         )
     if step == "compiled" and groups > 1:
         raise RingscopeError(
