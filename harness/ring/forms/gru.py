@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..exchange import tf
 from .lstm import Product
 from .narrow import wide_type
-from .turns import at, gradients, loop, put, room, where
+from .turns import at, gradients, loop, room, where
 
 
 def gru(cell: Any, product: Product, products: Any, start: Any, recurrent: Any, bias: Any, counts: Any) -> Any:
@@ -35,29 +36,29 @@ def gru(cell: Any, product: Product, products: Any, start: Any, recurrent: Any, 
 
     @tf.custom_gradient
     def run(products: Any, start: Any, recurrent: Any, bias: Any) -> Any:
-        def step(t: Any, wide_state: Any, state: Any, states: Any, kept: Any) -> tuple[Any, ...]:
+        def step(t: Any, wide_state: Any, state: Any) -> tuple[Sequence[Any], Sequence[Any]]:
             sums = summed(at(products, t), product.there(state, recurrent), bias)
             wide_state = where(counts, t, moved(sums, wide_state), wide_state)
             state = tf.cast(wide_state, kind)
-            return wide_state, state, put(states, t, state), put(kept, t, tf.cast(sums, kind))
+            return (wide_state, state), (state, tf.cast(sums, kind))
 
-        empty = (room([steps, batch, n * units], kind) for n in (1, 4))
-        _, last, states, kept = loop(step, range(steps), (tf.cast(start, wide), start, *empty))
+        empty = [room([steps, batch, n * units], kind) for n in (1, 4)]
+        (_, last), (states, kept) = loop(step, range(steps), (tf.cast(start, wide), start), empty)
 
         def gradient(d_states: Any, d_last: Any) -> tuple[Any, ...]:
             before = tf.concat([start[tf.newaxis], states[:-1]], axis=0)
 
-            def step(t: Any, d_state: Any, parts: Any) -> tuple[Any, ...]:
+            def step(t: Any, d_state: Any) -> tuple[Sequence[Any], Sequence[Any]]:
                 d_state += tf.cast(at(d_states, t), wide)
                 through = where(counts, t, d_state, tf.zeros_like(d_state))
                 given = tf.cast(at(kept, t), wide), tf.cast(at(before, t), wide)
                 part, d_before = gradients(moved, given, through)
                 part = tf.cast(part, kind)
                 d_state = where(counts, t, d_before, d_state)
-                return d_state + product.back(part[:, : 3 * units], recurrent), put(parts, t, part)
+                return [d_state + product.back(part[:, : 3 * units], recurrent)], [part]
 
-            begin = (tf.cast(d_last, wide), room([steps, batch, 4 * units], kind))
-            d_start, parts = loop(step, range(steps - 1, -1, -1), begin)
+            empty = [room([steps, batch, 4 * units], kind)]
+            (d_start,), (parts,) = loop(step, range(steps - 1, -1, -1), [tf.cast(d_last, wide)], empty)
             d_products, d_inners = _of_inputs(parts, units), parts[..., : 3 * units]
             total = tf.reduce_sum(tf.cast(parts, wide), axis=[0, 1])
             d_bias = tf.stack([_of_inputs(total, units), total[: 3 * units]])

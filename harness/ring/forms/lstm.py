@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..exchange import tf
 from .narrow import wide_type
-from .turns import at, gradients, loop, put, room, where
+from .turns import at, gradients, loop, room, where
 
 
 class Product(Protocol):
@@ -41,23 +42,23 @@ def lstm(
 
     @tf.custom_gradient
     def run(products: Any, start: Any, start_cell: Any, recurrent: Any, bias: Any) -> Any:
-        def step(t: Any, wide_cell: Any, state: Any, cells: Any, states: Any, kept: Any) -> tuple[Any, ...]:
+        def step(t: Any, wide_cell: Any, state: Any) -> tuple[Sequence[Any], Sequence[Any]]:
             sums = sum(tf.cast(each, wide) for each in (at(products, t), product.there(state, recurrent), bias))
             next_cell, output = moved(sums, wide_cell)
             state = where(counts, t, tf.cast(output, kind), state)
             wide_cell = where(counts, t, next_cell, wide_cell)
-            every = ((cells, wide_cell), (states, state), (kept, sums))
-            return wide_cell, state, *(put(stack, t, tf.cast(each, kind)) for stack, each in every)
+            return (wide_cell, state), (tf.cast(wide_cell, kind), state, tf.cast(sums, kind))
 
         # Sums in the place of the products that they are made of would cost a kernel more: XLA copies those before.
-        empty = (room(shape, kind) for shape in ([steps, *start.shape], [steps, *start.shape], products.shape))
-        last_cell, last, cells, states, kept = loop(step, range(steps), (tf.cast(start_cell, wide), start, *empty))
+        empty = [room(shape, kind) for shape in ([steps, *start.shape], [steps, *start.shape], products.shape)]
+        carried, (cells, states, kept) = loop(step, range(steps), (tf.cast(start_cell, wide), start), empty)
+        last_cell, last = carried
 
         def gradient(d_states: Any, d_last: Any, d_last_cell: Any) -> tuple[Any, ...]:
             before = tf.concat([start[tf.newaxis], states[:-1]], axis=0)
             cells_before = tf.concat([start_cell[tf.newaxis], cells[:-1]], axis=0)
 
-            def step(t: Any, d_cell: Any, d_state: Any, parts: Any) -> tuple[Any, ...]:
+            def step(t: Any, d_cell: Any, d_state: Any) -> tuple[Sequence[Any], Sequence[Any]]:
                 d_state += tf.cast(at(d_states, t), wide)
                 none = tf.zeros_like(d_state)
                 through = [where(counts, t, each, none) for each in (d_cell, d_state)]
@@ -67,10 +68,10 @@ def lstm(
                 d_state_before = tf.cast(product.back(part, recurrent), wide)
                 if counts is not None:
                     d_state_before += where(counts, t, none, d_state)
-                return where(counts, t, d_before, d_cell), d_state_before, put(parts, t, part)
+                return (where(counts, t, d_before, d_cell), d_state_before), [part]
 
-            begin = (tf.cast(d_last_cell, wide), tf.cast(d_last, wide), room(kept.shape, kind))
-            d_cell, d_state, parts = loop(step, range(steps - 1, -1, -1), begin)
+            begin = tf.cast(d_last_cell, wide), tf.cast(d_last, wide)
+            (d_cell, d_state), (parts,) = loop(step, range(steps - 1, -1, -1), begin, [room(kept.shape, kind)])
             d_bias = tf.reduce_sum(tf.cast(parts, wide), axis=list(range(parts.shape.rank - 1)))
             d_recurrent = product.summed(before, parts)
             return parts, tf.cast(d_state, kind), tf.cast(d_cell, kind), d_recurrent, tf.cast(d_bias, bias.dtype)

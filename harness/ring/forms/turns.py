@@ -12,24 +12,37 @@ from ..stablehlo import call_module, tensor_type
 # 3 % longer on an H100, with 16 as long and is compiled for twice the time.
 CHUNK = 8
 
-Step = Callable[..., tuple[Any, ...]]
+Step = Callable[..., tuple[Sequence[Any], Sequence[Any]]]
+"""(t, *carried) -> what is carried to the next step, and what is put in each stack at t."""
 
 
-def loop(step: Step, times: range, carried: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What `step(t, *carried)` leaves after each t in turn; XLA finds how many turns there are, and so need not ask the
-    GPU after each."""
+def loop(step: Step, times: range, carried: Sequence[Any], stacks: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """What is carried, and the stacks, after a step for each t in turn; XLA finds how many turns there are, and so need
+    not ask the GPU after each."""
     turns, rest = divmod(len(times), CHUNK)
 
-    def turn(i: Any, *carried: Any) -> tuple[Any, ...]:
-        for j in range(CHUNK):
-            carried = step(times.start + times.step * (CHUNK * i + j), *carried)
-        return (i + 1, *carried)
+    def several(t: Any, count: int, carried: Sequence[Any], stacks: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """So many steps from t on. What they put is written at once: XLA copies a single one by a call of its own, which
+        no CUDA graph holds."""
+        every = []
+        for i in range(count):
+            carried, values = step(t + times.step * i, *carried)
+            every.append(values)
+        lowest = t
+        if times.step < 0:
+            every.reverse()
+            lowest = t + times.step * (count - 1)
+        blocks = [tf.stack(values) for values in zip(*every, strict=True)]
+        return carried, [put(stack, lowest, block) for stack, block in zip(stacks, blocks, strict=True)]
+
+    def turn(i: Any, carried: Sequence[Any], stacks: Sequence[Any]) -> tuple[Any, ...]:
+        return (i + 1, *several(times.start + times.step * CHUNK * i, CHUNK, carried, stacks))
 
     if turns:
-        carried = tf.while_loop(lambda i, *_: i < turns, turn, (tf.constant(0), *carried))[1:]
-    for t in times[len(times) - rest :]:
-        carried = step(tf.constant(t), *carried)
-    return carried
+        _, carried, stacks = tf.while_loop(lambda i, *_: i < turns, turn, (tf.constant(0), list(carried), list(stacks)))
+    if rest:
+        carried, stacks = several(tf.constant(times[len(times) - rest]), rest, carried, stacks)
+    return carried, stacks
 
 
 def steps_first(sequences: Any) -> Any:
@@ -45,11 +58,11 @@ def at(stack: Any, t: Any) -> Any:
     return tf.squeeze(xla.dynamic_slice(stack, begin, [1, *stack.shape[1:]]), axis=0)
 
 
-def put(stack: Any, t: Any, value: Any) -> Any:
-    """stack with `value` at t; XLA writes it where the stack lies."""
+def put(stack: Any, t: Any, block: Any) -> Any:
+    """stack with a block of values from t on; XLA writes it where the stack lies."""
     from tensorflow.compiler.tf2xla.python import xla
 
-    return xla.dynamic_update_slice(stack, value[tf.newaxis], tf.stack([t, *[0] * (stack.shape.rank - 1)]))
+    return xla.dynamic_update_slice(stack, block, tf.stack([t, *[0] * (stack.shape.rank - 1)]))
 
 
 def room(shape: Sequence[int], kind: Any) -> Any:
