@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ..exchange import tf
 from .lstm import Product
 from .narrow import wide_type
-from .turns import at, gradients, loop, room, where
+from .turns import State, at, gradients, loop, room, where
 
 
 def gru(cell: Any, product: Product, products: Any, start: Any, recurrent: Any, bias: Any, counts: Any) -> Any:
@@ -36,7 +35,7 @@ def gru(cell: Any, product: Product, products: Any, start: Any, recurrent: Any, 
 
     @tf.custom_gradient
     def run(products: Any, start: Any, recurrent: Any, bias: Any) -> Any:
-        def step(t: Any, wide_state: Any, state: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+        def step(t: Any, wide_state: Any, state: Any) -> State:
             sums = summed(at(products, t), product.there(state, recurrent), bias)
             wide_state = where(counts, t, moved(sums, wide_state), wide_state)
             state = tf.cast(wide_state, kind)
@@ -48,7 +47,7 @@ def gru(cell: Any, product: Product, products: Any, start: Any, recurrent: Any, 
         def gradient(d_states: Any, d_last: Any) -> tuple[Any, ...]:
             before = tf.concat([start[tf.newaxis], states[:-1]], axis=0)
 
-            def step(t: Any, d_state: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+            def step(t: Any, d_state: Any) -> State:
                 d_state += tf.cast(at(d_states, t), wide)
                 through = where(counts, t, d_state, tf.zeros_like(d_state))
                 given = tf.cast(at(kept, t), wide), tf.cast(at(before, t), wide)

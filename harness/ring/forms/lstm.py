@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..exchange import tf
 from .narrow import wide_type
-from .turns import at, gradients, loop, room, where
+from .turns import State, at, gradients, loop, room, where
 
 
 class Product(Protocol):
@@ -42,7 +41,7 @@ def lstm(
 
     @tf.custom_gradient
     def run(products: Any, start: Any, start_cell: Any, recurrent: Any, bias: Any) -> Any:
-        def step(t: Any, wide_cell: Any, state: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+        def step(t: Any, wide_cell: Any, state: Any) -> State:
             sums = sum(tf.cast(each, wide) for each in (at(products, t), product.there(state, recurrent), bias))
             next_cell, output = moved(sums, wide_cell)
             state = where(counts, t, tf.cast(output, kind), state)
@@ -58,7 +57,7 @@ def lstm(
             before = tf.concat([start[tf.newaxis], states[:-1]], axis=0)
             cells_before = tf.concat([start_cell[tf.newaxis], cells[:-1]], axis=0)
 
-            def step(t: Any, d_cell: Any, d_state: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+            def step(t: Any, d_cell: Any, d_state: Any) -> State:
                 d_state += tf.cast(at(d_states, t), wide)
                 none = tf.zeros_like(d_state)
                 through = [where(counts, t, each, none) for each in (d_cell, d_state)]

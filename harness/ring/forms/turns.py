@@ -12,18 +12,20 @@ from ..stablehlo import call_module, tensor_type
 # 3 % longer on an H100, with 16 as long and is compiled for twice the time.
 CHUNK = 8
 
-Step = Callable[..., tuple[Sequence[Any], Sequence[Any]]]
-"""(t, *carried) -> what is carried to the next step, and what is put in each stack at t."""
+State = tuple[Sequence[Any], Sequence[Any]]
+"""What is carried from step to step, and stacks of what each of them puts out."""
+Step = Callable[..., State]
+"""(t, *carried) -> what is carried on, and what is put in each stack at t."""
 
 
-def loop(step: Step, times: range, carried: Sequence[Any], stacks: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-    """What is carried, and the stacks, after a step for each t in turn; XLA finds how many turns there are, and so need
-    not ask the GPU after each."""
+def loop(step: Step, times: range, carried: Sequence[Any], stacks: Sequence[Any]) -> State:
+    """As they are after a step for each t in turn. XLA finds how many turns there are, and so need not ask the GPU after
+    each."""
     turns, rest = divmod(len(times), CHUNK)
 
-    def several(t: Any, count: int, carried: Sequence[Any], stacks: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """So many steps from t on. What they put is written at once: XLA copies a single one by a call of its own, which
-        no CUDA graph holds."""
+    def several(t: Any, count: int, carried: Sequence[Any], stacks: Sequence[Any]) -> State:
+        """So many steps from t on. What they put is written at once: XLA writes each by itself by a copy that the host
+        asks for, between the kernels of its CUDA graphs."""
         every = []
         for i in range(count):
             carried, values = step(t + times.step * i, *carried)

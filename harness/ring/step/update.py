@@ -22,7 +22,7 @@ from .rows import Rows
 from .sharded import Shards
 from .traced import Traced
 from .variables import make_variables
-from .whole import check_start, in_joined_losses, joined_losses, whole_step
+from .whole import check_start, in_joined_losses, joined_losses, taken_whole
 
 Exchange = Callable[[Sequence[Any], Sequence[int]], list[Any]]
 """(gradients of this rank, where among them those are of which the largest of all ranks counts) -> what all apply."""
@@ -180,7 +180,7 @@ def compile_halves(
         with updates.short(optimizer):
             apply(wide, variables)
 
-    exchanging_inside = whole_step(model, train_step, [(optimizer, apply)], chooser, inside)
+    exchanging_inside = taken_whole(model, train_step, [(optimizer, apply)], chooser, inside)
     exchanging_in_apply = in_joined_losses(model, train_step, reduces=reduces)
 
     def whole(data: Any, kinds: tuple[str, ...] | None, compiled: bool) -> Any:

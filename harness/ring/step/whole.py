@@ -15,6 +15,7 @@ from ..forms import forms, updates
 from ..joined import losses, normalization
 from .aggregated import Update
 from .choose import Chooser, NotOneUpdate, check_draws
+from .computed import as_computed
 from .inside import Inside
 
 Step = Callable[..., Any]
@@ -27,13 +28,13 @@ def compile_whole(model: Any, applies: Sequence[tuple[Any, Update]], chooser: Ch
     In halves each gradient would be an output of the first, which costs TensorFlow some 10 us of the host's time a step
     and lies at another address each time, so that XLA updates its CUDA graphs: an N-BEATS trains half as fast then.
     """
-    step = whole_step(model, model.train_step, applies, chooser, inside)
+    step = taken_whole(model, model.train_step, applies, chooser, inside)
     step.by_ring = step.takes_carriers = True  # type: ignore[attr-defined]
     step.chooser = chooser  # type: ignore[attr-defined]
     model.train_step = step
 
 
-def whole_step(
+def taken_whole(
     model: Any,
     train_step: Callable[[Any], Any],
     applies: Sequence[tuple[Any, Update]],
@@ -45,7 +46,8 @@ def whole_step(
     applies: each optimizer with its own `apply`. inside: how ranks sum gradients in the middle of it; None alone.
     """
 
-    def traced(data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
+    # XLA names the program by it.
+    def whole_step(data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
         if inside is not None:
             inside.begin()
             if compiled and normalization.is_synchronised(model):
@@ -66,10 +68,10 @@ def whole_step(
     def unknown(own: Any) -> Any:
         raise NotOneUpdate("the train step has no halves, and losses that need denominators of all ranks")
 
-    program = tf.function(traced, autograph=False, jit_compile=True)
+    program = tf.function(whole_step, autograph=False, jit_compile=True)
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
-        return (program if compiled else traced)(data, kinds, compiled, batches.told(model))
+        return (program if compiled else whole_step)(data, kinds, compiled, batches.told(model))
 
     return step
 
@@ -91,7 +93,7 @@ def _applied(
             known = getattr(optimizer, "inner_optimizer", optimizer)
             gradients = inside.exchange(gradients, variables or known._trainable_variables, compiled=compiled)
         elif compiled:
-            gradients = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
+            gradients = [None if g is None else _turned(tf.convert_to_tensor(g)) for g in gradients]
 
         def update() -> None:
             with updates.short(optimizer) if by_xla else nullcontext():
@@ -104,6 +106,17 @@ def _applied(
         yield
     finally:
         optimizer.apply = reduced
+
+
+def _turned(gradient: Any) -> Any:
+    """A gradient as its weight lies, before the update reads it. On a GPU a convolution's lies otherwise, and an update
+    that turns it cannot write where the weight is: XLA copies all weights then."""
+    from tensorflow.compiler.tf2xla.python import xla
+
+    if gradient.shape.rank is None or gradient.shape.rank < 3:
+        return gradient
+    flat = tf.reshape(as_computed(gradient), [-1])
+    return tf.cast(tf.reshape(xla.optimization_barrier(flat)[0], gradient.shape), gradient.dtype)
 
 
 def check_start(model: Any) -> None:
