@@ -19,7 +19,7 @@ Step = Callable[..., State]
 
 
 def loop(step: Step, times: range, carried: Sequence[Any], stacks: Sequence[Any]) -> State:
-    """As they are after a step for each t in turn. XLA finds how many turns there are: it need not ask the GPU after each."""
+    """As they are after a step for each t in turn. XLA finds how many turns there are, and asks the GPU after none."""
     turns, rest = divmod(len(times), CHUNK)
 
     def several(t: Any, count: int, carried: Sequence[Any], stacks: Sequence[Any]) -> State:
