@@ -1,5 +1,5 @@
-"""GRU and LSTM layers as one loop there and one back, in the place of cuDNN's kernels, which XLA cannot compile, and of
-Keras's own loop.
+"""GRU, LSTM and simple recurrent layers as one loop there and one back, in the place of Keras's own and of cuDNN's
+kernels, which XLA cannot compile.
 
 The inputs of all steps are multiplied by the kernel at once, before the loop; a step is the product with the state, the
 bias and the gates. It keeps the sums that its gates are computed from for the way back, which goes through them and the
@@ -16,17 +16,21 @@ from types import FunctionType
 from typing import Any
 
 from ..exchange import tf
+from . import dropped
 from .gru import gru
-from .lstm import lstm
-from .narrow import NARROW
+from .lstm import Product, lstm
+from .narrow import times_transposed
+from .simple_rnn import simple_rnn
 from .turns import steps_first
 
 
 def runs_in_cudnn(layer: Any) -> bool:
-    """Whether this GRU or LSTM takes cuDNN's kernel outside of a compiled step."""
+    """Whether this recurrent layer takes cuDNN's kernel outside of a compiled step."""
     from keras.src import backend
 
     cell = layer.cell
+    if not hasattr(layer, "use_cudnn"):
+        return False
     options = {"reset_after": cell.reset_after} if hasattr(cell, "reset_after") else {}
     return (
         layer.use_cudnn in ("auto", True)
@@ -36,11 +40,15 @@ def runs_in_cudnn(layer: Any) -> bool:
 
 
 def fits(layer: Any) -> bool:
-    """Whether it is a GRU or an LSTM that the loop computes: whatever is masked, returned, reversed or dropped of its
-    inputs, and by which function of Keras's it is activated."""
+    """Whether it is a recurrent layer that the loop computes: whatever is masked, returned, reversed or dropped, and by
+    which function of Keras's it is activated."""
     from keras import layers
 
-    kinds = {layers.GRUCell: layers.GRU, layers.LSTMCell: layers.LSTM}
+    kinds = {
+        layers.GRUCell: layers.GRU,
+        layers.LSTMCell: layers.LSTM,
+        layers.SimpleRNNCell: layers.SimpleRNN,
+    }
     cell: Any = getattr(layer, "cell", None)
     kind = kinds.get(type(cell))
     return (
@@ -49,14 +57,13 @@ def fits(layer: Any) -> bool:
         and type(layer).inner_loop is kind.inner_loop
         and is_activated_by_keras(cell)
         and getattr(cell, "reset_after", True)
-        and not (layer.recurrent_dropout or layer.unroll or layer.stateful)
-        and (not layer.dropout or cell.implementation == 2)
+        and not (layer.unroll or layer.stateful)
     )
 
 
 def is_activated_by_keras(cell: Any) -> bool:
     """Whether functions of Keras's do it, and no layer, which may have weights, or function of the user's own."""
-    used = cell.activation, cell.recurrent_activation
+    used = cell.activation, getattr(cell, "recurrent_activation", cell.activation)
     return all(isinstance(each, FunctionType) and each.__module__.startswith("keras.") for each in used)
 
 
@@ -83,26 +90,26 @@ def inner_loop(
 
     sequences: (batch, steps, inputs). mask: (batch, steps) or None.
     """
-    from keras import tree
+    from keras import layers, tree
 
     cell, start = layer.cell, tree.flatten(initial_state)
     mask = next(iter(tree.flatten(mask)), None)
     kernel, recurrent, bias = weights_of(cell)
     if not (is_known(kernel, sequences, start) and (mask is None or mask.shape.rank == 2)):
         return otherwise(sequences, initial_state, mask, training)  # type: ignore[no-any-return]
-    if training and layer.dropout:
-        sequences *= cell.get_dropout_mask(sequences[:, 0, :])[:, tf.newaxis]
     x = steps_first(sequences)
     counts = None if mask is None else tf.transpose(tf.cast(mask, tf.bool))[..., tf.newaxis]
     if layer.go_backwards:
         x, counts = tf.reverse(x, [0]), None if counts is None else tf.reverse(counts, [0])
-    steps, batch, inputs = x.shape
-    products = tf.reshape(tf.matmul(tf.reshape(x, [-1, inputs]), kernel), [steps, batch, -1])
-    product = OfMatrices()
-    if len(start) == 1:
-        states, *last = gru(cell, product, products, start[0], recurrent, bias, counts)
+    if training and layer.dropout:
+        products = dropped.of_inputs(x, kernel, dropped.masks_of(cell.get_dropout_mask(x[0])))
     else:
-        states, *last = lstm(cell, product, products, start[0], start[1], recurrent, bias, counts)
+        products = tf.reshape(tf.matmul(tf.reshape(x, [-1, x.shape[2]]), kernel), [*x.shape[:2], -1])
+    product: Product = OfMatrices()
+    if training and layer.recurrent_dropout:
+        product = dropped.OfDropped(dropped.masks_of(cell.get_recurrent_dropout_mask(start[0])))
+    over_steps: Any = {layers.GRUCell: gru, layers.LSTMCell: lstm, layers.SimpleRNNCell: simple_rnn}[type(cell)]
+    states, *last = over_steps(cell, product, products, *start, recurrent, bias, counts)
     return _as_keras_gives(layer, states, last, counts)
 
 
@@ -117,21 +124,14 @@ def _as_keras_gives(layer: Any, states: Any, last: list[Any], counts: Any) -> tu
     return output, steps_first(states), last
 
 
-class OfMatrices:
-    """The recurrent product of a GRU or an LSTM: (batch, units) . (units, gates)."""
+class OfMatrices(Product):
+    """The recurrent product: (batch, units) . (units, gates)."""
 
     def there(self, state: Any, recurrent: Any) -> Any:
         return tf.matmul(state, recurrent)
 
     def back(self, part: Any, recurrent: Any) -> Any:
-        """(batch, gates) . (units, gates)^T; of narrow numbers not rounded again."""
-        if part.dtype not in NARROW:
-            return tf.matmul(part, recurrent, transpose_b=True)
-        from tensorflow.compiler.tf2xla.python import xla
-        from tensorflow.compiler.xla import xla_data_pb2
-
-        second = xla_data_pb2.DotDimensionNumbers(lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[1])
-        return xla.dot_general(part, recurrent, second, preferred_element_type=tf.float32)
+        return times_transposed(part, recurrent)
 
     def summed(self, states: Any, parts: Any) -> Any:
         left, right = (tf.reshape(each, [-1, each.shape[2]]) for each in (states, parts))

@@ -88,11 +88,16 @@ def check_is_kerass(model: Any, given: Given, monkeypatch: pytest.MonkeyPatch, *
 
 
 def check_is_as_near(model: Callable[[str], Any], given: Given, dtype: str) -> None:
-    """The loop of a model of this type is as near to 64-bit arithmetic as Keras's own. model: of a type."""
+    """The loop of a model of this type is as near to 64-bit arithmetic as Keras's own: all of its numbers together, and
+    each of its tensors but for chance. model: of a type."""
     true = run(model("float64"), given, form=False, compiled=False)
     typed = model(dtype)
     form, plain = (run(typed, given, form=form, compiled=form) for form in (True, False))
-    for own, keras_own, right in zip(form, plain, true, strict=True):
-        norm = np.linalg.norm(right)
-        distance, kerass = np.linalg.norm(own - right) / norm, np.linalg.norm(keras_own - right) / norm
-        assert distance <= kerass or distance < 1e-14
+
+    def distances(numbers: list[np.ndarray]) -> np.ndarray:
+        norm = np.linalg.norm
+        return np.array([norm(each - right) / norm(right) for each, right in zip(numbers, true, strict=True)])
+
+    own, kerass = distances(form), distances(plain)
+    assert np.linalg.norm(own) <= np.linalg.norm(kerass) or own.max() < 1e-14
+    assert np.all((own <= 1.5 * kerass) | (own < 1e-14)), own / kerass

@@ -1,4 +1,4 @@
-"""GRU and LSTM layers as one loop each way, in XLA, against Keras's own loop and against 64-bit arithmetic."""
+"""Recurrent layers as one loop each way, in XLA, against Keras's own loop and against 64-bit arithmetic."""
 
 from __future__ import annotations
 
@@ -51,6 +51,17 @@ def _both(mask: str | None = None, *, begun: bool = False, **options: Any) -> Bu
     return build
 
 
+def _simple(mask: str | None = None, *, begun: bool = False, **options: Any) -> Builder:
+    """A simple recurrent layer likewise."""
+
+    def build(given: Any) -> list[Any]:
+        calls = {} if mask is None else {"mask": given[mask]}
+        layer = layers.SimpleRNN(UNITS, **options)
+        return _listed(layer(given["x"], initial_state=given["h"] if begun else None, **calls))
+
+    return build
+
+
 def _listed(outputs: Any) -> list[Any]:
     return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
 
@@ -64,6 +75,8 @@ SHORT: dict[str, Builder] = {
     "last output": _both(),
     "begun from states, which are returned": _both(begun=True, return_sequences=True, return_state=True),
     "dropped inputs": _both(dropout=0.5, return_sequences=True),
+    "dropped states": _both("anywhere", recurrent_dropout=0.5, begun=True, return_sequences=True, return_state=True),
+    "simple": _simple("anywhere", begun=True, return_sequences=True, return_state=True),
     "masked anywhere": _both("anywhere", begun=True, return_sequences=True, return_state=True),
     "masked anywhere, last output": _both("anywhere", begun=True),
     "activated by others": _both(activation="relu", recurrent_activation="hard_sigmoid", return_sequences=True),
@@ -74,6 +87,9 @@ LONG: dict[str, Builder] = {
     "padded, backwards": _both("padded", go_backwards=True, return_sequences=True, return_state=True),
     "masked, zeros": _both("anywhere", zero_output_for_mask=True, return_sequences=True),
     "masked, last output or zeros": _both("anywhere", zero_output_for_mask=True),
+    "dropped inputs and states": _both(dropout=0.3, recurrent_dropout=0.5, go_backwards=True, return_sequences=True),
+    "simple, dropped inputs and states": _simple("padded", dropout=0.3, recurrent_dropout=0.5, activation="softplus"),
+    "simple, no bias": _simple(use_bias=False, go_backwards=True),
     "no bias": _both("padded", use_bias=False, activation="softsign", return_state=True),
     "both ways, stacked": _stacked,
 }
@@ -97,14 +113,17 @@ def _three_steps_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_outputs_and_gradients_are_those_of_kerass_own_loop(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = _model(CASES[case])
     # XLA draws by an algorithm of its own.
-    loops.check_is_kerass(model, _given(), monkeypatch, compiled=case == "dropped inputs")
+    loops.check_is_kerass(model, _given(), monkeypatch, compiled="dropped" in case)
 
 
+@pytest.mark.parametrize("kind", [_both, _simple])
 @pytest.mark.parametrize(
     "dtype", ["mixed_bfloat16", *(pytest.param(each, marks=pytest.mark.long) for each in ("mixed_float16", "float64"))]
 )
-def test_in_every_type_it_is_as_near_to_64_bit_arithmetic_as_kerass_own_loop(dtype: str) -> None:
-    build = CASES["begun from states, which are returned"]
+def test_in_every_type_it_is_as_near_to_64_bit_arithmetic_as_kerass_own_loop(
+    dtype: str, kind: Callable[..., Builder]
+) -> None:
+    build = kind(begun=True, return_sequences=True, return_state=True)
     loops.check_is_as_near(partial(_model, build), _given(), dtype)
 
 
@@ -203,8 +222,8 @@ class Named(layers.LSTM):  # type: ignore[misc]
         (lambda: layers.LSTM(4, use_cudnn=False, dropout=0.1, go_backwards=True), True),
         (lambda: layers.LSTM(4, implementation=1), True),
         (lambda: Named(4), True),
-        (lambda: layers.GRU(4, recurrent_dropout=0.1), False),
-        (lambda: layers.LSTM(4, dropout=0.1, implementation=1), False),
+        (lambda: layers.GRU(4, recurrent_dropout=0.1), True),
+        (lambda: layers.LSTM(4, dropout=0.1, implementation=1), True),
         (lambda: layers.GRU(4, reset_after=False), False),
         (lambda: layers.LSTM(4, use_bias=False), True),
         (lambda: layers.LSTM(4, activation="relu"), True),
@@ -214,7 +233,8 @@ class Named(layers.LSTM):  # type: ignore[misc]
         (lambda: layers.GRU(4, unroll=True), False),
         (lambda: layers.LSTM(4, stateful=True), False),
         (lambda: layers.RNN(layers.LSTMCell(4)), False),
-        (lambda: layers.SimpleRNN(4), False),
+        (lambda: layers.SimpleRNN(4, dropout=0.1, recurrent_dropout=0.1), True),
+        (lambda: layers.SimpleRNN(4, activation=layers.PReLU()), False),
         (lambda: layers.Dense(4), False),
         (lambda: OwnLoop(4), False),
     ],
