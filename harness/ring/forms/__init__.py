@@ -1,4 +1,5 @@
-"""Parts of a Keras model in forms that XLA makes fewer and faster GPU kernels of; the same numbers up to rounding."""
+"""Parts of a Keras model in forms that XLA makes fewer and faster GPU kernels of; the same numbers up to rounding. What
+is drawn by `tf.random` is drawn right."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 
 from ..exchange import has_gpu
 from ..say import once
-from . import aligned, attention, depthwise, entropy, gelu, layers, lined_up, products, resized
+from . import aligned, attention, depthwise, draws, entropy, gelu, layers, lined_up, products, resized
 
 
 @contextmanager
@@ -30,6 +31,7 @@ def forms(model: Any) -> Iterator[None]:
         depthwise.filters(),
         resized.wide(),
         lined_up.rows(),
+        draws.from_seeds(model),
         attention.fused() if on_gpu else nullcontext(),  # the kernel is cuDNN's
     ):
         yield
