@@ -123,9 +123,9 @@ def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
     layers = list(model._flatten_layers())
     with added_losses_kept(layers):
         kinds = _added_kinds(model, layers, x, FEW_ROWS)
-        if kinds and None in kinds:
-            return _added_kinds(model, layers, x, MANY_ROWS)
         again = _added_kinds(model, layers, x, FEW_ROWS + 2) if kinds else None  # both halves may be alike by chance
+        if kinds and None in (*kinds, *(again or ())):
+            return _added_kinds(model, layers, x, MANY_ROWS)
         if not kinds or not again or len(again) != len(kinds):
             return kinds
         return [one if one == other else NEITHER for one, other in zip(kinds, again, strict=True)]
@@ -233,7 +233,7 @@ def kind_of_values(whole: float, again: float, first: float, second: float, exac
     values = [whole, again, first, second]
     if not np.all(np.isfinite(values)) or not any(values):  # of a loss that is 0 on all made-up rows nothing is known
         return None
-    random = not np.isclose(whole, again, rtol=exact / 3)
+    random = not np.isclose(whole, again, rtol=exact / 30)  # noise that changes a mean little, its halves more
     near = NOISY if random else exact
     if np.isclose(whole, (first + second) / 2, rtol=near, atol=1e-6):
         return MEAN

@@ -130,3 +130,14 @@ def test_what_a_layer_adds_is_told_though_it_is_rounded(policy: str) -> None:
         x = tf.zeros((16, 5))
         model(x)
         assert separable._tried_kinds(model, x) == [separable.SUM, separable.MEAN]
+
+
+def test_what_is_added_of_inputs_that_are_drawn_is_told_of_more_rows() -> None:
+    """A few rows tell of noise as much that it may look like any number."""
+    for seed in range(8):
+        keras.utils.set_random_seed(seed)
+        noise = [keras.layers.Lambda(lambda x: tf.nn.dropout(x, 0.2)), keras.layers.GaussianNoise(0.1)]
+        model = keras.Sequential([keras.Input((12,)), *noise, keras.layers.Dense(3), AddsSums()])
+        x = tf.zeros((16, 12))
+        model(x, training=True)
+        assert separable._tried_kinds(model, x) == [separable.SUM, separable.MEAN]
