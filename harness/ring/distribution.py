@@ -147,7 +147,7 @@ def distribute(
     )
     if not reduce:
         exchange = _as_they_are
-    middle = inside.Inside(op, exchange) if in_the_middle else None
+    middle = inside.Inside(op, exchange, as_rows=not sparse_as_dense) if in_the_middle else None
     keeps = together and compression == "none" and aggregate == 1 and not sharded
     keeps = keeps and computed.summed_as(tf.bfloat16, **summing) == tf.bfloat16
     # What is changed on its way, and no plain sum, travels between the programs.

@@ -16,6 +16,7 @@ from . import in_xla, overwritten
 from .choose import NotOneUpdate
 from .computed import as_computed, summed_as
 from .gradients import horovods
+from .rows import Rows
 
 
 def is_possible(op: str) -> bool:
@@ -24,17 +25,20 @@ def is_possible(op: str) -> bool:
 
 
 class Inside:
-    """How a step's gradients travel then. op: average or sum. otherwise: sums of gradients (and which of them are no
-    gradients, `overwritten`) that cannot travel so."""
+    """How a step's gradients travel then. op: average or sum. as_rows: embeddings' as rows, where these are fewer
+    (`rows`). otherwise: sums of gradients (and which of them are no gradients, `overwritten`) that cannot travel so."""
 
-    def __init__(self, op: str, otherwise: Callable[[Sequence[Any], Sequence[int]], list[Any]]) -> None:
-        self._op, self._otherwise = horovods(op), otherwise
+    def __init__(
+        self, op: str, otherwise: Callable[[Sequence[Any], Sequence[int]], list[Any]], *, as_rows: bool
+    ) -> None:
+        self._op, self._otherwise, self._as_rows = horovods(op), otherwise, as_rows
+        self._averages, self._alike = op == "average", False
         self._keeps = summed_as(tf.bfloat16, in_stream=True, op=op, predivide_factor=1.0) == tf.bfloat16
         self._updates = 0
 
-    def begin(self) -> None:
-        """Another step is traced: its updates are counted from the first."""
-        self._updates = 0
+    def begin(self, *, alike: bool) -> None:
+        """Another step is traced: its updates count from the first. alike: the ranks' batches are of one shape."""
+        self._updates, self._alike = 0, alike
 
     def exchange(self, gradients: Sequence[Any], variables: Sequence[Any], *, compiled: bool) -> list[Any]:
         """All ranks' gradients, in the types of the variables; None stays None. To be called in the order of the
@@ -44,7 +48,8 @@ class Inside:
         """
         name = f"{IN_STREAM}_update_{self._updates}"
         self._updates += 1
-        dense: list[Any] = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
+        rows = Rows(self._as_rows, averages=self._averages)
+        dense = rows.pack(gradients, variables, alike=self._alike)
         if self._keeps:
             dense = [as_computed(g) for g in dense]
         places = [i for i, g in enumerate(dense) if g is not None]
@@ -59,8 +64,9 @@ class Inside:
         for kind, those in by_type.items():
             sums = self._sums([dense[i] for i in those], f"{name}_{kind.name}", compiled=compiled)
             for i, one in zip(those, sums, strict=True):
-                dense[i] = tf.cast(one, variables[i].dtype)
-        return dense
+                dense[i] = one
+        wide = rows.unpack(dense)
+        return [None if g is None else tf.cast(g, v.dtype) for g, v in zip(wide, variables, strict=True)]
 
     def _sums(self, given: Sequence[Any], name: str, *, compiled: bool) -> list[Any]:
         if compiled:

@@ -49,7 +49,7 @@ def taken_whole(
     # XLA names the program by it.
     def whole_step(data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
         if inside is not None:
-            inside.begin()
+            inside.begin(alike=ours == batches.ALIKE)
             if compiled and normalization.is_synchronised(model):
                 raise NotOneUpdate("the train step has no halves, and normalises over all ranks")
         with ExitStack() as stack:

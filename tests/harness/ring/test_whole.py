@@ -24,6 +24,7 @@ ALONE = {
     "no update": 0,
     "of Keras's": 12,
     "rows of a table": 12,
+    "rows of a large table": 12,
 }
 PAIR = {case: count for case, count in ALONE.items() if case != "assigned between"}
 
@@ -65,6 +66,10 @@ def _check(found: dict[str, Any], iterations: int) -> None:
         np.testing.assert_allclose(own, keras_own, rtol=1e-5, atol=1e-5)
     moved = not np.allclose(ring["loss"][0], ring["loss"][1], rtol=1e-3)
     assert moved == (iterations > 0)
+
+
+def test_of_a_large_table_two_ranks_sum_the_rows_that_they_have_looked_up(pair: list[dict[str, Any]]) -> None:
+    assert [(found["tables sent"], found["rows sent"]) for found in pair] == [(0, 1)] * 2
 
 
 @pytest.mark.parametrize("case", ["two optimizers", "of Keras's"])
