@@ -97,8 +97,8 @@ def distribute(
     together = reduce and size() > 1
     # Where nothing is exchanged, and every step is an update, a step is compiled as a whole, with all that it does.
     alone = aggregate == 1 and not together
-    as_they_are = compression == "none" and aggregate == groups == 1 and not sharded and predivide_factor == 1.0
-    in_the_middle = together and as_they_are and inside.is_possible(op)
+    plain_sums = compression != "bf16" and aggregate == groups == 1 and not sharded and predivide_factor == 1.0
+    in_the_middle = together and plain_sums and inside.is_possible(op)
     taken_whole = alone or (in_the_middle and len(used) > 1)
     _check(used, step, compression, groups, op, taken_whole)
     if overlap and step == "fit":
@@ -147,13 +147,14 @@ def distribute(
     )
     if not reduce:
         exchange = _as_they_are
-    middle = inside.Inside(op, exchange, as_rows=not sparse_as_dense) if in_the_middle else None
     keeps = together and compression == "none" and aggregate == 1 and not sharded
     keeps = keeps and computed.summed_as(tf.bfloat16, **summing) == tf.bfloat16
+    as_rows = not sparse_as_dense and narrow is None
+    middle = inside.Inside(op, exchange, keeps=keeps, narrow=narrow, as_rows=as_rows) if in_the_middle else None
     # What is changed on its way, and no plain sum, travels between the programs.
     plain = op != "adasum" and predivide_factor == 1.0 and (compression == "none" or narrow is not None)
     beside = plain and aggregate == 1 and not sharded
-    rows = Rows(together and beside and narrow is None and not sparse_as_dense, averages=op == "average")
+    rows = Rows(together and beside and as_rows, averages=op == "average")
     if overlap and not beside:
         raise RingscopeError(
             "overlap=True sends gradients as they are; leave out aggregate, sharded, predivide_factor, op='adasum' and"
@@ -234,8 +235,8 @@ def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, 
         raise RingscopeError("Gloo has no Adasum; start the ranks with MPI: mpirun -np N, or horovodrun --mpi")
     if step == "compiled" and len(optimizers) > 1 and not taken_whole:
         raise RingscopeError(
-            f"the model has {len(optimizers)} optimizers, and `compiled` takes several only with gradients that travel"
-            " as they are, by a Horovod with calls for XLA (scripts/build_horovod.py); take step='fit'"
+            f"the model has {len(optimizers)} optimizers, and `compiled` takes several only with gradients that are"
+            " summed as they travel, by a Horovod with calls for XLA (scripts/build_horovod.py); take step='fit'"
         )
     if step == "compiled" and groups > 1:
         raise RingscopeError(

@@ -14,9 +14,11 @@ from ..elastic import launcher
 from ..exchange import IN_STREAM, hvd, on_device_of, outside_scopes, tf
 from . import in_xla, overwritten
 from .choose import NotOneUpdate
-from .computed import as_computed, summed_as
+from .computed import as_computed
 from .gradients import horovods
 from .rows import Rows
+
+Otherwise = Callable[[Sequence[Any], Sequence[int]], list[Any]]
 
 
 def is_possible(op: str) -> bool:
@@ -25,15 +27,16 @@ def is_possible(op: str) -> bool:
 
 
 class Inside:
-    """How a step's gradients travel then. op: average or sum. as_rows: embeddings' as rows, where these are fewer
-    (`rows`). otherwise: sums of gradients (and which of them are no gradients, `overwritten`) that cannot travel so."""
+    """How a step's gradients travel then.
 
-    def __init__(
-        self, op: str, otherwise: Callable[[Sequence[Any], Sequence[int]], list[Any]], *, as_rows: bool
-    ) -> None:
-        self._op, self._otherwise, self._as_rows = horovods(op), otherwise, as_rows
-        self._averages, self._alike = op == "average", False
-        self._keeps = summed_as(tf.bfloat16, in_stream=True, op=op, predivide_factor=1.0) == tf.bfloat16
+    op: average or sum. otherwise: sums of gradients (and which of them are no gradients, `overwritten`) that cannot
+    travel so. keeps: what is computed in bfloat16 travels as that. narrow: the type that float32 travels as; None: as
+    it is. as_rows: embeddings' as rows, where these are fewer (`rows`).
+    """
+
+    def __init__(self, op: str, otherwise: Otherwise, *, keeps: bool, narrow: Any | None, as_rows: bool) -> None:
+        self._op, self._otherwise, self._keeps, self._narrow = horovods(op), otherwise, keeps, narrow
+        self._as_rows, self._averages, self._alike = as_rows, op == "average", False
         self._updates = 0
 
     def begin(self, *, alike: bool) -> None:
@@ -52,12 +55,14 @@ class Inside:
         dense = rows.pack(gradients, variables, alike=self._alike)
         if self._keeps:
             dense = [as_computed(g) for g in dense]
-        places = [i for i, g in enumerate(dense) if g is not None]
         apart = overwritten.places(variables)
+        if self._narrow:
+            dense = [g if g is None or i in apart else tf.cast(g, self._narrow) for i, g in enumerate(dense)]
+        places = [i for i, g in enumerate(dense) if g is not None]
         if apart or not all(in_xla.is_sent(dense[i]) for i in places):
             if compiled:
                 raise NotOneUpdate("the train step has no halves, and gradients that ranks cannot sum inside of it")
-            return self._otherwise(gradients, apart)
+            return self._otherwise(dense if self._narrow else gradients, apart)
         by_type: dict[Any, list[int]] = {}
         for i in places:
             by_type.setdefault(dense[i].dtype, []).append(i)

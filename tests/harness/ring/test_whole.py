@@ -72,6 +72,15 @@ def test_of_a_large_table_two_ranks_sum_the_rows_that_they_have_looked_up(pair: 
     assert [(found["tables sent"], found["rows sent"]) for found in pair] == [(0, 1)] * 2
 
 
+@pytest.mark.parametrize(("compression", "tolerance"), [("fp16", 1e-3), ("fp32", 1e-5)])
+def test_gradients_travel_as_is_asked_for(pair: list[dict[str, Any]], compression: str, tolerance: float) -> None:
+    plain = pair[0]["two optimizers"]["plain"]
+    one, other = (found[f"two optimizers, {compression}"]["ring"] for found in pair)
+    assert one["weights"] == other["weights"]
+    np.testing.assert_allclose(one["loss"], plain["loss"], rtol=tolerance)
+    assert [found["halves sent"] for found in pair] == [2, 2]  # of the two optimizers', with fp16 alone
+
+
 @pytest.mark.parametrize("case", ["two optimizers", "of Keras's"])
 def test_a_rank_that_takes_a_step_without_xla_ends_with_the_same_weights(pair: list[dict[str, Any]], case: str) -> None:
     one, other = (found[f"{case}, without XLA in one step"]["ring"] for found in pair)
@@ -80,7 +89,7 @@ def test_a_rank_that_takes_a_step_without_xla_ends_with_the_same_weights(pair: l
 
 
 def test_alone_each_is_one_program(alone: dict[str, Any]) -> None:
-    assert alone["programs"] == len(ALONE)
+    assert alone["programs"] == len(ALONE) + 2  # two more with other options
 
 
 def test_where_there_is_a_gpu_several_optimizers_are_compiled_too(

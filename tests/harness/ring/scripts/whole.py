@@ -118,14 +118,14 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 }
 
 
-def trained(case: str, step: str | None, batch: int = 8) -> dict[str, Any]:
+def trained(case: str, step: str | None, batch: int = 8, **options: Any) -> dict[str, Any]:
     """By plain Keras where no step is named. batch: of a rank."""
     make, optimizer = CASES[case]
     keras.utils.set_random_seed(2)
     model = make()
     model.compile(optimizer(), loss=CROSS_ENTROPY, jit_compile=False)
     if step:
-        ring.distribute(model, step=step)
+        ring.distribute(model, step=step, **options)
     inputs = words if case.startswith("rows") else x
     history = model.fit(inputs, y, batch_size=batch, epochs=2, shuffle=False, verbose=0).history
     weights = [w.tolist() for w in model.get_weights()]
@@ -140,9 +140,14 @@ def both(case: str, step: str = "compiled") -> dict[str, Any]:
 # Ranks that each assign what they find for themselves are not the same afterwards, to the last bit.
 cases = [case for case in CASES if ring.size() == 1 or case != "assigned between"]
 found: dict[str, Any] = {case: both(case) for case in cases}
+for compression in ("fp16", "fp32"):
+    found[f"two optimizers, {compression}"] = {
+        "ring": trained("two optimizers", "compiled", 8 // ring.size(), compression=compression)
+    }
 texts = [path.read_text() for path in programs.glob("*before_optimizations.txt")]
 sent = [line for text in texts for line in text.splitlines() if '"ring_exchange"' in line]
 found["tables sent"] = sum(f"f32[200,{WIDTH}]" in line for line in sent)
+found["halves sent"] = sum("f16[" in line for line in sent)
 found["rows sent"] = sum(f"f32[{8 * 5},{WIDTH + 2}]" in line for line in sent)  # of all ranks, with their numbers
 found["programs"] = len(texts)
 choose.has_gpu = lambda: True
