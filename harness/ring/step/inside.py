@@ -62,7 +62,9 @@ class Inside:
         if apart or not all(in_xla.is_sent(dense[i]) for i in places):
             if compiled:
                 raise NotOneUpdate("the train step has no halves, and gradients that ranks cannot sum inside of it")
-            return self._otherwise(dense if self._narrow else gradients, apart)
+            if not self._narrow:
+                return self._otherwise(gradients, apart)
+            return _as_variables(self._otherwise(dense, apart), variables)
         by_type: dict[Any, list[int]] = {}
         for i in places:
             by_type.setdefault(dense[i].dtype, []).append(i)
@@ -70,11 +72,15 @@ class Inside:
             sums = self._sums([dense[i] for i in those], f"{name}_{kind.name}", compiled=compiled)
             for i, one in zip(those, sums, strict=True):
                 dense[i] = one
-        wide = rows.unpack(dense)
-        return [None if g is None else tf.cast(g, v.dtype) for g, v in zip(wide, variables, strict=True)]
+        return _as_variables(rows.unpack(dense), variables)
 
     def _sums(self, given: Sequence[Any], name: str, *, compiled: bool) -> list[Any]:
         if compiled:
             return in_xla.summed(in_xla.hand_over(given, [], name, self._op))
         with outside_scopes(), on_device_of(given[0]):
             return list(hvd.grouped_allreduce(given, op=self._op, name=name))
+
+
+def _as_variables(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    """In the variables' types."""
+    return [None if g is None else tf.cast(g, v.dtype) for g, v in zip(gradients, variables, strict=True)]
