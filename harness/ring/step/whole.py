@@ -113,7 +113,7 @@ def _turned(gradient: Any) -> Any:
     that turns it cannot write where the weight is: XLA copies all weights then."""
     from tensorflow.compiler.tf2xla.python import xla
 
-    if gradient.shape.rank is None or gradient.shape.rank < 3:
+    if not gradient.shape.is_fully_defined() or gradient.shape.rank < 3:
         return gradient
     flat = tf.reshape(as_computed(gradient), [-1])
     return tf.cast(tf.reshape(xla.optimization_barrier(flat)[0], gradient.shape), gradient.dtype)
