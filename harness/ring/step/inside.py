@@ -7,7 +7,8 @@ waits for its sums inside of the one program, by Horovod's calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..elastic import launcher
@@ -38,10 +39,11 @@ class Inside:
         self._op, self._otherwise, self._keeps, self._narrow = horovods(op), otherwise, keeps, narrow
         self._as_rows, self._averages, self._alike = as_rows, op == "average", False
         self._updates = 0
+        self._tokens: dict[Any, Any] = {}  # what the last exchange of each graph left, for the next to come after it
 
     def begin(self, *, alike: bool) -> None:
         """Another step is traced: its updates count from the first. alike: the ranks' batches are of one shape."""
-        self._updates, self._alike = 0, alike
+        self._updates, self._alike, self._tokens = 0, alike, {}
 
     def exchange(self, gradients: Sequence[Any], variables: Sequence[Any], *, compiled: bool) -> list[Any]:
         """All ranks' gradients, in the types of the variables; None stays None. To be called in the order of the
@@ -68,17 +70,36 @@ class Inside:
         by_type: dict[Any, list[int]] = {}
         for i in places:
             by_type.setdefault(dense[i].dtype, []).append(i)
-        for kind, those in by_type.items():
-            sums = self._sums([dense[i] for i in those], f"{name}_{kind.name}", compiled=compiled)
-            for i, one in zip(those, sums, strict=True):
-                dense[i] = one
+        groups = {f"{name}_{kind.name}": [dense[i] for i in those] for kind, those in by_type.items()}
+        sums = self._in_program(groups) if compiled else self._between(groups)
+        for i, one in zip(itertools.chain(*by_type.values()), sums, strict=True):
+            dense[i] = one
         return _as_variables(rows.unpack(dense), variables)
 
-    def _sums(self, given: Sequence[Any], name: str, *, compiled: bool) -> list[Any]:
-        if compiled:
-            return in_xla.summed(in_xla.hand_over(given, [], name, self._op))
-        with outside_scopes(), on_device_of(given[0]):
-            return list(hvd.grouped_allreduce(given, op=self._op, name=name))
+    def _in_program(self, groups: Mapping[str, Sequence[Any]]) -> list[Any]:
+        """Handed over type by type, and waited for once: the host has to come back each time.
+
+        Each exchange comes after the one that was traced before it. XLA may take calls that do not depend on each other
+        in any order, and in another for another batch: two ranks that wait for the other's next would wait for ever.
+        """
+        handed: list[Any] = []
+        token = self._token()
+        for name, those in groups.items():
+            *found, token = in_xla.hand_over(those, [token], name, self._op)
+            handed += found
+        *sums, self._tokens[tf.compat.v1.get_default_graph()] = in_xla.summed([*handed, token])
+        return sums
+
+    def _token(self) -> Any:
+        graph = tf.compat.v1.get_default_graph()
+        while graph is not None and graph not in self._tokens:
+            graph = getattr(graph, "outer_graph", None)
+        return tf.zeros([1]) if graph is None else self._tokens[graph]
+
+    def _between(self, groups: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
+        for name, those in groups.items():
+            with outside_scopes(), on_device_of(those[0]):
+                yield from hvd.grouped_allreduce(those, op=self._op, name=name)
 
 
 def _as_variables(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
