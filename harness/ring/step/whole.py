@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from profiles.errors import RingscopeError
@@ -13,6 +13,7 @@ from ..exchange import began_alike, hvd, tf
 from ..feed import opened
 from ..forms import forms, updates
 from ..joined import losses, normalization
+from . import inlined
 from .aggregated import Update
 from .choose import Chooser, NotOneUpdate, check_draws
 from .computed import as_computed
@@ -84,10 +85,13 @@ def _applied(
     short form. by_xla: also in a step that is not compiled: XLA rounds otherwise, and other ranks may have it.
     """
 
+    from keras.src.backend import name_scope
+
     def taken(gradients: Sequence[Any], variables: Any = None) -> None:
         check_start(model)
         if not optimizer.built and variables:
-            with tf.init_scope():  # what a trace makes that is refused afterwards is lost
+            # What a trace makes that is refused afterwards is lost.
+            with tf.init_scope(), name_scope(optimizer.name, caller=optimizer):
                 optimizer.build(variables)
         if inside is not None:
             known = getattr(optimizer, "inner_optimizer", optimizer)
@@ -99,7 +103,12 @@ def _applied(
             with updates.short(optimizer) if by_xla else nullcontext():
                 apply(gradients, variables)
 
-        (tf.function(update, autograph=False, jit_compile=True) if by_xla and not compiled else update)()
+        if by_xla and not compiled:
+            program = tf.function(update, autograph=False, jit_compile=True)
+            program.by_ring = True
+            program()
+        else:
+            update()
 
     reduced, optimizer.apply = optimizer.apply, taken
     try:
@@ -144,6 +153,10 @@ def in_joined_losses(model: Any, train_step: Callable[[Any], Any], *, reduces: b
     return step
 
 
-def joined_losses(model: Any, reduces: bool, share: losses.Share, ours: str) -> AbstractContextManager[None]:
-    """While it lasts, a step is traced with them. ours: what the ranks' batches are to each other (`batches`)."""
-    return losses.joined(model, hvd.size() if reduces else 1, share, uneven=ours == batches.UNEVEN)
+@contextmanager
+def joined_losses(model: Any, reduces: bool, share: losses.Share, ours: str) -> Iterator[None]:
+    """While it lasts, a step is traced with them, in one graph. ours: what the ranks' batches are to each other
+    (`batches`)."""
+    ranks = hvd.size() if reduces else 1
+    with inlined.functions(), losses.joined(model, ranks, share, uneven=ours == batches.UNEVEN):
+        yield
