@@ -52,7 +52,7 @@ class Pair(keras.Model):
 keras.utils.set_random_seed(rank)
 pair = Pair()
 pair.compile()
-facts["two optimizers, compiled"] = refused(lambda: ring.distribute(pair, step="compiled", compression="fp16"))
+facts["two optimizers, compiled"] = refused(lambda: ring.distribute(pair, step="compiled", compression="bf16"))
 ring.distribute(pair)
 pair.fit(x, y, batch_size=8, epochs=2, verbose=0)
 facts["two optimizers"] = weights(pair)
