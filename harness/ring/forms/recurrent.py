@@ -42,15 +42,8 @@ def runs_in_cudnn(layer: Any) -> bool:
 def fits(layer: Any) -> bool:
     """Whether it is a recurrent layer that the loop computes: whatever is masked, returned, reversed or dropped, and by
     which function of Keras's it is activated."""
-    from keras import layers
-
-    kinds = {
-        layers.GRUCell: layers.GRU,
-        layers.LSTMCell: layers.LSTM,
-        layers.SimpleRNNCell: layers.SimpleRNN,
-    }
     cell: Any = getattr(layer, "cell", None)
-    kind = kinds.get(type(cell))
+    kind, _ = _kinds().get(type(cell), (None, None))
     return (
         kind is not None
         and isinstance(layer, kind)
@@ -59,6 +52,17 @@ def fits(layer: Any) -> bool:
         and getattr(cell, "reset_after", True)
         and not (layer.unroll or layer.stateful)
     )
+
+
+def _kinds() -> dict[Any, tuple[Any, Callable[..., Any]]]:
+    """By their cells: layers, and the loop over their steps."""
+    from keras import layers
+
+    return {
+        layers.GRUCell: (layers.GRU, gru),
+        layers.LSTMCell: (layers.LSTM, lstm),
+        layers.SimpleRNNCell: (layers.SimpleRNN, simple_rnn),
+    }
 
 
 def is_activated_by_keras(cell: Any) -> bool:
@@ -90,7 +94,7 @@ def inner_loop(
 
     sequences: (batch, steps, inputs). mask: (batch, steps) or None.
     """
-    from keras import layers, tree
+    from keras import tree
 
     cell, start = layer.cell, tree.flatten(initial_state)
     mask = next(iter(tree.flatten(mask)), None)
@@ -108,7 +112,7 @@ def inner_loop(
     product: Product = OfMatrices()
     if training and layer.recurrent_dropout:
         product = dropped.OfDropped(dropped.masks_of(cell.get_recurrent_dropout_mask(start[0])))
-    over_steps: Any = {layers.GRUCell: gru, layers.LSTMCell: lstm, layers.SimpleRNNCell: simple_rnn}[type(cell)]
+    _, over_steps = _kinds()[type(cell)]
     states, *last = over_steps(cell, product, products, *start, recurrent, bias, counts)
     return _as_keras_gives(layer, states, last, counts)
 

@@ -9,7 +9,7 @@ from ..exchange import has_gpu, tf
 from ..stablehlo import call_module, tensor_type
 
 # Steps in one turn of the loop: XLA launches the kernels of a turn as one CUDA graph. With 4 an LSTM of 512 cells takes
-# 3 % longer on an H100, with 16 as long and is compiled for twice the time.
+# 2 % longer on an H200, with 16 a third longer.
 CHUNK = 8
 
 State = tuple[Sequence[Any], Sequence[Any]]

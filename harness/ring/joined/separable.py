@@ -233,7 +233,7 @@ def kind_of_values(whole: float, again: float, first: float, second: float, exac
     values = [whole, again, first, second]
     if not np.all(np.isfinite(values)) or not any(values):  # of a loss that is 0 on all made-up rows nothing is known
         return None
-    random = not np.isclose(whole, again, rtol=exact / 30)  # noise that changes a mean little, its halves more
+    random = not np.isclose(whole, again, rtol=exact / 3)
     near = NOISY if random else exact
     if np.isclose(whole, (first + second) / 2, rtol=near, atol=1e-6):
         return MEAN

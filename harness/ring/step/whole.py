@@ -84,7 +84,6 @@ def _applied(
     """While it lasts, gradients are dense and of all ranks, and the optimizer's own `apply` takes them, for XLA in its
     short form. by_xla: also in a step that is not compiled: XLA rounds otherwise, and other ranks may have it.
     """
-
     from keras.src.backend import name_scope
 
     def taken(gradients: Sequence[Any], variables: Any = None) -> None:

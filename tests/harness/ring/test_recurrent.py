@@ -116,15 +116,16 @@ def test_outputs_and_gradients_are_those_of_kerass_own_loop(case: str, monkeypat
     loops.check_is_kerass(model, _given(), monkeypatch, compiled="dropped" in case)
 
 
-@pytest.mark.parametrize("kind", [_both, _simple])
+# What a simple layer puts out is rounded as Keras's own is, and chance says which comes nearer.
+@pytest.mark.parametrize(("kind", "chance"), [(_both, 1.0), (_simple, 1.5)])
 @pytest.mark.parametrize(
     "dtype", ["mixed_bfloat16", *(pytest.param(each, marks=pytest.mark.long) for each in ("mixed_float16", "float64"))]
 )
 def test_in_every_type_it_is_as_near_to_64_bit_arithmetic_as_kerass_own_loop(
-    dtype: str, kind: Callable[..., Builder]
+    dtype: str, kind: Callable[..., Builder], chance: float
 ) -> None:
     build = kind(begun=True, return_sequences=True, return_state=True)
-    loops.check_is_as_near(partial(_model, build), _given(), dtype)
+    loops.check_is_as_near(partial(_model, build), _given(), dtype, chance=chance)
 
 
 @pytest.fixture()
