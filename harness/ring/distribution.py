@@ -150,7 +150,6 @@ def distribute(
     keeps = together and compression == "none" and aggregate == 1 and not sharded
     keeps = keeps and computed.summed_as(tf.bfloat16, **summing) == tf.bfloat16
     as_rows = not sparse_as_dense and narrow is None
-    middle = inside.Inside(op, exchange, keeps=keeps, narrow=narrow, as_rows=as_rows) if in_the_middle else None
     # What is changed on its way, and no plain sum, travels between the programs.
     plain = op != "adasum" and predivide_factor == 1.0 and (compression == "none" or narrow is not None)
     beside = plain and aggregate == 1 and not sharded
@@ -160,6 +159,12 @@ def distribute(
             "overlap=True sends gradients as they are; leave out aggregate, sharded, predivide_factor, op='adasum' and"
             " compression='bf16' or 'fp32'"
         )
+    overlaps = None
+    if step == "compiled" and together and beside and overlap is not False and len(used) == 1:
+        overlaps = Overlap(horovods(op), overlap)
+    middle = None
+    if in_the_middle:
+        middle = inside.Inside(op, exchange, keeps=keeps, narrow=narrow, as_rows=as_rows, overlap=overlaps)
     # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
     model.jit_compile = False
     applies = []
@@ -170,7 +175,7 @@ def distribute(
         apply = update.reduce_in_apply(model, optimizer, exchange, aggregate, shards)
         applies.append((optimizer, apply))
         if step == "compiled" and optimizer is used[0] and not taken_whole:
-            update.compile_halves(
+            update.compile_step(
                 model,
                 optimizer,
                 apply,
@@ -182,7 +187,7 @@ def distribute(
                 keeps=keeps,
                 chooser=chooser,
                 shards=shards,
-                overlap=Overlap(horovods(op), overlap) if together and beside and overlap is not False else None,
+                overlap=overlaps,
                 rows=rows,
                 inside=middle,
             )

@@ -1,8 +1,9 @@
 """Gradients summed over ranks in the middle of a step, before each of its updates, where it is compiled as a whole.
 
-A step that updates twice, by several optimizers, or goes on with its weights after an update, as a GAN's, an actor's
-and critic's or a teacher's that follows, has no halves between which its gradients could be exchanged. Each update then
-waits for its sums inside of the one program, by Horovod's calls.
+Each update waits for its sums inside of the one program, by Horovod's calls. In halves, with the exchange between two
+programs, each gradient would be an output of the first and an argument of the second (`whole`); and a step that updates
+twice, by several optimizers, or goes on with its weights after an update, as a GAN's, an actor's and critic's or a
+teacher's that follows, has no halves.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from typing import Any
 
 from ..elastic import launcher
 from ..exchange import IN_STREAM, hvd, on_device_of, outside_scopes, tf
-from . import in_xla, overwritten
+from . import after_update, in_xla, overwritten
 from .choose import NotOneUpdate
 from .computed import as_computed
 from .gradients import horovods
+from .overlap import Overlap
+from .packing import Packing
 from .rows import Rows
+from .traced import Traced
 
 Otherwise = Callable[[Sequence[Any], Sequence[int]], list[Any]]
 
@@ -32,49 +36,76 @@ class Inside:
 
     op: average or sum. otherwise: sums of gradients (and which of them are no gradients, `overwritten`) that cannot
     travel so. keeps: what is computed in bfloat16 travels as that. narrow: the type that float32 travels as; None: as
-    it is. as_rows: embeddings' as rows, where these are fewer (`rows`).
+    it is. as_rows: embeddings' as rows, where these are fewer (`rows`). overlap: for a step's first update, where it
+    takes that, while the backward pass runs.
     """
 
-    def __init__(self, op: str, otherwise: Otherwise, *, keeps: bool, narrow: Any | None, as_rows: bool) -> None:
+    def __init__(
+        self,
+        op: str,
+        otherwise: Otherwise,
+        *,
+        keeps: bool,
+        narrow: Any | None,
+        as_rows: bool,
+        overlap: Overlap | None = None,
+    ) -> None:
         self._op, self._otherwise, self._keeps, self._narrow = horovods(op), otherwise, keeps, narrow
-        self._as_rows, self._averages, self._alike = as_rows, op == "average", False
+        self._as_rows, self._averages, self._overlap = as_rows, op == "average", overlap
+        self._alike = self._is_bound = False
         self._updates = 0
         self._tokens: dict[Any, Any] = {}  # what the last exchange of each graph left, for the next to come after it
 
-    def begin(self, *, alike: bool) -> None:
-        """Another step is traced: its updates count from the first. alike: the ranks' batches are of one shape."""
-        self._updates, self._alike, self._tokens = 0, alike, {}
+    def begin(self, *, alike: bool, is_bound: bool) -> None:
+        """Another step is traced: its updates count from the first. alike: the ranks' batches are of one shape.
+        is_bound: gradients that cannot travel so are refused."""
+        self._updates, self._alike, self._is_bound, self._tokens = 0, alike, is_bound, {}
 
     def exchange(self, gradients: Sequence[Any], variables: Sequence[Any], *, compiled: bool) -> list[Any]:
         """All ranks' gradients, in the types of the variables; None stays None. To be called in the order of the
         step's updates on all ranks, some of which may not have it compiled.
 
-        Raises NotOneUpdate where a compiled step cannot have them.
+        Raises NotOneUpdate where a step that is bound to it cannot have them.
         """
-        name = f"{IN_STREAM}_update_{self._updates}"
+        place, number = after_update.place(), self._updates
         self._updates += 1
-        rows = Rows(self._as_rows, averages=self._averages)
+        rows, packing = Rows(self._as_rows, averages=self._averages), Packing()
         dense = rows.pack(gradients, variables, alike=self._alike)
         if self._keeps:
             dense = [as_computed(g) for g in dense]
         apart = overwritten.places(variables)
         if self._narrow:
             dense = [g if g is None or i in apart else tf.cast(g, self._narrow) for i, g in enumerate(dense)]
-        places = [i for i, g in enumerate(dense) if g is not None]
-        if apart or not all(in_xla.is_sent(dense[i]) for i in places):
-            if compiled:
+        if apart or not all(g is None or in_xla.is_sent(g) for g in dense):
+            if self._is_bound:
                 raise NotOneUpdate("the train step has no halves, and gradients that ranks cannot sum inside of it")
             if not self._narrow:
                 return self._otherwise(gradients, apart)
             return _as_variables(self._otherwise(dense, apart), variables)
+        packed, _ = packing.pack(dense, ())
+        sums = self._sums(packed, place, number, compiled=compiled)
+        return _as_variables(rows.unpack(packing.unpack(sums)), variables)
+
+    def _sums(self, gradients: list[Any], place: int, number: int, *, compiled: bool) -> list[Any]:
+        """Of all ranks; None stays None. place: where in the trace they are there. number: of the update."""
+        if number == 0 and self._overlap is not None and self._overlap.takes(gradients, ()):
+            if not compiled:
+                return self._overlap.between(gradients)
+            sums = self._overlap.inside(gradients, Traced(place))
+            first = next(g for g in sums if g is not None)
+            self._leave(tf.cast(tf.reshape(first, [-1])[:1], tf.float32))
+            return sums
         by_type: dict[Any, list[int]] = {}
-        for i in places:
-            by_type.setdefault(dense[i].dtype, []).append(i)
-        groups = {f"{name}_{kind.name}": [dense[i] for i in those] for kind, those in by_type.items()}
-        sums = self._in_program(groups) if compiled else self._between(groups)
-        for i, one in zip(itertools.chain(*by_type.values()), sums, strict=True):
-            dense[i] = one
-        return _as_variables(rows.unpack(dense), variables)
+        for i, gradient in enumerate(gradients):
+            if gradient is not None:
+                by_type.setdefault(gradient.dtype, []).append(i)
+        name = f"{IN_STREAM}_update_{number}"
+        groups = {f"{name}_{kind.name}": [gradients[i] for i in those] for kind, those in by_type.items()}
+        found = self._in_program(groups) if compiled else self._between(groups)
+        sums = list(gradients)
+        for i, one in zip(itertools.chain(*by_type.values()), found, strict=True):
+            sums[i] = one
+        return sums
 
     def _in_program(self, groups: Mapping[str, Sequence[Any]]) -> list[Any]:
         """Handed over type by type, and waited for once: the host has to come back each time.
@@ -87,7 +118,8 @@ class Inside:
         for name, those in groups.items():
             *found, token = in_xla.hand_over(those, [token], name, self._op)
             handed += found
-        *sums, self._tokens[tf.compat.v1.get_default_graph()] = in_xla.summed([*handed, token])
+        *sums, token = in_xla.summed([*handed, token])
+        self._leave(token)
         return sums
 
     def _token(self) -> Any:
@@ -95,6 +127,9 @@ class Inside:
         while graph is not None and graph not in self._tokens:
             graph = getattr(graph, "outer_graph", None)
         return tf.zeros([1]) if graph is None else self._tokens[graph]
+
+    def _leave(self, token: Any) -> None:
+        self._tokens[tf.compat.v1.get_default_graph()] = token
 
     def _between(self, groups: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
         for name, those in groups.items():

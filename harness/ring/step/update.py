@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from .. import batches
@@ -61,7 +62,7 @@ def reduce_in_apply(
     return apply
 
 
-def compile_halves(
+def compile_step(
     model: Any,
     optimizer: Any,
     apply: Update,
@@ -78,7 +79,8 @@ def compile_halves(
     rows: Rows,
     inside: Inside | None = None,
 ) -> None:
-    """Replace `train_step` by two XLA programs with the exchange between them, or within the first.
+    """Replace `train_step` by one XLA program where gradients can be exchanged `inside` of it, else by two with the
+    exchange between them, or within the first.
 
     The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
     `apply`: the optimizer's own; the one that stands in its place serves steps other than the model's train step.
@@ -87,7 +89,8 @@ def compile_halves(
     `shards`: in the place of `apply` and `exchange` where the optimizer is sharded.
     `overlap`: in the place of `exchange` for gradients that it takes, while the first program still runs.
     `rows`: which embeddings' gradients travel as rows; the others as tables.
-    `inside`: how gradients are exchanged where the train step turns out to have no halves; None: as without XLA.
+    `inside`: how gradients are exchanged in the middle of one program; None: a step is taken in halves, and what turns
+    out to have none as without XLA.
     `chooser`: says for each batch whether they are compiled; it runs the step, and the exchange is the same either way.
     """
     train_step, reduced = model.train_step, optimizer.apply
@@ -96,6 +99,7 @@ def compile_halves(
     packing = Packing()
     largest: list[int] = []  # where what variables are overwritten with is among the gradients that travel
     exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
+    halved: set[str] = set()  # what the ranks' batches are to each other (`batches`) where one program cannot do it
     unhalved: list[bool] = []  # not empty: a traced step has no halves, and is taken whole
 
     def catch(grads: Any, trainable_variables: Any = None) -> None:
@@ -180,7 +184,8 @@ def compile_halves(
         with updates.short(optimizer):
             apply(wide, variables)
 
-    exchanging_inside = taken_whole(model, train_step, [(optimizer, apply)], chooser, inside)
+    one = partial(taken_whole, model, train_step, [(optimizer, apply)], chooser, inside)
+    at_once, exchanging_inside = [one(refuses=True)], one()
     exchanging_in_apply = in_joined_losses(model, train_step, reduces=reduces)
 
     def whole(data: Any, kinds: tuple[str, ...] | None, compiled: bool) -> Any:
@@ -190,6 +195,13 @@ def compile_halves(
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
         ours = batches.told(model)
+        if inside and compiles and ours not in halved:
+            make_variables(model, lambda: opened(data, kinds))
+            try:
+                return at_once[0](data, kinds, compiled)
+            except NotOneUpdate:
+                halved.add(ours)
+                at_once[0] = one(refuses=True)  # a function whose first trace ended halfway is of no more use
         if unhalved and (inside or not compiled):
             return whole(data, kinds, compiled)
         try:

@@ -41,17 +41,22 @@ def taken_whole(
     applies: Sequence[tuple[Any, Update]],
     chooser: Chooser,
     inside: Inside | None,
+    *,
+    refuses: bool = False,
 ) -> Step:
     """The train step in one program, compiled or not.
 
     applies: each optimizer with its own `apply`. inside: how ranks sum gradients in the middle of it; None alone.
+    refuses: raise NotOneUpdate for what a compiled step cannot do where it is not compiled too, so that all ranks go on
+    alike; else what is not compiled does it.
     """
 
     # XLA names the program by it.
     def whole_step(data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
+        is_bound = compiled or refuses
         if inside is not None:
-            inside.begin(alike=ours == batches.ALIKE)
-            if compiled and normalization.is_synchronised(model):
+            inside.begin(alike=ours == batches.ALIKE, is_bound=is_bound)
+            if is_bound and normalization.is_synchronised(model):
                 raise NotOneUpdate("the train step has no halves, and normalises over all ranks")
         with ExitStack() as stack:
             if compiled:
@@ -59,7 +64,7 @@ def taken_whole(
             for optimizer, apply in applies:
                 by_xla = compiled or (inside is not None and chooser.has_compiled)
                 stack.enter_context(_applied(model, optimizer, apply, inside, compiled=compiled, by_xla=by_xla))
-            share = unknown if compiled else losses.shared_inline
+            share = unknown if is_bound else losses.shared_inline
             stack.enter_context(joined_losses(model, inside is not None, share, ours))
             logs = train_step(opened(data, kinds))
         if compiled:
@@ -72,7 +77,10 @@ def taken_whole(
     program = tf.function(whole_step, autograph=False, jit_compile=True)
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
-        return (program if compiled else whole_step)(data, kinds, compiled, batches.told(model))
+        ours = batches.told(model)
+        if refuses and not compiled:  # traced aside first: what is traced up to a refusal is not to be run
+            tf.function(whole_step, autograph=False).get_concrete_function(data, kinds, compiled, ours)
+        return (program if compiled else whole_step)(data, kinds, compiled, ours)
 
     return step
 

@@ -14,7 +14,7 @@ from harness.ring.step.inside import Inside  # noqa: E402
 
 def _inside() -> Inside:
     made = Inside("average", lambda gradients, _: list(gradients), keeps=False, narrow=None, as_rows=True)
-    made.begin(alike=True)
+    made.begin(alike=True, is_bound=True)
     return made
 
 
