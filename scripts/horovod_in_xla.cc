@@ -1,6 +1,8 @@
-// Horovod's all-reduce inside a program of XLA (harness/ring/step/overlap.py writes the calls): `ring_exchange` hands
-// over gradients as soon as they are computed, and `ring_exchanged`, at the program's end, waits for all that one of its
-// programs has handed over. On a GPU nothing waits but its stream: NCCL runs on a stream of its own meanwhile.
+// Horovod's all-reduce inside a program of XLA (harness/ring/step/in_xla.py writes the calls): `ring_exchange` hands
+// over gradients as soon as they are computed, and `ring_exchanged` waits for all that one of its programs has handed
+// over. On a GPU nothing waits but its stream. `beside`: NCCL runs on a stream of its own, while the program goes on;
+// else on the program's, between what computes gradients and what reads sums: once more streams than a handful have
+// launched kernels, a GPU takes 0.3 us longer from each kernel to the next.
 //
 // Put in the place of Horovod's own XLA operations (xla_mpi_ops.cc), of which TensorFlow no longer ships the headers.
 // What is called here is XLA's foreign function interface, a C interface that is kept stable.
@@ -164,7 +166,9 @@ ffi::Error HandOver(int device, void* stream, const common::ReadyEventList& read
     if (!status.ok()) {
       exchange.failed = status;
     }
-    exchange.changed.notify_all();
+    if (exchange.open == 0) {
+      exchange.changed.notify_all();
+    }
   };
   {
     std::lock_guard<std::mutex> lock(exchange.mutex);
@@ -197,19 +201,21 @@ ffi::Error WaitFor(const std::string& program) {
 }
 
 ffi::Error OnHost(ffi::RemainingArgs arguments, ffi::RemainingRets results, std::string_view program,
-                  std::string_view name, int64_t op, int64_t count) {
+                  std::string_view name, int64_t op, int64_t count, int64_t beside) {
   return HandOver(CPU_DEVICE_ID, nullptr, {}, arguments, results, std::string(program), std::string(name), op, count);
 }
 
-ffi::Error DoneOnHost(ffi::RemainingArgs, ffi::RemainingRets, std::string_view program) {
+ffi::Error DoneOnHost(ffi::RemainingArgs, ffi::RemainingRets, std::string_view program, int64_t beside) {
   return WaitFor(std::string(program));
 }
 
 XLA_FFI_DEFINE_HANDLER(kOnHost, OnHost,
                        ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<std::string_view>("program")
-                           .Attr<std::string_view>("name").Attr<int64_t>("op").Attr<int64_t>("count"));
+                           .Attr<std::string_view>("name").Attr<int64_t>("op").Attr<int64_t>("count")
+                           .Attr<int64_t>("beside"));
 XLA_FFI_DEFINE_HANDLER(kDoneOnHost, DoneOnHost,
-                       ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<std::string_view>("program"));
+                       ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<std::string_view>("program")
+                           .Attr<int64_t>("beside"));
 
 #if HAVE_CUDA
 // Reached when a stream has come so far.
@@ -246,21 +252,22 @@ cudaStream_t SideStream(int device) {
 }
 
 ffi::Error OnGpu(cudaStream_t stream, ffi::RemainingArgs arguments, ffi::RemainingRets results,
-                 std::string_view program, std::string_view name, int64_t op, int64_t count) {
+                 std::string_view program, std::string_view name, int64_t op, int64_t count, int64_t beside) {
   int device;
-  if (cudaGetDevice(&device) != cudaSuccess || SideStream(device) == nullptr) {
+  if (cudaGetDevice(&device) != cudaSuccess || (beside && SideStream(device) == nullptr)) {
     return ffi::Error(ffi::ErrorCode::kInternal, "ring_exchange finds no GPU, or cannot make a stream on it");
   }
   common::ReadyEventList ready;
   ready.AddReadyEvent(std::make_shared<Reached>(stream));
-  return HandOver(device, SideStream(device), ready, arguments, results, std::string(program), std::string(name), op,
-                  count);
+  return HandOver(device, beside ? SideStream(device) : stream, ready, arguments, results, std::string(program),
+                  std::string(name), op, count);
 }
 
-ffi::Error DoneOnGpu(cudaStream_t stream, ffi::RemainingArgs, ffi::RemainingRets, std::string_view program) {
+ffi::Error DoneOnGpu(cudaStream_t stream, ffi::RemainingArgs, ffi::RemainingRets, std::string_view program,
+                     int64_t beside) {
   ffi::Error error = WaitFor(std::string(program));
   int device;
-  if (error.success() && cudaGetDevice(&device) == cudaSuccess) {
+  if (beside && error.success() && cudaGetDevice(&device) == cudaSuccess) {
     Reached summed(SideStream(device));
     cudaStreamWaitEvent(stream, summed.event(), 0);
   }
@@ -269,10 +276,11 @@ ffi::Error DoneOnGpu(cudaStream_t stream, ffi::RemainingArgs, ffi::RemainingRets
 
 XLA_FFI_DEFINE_HANDLER(kOnGpu, OnGpu,
                        ffi::Ffi::Bind().Ctx<ffi::PlatformStream<cudaStream_t>>().RemainingArgs().RemainingRets()
-                           .Attr<std::string_view>("program").Attr<std::string_view>("name").Attr<int64_t>("op").Attr<int64_t>("count"));
+                           .Attr<std::string_view>("program").Attr<std::string_view>("name").Attr<int64_t>("op").Attr<int64_t>("count")
+                           .Attr<int64_t>("beside"));
 XLA_FFI_DEFINE_HANDLER(kDoneOnGpu, DoneOnGpu,
                        ffi::Ffi::Bind().Ctx<ffi::PlatformStream<cudaStream_t>>().RemainingArgs().RemainingRets()
-                           .Attr<std::string_view>("program"));
+                           .Attr<std::string_view>("program").Attr<int64_t>("beside"));
 #endif
 
 bool Registers(const XLA_FFI_Api* api, const char* name, const char* platform, XLA_FFI_Handler* handler) {
@@ -287,8 +295,9 @@ bool Registers(const XLA_FFI_Api* api, const char* name, const char* platform, X
 } // namespace in_xla
 } // namespace horovod
 
-// Make both calls known to XLA, of which `api` is the interface. Whether all are: 1 or 0.
-extern "C" int horovod_register_in_xla(const XLA_FFI_Api* api) {
+// Make both calls known to XLA, of which `api` is the interface. Whether all are: 1 or 0. Of another name than before
+// they had `beside`: a Horovod that was built then has none of it.
+extern "C" int horovod_register_calls_in_xla(const XLA_FFI_Api* api) {
   using namespace horovod::in_xla;
   bool known = Registers(api, "ring_exchange", "Host", (XLA_FFI_Handler*)kOnHost) &&
                Registers(api, "ring_exchanged", "Host", (XLA_FFI_Handler*)kDoneOnHost);

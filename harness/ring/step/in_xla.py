@@ -20,9 +20,9 @@ def is_registered() -> bool:
     """Whether XLA knows Horovod's calls: this Horovod has them, and TensorFlow shows its interface for them."""
     interface = _interface()
     horovod = hvd.mpi_ops._basics.MPI_LIB_CTYPES
-    if interface is None or not hasattr(horovod, "horovod_register_in_xla"):
+    if interface is None or not hasattr(horovod, "horovod_register_calls_in_xla"):
         return False
-    return bool(horovod.horovod_register_in_xla(ctypes.c_void_p(interface)))
+    return bool(horovod.horovod_register_calls_in_xla(ctypes.c_void_p(interface)))
 
 
 def _interface() -> int | None:
@@ -47,18 +47,19 @@ def size_bytes(gradient: Any) -> int:
     return int(gradient.shape.num_elements() * gradient.dtype.size)
 
 
-def hand_over(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> list[Any]:
-    """The tensors as they will be once they are summed, then what passes by, unchanged and computed before."""
+def hand_over(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any, *, beside: bool) -> list[Any]:
+    """The tensors as they will be once they are summed, then what passes by, unchanged and computed before. beside:
+    they are summed while the program goes on."""
     settings = f'name = "{name}", op = {int(op)} : i64, count = {len(tensors)} : i64'
-    return _called("ring_exchange", [*tensors, *passing], settings)
+    return _called("ring_exchange", [*tensors, *passing], settings, beside=beside)
 
 
-def summed(handed_over: Sequence[Any]) -> list[Any]:
-    """The sums of all that was handed over."""
-    return _called("ring_exchanged", handed_over)
+def summed(handed_over: Sequence[Any], *, beside: bool) -> list[Any]:
+    """The sums of all that was handed over. beside: as it was."""
+    return _called("ring_exchanged", handed_over, beside=beside)
 
 
-def _called(target: str, operands: Sequence[Any], settings: str = "") -> list[Any]:
+def _called(target: str, operands: Sequence[Any], settings: str = "", *, beside: bool) -> list[Any]:
     """The results of one of Horovod's calls: as many as operands, in their place."""
     types = ", ".join(tensor_type(each.shape, each.dtype) for each in operands)
     names = [f"%arg{i}" for i in range(len(operands))]
@@ -67,7 +68,7 @@ def _called(target: str, operands: Sequence[Any], settings: str = "") -> list[An
         " operand_tuple_indices = []>"
         for i in range(len(names))
     )
-    settings = ", ".join(filter(None, (f'program = "{PROGRAM}"', settings)))
+    settings = ", ".join(filter(None, (f'program = "{PROGRAM}", beside = {int(beside)} : i64', settings)))
     # Else XLA, for a convolution's kernel on a GPU, turns what one call has handed over before the other has waited.
     layouts = ", ".join(layout(row_major(each.shape)) for each in operands)
     call = (

@@ -116,9 +116,9 @@ class Inside:
         handed: list[Any] = []
         token = self._token()
         for name, those in groups.items():
-            *found, token = in_xla.hand_over(those, [token], name, self._op)
+            *found, token = in_xla.hand_over(those, [token], name, self._op, beside=False)
             handed += found
-        *sums, token = in_xla.summed([*handed, token])
+        *sums, token = in_xla.summed([*handed, token], beside=False)
         self._leave(token)
         return sums
 
