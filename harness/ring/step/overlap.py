@@ -1,10 +1,10 @@
 """Gradients summed over ranks while the program that computes them runs on, those of the last layers first.
 
-Forward and backward pass are one program of XLA, and what comes after it waits for its end. So the program itself holds
-calls that hand gradients over as soon as they are computed, and one at its end that waits for their sums; they are
-Horovod's, registered with XLA (scripts/horovod_in_xla.cc). It is not for free: NCCL then runs on a stream of its own,
-and a GPU hands over from kernel to kernel 0.3 microseconds later (docs/results, 2026-11-25). So it is for exchanges
-that take long: between hosts, and between GPUs without NVLink.
+What comes after a program of XLA waits for its end. So the program itself holds calls that hand gradients over as soon
+as they are computed, and one that waits for their sums; they are Horovod's, registered with XLA
+(scripts/horovod_in_xla.cc). It is not for free: NCCL then runs on a stream of its own, and a GPU hands over from kernel
+to kernel 0.3 microseconds later (docs/results, 2026-11-25). So it is for exchanges that take long: between hosts, and
+between GPUs without NVLink.
 """
 
 from __future__ import annotations

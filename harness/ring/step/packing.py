@@ -1,4 +1,4 @@
-"""Small gradients side by side in one vector, as they travel between the two halves of a compiled step."""
+"""Small gradients side by side in one vector, as they travel in a compiled step."""
 
 from __future__ import annotations
 

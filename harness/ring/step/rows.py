@@ -1,4 +1,4 @@
-"""An embedding's gradient as the rows that a batch has looked up, as it travels between the halves of a compiled step.
+"""An embedding's gradient as the rows that a batch has looked up, as it travels in a compiled step.
 
 A table of a million items has as large a gradient, of which a batch touches some rows. So what all ranks sum is a
 tensor with a place for every row of every rank: each fills its own places, with the row and its number, and all of them

@@ -1,4 +1,4 @@
-"""The two kinds of step: gradients averaged in the optimizer's `apply`, or between two programs compiled by XLA."""
+"""The kinds of step: gradients averaged in the optimizer's `apply`, inside of one program of XLA, or between two."""
 
 from __future__ import annotations
 

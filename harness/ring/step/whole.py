@@ -1,4 +1,4 @@
-"""A train step taken whole, as one program by XLA: alone, where nothing is exchanged, and what has no halves."""
+"""A train step taken whole, as one program by XLA, alone and, with the exchange inside of it, on several ranks."""
 
 from __future__ import annotations
 

@@ -151,6 +151,17 @@ found["tables sent"] = sum(f"f32[200,{WIDTH}]" in line for line in sent)
 found["halves sent"] = sum("f16[" in line for line in sent)
 found["rows sent"] = sum(f"f32[{8 * 5},{WIDTH + 2}]" in line for line in sent)  # of all ranks, with their numbers
 found["programs"] = len(texts)
+
+
+def halves() -> int:
+    return len(list(programs.glob("*forward_backward*before_optimizations.txt")))
+
+
+found["in halves"] = [halves()]
+# How many count among all ranks, each has to know before it has gradients.
+CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
+found["some ignored"] = both("of Keras's")
+found["in halves"].append(halves())
 choose.has_gpu = lambda: True
 model = dense(TwoOptimizers)
 model.compile(keras.optimizers.SGD(0.1))
