@@ -17,6 +17,7 @@ COMMITTED = RESULTS / "2026-11-22-2xh200-families/runs.jsonl"
 # Of README's table, newest first: a model's figures are of the first that has it, others of it in brackets.
 SHOWN = [RESULTS / f"2026-11-25-2xh100-{letter}/runs.jsonl" for letter in "cb"]
 OTHERS = ("2026-11-24-2xh100", "2026-11-24-2xh100-b", "2026-11-25-2xh100", "2026-11-25-2xh100-d")
+OF_FOUR = RESULTS / "2026-11-26-4xh200/runs.jsonl"
 OF_H200S = [RESULTS / f"{name}/runs.jsonl" for name in ("2026-11-23-1xh200-autotune", "2026-11-23-2xh200-forms")]
 
 
@@ -114,6 +115,20 @@ def test_the_readme_shows_the_committed_rates() -> None:
         json.loads(line) for line in OF_H200S[0].read_text().splitlines() if '"ring", "model": "resnet50"' in line
     )
     assert f"{max(row['samples_per_s'] for row in of_one):,.0f}".replace(",", " ") in of_fit
+
+
+def test_the_readme_shows_the_committed_rates_of_one_two_and_four_gpus() -> None:
+    text = (ROOT / "README.md").read_text()
+    table = text[text.index("On one, two and four H200s") : text.index("The harness's own grid")]
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    (_, *models), _, *rows = ([cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines)
+    best = {key: max(of_it) for key, of_it in _rates(OF_FOUR).items()}
+    for gpus, (_, *shown) in zip((1, 2, 4), rows, strict=False):
+        for model, cell in zip(models, shown, strict=True):
+            assert cell.replace(" ", "") == f"{best[NAMES[model], 'ring', gpus]:.0f}"
+    for model, cell in zip(models, rows[3][1:], strict=True):
+        one, four = (best[NAMES[model], "ring", gpus] for gpus in (1, 4))
+        assert cell == f"{four / one / 4:.1%}".replace("%", " %")
 
 
 @pytest.mark.long
