@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..elastic import launcher
-from ..exchange import IN_STREAM, hvd, on_device_of, outside_scopes, tf
+from ..exchange import IN_STREAM, hvd, on_device_of, outside_scopes, summed_as, tf
+from ..joined.losses import one
 from . import after_update, in_xla, overwritten
 from .choose import NotOneUpdate
 from .computed import as_computed
@@ -53,13 +54,31 @@ class Inside:
         self._op, self._otherwise, self._keeps, self._narrow = horovods(op), otherwise, keeps, narrow
         self._as_rows, self._averages, self._overlap = as_rows, op == "average", overlap
         self._alike = self._is_bound = False
-        self._updates = 0
+        self._updates = self._numbers = 0
         self._tokens: dict[Any, Any] = {}  # what the last exchange of each graph left, for the next to come after it
 
     def begin(self, *, alike: bool, is_bound: bool) -> None:
-        """Another step is traced: its updates count from the first. alike: the ranks' batches are of one shape.
+        """Another step is traced: its exchanges count from the first. alike: the ranks' batches are of one shape.
         is_bound: gradients that cannot travel so are refused."""
-        self._updates, self._alike, self._is_bound, self._tokens = 0, alike, is_bound, {}
+        self._updates = self._numbers = 0
+        self._alike, self._is_bound, self._tokens = alike, is_bound, {}
+
+    def total(self, own: Any, *, compiled: bool) -> Any:
+        """Everybody's sum of a number that each rank has, a loss's denominator. To be called as `exchange` is; no
+        gradient goes through it. On a GPU the number stays there: summed between two programs it would be fetched, for
+        which the host would wait until the step before has ended.
+        """
+        name = f"{IN_STREAM}_number_{self._numbers}"
+        self._numbers += 1
+
+        @tf.custom_gradient
+        def summed(sent: Any) -> Any:
+            to = self._in_program if compiled else self._between
+            return next(iter(to({name: [sent]}, hvd.Sum))), lambda _: tf.zeros_like(sent)
+
+        kind = summed_as(own.dtype)
+        total = summed(tf.cast(own, kind) * tf.cast(one(), kind))
+        return tf.cast(total, own.dtype)
 
     def exchange(self, gradients: Sequence[Any], variables: Sequence[Any], *, compiled: bool) -> list[Any]:
         """All ranks' gradients, in the types of the variables; None stays None. To be called in the order of the
@@ -101,13 +120,13 @@ class Inside:
                 by_type.setdefault(gradient.dtype, []).append(i)
         name = f"{IN_STREAM}_update_{number}"
         groups = {f"{name}_{kind.name}": [gradients[i] for i in those] for kind, those in by_type.items()}
-        found = self._in_program(groups) if compiled else self._between(groups)
+        found = self._in_program(groups, self._op) if compiled else self._between(groups, self._op)
         sums = list(gradients)
-        for i, one in zip(itertools.chain(*by_type.values()), found, strict=True):
-            sums[i] = one
+        for i, each in zip(itertools.chain(*by_type.values()), found, strict=True):
+            sums[i] = each
         return sums
 
-    def _in_program(self, groups: Mapping[str, Sequence[Any]]) -> list[Any]:
+    def _in_program(self, groups: Mapping[str, Sequence[Any]], op: Any) -> list[Any]:
         """Handed over type by type, and waited for once: the host has to come back each time.
 
         Each exchange comes after the one that was traced before it. XLA may take calls that do not depend on each other
@@ -116,7 +135,7 @@ class Inside:
         handed: list[Any] = []
         token = self._token()
         for name, those in groups.items():
-            *found, token = in_xla.hand_over(those, [token], name, self._op, beside=False)
+            *found, token = in_xla.hand_over(those, [token], name, op, beside=False)
             handed += found
         *sums, token = in_xla.summed([*handed, token], beside=False)
         self._leave(token)
@@ -131,10 +150,10 @@ class Inside:
     def _leave(self, token: Any) -> None:
         self._tokens[tf.compat.v1.get_default_graph()] = token
 
-    def _between(self, groups: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
+    def _between(self, groups: Mapping[str, Sequence[Any]], op: Any) -> Iterator[Any]:
         for name, those in groups.items():
             with outside_scopes(), on_device_of(those[0]):
-                yield from hvd.grouped_allreduce(those, op=self._op, name=name)
+                yield from hvd.grouped_allreduce(those, op=op, name=name)
 
 
 def _as_variables(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 from profiles.errors import RingscopeError
@@ -64,15 +65,12 @@ def taken_whole(
             for optimizer, apply in applies:
                 by_xla = compiled or (inside is not None and chooser.has_compiled)
                 stack.enter_context(_applied(model, optimizer, apply, inside, compiled=compiled, by_xla=by_xla))
-            share = unknown if is_bound else losses.shared_inline
+            share = losses.shared_inline if inside is None else partial(inside.total, compiled=compiled)
             stack.enter_context(joined_losses(model, inside is not None, share, ours))
             logs = train_step(opened(data, kinds))
         if compiled:
             check_draws(tf.compat.v1.get_default_graph())
         return logs
-
-    def unknown(own: Any) -> Any:
-        raise NotOneUpdate("the train step has no halves, and losses that need denominators of all ranks")
 
     program = tf.function(whole_step, autograph=False, jit_compile=True)
 

@@ -92,12 +92,14 @@ def test_alone_each_is_one_program(alone: dict[str, Any]) -> None:
     assert alone["programs"] == len(ALONE) + 2  # two more with other options
 
 
-def test_on_two_ranks_each_is_one_program_but_what_has_to_ask_the_others_before_it_has_gradients(
-    alone: dict[str, Any], pair: list[dict[str, Any]]
+@pytest.mark.parametrize("case", ["of Keras's, some ignored", "of Keras's, a short last batch"])
+def test_a_step_asks_the_other_ranks_how_many_count_inside_of_its_program(
+    alone: dict[str, Any], pair: list[dict[str, Any]], case: str
 ) -> None:
-    for found, in_halves in ((alone, 0), (pair[0], 1), (pair[1], 1)):
-        assert found["in halves"] == [0, in_halves]
-        _check(found["some ignored"], 12)
+    for found in (alone, *pair):
+        assert found["in halves"] == 0
+        _check(found[case], 12)
+    assert pair[0][case]["ring"]["weights"] == pair[1][case]["ring"]["weights"]
 
 
 def test_where_there_is_a_gpu_several_optimizers_are_compiled_too(
