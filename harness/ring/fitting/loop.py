@@ -112,7 +112,7 @@ class Loop(Turns):
                 key = kinds, compiled, ours
                 if key not in self._functions:
                     make_variables(self._model, lambda: opened(data_of(batch), kinds))
-                    self._functions[key] = self._in_halves(kinds, compiled)
+                    self._functions[key] = self._by_choice(kinds, compiled)
                 with left_to_xla() if compiled else nullcontext():
                     return self._functions[key](batch)
 
@@ -138,7 +138,7 @@ class Loop(Turns):
             return ByGraph(tf.function(one_step, autograph=False, reduce_retracing=True))
         return ByGraph(tf.function(one_step, autograph=False, input_signature=[signature]))
 
-    def _in_halves(self, kinds: tuple[str, ...] | None, compiled: bool) -> Callable[..., Any]:
+    def _by_choice(self, kinds: tuple[str, ...] | None, compiled: bool) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:
             with masks.unspread():
                 return self._step_of()(data, kinds, compiled)
