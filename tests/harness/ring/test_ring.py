@@ -83,8 +83,8 @@ def test_between_two_compiled_programs_one_vector_is_summed_where_they_run(facts
     from harness.ring.exchange import IN_STREAM
 
     for fact in facts:
-        (name,) = fact["exchanges"]["compiled"]
-        assert IN_STREAM in name
+        (name,) = fact["exchanges"]["compiled, in halves"]
+        assert IN_STREAM in name and not fact["exchanges"]["compiled"]
         assert fact["exchanges"]["fit"] and not any(IN_STREAM in name for name in fact["exchanges"]["fit"])
 
 

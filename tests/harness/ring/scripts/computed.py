@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness import ring
-from harness.ring.step import choose, computed, gradients, update
+from harness.ring.step import choose, computed, gradients, in_xla, inside, update
 
 ring.init()
 out, rank = Path(sys.argv[1]), ring.rank()
@@ -35,7 +35,13 @@ def grouped(values: list[Any], **how: Any) -> Any:
     return by_nccl(values, **how)
 
 
+def hand_over(values: Any, *given: Any, **how: Any) -> Any:
+    summed.extend(value.dtype.name for value in values if value.shape.rank)  # a number is a loss's denominator
+    return by_program(values, *given, **how)
+
+
 gradients.hvd.grouped_allreduce = grouped
+by_program, in_xla.hand_over = in_xla.hand_over, hand_over
 
 
 def trained(
@@ -59,7 +65,7 @@ def trained(
         left.append(computed.as_computed(gradient).dtype.name)
         return computed.as_computed(gradient)
 
-    update.as_computed = leaves
+    update.as_computed = inside.as_computed = leaves
     summed.clear()
     ring.distribute(model, step="compiled", **options)
     model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(8).take(steps * ring.size()), verbose=0)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from asked import refused
 
 from harness import ring
+from harness.ring.step import inside
 
 ring.init()
 # Two devices, so that it shows on which of them ranks meet; all but that happens on the first.
@@ -87,6 +88,8 @@ def exchanges(step: str) -> list[str]:
 
 
 facts["exchanges"] = {step: exchanges(step) for step in ring.STEPS}
+inside.is_possible = lambda op: False  # as with a Horovod that XLA cannot call
+facts["exchanges"]["compiled, in halves"] = exchanges("compiled")
 
 # The rate: scaled at once, and by warming up.
 facts["rate"] = float(classifier(scale_learning_rate=True).optimizer.learning_rate)
