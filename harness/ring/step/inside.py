@@ -17,7 +17,7 @@ from ..exchange import IN_STREAM, hvd, on_device_of, outside_scopes, summed_as, 
 from ..joined.losses import one
 from . import after_update, in_xla, overwritten
 from .choose import NotOneUpdate
-from .computed import as_computed
+from .computed import as_computed, as_variables
 from .gradients import horovods
 from .overlap import Overlap
 from .packing import Packing
@@ -100,10 +100,10 @@ class Inside:
                 raise NotOneUpdate("the train step has no halves, and gradients that ranks cannot sum inside of it")
             if not self._narrow:
                 return self._otherwise(gradients, apart)
-            return _as_variables(self._otherwise(dense, apart), variables)
+            return as_variables(self._otherwise(dense, apart), variables)
         packed, _ = packing.pack(dense, ())
         sums = self._sums(packed, place, number, compiled=compiled)
-        return _as_variables(rows.unpack(packing.unpack(sums)), variables)
+        return as_variables(rows.unpack(packing.unpack(sums)), variables)
 
     def _sums(self, gradients: list[Any], place: int, number: int, *, compiled: bool) -> list[Any]:
         """Of all ranks; None stays None. place: where in the trace they are there. number: of the update."""
@@ -154,8 +154,3 @@ class Inside:
         for name, those in groups.items():
             with outside_scopes(), on_device_of(those[0]):
                 yield from hvd.grouped_allreduce(those, op=op, name=name)
-
-
-def _as_variables(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    """In the variables' types."""
-    return [None if g is None else tf.cast(g, v.dtype) for g, v in zip(gradients, variables, strict=True)]

@@ -15,7 +15,7 @@ from ..joined import losses, normalization
 from . import after_update, overwritten
 from .aggregated import Update, aggregated
 from .choose import Chooser, NotOneUpdate, check_draws
-from .computed import as_computed
+from .computed import as_computed, as_variables
 from .inside import Inside
 from .overlap import Overlap
 from .packing import Packing
@@ -166,7 +166,6 @@ def compile_step(
     def totals_of(data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> list[Any]:
         """Everybody's denominators of this step, exchanged alike whether it is compiled or not."""
         if not exchanging:
-            make_variables(model, lambda: opened(data, kinds))
             try:
                 programs[compiled].get_concrete_function(data, kinds, compiled, ours, [])
                 return []
@@ -180,9 +179,8 @@ def compile_step(
     def unpacked(packed: Sequence[Any]) -> None:
         variables = caught[0][1]
         own = rows.unpack(packing.unpack(packed))
-        wide = [g if g is None else tf.cast(g, v.dtype) for g, v in zip(own, variables, strict=True)]
         with updates.short(optimizer):
-            apply(wide, variables)
+            apply(as_variables(own, variables), variables)
 
     one = partial(taken_whole, model, train_step, [(optimizer, apply)], chooser, inside)
     at_once, exchanging_inside = [one(refuses=True)], one()
@@ -195,8 +193,8 @@ def compile_step(
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
         ours = batches.told(model)
+        make_variables(model, lambda: opened(data, kinds))
         if inside and compiles and ours not in halved:
-            make_variables(model, lambda: opened(data, kinds))
             try:
                 return at_once[0](data, kinds, compiled)
             except NotOneUpdate:

@@ -88,8 +88,9 @@ def exchanges(step: str) -> list[str]:
 
 
 facts["exchanges"] = {step: exchanges(step) for step in ring.STEPS}
-inside.is_possible = lambda op: False  # as with a Horovod that XLA cannot call
+is_possible, inside.is_possible = inside.is_possible, lambda op: False  # as with a Horovod that XLA cannot call
 facts["exchanges"]["compiled, in halves"] = exchanges("compiled")
+inside.is_possible = is_possible
 
 # The rate: scaled at once, and by warming up.
 facts["rate"] = float(classifier(scale_learning_rate=True).optimizer.learning_rate)
