@@ -63,7 +63,8 @@ EDITS = (
         "#endif\n"
         "\n  WaitForData(entries);\n\n  ncclRedOp_t ncclOp = ncclSum;\n",
     ),
-    # Several of them: NCCL sums each where it lies, all in one launch, with no copies into and out of a buffer.
+    # Several of them: NCCL sums each where it lies, all in one launch, with no copies into and out of a buffer. What
+    # comes after it comes after it in its stream: the thread that tells of ends has nothing to wait for.
     (
         "horovod/common/ops/nccl_operations.cc",
         "  const void* fused_input_data;\n  void* buffer_data;\n  size_t buffer_len;\n\n"
@@ -81,6 +82,10 @@ EDITS = (
         '    nccl_context_->ErrorCheck("ncclGroupEnd", ncclGroupEnd(), comm);\n'
         "    if (global_state_->timeline.Initialized()) {\n"
         "      gpu_context_->RecordEvent(gpu_op_context_.event_queue, NCCL_ALLREDUCE, in_stream);\n"
+        "    }\n"
+        "    if (global_state_->enable_async_completion && !global_state_->elastic_enabled &&\n"
+        "        !global_state_->timeline.Initialized()) {\n"
+        "      return Status::OK();\n"
         "    }\n"
         "    return gpu_op_context_.FinalizeGPUQueue(entries, true, nccl_op_context_.error_check_callback_);\n"
         "  }\n"
@@ -188,7 +193,8 @@ EDITS = (
     ),
     # The thread that exchanges sleeps up to a cycle (1 ms) after a group of gradients was given to it: woken at once, a
     # small model's step is shorter by half of that. Not for single tensors, which a cycle collects into one message.
-    # What another rank has not given yet is asked for again soon, so that this one does not wait for a cycle more.
+    # What another rank has not given yet is asked for again at once: who asks then waits, with no cycle in between, for
+    # that rank to come.
     (
         "horovod/common/global_state.h",
         "  // Time point when last cycle started.\n",
@@ -215,7 +221,7 @@ EDITS = (
         "  auto cycle = std::chrono::microseconds(\n"
         "      long(state.parameter_manager.CycleTimeMs() * 1000.));\n"
         "  if (state.process_set_table.Get(0).tensor_queue.IsWaiting()) {\n"
-        "    cycle = std::min(cycle, std::chrono::microseconds(100));\n"
+        "    cycle = std::chrono::microseconds::zero();\n"
         "  }\n"
         "  {\n"
         "    std::unique_lock<std::mutex> lock(state.wake_mutex);\n"
