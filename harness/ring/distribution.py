@@ -17,8 +17,8 @@ from .ranks import ending, horovod_names, undistributed
 from .start import channel, init, rank, size
 from .step import computed, inside, update, whole
 from .step.gradients import COMPRESSIONS, OPS, average_gradients, horovods
+from .step.outgoing import Outgoing
 from .step.overlap import Overlap
-from .step.rows import Rows
 from .step.sharded import NARROW, Shards, check_sharded
 
 __all__ = ["STEPS", "distribute"]
@@ -149,11 +149,17 @@ def distribute(
         exchange = _as_they_are
     keeps = together and compression == "none" and aggregate == 1 and not sharded
     keeps = keeps and computed.summed_as(tf.bfloat16, **summing) == tf.bfloat16
-    as_rows = not sparse_as_dense and narrow is None
     # What is changed on its way, and no plain sum, travels between the programs.
-    plain = op != "adasum" and predivide_factor == 1.0 and (compression == "none" or narrow is not None)
-    beside = plain and aggregate == 1 and not sharded
-    rows = Rows(together and beside and as_rows, averages=op == "average")
+    unscaled = op != "adasum" and predivide_factor == 1.0 and aggregate == 1 and not sharded
+    beside = unscaled and (compression == "none" or narrow is not None)
+    outgoing = partial(
+        Outgoing,
+        keeps=keeps,
+        narrow=narrow,
+        as_rows=together and unscaled and compression in ("none", "fp32") and not sparse_as_dense,
+        averages=op == "average",
+        packs=together and op != "adasum",
+    )
     if overlap and not beside:
         raise RingscopeError(
             "overlap=True sends gradients as they are; leave out aggregate, sharded, predivide_factor, op='adasum' and"
@@ -164,7 +170,7 @@ def distribute(
         overlaps = Overlap(horovods(op), overlap)
     middle = None
     if in_the_middle:
-        middle = inside.Inside(op, exchange, keeps=keeps, narrow=narrow, as_rows=as_rows, overlap=overlaps)
+        middle = inside.Inside(op, exchange, outgoing, overlaps)
     # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
     model.jit_compile = False
     applies = []
@@ -181,14 +187,11 @@ def distribute(
                 apply,
                 exchange,
                 aggregate,
-                narrow,
+                outgoing(),
                 reduces=together,
-                pack=op != "adasum",
-                keeps=keeps,
                 chooser=chooser,
                 shards=shards,
                 overlap=overlaps,
-                rows=rows,
                 inside=middle,
             )
         optimizer.distributed_by_ring = True

@@ -6,7 +6,6 @@ float32 at the very end. The cast adds nothing but bytes: to write, to sum over 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -26,11 +25,6 @@ def as_computed(gradient: Any) -> Any:
         return gradient
     found = _cast_from(gradient)
     return gradient if found is None else found
-
-
-def as_variables(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    """Gradients as an update takes them, in the variables' types; None stays None."""
-    return [None if g is None else tf.cast(g, v.dtype) for g, v in zip(gradients, variables, strict=True)]
 
 
 def _cast_from(tensor: Any) -> Any | None:

@@ -15,13 +15,11 @@ from typing import Any
 from ..elastic import launcher
 from ..exchange import IN_STREAM, hvd, on_device_of, outside_scopes, summed_as, tf
 from ..joined.losses import one
-from . import after_update, in_xla, overwritten
+from . import after_update, in_xla
 from .choose import NotOneUpdate
-from .computed import as_computed, as_variables
 from .gradients import horovods
+from .outgoing import Outgoing
 from .overlap import Overlap
-from .packing import Packing
-from .rows import Rows
 from .traced import Traced
 
 Otherwise = Callable[[Sequence[Any], Sequence[int]], list[Any]]
@@ -36,23 +34,14 @@ class Inside:
     """How a step's gradients travel then.
 
     op: average or sum. otherwise: sums of gradients (and which of them are no gradients, `overwritten`) that cannot
-    travel so. keeps: what is computed in bfloat16 travels as that. narrow: the type that float32 travels as; None: as
-    it is. as_rows: embeddings' as rows, where these are fewer (`rows`). overlap: for a step's first update, where it
-    takes that, while the backward pass runs.
+    travel so. outgoing: what those of an update travel as. overlap: for a step's first update, where it takes that,
+    while the backward pass runs.
     """
 
     def __init__(
-        self,
-        op: str,
-        otherwise: Otherwise,
-        *,
-        keeps: bool,
-        narrow: Any | None,
-        as_rows: bool,
-        overlap: Overlap | None = None,
+        self, op: str, otherwise: Otherwise, outgoing: Callable[[], Outgoing], overlap: Overlap | None = None
     ) -> None:
-        self._op, self._otherwise, self._keeps, self._narrow = horovods(op), otherwise, keeps, narrow
-        self._as_rows, self._averages, self._overlap = as_rows, op == "average", overlap
+        self._op, self._otherwise, self._outgoing, self._overlap = horovods(op), otherwise, outgoing, overlap
         self._alike = self._is_bound = False
         self._updates = self._numbers = 0
         self._tokens: dict[Any, Any] = {}  # what the last exchange of each graph left, for the next to come after it
@@ -88,22 +77,14 @@ class Inside:
         """
         place, number = after_update.place(), self._updates
         self._updates += 1
-        rows, packing = Rows(self._as_rows, averages=self._averages), Packing()
-        dense = rows.pack(gradients, variables, alike=self._alike)
-        if self._keeps:
-            dense = [as_computed(g) for g in dense]
-        apart = overwritten.places(variables)
-        if self._narrow:
-            dense = [g if g is None or i in apart else tf.cast(g, self._narrow) for i, g in enumerate(dense)]
-        if apart or not all(g is None or in_xla.is_sent(g) for g in dense):
+        outgoing = self._outgoing()
+        typed = outgoing.typed(gradients, variables, alike=self._alike)
+        if outgoing.largest or not all(g is None or in_xla.is_sent(g) for g in typed):
             if self._is_bound:
                 raise NotOneUpdate("the train step has no halves, and gradients that ranks cannot sum inside of it")
-            if not self._narrow:
-                return self._otherwise(gradients, apart)
-            return as_variables(self._otherwise(dense, apart), variables)
-        packed, _ = packing.pack(dense, ())
-        sums = self._sums(packed, place, number, compiled=compiled)
-        return as_variables(rows.unpack(packing.unpack(sums)), variables)
+            return outgoing.unpack(self._otherwise(typed, outgoing.largest), variables)
+        sums = self._sums(outgoing.pack(typed), place, number, compiled=compiled)
+        return outgoing.unpack(sums, variables)
 
     def _sums(self, gradients: list[Any], place: int, number: int, *, compiled: bool) -> list[Any]:
         """Of all ranks; None stays None. place: where in the trace they are there. number: of the update."""

@@ -14,18 +14,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..exchange import hvd, tf
+from .computed import as_computed
 
 SHARE = 0.5  # of the table's bytes, that rows may take at most
-# A row's number travels as two of float32, which is exact below 2^24 and divided by the ranks on its way.
-SPLIT = 1 << 12
-NUMBERS = 2
 
 
 class Rows:
-    """Which gradients travel as rows; none unless `wanted`. averages: whether sums are divided by the ranks' count."""
+    """Which gradients travel as rows; none unless `wanted`. averages: whether sums are divided by the ranks' count.
+    keeps: rows that were computed in bfloat16, added up in float32, travel as bfloat16, as tables made of them do."""
 
-    def __init__(self, wanted: bool, *, averages: bool) -> None:
-        self._wanted, self._averages = wanted, averages
+    def __init__(self, wanted: bool, *, averages: bool, keeps: bool = False) -> None:
+        self._wanted, self._averages, self._keeps = wanted, averages, keeps
         self._tables: dict[int, tuple[tuple[int, ...], int]] = {}  # by place: shape, rows of a rank
 
     def pack(self, gradients: Sequence[Any], variables: Sequence[Any], *, alike: bool) -> list[Any]:
@@ -34,12 +33,18 @@ class Rows:
         self._tables = {}
         packed = []
         for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
-            if self._wanted and alike and are_fewer(gradient, variable.shape):
+            kind = self._sent_as(gradient)
+            if self._wanted and alike and are_fewer(gradient, variable.shape, kind):
                 self._tables[i] = tuple(variable.shape), gradient.indices.shape[0]
-                packed.append(_places(gradient, variable.shape[0]))
+                packed.append(_places(gradient, variable.shape[0], kind))
             else:
-                packed.append(None if gradient is None else tf.convert_to_tensor(gradient))
+                packed.append(None if gradient is None else tf.cast(tf.convert_to_tensor(gradient), kind))
         return packed
+
+    def _sent_as(self, gradient: Any) -> Any:
+        if self._keeps and isinstance(gradient, tf.IndexedSlices):
+            return as_computed(gradient.values).dtype
+        return None if gradient is None else gradient.dtype
 
     def unpack(self, gradients: Sequence[Any]) -> list[Any]:
         """Every table's gradient in the place of its rows'."""
@@ -49,32 +54,45 @@ class Rows:
         return found
 
     def _table(self, together: Any, shape: tuple[int, ...], count: int) -> Any:
-        values, numbers = together[:, :-NUMBERS], together[:, -NUMBERS:]
-        high, low = tf.unstack(tf.cast(tf.round(numbers * (hvd.size() if self._averages else 1)), tf.int32), axis=1)
-        indices = tf.expand_dims(high * SPLIT + low, 1)
-        table = tf.zeros([shape[0], math.prod(shape[1:])], together.dtype)
+        bits, digits = digits_of(together.dtype)
+        together = tf.cast(together, tf.float32)
+        values, numbers = together[:, :-digits], together[:, -digits:]
+        numbers = tf.cast(tf.round(numbers * (hvd.size() if self._averages else 1)), tf.int32)
+        indices = tf.reduce_sum(tf.bitwise.left_shift(numbers, _shifts(bits, digits)), axis=1, keepdims=True)
+        table = tf.zeros([shape[0], math.prod(shape[1:])])
         for own in (slice(rank * count, (rank + 1) * count) for rank in range(hvd.size())):
             table = tf.tensor_scatter_nd_add(table, indices[own], values[own])
         return tf.reshape(table, shape)
 
 
-def are_fewer(gradient: Any, shape: Sequence[int]) -> bool:
-    """Whether it is rows of a table, and all ranks' are so much less than the table that they are worth it."""
+def digits_of(kind: Any) -> tuple[int, int]:
+    """A row's number, below 2^31, travels beside it as digits of so many bits, and so many of them: small enough to be
+    exact in this type after they were divided by the ranks on the way."""
+    return (6, 6) if kind == tf.bfloat16 else (16, 2)
+
+
+def _shifts(bits: int, digits: int) -> Any:
+    return tf.range(digits) * bits
+
+
+def are_fewer(gradient: Any, shape: Sequence[int], kind: Any) -> bool:
+    """Whether it is rows of a table, and all ranks' are so much less than the table that they are worth it. kind: the
+    type that either would travel as."""
     if not isinstance(gradient, tf.IndexedSlices):
         return False
-    rows, kind = gradient.indices.shape[0], gradient.values.dtype
-    if kind != tf.float32 or rows is None or not gradient.values.shape.is_fully_defined():
+    rows = gradient.indices.shape[0]
+    if gradient.dtype != tf.float32 or rows is None or not gradient.values.shape.is_fully_defined():
         return False
     width = math.prod(shape[1:])
-    return shape[0] < 1 << 31 and rows * hvd.size() * (width + NUMBERS) <= SHARE * shape[0] * width
+    return shape[0] < 1 << 31 and rows * hvd.size() * (width + digits_of(kind)[1]) <= SHARE * shape[0] * width
 
 
-def _places(own: Any, length: int) -> Any:
-    """(rows of all ranks, width + 2): this rank's rows in its places, zeros in the others."""
-    rows = own.indices.shape[0]
+def _places(own: Any, length: int, kind: Any) -> Any:
+    """(rows of all ranks, width and digits): this rank's rows in its places, zeros in the others. kind: their type."""
+    rows, (bits, digits) = own.indices.shape[0], digits_of(kind)
     indices = tf.cast(own.indices, tf.int32)
-    numbers = tf.stack([indices // SPLIT, indices % SPLIT], axis=1)
-    values = tf.concat([_once(own.values, indices, length), tf.cast(numbers, tf.float32)], axis=1)
+    numbers = tf.bitwise.right_shift(tf.expand_dims(indices, 1), _shifts(bits, digits)) & ((1 << bits) - 1)
+    values = tf.concat([tf.cast(_once(own.values, indices, length), kind), tf.cast(numbers, kind)], axis=1)
     before = hvd.rank() * rows
     return tf.pad(values, [[before, (hvd.size() - 1) * rows - before], [0, 0]])
 

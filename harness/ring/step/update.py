@@ -15,11 +15,9 @@ from ..joined import losses, normalization
 from . import after_update, overwritten
 from .aggregated import Update, aggregated
 from .choose import Chooser, NotOneUpdate, check_draws
-from .computed import as_computed, as_variables
 from .inside import Inside
+from .outgoing import Outgoing
 from .overlap import Overlap
-from .packing import Packing
-from .rows import Rows
 from .sharded import Shards
 from .traced import Traced
 from .variables import make_variables
@@ -68,15 +66,12 @@ def compile_step(
     apply: Update,
     exchange: Exchange,
     aggregate: int,
-    narrow: Any | None,
+    outgoing: Outgoing,
     *,
     reduces: bool,
-    pack: bool,
-    keeps: bool,
     chooser: Chooser,
     shards: Shards | None = None,
     overlap: Overlap | None = None,
-    rows: Rows,
     inside: Inside | None = None,
 ) -> None:
     """Replace `train_step` by one XLA program where gradients can be exchanged `inside` of it, else by two with the
@@ -84,11 +79,9 @@ def compile_step(
 
     The first is the model's own train step, traced with an `apply` that only catches the gradients; the second `apply`.
     `apply`: the optimizer's own; the one that stands in its place serves steps other than the model's train step.
-    `narrow`: the type that float32 gradients travel as. `keeps`: those computed in bfloat16 go from the one program to
-    the other as that. `pack`: small ones travel as one vector, where any travel.
+    `outgoing`: what gradients go from the one program to the other as.
     `shards`: in the place of `apply` and `exchange` where the optimizer is sharded.
     `overlap`: in the place of `exchange` for gradients that it takes, while the first program still runs.
-    `rows`: which embeddings' gradients travel as rows; the others as tables.
     `inside`: how gradients are exchanged in the middle of one program; None: a step is taken in halves, and what turns
     out to have none as without XLA.
     `chooser`: says for each batch whether they are compiled; it runs the step, and the exchange is the same either way.
@@ -96,8 +89,6 @@ def compile_step(
     train_step, reduced = model.train_step, optimizer.apply
     caught: list[tuple[list[Any], list[Any]]] = []
     applied_at: after_update.Place = 0  # where in the trace
-    packing = Packing()
-    largest: list[int] = []  # where what variables are overwritten with is among the gradients that travel
     exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
     halved: set[str] = set()  # what the ranks' batches are to each other (`batches`) where one program cannot do it
     unhalved: list[bool] = []  # not empty: a traced step has no halves, and is taken whole
@@ -128,19 +119,10 @@ def compile_step(
             raise NotOneUpdate(f"the train step applies gradients {len(caught)} times, a compiled one exactly once")
         if (used := after_update.used_since(applied_at, caught[0][1])) is not None:
             raise NotOneUpdate(f"the train step uses {used} after it has applied gradients, a compiled one before")
-        # No IndexedSlices: XLA adds rows of one index in any order, so that ranks which each add what they have
-        # gathered end apart in the last bits; and they bring their table's shape through the host, which waits for it,
-        # between the two programs: a fifth of a decoder's step on an H200.
-        gradients = rows.pack(*caught[0], alike=ours == batches.ALIKE)
-        if keeps:
-            gradients = [as_computed(g) for g in gradients]
-        largest[:] = overwritten.places(caught[0][1])
-        if narrow:
-            gradients = [g if g is None or i in largest else tf.cast(g, narrow) for i, g in enumerate(gradients)]
+        gradients = outgoing.typed(*caught[0], alike=ours == batches.ALIKE)
         if shards is not None:
             return logs, shards.pack(gradients, caught[0][1])
-        if reduces and pack:
-            gradients, largest[:] = packing.pack(gradients, list(largest))
+        gradients = outgoing.pack(gradients)
         if compiled and (beside := overlap_of(gradients)) is not None:
             gradients = beside.inside(gradients, Traced(applied_at))
         return logs, gradients
@@ -159,7 +141,7 @@ def compile_step(
     programs = {compiled: program(compiled) for compiled in (True, False)}
 
     def overlap_of(gradients: Sequence[Any]) -> Overlap | None:
-        if overlap is None or not compiles or tf.executing_eagerly() or not overlap.takes(gradients, largest):
+        if overlap is None or not compiles or tf.executing_eagerly() or not overlap.takes(gradients, outgoing.largest):
             return None
         return overlap
 
@@ -178,9 +160,8 @@ def compile_step(
 
     def unpacked(packed: Sequence[Any]) -> None:
         variables = caught[0][1]
-        own = rows.unpack(packing.unpack(packed))
         with updates.short(optimizer):
-            apply(as_variables(own, variables), variables)
+            apply(outgoing.unpack(packed, variables), variables)
 
     one = partial(taken_whole, model, train_step, [(optimizer, apply)], chooser, inside)
     at_once, exchanging_inside = [one(refuses=True)], one()
@@ -217,13 +198,13 @@ def compile_step(
                 return
             beside = overlap_of(grads)
             if beside is None:
-                grads = exchange(grads, largest)
+                grads = exchange(grads, outgoing.largest)
             elif not compiled:
                 grads = beside.between(grads)
             # Other ranks may have compiled this step: XLA, which rounds otherwise, updates the weights on all.
             (compiled_update if compiled or chooser.has_compiled else unpacked)(grads)
 
-        summed = aggregated(update, aggregate, state, lambda _: largest) if aggregate > 1 else update
+        summed = aggregated(update, aggregate, state, lambda _: outgoing.largest) if aggregate > 1 else update
         summed(gradients, caught[0][1])
         return logs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ tf = pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
 
 from harness.ring.step.inside import Inside  # noqa: E402
+from harness.ring.step.outgoing import Outgoing  # noqa: E402
 
 
 def _inside() -> Inside:
-    made = Inside("average", lambda gradients, _: list(gradients), keeps=False, narrow=None, as_rows=True)
+    outgoing = partial(Outgoing, keeps=False, narrow=None, as_rows=True, averages=True, packs=True)
+    made = Inside("average", lambda gradients, _: list(gradients), outgoing)
     made.begin(alike=True, is_bound=True)
     return made
 

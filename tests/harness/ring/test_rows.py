@@ -22,23 +22,32 @@ from harness.ring.step import rows  # noqa: E402
 Given = list[tuple[np.ndarray, np.ndarray]]  # by rank: values and indices
 
 
-def _together(monkeypatch: pytest.MonkeyPatch, given: Given, shape: tuple[int, ...], *, averages: bool) -> Any:
-    """What each of so many ranks makes of all ranks' rows, compiled by XLA: it packs, they are summed, it unpacks."""
+def _together(
+    monkeypatch: pytest.MonkeyPatch, given: Given, shape: tuple[int, ...], *, averages: bool, narrow: bool = False
+) -> Any:
+    """What each of so many ranks makes of all ranks' rows, compiled by XLA: it packs, they are summed, it unpacks.
+    narrow: they were computed in bfloat16."""
     table = SimpleNamespace(shape=tf.TensorShape(shape))
     sent = []
     for rank in range(len(given)):
         monkeypatch.setattr(rows, "hvd", SimpleNamespace(rank=lambda rank=rank: rank, size=lambda: len(given)))
-        one = rows.Rows(True, averages=averages)
+        one = rows.Rows(True, averages=averages, keeps=narrow)
 
         @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
         def pack(values: Any, indices: Any, one: rows.Rows = one) -> Any:
+            values = tf.cast(tf.cast(values, tf.bfloat16), tf.float32) if narrow else values
             return one.pack([tf.IndexedSlices(values, indices, tf.constant(shape))], [table], alike=True)
 
         (packed,) = pack(*given[rank])
         assert one._tables == {0: (shape, len(given[rank][1]))}
+        assert packed.dtype == (tf.bfloat16 if narrow else tf.float32)
         sent.append(packed.numpy())
-    total = np.sum(sent, axis=0, dtype=np.float32) * np.float32(1 / len(given) if averages else 1)
-    (unpacked,) = tf.function(one.unpack, jit_compile=True)([tf.constant(total)])
+    kind = sent[0].dtype.type
+    # Each place has one rank's numbers and zeros, which sum exactly; NCCL multiplies by the inverse, in this type.
+    total = np.sum([each.astype(np.float32) for each in sent], axis=0).astype(kind)
+    (unpacked,) = tf.function(one.unpack, jit_compile=True)(
+        [tf.constant(total * kind(1 / len(given) if averages else 1))]
+    )
     return unpacked.numpy()
 
 
@@ -63,15 +72,58 @@ def test_all_ranks_rows_make_the_tables_gradient(
     assert (found != 0).any(axis=tuple(range(1, found.ndim))).sum() == len(set(np.concatenate(indices)))
 
 
-@pytest.mark.parametrize("ranks", range(2, 65))
-def test_a_rows_number_arrives_whatever_the_ranks_divide_it_by(ranks: int) -> None:
+@pytest.mark.parametrize("ranks", [2, 3, 7])
+@pytest.mark.parametrize("averages", [True, False])
+def test_rows_computed_in_bfloat16_travel_as_that(ranks: int, averages: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one number are added up in float32 first."""
     random = np.random.default_rng(ranks)
-    numbers = np.concatenate([random.integers(0, 1 << 31, 5000), [0, 1, rows.SPLIT - 1, rows.SPLIT, (1 << 31) - 1]])
-    for part in (numbers // rows.SPLIT, numbers % rows.SPLIT):
-        sent = part.astype(np.float32)
+    length, count, width = 70_001, 40, 5
+    indices = [random.integers(0, length, count).astype(np.int64) for _ in range(ranks)]
+    for each in indices:
+        each[:9], each[9:12], each[12] = 4097, 0, length - 1
+    values = [random.normal(size=(count, width)).astype(np.float32) for _ in range(ranks)]
+    expected = np.zeros((length, width))
+    for each, value in zip(indices, values, strict=True):
+        np.add.at(expected, each, value.astype(tf.bfloat16.as_numpy_dtype).astype(float))
+    given = list(zip(values, indices, strict=True))
+    found = _together(monkeypatch, given, (length, width), averages=averages, narrow=True)
+    # A sum of a rank's rows is rounded once, and once more where it is divided.
+    np.testing.assert_allclose(found, expected / (ranks if averages else 1), rtol=2**-7, atol=2**-7)
+    assert (found != 0).any(axis=1).sum() == len(set(np.concatenate(indices)))
+
+
+def test_a_table_made_of_rows_computed_in_bfloat16_travels_as_that() -> None:
+    @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
+    def sent(values: Any, keeps: bool) -> Any:
+        wide = tf.reshape(tf.cast(tf.cast(values, tf.bfloat16), tf.float32), [6, 2])
+        slices = tf.IndexedSlices(wide, tf.constant([0, 1, 1, 2, 2, 2]), tf.constant([4, 2]))
+        one = rows.Rows(False, averages=True, keeps=keeps)
+        return one.pack(
+            [slices, tf.IndexedSlices(values[0], tf.constant([0, 1, 1]), tf.constant([4, 2]))], [None, None], alike=True
+        )
+
+    values = np.random.default_rng(0).normal(size=(2, 3, 2)).astype(np.float32)
+    expected = np.zeros((4, 2))
+    np.add.at(expected, [0, 1, 1, 2, 2, 2], values.astype(tf.bfloat16.as_numpy_dtype).astype(float).reshape(6, 2))
+    for keeps, kind in ((True, tf.bfloat16), (False, tf.float32)):
+        table, other = sent(values, keeps)
+        assert table.dtype == kind and other.dtype == tf.float32  # the other's rows were computed in float32
+        np.testing.assert_allclose(tf.cast(table, tf.float32), expected, rtol=2**-8 if keeps else 1e-6)
+
+
+@pytest.mark.parametrize("ranks", range(2, 65))
+@pytest.mark.parametrize("kind", [np.float32, tf.bfloat16.as_numpy_dtype])
+def test_a_rows_number_arrives_whatever_the_ranks_divide_it_by(ranks: int, kind: Any) -> None:
+    random = np.random.default_rng(ranks)
+    bits, digits = rows.digits_of(tf.as_dtype(kind))
+    assert bits * digits >= 31
+    numbers = np.concatenate([random.integers(0, 1 << 31, 5000), [0, 1, (1 << bits) - 1, 1 << bits, (1 << 31) - 1]])
+    for shift in range(0, bits * digits, bits):
+        part = numbers >> shift & ((1 << bits) - 1)
+        sent = part.astype(kind)
         # Multiplied by the inverse, as NCCL does, or divided.
-        for divided in (sent * np.float32(1 / ranks), sent / np.float32(ranks)):
-            assert (np.round(divided * np.float32(ranks)).astype(np.int64) == part).all()
+        for divided in (sent * kind(1 / ranks), sent / kind(ranks)):
+            assert (np.round(divided.astype(np.float32) * np.float32(ranks)).astype(np.int64) == part).all()
 
 
 @pytest.mark.parametrize(
@@ -83,11 +135,12 @@ def test_rows_travel_where_they_are_half_of_the_table(
 ) -> None:
     monkeypatch.setattr(rows, "hvd", SimpleNamespace(size=lambda: 2))
     slices = tf.IndexedSlices(tf.zeros([count, width]), tf.zeros([count], tf.int32), tf.constant([length, width]))
-    assert rows.are_fewer(slices, (length, width)) is fewer is (2 * count * (width + 2) <= length * width / 2)
-    narrow = tf.IndexedSlices(tf.zeros([count, width], tf.float16), slices.indices, slices.dense_shape)
-    assert not rows.are_fewer(narrow, (length, width)) and not rows.are_fewer(
-        tf.zeros([length, width]), (length, width)
+    assert (
+        rows.are_fewer(slices, (length, width), tf.float32) is fewer is (2 * count * (width + 2) <= length * width / 2)
     )
+    narrow = tf.IndexedSlices(tf.zeros([count, width], tf.float16), slices.indices, slices.dense_shape)
+    for other in (narrow, tf.zeros([length, width])):
+        assert not rows.are_fewer(other, (length, width), other.dtype)
 
 
 # ---- two real ranks

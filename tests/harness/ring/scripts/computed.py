@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness import ring
-from harness.ring.step import choose, computed, gradients, in_xla, inside, update
+from harness.ring.step import choose, computed, gradients, in_xla, outgoing
 
 ring.init()
 out, rank = Path(sys.argv[1]), ring.rank()
@@ -65,7 +65,7 @@ def trained(
         left.append(computed.as_computed(gradient).dtype.name)
         return computed.as_computed(gradient)
 
-    update.as_computed = inside.as_computed = leaves
+    outgoing.as_computed = leaves
     summed.clear()
     ring.distribute(model, step="compiled", **options)
     model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(8).take(steps * ring.size()), verbose=0)
