@@ -196,6 +196,8 @@ class Collectives:
     # average, and its standard deviation from step to step against the others'; None: fewer than three steps in common
     behind_ns: int | None = None
     varies_ns: int | None = None
+    # by how much shorter a step of all ranks would be, on average, if they met once in it; None: as above
+    by_turns_ns: int | None = None
 
 
 @dataclass(slots=True)

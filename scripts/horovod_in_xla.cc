@@ -1,8 +1,13 @@
-// Horovod's all-reduce inside a program of XLA (harness/ring/step/in_xla.py writes the calls): `ring_exchange` hands
-// over gradients as soon as they are computed, and `ring_exchanged` waits for all that one of its programs has handed
-// over. On a GPU nothing waits but its stream. `beside`: NCCL runs on a stream of its own, while the program goes on;
-// else on the program's, between what computes gradients and what reads sums: once more streams than a handful have
-// launched kernels, a GPU takes 0.3 us longer from each kernel to the next.
+// Horovod's all-reduce inside a program of XLA (harness/ring/step/in_xla.py writes the calls). On a GPU nothing waits but
+// its stream.
+//
+// `ring_sum` hands over gradients, of several types too, and waits until Horovod has them summed: on the program's own
+// stream, between what computes them and what reads the sums. In one call: what the host launched between two would
+// come before the sums on one rank and after them on another, as it happens, and each would wait for the other's.
+//
+// `ring_exchange` hands over gradients of one type while the program goes on, and `ring_exchanged` waits for all that
+// was handed over. NCCL runs on a stream of its own then: once more streams than a handful have launched kernels, a GPU
+// takes 0.3 us longer from each kernel to the next.
 //
 // Put in the place of Horovod's own XLA operations (xla_mpi_ops.cc), of which TensorFlow no longer ships the headers.
 // What is called here is XLA's foreign function interface, a C interface that is kept stable.
@@ -128,21 +133,21 @@ bool TypeOf(ffi::DataType type, common::DataType* found) {
   }
 }
 
-// The first `count` of the arguments are summed, the others only come after them. Results lie where the arguments lie.
-// device, stream: where Horovod is to sum. ready: when the arguments are computed.
+// Those from `first` on, `count` of them, are summed. Results lie where the arguments lie. device, stream: where Horovod
+// is to sum. ready: when the arguments are computed.
 ffi::Error HandOver(int device, void* stream, const common::ReadyEventList& ready, ffi::RemainingArgs arguments,
                     ffi::RemainingRets results, const std::string& program, const std::string& name, int64_t op,
-                    int64_t count) {
+                    int64_t first, int64_t count) {
   std::vector<std::shared_ptr<common::OpContext>> contexts(count, std::make_shared<Context>(device, stream));
   std::vector<common::ReadyEventList> readies(count, ready);
   std::vector<std::shared_ptr<common::Tensor>> tensors, outputs;
   std::vector<std::string> names;
   for (int64_t i = 0; i < count; ++i) {
-    auto argument = arguments.get<ffi::AnyBuffer>(i);
-    auto result = results.get<ffi::AnyBuffer>(i);
+    auto argument = arguments.get<ffi::AnyBuffer>(first + i);
+    auto result = results.get<ffi::AnyBuffer>(first + i);
     common::DataType type;
     if (!argument.has_value() || !result.has_value() || !TypeOf(argument->element_type(), &type)) {
-      return ffi::Error(ffi::ErrorCode::kInvalidArgument, "ring_exchange wants gradients of a floating type");
+      return ffi::Error(ffi::ErrorCode::kInvalidArgument, "ranks sum gradients of a floating type alone");
     }
     common::TensorShape shape;
     for (auto dimension : argument->dimensions()) {
@@ -200,22 +205,52 @@ ffi::Error WaitFor(const std::string& program) {
   }
 }
 
-ffi::Error OnHost(ffi::RemainingArgs arguments, ffi::RemainingRets results, std::string_view program,
-                  std::string_view name, int64_t op, int64_t count, int64_t beside) {
-  return HandOver(CPU_DEVICE_ID, nullptr, {}, arguments, results, std::string(program), std::string(name), op, count);
+// Of the first `count` arguments; the others only come after them. Each type by the name that a rank without XLA gives it.
+ffi::Error Sum(int device, void* stream, const common::ReadyEventList& ready, ffi::RemainingArgs arguments,
+               ffi::RemainingRets results, const std::string& program, const std::string& name, int64_t op,
+               int64_t count) {
+  ffi::Error error = ffi::Error::Success();
+  for (int64_t first = 0, next; first < count && error.success(); first = next) {
+    auto type = [&arguments](int64_t i) { return arguments.get<ffi::AnyBuffer>(i)->element_type(); };
+    for (next = first + 1; next < count && type(next) == type(first); ++next) {
+    }
+    common::DataType found = common::HOROVOD_FLOAT32;
+    TypeOf(type(first), &found);
+    auto named = name + "_" + common::DataType_Name(found);
+    error = HandOver(device, stream, ready, arguments, results, program, named, op, first, next - first);
+  }
+  ffi::Error waited = WaitFor(program);
+  return error.success() ? waited : error;
 }
 
-ffi::Error DoneOnHost(ffi::RemainingArgs, ffi::RemainingRets, std::string_view program, int64_t beside) {
+ffi::Error SumOnHost(ffi::RemainingArgs arguments, ffi::RemainingRets results, std::string_view program,
+                     std::string_view name, int64_t op, int64_t count) {
+  return Sum(CPU_DEVICE_ID, nullptr, {}, arguments, results, std::string(program), std::string(name), op, count);
+}
+
+ffi::Error OnHost(ffi::RemainingArgs arguments, ffi::RemainingRets results, std::string_view program,
+                  std::string_view name, int64_t op, int64_t count) {
+  return HandOver(CPU_DEVICE_ID, nullptr, {}, arguments, results, std::string(program), std::string(name), op, 0,
+                  count);
+}
+
+ffi::Error DoneOnHost(ffi::RemainingArgs, ffi::RemainingRets, std::string_view program) {
   return WaitFor(std::string(program));
 }
 
-XLA_FFI_DEFINE_HANDLER(kOnHost, OnHost,
-                       ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<std::string_view>("program")
-                           .Attr<std::string_view>("name").Attr<int64_t>("op").Attr<int64_t>("count")
-                           .Attr<int64_t>("beside"));
-XLA_FFI_DEFINE_HANDLER(kDoneOnHost, DoneOnHost,
-                       ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<std::string_view>("program")
-                           .Attr<int64_t>("beside"));
+// What a call that hands over is bound to; on a GPU after its stream.
+template <typename Binding> auto Exchanging(Binding binding) {
+  return std::move(binding).RemainingArgs().RemainingRets().template Attr<std::string_view>("program")
+      .template Attr<std::string_view>("name").template Attr<int64_t>("op").template Attr<int64_t>("count");
+}
+
+template <typename Binding> auto Waiting(Binding binding) {
+  return std::move(binding).RemainingArgs().RemainingRets().template Attr<std::string_view>("program");
+}
+
+XLA_FFI_DEFINE_HANDLER(kSumOnHost, SumOnHost, Exchanging(ffi::Ffi::Bind()));
+XLA_FFI_DEFINE_HANDLER(kOnHost, OnHost, Exchanging(ffi::Ffi::Bind()));
+XLA_FFI_DEFINE_HANDLER(kDoneOnHost, DoneOnHost, Waiting(ffi::Ffi::Bind()));
 
 #if HAVE_CUDA
 // Reached when a stream has come so far.
@@ -251,36 +286,44 @@ cudaStream_t SideStream(int device) {
   return found->second;
 }
 
-ffi::Error OnGpu(cudaStream_t stream, ffi::RemainingArgs arguments, ffi::RemainingRets results,
-                 std::string_view program, std::string_view name, int64_t op, int64_t count, int64_t beside) {
-  int device;
-  if (cudaGetDevice(&device) != cudaSuccess || (beside && SideStream(device) == nullptr)) {
-    return ffi::Error(ffi::ErrorCode::kInternal, "ring_exchange finds no GPU, or cannot make a stream on it");
-  }
+common::ReadyEventList Computed(cudaStream_t stream) {
   common::ReadyEventList ready;
   ready.AddReadyEvent(std::make_shared<Reached>(stream));
-  return HandOver(device, beside ? SideStream(device) : stream, ready, arguments, results, std::string(program),
-                  std::string(name), op, count);
+  return ready;
 }
 
-ffi::Error DoneOnGpu(cudaStream_t stream, ffi::RemainingArgs, ffi::RemainingRets, std::string_view program,
-                     int64_t beside) {
+ffi::Error SumOnGpu(cudaStream_t stream, ffi::RemainingArgs arguments, ffi::RemainingRets results,
+                    std::string_view program, std::string_view name, int64_t op, int64_t count) {
+  int device;
+  if (cudaGetDevice(&device) != cudaSuccess) {
+    return ffi::Error(ffi::ErrorCode::kInternal, "ring_sum finds no GPU");
+  }
+  return Sum(device, stream, Computed(stream), arguments, results, std::string(program), std::string(name), op, count);
+}
+
+ffi::Error OnGpu(cudaStream_t stream, ffi::RemainingArgs arguments, ffi::RemainingRets results,
+                 std::string_view program, std::string_view name, int64_t op, int64_t count) {
+  int device;
+  if (cudaGetDevice(&device) != cudaSuccess || SideStream(device) == nullptr) {
+    return ffi::Error(ffi::ErrorCode::kInternal, "ring_exchange finds no GPU, or cannot make a stream on it");
+  }
+  return HandOver(device, SideStream(device), Computed(stream), arguments, results, std::string(program),
+                  std::string(name), op, 0, count);
+}
+
+ffi::Error DoneOnGpu(cudaStream_t stream, ffi::RemainingArgs, ffi::RemainingRets, std::string_view program) {
   ffi::Error error = WaitFor(std::string(program));
   int device;
-  if (beside && error.success() && cudaGetDevice(&device) == cudaSuccess) {
+  if (error.success() && cudaGetDevice(&device) == cudaSuccess) {
     Reached summed(SideStream(device));
     cudaStreamWaitEvent(stream, summed.event(), 0);
   }
   return error;
 }
 
-XLA_FFI_DEFINE_HANDLER(kOnGpu, OnGpu,
-                       ffi::Ffi::Bind().Ctx<ffi::PlatformStream<cudaStream_t>>().RemainingArgs().RemainingRets()
-                           .Attr<std::string_view>("program").Attr<std::string_view>("name").Attr<int64_t>("op").Attr<int64_t>("count")
-                           .Attr<int64_t>("beside"));
-XLA_FFI_DEFINE_HANDLER(kDoneOnGpu, DoneOnGpu,
-                       ffi::Ffi::Bind().Ctx<ffi::PlatformStream<cudaStream_t>>().RemainingArgs().RemainingRets()
-                           .Attr<std::string_view>("program").Attr<int64_t>("beside"));
+XLA_FFI_DEFINE_HANDLER(kSumOnGpu, SumOnGpu, Exchanging(ffi::Ffi::Bind().Ctx<ffi::PlatformStream<cudaStream_t>>()));
+XLA_FFI_DEFINE_HANDLER(kOnGpu, OnGpu, Exchanging(ffi::Ffi::Bind().Ctx<ffi::PlatformStream<cudaStream_t>>()));
+XLA_FFI_DEFINE_HANDLER(kDoneOnGpu, DoneOnGpu, Waiting(ffi::Ffi::Bind().Ctx<ffi::PlatformStream<cudaStream_t>>()));
 #endif
 
 bool Registers(const XLA_FFI_Api* api, const char* name, const char* platform, XLA_FFI_Handler* handler) {
@@ -295,14 +338,16 @@ bool Registers(const XLA_FFI_Api* api, const char* name, const char* platform, X
 } // namespace in_xla
 } // namespace horovod
 
-// Make both calls known to XLA, of which `api` is the interface. Whether all are: 1 or 0. Of another name than before
-// they had `beside`: a Horovod that was built then has none of it.
-extern "C" int horovod_register_calls_in_xla(const XLA_FFI_Api* api) {
+// Make all calls known to XLA, of which `api` is the interface. Whether all are: 1 or 0. Of another name than before
+// there was `ring_sum`: a Horovod that was built then has none.
+extern "C" int horovod_register_sums_in_xla(const XLA_FFI_Api* api) {
   using namespace horovod::in_xla;
-  bool known = Registers(api, "ring_exchange", "Host", (XLA_FFI_Handler*)kOnHost) &&
+  bool known = Registers(api, "ring_sum", "Host", (XLA_FFI_Handler*)kSumOnHost) &&
+               Registers(api, "ring_exchange", "Host", (XLA_FFI_Handler*)kOnHost) &&
                Registers(api, "ring_exchanged", "Host", (XLA_FFI_Handler*)kDoneOnHost);
 #if HAVE_CUDA
-  known = known && Registers(api, "ring_exchange", "CUDA", (XLA_FFI_Handler*)kOnGpu) &&
+  known = known && Registers(api, "ring_sum", "CUDA", (XLA_FFI_Handler*)kSumOnGpu) &&
+          Registers(api, "ring_exchange", "CUDA", (XLA_FFI_Handler*)kOnGpu) &&
           Registers(api, "ring_exchanged", "CUDA", (XLA_FFI_Handler*)kDoneOnGpu);
 #endif
   return known ? 1 : 0;

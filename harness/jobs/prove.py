@@ -92,6 +92,7 @@ BY_HAND = {
     "cores-shared": "it lies in the machine, not in the cell",
     "threads-oversubscribed": "every cell divides the host's cores by its ranks",
     "straggler": "it lies in the machine, not in the cell",
+    "ranks-wait-by-turns": "a cell's ranks meet once in a step, with as few groups as --step allows",
     "gradients-wait-for-ranks": "it lies in what the other ranks wait for: prove their findings",
     "slow-gpu": "it lies in the machine, not in the cell",
     "slow-link": "it lies in the machine, not in the cell",

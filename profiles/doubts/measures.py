@@ -10,7 +10,7 @@ from ..measures import CLASSES, Arithmetic, GpuMeasures
 from ..timeline import Doubt
 
 # What of the collectives takes the recordings of several ranks.
-_ACROSS_RANKS = ("skew_ns", "waiting_ns", "transfer_ns", "bus_gb_per_s", "arrived_last_share")
+_ACROSS_RANKS = ("skew_ns", "waiting_ns", "transfer_ns", "bus_gb_per_s", "arrived_last_share", "by_turns_ns")
 _ALL_RANKS = "give the recordings of all ranks"
 # How steps are marked, by the format of the recording.
 _MARK_STEPS = {

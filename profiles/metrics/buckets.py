@@ -72,16 +72,36 @@ def pace(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> list
     None for all where they have fewer than three numbered steps in common. The standard deviation is that of one rank:
     against the mean of n it would be sqrt(1 - 1/n) of it.
     """
-    count = len(each)
-    own = [
-        {row.step: row.end_ns - row.start_ns - ns for row, ns in zip(rows, waits.tolist(), strict=True)}
-        for rows, waits in zip(each, waited_ns, strict=True)
-    ]
-    unique = all(len(one) == len(rows) for one, rows in zip(own, each, strict=True))
-    common = sorted(set.intersection(*map(set, own))) if count > 1 and unique else []
-    if len(common) < _LEAST_STEPS:
+    count, common = len(each), _in_common(each, waited_ns)
+    if common is None:
         return [None] * count
-    work = np.array([[one[step] for step in common] for one in own], np.float64)
+    lengths, waits = common
+    work = (lengths - waits).astype(np.float64)
     apart = work - work.mean(axis=0)
     varies = apart.std(axis=1, ddof=1) * (count / (count - 1)) ** 0.5
     return [(round(mean), round(deviation)) for mean, deviation in zip(apart.mean(axis=1), varies, strict=True)]
+
+
+def by_turns(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> int | None:
+    """`Collectives.by_turns_ns` of all ranks; as `pace` takes them.
+
+    A step that ranks meet in several times takes the longest rank's work up to each meeting, in sum; if they met once,
+    it would take the work of the rank that has most of all. That rank waits least, and the difference is its waiting.
+    """
+    common = _in_common(each, waited_ns)
+    return None if common is None else int(common[1].min(axis=0).sum()) // common[1].shape[1]
+
+
+def _in_common(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> tuple[Int64s, Int64s] | None:
+    """Of the steps that all GPUs have, by GPU and step: lengths, and exposed waiting in them; None where they have
+    fewer than three."""
+    own = [
+        {row.step: (row.end_ns - row.start_ns, ns) for row, ns in zip(rows, waits.tolist(), strict=True)}
+        for rows, waits in zip(each, waited_ns, strict=True)
+    ]
+    unique = all(len(one) == len(rows) for one, rows in zip(own, each, strict=True))
+    common = sorted(set.intersection(*map(set, own))) if len(each) > 1 and unique else []
+    if len(common) < _LEAST_STEPS:
+        return None
+    both = np.array([[one[step] for step in common] for one in own], np.int64)
+    return both[..., 0], both[..., 1]

@@ -83,9 +83,11 @@ def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
     raised = [*unread, *(doubt for one in recorded for doubt in one.doubts)]
     raised += [*doubts.of_clock(clock, calls), *doubts.of_ranks(seen, size, calls, [len(one.bytes) for one in own])]
     raised += [doubt for place, gpu in enumerate(gpus) for doubt in gpu.doubts(place)]
+    rows, waited = [gpu.rows for gpu in gpus], [gpu.waited_ns(among) for gpu, among in zip(gpus, calls, strict=True)]
+    paces, turns_ns = buckets.pace(rows, waited), buckets.by_turns(rows, waited)
     measures = Measures(
         recordings=[one.recording for one in recorded],
-        gpus=[gpu.measures(among, pace) for gpu, among, pace in zip(gpus, calls, _paces(gpus, calls), strict=True)],
+        gpus=[gpu.measures(among, pace, turns_ns) for gpu, among, pace in zip(gpus, calls, paces, strict=True)],
         doubts=merged(raised),
         clock=clock.to_json() if len(recorded) > 1 else None,
         straggler=collectives.straggler([gpu.head.rank for gpu in gpus], calls),
@@ -93,11 +95,6 @@ def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
     pictures = tuple(one for place, gpu in enumerate(gpus) if (one := gpu.picture(place)) is not None)
     # What other processes or hosts measured has none, unless they were asked for.
     return Analysis(measures, pictures if len(pictures) == len(gpus) else (), clock.shift_ns)
-
-
-def _paces(gpus: Sequence[_Gpu], calls: Sequence[Calls]) -> list[tuple[int, int] | None]:
-    waited = [gpu.waited_ns(among) for gpu, among in zip(gpus, calls, strict=True)]
-    return buckets.pace([gpu.rows for gpu in gpus], waited)
 
 
 def _in_order(units: Sequence[Unit]) -> list[Recorded]:
@@ -186,18 +183,20 @@ class _Gpu:
     def rows(self) -> list[StepRow]:
         return self._measured.measures.steps.rows
 
-    def measures(self, among: Calls, pace: tuple[int, int] | None) -> GpuMeasures:
+    def measures(self, among: Calls, pace: tuple[int, int] | None, turns_ns: int | None) -> GpuMeasures:
         own, exposed = self._measured.measures, self._measured.exposed
         window = (own.window_ns[0], own.window_ns[1])
         behind_ns, varies_ns = pace or (None, None)
+        found = collectives.among_ranks(own.collectives, among, window, exposed)
         return replace(
             own,
             recordings=sorted(self.unit.members[place] for place in own.recordings),
             collectives=replace(
-                collectives.among_ranks(own.collectives, among, window, exposed),
+                found,
                 one_step=buckets.one_step(among, exposed, self.rows),
                 behind_ns=behind_ns,
                 varies_ns=varies_ns,
+                by_turns_ns=None if found.waiting_ns is None else turns_ns,
             ),
         )
 

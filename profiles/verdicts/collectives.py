@@ -45,7 +45,7 @@ MOSTLY_WAITING = "most of it is waiting: make the ranks arrive together, with as
 
 def all_reduce_exposed(case: Case) -> Finding | None:
     """Time in which gradients are reduced and nothing computes."""
-    kind = _kind(case)
+    kind = exposed_kind(case)
     return _exposed_as("all-reduce-exposed", case, _called(kind), _less_exposed(case)) if kind in GRADIENTS else None
 
 
@@ -56,7 +56,7 @@ def _called(kind: str) -> str:
 
 def collectives_exposed(case: Case) -> Finding | None:
     """The same for the exchanges of sharded models, experts and pipelines, which no gradient's size shortens."""
-    kind = _kind(case)
+    kind = exposed_kind(case)
     if kind not in OTHER_KINDS:
         return None
     sharded = case.exchange == "fsdp" or "reduce_scatter" in case.gpu.collectives.kinds
@@ -66,7 +66,7 @@ def collectives_exposed(case: Case) -> Finding | None:
     return _exposed_as("collectives-exposed", case, what, "; ".join(parts))
 
 
-def _kind(case: Case) -> str:
+def exposed_kind(case: Case) -> str:
     """The kind of collective that is exposed longest; that of gradients where the recording does not say."""
     kinds = {name: one["exposed_ns"] or 0 for name, one in case.gpu.collectives.kinds.items()}
     return max(kinds, key=lambda name: kinds[name], default="all_reduce")
@@ -131,14 +131,14 @@ def _in_float32(case: Case) -> bool:
 def many_small_collectives(case: Case) -> Finding | None:
     """Gradients that travel one by one pay the latency of a ring each time."""
     per_step = _reductions(case)
-    if per_step < MANY or case.gpu.window != "steps" or _kind(case) not in GRADIENTS or case.infers:
+    if per_step < MANY or case.gpu.window != "steps" or exposed_kind(case) not in GRADIENTS or case.infers:
         return None
     exposed = case.ns("collective")
     return case.finding(
         "collectives-not-fused",
         {"collective": exposed - exposed // per_step},
         text=f"{numbers.count(per_step)} collectives per step: each pays the ring's latency; "
-        f"{percent(case.share('collective'))} of the time is exposed {_called(_kind(case)).split(' of ')[0]}",
+        f"{percent(case.share('collective'))} of the time is exposed {_called(exposed_kind(case)).split(' of ')[0]}",
         change="hvd.grouped_allreduce over all gradients (what ring.distribute does), HOROVOD_FUSION_THRESHOLD above "
         "the gradients' bytes, HOROVOD_CYCLE_TIME not below 1 ms"
         if case.horovod
@@ -183,7 +183,7 @@ def too_small_for_so_many(case: Case) -> Finding | None:
     period = case.gpu.steps.period_ns
     apart = case.ns("collective")
     if (
-        _kind(case) not in GRADIENTS
+        exposed_kind(case) not in GRADIENTS
         or case.infers
         or period is None
         or period.p50 > SMALL_STEP_NS

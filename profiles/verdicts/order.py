@@ -29,6 +29,7 @@ _WITH_SLOWNESS = {
     "slow-host": frozenset({"input-pipeline-slow", "no-prefetch", "launch-bound", "python-in-the-loop"}),
 }
 _SLOW = frozenset(OF_RANKS) - {"straggler"}
+_BY_TURNS = frozenset({"ranks-wait-by-turns"})
 
 # Findings that are paid for the same time: of one GPU their gains do not add.
 _PAID_BY = {
@@ -59,20 +60,23 @@ def worth(finding: Finding) -> float:
 
 
 def beside_slow(found: Sequence[Finding]) -> Callable[[Finding], float]:
-    """As `worth`, with findings on collectives priced without the waiting that slow GPUs, links and hosts cause.
+    """As `worth`, with findings on collectives priced without the waiting that slow GPUs, links and hosts cause, and
+    that by turns.
 
     Not that for a straggler: of a few ranks one is last at most of the collectives by chance.
     """
-    caused_ns = max((finding.cost_ns_per_step or 0 for finding in found if finding.code in _SLOW), default=0)
+    caused_ns = max(
+        (finding.cost_ns_per_step or 0 for finding in found if finding.code in _SLOW | _BY_TURNS), default=0
+    )
     return lambda finding: _without(finding, caused_ns) if finding.code in _WITH_WAITING else worth(finding)
 
 
 def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
-    """As `worth`, with findings priced without what a straggler, slow GPUs, links and hosts add to them.
+    """As `worth`, with findings priced without what a straggler, slow GPUs, links and hosts, and turns add to them.
 
     GPUs, links and hosts that are slow come before the straggler among them: that is why it arrives last.
     """
-    of_ranks = [finding for finding in found if finding.code in OF_RANKS]
+    of_ranks = [finding for finding in found if finding.code in _BY_TURNS.union(OF_RANKS)]
     waiting_ns = max((finding.cost_ns_per_step or 0 for finding in of_ranks), default=0)
     most = max((worth(finding) for finding in of_ranks), default=0.0)
     late = {finding.gpu for finding in of_ranks if finding.code == "straggler"}

@@ -8,6 +8,7 @@ from .. import numbers
 from ..measures import Finding, Measures
 from ..numbers import share as percent
 from .case import OTHER_LADDER, Case, degree
+from .collectives import GRADIENTS, exposed_kind
 
 ARRIVES_LAST = 0.5
 # Of a process that launch beside its pool: its main thread, Horovod's, NCCL's, those that feed it. 4 of a ResNet-50 by
@@ -50,6 +51,34 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     if finding is None:
         return []
     finding.gpu = last.index
+    return [finding]
+
+
+def by_turns(cases: Sequence[Case], measures: Measures) -> list[Finding]:
+    """Ranks meet several times in a step, and at each of them another is late: all wait, though none is slower."""
+    known = [c for c in cases if c.gpu.collectives.by_turns_ns is not None]
+    if not known or len(known) < len(cases):
+        return []
+    case = max(known, key=lambda c: c.gpu.span_ns)
+    turns_ns = case.gpu.collectives.by_turns_ns or 0
+    lost = turns_ns * case.steps
+    if not case.trains or exposed_kind(case) not in GRADIENTS or lost < OTHER_LADDER[1] * case.gpu.span_ns:
+        return []
+    finding = case.finding(
+        "ranks-wait-by-turns",
+        {"collective": lost},
+        busy_saved_ns={"collective": lost},
+        text=f"none of the ranks is slower, and each waits for others by turns: a step would be shorter by "
+        f"{numbers.duration(turns_ns)}, {percent(lost / case.gpu.span_ns)}, if they met once in it",
+        change="sum all gradients at one place of the step, in one group (hvd.grouped_allreduce after the backward "
+        "pass; PyTorch's DDP: a larger bucket_cap_mb), or have what is between two collectives take as long on all "
+        "ranks: collectives launched among the same kernels on each, as much work for each rank in each part",
+        evidence={"by_turns_ns": turns_ns, "collectives_per_step": case.gpu.collectives.per_step},
+        refuted_by="one collective a step, and a step as long",
+    )
+    if finding is None:
+        return []
+    finding.gpu = None
     return [finding]
 
 
@@ -123,4 +152,4 @@ def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Fi
     return [finding]
 
 
-RULES = (straggler, negotiation, threads_oversubscribed)
+RULES = (straggler, by_turns, negotiation, threads_oversubscribed)

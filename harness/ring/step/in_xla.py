@@ -1,4 +1,4 @@
-"""Horovod's calls inside a program of XLA (scripts/horovod_in_xla.cc): one hands tensors over, one waits for sums."""
+"""Horovod's calls inside a program of XLA (scripts/horovod_in_xla.cc): one sums, two are for sums made beside it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def is_registered() -> bool:
     """Whether XLA knows Horovod's calls: this Horovod has them, and TensorFlow shows its interface for them."""
     interface = _interface()
     horovod = hvd.mpi_ops._basics.MPI_LIB_CTYPES
-    if interface is None or not hasattr(horovod, "horovod_register_calls_in_xla"):
+    if interface is None or not hasattr(horovod, "horovod_register_sums_in_xla"):
         return False
-    return bool(horovod.horovod_register_calls_in_xla(ctypes.c_void_p(interface)))
+    return bool(horovod.horovod_register_sums_in_xla(ctypes.c_void_p(interface)))
 
 
 def _interface() -> int | None:
@@ -47,19 +47,28 @@ def size_bytes(gradient: Any) -> int:
     return int(gradient.shape.num_elements() * gradient.dtype.size)
 
 
-def hand_over(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any, *, beside: bool) -> list[Any]:
-    """The tensors as they will be once they are summed, then what passes by, unchanged and computed before. beside:
-    they are summed while the program goes on."""
-    settings = f'name = "{name}", op = {int(op)} : i64, count = {len(tensors)} : i64'
-    return _called("ring_exchange", [*tensors, *passing], settings, beside=beside)
+def sums(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> list[Any]:
+    """All ranks' sums of tensors, those of one type side by side, each type by a name with its own at the end; then
+    what passes by, unchanged and computed before."""
+    return _called("ring_sum", [*tensors, *passing], _settings(tensors, name, op))
 
 
-def summed(handed_over: Sequence[Any], *, beside: bool) -> list[Any]:
-    """The sums of all that was handed over. beside: as it was."""
-    return _called("ring_exchanged", handed_over, beside=beside)
+def hand_over(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> list[Any]:
+    """Tensors of one type as they will be once they are summed, beside the program that goes on; then what passes by,
+    unchanged and computed before."""
+    return _called("ring_exchange", [*tensors, *passing], _settings(tensors, name, op))
 
 
-def _called(target: str, operands: Sequence[Any], settings: str = "", *, beside: bool) -> list[Any]:
+def summed(handed_over: Sequence[Any]) -> list[Any]:
+    """The sums of all that was handed over."""
+    return _called("ring_exchanged", handed_over)
+
+
+def _settings(tensors: Sequence[Any], name: str, op: Any) -> str:
+    return f'name = "{name}", op = {int(op)} : i64, count = {len(tensors)} : i64'
+
+
+def _called(target: str, operands: Sequence[Any], settings: str = "") -> list[Any]:
     """The results of one of Horovod's calls: as many as operands, in their place."""
     types = ", ".join(tensor_type(each.shape, each.dtype) for each in operands)
     names = [f"%arg{i}" for i in range(len(operands))]
@@ -68,7 +77,7 @@ def _called(target: str, operands: Sequence[Any], settings: str = "", *, beside:
         " operand_tuple_indices = []>"
         for i in range(len(names))
     )
-    settings = ", ".join(filter(None, (f'program = "{PROGRAM}", beside = {int(beside)} : i64', settings)))
+    settings = ", ".join(filter(None, (f'program = "{PROGRAM}"', settings)))
     # Else XLA, for a convolution's kernel on a GPU, turns what one call has handed over before the other has waited.
     layouts = ", ".join(layout(row_major(each.shape)) for each in operands)
     call = (

@@ -9,7 +9,7 @@ teacher's that follows, has no halves.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..elastic import launcher
@@ -62,8 +62,8 @@ class Inside:
 
         @tf.custom_gradient
         def summed(sent: Any) -> Any:
-            to = self._in_program if compiled else self._between
-            return next(iter(to({name: [sent]}, hvd.Sum))), lambda _: tf.zeros_like(sent)
+            (total,) = self._together([sent], name, hvd.Sum, compiled=compiled)
+            return total, lambda _: tf.zeros_like(sent)
 
         kind = summed_as(own.dtype)
         total = summed(tf.cast(own, kind) * tf.cast(one(), kind))
@@ -95,32 +95,36 @@ class Inside:
             first = next(g for g in sums if g is not None)
             self._leave(tf.cast(tf.reshape(first, [-1])[:1], tf.float32))
             return sums
-        by_type: dict[Any, list[int]] = {}
-        for i, gradient in enumerate(gradients):
-            if gradient is not None:
-                by_type.setdefault(gradient.dtype, []).append(i)
-        name = f"{IN_STREAM}_update_{number}"
-        groups = {f"{name}_{kind.name}": [gradients[i] for i in those] for kind, those in by_type.items()}
-        found = self._in_program(groups, self._op) if compiled else self._between(groups, self._op)
+        given = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        found = self._together(
+            [gradients[i] for i in given], f"{IN_STREAM}_update_{number}", self._op, compiled=compiled
+        )
         sums = list(gradients)
-        for i, each in zip(itertools.chain(*by_type.values()), found, strict=True):
+        for i, each in zip(given, found, strict=True):
             sums[i] = each
         return sums
 
-    def _in_program(self, groups: Mapping[str, Sequence[Any]], op: Any) -> list[Any]:
-        """Handed over type by type, and waited for once: the host has to come back each time.
+    def _together(self, tensors: Sequence[Any], name: str, op: Any, *, compiled: bool) -> list[Any]:
+        """All ranks' sums of these, type by type.
 
-        Each exchange comes after the one that was traced before it. XLA may take calls that do not depend on each other
-        in any order, and in another for another batch: two ranks that wait for the other's next would wait for ever.
+        In a program each exchange comes after the one that was traced before it. XLA may take calls that do not depend
+        on each other in any order, and in another for another batch: two ranks that wait for the other's next would
+        wait for ever.
         """
-        handed: list[Any] = []
-        token = self._token()
-        for name, those in groups.items():
-            *found, token = in_xla.hand_over(those, [token], name, op, beside=False)
-            handed += found
-        *sums, token = in_xla.summed([*handed, token], beside=False)
-        self._leave(token)
-        return sums
+        by_type: dict[Any, list[int]] = {}
+        for i, tensor in enumerate(tensors):
+            by_type.setdefault(tensor.dtype, []).append(i)
+        order = list(itertools.chain(*by_type.values()))
+        if compiled:
+            *found, token = in_xla.sums([tensors[i] for i in order], [self._token()], name, op)
+            self._leave(token)
+        else:
+            found = []
+            for kind, those in by_type.items():
+                with outside_scopes(), on_device_of(tensors[those[0]]):
+                    found += hvd.grouped_allreduce([tensors[i] for i in those], op=op, name=f"{name}_{kind.name}")
+        sums = dict(zip(order, found, strict=True))
+        return [sums[i] for i in range(len(tensors))]
 
     def _token(self) -> Any:
         graph = tf.compat.v1.get_default_graph()
@@ -130,8 +134,3 @@ class Inside:
 
     def _leave(self, token: Any) -> None:
         self._tokens[tf.compat.v1.get_default_graph()] = token
-
-    def _between(self, groups: Mapping[str, Sequence[Any]], op: Any) -> Iterator[Any]:
-        for name, those in groups.items():
-            with outside_scopes(), on_device_of(those[0]):
-                yield from hvd.grouped_allreduce(those, op=op, name=name)

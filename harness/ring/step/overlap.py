@@ -65,12 +65,12 @@ class Overlap:
         for number, bucket in enumerate(_buckets(gradients)):
             cut = max(since, *(places[i] for i in bucket))
             passing = traced.crossing(since, cut)
-            handed = in_xla.hand_over([gradients[i] for i in bucket], passing, _name(number), self._op, beside=True)
+            handed = in_xla.hand_over([gradients[i] for i in bucket], passing, _name(number), self._op)
             traced.lead(passing, handed[len(bucket) :], cut)
             for i, one in zip(bucket, handed, strict=False):
                 summed[i] = one
             since = cut
-        return in_xla.summed(summed, beside=True)
+        return in_xla.summed(summed)
 
     def _between(self, gradients: Sequence[Any]) -> list[Any]:
         summed = list(gradients)

@@ -55,13 +55,12 @@ class Rows:
 
     def _table(self, together: Any, shape: tuple[int, ...], count: int) -> Any:
         bits, digits = digits_of(together.dtype)
-        together = tf.cast(together, tf.float32)
-        values, numbers = together[:, :-digits], together[:, -digits:]
-        numbers = tf.cast(tf.round(numbers * (hvd.size() if self._averages else 1)), tf.int32)
-        indices = tf.reduce_sum(tf.bitwise.left_shift(numbers, _shifts(bits, digits)), axis=1, keepdims=True)
         table = tf.zeros([shape[0], math.prod(shape[1:])])
-        for own in (slice(rank * count, (rank + 1) * count) for rank in range(hvd.size())):
-            table = tf.tensor_scatter_nd_add(table, indices[own], values[own])
+        for rank in range(hvd.size()):
+            own = tf.cast(together[rank * count : (rank + 1) * count], tf.float32)
+            numbers = tf.cast(tf.round(own[:, -digits:] * (hvd.size() if self._averages else 1)), tf.int32)
+            indices = tf.reduce_sum(tf.bitwise.left_shift(numbers, _shifts(bits, digits)), axis=1, keepdims=True)
+            table = tf.tensor_scatter_nd_add(table, indices, own[:, :-digits])
         return tf.reshape(table, shape)
 
 

@@ -36,10 +36,10 @@ def _before(tensor: Any) -> set[str]:
     return found
 
 
-def _waits(graph: Any) -> list[str]:
-    """The calls that wait, in the order that they were traced in."""
+def _sums(graph: Any) -> list[str]:
+    """The calls that sum, in the order that they were traced in."""
     calls = [op for op in graph.get_operations() if op.type == "XlaCallModule"]
-    return [op.name for op in calls if b"ring_exchanged" in op.get_attr("module")]
+    return [op.name for op in calls if b"ring_sum" in op.get_attr("module")]
 
 
 def test_an_exchange_comes_after_the_one_that_was_traced_before_it() -> None:
@@ -49,18 +49,18 @@ def test_an_exchange_comes_after_the_one_that_was_traced_before_it() -> None:
     with tf.Graph().as_default() as graph:
         given = [tf.compat.v1.placeholder(v.dtype, v.shape) for v in variables]
         sums = [inside.exchange([g], [v], compiled=True)[0] for g, v in zip(given, variables, strict=True)]
-        first, second = _waits(graph)
+        first, second = _sums(graph)
         assert first in _before(sums[1]) and second not in _before(sums[0])
         assert given[0].op.name in _before(sums[1])
 
 
-def test_an_exchange_of_two_types_is_waited_for_once() -> None:
+def test_an_exchange_of_two_types_is_one_call() -> None:
     variables = [tf.Variable(tf.zeros([3])), tf.Variable(tf.zeros([3, 2], tf.float64)), tf.Variable(tf.zeros([4]))]
     inside = _inside()
     with tf.Graph().as_default() as graph:
         given = [tf.compat.v1.placeholder(v.dtype, v.shape) for v in variables]
         sums = inside.exchange([given[0], given[1], None], variables, compiled=True)
-        assert len(_waits(graph)) == 1
+        assert len(_sums(graph)) == 1
     assert [None if each is None else (each.dtype, each.shape) for each in sums] == [
         (tf.float32, [3]),
         (tf.float64, [3, 2]),
@@ -74,7 +74,7 @@ def test_one_in_a_branch_comes_after_those_before_it() -> None:
     @tf.function(autograph=False)
     def step(x: Any) -> Any:
         (one,) = inside.exchange([x], [variable], compiled=True)
-        seen.extend(_waits(one.graph))
+        seen.extend(_sums(one.graph))
 
         def branch() -> Any:
             (other,) = inside.exchange([2 * x], [variable], compiled=True)

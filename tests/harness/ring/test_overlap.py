@@ -90,8 +90,8 @@ def test_nothing_is_laid_out_anew_between_handing_over_and_waiting() -> None:
     @tf.function(jit_compile=True, autograph=False)
     def step(kernel: Any, scale: Any) -> list[Any]:
         settings = 'name = "one", op = 1 : i64, count = 2 : i64'
-        handed = in_xla._called("ring_exchange", [kernel, scale], settings, beside=True)
-        return in_xla._called("ring_exchanged", handed, beside=True)
+        handed = in_xla._called("ring_exchange", [kernel, scale], settings)
+        return in_xla._called("ring_exchanged", handed)
 
     text = step.experimental_get_compiler_ir(tf.zeros([3, 3, 4, 5]), tf.zeros([]))(stage="hlo")
     fixed = re.findall(r'custom_call_target="(ring_exchanged?)", operand_layout_constraints={(.*?)}, custom', text)

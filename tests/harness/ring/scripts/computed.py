@@ -35,13 +35,13 @@ def grouped(values: list[Any], **how: Any) -> Any:
     return by_nccl(values, **how)
 
 
-def hand_over(values: Any, *given: Any, **how: Any) -> Any:
+def sums(values: Any, *given: Any, **how: Any) -> Any:
     summed.extend(value.dtype.name for value in values if value.shape.rank)  # a number is a loss's denominator
     return by_program(values, *given, **how)
 
 
 gradients.hvd.grouped_allreduce = grouped
-by_program, in_xla.hand_over = in_xla.hand_over, hand_over
+by_program, in_xla.sums = in_xla.sums, sums
 
 
 def trained(

@@ -149,7 +149,7 @@ for compression in ("fp16", "fp32"):
         "ring": trained("two optimizers", "compiled", 8 // ring.size(), compression=compression)
     }
 texts = [path.read_text() for path in programs.glob("*before_optimizations.txt")]
-sent = [line for text in texts for line in text.splitlines() if '"ring_exchange"' in line]
+sent = [line for text in texts for line in text.splitlines() if '"ring_sum"' in line]
 found["tables sent"] = sum(f"f32[200,{WIDTH}]" in line for line in sent)
 found["halves sent"] = sum("f16[" in line for line in sent)
 found["rows sent"] = sum(f"f32[{8 * 5},{WIDTH + 2}]" in line for line in sent)  # of all ranks, with their numbers
