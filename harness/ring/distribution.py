@@ -16,7 +16,8 @@ from .joined import normalization
 from .ranks import ending, horovod_names, undistributed
 from .start import channel, init, rank, size
 from .step import computed, inside, update, whole
-from .step.gradients import COMPRESSIONS, OPS, average_gradients, horovods
+from .step.gradients import COMPRESSIONS, OPS, Exchange, average_gradients, horovods
+from .step.halves import Halves
 from .step.outgoing import Outgoing
 from .step.overlap import Overlap
 from .step.sharded import NARROW, Shards, check_sharded
@@ -138,7 +139,7 @@ def distribute(
     # cost a ResNet-50 step on H200s more than half the bytes gave. A sum of several steps stays as exact as it is.
     narrow = tf.float16 if step == "compiled" and compression == "fp16" and aggregate == 1 else None
     summing: dict[str, Any] = {"in_stream": step == "compiled", "op": op, "predivide_factor": predivide_factor}
-    exchange: update.Exchange = partial(
+    exchange: Exchange = partial(
         average_gradients,
         compression="none" if narrow else compression,
         groups=groups,
@@ -181,19 +182,19 @@ def distribute(
         apply = update.reduce_in_apply(model, optimizer, exchange, aggregate, shards)
         applies.append((optimizer, apply))
         if step == "compiled" and optimizer is used[0] and not taken_whole:
-            update.compile_step(
+            halves = Halves(
                 model,
                 optimizer,
                 apply,
                 exchange,
-                aggregate,
                 outgoing(),
+                chooser,
+                aggregate=aggregate,
                 reduces=together,
-                chooser=chooser,
                 shards=shards,
                 overlap=overlaps,
-                inside=middle,
             )
+            update.compile_step(model, optimizer, apply, chooser, halves, middle, reduces=together)
         optimizer.distributed_by_ring = True
     if step == "compiled" and taken_whole:
         whole.compile_whole(model, applies, chooser, middle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from profiles.errors import RingscopeError
@@ -11,10 +11,13 @@ from ..exchange import IN_STREAM, has_gpu, hvd, name_in_graph, on_device_of, out
 from .computed import summed_as
 from .overwritten import largest_of_ranks
 
-__all__ = ["COMPRESSIONS", "OPS", "adds_in_any_order", "average_gradients", "horovods"]
+__all__ = ["COMPRESSIONS", "OPS", "Exchange", "adds_in_any_order", "average_gradients", "horovods"]
 
 COMPRESSIONS = ("none", "fp32", "fp16", "bf16")
 OPS = ("average", "sum", "adasum")
+
+Exchange = Callable[[Sequence[Any], Sequence[int]], list[Any]]
+"""(gradients of this rank, where among them those are of which the largest of all ranks counts) -> what all apply."""
 
 
 def average_gradients(

@@ -17,12 +17,10 @@ from ..exchange import IN_STREAM, hvd, on_device_of, outside_scopes, summed_as, 
 from ..joined.losses import one
 from . import after_update, in_xla
 from .choose import NotOneUpdate
-from .gradients import horovods
+from .gradients import Exchange, horovods
 from .outgoing import Outgoing
 from .overlap import Overlap
 from .traced import Traced
-
-Otherwise = Callable[[Sequence[Any], Sequence[int]], list[Any]]
 
 
 def is_possible(op: str) -> bool:
@@ -39,7 +37,7 @@ class Inside:
     """
 
     def __init__(
-        self, op: str, otherwise: Otherwise, outgoing: Callable[[], Outgoing], overlap: Overlap | None = None
+        self, op: str, otherwise: Exchange, outgoing: Callable[[], Outgoing], overlap: Overlap | None = None
     ) -> None:
         self._op, self._otherwise, self._outgoing, self._overlap = horovods(op), otherwise, outgoing, overlap
         self._alike = self._is_bound = False
