@@ -68,6 +68,7 @@ def collectives(document: Document) -> Table:
                 document.number(f"{at}/skew_ns/p50", numbers.duration),
                 document.number(f"{at}/skew_ns/max", numbers.duration),
                 document.number(f"{at}/arrived_last_share", numbers.share),
+                document.number(f"{at}/by_turns_ns", numbers.duration),
                 document.number(f"{at}/negotiation_ns", numbers.duration),
                 document.number(f"{at}/bus_gb_per_s", numbers.gb_per_s),
             )
@@ -77,9 +78,10 @@ def collectives(document: Document) -> Table:
         "collectives",
         "Collectives",
         "Waiting lasts until the last rank has arrived, transfer from then on; a rank that arrives last often is the "
-        "straggler that the others wait for. Negotiation is idle time in which Horovod has the gradients but does not "
+        "straggler that the others wait for. By turns is what a step would be shorter by if its ranks, each late at "
+        "another collective, met once in it. Negotiation is idle time in which Horovod has the gradients but does not "
         "launch their all-reduce, because other ranks' gradients are not ready.",
-        (*columns, "arrived last", "negotiation", "bus bandwidth"),
+        (*columns, "arrived last", "by turns, a step", "negotiation", "bus bandwidth"),
         tuple(rows),
     )
 
