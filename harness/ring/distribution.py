@@ -98,8 +98,9 @@ def distribute(
     together = reduce and size() > 1
     # Where nothing is exchanged, and every step is an update, a step is compiled as a whole, with all that it does.
     alone = aggregate == 1 and not together
-    plain_sums = compression != "bf16" and aggregate == groups == 1 and not sharded and predivide_factor == 1.0
-    in_the_middle = together and plain_sums and inside.is_possible(op)
+    # What is changed on its way, and no plain sum, travels between a step's two programs.
+    unscaled = op != "adasum" and predivide_factor == 1.0 and aggregate == 1 and not sharded
+    in_the_middle = together and unscaled and compression != "bf16" and groups == 1 and inside.is_possible(op)
     taken_whole = alone or (in_the_middle and len(used) > 1)
     _check(used, step, compression, groups, op, taken_whole)
     if overlap and step == "fit":
@@ -148,10 +149,8 @@ def distribute(
     )
     if not reduce:
         exchange = _as_they_are
-    keeps = together and compression == "none" and aggregate == 1 and not sharded
+    keeps = together and unscaled and compression == "none"
     keeps = keeps and computed.summed_as(tf.bfloat16, **summing) == tf.bfloat16
-    # What is changed on its way, and no plain sum, travels between the programs.
-    unscaled = op != "adasum" and predivide_factor == 1.0 and aggregate == 1 and not sharded
     beside = unscaled and (compression == "none" or narrow is not None)
     outgoing = partial(
         Outgoing,

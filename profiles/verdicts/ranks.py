@@ -48,10 +48,7 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         | ({"since_ns": told.since_ns, "since_step": _step_at(last, told.since_ns)} if told else {}),
         refuted_by="the ranks swapped between the GPUs and another one last",
     )
-    if finding is None:
-        return []
-    finding.gpu = last.index
-    return [finding]
+    return _of(last.index, finding)
 
 
 def by_turns(cases: Sequence[Case], measures: Measures) -> list[Finding]:
@@ -76,10 +73,7 @@ def by_turns(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         evidence={"by_turns_ns": turns_ns, "collectives_per_step": case.gpu.collectives.per_step},
         refuted_by="one collective a step, and a step as long",
     )
-    if finding is None:
-        return []
-    finding.gpu = None
-    return [finding]
+    return _of(None, finding)
 
 
 def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
@@ -117,6 +111,14 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     return [finding] if finding else []
 
 
+def _of(gpu: int | None, finding: Finding | None) -> list[Finding]:
+    """The finding, if there is one, told of this GPU; None: of all of them."""
+    if finding is None:
+        return []
+    finding.gpu = gpu
+    return [finding]
+
+
 def _step_at(case: Case, time_ns: int) -> int | None:
     """The measured step that a time lies in."""
     return next((row.step for row in case.gpu.steps.rows if row.start_ns <= time_ns < row.end_ns), None)
@@ -146,10 +148,7 @@ def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Fi
         evidence={"calling_threads": threads, "cores": cores},
         refuted_by="as much idle_launch with one rank on the host",
     )
-    if finding is None:
-        return []
-    finding.gpu = None
-    return [finding]
+    return _of(None, finding)
 
 
 RULES = (straggler, by_turns, negotiation, threads_oversubscribed)

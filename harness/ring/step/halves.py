@@ -59,12 +59,8 @@ class Halves:
         """Whether XLA compiles it: not what ranks exchange inside the forward pass."""
         self._forget()
         self._updated_by_xla = tf.function(self.update, autograph=False, jit_compile=True)
-        state: dict[str, Any] = {}
-
-        def summed(update: Update) -> Update:
-            return aggregated(update, aggregate, state, lambda _: outgoing.largest) if aggregate > 1 else update
-
-        self._summed = summed
+        self._aggregate = aggregate
+        self._collected: dict[str, Any] = {}  # the sums of several steps, where they are exchanged together
 
     def step(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
         """One step's logs. ours: what the ranks' batches are to each other (`batches`).
@@ -73,17 +69,19 @@ class Halves:
         """
         totals = self._totals(data, kinds, compiled, ours)
         logs, gradients = self._programs[compiled](data, kinds, compiled, ours, totals)
-        self._summed(partial(self._exchanged, compiled=compiled))(gradients, self._caught[0][1])
+        update: Update = partial(self._exchanged, compiled=compiled)
+        if self._aggregate > 1:
+            update = aggregated(update, self._aggregate, self._collected, lambda _: self._outgoing.largest)
+        update(gradients, self._caught[0][1])
         return logs
 
     def _forget(self) -> None:
         """Trace anew: a function whose first trace ended halfway is of no more use."""
-
         # A graph for each shape: one for all would hide from the layers' forms what it is.
-        def program(compiled: bool) -> Any:
-            return tf.function(self.forward_backward, autograph=False, jit_compile=compiled and self.is_compiled)
-
-        self._programs = {compiled: program(compiled) for compiled in (True, False)}
+        self._programs = {
+            compiled: tf.function(self.forward_backward, autograph=False, jit_compile=compiled and self.is_compiled)
+            for compiled in (True, False)
+        }
 
     # XLA names the programs by these two.
     def forward_backward(
@@ -163,10 +161,10 @@ class Halves:
                 if not self._exchanging:
                     raise
                 self._forget()
-        return _totals(self._model, lambda share: self._traced(data, kinds, False, ours, share))
+        return _told(self._model, lambda share: self._traced(data, kinds, False, ours, share))
 
 
-def _totals(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
+def _told(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
     """Everybody's denominators of a step, found by a forward pass of which nothing else is computed: what it assigns is
     kept apart, and what no denominator comes from is pruned."""
     from keras import StatelessScope

@@ -19,7 +19,7 @@ from . import after_update, in_xla
 from .choose import NotOneUpdate
 from .gradients import Exchange, horovods
 from .outgoing import Outgoing
-from .overlap import Overlap
+from .overlap import Overlap, of_given
 from .traced import Traced
 
 
@@ -93,14 +93,8 @@ class Inside:
             first = next(g for g in sums if g is not None)
             self._leave(tf.cast(tf.reshape(first, [-1])[:1], tf.float32))
             return sums
-        given = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        found = self._together(
-            [gradients[i] for i in given], f"{IN_STREAM}_update_{number}", self._op, compiled=compiled
-        )
-        sums = list(gradients)
-        for i, each in zip(given, found, strict=True):
-            sums[i] = each
-        return sums
+        name = f"{IN_STREAM}_update_{number}"
+        return of_given(gradients, lambda given: self._together(given, name, self._op, compiled=compiled))
 
     def _together(self, tensors: Sequence[Any], name: str, op: Any, *, compiled: bool) -> list[Any]:
         """All ranks' sums of these, type by type.

@@ -53,11 +53,11 @@ class Overlap:
 
     def inside(self, gradients: Sequence[Any], traced: Traced) -> list[Any]:
         """All ranks' gradients, in a program that XLA compiles; None stays None. traced: the step up to them."""
-        return _each(gradients, lambda given: self._inside(given, traced))
+        return of_given(gradients, lambda given: self._inside(given, traced))
 
     def between(self, gradients: Sequence[Any]) -> list[Any]:
         """The same for a rank that computes without XLA: in the same buckets, by the same names."""
-        return _each(gradients, self._between)
+        return of_given(gradients, self._between)
 
     def _inside(self, gradients: Sequence[Any], traced: Traced) -> list[Any]:
         summed = list(gradients)
@@ -83,7 +83,8 @@ class Overlap:
         return summed
 
 
-def _each(gradients: Sequence[Any], exchange: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:
+def of_given(gradients: Sequence[Any], exchange: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:
+    """The sums of those that are there, in their places; None stays None."""
     summed = iter(exchange([g for g in gradients if g is not None]))
     return [None if g is None else next(summed) for g in gradients]
 

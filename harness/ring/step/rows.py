@@ -23,7 +23,7 @@ class Rows:
     """Which gradients travel as rows; none unless `wanted`. averages: whether sums are divided by the ranks' count.
     keeps: rows that were computed in bfloat16, added up in float32, travel as bfloat16, as tables made of them do."""
 
-    def __init__(self, wanted: bool, *, averages: bool, keeps: bool = False) -> None:
+    def __init__(self, wanted: bool, *, averages: bool, keeps: bool) -> None:
         self._wanted, self._averages, self._keeps = wanted, averages, keeps
         self._tables: dict[int, tuple[tuple[int, ...], int]] = {}  # by place: shape, rows of a rank
 
