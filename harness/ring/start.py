@@ -14,7 +14,7 @@ from .data import seeds, shuffles
 from .elastic import again, launcher
 from .exchange import hvd, tf
 from .ranks import alone, ending, horovod_names, saving, undistributed
-from .ranks.channel import Channel, launcher_share, meet_server
+from .ranks.channel import CONNECT_LIMIT_S, Channel, launcher_share, meet_server
 
 __all__ = ["by_mpi", "channel", "init", "local_rank", "meet", "rank", "size", "threads"]
 
@@ -105,6 +105,8 @@ def _meet(seed: int | bool | None) -> None:
     if _channel is None:
         raise RingscopeError(f"rank {hvd.rank()} cannot reach rank 0's host by TCP; open the ports between the hosts")
     again.carry(seed=seeds.sow(seed, hvd.rank(), share, before))
+    # A rank that leaves stops Horovod and MPI on all, and rank 0 serves the others: nobody may end before all are here.
+    _channel.meet("start", limit_s=CONNECT_LIMIT_S)
     ending.at_exit(_channel)
     undistributed.watch_models()
     shuffles.count_beginnings()

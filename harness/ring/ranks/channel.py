@@ -20,7 +20,7 @@ from ..elastic import again
 from ..exchange import hvd
 from .channel_server import Server, parse
 
-__all__ = ["Channel", "launcher_share", "left", "meet_server"]
+__all__ = ["CONNECT_LIMIT_S", "Channel", "launcher_share", "left", "meet_server"]
 
 CONNECT_LIMIT_S = 20.0
 GRACE_S = 10.0  # for a rank to end by its own error, or by ours in Python, before its process is ended

@@ -32,6 +32,7 @@ import subprocess
 two = ["mpirun", "--oversubscribe", "-np", "2", sys.executable, "-c", sys.argv[1]]
 launched = subprocess.run(two, capture_output=True)
 sys.stdout.write(launched.stdout.decode())
+sys.exit(launched.stderr.decode() if launched.returncode else 0)
 """
 
 
