@@ -18,6 +18,8 @@ __all__ = ["Part", "commit_or_begin_again", "fit", "say_resumed"]
 
 Run = Callable[[dict[str, Any], "Part"], Any]
 """(options of Keras's fit, the part that this call of it is) -> its history."""
+Build = Callable[[Any, dict[str, Any]], None]
+"""(model, options of Keras's fit)."""
 
 _fits = 0  # calls of `fit` since the script began
 _said = False
@@ -33,11 +35,13 @@ class Place:
     order: int = 0
 
 
-def fit(model: Any, run: Run, build: Callable[[Any, Any], None], options: dict[str, Any], *, shard: bool) -> Any:
+def fit(
+    model: Any, run: Run, build: Callable[[Any, dict[str, Any]], None], options: dict[str, Any], *, shard: bool
+) -> Any:
     """Keras's `fit`, in as many parts as it takes: none where it was over when it was committed, two where it was
     committed within an epoch, whose rest is another data set than the epochs after it.
 
-    build: makes the weights of a model that has none, for such data.
+    build: makes the weights of a model that has none.
     """
     global _fits
     commit, number = commits.agreed(), _fits
@@ -47,7 +51,7 @@ def fit(model: Any, run: Run, build: Callable[[Any, Any], None], options: dict[s
     if number < len(commit.fits):
         if name in commit.models:
             if not has_weights(model):
-                build(model, options.get("x"))
+                build(model, options)
             give_back(model, commit.models[name], rates)
             broadcast(model)
         return _history(model, commit.fits[number])

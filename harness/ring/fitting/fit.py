@@ -23,6 +23,7 @@ from ..ranks.channel import Channel
 from ..ranks.watch import CUT, OWN, WHOLE, Watch
 from ..say import once
 from . import joint_callbacks, plan
+from .build import build
 from .callbacks import listed
 from .evaluation import distribute_evaluation
 
@@ -53,7 +54,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
         if launcher.is_elastic():
             if shard:
                 _split_validation(options)
-            return resume.fit(model, functools.partial(run, shard, unknown_length), _build, options, shard=shard)
+            return resume.fit(model, functools.partial(run, shard, unknown_length), build, options, shard=shard)
         return run(shard, unknown_length, options, None)
 
     def run(shard: bool, unknown_length: str, options: dict[str, Any], part: resume.Part | None) -> Any:
@@ -66,7 +67,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             model.__dict__["unknown_by_ring"] = ends_unknown and not shard and hvd.size() > 1
             built = has_weights(model)
             if not built:
-                _build(model, options.get("x"))
+                build(model, options)
             watch.part = part
             if part is not None:
                 part.data_is(options.get("x"), not built)
@@ -189,16 +190,3 @@ def _say_batch(x: Any, batch_size: int | None) -> None:
         batch = (batch_size or samples.BATCH) if samples.are_arrays(x) else None
     size = f"{ranks} ranks x {batch} = {ranks * batch} samples" if batch else f"{ranks} ranks x a batch of the data"
     once(f"a step takes {size}; the learning rate is yours (ring.distribute(..., scale_learning_rate=True) scales it)")
-
-
-def _build(model: Any, x: Any) -> None:
-    """Create the weights now, so that there is something to broadcast before the first step."""
-    if isinstance(x, tf.data.Dataset):
-        batch = next(iter(x))
-    elif isinstance(x, keras.utils.PyDataset):
-        batch = x[0]
-    elif not samples.are_arrays(x):
-        raise RingscopeError("the model has no weights yet; call it on a batch before fit, or model.build(input_shape)")
-    else:
-        batch = (keras.tree.map_structure(lambda a: a[:1], x),)
-    model(keras.utils.unpack_x_y_sample_weight(batch)[0])

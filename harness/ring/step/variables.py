@@ -6,6 +6,7 @@ A function whose trace makes variables is traced a second time, which took a dec
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ..exchange import hvd, optimizers_of, parts_of, tf, used_by_step
@@ -31,10 +32,13 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
         if hvd.size() > 1:
             one()
         batch = batch_of()
-        if _is_made_of_layers(model):
-            _build_of_layers(model, batch)
-        else:
-            model._symbolic_build(data_batch=batch)
+        # Of a step of the user's own, or a batch of parts of unlike lengths, shapes may tell nothing: its trace makes
+        # them then, and what is wrong with the user's model it says.
+        with suppress(Exception):
+            if _is_made_of_layers(model):
+                _build_of_layers(model, batch)
+            else:
+                model._symbolic_build(data_batch=batch)
     model.__dict__[MADE] = loss
 
 
