@@ -72,7 +72,7 @@ RING = (
     ("harness.ring.data", "harness.ring.joined"),
     ("harness.ring.say", "harness.ring.cache", "harness.ring.stablehlo", "harness.ring.batches"),
     ("harness.ring.exchange",),
-    ("harness.ring.garbage",),
+    ("harness.ring.garbage", "harness.ring.laid_over"),
 )
 GROUND = {room for rooms in PROFILES[-6:] for room in rooms}
 # Whoever may notice that a rank is lost, and the rooms that the script then begins again from.

@@ -14,7 +14,7 @@ from profiles.errors import RingscopeError
 
 from ..data import samples
 from ..exchange import optimizers_of, tf
-from ..forms.laid_over import laid_over
+from ..laid_over import laid_over
 
 __all__ = ["build"]
 

@@ -14,7 +14,7 @@ from math import prod
 from typing import Any
 
 from ..exchange import tf
-from .laid_over import laid_over
+from ..laid_over import laid_over
 from .narrow import NARROW
 
 MULTIPLE = 8

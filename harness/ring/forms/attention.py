@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..exchange import tf
+from ..laid_over import laid_over
 from ..stablehlo import call_module, layout, row_major, tensor_type
-from .laid_over import laid_over
 
 WIDEST_HEAD = 256  # of cuDNN on Hopper; 128 before
 TYPES = {tf.bfloat16: "BF16", tf.float16: "F16"}  # in the call's settings

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..exchange import tf
-from .laid_over import laid_over
+from ..laid_over import laid_over
 
 KEPT = "draws_by_ring"  # a model's attribute: the generators, by the seed of an operation and which of that seed it is
 GIVEN = 1  # in the place of TensorFlow's own seed: the operation was given the other

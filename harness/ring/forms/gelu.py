@@ -15,7 +15,7 @@ from functools import reduce
 from typing import Any
 
 from ..exchange import tf
-from .laid_over import laid_over
+from ..laid_over import laid_over
 from .narrow import NARROW, wide_type
 
 # Of the share beyond |x|: exp(-x^2 / 2) t polynomial(t) with t = 1 / (1 + SLOPE |x|), constant term first. Least

@@ -8,6 +8,7 @@ from functools import partial, reduce
 from typing import Any
 
 from ..exchange import tf
+from ..laid_over import while_laid
 from . import attention, conv_lstm, products, recurrent
 
 NARROW_CHANNELS = 4  # input channels, as of pictures, that leave most of a tensor core's tile empty
@@ -20,13 +21,17 @@ def forms(model: Any) -> Iterator[None]:
     every = list(model._flatten_layers(include_self=False))
     attended = _attended(every)
     changed = [(layer, *form) for layer in every if (form := _form(layer, id(layer) in attended))]
-    for layer, name, method in changed:
-        layer.__dict__[name] = method
-    try:
-        yield
-    finally:
+
+    def lay() -> None:
+        for layer, name, method in changed:
+            layer.__dict__[name] = method
+
+    def lift() -> None:
         for layer, name, _ in changed:
             layer.__dict__.pop(name, None)
+
+    with while_laid(lay, lift):
+        yield
 
 
 def _attended(every: list[Any]) -> set[int]:

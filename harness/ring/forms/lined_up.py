@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..exchange import tf
-from .laid_over import laid_over
+from ..laid_over import laid_over
 
 AXES = 4  # from so many on: a decoder's three cost it 0.7 s
 

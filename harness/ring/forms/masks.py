@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..exchange import tf
-from .laid_over import laid_over
+from ..laid_over import laid_over
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from math import prod
 from typing import Any
 
 from ..exchange import tf
+from ..laid_over import laid_over
 from .aligned import as_tensor, product
-from .laid_over import laid_over
 from .narrow import NARROW
 
 FOLDED = 8  # inputs that a bias takes: tensor cores read 16-bit rows in multiples of 8

@@ -17,6 +17,7 @@ import keras
 import numpy as np
 
 from ..exchange import tf
+from ..laid_over import lifted
 from ..say import once
 from . import normalization
 
@@ -176,7 +177,7 @@ PARTS: tuple[Callable[[Any], Any], ...] = (
 def tried(work: Callable[[], Any], device: str | None = None) -> Any:
     """What it gives, computed now; None where it does not take what is made up."""
     try:
-        with tf.init_scope(), tf.device(device), _restored(), _no_exchange():
+        with tf.init_scope(), tf.device(device), lifted(), _restored(), _no_exchange():
             return work()
     except Exception:  # a user's function, which may raise anything
         return None

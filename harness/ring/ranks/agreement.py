@@ -287,5 +287,5 @@ def differs(name: str, rank: int, when: str) -> str:
     return (
         f"{name} differs between rank 0 and rank {rank} {when}: something updates it past the distributed optimizer;"
         " update it by an optimizer that the model holds when ring.distribute(model) is called, or average the"
-        " gradients first: ring.average_gradients(gradients)"
+        " gradients first: ring.average_gradients(gradients). What no optimizer is to train wants trainable=False"
     )

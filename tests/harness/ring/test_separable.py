@@ -12,6 +12,7 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 pytest.importorskip("horovod.tensorflow")
 
+from harness.ring.forms import layers as forms  # noqa: E402
 from harness.ring.joined import separable  # noqa: E402
 
 BOUNDS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
@@ -141,3 +142,20 @@ def test_what_is_added_of_inputs_that_are_drawn_is_told_of_more_rows() -> None:
         x = tf.zeros((16, 12))
         model(x, training=True)
         assert separable._tried_kinds(model, x) == [separable.SUM, separable.MEAN]
+
+
+def test_what_a_layer_adds_is_told_while_forms_that_xla_alone_runs_are_laid_over_layers() -> None:
+    model = keras.Sequential([keras.Input((19, 3)), keras.layers.LSTM(4), AddsSums()])
+    found: list[Any] = []
+
+    @tf.function(autograph=False)
+    def traced(x: Any) -> Any:
+        with forms.forms(model):
+            model(x)
+            found.append(separable._tried_kinds(model, x))
+            found.append("inner_loop" in vars(model.layers[0]))
+            return model(x)
+
+    traced.get_concrete_function(tf.zeros((16, 19, 3)))
+    assert found == [[separable.SUM, separable.MEAN], True]
+    assert "inner_loop" not in vars(model.layers[0])
