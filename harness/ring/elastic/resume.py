@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from .. import say
-from ..exchange import broadcast, from_rank, has_weights, hvd, on_host, tf
+from ..exchange import broadcast, from_rank, hvd, on_host, tf
 from . import again, callback_state, commits, launcher
 from .model_state import add_counts, counts_of, give_back, learning_rates, state_of
 from .rest import Data
@@ -18,8 +18,8 @@ __all__ = ["Part", "commit_or_begin_again", "fit", "say_resumed"]
 
 Run = Callable[[dict[str, Any], "Part"], Any]
 """(options of Keras's fit, the part that this call of it is) -> its history."""
-Build = Callable[[Any, dict[str, Any]], None]
-"""(model, options of Keras's fit)."""
+Build = Callable[[Any, dict[str, Any]], bool]
+"""(model, options of Keras's fit) -> whether weights were missing."""
 
 _fits = 0  # calls of `fit` since the script began
 _said = False
@@ -41,7 +41,7 @@ def fit(
     """Keras's `fit`, in as many parts as it takes: none where it was over when it was committed, two where it was
     committed within an epoch, whose rest is another data set than the epochs after it.
 
-    build: makes the weights of a model that has none.
+    build: makes the weights that a model has not yet.
     """
     global _fits
     commit, number = commits.agreed(), _fits
@@ -50,8 +50,7 @@ def fit(
     rates = learning_rates(model)
     if number < len(commit.fits):
         if name in commit.models:
-            if not has_weights(model):
-                build(model, options)
+            build(model, options)
             give_back(model, commit.models[name], rates)
             broadcast(model)
         return _history(model, commit.fits[number])

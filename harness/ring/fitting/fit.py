@@ -15,7 +15,7 @@ from profiles.errors import RingscopeError
 from .. import batches
 from ..data import blocks, samples, seeds, sharing, shuffles
 from ..elastic import launcher, resume
-from ..exchange import from_rank, has_weights, hvd, is_distributed, tf
+from ..exchange import from_rank, hvd, is_distributed, tf
 from ..joined import metrics, normalization
 from ..joined.moving import is_stateful
 from ..ranks import agreement, stopping, undistributed
@@ -65,12 +65,10 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             ends_unknown = plan.agree(options, channel)
             # Ranks that share a data set go through the same batches; with data of their own one may end first.
             model.__dict__["unknown_by_ring"] = ends_unknown and not shard and hvd.size() > 1
-            built = has_weights(model)
-            if not built:
-                build(model, options)
+            built = build(model, options)
             watch.part = part
             if part is not None:
-                part.data_is(options.get("x"), not built)
+                part.data_is(options.get("x"), built)
             _warm_up(model, options)
             seeds.set_apart(hvd.rank(), lambda value: stopping.everybodys(channel, "seed", value)[0])
             if hvd.size() > 1:
