@@ -35,9 +35,7 @@ class Place:
     order: int = 0
 
 
-def fit(
-    model: Any, run: Run, build: Callable[[Any, dict[str, Any]], None], options: dict[str, Any], *, shard: bool
-) -> Any:
+def fit(model: Any, run: Run, build: Build, options: dict[str, Any], *, shard: bool) -> Any:
     """Keras's `fit`, in as many parts as it takes: none where it was over when it was committed, two where it was
     committed within an epoch, whose rest is another data set than the epochs after it.
 
