@@ -56,9 +56,10 @@ def distribute(
     Every optimizer among its attributes averages from now on, in `fit`, `train_on_batch` and loops of your own alike.
     A model that is built gets rank 0's weights now, any model when `fit` begins.
 
-    step: `fit` averages gradients inside the optimizer's `apply`; `compiled` compiles forward + backward and the update
-        by XLA and averages between them (faster on GPUs; GRU and LSTM as loops, without cuDNN). `auto` compiles on a
-        GPU what XLA takes, says so, and trains the rest, cuDNN's cells too, as `fit` does.
+    step: `fit` averages gradients inside the optimizer's `apply`; `compiled` has XLA compile the step, which
+        averages within it, or between two programs where that cannot be (faster on GPUs; GRU and LSTM as loops, without
+        cuDNN). `auto` compiles on a GPU what XLA takes, says so, and trains the rest, cuDNN's cells too, as `fit`
+        does.
     compression: what the gradients travel as: `none` (as they were computed: in a compiled step on GPUs those of
         mixed_bfloat16 are summed in bfloat16), `fp32`, `fp16`, `bf16` (summed in float32).
     aggregate: local steps whose gradients are averaged before they are exchanged and applied.
@@ -165,6 +166,8 @@ def distribute(
             "overlap=True sends gradients as they are; leave out aggregate, sharded, predivide_factor, op='adasum' and"
             " compression='bf16' or 'fp32'"
         )
+    if overlap and len(used) > 1:
+        raise RingscopeError("overlap=True goes with one optimizer, and this model has several; leave it out")
     overlaps = None
     if step == "compiled" and together and beside and overlap is not False and len(used) == 1:
         overlaps = Overlap(horovods(op), overlap)
