@@ -136,8 +136,8 @@ def _turned(gradient: Any) -> Any:
 def check_start(model: Any) -> None:
     if not began_alike(model):
         raise RingscopeError(
-            "the ranks began with weights of their own; call the model on a batch before ring.distribute(model), to have"
-            " them all, or ring.broadcast(model) before the first step"
+            "the ranks began with weights of their own; call the model on a batch before ring.distribute(model), to"
+            " have them all, or ring.broadcast(model) before the first step"
         )
 
 
