@@ -23,12 +23,13 @@ def laid_over(module: Any, **forms: Callable[..., Any]) -> Iterator[None]:
 @contextmanager
 def while_laid(lay: Callable[[], None], lift: Callable[[], None]) -> Iterator[None]:
     """While it lasts, what `lay` lays over functions is there; `lift` undoes it."""
+    both = lay, lift
     lay()
-    _laid.append((lay, lift))
+    _laid.append(both)
     try:
         yield
     finally:
-        _laid.pop()
+        _laid.remove(both)
         lift()
 
 

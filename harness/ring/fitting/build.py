@@ -29,7 +29,7 @@ def build(model: Any, options: dict[str, Any]) -> bool:
         return False
     own_step = type(model).train_step is not keras.Model.train_step
     own_call = type(model).call is not keras.Model.call
-    if own_step and not (own_call and model.run_eagerly):
+    if own_step and not (own_call and _runs_eagerly(model)):
         _trace_step(model, _first_batch(options, options.get("batch_size")))
     else:  # which is run: on one sample where that is enough
         model(keras.utils.unpack_x_y_sample_weight(_first_batch(options, 1))[0])
@@ -43,6 +43,10 @@ def _lacks_some(model: Any) -> bool:
     return any(not layer.built and type(layer).build is not keras.layers.Layer.build for layer in layers)
 
 
+def _runs_eagerly(model: Any) -> bool:
+    return bool(model.run_eagerly or tf.config.functions_run_eagerly())
+
+
 def _trace_step(model: Any, batch: Any) -> None:
     """What a train step of the model's own calls, only the step knows: parts of the model and never the model, or the
     model with other inputs than the batch. Nothing of it is run."""
@@ -54,7 +58,7 @@ def _trace_step(model: Any, batch: Any) -> None:
                 stack.enter_context(laid_over(optimizer, apply=lambda *_, **__: None))
             tf.function(step, autograph=False).get_concrete_function(batch)
     except Exception as error:
-        if not model.run_eagerly:
+        if not _runs_eagerly(model):
             raise
         if had_weights:  # what lacks some may never be called
             return
