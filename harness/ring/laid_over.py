@@ -1,4 +1,5 @@
-"""Functions of Keras and TensorFlow with one of ring's own in their place, while a step is traced."""
+"""Functions of Keras and TensorFlow, and optimizers' `apply`, with one of ring's own in their place, while a step is
+traced."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _laid: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
 @contextmanager
 def laid_over(module: Any, **forms: Callable[..., Any]) -> Iterator[None]:
-    """While it lasts, `module` has these in the place of its own functions of their names."""
+    """While it lasts, `module`, class or object has these in the place of its own functions of their names."""
     own = {name: getattr(module, name) for name in forms}
     with while_laid(lambda: _set(module, forms), lambda: _set(module, own)):
         yield

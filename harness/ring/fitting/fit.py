@@ -65,10 +65,10 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             ends_unknown = plan.agree(options, channel)
             # Ranks that share a data set go through the same batches; with data of their own one may end first.
             model.__dict__["unknown_by_ring"] = ends_unknown and not shard and hvd.size() > 1
-            built = build(model, options)
+            looked_at = build(model, options)
             watch.part = part
             if part is not None:
-                part.data_is(options.get("x"), built)
+                part.data_is(options.get("x"), looked_at)
             _warm_up(model, options)
             seeds.set_apart(hvd.rank(), lambda value: stopping.everybodys(channel, "seed", value)[0])
             if hvd.size() > 1:

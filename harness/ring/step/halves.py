@@ -14,6 +14,7 @@ from ..exchange import tf
 from ..feed import opened
 from ..forms import forms, updates
 from ..joined import losses, normalization
+from ..laid_over import laid_over
 from . import after_update
 from .aggregated import Update, aggregated
 from .choose import Chooser, NotOneUpdate, check_draws
@@ -51,7 +52,7 @@ class Halves:
         self._model, self._optimizer, self._apply, self._exchange = model, optimizer, apply, exchange
         self._outgoing, self._chooser, self._reduces = outgoing, chooser, reduces
         self._shards, self._overlap = shards, overlap
-        self._train_step, self._reduced = model.train_step, optimizer.apply
+        self._train_step = model.train_step
         self._caught: list[tuple[list[Any], list[Any]]] = []
         self._applied_at: after_update.Place = 0  # where in the trace
         self._exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
@@ -134,13 +135,10 @@ class Halves:
     def _traced(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str, share: losses.Share) -> Any:
         """The model's step up to the gradients, which end in `_caught`."""
         self._caught.clear()
-        self._optimizer.apply = self._catch
         by_forms = forms(self._model) if compiled and self.is_compiled else nullcontext()
-        try:
-            with joined_losses(self._model, self._reduces, share, ours), by_forms:
-                return self._train_step(opened(data, kinds))
-        finally:
-            self._optimizer.apply = self._reduced
+        caught = laid_over(self._optimizer, apply=self._catch)
+        with caught, joined_losses(self._model, self._reduces, share, ours), by_forms:
+            return self._train_step(opened(data, kinds))
 
     def _catch(self, gradients: Any, trainable_variables: Any = None) -> None:
         check_start(self._model)

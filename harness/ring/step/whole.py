@@ -14,6 +14,7 @@ from ..exchange import began_alike, hvd, tf
 from ..feed import opened
 from ..forms import forms, updates
 from ..joined import losses, normalization
+from ..laid_over import laid_over
 from . import inlined
 from .aggregated import Update
 from .choose import Chooser, NotOneUpdate, check_draws
@@ -115,11 +116,8 @@ def _applied(
         else:
             update()
 
-    reduced, optimizer.apply = optimizer.apply, taken
-    try:
+    with laid_over(optimizer, apply=taken):
         yield
-    finally:
-        optimizer.apply = reduced
 
 
 def _turned(gradient: Any) -> Any:
