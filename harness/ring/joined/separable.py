@@ -30,6 +30,7 @@ LARGE = 1 << 20  # elements
 DRAWS = 6
 OPEN = 6  # the length of a dimension that is left open
 EXACT, NOISY = 1e-3, 0.25  # relative; of losses that draw random numbers less is known
+SAME = 1e-6  # relative; what draws none is on the same rows, but for how a sum is rounded
 ROUNDED = {"bfloat16": 0.03, "float16": 5e-3}  # of what a layer computes in these
 ACROSS = ("Circle",)  # of Keras's losses with a number for each sample, those of pairs in a batch
 
@@ -95,14 +96,19 @@ def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str |
         return None
     large = any(np.prod([size or OPEN for size in leaf.shape[1:]]) > LARGE for leaf in tf.nest.flatten(y_pred))
     random = np.random.default_rng(0)
-    kinds = {_kind_of_rows(loss, y_true, y_pred, random, FEW_ROWS if large else ROWS) for _ in range(DRAWS)}
+    tries = [_values_of_rows(loss, y_true, y_pred, random, FEW_ROWS if large else ROWS) for _ in range(DRAWS)]
+    values = [each for each in tries if each is not None]
+    # By chance one draw of noise may look as if there were none.
+    noisy = any(not np.isclose(whole, again, rtol=SAME, equal_nan=True) for again, whole, *_ in values)
+    kinds = {kind_of_values(*parts, noisy=noisy) for _, *parts in values}
     if NEITHER in kinds:
         return NEITHER
     told = kinds - {None}  # of noise, or of rows that are all masked, one draw may tell nothing
     return told.pop() if len(told) == 1 else None
 
 
-def _kind_of_rows(loss: Any, y_true: Any, y_pred: Any, random: Any, rows: int) -> str | None:
+def _values_of_rows(loss: Any, y_true: Any, y_pred: Any, random: Any, rows: int) -> list[float] | None:
+    """Of made-up rows, once by themselves and then by PARTS; None where it takes none."""
     from keras import StatelessScope
 
     made = [made_rows(y_true, random, rows, labels=True), made_rows(y_pred, random, rows)]
@@ -114,8 +120,7 @@ def _kind_of_rows(loss: Any, y_true: Any, y_pred: Any, random: Any, rows: int) -
         with StatelessScope():  # what the loss assigns is kept apart
             return float(tf.reduce_mean(tf.cast(loss.call(true, pred), tf.float64)))
 
-    found = tried(lambda: [value(part) for part in PARTS], "/CPU:0")
-    return None if found is None else kind_of_values(*found)
+    return tried(lambda: [value(part) for part in (PARTS[0], *PARTS)], "/CPU:0")  # type: ignore[no-any-return]
 
 
 def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
@@ -229,12 +234,14 @@ def _restored() -> Iterator[None]:
             variable.assign(value)
 
 
-def kind_of_values(whole: float, again: float, first: float, second: float, exact: float = EXACT) -> str | None:
-    """Of a loss on some rows, on them in another order, and on each half of them."""
+def kind_of_values(
+    whole: float, again: float, first: float, second: float, exact: float = EXACT, *, noisy: bool = False
+) -> str | None:
+    """Of a loss on some rows, on them in another order, and on each half of them. noisy: it is known to draw."""
     values = [whole, again, first, second]
     if not np.all(np.isfinite(values)) or not any(values):  # of a loss that is 0 on all made-up rows nothing is known
         return None
-    random = not np.isclose(whole, again, rtol=exact / 3)
+    random = noisy or not np.isclose(whole, again, rtol=exact / 3)
     near = NOISY if random else exact
     if np.isclose(whole, (first + second) / 2, rtol=near, atol=1e-6):
         return MEAN

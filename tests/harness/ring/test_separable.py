@@ -45,7 +45,11 @@ def test_weights_within_a_mean_or_a_sum_leave_it_one(bound: float) -> None:
 
 
 def test_a_loss_with_noise_of_its_own_is_a_mean_where_it_is_one_without() -> None:
-    assert kind(lambda y, p: tf.reduce_mean((y + 0.01 * tf.random.normal(tf.shape(y)) - p) ** 2)) == separable.MEAN
+    """Of 15 such losses one has a draw by chance that looks as if it were not noisy."""
+    for seed in range(45):
+        tf.random.set_seed(seed)
+        found = kind(lambda y, p: tf.reduce_mean((y + 0.01 * tf.random.normal(tf.shape(y)) - p) ** 2))
+        assert found == separable.MEAN, seed
 
 
 def test_what_refuses_made_up_rows_is_not_known() -> None:
