@@ -56,7 +56,14 @@ def sums(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> 
 def hand_over(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> list[Any]:
     """Tensors of one type as they will be once they are summed, beside the program that goes on; then what passes by,
     unchanged and computed before."""
-    return _called("ring_exchange", [*tensors, *passing], _settings(tensors, name, op))
+    with tf.control_dependencies(None):
+        handed = _called("ring_exchange", [*tensors, *passing], _settings(tensors, name, op))
+    # Else TensorFlow has it come after all stateful operations that were traced before, calls of XLA's such as
+    # attention's among them: also after those that are to take what passes by, in a circle.
+    manager = getattr(handed[0].graph, "experimental_acd_manager", None)
+    if manager is not None:
+        manager.run_independently(handed[0].op)
+    return handed
 
 
 def summed(handed_over: Sequence[Any]) -> list[Any]:

@@ -40,7 +40,7 @@ def test_xla_knows_the_calls_of_the_horovod_that_make_setup_builds(ran: tuple[Pa
     assert all(rank["registered"] for rank in ran[1])
 
 
-@pytest.mark.parametrize("name", ["dense", "branched", "recurrent", "fp16", "sum"])
+@pytest.mark.parametrize("name", ["dense", "branched", "recurrent", "with_calls", "fp16", "sum"])
 def test_weights_and_losses_are_those_of_an_exchange_after_the_program(
     ran: tuple[Path, list[dict[str, Any]]], name: str
 ) -> None:
@@ -51,7 +51,7 @@ def test_weights_and_losses_are_those_of_an_exchange_after_the_program(
     assert len({tuple(rank[f"{name}, {when}"]["loss"]) for when in ("after", "beside") for rank in ranks}) == 1
 
 
-@pytest.mark.parametrize("name", ["dense", "branched", "recurrent"])
+@pytest.mark.parametrize("name", ["dense", "branched", "recurrent", "with_calls"])
 def test_the_backward_pass_goes_on_behind_the_last_layers_exchange(
     ran: tuple[Path, list[dict[str, Any]]], name: str
 ) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 from keras import layers
 
 from harness import ring
+from harness.ring.exchange import tf
+from harness.ring.stablehlo import call_module, tensor_type
 from harness.ring.step import choose, in_xla, overlap, packing
 
 ring.init(seed=3)
@@ -39,6 +41,27 @@ def branched() -> Any:
 def recurrent() -> Any:
     x = layers.Reshape((8, 5))(inputs := keras.Input((40,)))
     return keras.Model(inputs, layers.Dense(5)(layers.LSTM(24)(layers.LSTM(24, return_sequences=True)(x))))
+
+
+@tf.custom_gradient
+def doubled(x: Any) -> Any:
+    """By calls of XLA's there and back, as attention is computed on GPUs. TensorFlow takes such for stateful."""
+    return _added(x), lambda upstream: _added(upstream)
+
+
+def _added(x: Any) -> Any:
+    if not x.shape.is_fully_defined():
+        return x + x
+    kind = tensor_type(x.shape, x.dtype)
+    add = f"func.func public @main(%x: {kind}) -> {kind} {{ %y = stablehlo.add %x, %x : {kind} return %y : {kind} }}"
+    return call_module(f"module {{ {add} }}", [x], [(tuple(x.shape), x.dtype)])[0]
+
+
+def with_calls() -> Any:
+    x = inputs = keras.Input((40,))
+    for _ in range(3):
+        x = layers.Lambda(doubled)(layers.Dense(60, activation="tanh")(x))
+    return keras.Model(inputs, layers.Dense(5, dtype="float32")(x))
 
 
 def leads(gradients: Sequence[Any]) -> bool:
@@ -77,7 +100,7 @@ def trained(name: str, model: Any, *, compiled: bool = True, **options: Any) -> 
     choose.Chooser._wanted, choose.Chooser.has_compiled = by_itself, has_compiled
 
 
-for kind in (dense, branched, recurrent):
+for kind in (dense, branched, recurrent, with_calls):
     for name, beside in (("after", None), ("beside", True)):  # without a GPU exchanges are not timed
         keras.utils.set_random_seed(1)
         trained(f"{kind.__name__}, {name}", kind(), overlap=beside)
