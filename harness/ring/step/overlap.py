@@ -91,22 +91,26 @@ def of_given(gradients: Sequence[Any], exchange: Callable[[Sequence[Any]], list[
 
 @cache
 def seconds_per_byte() -> float:
-    """What an all-reduce takes for each byte, on the rank where it takes longest: by two sizes, so that what it takes
-    to begin is left out. To be called on all ranks. 0 without a GPU: its compiled steps are for trying them."""
+    """What an all-reduce takes for each byte: by two sizes, so that what it takes to begin is left out. To be called on
+    all ranks, which get one answer. 0 without a GPU: its compiled steps are for trying them."""
     if not has_gpu():
         return 0.0
     small, large = TRIED_BYTES
-    taken_s = min(_all_reduce_s(small) for _ in range(TRIES))
-    rate = taken_s / small
-    with on_host():
-        is_slow = float(hvd.allreduce(tf.constant(taken_s), op=hvd.Max, name="small")) > SLOW_S
-    if not is_slow:
-        rate = max(0.0, min(_all_reduce_s(large) for _ in range(TRIES)) - taken_s) / (large - small)
-    with on_host():
-        return float(hvd.allreduce(tf.constant(rate, tf.float64), op=hvd.Max, name="rate"))
+    taken_s = all_reduce_s(small)
+    if taken_s > SLOW_S:
+        return taken_s / small
+    return max(0.0, all_reduce_s(large) - taken_s) / (large - small)
 
 
-def _all_reduce_s(count: int) -> float:
+def all_reduce_s(count: int) -> float:
+    """What one of so many bytes takes, the shortest of some tries: each on the rank that came last to it, since the
+    others wait for that one as well."""
+    tries = [_try_s(count) for _ in range(TRIES)]
+    with on_host():
+        return float(tf.reduce_min(hvd.allreduce(tf.constant(tries, tf.float64), op=hvd.Min, name="tries")))
+
+
+def _try_s(count: int) -> float:
     tensor = tf.zeros([count // 4])
     float(tensor[0])
     began = time.perf_counter()
