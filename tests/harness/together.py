@@ -1,5 +1,5 @@
-"""`python together.py OUT JOBS [as_on_gpus]`: scripts (JSON: a list of name, ranks, script, words), each on ranks of
-its own, as_on_gpus.py's way or not.
+"""`python together.py OUT JOBS [as_on_gpus|between_hosts]`: scripts (JSON: a list of name, ranks, script, words), each
+on ranks of its own, as_on_gpus.py's ways or not.
 
 All share one import of TensorFlow, which takes longer than most of them: a rank is a fork in which no device, thread or
 graph has been made. Else it is what `horovodrun --gloo` starts, and it ends as Python does. OUT gets each rank's output
@@ -144,8 +144,9 @@ def run(out: Path, jobs: list[dict[str, Any]]) -> dict[str, list[int]]:
 
 def main() -> None:
     out = Path(sys.argv[1])
-    if sys.argv[3:] == ["as_on_gpus"]:
-        as_on_gpus.begin()
+    ways = {"as_on_gpus": as_on_gpus.begin, "between_hosts": as_on_gpus.begin_between_hosts}
+    for how in sys.argv[3:]:
+        ways[how]()
     (out / "codes.json").write_text(json.dumps(run(out, json.loads(sys.argv[2]))))
 
 

@@ -1,5 +1,5 @@
 """Scripts as people write them (people/), made Horovod ones by the two lines, on two real ranks and on one; and once
-more as they run on GPUs, as far as that goes without any (as_on_gpus.py).
+more as they run on GPUs, as far as that goes without any, and some as on GPUs between hosts (as_on_gpus.py).
 
 A script's docstring ends with what is to come of it: `joined: TOLERANCE, why`, weights, optimizers' state and
 histories equal to those of one rank on the joined batches within that; `joined: no, why not`, equal on the two ranks
@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.train, pytest.mark.beside]
 PEOPLE = Path(__file__).with_name("people")
 NAMES = sorted(path.stem for path in PEOPLE.glob("*.py"))
 FEW = ("fine_tuning", "loop_past_the_optimizer")
+# Their gradients leave in several groups: tables, recurrent layers, attention, convolutions, steps of people's own.
+GROUPED = ("custom_train_step", "graph_attention", "masked_lstm_tagging", "old_gan", "recommender", "seq2seq", "unet")
 BATCH = 8
 
 
@@ -66,6 +68,11 @@ def as_on_gpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(tmp_path_factory.mktemp("as_on_gpus"), NAMES, "as_on_gpus")
 
 
+@pytest.fixture(scope="module")
+def between_hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("between_hosts"), GROUPED, "between_hosts")
+
+
 @pytest.mark.parametrize("name", FEW)
 def test_some_scripts_train_right_or_are_refused(few: Path, name: str) -> None:
     check(few, name)
@@ -81,6 +88,14 @@ def test_scripts_train_right_or_are_refused(many: Path, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_compiled_and_staged_they_do_too(as_on_gpus: Path, name: str) -> None:
     check(as_on_gpus, name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", GROUPED)
+def test_with_gradients_that_leave_during_the_backward_pass_they_do_too(between_hosts: Path, name: str) -> None:
+    said = [(between_hosts / f"{name}.2.{rank}.log").read_text() for rank in range(2)]
+    assert any("are exchanged while the backward pass runs" in text for text in said)
+    check(between_hosts, name)
 
 
 def check(out: Path, name: str) -> None:
