@@ -115,6 +115,7 @@ class Switch:
         self._depth = 0
         nothing: dict[str, str] = {}
         self._over(agreement, "check_weights", None)
+        self._over(agreement, "weights_now", None)
         self._over(agreement, "data_facts", nothing)
         self._over(agreement, "layer_facts", nothing)
         self._over(channel.Channel, "begin_step", True)

@@ -31,6 +31,7 @@ __all__ = [
     "optimizers_of",
     "outside_scopes",
     "parts_of",
+    "reduced_on_host",
     "sent_as",
     "sum_over_ranks",
     "summed_as",
@@ -61,8 +62,9 @@ except ImportError as error:
         " on PyPI needs edits before today's TensorFlow takes it"
     ) from error
 
-# In an operation's name: the Horovod of scripts/build_horovod.py runs it on TensorFlow's own stream of the GPU. That of
-# Horovod would be one more with kernels on it, which slows the hand-over between all kernels of the process.
+# In an operation's name: the Horovod of scripts/build_horovod.py begins it at once, not at the end of a cycle, and runs
+# it on TensorFlow's own stream of the GPU. That of Horovod would be one more with kernels on it, which slows the
+# hand-over between all kernels of the process.
 IN_STREAM = "in_stream"
 
 SENT = (tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64, tf.bool)
@@ -121,6 +123,23 @@ def on_host() -> AbstractContextManager[Any]:
     """Where few bytes are exchanged that the host has and wants: else their kernels run on Horovod's stream of the GPU,
     which then hands over from one kernel to the next 0.3 microseconds later, to the process's end."""
     return tf.device("/CPU:0")  # type: ignore[no-any-return]
+
+
+def reduced_on_host(values: Any, op: Any, name: str) -> np.ndarray[Any, Any]:
+    """All ranks' values by hvd.Sum, Min or Max: few, which the host has and waits for. Shape and type stay."""
+    own = np.asarray(values)
+    if hvd.size() == 1:
+        return own
+    with on_host():
+        everybodys: np.ndarray[Any, Any] = _reduced(tf.constant(own), op, name).numpy()
+    return everybodys
+
+
+@tf.function(autograph=False)
+def _reduced(values: Any, op: Any, name: str) -> Any:
+    # In a graph, where an operation has its name.
+    with on_host():
+        return hvd.allreduce(values, op=op, name=f"{IN_STREAM}_{name}")
 
 
 def optimizers_of(model: Any, *, of_parts: bool = True) -> list[Any]:
@@ -266,6 +285,7 @@ def _from_rank_0(variables: Sequence[Any]) -> None:
 
 
 traced_for_each_model(_from_rank_0)
+traced_for_each_model(_reduced)
 
 
 def average_logs(logs: dict[str, Any]) -> None:
@@ -273,7 +293,5 @@ def average_logs(logs: dict[str, Any]) -> None:
     names = sorted(name for name, value in logs.items() if np.ndim(value) == 0 and not isinstance(value, (str, bytes)))
     if not names or hvd.size() == 1:
         return
-    with on_host():
-        values = tf.constant([float(logs[name]) for name in names], tf.float64)
-        mean = hvd.allreduce(values, op=hvd.Average, name="logs").numpy()
-    logs.update({name: float(value) for name, value in zip(names, mean, strict=True)})
+    total = reduced_on_host(np.array([float(logs[name]) for name in names]), hvd.Sum, "logs")
+    logs.update({name: float(value) for name, value in zip(names, total / hvd.size(), strict=True)})

@@ -32,7 +32,7 @@ def test_both_sides_train_to_the_same_weights(tmp_path: Path) -> None:
     assert found["weights_apart"] == 0
     calls = {name: calls for name, (calls, _) in found["inside"].items()}
     # In each of the two fits with checks: after step 3 and after the epoch; each step of five; at its beginning.
-    assert calls["check_weights"] == 2 * 2
+    assert calls["check_weights"] == calls["weights_now"] == 2 * 2
     assert calls["begin_step"] == 5 * 2
     assert calls["agree"] == calls["set_apart"] == calls["sum_states"] == 2
     assert calls["everybodys"] == calls["meet"] == 4 * 2  # that all are there; their data, plans and seeds

@@ -9,6 +9,7 @@ that ended one, -9 after LIMIT_S seconds.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import runpy
@@ -51,6 +52,7 @@ class Job:
         told, tells = os.pipe()
         self._serving = os.fork()
         if not self._serving:
+            end_with_parent()
             server = RendezvousServer()
             os.write(tells, str(server.start()).encode())
             server.init(get_host_assignments(parse_hosts(f"localhost:{self.ranks}"), self.ranks))
@@ -97,10 +99,16 @@ class Rank(BaseException):
         self.run = run
 
 
+def end_with_parent() -> None:
+    """Else who reads the parent's output would wait for its children, too, once it has been ended for taking long."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def forked(log: Path, environment: dict[str, str], script: str, words: list[str]) -> int:
     pid = os.fork()
     if pid:
         return pid
+    end_with_parent()
     file = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
     os.dup2(file, 1)
     os.dup2(file, 2)

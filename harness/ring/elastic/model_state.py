@@ -9,7 +9,7 @@ import numpy as np
 
 from profiles.errors import RingscopeError
 
-from ..exchange import has_weights, hvd, on_host, optimizers_of, tf
+from ..exchange import has_weights, hvd, optimizers_of, reduced_on_host, tf
 from ..joined.metrics import is_summed
 from ..say import once
 
@@ -95,9 +95,7 @@ def counts_of(model: Any) -> list[np.ndarray[Any, Any]]:
     own = [np.array(variable, np.float64) for variable in model.metrics_variables]
     if hvd.size() == 1 or not own:
         return own
-    flat = np.concatenate([values.ravel() for values in own])
-    with on_host():
-        total = hvd.allreduce(tf.constant(flat), op=hvd.Sum, name="counts").numpy()
+    total = reduced_on_host(np.concatenate([values.ravel() for values in own]), hvd.Sum, "counts")
     parts = np.split(total, np.cumsum([values.size for values in own])[:-1])
     return [part.reshape(values.shape) for part, values in zip(parts, own, strict=True)]
 

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from .. import say
-from ..exchange import broadcast, from_rank, hvd, on_host, tf
+from ..exchange import broadcast, from_rank, hvd, reduced_on_host
 from . import again, callback_state, commits, launcher
 from .model_state import add_counts, counts_of, give_back, learning_rates, state_of
 from .rest import Data
@@ -191,11 +191,7 @@ def commit_or_begin_again() -> None:
     """Keep the commit at hand; where hosts have come or are to go, all ranks begin again with it."""
     again.check()
     commits.keep()
-    changed = launcher.hosts_have_changed()
-    if hvd.size() > 1:
-        with on_host():
-            changed = bool(hvd.allreduce(tf.constant(float(changed)), op=hvd.Max, name="hosts") > 0)
-    if changed:
+    if reduced_on_host(float(launcher.hosts_have_changed()), hvd.Max, "hosts") > 0:
         if hvd.size() > 1:
             hvd.shutdown()  # together, so that no rank hears a connection break
         again.begin("the hosts have changed")

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from ..exchange import average_logs, broadcast, from_rank, hvd, on_host, tf
+from ..exchange import average_logs, broadcast, from_rank, hvd, reduced_on_host
 from ..joined.moving import average_statistics
 from ..ranks import agreement, horovod_names
 from ..step.parts import gather, saves_epochs
@@ -55,7 +55,8 @@ class Agree(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         average_statistics(self.model)
-        agreement.check_weights(self.model, f"after epoch {epoch + 1}")
+        weights = self.model.__dict__["watch_by_ring"]().weights
+        agreement.check_weights(self.model, weights, f"after epoch {epoch + 1}")
         if self._saves:
             gather(self.model)
 
@@ -97,9 +98,7 @@ class StopTogether(keras.callbacks.Callback):
     async_safe = True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        with on_host():
-            stops = tf.constant(float(self.model.stop_training))
-            together = bool(hvd.allreduce(stops, op=hvd.Max, name="stop") > 0)
+        together = bool(reduced_on_host(float(self.model.stop_training), hvd.Max, "stop") > 0)
         self.model.__dict__["watch_by_ring"]().stop_after_epoch(together)
         if together:  # not else: a thread may just have asked for it
             self.model.stop_training = True

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..batches import UNEVEN, tell, told
 from ..data import ids
-from ..exchange import hvd, tf
+from ..exchange import hvd, reduced_on_host, tf
 from ..feed import AS_IT_IS, CARRIERS, Carried, Feed, data_of, feed, leaves_of, opened
 from ..forms import masks
 from ..marks import mark_pause, nvtx_marks
@@ -58,9 +58,7 @@ class WhileAllHave:
 
     def __next__(self) -> Any:
         batch = next(self._own, None)
-        with tf.device("/CPU:0"):
-            have = hvd.allreduce(tf.constant(float(batch is not None)), op=hvd.Min, name="another batch")
-        if not have:
+        if not reduced_on_host(float(batch is not None), hvd.Min, "another_batch"):
             raise StopIteration
         return batch
 

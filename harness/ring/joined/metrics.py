@@ -14,7 +14,7 @@ import numpy as np
 
 from profiles.errors import RingscopeError
 
-from ..exchange import hvd, tf
+from ..exchange import hvd, reduced_on_host, tf
 
 __all__ = ["batches_count_alike", "check_summable", "is_summed", "result_over_ranks", "sum_states"]
 
@@ -26,9 +26,7 @@ def sum_states(metrics: Sequence[Any]) -> None:
     if not variables or hvd.size() == 1:
         return
     own = [np.asarray(variable.numpy(), np.float64) for variable in variables]
-    flat = tf.constant(np.concatenate([values.ravel() for values in own]))
-    with tf.device("/CPU:0"):
-        total = hvd.allreduce(flat, op=hvd.Sum, name="metrics").numpy()
+    total = reduced_on_host(np.concatenate([values.ravel() for values in own]), hvd.Sum, "metrics")
     start = 0
     for variable, values in zip(variables, own, strict=True):
         summed = total[start : start + values.size].reshape(values.shape)

@@ -9,16 +9,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from profiles.errors import RingscopeError
 
 from ..data.samples import are_arrays
-from ..exchange import from_all, hvd, optimizers_of, tf, traced_for_each_model
+from ..exchange import from_all, hvd, optimizers_of, reduced_on_host, tf, traced_for_each_model
 
-__all__ = ["check_data", "check_weights", "data_facts", "differing_weight", "weights_digest"]
+__all__ = [
+    "Weights",
+    "check_data",
+    "check_weights",
+    "data_facts",
+    "differing_weight",
+    "weights_digest",
+    "weights_now",
+]
 
 LOOKED_AT_BYTES = 64 << 20
 BLOCKS = 64  # of neighbouring rows, which need not be copied to be looked at
@@ -255,19 +263,31 @@ def differing_weight(everybodys: np.ndarray[Any, Any]) -> tuple[int, int] | None
     return None
 
 
-def check_weights(model: Any, when: str) -> None:
-    """Raise RingscopeError on all ranks where their trainable weights differ."""
+class Weights(NamedTuple):
+    """A model's trainable weights, and the digest of what they were when a device came to it."""
+
+    variables: list[Any]
+    digest: Any
+
+
+def weights_now(model: Any) -> Weights | None:
+    """Not waited for; None where there is nothing to compare."""
     variables = model.trainable_weights
-    if not variables or hvd.size() == 1:
+    return Weights(variables, weights_digest(variables)) if variables and hvd.size() > 1 else None
+
+
+def check_weights(model: Any, weights: Weights | None, when: str) -> None:
+    """Raise RingscopeError on all ranks where these weights of the model differ."""
+    if weights is None:
         return
-    own = weights_digest(variables)
-    with tf.device("/CPU:0"):
-        everybodys = hvd.allgather(tf.reshape(tf.identity(own), [1, -1]), name="weights").numpy()
-    found = differing_weight(everybodys)
-    if found is not None:
+    own = weights.digest.numpy()
+    highest, not_lowest = np.split(reduced_on_host(np.concatenate([own, ~own]), hvd.Max, "weights"), 2)
+    if np.any(highest != ~not_lowest):
+        found = differing_weight(np.array(from_all(own, "digests")))
+        assert found is not None
         _check_rates(model)
-        raise RingscopeError(differs(variables[found[0]].path, found[1], when))
-    model.__dict__[CHECKED] = everybodys[hvd.rank()].tolist()
+        raise RingscopeError(differs(weights.variables[found[0]].path, found[1], when))
+    model.__dict__[CHECKED] = own.tolist()
 
 
 def _check_rates(model: Any) -> None:

@@ -32,6 +32,7 @@ class Watch:
         self._logs: Any = None  # of the last step
         self._last: tuple[Callable[[Any], Any], Any] | None = None
         self._result = model._get_metrics_result_or_logs
+        self.weights: agreement.Weights | None = None  # after the last step of an epoch
         self._agreed: bool | None = None  # whether all stop after this epoch, until the next one begins
 
     def lay_over(self) -> None:
@@ -52,11 +53,11 @@ class Watch:
 
     @contextmanager
     def during_fit(self) -> Iterator[None]:
-        self.training, self._steps, self._last, self._agreed = True, 0, None, None
+        self.training, self._steps, self._last, self.weights, self._agreed = True, 0, None, None, None
         try:
             yield
         finally:
-            self.training, self._last, self._agreed = False, None, None
+            self.training, self._last, self.weights, self._agreed = False, None, None, None
 
     def stop_after_epoch(self, stops: bool) -> None:
         """All ranks do so, or none: who asks for it from now on, say a thread or a signal, asks in the next epoch."""
@@ -93,7 +94,7 @@ class Watch:
             logs = self._logs = function(iterator)
             self._steps += 1
             if self._steps == CHECKED_STEP:
-                agreement.check_weights(self._model, f"after step {CHECKED_STEP}")
+                agreement.check_weights(self._model, agreement.weights_now(self._model), f"after step {CHECKED_STEP}")
             if channel is not None and channel.last_step is not None and channel.steps_begun >= channel.last_step:
                 self._model.stop_training = True
             return logs
@@ -122,7 +123,10 @@ class Watch:
             return metrics.result_over_ranks(self._model, logs, _of_last_rank)
         if not self.training:
             return self._result(logs)
-        return metrics.result_over_ranks(self._model, self._finish_together(logs), _averaged)
+        logs = self._finish_together(logs)
+        # Before anything waits for the last step: a device goes on with this at once.
+        self.weights = agreement.weights_now(self._model)
+        return metrics.result_over_ranks(self._model, logs, _averaged)
 
 
 class _StopTraining:

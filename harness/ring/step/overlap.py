@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from ..exchange import IN_STREAM, has_gpu, hvd, on_device_of, on_host, outside_scopes, tf
+import numpy as np
+
+from ..exchange import IN_STREAM, has_gpu, hvd, on_device_of, outside_scopes, reduced_on_host, tf
 from ..say import once
 from . import in_xla
 from .traced import Traced
@@ -106,8 +108,7 @@ def all_reduce_s(count: int) -> float:
     """What one of so many bytes takes, the shortest of some tries: each on the rank that came last to it, since the
     others wait for that one as well."""
     tries = [_try_s(count) for _ in range(TRIES)]
-    with on_host():
-        return float(tf.reduce_min(hvd.allreduce(tf.constant(tries, tf.float64), op=hvd.Min, name="tries")))
+    return float(reduced_on_host(np.array(tries), hvd.Min, "tries").min())
 
 
 def _try_s(count: int) -> float:
