@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 
-.PHONY: help setup bench test lint docs fuzz clean
+.PHONY: help setup bench test test-all people lint docs fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ lint: setup ## style and types
 
 docs: setup ## the site, into site/ (look at it: python3 -m http.server -d site)
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
+people: setup ## every script of tests/harness/ring/people as on CPUs and as on GPUs (an hour on two cores; the tests try each one way)
+	RINGSCOPE_EVERY_WAY=1 $(TESTS) tests/harness/ring/test_people.py $(ARGS)
 
 fuzz: setup ## the readers against made-up input, SECONDS (60) for each; TRAININGS (200) random ones on two ranks against one
 	@$(RUN) -m pip install -q --disable-pip-version-check -e '.[fuzz]'

@@ -67,13 +67,12 @@ def test_a_rank_killed_on_the_last_of_four_hosts_is_named_and_nothing_is_left(la
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("launcher", ["horovodrun", "mpirun"])
-def test_sixteen_ranks_train_together_on_four_hosts(launcher: str, tmp_path: Path) -> None:
+def test_sixteen_ranks_train_together_on_four_hosts(tmp_path: Path) -> None:
     pytest.importorskip("horovod", reason="Horovod is not installed")
     if psutil.virtual_memory().available < REAL_BYTES:
         pytest.skip("16 ranks of TensorFlow need 12 GiB of memory")
     out = tmp_path / "out"
-    bench = [sys.executable, "-m", "harness", "bench", *GRID, "--ranks", "16", "--launcher", launcher]
+    bench = [sys.executable, "-m", "harness", "bench", *GRID, "--ranks", "16"]
     done = on_hosts(tmp_path, "a b c d", *bench, "--hosts", FOUR, "--out", out, *REAL, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [row["status"] for row in rows(out)] == ["ok"]

@@ -1,5 +1,6 @@
-"""Scripts as people write them (people/), made Horovod ones by the two lines, on two real ranks and on one; and once
-more as they run on GPUs, as far as that goes without any, and some as on GPUs between hosts (as_on_gpus.py).
+"""Scripts as people write them (people/), made Horovod ones by the two lines, on two real ranks and on one: by turns as
+they run on CPUs and as on GPUs, as far as that goes without any, and some as on GPUs between hosts (as_on_gpus.py).
+`make people` tries each both ways, which takes twice as long.
 
 A script's docstring ends with what is to come of it: `joined: TOLERANCE, why`, weights, optimizers' state and
 histories equal to those of one rank on the joined batches within that; `joined: no, why not`, equal on the two ranks
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +27,9 @@ pytestmark = [pytest.mark.train, pytest.mark.beside]
 PEOPLE = Path(__file__).with_name("people")
 NAMES = sorted(path.stem for path in PEOPLE.glob("*.py"))
 FEW = ("fine_tuning", "loop_past_the_optimizer")
+EVERY_WAY = "RINGSCOPE_EVERY_WAY" in os.environ
+ON_CPUS = [name for name in NAMES[:: 1 if EVERY_WAY else 2] if name not in FEW]
+AS_ON_GPUS = NAMES if EVERY_WAY else NAMES[1::2]
 # Their gradients leave in several groups: tables, recurrent layers, attention, convolutions, steps of people's own.
 GROUPED = ("custom_train_step", "graph_attention", "masked_lstm_tagging", "old_gan", "recommender", "seq2seq", "unet")
 BATCH = 8
@@ -60,12 +65,12 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("many"), [name for name in NAMES if name not in FEW])
+    return trained(tmp_path_factory.mktemp("many"), ON_CPUS)
 
 
 @pytest.fixture(scope="module")
 def as_on_gpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("as_on_gpus"), NAMES, "as_on_gpus")
+    return trained(tmp_path_factory.mktemp("as_on_gpus"), AS_ON_GPUS, "as_on_gpus")
 
 
 @pytest.fixture(scope="module")
@@ -79,13 +84,13 @@ def test_some_scripts_train_right_or_are_refused(few: Path, name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in FEW])
+@pytest.mark.parametrize("name", ON_CPUS)
 def test_scripts_train_right_or_are_refused(many: Path, name: str) -> None:
     check(many, name)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", AS_ON_GPUS)
 def test_compiled_and_staged_they_do_too(as_on_gpus: Path, name: str) -> None:
     check(as_on_gpus, name)
 

@@ -39,9 +39,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return _asked(tmp_path_factory.mktemp("alone"), None)[0]
 
 
-@pytest.fixture(scope="module", params=["gloo", pytest.param("mpirun", marks=pytest.mark.long)])
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return _asked(tmp_path_factory.mktemp(request.param), request.param)
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return _asked(tmp_path_factory.mktemp("pair"), "gloo")
 
 
 @pytest.mark.parametrize(("case", "iterations"), ALONE.items())

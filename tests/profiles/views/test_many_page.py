@@ -73,17 +73,33 @@ def test_the_gpus_one_by_one_unfold_and_are_drawn(browser: Any, page: Path) -> N
         shown.close()
 
 
+@pytest.fixture(scope="module")
+def of_512(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Where the page and the summary of 512 ranks lie, one host of theirs slow; and what the terminal showed."""
+    folder, slow = tmp_path_factory.mktemp("of_512"), tuple(range(8 * 37, 8 * 38))
+    record(replace(SHAPE, gpus=512, processes=512, skew_ns=10, slow_gpus=slow, steps=10), folder)
+    result = run(folder, "--html", folder / "page.html", "--json-summary", folder / "summary.json")
+    assert result.exit_code == 0, result.output
+    return folder, result.stdout
+
+
+@pytest.mark.long
+def test_five_hundred_and_twelve_ranks_fit_120_lines(of_512: tuple[Path, str]) -> None:
+    folder, shown = of_512
+    assert len(shown.splitlines()) <= 120
+    summary = json.loads((folder / "summary.json").read_text())
+    assert [(one["what"], one["name"]) for one in summary["outliers"]] == [("host", "node37")]
+    assert "ranks 296 to 303" in summary["findings"][0]["text"]
+
+
 @pytest.mark.long
 @pytest.mark.browser
-def test_the_page_of_512_ranks_is_small_and_little_of_it_is_laid_out(browser: Any, tmp_path: Path) -> None:
-    slow = tuple(range(8 * 37, 8 * 38))
-    record(replace(SHAPE, gpus=512, processes=512, skew_ns=10, slow_gpus=slow, steps=10), tmp_path)
-    result = run(tmp_path, "--html", tmp_path / "page.html")
-    assert result.exit_code == 0, result.output
-    assert (tmp_path / "page.html").stat().st_size <= MOST_BYTES
+def test_the_page_of_512_ranks_is_small_and_little_of_it_is_laid_out(browser: Any, of_512: tuple[Path, str]) -> None:
+    page = of_512[0] / "page.html"
+    assert page.stat().st_size <= MOST_BYTES
     shown = browser.new_page()
     try:
-        shown.goto((tmp_path / "page.html").as_uri())
+        shown.goto(page.as_uri())
         wait_until(shown, "globalThis.picture !== undefined")
         assert 0 < shown.evaluate("document.querySelectorAll('*').length") <= MOST_ELEMENTS
         assert not shown.locator("#picture").is_visible()  # and drawn once it is unfolded

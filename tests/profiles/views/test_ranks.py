@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,15 +96,3 @@ def test_of_few_gpus_the_ranks_asked_for_are_the_columns(recordings: Path) -> No
 def test_what_cannot_be_shown_is_said(recordings: Path, arguments: list[str], told: str) -> None:
     result = run(recordings, *arguments)
     assert isinstance(result.exception, RingscopeError) and told in str(result.exception)
-
-
-@pytest.mark.long
-def test_five_hundred_and_twelve_ranks_fit_120_lines(tmp_path: Path) -> None:
-    slow = tuple(range(8 * 37, 8 * 38))
-    many = replace(SHAPE, gpus=512, processes=512, skew_ns=10, slow_gpus=slow, steps=10)
-    result = run(record(many, tmp_path), "--json-summary", tmp_path / "s.json")
-    assert result.exit_code == 0, result.output
-    assert len(result.stdout.splitlines()) <= 120
-    summary = json.loads((tmp_path / "s.json").read_text())
-    assert [(one["what"], one["name"]) for one in summary["outliers"]] == [("host", "node37")]
-    assert "ranks 296 to 303" in summary["findings"][0]["text"]
