@@ -22,7 +22,7 @@ from tests.recordings import ROOT
 pytestmark = pytest.mark.long
 RANKS = 512
 SHAPE = Shape(steps=20, kernels=450, gpus=RANKS, processes=RANKS, skew_ns=50, hidden_ns=150_000, feed_ns=100_000)
-SMALL = replace(SHAPE, steps=12, kernels=12, gpus=128, processes=128)
+SMALL = replace(SHAPE, steps=12, kernels=12)
 LATE = 2_000_000
 BYTES = 2 << 30  # in all processes together
 # What stops work that grows with the square of the ranks: on an idle machine it takes less than 40 s of CPU.
@@ -74,20 +74,20 @@ def test_512_recordings_are_measured_in_bounded_time_and_memory_and_over_mpi_ali
 
 
 def first_finding(**faults) -> Finding:
-    """Of 16 hosts with eight GPUs each."""
+    """Of 64 hosts with eight GPUs each."""
     shape = replace(SMALL, late_ns=LATE, **faults)
-    read = [timeline(shape, range(rank, rank + 1)) for rank in range(SMALL.gpus)]
+    read = [timeline(shape, range(rank, rank + 1)) for rank in range(RANKS)]
     named = [replace(one.recording, path=f"rank{rank}", host=f"node{rank // 8}") for rank, one in enumerate(read)]
     made = [replace(one, recording=recording) for one, recording in zip(read, named, strict=True)]
     return ringscope.measure(made).findings[0]
 
 
-def test_a_slow_host_among_16_is_the_first_finding() -> None:
-    found = first_finding(slow_gpus=tuple(range(56, 64)))
-    assert (found.code, found.evidence["scope"], found.evidence["hosts"]) == ("slow-gpu", "host", ["node7"])
+def test_a_slow_host_among_64_is_the_first_finding() -> None:
+    found = first_finding(slow_gpus=tuple(range(296, 304)))
+    assert (found.code, found.evidence["scope"], found.evidence["hosts"]) == ("slow-gpu", "host", ["node37"])
 
 
-def test_a_slow_link_among_128_is_the_first_finding() -> None:
-    found = first_finding(slow_links=(101,))
-    assert (found.code, found.gpu, found.evidence["link"]) == ("slow-link", 101, "host")
-    assert "on host node12" in found.text
+def test_a_slow_link_among_512_is_the_first_finding() -> None:
+    found = first_finding(slow_links=(401,))
+    assert (found.code, found.gpu, found.evidence["link"]) == ("slow-link", 401, "host")
+    assert "on host node50" in found.text
