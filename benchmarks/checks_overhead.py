@@ -107,15 +107,15 @@ class Switch:
         from harness.ring.data import seeds
         from harness.ring.fitting import joint_callbacks, plan
         from harness.ring.joined import metrics
-        from harness.ring.ranks import agreement, channel, stopping
+        from harness.ring.ranks import agreement, channel, stopping, weights
 
         self.on = True
         self.inside: dict[str, tuple[int, float]] = {}  # name -> calls and seconds, while it is on
         self.in_all_s = 0.0  # in any of them, those that call each other counted once
         self._depth = 0
         nothing: dict[str, str] = {}
-        self._over(agreement, "check_weights", None)
-        self._over(agreement, "weights_now", None)
+        self._over(weights, "check_weights", None)
+        self._over(weights, "weights_now", None)
         self._over(agreement, "data_facts", nothing)
         self._over(agreement, "layer_facts", nothing)
         self._over(channel.Channel, "begin_step", True)

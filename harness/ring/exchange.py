@@ -293,5 +293,5 @@ def average_logs(logs: dict[str, Any]) -> None:
     names = sorted(name for name, value in logs.items() if np.ndim(value) == 0 and not isinstance(value, (str, bytes)))
     if not names or hvd.size() == 1:
         return
-    total = reduced_on_host(np.array([float(logs[name]) for name in names]), hvd.Sum, "logs")
+    total = reduced_on_host([float(logs[name]) for name in names], hvd.Sum, "logs")
     logs.update({name: float(value) for name, value in zip(names, total / hvd.size(), strict=True)})

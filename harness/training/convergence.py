@@ -96,7 +96,7 @@ def judge_of(model: Any, source: Generated, average: Callable[[], object]) -> Ca
 
     average: called before, so that all ranks judge the same model.
     """
-    import horovod.tensorflow as hvd
+    from ..ring.exchange import hvd, reduced_on_host
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def hits(x: Any, y: Any) -> Any:
@@ -113,8 +113,7 @@ def judge_of(model: Any, source: Generated, average: Callable[[], object]) -> Ca
             firsts = range(0, len(y), EVALUATED_AT_ONCE)
             counts.append(sum(int(hits(x[i : i + EVALUATED_AT_ONCE], y[i : i + EVALUATED_AT_ONCE])) for i in firsts))
             counts.append(len(y))
-        with tf.device("/CPU:0"):
-            total = hvd.allreduce(tf.constant(counts, tf.int64), op=hvd.Sum, name="accuracy").numpy().tolist()
+        total = reduced_on_host(counts, hvd.Sum, "accuracy").tolist()
         return total[0] / total[1], total[2] / total[3]
 
     return judge

@@ -9,8 +9,8 @@ import numpy as np
 
 from profiles.errors import RingscopeError
 
-from ..exchange import has_weights, hvd, optimizers_of, reduced_on_host, tf
-from ..joined.metrics import is_summed
+from ..exchange import has_weights, hvd, optimizers_of, tf
+from ..joined.metrics import is_summed, sums
 from ..say import once
 
 __all__ = ["add_counts", "counts_of", "give_back", "learning_rates", "state_of"]
@@ -93,11 +93,7 @@ def _plain(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def counts_of(model: Any) -> list[np.ndarray[Any, Any]]:
     """What the metrics of all ranks have counted together in this epoch; the ranks meet here."""
     own = [np.array(variable, np.float64) for variable in model.metrics_variables]
-    if hvd.size() == 1 or not own:
-        return own
-    total = reduced_on_host(np.concatenate([values.ravel() for values in own]), hvd.Sum, "counts")
-    parts = np.split(total, np.cumsum([values.size for values in own])[:-1])
-    return [part.reshape(values.shape) for part, values in zip(parts, own, strict=True)]
+    return sums(own, "counts") if own else own
 
 
 def add_counts(model: Any, counts: Sequence[np.ndarray[Any, Any]]) -> None:

@@ -8,7 +8,7 @@ import keras
 
 from ..exchange import average_logs, broadcast, from_rank, hvd, reduced_on_host
 from ..joined.moving import average_statistics
-from ..ranks import agreement, horovod_names
+from ..ranks import horovod_names, weights
 from ..step.parts import gather, saves_epochs
 
 # They write files: from every rank they would write over each other.
@@ -55,8 +55,8 @@ class Agree(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         average_statistics(self.model)
-        weights = self.model.__dict__["watch_by_ring"]().weights
-        agreement.check_weights(self.model, weights, f"after epoch {epoch + 1}")
+        after_last_step = self.model.__dict__["watch_by_ring"]().weights
+        weights.check_weights(self.model, after_last_step, f"after epoch {epoch + 1}")
         if self._saves:
             gather(self.model)
 

@@ -16,7 +16,7 @@ from profiles.errors import RingscopeError
 
 from ..exchange import hvd, reduced_on_host, tf
 
-__all__ = ["batches_count_alike", "check_summable", "is_summed", "result_over_ranks", "sum_states"]
+__all__ = ["batches_count_alike", "check_summable", "is_summed", "result_over_ranks", "sum_states", "sums"]
 
 
 def sum_states(metrics: Sequence[Any]) -> None:
@@ -26,14 +26,17 @@ def sum_states(metrics: Sequence[Any]) -> None:
     if not variables or hvd.size() == 1:
         return
     own = [np.asarray(variable.numpy(), np.float64) for variable in variables]
-    total = reduced_on_host(np.concatenate([values.ravel() for values in own]), hvd.Sum, "metrics")
-    start = 0
-    for variable, values in zip(variables, own, strict=True):
-        summed = total[start : start + values.size].reshape(values.shape)
-        start += values.size
+    for variable, summed in zip(variables, sums(own, "metrics"), strict=True):
         if _aggregation(variable) == "mean":
             summed = summed / hvd.size()
         variable.assign(tf.cast(summed, variable.dtype))
+
+
+def sums(own: Sequence[np.ndarray[Any, Any]], name: str) -> list[np.ndarray[Any, Any]]:
+    """All ranks' sums of these arrays of one type, by one exchange."""
+    total = reduced_on_host(np.concatenate([values.ravel() for values in own]), hvd.Sum, name)
+    parts = np.split(total, np.cumsum([values.size for values in own])[:-1])
+    return [part.reshape(values.shape) for part, values in zip(parts, own, strict=True)]
 
 
 def _aggregation(variable: Any) -> str:

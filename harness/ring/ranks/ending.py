@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import say
 from ..elastic import again, launcher
-from . import agreement
+from . import weights
 from .channel import Channel
 
 LIMIT_S = 10.0
@@ -48,7 +48,7 @@ def compare_at_exit(model: Any) -> None:
 
 def _digest(model: Any) -> list[int]:
     variables = model.trainable_weights
-    return agreement.weights_digest(variables).numpy().tolist() if variables else []
+    return weights.weights_digest(variables).numpy().tolist() if variables else []
 
 
 def _digests() -> list[list[int] | None]:
@@ -57,7 +57,7 @@ def _digests() -> list[list[int] | None]:
     models = [known() for known in _models]
     found = [[] if model is None else _digest(model) for model in models]
     return [
-        own if own and own != model.__dict__.get(agreement.CHECKED) else None
+        own if own and own != model.__dict__.get(weights.CHECKED) else None
         for own, model in zip(found, models, strict=True)
     ]
 
@@ -79,6 +79,6 @@ def _end(channel: Channel) -> None:
             differing = next((i for i, (a, b) in enumerate(zip(own, theirs, strict=True)) if a != b), None)
             if differing is not None:
                 name = model.trainable_weights[differing].path
-                say.line(agreement.differs(name, rank, "at the end"))
+                say.line(weights.differs(name, rank, "at the end"))
                 sys.stdout.flush()
                 os._exit(1)

@@ -11,7 +11,7 @@ from ..elastic.resume import Part
 from ..exchange import average_logs, from_rank, hvd
 from ..joined import metrics
 from ..joined.summable import metrics_tried
-from . import agreement
+from . import weights
 from .channel import Channel, left
 from .stopping import OtherRankLeft
 
@@ -32,7 +32,7 @@ class Watch:
         self._logs: Any = None  # of the last step
         self._last: tuple[Callable[[Any], Any], Any] | None = None
         self._result = model._get_metrics_result_or_logs
-        self.weights: agreement.Weights | None = None  # after the last step of an epoch
+        self.weights: weights.Weights | None = None  # after the last step of an epoch
         self._agreed: bool | None = None  # whether all stop after this epoch, until the next one begins
 
     def lay_over(self) -> None:
@@ -94,7 +94,7 @@ class Watch:
             logs = self._logs = function(iterator)
             self._steps += 1
             if self._steps == CHECKED_STEP:
-                agreement.check_weights(self._model, agreement.weights_now(self._model), f"after step {CHECKED_STEP}")
+                weights.check_weights(self._model, weights.weights_now(self._model), f"after step {CHECKED_STEP}")
             if channel is not None and channel.last_step is not None and channel.steps_begun >= channel.last_step:
                 self._model.stop_training = True
             return logs
@@ -125,7 +125,7 @@ class Watch:
             return self._result(logs)
         logs = self._finish_together(logs)
         # Before anything waits for the last step: a device goes on with this at once.
-        self.weights = agreement.weights_now(self._model)
+        self.weights = weights.weights_now(self._model)
         return metrics.result_over_ranks(self._model, logs, _averaged)
 
 

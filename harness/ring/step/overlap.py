@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from ..exchange import IN_STREAM, has_gpu, hvd, on_device_of, outside_scopes, reduced_on_host, tf
 from ..say import once
 from . import in_xla
@@ -108,7 +106,7 @@ def all_reduce_s(count: int) -> float:
     """What one of so many bytes takes, the shortest of some tries: each on the rank that came last to it, since the
     others wait for that one as well."""
     tries = [_try_s(count) for _ in range(TRIES)]
-    return float(reduced_on_host(np.array(tries), hvd.Min, "tries").min())
+    return float(min(reduced_on_host(tries, hvd.Min, "tries")))
 
 
 def _try_s(count: int) -> float:

@@ -70,6 +70,7 @@ def test_data_that_may_be_augmented_at_random_is_warned_of_once(facts: list[dict
         ("another vocabulary", "the vocabulary of layer"),
         ("an unequal source", "source 0 of x differs"),
         ("assigned by hand", "kernel differs between rank 0 and rank 1 after step 3"),
+        ("changed on one rank late", "kernel differs between rank 0 and rank 1 after epoch 1"),
         ("another optimizer", "kernel differs between rank 0 and rank 1 after step 3"),
         ("another type", "the element_spec of x differs"),
         ("another length", "the number of batches of x differs"),

@@ -266,6 +266,19 @@ for name, kind in (
     facts[f"{name}, weights"] = digest(model)
 
 
+class Late(keras.callbacks.Callback):
+    """Changes rank 1's weights after the last step of an epoch of four: the third has been looked at by then."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if rank == 1 and batch == 3:
+            self.model.layers[0].kernel.assign_add(tf.ones((4, 3)))
+
+
+facts["changed on one rank late"] = refused(
+    lambda: classifier().fit(x, y, batch_size=8, epochs=2, verbose=0, callbacks=[Late()])
+)
+
+
 # What is compared of data that cannot be looked through; what only may differ.
 def batches_of(make: Callable[[], Any], **options: Any) -> str:
     return refused(lambda: classifier().fit(make().batch(8), verbose=0, **options))

@@ -1,0 +1,104 @@
+"""Whether the ranks' weights are the same: after the first steps, after each epoch, and when the script ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from profiles.errors import RingscopeError
+
+from ..exchange import from_all, hvd, optimizers_of, reduced_on_host, tf, traced_for_each_model
+
+__all__ = ["CHECKED", "Weights", "check_weights", "differs", "weights_digest", "weights_now"]
+
+CHECKED = "weights_checked_by_ring"  # a model's attribute: the digest of the weights that were last found equal
+
+
+def weights_digest(variables: Sequence[Any]) -> Any:
+    """One int64 for each variable, the sum of its bits as 64-bit words: one pass over the weights where they lie."""
+    return _all_bits([variable.value for variable in variables])
+
+
+@tf.function(autograph=False)
+def _all_bits(variables: Sequence[Any]) -> Any:
+    return tf.stack([_bits(tf.convert_to_tensor(variable)) for variable in variables])
+
+
+traced_for_each_model(_all_bits)
+
+
+def _bits(value: Any) -> Any:
+    if value.dtype.is_bool or value.dtype == tf.string:
+        return tf.constant(0, tf.int64)
+    size = value.dtype.size
+    if value.dtype.is_complex or size > 8:
+        value = tf.bitcast(value, tf.int64)
+        size = 8
+    flat = tf.reshape(value, [-1])
+    words = flat.shape[0] * size // 8
+    odd = flat.shape[0] - words * 8 // size
+    whole = tf.reshape(flat[:-odd] if odd else flat, [words, 8 // size])
+    total = tf.reduce_sum(tf.bitcast(whole, tf.int64))
+    if odd:
+        narrow = {1: tf.int8, 2: tf.int16, 4: tf.int32}[size]
+        total += tf.reduce_sum(tf.cast(tf.bitcast(flat[-odd:], narrow), tf.int64))
+    return total
+
+
+def differing_weight(everybodys: np.ndarray[Any, Any]) -> tuple[int, int] | None:
+    """(the first variable that differs, the rank where it does) of digests (ranks, variables), or None."""
+    for variable in range(everybodys.shape[1]):
+        for rank in range(1, everybodys.shape[0]):
+            if everybodys[rank, variable] != everybodys[0, variable]:
+                return variable, rank
+    return None
+
+
+class Weights(NamedTuple):
+    """A model's trainable weights, and the digest of what they were when a device came to it."""
+
+    variables: list[Any]
+    digest: Any
+
+
+def weights_now(model: Any) -> Weights | None:
+    """Not waited for; None where there is nothing to compare."""
+    variables = model.trainable_weights
+    return Weights(variables, weights_digest(variables)) if variables and hvd.size() > 1 else None
+
+
+def check_weights(model: Any, weights: Weights | None, when: str) -> None:
+    """Raise RingscopeError on all ranks where these weights of the model differ."""
+    if weights is None:
+        return
+    own = weights.digest.numpy()
+    highest, not_lowest = np.split(reduced_on_host(np.concatenate([own, ~own]), hvd.Max, "weights"), 2)
+    if np.any(highest != ~not_lowest):
+        found = differing_weight(np.array(from_all(own, "digests")))
+        assert found is not None
+        _check_rates(model)
+        raise RingscopeError(differs(weights.variables[found[0]].path, found[1], when))
+    model.__dict__[CHECKED] = own.tolist()
+
+
+def _check_rates(model: Any) -> None:
+    """Raise RingscopeError where that is why: a callback, say, has set them from what one rank sees."""
+    rates = from_all([float(optimizer.learning_rate) for optimizer in optimizers_of(model)], "rates")
+    for rank, own in enumerate(rates):
+        for rank_0s, rate in zip(rates[0], own, strict=False):
+            if rate != rank_0s:
+                raise RingscopeError(
+                    f"the learning rate is {rank_0s:g} on rank 0 and {rate:g} on rank {rank}, so that their weights"
+                    " differ; set it from what all ranks have: the logs of an epoch, or those of a batch after"
+                    " ring.average_logs(logs)"
+                )
+
+
+def differs(name: str, rank: int, when: str) -> str:
+    return (
+        f"{name} differs between rank 0 and rank {rank} {when}: something updates it past the distributed optimizer;"
+        " update it by an optimizer that the model holds when ring.distribute(model) is called, or average the"
+        " gradients first: ring.average_gradients(gradients). What no optimizer is to train wants trainable=False"
+    )
