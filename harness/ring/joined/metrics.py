@@ -29,7 +29,7 @@ def sum_states(metrics: Sequence[Any]) -> None:
     for variable, summed in zip(variables, sums(own, "metrics"), strict=True):
         if _aggregation(variable) == "mean":
             summed = summed / hvd.size()
-        variable.assign(tf.cast(summed, variable.dtype))
+        variable.assign(summed.astype(tf.as_dtype(variable.dtype).as_numpy_dtype))
 
 
 def sums(own: Sequence[np.ndarray[Any, Any]], name: str) -> list[np.ndarray[Any, Any]]:

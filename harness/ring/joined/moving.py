@@ -22,13 +22,16 @@ def average_statistics(model: Any) -> None:
     What layers of the user's own keep (a counter, the largest value, a queue of features) is averaged like them, and
     may be no average: one line names it.
     """
-    variables = [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
-    if not variables or hvd.size() == 1:
+    if hvd.size() == 1:
         return
-    unlike = _average_where_unlike([v.value for v in variables])
+    variables = [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
+    if not variables:
+        return
     own = _of_own_layers(model)
-    if tf.executing_eagerly() and any(id(v) in own for v in variables):
-        names = [v.path for v, differs in zip(variables, unlike.numpy(), strict=True) if differs and id(v) in own]
+    looked_at = [place for place, variable in enumerate(variables) if id(variable) in own]
+    unlike = _average_where_unlike([v.value for v in variables], tuple(looked_at))
+    if tf.executing_eagerly() and looked_at:
+        names = [variables[place].path for place, differs in zip(looked_at, unlike.numpy(), strict=True) if differs]
         if names:
             once(
                 f"each rank has kept {', '.join(names)} of its own batches; the ranks' values are averaged before"
@@ -44,19 +47,22 @@ def _of_own_layers(model: Any) -> set[int]:
 
 
 @tf.function(autograph=False)
-def _average_where_unlike(variables: Sequence[Any]) -> Any:
-    """Returns (variables,) bool: which were unlike."""
+def _average_where_unlike(variables: Sequence[Any], looked_at: tuple[int, ...]) -> Any:
+    """Returns (looked_at,) bool: which of the variables in these places were unlike."""
     widest = tf.float64 if any(v.dtype == tf.float64 for v in variables) else tf.float32
     flat = tf.concat([tf.reshape(tf.cast(v, widest), [-1]) for v in variables], axis=0)
-    lowest, highest, mean = (
-        hvd.allreduce(flat, op=op, name=f"{IN_STREAM}_{name}")
-        for name, op in (("min", hvd.Min), ("max", hvd.Max), ("mean", hvd.Average))
-    )
+    highest, not_lowest = tf.split(_over_ranks(tf.concat([flat, -flat], axis=0), hvd.Max, "extremes"), 2)
+    differs = highest != -not_lowest
     sizes = [v.shape.num_elements() for v in variables]
-    agreed = tf.split(tf.where(lowest == highest, flat, mean), sizes)
+    agreed = tf.split(tf.where(differs, _over_ranks(flat, hvd.Average, "mean"), flat), sizes)
     for variable, values in zip(variables, agreed, strict=True):
         variable.assign(tf.cast(tf.reshape(values, variable.shape), variable.dtype))
-    return tf.stack([tf.reduce_any(part) for part in tf.split(lowest != highest, sizes)])
+    parts = tf.split(differs, sizes) if looked_at else []
+    return tf.stack([tf.reduce_any(parts[place]) for place in looked_at]) if looked_at else tf.zeros([0], tf.bool)
+
+
+def _over_ranks(values: Any, op: Any, name: str) -> Any:
+    return hvd.allreduce(values, op=op, name=f"{IN_STREAM}_{name}")
 
 
 traced_for_each_model(_average_where_unlike)
