@@ -81,7 +81,7 @@ def make(options, venv, gpu, wanted):
         project = f"{ROOT}[{'train' if gpu else 'train-cpu'},serve,dev,docs]"
         pip = [python, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
         run([*pip, "-e", project, "setuptools<81", "wheel"], log, "is the package index reachable?")
-    with step("[3/4] Horovod: kept wheel, or from source (3 to 5 minutes on 2 cores)"):
+    with step("[3/4] Horovod: kept wheel, or from source (2 to 4 minutes on 2 cores)"):
         # It says itself what fails and where its log is.
         if subprocess.call([str(python), str(ROOT / "scripts" / "build_horovod.py")]):
             sys.exit(1)
