@@ -57,8 +57,10 @@ def _average_where_unlike(variables: Sequence[Any], looked_at: tuple[int, ...]) 
     agreed = tf.split(tf.where(differs, _over_ranks(flat, hvd.Average, "mean"), flat), sizes)
     for variable, values in zip(variables, agreed, strict=True):
         variable.assign(tf.cast(tf.reshape(values, variable.shape), variable.dtype))
-    parts = tf.split(differs, sizes) if looked_at else []
-    return tf.stack([tf.reduce_any(parts[place]) for place in looked_at]) if looked_at else tf.zeros([0], tf.bool)
+    if not looked_at:
+        return tf.zeros([0], tf.bool)
+    parts = tf.split(differs, sizes)
+    return tf.stack([tf.reduce_any(parts[place]) for place in looked_at])
 
 
 def _over_ranks(values: Any, op: Any, name: str) -> Any:
