@@ -29,7 +29,7 @@ def forms(model: Any) -> Iterator[None]:
         gelu.light(),
         entropy.short(),
         depthwise.filters(),
-        resized.wide(),
+        resized.by_own_weights(),
         lined_up.rows(),
         draws.from_seeds(model),
         attention.fused() if on_gpu else nullcontext(),  # the kernel is cuDNN's

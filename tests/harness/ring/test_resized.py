@@ -1,4 +1,4 @@
-"""Bilinear resizing in mixed precision, compiled by XLA, against Keras's own in float32, uncompiled."""
+"""Bilinear resizing compiled by XLA, in mixed precision too, against TensorFlow's own kernel in float32, uncompiled."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers, ops
+from tensorflow.python.ops import gen_image_ops
 
 from harness.ring.forms import forms, resized
 
@@ -64,5 +65,55 @@ def test_images_of_float32_and_of_integers_are_resized_as_they_were() -> None:
         np.arange(48, dtype=np.uint8).reshape(1, 4, 4, 3),
     ):
         own = tf.image.resize(images, (7, 3))
-        with resized.wide():
+        with resized.by_own_weights():
             np.testing.assert_array_equal(tf.image.resize(images, (7, 3)), own)
+
+
+# Rows before and after: centres that meet, by odd factors and between them, and some that do not.
+ROWS = [(4, 12), (5, 9), (6, 10), (7, 21), (9, 4), (10, 18), (4, 10), (5, 13), (6, 18), (8, 14), (8, 1), (3, 3), (4, 8)]
+
+
+def _resized_rows(*, compiled: bool, form: bool, **centres: bool) -> list[np.ndarray]:
+    """Images of all sizes, and what comes back to them of different gradients."""
+    random = np.random.default_rng(0)
+    images = [tf.constant(random.normal(size=(2, before, 3, 2)), tf.float32) for before, _ in ROWS]
+    back = [tf.constant(random.normal(size=(2, after, 5, 2)), tf.float32) for _, after in ROWS]
+
+    @tf.function(jit_compile=compiled, autograph=False)  # type: ignore[untyped-decorator]
+    def step(images: Any, back: Any) -> Any:
+        results = []
+        with resized.by_own_weights() if form else nullcontext():
+            for image, gradient in zip(images, back, strict=True):
+                with tf.GradientTape() as tape:
+                    tape.watch(image)
+                    result = gen_image_ops.resize_bilinear(image, gradient.shape[1:3], **centres)
+                results += [result, tape.gradient(result, image, gradient)]
+        return results
+
+    return [each.numpy() for each in step(images, back)]
+
+
+@pytest.mark.parametrize("centres", [{"half_pixel_centers": True}, {}, {"align_corners": True}], ids=str)
+def test_new_pixels_on_old_ones_are_tensorflows(centres: dict[str, bool]) -> None:
+    plain = _resized_rows(compiled=False, form=False, **centres)
+    for mine, theirs in zip(_resized_rows(compiled=True, form=True, **centres), plain, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def test_without_the_form_xla_takes_the_next_pixels_weights() -> None:
+    """Where a TensorFlow does not, the form may go (tensorflow/tensorflow#118344)."""
+    plain, xlas = (_resized_rows(compiled=compiled, form=False, half_pixel_centers=True) for compiled in (False, True))
+    assert max(np.abs(mine - theirs).max() for mine, theirs in zip(xlas, plain, strict=True)) > 0.1
+
+
+def test_a_pixel_that_nobody_reads_spoils_nothing() -> None:
+    """Three of seven rows are read: none is the first."""
+    image = np.ones((1, 7, 7, 1), np.float32)
+    image[0, 0] = np.nan
+
+    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
+    def smaller(image: Any) -> Any:
+        with resized.by_own_weights():
+            return tf.image.resize(image, (3, 3))
+
+    np.testing.assert_array_equal(smaller(image), tf.image.resize(image, (3, 3)))
