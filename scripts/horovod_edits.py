@@ -23,7 +23,7 @@ EDITS = (
         "#endif // HAVE_GPU\n",
     ),
     # Built for TensorFlow alone, a third of what is compiled is linked nowhere: Gloo as C++11, beside the one as C++17.
-    # Debug information takes as long again as code, and is stripped.
+    # Debug information is stripped afterwards.
     (
         "CMakeLists.txt",
         "    add_subdirectory(third_party/gloo)\n",

@@ -188,7 +188,7 @@ def main() -> None:
             np.savez(path.with_name(path.name + ".npz"), **found)
         except (RingscopeError, ValueError, TypeError, tf.errors.OpError) as error:
             path.with_name(path.name + ".txt").write_text(f"{type(error).__name__}: {error}")
-        keras.backend.clear_session()
+        keras.backend.clear_session(free_memory=False)
         keras.config.set_dtype_policy("float32")
 
 

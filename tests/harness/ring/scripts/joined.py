@@ -480,7 +480,7 @@ def kept(case: Case, step: str) -> dict[str, Any]:
     except RingscopeError as error:
         return {"refused": str(error)}
     finally:
-        keras.backend.clear_session()
+        keras.backend.clear_session(free_memory=False)
 
 
 found = {

@@ -108,7 +108,7 @@ found: dict[str, Any] = {}
 for name, (build, options) in CASES.items():
     for step in ("fit", "compiled") if ring.size() > 1 else ("fit",):
         found[f"{name}, {step}"] = trained(build, step, **options)
-        keras.backend.clear_session()
+        keras.backend.clear_session(free_memory=False)
 for compiled in (False, True):
     found[f"a loop of one's own, {'compiled' if compiled else 'fit'}"] = own_loop(compiled)
 if ring.size() > 1:

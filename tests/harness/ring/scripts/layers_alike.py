@@ -195,7 +195,7 @@ for name, operation in OPERATIONS.items():
 
 
 def trained(case: str, x: Any, y: Any, *, by_ring: bool) -> tuple[keras.Model, list[Any]]:
-    keras.backend.clear_session()
+    keras.backend.clear_session(free_memory=False)
     keras.utils.set_random_seed(7)
     inputs = keras.Input(x.shape[1:], BATCH, dtype=str(x.dtype))
     outputs = ops.reshape(CASES[case][1](inputs), (BATCH, -1))
