@@ -25,6 +25,7 @@ NAMES = [*(f"kernel_{k:02d}(float*, int)" for k in range(40)), COLLECTIVE]
 LAUNCH, COPY, SET = CALLS = ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync"]
 GET_NEXT = "#edge_name=edge_3_IteratorGetNext#"
 DOMAINS = ["ringscope", "TSL"]
+KINDS, MEMORIES = ["h2d", "d2h", "p2p", "d2d"], ["pageable", "device"]
 CBIDS = {LAUNCH: 211, COPY: 41, SET: 51}
 H2D_BYTES, D2D_BYTES, P2P_BYTES, MEMSET_BYTES, D2H_BYTES = 32 * 224 * 224 * 3 * 4, 65536, 1 << 20, 4096, 8
 COPIES = [  # kind, bytes, source and destination memory, and beside which kernel of the step (as a share)
@@ -38,6 +39,7 @@ CALL_NS = 10_000  # the input copy's call begins before it
 AHEAD_NS = 60_000  # the host begins a step before the GPU has ended the one before
 
 Tables = dict[str, pd.DataFrame]
+Columns = dict[str, np.ndarray]  # of one table; texts as their places in a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,15 +231,14 @@ def _steps_of(shape: Shape, gpu: int, steps: np.ndarray) -> Tables:
     ids = first_id[:, None] + np.arange(shape.kernels)
     after = first_id + shape.kernels
 
-    def operation(start: np.ndarray, end: np.ndarray, stream: int, correlation: np.ndarray) -> pd.DataFrame:
-        where = {"device": gpu, "context": 1, "stream": stream}
+    def operation(start: np.ndarray, end: np.ndarray, stream: int, correlation: np.ndarray) -> Columns:
         times = {"start_ns": start.ravel(), "end_ns": end.ravel(), "correlation": correlation.ravel()}
-        return pd.DataFrame(times).assign(**{k: np.int32(v) for k, v in where.items()}, pid=np.int64(pid))
+        return times | _alike(start.size, device=np.int32(gpu), context=np.int32(1), stream=np.int32(stream), pid=pid)
 
     kernels = operation(kernel_start, kernel_end, COMPUTE_STREAM, ids)
-    kernels = kernels.assign(name=_text(np.tile(np.arange(shape.kernels) % 40, len(steps)), NAMES))
+    kernels["name"] = np.tile(np.arange(shape.kernels) % 40, len(steps))
     reduces = operation(collective_start, collective_end, COLLECTIVE_STREAM, after)
-    reduces = reduces.assign(name=_text(np.full(len(steps), 40), NAMES))
+    reduces["name"] = np.full(len(steps), 40)
     copies = [_copy(operation(copy_start, copy_end, H2D_STREAM, after + 1), "h2d", H2D_BYTES, "pageable", "device")]
     for index, (kind, size, source, target, place) in enumerate(COPIES):
         if kind == "p2p" and shape.gpus == 1:
@@ -248,52 +249,59 @@ def _steps_of(shape: Shape, gpu: int, steps: np.ndarray) -> Tables:
         copies.append(_copy(rows, kind, size, source, target, *peer))
     start = kernel_start[:, 1] + 2_000
     memsets = operation(start, start + HIDDEN_NS, OTHER_STREAM, after + 6)
-    others = [*copies[1:], memsets]
+    memsets |= _alike(len(steps), bytes=MEMSET_BYTES)
     api = [
         _calls(kernels, LAUNCH, pid, -shape.turnaround_ns - 15_000, 5_000),
         _calls(copies[0], COPY, pid, -CALL_NS, shape.copy_ns(gpu)[steps] - CALL_NS),
         _calls(reduces, LAUNCH, pid + 1000, -30_000, 4_000),
-        *(_calls(rows, COPY if "kind" in rows else SET, pid + 2000, -9_000, 3_000) for rows in others),
+        *(_calls(rows, COPY, pid + 2000, -9_000, 3_000) for rows in copies[1:]),
+        _calls(memsets, SET, pid + 2000, -9_000, 3_000),
     ]
     return {
-        "kernels": pd.concat([kernels, reduces], ignore_index=True).assign(graph_node=np.int64(0)),
-        "copies": pd.concat(copies, ignore_index=True).assign(graph_node=np.int64(0)),
-        "memsets": memsets.assign(bytes=np.int64(MEMSET_BYTES), graph_node=np.int64(0)),
-        "api": pd.concat(api, ignore_index=True),
+        "kernels": _table([kernels, reduces], graph_node=0, name=NAMES),
+        "copies": _table(copies, graph_node=0, kind=KINDS, src_kind=MEMORIES, dst_kind=MEMORIES),
+        "memsets": _table([memsets], graph_node=0),
+        "api": _table(api, name=CALLS),
         "marks": _marks(shape, gpu, steps),
     }
 
 
-def _text(codes: np.ndarray, texts: list[str]) -> pd.Categorical:
-    return pd.Categorical.from_codes(codes.astype(np.int32), categories=texts)
+def _alike(count: int, **values: Any) -> Columns:
+    """So many rows that have these values."""
+    return {name: np.full(count, value) for name, value in values.items()}
+
+
+def _table(parts: list[Columns], **more: Any) -> pd.DataFrame:
+    """The rows of all parts; more: a column's texts, which it has the places of, or what all rows have in it."""
+    columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    for name, given in more.items():
+        if name in columns:
+            columns[name] = pd.Categorical.from_codes(columns[name].astype(np.int32), categories=given)
+        else:
+            columns[name] = np.full(len(columns["start_ns"]), given)
+    return pd.DataFrame(columns)
 
 
 def _copy(
-    rows: pd.DataFrame, kind: str, size: int, source: str, target: str, src_device: int = -1, dst_device: int = -1
-) -> pd.DataFrame:
-    return rows.assign(
-        kind=pd.Categorical([kind] * len(rows), categories=["h2d", "d2h", "p2p", "d2d"]),
-        bytes=np.int64(size),
-        src_kind=pd.Categorical([source] * len(rows), categories=["pageable", "device"]),
-        dst_kind=pd.Categorical([target] * len(rows), categories=["pageable", "device"]),
+    rows: Columns, kind: str, size: int, source: str, target: str, src_device: int = -1, dst_device: int = -1
+) -> Columns:
+    return rows | _alike(
+        len(rows["start_ns"]),
+        kind=KINDS.index(kind),
+        bytes=size,
+        src_kind=MEMORIES.index(source),
+        dst_kind=MEMORIES.index(target),
         src_device=np.int32(src_device),
         dst_device=np.int32(dst_device),
     )
 
 
-def _calls(rows: pd.DataFrame, name: str, tid: int, offset_ns: int, duration_ns: int | np.ndarray) -> pd.DataFrame:
+def _calls(rows: Columns, name: str, tid: int, offset_ns: int, duration_ns: int | np.ndarray) -> Columns:
     """A launch call for each operation, `offset_ns` from its start."""
-    start = rows["start_ns"].to_numpy() + offset_ns
-    return pd.DataFrame(
-        {
-            "start_ns": start,
-            "end_ns": start + duration_ns,
-            "pid": rows["pid"].to_numpy(),
-            "tid": np.int64(tid),
-            "correlation": rows["correlation"].to_numpy(),
-            "name": _text(np.full(len(rows), CALLS.index(name)), CALLS),
-        }
-    )
+    start = rows["start_ns"] + offset_ns
+    same = _alike(len(start), tid=tid, name=CALLS.index(name))
+    times = {"start_ns": start, "end_ns": start + duration_ns}
+    return times | {"pid": rows["pid"], "correlation": rows["correlation"]} | same
 
 
 def _marks(shape: Shape, gpu: int, steps: np.ndarray) -> pd.DataFrame:
