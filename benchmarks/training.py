@@ -233,7 +233,8 @@ def _steps_of(shape: Shape, gpu: int, steps: np.ndarray) -> Tables:
 
     def operation(start: np.ndarray, end: np.ndarray, stream: int, correlation: np.ndarray) -> Columns:
         times = {"start_ns": start.ravel(), "end_ns": end.ravel(), "correlation": correlation.ravel()}
-        return times | _alike(start.size, device=np.int32(gpu), context=np.int32(1), stream=np.int32(stream), pid=pid)
+        where = {"device": np.int32(gpu), "context": np.int32(1), "stream": np.int32(stream)}
+        return times | _alike(start.size, **where, pid=pid, graph_node=0)
 
     kernels = operation(kernel_start, kernel_end, COMPUTE_STREAM, ids)
     kernels["name"] = np.tile(np.arange(shape.kernels) % 40, len(steps))
@@ -258,9 +259,9 @@ def _steps_of(shape: Shape, gpu: int, steps: np.ndarray) -> Tables:
         _calls(memsets, SET, pid + 2000, -9_000, 3_000),
     ]
     return {
-        "kernels": _table([kernels, reduces], graph_node=0, name=NAMES),
-        "copies": _table(copies, graph_node=0, kind=KINDS, src_kind=MEMORIES, dst_kind=MEMORIES),
-        "memsets": _table([memsets], graph_node=0),
+        "kernels": _table([kernels, reduces], name=NAMES),
+        "copies": _table(copies, kind=KINDS, src_kind=MEMORIES, dst_kind=MEMORIES),
+        "memsets": _table([memsets]),
         "api": _table(api, name=CALLS),
         "marks": _marks(shape, gpu, steps),
     }
@@ -271,15 +272,11 @@ def _alike(count: int, **values: Any) -> Columns:
     return {name: np.full(count, value) for name, value in values.items()}
 
 
-def _table(parts: list[Columns], **more: Any) -> pd.DataFrame:
-    """The rows of all parts; more: a column's texts, which it has the places of, or what all rows have in it."""
-    columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    for name, given in more.items():
-        if name in columns:
-            columns[name] = pd.Categorical.from_codes(columns[name].astype(np.int32), categories=given)
-        else:
-            columns[name] = np.full(len(columns["start_ns"]), given)
-    return pd.DataFrame(columns)
+def _table(parts: list[Columns], **texts: list[str]) -> pd.DataFrame:
+    """The rows of all parts; texts: of the columns that hold places in them."""
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    named = {name: pd.Categorical.from_codes(columns[name], categories=each) for name, each in texts.items()}
+    return pd.DataFrame(columns | named)
 
 
 def _copy(

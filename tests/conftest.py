@@ -17,8 +17,8 @@ from tests.browser import chromium
 # Workers of pytest-xdist have one, of 80: what is printed would be as wide as that.
 os.environ.pop("COLUMNS", None)
 
-# Tests train for some steps: LLVM's optimisation takes more CPU than it saves, and so do the newer of XLA's two ways to
-# make code for CPUs, which together are two thirds of what XLA takes to compile.
+# Tests train for some steps: LLVM's optimisation takes more CPU than it saves, half of what XLA takes to compile, and
+# so does the newer of XLA's two ways to make code for CPUs, a quarter of what scripts by people take.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
 # A busy machine fails no test: hypothesis would after 200 ms an example.

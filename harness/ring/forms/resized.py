@@ -72,9 +72,9 @@ def _weights(places: np.ndarray, before: int) -> np.ndarray:
     below = np.floor(places)
     upper = np.minimum(np.ceil(places), before - 1).astype(int)
     lower = np.clip(below.astype(int), 0, upper)
-    weights, new = np.zeros((len(places), before), np.float32), np.arange(len(places))
-    np.add.at(weights, (new, lower), 1 - (places - below))
-    np.add.at(weights, (new, upper), places - below)
+    weights, new, share = np.zeros((len(places), before), np.float32), np.arange(len(places)), places - below
+    weights[new, lower] += 1 - share
+    weights[new, upper] += share
     return weights
 
 

@@ -106,8 +106,8 @@ def test_without_the_form_xla_takes_the_next_pixels_weights() -> None:
     assert max(np.abs(mine - theirs).max() for mine, theirs in zip(xlas, plain, strict=True)) > 0.1
 
 
-def test_a_pixel_that_nobody_reads_spoils_nothing() -> None:
-    """Three of seven rows are read: none is the first."""
+def test_a_pixel_spoils_none_that_is_not_made_of_it() -> None:
+    """Of seven rows made three, the first is made of two and the second of one: its other weight, zero, reads none."""
     image = np.ones((1, 7, 7, 1), np.float32)
     image[0, 0] = np.nan
 
