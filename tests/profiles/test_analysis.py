@@ -219,6 +219,64 @@ def test_a_doubt_is_raised_where_it_is_deserved_and_nowhere_else(code, made, opt
     assert code not in codes(faultless)
 
 
+@pytest.mark.parametrize(
+    ("fetched", "called", "in_gaps_ns", "ns"),
+    [
+        ("between steps", "late", 5 * 100_000, 6 * 100_000),  # no gap follows the last step
+        ("between steps", "early", 0, 0),
+        ("within steps", "late", 0, 6 * 100_000),
+    ],
+)
+def test_synchronisation_told_by_fetches_between_steps_is_doubted_and_by_others_not(fetched, called, in_gaps_ns, ns):
+    """The GPU is idle for 100 µs before a fetch; what is early was called before the step began."""
+    made = Build()
+    for at in range(0, 6 * MS, MS):
+        made.mark(f"step {at // MS}", at - 50_000, at + 940_000)
+        made.kernel(at, at + 300_000, call=(at - 10_000, at - 9_000))
+        call = at + 350_000 if called == "late" else at - 8_000
+        made.copy("d2h", at + 400_000, at + 401_000, 4, call=(call, call + 10))
+        if fetched == "within steps":
+            made.kernel(at + 402_000, at + 500_000, call=(at - 7_000, at - 6_000))
+    (gpu,) = measure([made.timeline()]).gpus
+    assert (gpu.window, gpu.steps.count, gpu.ledger_ns["idle_sync"]) == ("steps", 6, ns)
+    assert gpu.batch_gap_ledger_ns["idle_sync"] == in_gaps_ns
+    assert ("sync-upper-bound" in codes(made)) == (in_gaps_ns > 0)
+
+
+@pytest.mark.parametrize(
+    "behind_s, without_calls, code", [(414, 0, "host-clock"), (0, 1, "calls-missing"), (0, 0, None)]
+)
+def test_calls_of_another_clock_and_calls_that_are_not_there_are_doubted(behind_s, without_calls, code):
+    made = Build()
+    for at in range(0, 5_000, 100):
+        call = (at - behind_s * 1_000_000_000 - 20, at - behind_s * 1_000_000_000 - 10)
+        made.kernel(at, at + 60, **({} if at < 100 * without_calls else {"call": call}))
+    assert codes(made) & {"host-clock", "calls-missing", "no-api-rows"} == ({code} if code else set())
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_steps_that_only_the_kernels_period_tells_are_doubted(marked):
+    made = training(steps=12, marked=marked)
+    (gpu,) = measure([made.timeline()]).gpus
+    assert gpu.steps.source == ("marks" if marked else "period")
+    assert ("steps-by-period" in codes(made)) == (not marked)
+
+
+@pytest.mark.parametrize("besides_ns, doubted", [(-2, False), (2, True)])
+def test_steps_in_less_than_half_of_the_recording_are_doubted(besides_ns, doubted):
+    """Six steps of 1 ms, and kernels before them that take as long but for `besides_ns`."""
+    made = Build()
+    made.kernel(-6 * MS - besides_ns, -MS, call=(-7 * MS, -7 * MS + 10))
+    for at in range(0, 6 * MS, MS):
+        made.mark(f"step {at // MS}", at - 10, at + MS - 10)
+        made.kernel(at, at + MS - 20, call=(at - 9, at - 8))
+    made.kernel(6 * MS - 10, 6 * MS, call=(6 * MS - 15, 6 * MS - 14))  # ends with the last step, and none of it
+    made.rows["marks"][-1]["end_ns"] = 6 * MS
+    (gpu,) = measure([made.timeline()]).gpus
+    assert (gpu.window, gpu.span_ns) == ("steps", 6 * MS)
+    assert ("steps-cover-little" in codes(made)) == doubted
+
+
 def test_feed_without_input_ranges_is_doubted_and_with_them_not():
     made = training()
     made.mark(MARKS[1], 0, 1)

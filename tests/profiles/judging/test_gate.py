@@ -87,6 +87,39 @@ def test_a_run_holds_against_its_own_baseline_and_a_worse_one_does_not() -> None
     assert broken == {"feed_gap_share", "input_stall_share", "compute_share"}
 
 
+@pytest.mark.parametrize(
+    ("metric", "owner", "good_ns", "last_ns"),
+    [
+        ("exposed_h2d_share", "h2d", 1_000_000, 1_100_000),  # 10 % of a step: 5 % of itself and half a point more
+        ("feed_gap_share", "idle_feed", 2_000_000, 2_150_000),
+        ("input_stall_share", "idle_feed", 2_000_000, 2_150_000),
+        ("exposed_memset_share", "memset", 0, 50_000),
+        ("compute_share", "compute", 8_000_000, 7_600_000),  # of what should be more, 5 % of itself less
+    ],
+)
+def test_a_baseline_gives_way_by_a_twentieth_and_shares_of_losses_by_half_a_point_more(
+    metric: str, owner: str, good_ns: int, last_ns: int
+) -> None:
+    def run(ns: int) -> Subject:
+        return _subject(gpu(step_ns=10_000_000, ledger={owner: ns}))
+
+    baseline = baseline_of(run(good_ns))
+    worse = -1 if owner == "compute" else 1
+    for ns, status in ((last_ns - 1_000 * worse, HOLDS), (last_ns + 1_000 * worse, BROKEN)):
+        checks = judge(run(ns), at_most={}, at_least={}, baseline=baseline).checks
+        assert [check.status for check in checks if check.metric == metric] == [status]
+
+
+def test_a_baseline_gives_way_by_what_its_file_says() -> None:
+    def run(ns: int) -> Subject:
+        return _subject(gpu(step_ns=10_000_000, ledger={"h2d": ns}))
+
+    baseline = replace(baseline_of(run(1_000_000)), relative=0.5, absolute_share=0.02)
+    for ns, status in ((1_690_000, HOLDS), (1_710_000, BROKEN)):  # 10 % and half of it and two points
+        checks = judge(run(ns), at_most={}, at_least={}, baseline=baseline).checks
+        assert [check.status for check in checks if check.metric == "exposed_h2d_share"] == [status]
+
+
 def test_unlike_machines_cannot_be_judged() -> None:
     other = gpu()
     other.name = "Tesla V100"

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from signal import default_int_handler
@@ -24,8 +25,10 @@ from benchmarks.write import WRITERS
 from profiles import measures_json
 from profiles.partials import file as partial_file
 from profiles.partials import processes
+from profiles.partials.join import Again, join, settle
 from profiles.partials.processes import Reading
-from profiles.partials.unit import Asked
+from profiles.partials.unit import Asked, FirstSteps, Unit, gather_unit, measure
+from profiles.timeline import Timeline
 from profiles.verbs.timeline import command
 from tests.harness.running import named
 from tests.made.build import Build
@@ -144,6 +147,47 @@ def test_processes_of_one_gpu_in_two_recordings_are_measured_together(tmp_path: 
         timelines.append(made.timeline())
     (gpu,) = ringscope.measure(timelines).gpus
     assert gpu.recordings == [0, 1] and gpu.kernels.count == 2 and gpu.span_ns == 1_600
+
+
+def without_marks(pid: int, slow: int, *, gpu: str, marks: bool = False) -> Timeline:
+    """Twelve steps of a rank, by their collectives; the first `slow` take six times longer."""
+    made = Build(pid=pid, path=f"{pid}.sqlite", origin_utc_ns=7)
+    made.device(0, uuid=gpu)
+    at = 1_000_000
+    for step in range(12):
+        lasts = 60_000 if step < slow else 10_000
+        if marks:
+            made.mark(f"step {step}", at - 600, at + 3 * lasts + 100_000)
+        for place, name in enumerate(("forward", "ncclDevKernel_AllReduce", "ApplyMomentum")):
+            begins = at + place * lasts
+            made.kernel(begins, begins + lasts - 100, name, call=(at - 500, at - 400))
+        at += 3 * lasts + 200_000
+    return made.timeline()
+
+
+def test_a_unit_is_measured_again_where_the_first_step_of_all_moves_back() -> None:
+    """Two processes share a GPU. The first by itself tells steps by collectives, and four of them are warm-up: another
+    GPU is measured from the fifth on. Together they have marks, and nothing says that of the other GPU any more."""
+    timelines = [
+        without_marks(1, slow=4, gpu="GPU-0"),
+        without_marks(2, slow=4, gpu="GPU-0", marks=True),
+        without_marks(3, slow=1, gpu="GPU-1"),
+    ]
+    asked = Asked()
+
+    def measured_as(members: tuple[int, ...], shift_ns: tuple[int, ...], first: FirstSteps | None) -> Unit:
+        made = gather_unit([timelines[place] for place in members], members, shift_ns, asked)
+        measure(made, made.first_steps if first is None else first, asked)
+        return made
+
+    def remake(wanted: Sequence[Again]) -> list[Unit]:
+        return [measured_as(one.members, one.shift_ns, one.first) for one in wanted]
+
+    alone = [measured_as((place,), (0,), None) for place in range(3)]
+    assert [unit.first_steps for unit in alone] == [{"collectives": 4}, {"marks": 4}, {"collectives": 1}]
+    joined = join(settle(alone, remake, asked)).measures
+    assert [(gpu.steps.source, gpu.steps.rows[0].step) for gpu in joined.gpus] == [("marks", 4), ("collectives", 1)]
+    assert joined.gpus == [replace(gpu, what_if=[]) for gpu in ringscope.measure(timelines).gpus]
 
 
 @pytest.mark.parametrize(

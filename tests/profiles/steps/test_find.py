@@ -332,6 +332,18 @@ def test_the_last_marked_step_is_not_whole_where_a_kernel_outlives_its_mark():
     assert agrees(training.found(), training, 0, 4)
 
 
+@pytest.mark.parametrize("ends_later_ns, is_whole", [(-1, False), (0, True), (1, True)])
+def test_the_last_marked_step_is_whole_from_where_its_mark_ends_with_its_last_kernel(ends_later_ns, is_whole):
+    training = Training()
+    marked(training, 6)
+    last = training.made.rows["marks"][-1]
+    last["end_ns"] = training.last_end[-1] + ends_later_ns
+    found = training.found()
+    assert found.step_number.tolist() == list(range(6 if is_whole else 5))
+    assert found.end_ns.tolist()[-1] == (last["end_ns"] if is_whole else training.start[5])
+    assert found.partial == (not is_whole)
+
+
 def test_marks_of_another_process_do_not_mark_this_one():
     training = Training()
     marked(training, 4, pid=2)
