@@ -14,7 +14,7 @@ _laid: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
 
 @contextmanager
-def laid_over(module: Any, **forms: Callable[..., Any]) -> Iterator[None]:
+def laid_over(module: Any, **forms: Any) -> Iterator[None]:
     """While it lasts, `module`, class or object has these in the place of its own functions of their names."""
     own = {name: getattr(module, name) for name in forms}
     with while_laid(lambda: _set(module, forms), lambda: _set(module, own)):
@@ -47,6 +47,6 @@ def lifted() -> Iterator[None]:
             lay()
 
 
-def _set(module: Any, functions: dict[str, Callable[..., Any]]) -> None:
+def _set(module: Any, functions: dict[str, Any]) -> None:
     for name, function in functions.items():
         setattr(module, name, function)

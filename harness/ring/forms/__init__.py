@@ -9,7 +9,20 @@ from typing import Any
 
 from ..exchange import has_gpu
 from ..say import once
-from . import aligned, attention, depthwise, draws, entropy, gelu, layers, lined_up, products, resized
+from . import (
+    aligned,
+    attention,
+    depthwise,
+    dilated,
+    draws,
+    entropy,
+    gelu,
+    layers,
+    lined_up,
+    products,
+    projected,
+    resized,
+)
 
 
 @contextmanager
@@ -29,7 +42,9 @@ def forms(model: Any) -> Iterator[None]:
         gelu.light(),
         entropy.short(),
         depthwise.filters(),
+        dilated.as_such(),
         resized.by_own_weights(),
+        projected.gathered(),
         lined_up.rows(),
         draws.from_seeds(model),
         attention.fused() if on_gpu else nullcontext(),  # the kernel is cuDNN's

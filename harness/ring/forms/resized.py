@@ -1,29 +1,31 @@
-"""Bilinear resizing, where XLA's own is refused or wrong.
+"""Resizing of images of a known size by weights that TensorFlow's own kernel gives, in two passes, rows and columns.
 
-Of 16-bit images: TensorFlow computes it in float32 anyway, and gives float32. But as XLA compiles its gradient, that of
-16-bit images is float32 too, where the graph says otherwise: TensorFlow 2.21 compiles no step with an `UpSampling2D` in
-mixed precision whose gradient goes on. Cast before, the cast's own gradient rounds it.
+XLA has no kernels of bicubic, Lanczos, area and antialiased resizing, and none for the way back of the nearest pixel's:
+one such layer would leave a whole step uncompiled. Bilinear resizing it has, but
 
-Where a new pixel's centre falls on an old one's, as with an odd factor: XLA computes from which pixel on to read twice,
-once for the pixels and once for their weights, and rounds up both. Where one of the two programs multiplies and adds in
-one instruction, one rounding apart, the weights are the next pixel's (tensorflow/tensorflow#118344). There the weights
-are computed here, as TensorFlow's own kernel does, and are constants of the step.
+* its way back is a scatter, nine float32 atomics for each new pixel, of a sum that weights give as well;
+* of 16-bit images TensorFlow gives float32, and as XLA compiles the gradient, it is float32 too, where the graph says
+  otherwise: TensorFlow 2.21 compiles no step with an `UpSampling2D` in mixed precision whose gradient goes on;
+* where a new pixel's centre falls on an old one's, as with an odd factor, XLA computes from which pixel on to read
+  twice, once for the pixels and once for their weights, and rounds up both. Where one of the two programs multiplies
+  and adds in one instruction, one rounding apart, the weights are the next pixel's (tensorflow/tensorflow#118344).
+
+A row of pixels that are each 1 in a channel of its own, resized by TensorFlow's kernel, is the weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from ..exchange import tf
 from ..laid_over import laid_over
-from .narrow import wide_type
+from .narrow import NARROW, wide_type
 
-NEAR = 1e-3  # of a pixel: float32 tells those of 8 000 in a row as exactly
+METHODS = ("resize_area", "resize_bicubic", "resize_bilinear", "resize_nearest_neighbor")
 
 
 @contextmanager
@@ -31,51 +33,67 @@ def by_own_weights() -> Iterator[None]:
     """While it lasts, `tf.image.resize`, which Keras's layers and `keras.ops` call, resizes so."""
     from tensorflow.python.ops import gen_image_ops  # the public function does not tell which way it takes
 
-    own = gen_image_ops.resize_bilinear
+    def by_weights(name: str) -> Callable[..., Any]:
+        own = getattr(gen_image_ops, name)
 
-    def resize_bilinear(
-        images: Any, size: Any, align_corners: bool = False, half_pixel_centers: bool = False, name: str | None = None
-    ) -> Any:
+        def resize(images: Any, size: Any, *how: Any, **options: Any) -> Any:
+            images = tf.convert_to_tensor(images)
+            is_nearest = name == "resize_nearest_neighbor"
+            if is_nearest and images.dtype not in (*NARROW, tf.float32):  # nothing goes back, or more than float32 has
+                return own(images, size, *how, **options)
+            before, after = images.shape[1:3], tf.get_static_value(size)
+            if not before.is_fully_defined() or after is None:
+                wide = images if is_nearest else tf.cast(images, wide_type(images.dtype))
+                return own(wide, size, *how, **options)
+            options.pop("name", None)
+            weights = [_weights(own, *each, *how, **options) for each in zip(before, after, strict=True)]
+            resized = _resized(images, weights)
+            return tf.cast(resized, images.dtype) if is_nearest else resized
+
+        return resize
+
+    own_scaled = gen_image_ops.scale_and_translate
+
+    def scale_and_translate(images: Any, size: Any, scale: Any, translation: Any, *how: Any, **options: Any) -> Any:
         images = tf.convert_to_tensor(images)
-        before, after = images.shape[1:3], tf.get_static_value(size)
-        if before.is_fully_defined() and after is not None:
-            scales = [_scale(*sizes, align_corners) for sizes in zip(before, after, strict=True)]
-            places = [_places(*each, half_pixel_centers) for each in zip(scales, after, strict=True)]
-            if any(map(_in_doubt, scales, places)):
-                return _resized(images, [_weights(*each) for each in zip(places, before, strict=True)])
-        return own(tf.cast(images, wide_type(images.dtype)), size, align_corners, half_pixel_centers, name)
+        before, known = images.shape[1:3], [_known(each) for each in (size, scale, translation)]
+        if not before.is_fully_defined() or any(each is None for each in known):
+            return own_scaled(tf.cast(images, wide_type(images.dtype)), size, scale, translation, *how, **options)
+        options.pop("name", None)
+        weights = []
+        for old, new, times, more in zip(before, *known, strict=True):
+            weights.append(_weights(own_scaled, old, new, [times, 1.0], [more, 0.0], *how, **options))
+        return _resized(images, weights)
 
-    with laid_over(gen_image_ops, resize_bilinear=resize_bilinear):
+    forms = {name: by_weights(name) for name in METHODS}
+    with laid_over(gen_image_ops, scale_and_translate=scale_and_translate, **forms):
         yield
 
 
-def _scale(before: int, after: int, align_corners: bool) -> Fraction:
-    """How many pixels of a row of `before` lie between two of `after`."""
-    return Fraction(before - 1, after - 1) if align_corners and after > 1 else Fraction(before, after)
+def _known(tensor: Any) -> Any:
+    """Its value, as far as it follows from shapes by the operations by which `tf.image.resize` computes a scale; None
+    where it does not."""
+    from tensorflow.python.framework import tensor_util
+
+    value = tf.get_static_value(tensor)
+    if value is not None:
+        return value
+    if tensor.dtype.is_integer:
+        shape = tensor_util.constant_value_as_shape(tensor)
+        return np.array(shape) if shape.is_fully_defined() else None
+    parts = [_known(each) for each in tensor.op.inputs if tensor.op.type in ("Cast", "RealDiv")]
+    if not parts or any(each is None for each in parts):
+        return None
+    parts = [np.asarray(each, np.float32) for each in parts]
+    return parts[0] if tensor.op.type == "Cast" else parts[0] / parts[1]
 
 
-def _places(scale: Fraction, after: int, half_pixel_centers: bool) -> np.ndarray:
-    """Where in the old row each of the `after` new pixels is read, in pixels, as TensorFlow's kernel rounds it."""
-    step, half = np.float32(scale.numerator) / np.float32(scale.denominator), np.float32(0.5)
-    new = np.arange(after, dtype=np.float32)
-    return (new + half) * step - half if half_pixel_centers else new * step
-
-
-def _in_doubt(scale: Fraction, places: np.ndarray) -> bool:
-    """Whether a place is a pixel's but for rounding. With a scale of halves, quarters and so on nothing is rounded."""
-    exact = scale.denominator & (scale.denominator - 1) == 0
-    return not exact and bool(np.any(np.abs(places - np.round(places)) < NEAR))
-
-
-def _weights(places: np.ndarray, before: int) -> np.ndarray:
-    """(new, old): of which pixels a new one is made, and how much of each."""
-    below = np.floor(places)
-    upper = np.minimum(np.ceil(places), before - 1).astype(int)
-    lower = np.clip(below.astype(int), 0, upper)
-    weights, new, share = np.zeros((len(places), before), np.float32), np.arange(len(places)), places - below
-    weights[new, lower] += 1 - share
-    weights[new, upper] += share
-    return weights
+def _weights(kernel: Callable[..., Any], before: int, after: int, *how: Any, **options: Any) -> np.ndarray:
+    """(new, old): how much of each old pixel is in a new one of a row, as TensorFlow computes it on the host."""
+    with tf.init_scope(), tf.device("CPU:0"):
+        each_apart = np.eye(before, dtype=np.float32)[np.newaxis, :, np.newaxis]
+        made: np.ndarray = kernel(each_apart, [after, 1], *how, **options).numpy()
+        return made[0, :, 0]
 
 
 def _resized(images: Any, weights: list[np.ndarray]) -> Any:
