@@ -208,6 +208,17 @@ def off_clock(pid: int, where: str) -> Doubt:
     )
 
 
+def exchange_unknown(count: int, share: float, name: str, where: str) -> Doubt:
+    """`name`: that of the kernel which takes longest of them."""
+    return Doubt(
+        "exchange-unknown",
+        f"kernels named like an exchange count as compute: {count:,}, {numbers.share(share)} of the window, above all "
+        f"{name}",
+        "where they move data between GPUs, add this time to the exposed collectives, and tell us the name",
+        (f"{where}/ledger_ns/compute", f"{where}/ledger_ns/collective", f"{where}/collectives"),
+    )
+
+
 def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
     """managed: copies of managed memory, which the driver makes by itself."""
     return Doubt(

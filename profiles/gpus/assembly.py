@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..threads import each, release_unused
 from ..timeline import Timeline
+from .collective_kernels import is_collective
 from .launch_calls import LaunchCalls
 from .operations import (
     COLLECTIVE,
@@ -29,7 +30,6 @@ from .operations import (
     Operations,
     Source,
     distinct,
-    is_collective,
     narrow,
 )
 

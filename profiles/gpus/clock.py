@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..names import rows_of
 from ..stats import nearest_rank
 from ..timeline import Timeline
-from .operations import is_collective
+from .collective_kernels import is_collective
 
 Int64s = NDArray[np.int64]
 

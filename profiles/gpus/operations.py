@@ -10,15 +10,12 @@ from numpy.typing import NDArray
 
 from ..analysed import GpuOperations, Stream
 from ..measures import CLASSES
-from ..names import fitting
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COMPUTE, COLLECTIVE, H2D, D2H, P2P, D2D, MEMSET = range(len(CLASSES))
 DIRECTIONS = (H2D, D2H, P2P, D2D)  # of copies
-# NCCL's kernels (ncclKernel_*, ncclDevKernel_*, ncclAllReduceRing...), under the same names in RCCL; mangled or not.
-COLLECTIVE_NAME = r"^(?:void )?(?:_ZN?K?\d+)?(?:nccl|rccl)"
 # What the GPU itself takes from one operation of a stream to the next is 1 to 3 us; a longer pause waits for something.
 HAND_OVER_NS = 20_000
 TABLES = ("kernels", "graphs", "copies", "memsets")
@@ -206,8 +203,3 @@ def distinct(values: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger
     """The distinct values, ascending. Only those that differ from the one before are sorted: ids seldom change."""
     changes = np.flatnonzero(values[1:] != values[:-1]) + 1
     return np.unique(values[np.append(0, changes)] if len(values) else values)
-
-
-def is_collective(names: pd.Index) -> NDArray[np.bool_]:
-    """Which names are those of a collective's kernels."""
-    return fitting(names, COLLECTIVE_NAME)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from .. import numbers
+from ..gpus.collective_kernels import names_collective
 from ..measures import GpuMeasures
 
 MOST: Final = 30  # names, which have nearly all the time
@@ -17,7 +18,7 @@ _SAME_TIME, _SAME_COUNT = 0.55, 0.15
 
 def kernels(gpu: GpuMeasures) -> dict[str, float]:
     """The kernels that take most of the time, but for collectives, with their shares of it."""
-    computing = [one for one in gpu.kernels.top if "nccl" not in one.name.lower()]
+    computing = [one for one in gpu.kernels.top if not names_collective(one.name)]
     longest = sorted(computing, key=lambda one: -one.total_ns)[:MOST]
     total = sum(one.total_ns for one in longest)
     return {one.name: one.total_ns / total for one in longest} if total else {}

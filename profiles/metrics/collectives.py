@@ -6,16 +6,15 @@ waiting, until the last rank arrived, and transfer, from then on.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import intervals
+from ..gpus.collective_kernels import KINDS, kind_of
 from ..gpus.operations import COLLECTIVE, Gpu, Operations
 from ..intervals import Intervals, one_after_another
 from ..ledger import ownership
@@ -28,22 +27,10 @@ from .matching import Others
 from .message_sizes import UNKNOWN, Moved
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ..ledger.account import Account
 
 Int64s = NDArray[np.int64]
 
-KINDS = {
-    "all_reduce": r"allreduce",
-    "reduce_scatter": r"reducescatter",
-    "all_gather": r"allgather",
-    "all_to_all": r"alltoall",
-    "send_recv": r"send|recv",
-    "broadcast": r"broadcast|bcast",
-    "reduce": r"reduce",
-    "other": r"",  # one kernel that stands for any
-}
 # A straggler arrives last at this share of the calls from some call on, and at so many of them.
 _STRAGGLES = 0.9
 _LEAST_CALLS = 10
@@ -203,17 +190,6 @@ def among_ranks(measured: Collectives, calls: Calls, window: tuple[int, int], ex
 def exposed(books: Account) -> Intervals:
     """When collectives owned the GPU: no compute ran."""
     return ownership.owned_by(books.ownership, COLLECTIVE)
-
-
-def kind_of(names: pd.Index) -> NDArray[np.int8]:
-    """The place in KINDS of each name, a kernel's or a range's."""
-    return np.fromiter(map(_kind_of, names.tolist()), np.int8, len(names))
-
-
-@lru_cache(maxsize=1 << 16)
-def _kind_of(name: str) -> int:
-    plain = name.lower().replace("_", "")
-    return next(number for number, pattern in enumerate(KINDS.values()) if re.search(pattern, plain))
 
 
 def _kinds(gpu: Gpu, operations: Operations, books: Account, moved: Moved) -> dict[str, dict[str, int | None]]:

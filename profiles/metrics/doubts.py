@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from .. import intervals
 from ..doubts import measures as say
 from ..gpus.clock import AGREE_NS, Clock
-from ..gpus.operations import Gpu
+from ..gpus.collective_kernels import sounds_like_one
+from ..gpus.operations import COMPUTE, TABLES, Gpu
 from ..ledger.account import Account
 from ..measures import GpuMeasures
 from ..steps.find import MARKED
@@ -80,9 +84,25 @@ def of_gpu(
         yield say.flops_partly_told(measured.arithmetic, where, recorded)
     if measured.arithmetic is not None and measured.arithmetic.mfu is None:
         yield say.no_peak(measured.arithmetic, where)
+    yield from _unknown_exchanges(gpu, books.window, where)
     if len(gpu.processes) > 1:
         yield say.several_processes(len(gpu.processes), where)
     yield from _step_doubts(steps, books, measured, where, recorded)
+
+
+def _unknown_exchanges(gpu: Gpu, window: tuple[int, int], where: str) -> Iterator[Doubt]:
+    """Compute that may be an exchange by how it is called."""
+    places = np.flatnonzero(sounds_like_one(gpu.names))
+    if not len(places):
+        return
+    inside = gpu.operations.starting_in(window)
+    found = inside.chosen(
+        (inside.kind == COMPUTE) & (inside.table == TABLES.index("kernels")) & np.isin(inside.name, places)
+    )
+    if len(found):
+        spent = intervals.clip(intervals.union(found.start_ns, found.end_ns), *window).total
+        lasted = np.bincount(found.name, weights=found.end_ns - found.start_ns)
+        yield say.exchange_unknown(len(found), spent / (window[1] - window[0]), str(gpu.names[lasted.argmax()]), where)
 
 
 def _step_doubts(

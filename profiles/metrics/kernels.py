@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from .. import intervals
 from ..analysed import Ownership
-from ..gpus.operations import COLLECTIVE_NAME, TABLES, Gpu, Ints, Operations, narrow
+from ..gpus.collective_kernels import is_collective
+from ..gpus.operations import TABLES, Gpu, Ints, Operations, narrow
 from ..measures import Kernels, NamedKernel
 from ..names import fitting
 from ..stats import nearest_rank, nearest_ranks
@@ -28,7 +29,7 @@ _BLOCK = 1 << 17  # kernels looked at together: what a cache holds
 TORCH_COMPILED = r"triton_(?:poi|red|per)_fused"
 # The first that matches names the group. From the kernel names of TensorFlow, XLA, cuDNN, cuBLAS and PyTorch.
 GROUPS = {
-    "collective": COLLECTIVE_NAME,
+    "collective": r"(?!)",  # by the table of them (gpus.collective_kernels), before any of these
     "batch_norm": r"(?i)batch_?norm|\bbn_(?:fw|bw)|bnorm",
     "optimiser": r"(?i)optimi[sz]er|Apply(?:Adam|Momentum|Rms|Gradient|Ada|Lamb|Ftrl)|_?adam|multi_tensor_apply",
     # what compiling has fused: XLA's own, but for those made of a product, and torch.compile's
@@ -99,7 +100,7 @@ def _covered(operations: Operations, rows: NDArray[np.int32], chosen: NDArray[np
 
 def _groups(names: pd.Index) -> NDArray[np.int8]:
     """The place in GROUPS of each name."""
-    group = np.full(len(names), -1, np.int8)
+    group = np.where(is_collective(names), list(GROUPS).index("collective"), -1).astype(np.int8)
     for number, pattern in enumerate(GROUPS.values()):
         group[(group < 0) & fitting(names, pattern)] = number
     return group

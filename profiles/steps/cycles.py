@@ -9,15 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import intervals
-from ..gpus.operations import COLLECTIVE_NAME, D2D, HAND_OVER_NS, MEMSET, Gpu
+from ..gpus.collective_kernels import KINDS, is_collective, kind_of
+from ..gpus.operations import D2D, HAND_OVER_NS, MEMSET, Gpu
 from ..intervals import Intervals
 from ..names import fitting
 
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# NCCL's collectives that sum gradients; one kernel may stand for all kinds. Sends, broadcasts and gathers mark no step.
-_REDUCTION = r"AllReduce|ReduceScatter|Generic"
+# Collectives that sum gradients; one kernel may stand for all kinds. Sends, broadcasts and gathers mark no step.
+_REDUCTIONS = [list(KINDS).index(kind) for kind in ("all_reduce", "reduce_scatter")]
+_FOR_ALL = r"Generic|mscclKernel_Sum"
 # Two cycles agree when at least this share of the larger one's kernels is in both: order inside a step jitters.
 AGREE = 0.98
 _TRAINS = 0.7
@@ -60,13 +62,13 @@ def kernel_sequence(gpu: Gpu) -> KernelSequence:
     """The kernels and graph launches of a GPU."""
     operations = gpu.operations
     chosen = operations.is_kernel
-    reduction = fitting(gpu.names, COLLECTIVE_NAME) & fitting(gpu.names, _REDUCTION)
+    reduction = np.isin(kind_of(gpu.names), _REDUCTIONS) | fitting(gpu.names, _FOR_ALL)
     own = np.isin(operations.kind, (D2D, MEMSET))
     return KernelSequence(
         start_ns=operations.start_ns[chosen],
         end_ns=operations.end_ns[chosen],
         name=operations.name[chosen].astype(np.int32),
-        reduces=np.isin(operations.name[chosen], np.flatnonzero(reduction)),
+        reduces=np.isin(operations.name[chosen], np.flatnonzero(is_collective(gpu.names) & reduction)),
         process=operations.process[chosen],
         launched=operations.launched[chosen],
         call_start_ns=operations.call_start_ns[chosen],

@@ -17,12 +17,12 @@ import pytest
 import ringscope
 from harness.verbs import VERBS as HARNESS_VERBS
 from profiles import measures_json
+from profiles.gpus.collective_kernels import KINDS
 from profiles.judging import explained, forecast, gate, predict, ranks_summary, rules, without_exchange
 from profiles.judging.curve import Point
 from profiles.judging.network import Network
 from profiles.lazy import LazyGroup
 from profiles.measures import CLASSES, OWNERS, Arithmetic, Computed, Straggler
-from profiles.metrics.collectives import KINDS
 from profiles.metrics.kernels import GROUPS
 from profiles.scaling import fits
 from profiles.scaling.rows import CellRow, LaunchRow, column_names

@@ -21,9 +21,17 @@ from tests.recordings import timeline as timeline_of
 
 SHARED = ROOT.parent / "shared" / "recordings"
 OURS = sorted((ROOT / "tests" / "data").glob("*.sqlite.xz"))
-THEIRS = sorted(path for path in SHARED.glob("*/**/*") if path.is_file() and path.suffix != ".md")
+# Not third/hostile, which is there to be refused: tests/readers holds that.
+THEIRS = sorted(
+    path
+    for path in SHARED.glob("*/**/*")
+    if path.is_file() and path.suffix != ".md" and "hostile" not in path.relative_to(SHARED).parts
+)
 # What tells of no GPU's timeline at all; refused by the reader, which its own tests hold.
-REFUSED = ("no-gpu-work", "visual-profiler-xml", "nsys-api-sum", "nsys-kern-sum", "nsys-mem-time-sum", "api-trace")
+REFUSED = (
+    *("no-gpu-work", "visual-profiler-xml", "nsys-api-sum", "nsys-kern-sum", "nsys-mem-time-sum", "api-trace"),
+    *("k_none", "nccl_profiler", "nccl_inspector", "jax.trace"),
+)
 
 
 @lru_cache(maxsize=1)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
-
-from profiles.gpus import gather, operations
+from profiles.gpus import gather
 from profiles.gpus.operations import COLLECTIVE, COMPUTE, H2D, MEMSET
 from tests.made.build import Build
 
@@ -82,15 +79,3 @@ def test_a_process_that_calls_itself_several_ranks_is_none():
         made.mark(f"rank {rank} of 2", 0, 0)
     (gpu,) = gather.gather([made.timeline()])
     assert gpu.rank is None
-
-
-def test_collectives_go_by_name():
-    names = {
-        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096>)": True,
-        "ncclKernel_AllReduce_RING_LL_Sum_float": True,
-        "void ncclAllReduceRingLLKernel<float>()": True,
-        "_Z33ncclAllReduceTreeLLKernel_sum_i328ncclColl": True,
-        "my_nccl_like_kernel": False,
-        "reduce_kernel": False,
-    }
-    assert np.array_equal(operations.is_collective(pd.Index(list(names))), list(names.values()))
