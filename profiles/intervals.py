@@ -98,12 +98,6 @@ def touching(a: Intervals, b: Intervals) -> tuple[Int64s, Int64s]:
     return first, np.maximum(last, first)
 
 
-def complement(a: Intervals, start: int, end: int) -> Intervals:
-    """The instants of [start, end) that are not in `a`."""
-    inside = clip(a, start, end)
-    return union(np.concatenate(([start], inside.end)), np.concatenate((inside.start, [end])))
-
-
 def subtract(a: Intervals, b: Intervals) -> Intervals:
     """The instants in `a` and not in `b`."""
     if not len(a) or not len(b):

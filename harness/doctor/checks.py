@@ -232,9 +232,5 @@ def _profilers(machine: dict[str, Any]) -> Check:
     return Check("profilers", WARNING, text or "neither nsys nor nvprof", remedy, found)
 
 
-def _major(version: str | None) -> int | None:
-    return int(version.split(".")[0]) if version else None
-
-
 def _less(a: int | None, b: int | None) -> bool:
     return a is not None and b is not None and a < b

@@ -45,10 +45,9 @@ def test_the_algebra_is_that_of_sets(a, b):
 @example([(0, 20)], 10, 5)
 @example([(0, 20)], 5, 5)
 @given(pieces, instants, instants)
-def test_clip_and_complement_part_a_window(a, start, end):
+def test_a_clip_is_what_lies_in_the_window(a, start, end):
     window = set(range(start, end))
     assert instants_of(intervals.clip(made(a), start, end)) == bitmap(a) & window
-    assert instants_of(intervals.complement(made(a), start, end)) == window - bitmap(a)
 
 
 @given(pieces, st.lists(instants, max_size=8))

