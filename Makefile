@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 
-.PHONY: help setup bench test test-all people lint docs fuzz clean
+.PHONY: help setup bench test test-ci test-all people lint docs fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,10 +25,13 @@ bench: setup ## train a grid of models on this machine and report how it scales 
 	$(RUN) -m harness bench $(ARGS)
 
 test: setup ## the tests, two at a time (ARGS="-k words" for some, ARGS="-n 0 --pdb" for one at a time)
-	$(TESTS) -m "not long" $(ARGS)
+	$(TESTS) -m "not ci and not exhaustive" $(ARGS)
 
-test-all: setup ## the same and the long ones
-	$(TESTS) $(ARGS)
+test-ci: setup ## the same, trainings of every kind and a part of the exhaustive tests, which the commit names: what .ci/run runs
+	$(TESTS) --rotate $(ARGS)
+
+test-all: setup ## every test (SHARD=3/12: the third of twelve parts)
+	$(TESTS) $(if $(SHARD),--shard $(SHARD)) $(ARGS)
 
 lint: setup ## style and types
 	$(RUN) -m ruff check .

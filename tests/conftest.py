@@ -14,6 +14,8 @@ from hypothesis import settings
 
 from tests.browser import chromium
 
+pytest_plugins = ("tests.tiers", "tests.late")
+
 # Workers of pytest-xdist have one, of 80: what is printed would be as wide as that.
 os.environ.pop("COLUMNS", None)
 

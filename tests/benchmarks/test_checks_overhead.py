@@ -15,7 +15,7 @@ from tests.recordings import ROOT
 
 
 @pytest.mark.train
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_both_sides_train_to_the_same_weights(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     pytest.importorskip("horovod.tensorflow")

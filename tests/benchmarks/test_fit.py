@@ -131,7 +131,7 @@ def test_the_readme_shows_the_committed_rates_of_one_two_and_four_gpus() -> None
         assert cell == f"{four / one / 4:.1%}".replace("%", " %")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.train
 def test_a_run_on_the_cpu_says_what_it_measured_and_what_failed(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow", reason="TensorFlow is not installed")

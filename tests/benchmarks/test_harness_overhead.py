@@ -21,7 +21,7 @@ from tests.recordings import ROOT
     "words",
     [
         ["--step", "compiled", "--feed", "resident"],
-        pytest.param(["--precision", "mixed_bfloat16"], marks=pytest.mark.long),
+        pytest.param(["--precision", "mixed_bfloat16"], marks=pytest.mark.exhaustive),
     ],
 )
 def test_both_loops_train_to_the_same_weights(tmp_path: Path, words: list[str]) -> None:

@@ -60,7 +60,7 @@ def test_a_directory_that_is_there_stays_as_it_is(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.train
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_each_is_timed_alone_and_all_are_in_one_table(tmp_path: Path) -> None:
     out = tmp_path / "out"
     argv = [sys.executable, "-m", "benchmarks.strategies", "--strategies", "horovod,independent", "--out", str(out)]

@@ -31,7 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, An
     return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)], done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.train
 @pytest.mark.beside
 @pytest.mark.parametrize("script", [*TRAINING, "api"])
@@ -43,7 +43,7 @@ def test_a_script_trains_both_ranks_as_one(script: str, trained: tuple[list[dict
     assert first["seen"] and second["seen"]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.train
 @pytest.mark.beside
 @pytest.mark.parametrize("script", TRAINING)

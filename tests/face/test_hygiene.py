@@ -15,6 +15,7 @@ from profiles.version import VERSION
 from tests.recordings import ROOT
 
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 HOOKS = ROOT / ".pre-commit-config.yaml"
 KINDS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}  # of Keep a Changelog 1.1.0
 
@@ -74,11 +75,12 @@ def test_the_version_is_written_in_one_file() -> None:
     assert naming == [ROOT / "profiles" / "version.py"]
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda path: path.name)
-def test_an_issue_form_is_valid_by_githubs_schema(form: Path) -> None:
+@pytest.mark.parametrize("file", [*FORMS, *WORKFLOWS], ids=lambda path: path.name)
+def test_a_form_or_a_workflow_is_valid_by_githubs_schema(file: Path) -> None:
     pytest.importorskip("check_jsonschema")
-    schema = "vendor.github-issue-config" if form.name == "config.yml" else "vendor.github-issue-forms"
-    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(form)]
+    of = {WORKFLOWS[0].parent: "workflows", FORMS[0].parent: "issue-forms"}[file.parent]
+    schema = f"vendor.github-{'issue-config' if file.name == 'config.yml' else of}"
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(file)]
     done = subprocess.run(check, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -94,7 +94,7 @@ def test_the_command_says_its_version_python_and_platform_in_one_line(module: st
     assert done.stdout.startswith(f"ringscope {VERSION}, Python {python}, Linux")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_type_checker_sees_the_types_of_all_of_it(tmp_path: Path) -> None:
     script = tmp_path / "typed.py"
     script.write_text(

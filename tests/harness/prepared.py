@@ -53,11 +53,13 @@ def serve(server: socket.socket) -> list[str] | None:
 
     gc.collect()
     gc.freeze()  # forks need not look through all that
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         ready, _, _ = select.select([server, 0], [], [])
         if 0 in ready:
             return None
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:  # what they took is counted as this process's
+                pass
         line, _ = server.accept()
         if not os.fork():
             server.close()
@@ -67,7 +69,6 @@ def serve(server: socket.socket) -> list[str] | None:
 
 def attend(line: socket.socket) -> list[str]:
     """Fork once more and tell how that ends; it is killed where who asked has gone, as a launcher would kill it."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     message, outputs, _, _ = socket.recv_fds(line, MESSAGE_BYTES, 2)
     wanted = json.loads(message)
     pid = os.fork()

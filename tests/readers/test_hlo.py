@@ -274,7 +274,7 @@ def test_whatever_stands_where_a_program_should_is_a_program_or_none(serialized:
     assert found is None or found.of_kernel("fusion", "kernel") == ""
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.train
 @pytest.mark.beside
 @needs_tensorflow

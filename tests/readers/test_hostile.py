@@ -73,7 +73,7 @@ def test_a_name_like_markup_is_shown_as_it_is(name: str) -> None:
     assert terminals.plain(name.replace("\x07", "")) in printed.getvalue()  # rich leaves bells out
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_one_gpu_in_more_recordings_than_a_byte_can_count() -> None:
     made = [training(rank=0, steps=3) for _ in range(129)]
     several = [replace(one, recording=replace(one.recording, path=f"{at}.sqlite")) for at, one in enumerate(made)]

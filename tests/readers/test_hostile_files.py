@@ -31,7 +31,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name in SLOW else ()) for name in hostile.SMALL]
+    "name", [pytest.param(name, marks=pytest.mark.exhaustive if name in SLOW else ()) for name in hostile.SMALL]
 )
 def test_a_hostile_file_ends_in_a_sentence(name: str, ringscope: limited.Limited, tmp_path: Path) -> None:
     is_refused(ringscope.timeline(hostile.SMALL[name](tmp_path)))
@@ -41,7 +41,7 @@ def test_the_slow_ones_are_among_them() -> None:
     assert set(hostile.SMALL) >= SLOW
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", hostile.LARGE)
 def test_a_large_hostile_file_ends_in_a_sentence(name: str, ringscope: limited.Limited, tmp_path: Path) -> None:
     path = hostile.LARGE[name](tmp_path)
@@ -50,7 +50,7 @@ def test_a_large_hostile_file_ends_in_a_sentence(name: str, ringscope: limited.L
     is_refused(said)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", hostile.READABLE)
 def test_an_odd_file_is_read(name: str, ringscope: limited.Limited, tmp_path: Path) -> None:
     path = hostile.READABLE[name](tmp_path)

@@ -71,7 +71,7 @@ def test_a_compressed_file_cut_short_is_said_to_be(packed: str, keep: int, tmp_p
 BOMB_BYTES = 160 << 20
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_bomb_of_letters_is_stopped(tmp_path: Path) -> None:
     letters = tmp_path / "letters"
     letters.write_bytes(PACKED["xz"](b"x" * BOMB_BYTES))

@@ -18,7 +18,7 @@ OVERFLOW = (64, 406, 978, 1076)  # float16, with batches that overflow; compiled
 
 @pytest.mark.train
 @pytest.mark.beside
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_random_trainings_are_those_of_one_rank_or_refused(tmp_path: Path) -> None:
     assert all(draw(n)["overflow"] for n in OVERFLOW)
     verdicts = trained(tmp_path, [*range(24), *OVERFLOW], seed=0)

@@ -226,6 +226,7 @@ def test_ranks_that_drift_apart_are_a_failure_and_those_that_agree_are_not():
     assert trials.judge_training([wrong, together], "here").status == "failure"
 
 
+@pytest.mark.ci
 @pytest.mark.train
 def test_two_real_ranks_train_to_the_weights_of_one(monkeypatch):
     monkeypatch.setattr(trials, "RUN_LIMIT_S", 900)
@@ -237,9 +238,10 @@ def test_two_real_ranks_train_to_the_weights_of_one(monkeypatch):
     assert all(found["max_difference"] <= 1e-5 and found["ranks_bit_equal"] for found in check.data.values())
 
 
+@pytest.mark.ci
 @pytest.mark.train
 # The training above starts its ranks by horovodrun in every run, which takes 4 s of CPU more.
-@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("horovodrun", marks=pytest.mark.long)])
+@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("horovodrun", marks=pytest.mark.exhaustive)])
 def test_the_all_reduce_of_two_real_ranks_is_right_and_timed(launcher, monkeypatch):
     monkeypatch.setattr(trials, "RUN_LIMIT_S", 900)
     pytest.importorskip("horovod", reason="Horovod is not installed")

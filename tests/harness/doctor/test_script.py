@@ -17,7 +17,7 @@ from tests.harness.running import ROOT, carrying, environment
 
 SCRIPTS = Path(__file__).with_name("scripts")
 RING = ROOT / "tests" / "harness" / "ring" / "scripts"
-pytestmark = [pytest.mark.train, pytest.mark.long]
+pytestmark = [pytest.mark.train, pytest.mark.exhaustive]
 
 
 def doctor(folder: Path, *words: object) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -73,7 +73,7 @@ def test_ranks_with_the_two_lines_train_together_on_samples_of_their_own(folder:
     assert {path.name for path in folder.glob("written*")} == {"written-by-rank0", "written-by-rank1"}
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("command", "launcher", "status", "says", "remedy"),
     [
@@ -104,9 +104,11 @@ def test_any_way_to_train_is_judged_by_what_became_of_the_weights(
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        pytest.param(["ends"], "no Keras optimizer took a step", marks=pytest.mark.long),
+        pytest.param(["ends"], "no Keras optimizer took a step", marks=pytest.mark.exhaustive),
         (["fails"], "rank 1 failed after 0 steps (exit code 1): FileNotFoundError: no-such-file.npy"),
-        pytest.param(["hangs"], "not enough steps within 40 s: rank 0 took 0 at odd.py:11", marks=pytest.mark.long),
+        pytest.param(
+            ["hangs"], "not enough steps within 40 s: rank 0 took 0 at odd.py:11", marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_a_script_that_ends_fails_or_hangs_is_said_to(folder: Path, command: list[str], says: str) -> None:
@@ -117,7 +119,7 @@ def test_a_script_that_ends_fails_or_hangs_is_said_to(folder: Path, command: lis
     assert checks["script"]["remedy"]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_rank_that_waits_for_one_that_has_ended_is_named_with_its_line(folder: Path) -> None:
     code, checks = doctor(folder, "--", "python", "odd.py", "one_hangs")
     assert code == 1

@@ -14,7 +14,7 @@ from tests.harness.running import run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = [pytest.mark.train, pytest.mark.long]
+pytestmark = [pytest.mark.train, pytest.mark.exhaustive]
 
 
 def test_every_strategy_is_a_row_beside_horovod(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def swept(out: Path, one_s: int, two_s: int) -> Path:
     return folder
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @needs_mpirun
 def test_a_second_launch_that_does_not_fit_is_not_missed(tmp_path: Path, mark: str) -> None:
     """Half of 11 + 9 s is as much as one launch takes, and not two."""
@@ -134,7 +134,7 @@ def test_a_second_launch_that_does_not_fit_is_not_missed(tmp_path: Path, mark: s
     assert code == 0 and "left out" not in said and found_in(out)[0].launches["without_exchange"] == 1, said
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @needs_mpirun
 def test_what_would_take_more_than_a_third_is_left_out_and_done_when_asked(tmp_path: Path, mark: str) -> None:
     out = tmp_path / "out"
@@ -146,7 +146,7 @@ def test_what_would_take_more_than_a_third_is_left_out_and_done_when_asked(tmp_p
     assert found_in(out)[0].launches["without_exchange"] == 2, said
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @needs_mpirun
 def test_no_explain_leaves_it_out_and_resume_remembers(tmp_path: Path, mark: str) -> None:
     out = tmp_path / "out"
@@ -156,7 +156,7 @@ def test_no_explain_leaves_it_out_and_resume_remembers(tmp_path: Path, mark: str
     assert not (out / "explain").exists()
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @needs_mpirun
 def test_a_fault_of_such_a_launch_is_a_doubt_and_no_lost_sweep(tmp_path: Path, mark: str) -> None:
     out = tmp_path / "out"
@@ -170,7 +170,7 @@ def test_a_fault_of_such_a_launch_is_a_doubt_and_no_lost_sweep(tmp_path: Path, m
     assert len(read_runs(out)) == 2
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @needs_mpirun
 def test_interrupted_while_explaining_it_goes_on_from_there(tmp_path: Path, mark: str) -> None:
     out = tmp_path / "out"
@@ -206,7 +206,7 @@ RECORDED = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @needs_mpirun
 @pytest.mark.parametrize("broken", [False, True])
 def test_ranks_with_gpus_are_recorded_and_the_recordings_measured(broken: bool, tmp_path: Path, mark: str) -> None:
@@ -280,7 +280,7 @@ def test_interrupted_while_nsys_exports_nothing_of_it_lives_on(tmp_path: Path, m
 
 @needs_horovod
 @pytest.mark.train
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_two_ranks_of_a_small_model_lose_their_time_to_the_exchange(tmp_path: Path, mark: str) -> None:
     out = tmp_path / "out"
     environ = os.environ | {"RINGSCOPE_TEST": mark, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"}

@@ -49,7 +49,7 @@ def search(out: Path, *words: str, limit_mb: int = LIMIT_MB) -> tuple[int, dict[
     return fits(out, *small, *words)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_largest_batch_is_found_launched_twice_and_as_two_small_runs_predicted(
     stand_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,7 +119,7 @@ def test_a_launch_that_ends_otherwise_stops_the_search(
     assert (code, found["stopped"], found["largest_batch"]) == (0, None, 20)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_launch_that_fails_before_the_end_of_memory_ends_the_search_below_it(
     stand_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,7 +141,7 @@ def test_a_launch_that_fails_before_the_end_of_memory_ends_the_search_below_it(
 
 
 @pytest.mark.train
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_model_that_trains_on_the_cpu_runs_out_of_a_set_limit_where_two_small_runs_say(tmp_path: Path) -> None:
     pytest.importorskip("horovod.tensorflow")
     words = ["--model", "cnn_cifar", "--memory-limit-mb", "1300", "--within", "10", "--per-rank-batch", "64"]

@@ -219,7 +219,7 @@ def test_the_end_of_the_machine_leaves_what_was_measured_and_no_process(tmp_path
 
 
 @pytest.mark.train
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_litserve_gathers_requests_and_loses_none(tmp_path: Path) -> None:
     needs("tensorflow", "litserve", "aiohttp")
     words = ["--parts", "batching", "--models", "dense2", "--max-batch", "4", "--wait-ms", "20", "--rates", "60,5"]
@@ -247,7 +247,7 @@ def check(busy: dict[str, Any], quiet: dict[str, Any], folder: Path) -> None:
 
 
 @pytest.mark.train
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_tensorflow_serving_gets_a_saved_model_and_its_limits_and_is_asked_by_rest(tmp_path: Path) -> None:
     """By a program with its options and its REST, as it is in no package index: harness/inference/model_server.py."""
     needs("tensorflow", "aiohttp")
@@ -271,7 +271,7 @@ def test_tensorflow_serving_gets_a_saved_model_and_its_limits_and_is_asked_by_re
 
 
 @pytest.mark.train
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_minute_of_load_loses_no_request(tmp_path: Path) -> None:
     needs("tensorflow", "litserve", "aiohttp")
     words = ["--parts", "batching", "--models", "mlp", "--max-batch", "8", "--wait-ms", "5", "--rates", "50"]
@@ -283,7 +283,7 @@ def test_a_minute_of_load_loses_no_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.train
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_all_parts_and_nothing_is_left_running(tmp_path: Path, mark: str) -> None:
     needs("tensorflow", "litserve", "aiohttp")
     words = ["--models", "dense2", "--batches", "1,100", "--max-batch", "1", "--rates", "20", "--seconds", "2"]

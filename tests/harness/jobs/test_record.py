@@ -190,6 +190,7 @@ def test_each_rank_of_a_cell_leaves_its_own_recording_and_the_launch_is_no_measu
     assert recordings[0].read_bytes() != recordings[1].read_bytes()
 
 
+@pytest.mark.ci
 @pytest.mark.train
 @pytest.mark.beside
 def test_a_script_of_the_users_is_recorded_on_some_ranks_and_trains_to_its_end_on_all(tmp_path: Path) -> None:
@@ -213,7 +214,7 @@ print("trained to its end", int(model.optimizer.iterations))
 """
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.train
 @pytest.mark.beside
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ def under_the_profiler(folder: Path, script: str, *, delay_s: float) -> subproce
     ("script", "code", "says"),
     [
         # The profiler is loading TensorFlow meanwhile.
-        pytest.param("import sys, time; time.sleep(0.8); sys.exit(3)", 3, "", marks=pytest.mark.long),
+        pytest.param("import sys, time; time.sleep(0.8); sys.exit(3)", 3, "", marks=pytest.mark.exhaustive),
         ("raise KeyError('mine')", 1, "KeyError: 'mine'"),
         ("raise KeyError('mine')", 1, "it failed before; first make it run by itself"),
         ("print('done')", 0, ""),

@@ -111,7 +111,7 @@ def test_both_ways_take_turns_of_one_length_in_changing_order() -> None:
 
 
 @pytest.mark.train
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_rule_is_measured_on_this_machine(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     done = run_python("-m", "harness", "rules", "cache", "tf32", "--pairs", "6", "--out", str(tmp_path / "out"))
@@ -127,7 +127,7 @@ def test_a_rule_is_measured_on_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.train
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_ways_of_every_rule_train_what_they_say(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     done = run_python(str(WAYS), prefix=prepared(), timeout_s=900)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.harness.running import DRIVE, ROOT, rows
 
-pytestmark = [pytest.mark.root, pytest.mark.long]
+pytestmark = [pytest.mark.root, pytest.mark.exhaustive]
 HOSTS = ROOT / "scripts" / "hosts.sh"
 SLURM = ROOT / "scripts" / "slurm_on_hosts.sh"
 CANNOT_HERE = 77

@@ -14,7 +14,7 @@ import pytest
 from harness.launch import batch, slurm
 from tests.harness.running import DRIVE, ROOT
 
-pytestmark = [pytest.mark.root, pytest.mark.long]
+pytestmark = [pytest.mark.root, pytest.mark.exhaustive]
 SCRIPT = ROOT / "scripts" / "one_node_slurm.sh"
 CANNOT_HERE = 77
 GRID = ["--models", "mlp", "--per-rank-batch", "8", "--feeds", "resident", "--ranks", "1,2", "--launches", "1"]

@@ -19,7 +19,7 @@ import pytest
 
 from tests.harness.running import DRIVE, PATIENCE_S, ROOT, rows, wait_until
 
-pytestmark = [pytest.mark.root, pytest.mark.train, pytest.mark.long]
+pytestmark = [pytest.mark.root, pytest.mark.train, pytest.mark.exhaustive]
 SCRIPT = ROOT / "scripts" / "hosts.sh"
 CANNOT_HERE = 77
 LAUNCHERS = ["horovodrun", "mpirun"]

@@ -81,7 +81,7 @@ def test_a_choice_is_kept_for_its_machine_launcher_and_model(tmp_path: Path, mon
 
 @needs_horovod
 @pytest.mark.train
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_two_ranks_find_a_choice_show_it_and_the_next_launch_takes_it(tmp_path: Path, mark: str) -> None:
     out = tmp_path / "out"
     environ = {

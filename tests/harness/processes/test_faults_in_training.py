@@ -19,6 +19,7 @@ from tests.harness.running import PATIENCE_S, ROOT, carrying, rows, wait_until
 BESIDE = Path(sys.executable).parent
 pytestmark = [
     pytest.mark.train,
+    pytest.mark.ci,
     pytest.mark.skipif(
         importlib.util.find_spec("horovod") is None or not shutil.which("horovodrun", path=f"{BESIDE}:{os.defpath}"),
         reason="Horovod is not installed: scripts/build_horovod.py builds it",
@@ -77,7 +78,7 @@ def test_a_killed_rank_is_a_row_and_kill_9_of_the_sweep_leaves_no_rank(tmp_path:
     assert (killed["status"], killed["reason"]) == ("failed", "rank 1 was killed by SIGKILL"), said
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_stopped_rank_is_a_row(tmp_path: Path, mark: str) -> None:
     """What test_faults.py says of ranks that do not train, of one that does."""
     out = tmp_path / "out"

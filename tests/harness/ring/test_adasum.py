@@ -13,7 +13,7 @@ from tests.harness.running import LAUNCHERS, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = [pytest.mark.train, pytest.mark.long]
+pytestmark = [pytest.mark.train, pytest.mark.exhaustive]
 
 
 def test_under_mpi_gradients_are_joined_by_adasum_as_its_paper_has_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.harness.running import ROOT, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.long]
+pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.exhaustive]
 
 
 ITERATIONS = {"applied twice": 16, "applied twice, by no calls": 16, "frozen": 0, "parts alone": 8}

@@ -46,7 +46,7 @@ def _weights(out: Path, name: str, rank: int = 0) -> list[np.ndarray]:
 COMPUTED = ["bfloat16"] * 2 + ["float32"] * 2 + ["bfloat16"] * 2 + ["float32"] * 2
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["as on GPUs", "as on GPUs, traced"])
 def test_what_was_computed_in_bfloat16_leaves_as_that(together: tuple[Path, list[dict[str, Any]]], name: str) -> None:
     for found in together[1]:
@@ -55,7 +55,7 @@ def test_what_was_computed_in_bfloat16_leaves_as_that(together: tuple[Path, list
             assert set(found[policy]["left"]) == {"float32"}
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["as on GPUs, fp32", "two local steps"])
 def test_what_is_asked_for_in_float32_or_summed_over_steps_is_never_narrow(
     together: tuple[Path, list[dict[str, Any]]], name: str
@@ -74,7 +74,7 @@ def test_one_rank_loses_nothing_by_it(alone: tuple[Path, dict[str, Any]], name: 
         np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_ranks_that_cannot_sum_bfloat16_sum_float32_as_ever(together: tuple[Path, list[dict[str, Any]]]) -> None:
     out, facts = together
     for rank, found in enumerate(facts):
@@ -84,7 +84,7 @@ def test_ranks_that_cannot_sum_bfloat16_sum_float32_as_ever(together: tuple[Path
             np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_ranks_that_can_sum_it_in_calls_of_one_type_each(together: tuple[Path, list[dict[str, Any]]]) -> None:
     """NCCL's part is played by a gathering of the bits: two vectors of small gradients and the large kernel travel.
     SGD's momentum after the first step is the mean gradient times the rate."""
@@ -105,7 +105,7 @@ def _means(values: list[np.ndarray]) -> list[np.ndarray]:
     return values[-len(COMPUTED) :]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_factor_before_the_sum_keeps_float32(together: tuple[Path, list[dict[str, Any]]]) -> None:
     assert set(together[1][0]["as on GPUs, divided before"]["summed"]) == {"float32"}
 

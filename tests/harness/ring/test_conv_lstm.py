@@ -69,12 +69,12 @@ def _three_steps_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "CHUNK", 3)
 
 
-@pytest.mark.parametrize("case", [*SHORT, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)])
+@pytest.mark.parametrize("case", [*SHORT, *(pytest.param(case, marks=pytest.mark.exhaustive) for case in LONG)])
 def test_outputs_and_gradients_are_those_of_kerass_own_loop(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loops.check_is_kerass(_model(CASES[case]), _given(), monkeypatch)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", pytest.param("float64", marks=pytest.mark.long)])
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", pytest.param("float64", marks=pytest.mark.exhaustive)])
 def test_in_every_type_it_is_as_near_to_64_bit_arithmetic_as_kerass_own_loop(dtype: str) -> None:
     build = CASES["begun from states, which are returned"]
     loops.check_is_as_near(partial(_model, build), _given(), dtype)

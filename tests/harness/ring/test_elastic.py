@@ -25,7 +25,7 @@ from tests.made.build import Build
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = [pytest.mark.train, pytest.mark.long]
+pytestmark = [pytest.mark.train, pytest.mark.exhaustive]
 
 ROWS, BATCH = 240, 8
 LIMIT_S = 900  # on a machine that does ten other things

@@ -110,7 +110,7 @@ LOSSES: dict[str, Callable[[], Any]] = {
     [
         *((loss, "float32") for loss in LOSSES),
         ("of logits", "mixed_bfloat16"),
-        *(pytest.param(loss, "mixed_bfloat16", marks=pytest.mark.long) for loss in LOSSES if loss != "of logits"),
+        *(pytest.param(loss, "mixed_bfloat16", marks=pytest.mark.exhaustive) for loss in LOSSES if loss != "of logits"),
     ],
 )
 def test_a_model_trains_to_the_same_weights_without_kept_probabilities(loss: str, policy: str) -> None:

@@ -53,7 +53,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # Scripts below train under mpirun in every run of the tests.
-@pytest.fixture(scope="module", params=["gloo", pytest.param("mpirun", marks=pytest.mark.long)])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("gloo", marks=pytest.mark.ci), pytest.param("mpirun", marks=pytest.mark.exhaustive)],
+)
 def trained(
     request: pytest.FixtureRequest, alone: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, equality.Equality]:

@@ -12,7 +12,7 @@ from tests.harness.running import ROOT, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = [pytest.mark.train, pytest.mark.long]
+pytestmark = [pytest.mark.train, pytest.mark.exhaustive]
 
 CASES = ("after a fit", "by an error", "well")
 APART = "differs between rank 0 and rank 1"

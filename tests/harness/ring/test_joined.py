@@ -12,7 +12,7 @@ from tests.harness.running import ROOT, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.long]
+pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.exhaustive]
 
 SCRIPT = str(ROOT / "tests" / "harness" / "ring" / "scripts" / "joined.py")
 CASES = [

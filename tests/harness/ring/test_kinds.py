@@ -13,7 +13,7 @@ from tests.harness.running import prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.long]
+pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.exhaustive]
 
 # By the narrowest type of the weights, which are below 1: what some roundings of each of twelve steps come to. Keras
 # computes losses in float32 whatever the weights are.

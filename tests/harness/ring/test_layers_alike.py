@@ -15,7 +15,7 @@ from tests.harness.running import prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.long]
+pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.exhaustive]
 
 # What XLA has no kernel for, in TensorFlow 2.21: such a step is trained without it.
 WITHOUT_XLA = {"CategoryEncoding", "Hashing", "IntegerLookup", "ops.scan"}

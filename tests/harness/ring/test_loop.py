@@ -15,11 +15,11 @@ from tests.harness.running import run_in_turn
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.long]
+pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.exhaustive]
 
 # Both steps and both feeds once, and the other two combinations. Plain feeds first: staged ones change the process.
 STARTS = [(("fit", "plain"), ("compiled", "staged")), (("compiled", "plain"), ("fit", "staged"))]
-WAYS = [pytest.param(way, marks=[pytest.mark.long] * place) for place, ways in enumerate(STARTS) for way in ways]
+WAYS = [pytest.param(way, marks=[pytest.mark.exhaustive] * place) for place, ways in enumerate(STARTS) for way in ways]
 Way = tuple[str, str]
 Asked = Callable[[Way, str | None], list[dict[str, Any]]]
 

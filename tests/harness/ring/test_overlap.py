@@ -19,7 +19,7 @@ in_xla = pytest.importorskip("harness.ring.step.in_xla")
 pytestmark = [pytest.mark.train, pytest.mark.beside]
 
 
-@pytest.fixture(scope="module", params=["gloo", "mpirun"])
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.ci) for name in ("gloo", "mpirun")])
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     out = tmp_path_factory.mktemp("overlap")
     run_in_turn([(SCRIPTS / "overlap.py", out)], request.param)

@@ -109,7 +109,7 @@ def _three_steps_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "CHUNK", 3)
 
 
-@pytest.mark.parametrize("case", [*SHORT, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)])
+@pytest.mark.parametrize("case", [*SHORT, *(pytest.param(case, marks=pytest.mark.exhaustive) for case in LONG)])
 def test_outputs_and_gradients_are_those_of_kerass_own_loop(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = _model(CASES[case])
     # XLA draws by an algorithm of its own.
@@ -119,7 +119,8 @@ def test_outputs_and_gradients_are_those_of_kerass_own_loop(case: str, monkeypat
 # What a simple layer puts out is rounded as Keras's own is, and chance says which comes nearer.
 @pytest.mark.parametrize(("kind", "chance"), [(_both, 1.0), (_simple, 1.5)])
 @pytest.mark.parametrize(
-    "dtype", ["mixed_bfloat16", *(pytest.param(each, marks=pytest.mark.long) for each in ("mixed_float16", "float64"))]
+    "dtype",
+    ["mixed_bfloat16", *(pytest.param(each, marks=pytest.mark.exhaustive) for each in ("mixed_float16", "float64"))],
 )
 def test_in_every_type_it_is_as_near_to_64_bit_arithmetic_as_kerass_own_loop(
     dtype: str, kind: Callable[..., Builder], chance: float

@@ -166,6 +166,7 @@ CASES = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("case", "as_rows"), CASES.items())
 def test_ranks_train_as_by_tables_to_the_bit(ran: tuple[Path, list[dict[str, Any]]], case: str, as_rows: bool) -> None:
     out, ranks = ran

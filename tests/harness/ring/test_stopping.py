@@ -30,19 +30,19 @@ def facts(ended: tuple[Path, str]) -> list[dict[str, Any]]:
     return [json.loads((ended[0] / f"rank{rank}.json").read_text()) for rank in range(2)]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_all_ranks_draw_the_same_data(facts: list[dict[str, Any]]) -> None:
     assert facts[0]["first drawn"] == facts[1]["first drawn"]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", ["fit", "compiled"])
 def test_all_ranks_stop_after_the_same_step_at_most_8_later(facts: list[dict[str, Any]], step: str) -> None:
     assert facts[0][step] == facts[1][step]
     assert 3 <= facts[0][step]["steps"] <= 11
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_rank_that_leaves_is_named_and_the_others_end(ended: tuple[Path, str]) -> None:
     assert "rank 1 left the training: ValueError: a mistake of one rank" in ended[1]
 

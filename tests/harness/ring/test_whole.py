@@ -14,7 +14,7 @@ from tests.harness.running import run_in_turn
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = [pytest.mark.train, pytest.mark.beside]
+pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.ci]
 
 ALONE = {
     "two optimizers": 12,

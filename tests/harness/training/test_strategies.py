@@ -18,7 +18,7 @@ from tests.harness.running import environment, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = [pytest.mark.train, pytest.mark.long]
+pytestmark = [pytest.mark.train, pytest.mark.exhaustive]
 
 MLP = Cell("mlp", ranks=2, per_rank_batch=12, steps=8, warmup=0)
 # What one process trains on several devices.

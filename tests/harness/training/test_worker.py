@@ -15,7 +15,7 @@ from harness.machine import ranks
 from harness.training import worker
 from profiles.errors import RingscopeError
 from profiles.records import Cell, RankRecord, read_rank
-from tests.harness.running import LAUNCHERS, environment, prepared, run_python
+from tests.harness.running import environment, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -61,17 +61,25 @@ def trained(directory: Path, cell: Cell, prefix: list[str]) -> list[RankRecord]:
     return records(directory, run_python("-m", *words_for(directory, cell), prefix=prefix))
 
 
+class Single(dict[str, Ended]):
+    """What became of those of SINGLE that are asked for, and where; each a process."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+
+    def __missing__(self, name: str) -> Ended:
+        cell, words = SINGLE[name]
+        (place := self._out / name).mkdir()
+        self[name] = run_python("-m", *words_for(place, cell), *words, prefix=prepared()), place
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
-    """What became of each of SINGLE, and where; each a process."""
-    out, ended = tmp_path_factory.mktemp("single"), {}
-    for name, (cell, words) in SINGLE.items():
-        (place := out / name).mkdir()
-        ended[name] = run_python("-m", *words_for(place, cell), *words, prefix=prepared()), place
-    return ended
+def single(tmp_path_factory: pytest.TempPathFactory) -> Single:
+    return Single(tmp_path_factory.mktemp("single"))
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", ["gloo", pytest.param("mpirun", marks=pytest.mark.ci)])
 def test_two_ranks_leave_a_record_each_of_the_same_training(tmp_path: Path, launcher: str) -> None:
     cell = Cell("mlp", ranks=2, per_rank_batch=8, steps=5, warmup=2, step="compiled")
     ranks = trained(tmp_path, cell, prepared(launcher))
@@ -89,30 +97,35 @@ def test_two_ranks_leave_a_record_each_of_the_same_training(tmp_path: Path, laun
     assert json.loads((tmp_path / "rank1.progress").read_text())["phase"] == "done"
 
 
+@pytest.mark.ci
 def test_without_an_all_reduce_the_ranks_train_apart(tmp_path: Path) -> None:
     cell = Cell("mlp", ranks=2, per_rank_batch=8, steps=3, warmup=1, strategy="independent")
     first, second = trained(tmp_path, cell, prepared("gloo"))
     assert first.extra["weights_sha256"] != second.extra["weights_sha256"]
 
 
+@pytest.mark.ci
 def test_every_feed_trains_to_the_same_weights(tmp_path: Path) -> None:
     equality.run(FED, prepared(), tmp_path, env=environment())
     for cell in FED:
         assert equality.compare(cell, tmp_path / cell.id, tmp_path / FED[0].id).max_difference == 0
 
 
+@pytest.mark.ci
 def test_one_process_mirrors_the_model_over_several_devices(single: dict[str, Ended]) -> None:
     done, directory = single["mirrored"]
     (record,) = records(directory, done)
     assert (record.size, record.samples) == (1, 48)
 
 
+@pytest.mark.ci
 def test_tensorflows_profiler_writes_a_directory_per_rank(single: dict[str, Ended]) -> None:
     done, directory = single["recorded"]
     records(directory, done)
     assert list((directory / "rank0.xplane").rglob("*.xplane.pb"))
 
 
+@pytest.mark.ci
 def test_training_ends_with_the_epoch_that_reaches_the_accuracy(single: dict[str, Ended]) -> None:
     (record,) = records(single["until"][1], single["until"][0])
     told = record.extra["convergence"]
@@ -126,7 +139,7 @@ def test_training_ends_with_the_epoch_that_reaches_the_accuracy(single: dict[str
     assert not record.extra["convergence"]["reached"] and len(record.extra["convergence"]["history"]) == 2
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_replicas_and_ranks_learn_as_one_rank_on_the_joined_batch(single: dict[str, Ended], tmp_path: Path) -> None:
     (alone,) = records(single["until"][1], single["until"][0])
     (mirrored,) = records(single["mirrored until"][1], single["mirrored until"][0])
@@ -138,6 +151,7 @@ def test_replicas_and_ranks_learn_as_one_rank_on_the_joined_batch(single: dict[s
         assert told == pytest.approx(expected, abs=0.005)  # five of 1000 samples, by rounding
 
 
+@pytest.mark.ci
 def test_every_rank_tells_the_most_memory_that_it_held(single: dict[str, Ended]) -> None:
     (small,) = records(single["until"][1], single["until"][0])
     assert small.extra["memory_peak_bytes"] is None

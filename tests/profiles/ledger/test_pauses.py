@@ -138,7 +138,7 @@ def test_measures_of_a_version_that_knew_of_no_pauses_cannot_tell_of_them() -> N
     assert measures_json.from_json(measures_json.to_json(read)) == read
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @settings(max_examples=120, deadline=None)
 @given(builds(), st.data())
 def test_random_pauses_are_those_of_plain_loops(made: Build, data: st.DataObject) -> None:

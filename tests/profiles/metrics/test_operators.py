@@ -85,7 +85,7 @@ def test_every_nanosecond_of_a_hand_built_timeline_belongs_to_the_operator_that_
         assert found.get(name, (0, 0, 0, 0)) == tuple(expected[name, kind] for kind in kinds)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
 def test_each_kernel_of_pytorch_is_under_the_operator_that_plain_loops_over_the_file_find(
     path: Path,

@@ -19,7 +19,7 @@ from profiles.measures import Finding
 from tests.profiles.partials.test_mpi import MPIRUN, launched, ringscope_words
 from tests.recordings import ROOT
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.exhaustive
 RANKS = 512
 SHAPE = Shape(steps=20, kernels=450, gpus=RANKS, processes=RANKS, skew_ns=50, hidden_ns=150_000, feed_ns=100_000)
 SMALL = replace(SHAPE, steps=12, kernels=12)

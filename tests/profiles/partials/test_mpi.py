@@ -21,7 +21,7 @@ pytest.importorskip("mpi4py", reason="mpi4py is not installed")
 MPIRUN = Path(sys.executable).parent / "mpirun"
 pytestmark = [
     pytest.mark.train,
-    pytest.mark.long,
+    pytest.mark.exhaustive,
     pytest.mark.skipif(not MPIRUN.exists(), reason="no mpirun in this environment"),
 ]
 

@@ -83,7 +83,7 @@ def of_512(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, result.stdout
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_five_hundred_and_twelve_ranks_fit_120_lines(of_512: tuple[Path, str]) -> None:
     folder, shown = of_512
     assert len(shown.splitlines()) <= 120
@@ -92,7 +92,7 @@ def test_five_hundred_and_twelve_ranks_fit_120_lines(of_512: tuple[Path, str]) -
     assert "ranks 296 to 303" in summary["findings"][0]["text"]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.browser
 def test_the_page_of_512_ranks_is_small_and_little_of_it_is_laid_out(browser: Any, of_512: tuple[Path, str]) -> None:
     page = of_512[0] / "page.html"

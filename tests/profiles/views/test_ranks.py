@@ -67,7 +67,7 @@ def test_a_summary_tells_the_verdict_then_who_differs_then_all_gpus_hosts_and_do
     assert [one["code"] for one in summary["findings"]] == [one["code"] for one in measures["findings"]]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_ranks_asked_for_follow_the_summary_with_their_columns_and_per_rank_shows_all(recordings: Path) -> None:
     some = run(recordings, "--ranks", "7,19").stdout
     assert "who differs" in some and some.count("who had the GPU") == 1

@@ -1,0 +1,169 @@
+"""Which tests run when.
+
+`make test` runs what has no tier's mark, `.ci/run` also what is marked `ci` and one of SHARDS parts of what is marked
+`exhaustive`: which one, the commit says. `make test-all` runs everything, or the part that SHARD=K/N names.
+
+Parts are balanced by tests/seconds.csv, in which tests/cpu.py's CPU seconds of exhaustive tests stand, by file: its
+tests share what is costly. Of some files the tests stand there one by one. What does not stand there goes where its
+name's checksum says, so that no new test moves another one. tests/shards.csv keeps where each part was last green.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import subprocess
+import zlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SHARDS = 12
+STALE_COMMITS = 20
+HERE = Path(__file__).parent
+SECONDS, GREEN = HERE / "seconds.csv", HERE / "shards.csv"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shard", metavar="K/N", type=part, help="the K-th of N parts of what is selected")
+    parser.addoption("--rotate", action="store_true", help=f"of exhaustive tests one part of {SHARDS}, by the commit")
+
+
+def part(text: str) -> tuple[int, int]:
+    """Of "3/8": 3, 8."""
+    which, _, count = text.partition("/")
+    if not (which.isdecimal() and count.isdecimal() and 1 <= int(which) <= int(count)):
+        raise ValueError(text)
+    return int(which), int(count)
+
+
+def wanted(config: pytest.Config) -> tuple[int, int] | None:
+    """The part K of N that runs of exhaustive tests; None: all."""
+    return rotating(commit()) if config.getoption("rotate") else config.getoption("shard")
+
+
+def rotating(commit: str) -> tuple[int, int]:
+    return int(commit[:8] or "0", 16) % SHARDS + 1, SHARDS
+
+
+def commit() -> str:
+    """The checkout's; empty where it has none."""
+    return git("rev-parse", "HEAD") or ""
+
+
+def git(*words: str) -> str | None:
+    """What it says; None where it cannot. A checkout may be another user's."""
+    try:
+        done = subprocess.run(["git", "-c", "safe.directory=*", *words], cwd=HERE, capture_output=True, text=True)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Before pytest looks at `-m`."""
+    for item in items:
+        if item.get_closest_marker("long"):  # the word of before
+            item.add_marker("exhaustive")
+    shard = wanted(config)
+    if shard is None:
+        return
+    left = [item for item in items if not _runs(item, shard, config.getoption("rotate"))]
+    config.hook.pytest_deselected(items=left)
+    out = set(left)
+    items[:] = [item for item in items if item not in out]
+
+
+def _runs(item: pytest.Item, shard: tuple[int, int], rotate: bool) -> bool:
+    exhaustive = item.get_closest_marker("exhaustive") is not None
+    if rotate and not exhaustive:
+        return True
+    which, count = shard
+    return which == (place(item.nodeid, count) if exhaustive else _by_name(item.nodeid.partition("::")[0], count))
+
+
+def place(nodeid: str, count: int) -> int:
+    """The part, of so many from 1, in which an exhaustive test runs."""
+    places, alone = _places(count)
+    file = nodeid.partition("::")[0]
+    unit = nodeid if file in alone else file
+    return places.get(unit) or _by_name(unit, count)
+
+
+@cache
+def _places(count: int) -> tuple[dict[str, int], frozenset[str]]:
+    """Parts of what stands in tests/seconds.csv, and the files whose tests stand there one by one."""
+    found = seconds()
+    return balanced(found, count), frozenset(unit.partition("::")[0] for unit in found if "::" in unit)
+
+
+def seconds() -> dict[str, float]:
+    with SECONDS.open(newline="") as file:
+        return {row["tests"]: float(row["seconds"]) for row in csv.DictReader(file)}
+
+
+def balanced(taken: dict[str, float], count: int) -> dict[str, int]:
+    """What takes longest first, each to the part that has least."""
+    loads, places = [0.0] * count, {}
+    for unit in sorted(taken, key=lambda unit: (-taken[unit], unit)):
+        least = loads.index(min(loads))
+        loads[least] += taken[unit]
+        places[unit] = least + 1
+    return places
+
+
+def _by_name(unit: str, count: int) -> int:
+    return zlib.crc32(unit.encode()) % count + 1
+
+
+# ---- what was green
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    shard = wanted(config)
+    if shard is None:
+        return []
+    of = "exhaustive tests" if config.getoption("rotate") else "all tests"
+    return [f"{of}: part {shard[0]} of {shard[1]} (make test-all SHARD={shard[0]}/{shard[1]}), commit {commit()[:12]}"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.getoption("rotate"):
+        for line in stale(green(), commit()):
+            terminalreporter.write_line(line)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A whole part that was green is kept."""
+    config, at = session.config, commit()
+    shard = wanted(config)
+    some = any(config.getoption(name) for name in ("keyword", "markexpr", "collectonly"))
+    whole = not some and config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if shard is None or shard[1] != SHARDS or exitstatus or not (whole and at) or hasattr(config, "workerinput"):
+        return
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    rows = green() | {shard[0]: (at, today)}
+    lines = [f"{which}/{SHARDS},{at},{on}" for which, (at, on) in sorted(rows.items())]
+    GREEN.write_text("\n".join(["shard,commit,date", *lines, ""]))
+
+
+def green() -> dict[int, tuple[str, str]]:
+    """By part of SHARDS: the commit at which it was last green, and the date."""
+    with GREEN.open(newline="") as file:
+        rows = [(part(row["shard"]), row["commit"], row["date"]) for row in csv.DictReader(file)]
+    return {which: (at, on) for (which, count), at, on in rows if count == SHARDS}
+
+
+def stale(rows: dict[int, tuple[str, str]], head: str) -> Sequence[str]:
+    """A line for each part that has not been green for long."""
+    lines = []
+    for which in range(1, SHARDS + 1):
+        at, on = rows.get(which, ("", ""))
+        since = git("rev-list", "--count", f"{at}..{head}") if at else None
+        if since is None or int(since) >= STALE_COMMITS:
+            when = f"at {at[:12]} on {on}, {since or 'unknown'} commits ago" if at else "never"
+            lines.append(f"part {which} of {SHARDS} was last green {when}: make test-all SHARD={which}/{SHARDS}")
+    return lines
