@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Int64s = NDArray[np.int64]
+_LOW = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,6 +119,16 @@ def one_after_another(count: Int64s) -> tuple[Int64s, Int64s]:
     """For each of count[i] places of piece i, one piece after the other: i, and the place from 0."""
     piece = np.repeat(np.arange(len(count)), count)
     return piece, np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
+
+
+def summed(ns: Int64s, group: NDArray[np.integer[Any]], groups: int) -> Int64s:
+    """ns per group, int64[groups]: ns[i] >= 0 goes to group[i]."""
+    # Whole floats below 2**53 are exact, and sums of the lower and the upper half of 2**22 numbers stay below.
+    if not len(ns) or int(ns.max()) < (1 << 53) // len(ns):
+        return np.bincount(group, weights=ns, minlength=groups).astype(np.int64)
+    halves = (np.bincount(group, weights=half, minlength=groups).astype(np.int64) for half in (ns & _LOW, ns >> 31))
+    low, high = halves
+    return low + (high << 31)
 
 
 def clip(a: Intervals, start: int, end: int) -> Intervals:

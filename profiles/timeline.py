@@ -8,12 +8,14 @@ stream); a process is `pid`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from .possible import UNTIMED, first_start, possible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,6 +122,9 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 TABLES = tuple(COLUMNS)
 IDS = ("device", "context", "stream", "pid", "tid", "correlation")  # columns of numbers with which nothing is reckoned
+# What readers count rows under whose times are no numbers, and rows of tables that lack a name.
+WITHOUT_TIMES, NAMELESS = "without times", "nameless"
+_UNREAD = MappingProxyType({WITHOUT_TIMES: UNTIMED, NAMELESS: "have no name"})
 UNSAID = ("operator", "work")  # columns that a reader may leave out: empty texts
 
 
@@ -174,6 +179,8 @@ class Timeline:
     doubts: tuple[Doubt, ...] = ()
     # counts of what the reader met and left out, by reason, for --info
     left_out: Mapping[str, int] = field(default_factory=dict)
+    # rows that cannot be where they are told to be, by (why, their table), likewise
+    impossible: Mapping[tuple[str, str], int] = field(default_factory=dict)
     # whether the compiled programs that ran hold a derivative, as those of training do; None: not told
     differentiates: bool | None = None
 
@@ -183,27 +190,53 @@ def make(
     tables: Mapping[str, pd.DataFrame],
     *,
     known: frozenset[str] | None = None,
+    from_first: tuple[str, ...] = (),
     doubts: tuple[Doubt, ...] = (),
     left_out: Mapping[str, int] | None = None,
     differentiates: bool | None = None,
 ) -> Timeline:
     """A Timeline from the tables a reader found; `known` defaults to the tables given.
 
+    Rows that cannot be where they are told to be (`possible`) are left out and counted in `impossible`, as are those
+    that the reader counted WITHOUT_TIMES or NAMELESS. Then the first row of the tables named by `from_first`
+    becomes time 0; `recording` tells the origin that the tables have.
     Columns are put in the documented order and dtype (ids may be smaller). Raises KeyError for an unknown table,
     ValueError for a table without its columns: both are mistakes of a reader, not of a user.
     """
     unknown = set(tables) - set(TABLES)
     if unknown:
         raise KeyError(f"no such table: {sorted(unknown)}")
-    full = {name: _conform(name, tables.get(name)) for name in TABLES}
+    kept, impossible = possible(tables)
+    counts = {f"{reason}: {name}": count for (reason, name), count in impossible.items()}
+    impossible.update(
+        {(why, "rows"): count for reason, why in _UNREAD.items() if (count := (left_out or {}).get(reason))}
+    )
+    known = frozenset(tables) if known is None else known
+    if from_first:
+        first = first_start(kept, from_first)
+        kept = {name: _earlier(table, first) for name, table in kept.items()}
+        utc = recording.origin_utc_ns
+        recording = replace(
+            recording,
+            origin_ns=recording.origin_ns + first,
+            origin_utc_ns=None if utc is None else utc + first,
+        )
+    full = {name: _conform(name, kept.get(name)) for name in TABLES}
     return Timeline(
         recording=recording,
-        known=frozenset(tables) if known is None else known,
+        known=known,
         doubts=doubts,
-        left_out=dict(left_out or {}),
+        impossible=impossible,
+        left_out={**(left_out or {}), **counts},
         differentiates=differentiates,
         **full,
     )
+
+
+def _earlier(table: pd.DataFrame, by_ns: int) -> pd.DataFrame:
+    """The table with its times from another origin."""
+    times = [column for column in ("start_ns", "end_ns") if column in table]
+    return table.assign(**{column: table[column].to_numpy() - by_ns for column in times})
 
 
 def _conform(name: str, table: pd.DataFrame | None) -> pd.DataFrame:

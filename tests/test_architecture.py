@@ -46,7 +46,7 @@ PROFILES = (
         "profiles.terminals",
         "profiles.typed",
     ),
-    ("profiles.cell", "profiles.errors", "profiles.version"),
+    ("profiles.cell", "profiles.errors", "profiles.possible", "profiles.version"),
     ("profiles.setting", "profiles.strategies"),
 )
 HARNESS = (

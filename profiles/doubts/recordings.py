@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import UnreadableRecording
@@ -27,16 +28,25 @@ def dropped_events(said: str) -> Doubt:
     )
 
 
-def impossible_times(rows: str, remedy: str) -> Doubt:
-    """`rows`: how many of what, such as `3 events`."""
-    return Doubt("impossible-times", f"{rows} have no usable times and are left out", remedy)
-
-
-def impossible_rows(count: int, tables: str) -> Doubt:
+def impossible_rows(left_out: Mapping[tuple[str, str], int]) -> Doubt:
+    """`left_out`: how many rows by (why they cannot be, their table)."""
+    told: dict[str, list[str]] = {}
+    for (reason, table), count in left_out.items():
+        told.setdefault(reason, []).append(f"{count:,} of {table}")
+    kinds = "; ".join(f"{', '.join(counts)} {reason}" for reason, counts in told.items())
     return Doubt(
         "impossible-times",
-        f"{count:,} rows end before they start or lie centuries away, and are left out ({tables})",
+        f"{sum(left_out.values()):,} rows cannot be where they are told to be, and are left out: {kinds}",
         "if they are many, the profiler was stopped hard: record again and let it finish",
+    )
+
+
+def before_their_calls(count: int, where: str) -> Doubt:
+    return Doubt(
+        "impossible-times",
+        f"{count:,} operations start before the calls that launched them, and are left out",
+        "record again: the profiler gave them wrong times",
+        (where,),
     )
 
 

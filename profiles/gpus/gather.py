@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import marks
 from ..threads import release_unused
@@ -14,6 +15,9 @@ from . import assembly
 from .operations import TABLES, Gpu, Operations, distinct
 
 _LATE_NS, _EARLY_NS = 1_000_000_000, 1_000_000
+# On a clock that fits all others, this long before its launch call began no operation can have started: its time is
+# wrong. In no real recording at hand does any start as much as 1 ms before.
+_IMPOSSIBLY_EARLY_NS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +81,15 @@ def identity(timeline: Timeline, device: int) -> tuple[object, ...]:
 
 
 def _used(timeline: Timeline) -> list[int]:
-    """The GPUs with an operation: a copy from host to host is none."""
+    """The GPUs with an operation that takes time: a copy from host to host is none of a GPU's."""
     used: set[int] = set()
     for table in TABLES:
-        device = getattr(timeline, table)["device"].to_numpy()
+        rows = getattr(timeline, table)
+        lasts = (rows["end_ns"] > rows["start_ns"]).to_numpy()
         if table == "copies":
-            device = device[(timeline.copies["kind"] != "h2h").to_numpy()]
-        used.update(distinct(device).tolist())
+            lasts = lasts & (rows["kind"] != "h2h").to_numpy()
+        device = rows["device"].to_numpy()
+        used.update(distinct(device if lasts.all() else device[lasts]).tolist())
     return sorted(used)
 
 
@@ -105,17 +111,21 @@ def _gpu(
     off_clock = tuple(number for number in range(len(did.processes)) if _off_clock(did.operations, number))
     if off_clock:
         did.operations.call_row[np.isin(did.operations.process, off_clock)] = -1
+    early = _before_their_calls(did.operations)
+    if not len(did.operations.chosen(~early).lasting()):
+        early[:] = False
     return Gpu(
         places=tuple(places),
         rank=_rank(timelines, marked, did.processes),
         uuid=uuid,
         bus_id=bus_id,
         name=name,
-        operations=did.operations,
+        operations=did.operations.chosen(~early) if early.any() else did.operations,
         names=did.names,
         processes=did.processes,
         streams=did.streams,
         off_clock=off_clock,
+        too_early=int(early.sum()),
     )
 
 
@@ -142,3 +152,8 @@ def _off_clock(operations: Operations, process: int) -> bool:
     if not len(latency):
         return False
     return bool(latency.min() > _LATE_NS or (latency < -_EARLY_NS).mean() > 0.05)
+
+
+def _before_their_calls(operations: Operations) -> NDArray[np.bool_]:
+    """Which operations started long before they were launched."""
+    return operations.launched & (operations.start_ns - operations.call_start_ns < -_IMPOSSIBLY_EARLY_NS)

@@ -169,6 +169,7 @@ class Gpu:
     streams: tuple[tuple[int, int, int], ...]  # (process number, context, stream) by stream number
     # processes whose API calls are on a clock far from the GPU's: their operations count as without a launch call
     off_clock: tuple[int, ...] = ()
+    too_early: int = 0  # operations left out because they started before they were launched
 
     @property
     def device(self) -> int:

@@ -106,8 +106,7 @@ def totals(found: Ownership) -> dict[str, int]:
     for first in range(0, len(found.owner), _BLOCK):
         block = slice(first, first + _BLOCK)
         lasted = found.end_ns[block] - found.start_ns[block]
-        # Whole floats below 2**53 ns (104 days) are exact.
-        ns += np.bincount(found.owner[block], weights=lasted, minlength=len(OWNERS)).astype(np.int64)
+        ns += intervals.summed(lasted, found.owner[block], len(OWNERS))
     return dict(zip(OWNERS, ns.tolist(), strict=True))
 
 
@@ -131,8 +130,7 @@ def per_bin(found: Ownership, start: NDArray[np.int64], end: NDArray[np.int64]) 
         at, place = intervals.one_after_another((last - first)[bins])
         piece = first[bins][at] + place
         ns = np.minimum(found.end_ns[piece], end[bins][at]) - np.maximum(found.start_ns[piece], start[bins][at])
-        # Whole floats below 2**53 ns (104 days) are exact.
-        owned = np.bincount(at * len(OWNERS) + found.owner[piece], weights=ns, minlength=cells[bins].size)
+        owned = intervals.summed(ns, at * len(OWNERS) + found.owner[piece], cells[bins].size)
         cells[bins] = owned.reshape(-1, len(OWNERS))
     if not np.array_equal(cells.sum(axis=1), intervals.total_in(_window(found), start, end)):
         raise AssertionError("the ledgers of the steps do not sum to the steps")

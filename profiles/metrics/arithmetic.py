@@ -135,9 +135,9 @@ def _launches(gpu: Gpu, first: int) -> tuple[Int64s, list[tuple[str, Work | None
     for place, source in enumerate(operations.sources):
         works = [flop_counts.of_program(text) for text in source.works]
         known = np.array([*(work is not None for work in works), False])
-        if not known.any():
-            continue
         mine = np.flatnonzero((operations.place == place) & (operations.table == KERNELS))
+        if not known.any() or not len(mine):
+            continue
         rows = operations.row[mine]
         # A text is of one instruction; equal texts of two stand beside each other only if they are told apart by name.
         text, operator = source.work_of[rows].astype(np.int64), source.operator_of[rows].astype(np.int64)

@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import intervals
 from ..doubts import measures as say
+from ..doubts.recordings import before_their_calls
 from ..gpus.clock import AGREE_NS, Clock
 from ..gpus.collective_kernels import sounds_like_one
 from ..gpus.operations import COMPUTE, TABLES, Gpu
@@ -66,6 +67,8 @@ def of_gpu(
         yield say.graph_level_recording(measured.kernels.graph_launches, where)
     for direction, (moved, took_ns) in copies.impossible(gpu.operations).items():
         yield say.copy_too_fast(direction, moved, took_ns, where)
+    if gpu.too_early:
+        yield before_their_calls(gpu.too_early, where)
     for number in gpu.off_clock:
         yield say.off_clock(gpu.processes[number][1], where)
     launched = int(gpu.operations.launched.sum())

@@ -175,7 +175,9 @@ def _measured(
     of: tuple[int, Gpu, FoundSteps, Moved],
 ) -> Measured:
     number, gpu, found, moved = of
-    kind = "steps" if found.count and asked.window != "capture" else "capture"
+    # Steps may hold nothing but operations without a length.
+    some = found.count and found.start_ns[0] < found.end_ns[-1]
+    kind = "steps" if some and asked.window != "capture" else "capture"
     books = account(timelines, shift_ns, gpu, found, _span(gpu, found, kind))
     measured = measure_gpu(timelines, shift_ns, gpu, found, books, moved, kind)
     raised = tuple(doubts.of_gpu(timelines, gpu, found, books, measured, f"/gpus/{number}"))

@@ -222,7 +222,9 @@ def _read(path: Path, *, max_bytes: int | None, cache: bool) -> Timeline | None:
             if detects(head, file):
                 timeline = reader(file)
                 recording = dataclasses.replace(timeline.recording, path=str(path))
-                return _with_rank(dataclasses.replace(timeline, recording=recording), path)
+                impossible = [doubts.impossible_rows(timeline.impossible)] if timeline.impossible else []
+                doubted = (*timeline.doubts, *impossible)
+                return _with_rank(dataclasses.replace(timeline, recording=recording, doubts=doubted), path)
         if reason := refused.recognised(head, file):
             raise UnreadableRecording(path, *reason)
     return None

@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 
 from .. import xla_names
-from ..doubts.recordings import impossible_times, no_gpu, profiler_warnings, python_traced
+from ..doubts.recordings import no_gpu, profiler_warnings, python_traced
 from ..errors import UnreadableRecording
-from ..timeline import Doubt, Recording, Timeline, make
+from ..timeline import WITHOUT_TIMES, Doubt, Recording, Timeline, make
 from . import messages, planes, programs
 from .chrome import events as chrome
 from .programs import Programs
@@ -97,23 +97,18 @@ def read(path: Path) -> Timeline:
         {"device": list(found.gpus), "uuid": "", "bus_id": "", "name": list(found.gpus.values())}
     )
     started = started_ns if type(started_ns) is int and 0 < started_ns < _LIMIT * 4 else None
-    origin = min(int(frame["start_ns"].min()) for frame in frames.values())
     # Later than 2001 the times are those of the epoch themselves.
-    from_epoch = origin >= 10**18
-    for frame in tables.values():
-        if "start_ns" in frame and from_epoch:
-            frame["start_ns"] -= origin
-            frame["end_ns"] -= origin
+    from_epoch = np.median(np.concatenate([frame["start_ns"].to_numpy() for frame in frames.values()])) >= 10**18
     return make(
         Recording(
             path=str(path),
             format="xplane",
             tool="TensorFlow profiler",
-            origin_ns=origin if from_epoch else 0,
-            origin_utc_ns=origin if from_epoch else started,
+            origin_utc_ns=0 if from_epoch else started,
         ),
         tables,
         known=frozenset({"devices", *found.known}),
+        from_first=tuple(frames) if from_epoch else (),
         doubts=_doubts(found, space),
         left_out={reason: count for reason, count in found.left_out.items() if count},
         differentiates=found.programs.differentiate(),
@@ -181,10 +176,8 @@ class _Found:
         rows = []
         for event in line.events:
             start = line.timestamp_ns * 1000 + event.offset_ps
-            if event.duration_ps < 0:
-                self.left_out["ends before it starts"] += 1
-            elif abs(start) + event.duration_ps >= _LIMIT * 1000 or event.WhichOneof("data") == "num_occurrences":
-                self.left_out["without times"] += 1
+            if abs(start) + abs(event.duration_ps) >= _LIMIT * 1000 or event.WhichOneof("data") == "num_occurrences":
+                self.left_out[WITHOUT_TIMES] += 1
             else:
                 values = {stats[s.metadata_id]: planes.value(s, stats) for s in event.stats if s.metadata_id in keep}
                 end = (start + event.duration_ps) // 1000
@@ -248,8 +241,6 @@ def _doubts(found: _Found, space: Any) -> tuple[Doubt, ...]:
     said = [*space.errors, *space.warnings]
     if said:
         doubts.append(profiler_warnings(said[0][:200], len(said) - 1))
-    if damaged := found.left_out["without times"] + found.left_out["ends before it starts"]:
-        doubts.append(impossible_times(f"{damaged} events", _RECORD))
     traced = sum(str(name).startswith(_PYTHON) for part in found.parts["marks"] for name in part["name"])
     operations = sum(len(part) for table in ("kernels", "copies", "memsets") for part in found.parts[table])
     remedy = "for measures record with python_tracer_level=0 (ProfileOptions of JAX, ProfilerOptions of TensorFlow)"

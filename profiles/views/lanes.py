@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -71,10 +72,13 @@ def _streams(operations: GpuOperations) -> Iterator[Lane]:
     moved = np.zeros(len(operations), np.int64)
     moved[operations.moving] = operations.moved_bytes
     several = len({(stream.recording, stream.pid) for stream in operations.streams}) > 1
+    # Contexts of one process may number their streams alike.
+    alike = Counter((stream.recording, stream.pid, stream.number) for stream in operations.streams)
     for number, stream in sorted(enumerate(operations.streams), key=lambda one: one[1]):
         mine = np.flatnonzero(operations.stream == number)
+        context = f", context {stream.context}" if alike[stream.recording, stream.pid, stream.number] > 1 else ""
         process = f", process {stream.pid}" if several else ""
-        name = f"stream {stream.number}{process}"
+        name = f"stream {stream.number}{context}{process}"
         layers = layer(operations.start_ns[mine], operations.end_ns[mine])
         for nth in range(int(layers.max()) + 1):
             rows = mine[layers == nth]

@@ -427,3 +427,15 @@ def a_trace_with_400_MB_of_blanks(folder: Path) -> Path:
             file.write(b" " * 1_000_000)
         file.write((EVENT % (1, 1) + "]}").encode())
     return path
+
+
+def two_contexts_with_streams_of_the_same_numbers(folder: Path) -> Path:
+    streams = "(SELECT 7 AS s UNION ALL SELECT 13 UNION ALL SELECT 14 UNION ALL SELECT 15 UNION ALL SELECT 16)"
+    rows = f"""INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT 1000 * n, 1000 * n + 900, 0, c, s, n, 1, 1, 1, 0 FROM
+     (SELECT row_number() OVER () AS n, c, s FROM
+      (WITH RECURSIVE k(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM k WHERE i < 40) SELECT i FROM k),
+      (SELECT 1 AS c UNION ALL SELECT 2), {streams})"""
+    return database(folder, KERNELS, rows)
+
+
+READABLE["two contexts with streams of the same numbers"] = two_contexts_with_streams_of_the_same_numbers

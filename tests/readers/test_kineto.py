@@ -148,7 +148,7 @@ def test_events_that_are_none_are_counted_and_the_others_read(tmp_path: Path) ->
     text = trace(KERNEL, "3", timeless, '"text"', backwards, '{"ph": "X", "cat": "kernel", "args": [1]}')
     found = read(tmp_path, text)
     assert len(found.kernels) == 1
-    assert found.left_out == {"not an event": 3, "without times": 1, "ends before it starts": 1}
+    assert found.left_out == {"not an event": 3, "without times": 1, "end before they start: kernels": 1}
 
 
 def test_values_that_json_does_not_have_are_passed_over(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_rows_that_cannot_be_are_left_out_and_doubted(tmp_path: Path) -> None:
     found = read(tmp_path, OLD, "ms,us,,,,,,,,B,B,MB,GB/s,,,,", row.format(1, 2), row.format(1, -2),
                  row.format("1e300", 2), row.format("1.x", 2))  # fmt: skip
     assert len(found.kernels) == 1
-    assert found.left_out == {"ends before it starts": 1, "without times": 2}
+    assert found.left_out == {"end before they start: kernels": 1, "without times": 2}
     assert [doubt.code for doubt in found.doubts] == ["impossible-times"]
 
 

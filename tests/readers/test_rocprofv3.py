@@ -187,7 +187,7 @@ def test_odd_records_are_left_out_and_counted(tmp_path: Path) -> None:
     made.records["marker_api"].append({"kind": 3, "operation": 99})
     timeline = read(results(tmp_path / "results.json", made))
     assert len(timeline.kernels) == 13
-    expected = {"without times": 1, "not a record": 3, "calls of rocTX without a text": 1}
+    expected = {"end before they start: kernels": 1, "not a record": 3, "calls of rocTX without a text": 1}
     assert timeline.left_out == expected
     assert {doubt.code for doubt in timeline.doubts} == {"impossible-times"}
 

@@ -181,11 +181,11 @@ def test_what_the_profiler_warns_of_is_passed_on(tmp_path: Path) -> None:
 def test_events_that_cannot_be_are_left_out_and_doubted(tmp_path: Path) -> None:
     space = gpu_space()
     events = space.planes[0].lines[0].events
-    events.add(metadata_id=1, offset_ps=5, duration_ps=-5)
+    events.add(metadata_id=1, offset_ps=5, duration_ps=-5000)
     space.planes[0].lines.add(name="Stream #16", timestamp_ns=2**62).events.add(metadata_id=1, duration_ps=5)
     found = read(space, tmp_path)
     assert len(found.kernels) == 2
-    assert (found.left_out["ends before it starts"], found.left_out["without times"]) == (1, 1)
+    assert (found.left_out["end before they start: kernels"], found.left_out["without times"]) == (1, 1)
     assert [doubt.code for doubt in found.doubts] == ["impossible-times"]
 
 

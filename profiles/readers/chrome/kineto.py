@@ -17,9 +17,11 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from ...doubts.recordings import coarse_times_in_microseconds, impossible_times, python_traced
+from ...doubts.recordings import coarse_times_in_microseconds, python_traced
 from ...errors import UnreadableRecording
-from ...timeline import Doubt, Recording, Timeline, make
+from ...possible import LIMIT_NS, OPERATIONS
+from ...timeline import WITHOUT_TIMES, Doubt, Recording, Timeline, make
+from ..tables.gathering import require_gpu_work
 from . import events as chrome
 from . import launches, operators
 from .events import Event
@@ -86,18 +88,14 @@ def read(path: Path) -> Timeline:
     launches.give_bytes(frames)
     found.left_out["written twice"] = _once(frames)
     launches.number_graph_nodes(frames)
-    origin = min(int(frames[table]["start_ns"].min()) for table in ("kernels", "copies", "memsets") if table in frames)
-    for frame in frames.values():
-        frame["start_ns"] -= origin
-        frame["end_ns"] -= origin
     if (told := launches.exchanges(frames)) is not None:
         frames["exchanges"] = told
     known = {"kernels", "copies", "memsets", "devices", *({"api", "marks", "syncs", "operators"} & set(frames))}
-    doubts = _doubts(frames, origin, found.left_out)
+    doubts = _doubts(frames, found.left_out)
     frames["devices"] = _devices(document.devices, frames)
     rank = document.distributed.get("rank") if isinstance(document.distributed, dict) else None
     rank = rank if type(rank) is int and rank >= 0 else None
-    return make(
+    timeline = make(
         Recording(
             path=str(path),
             format="kineto",
@@ -105,14 +103,15 @@ def read(path: Path) -> Timeline:
             schema_version=None if document.schema is None else str(document.schema),
             rank=rank,
             rank_source=None if rank is None else "format",
-            origin_ns=origin,
-            origin_utc_ns=_utc(origin, document.base_ns),
+            origin_utc_ns=_utc_of_zero(frames, document.base_ns),
         ),
         frames,
         known=frozenset(known),
+        from_first=OPERATIONS,
         doubts=doubts,
         left_out={reason: count for reason, count in found.left_out.items() if count},
     )
+    return require_gpu_work(timeline, path, "record it again")
 
 
 @dataclass(slots=True)
@@ -162,11 +161,9 @@ def _table(category: str, name: Any) -> str | None:
 def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFrame:
     start, start_good = chrome.nanoseconds([event.ts for event in events])
     duration, duration_good = chrome.nanoseconds([event.dur for event in events])
-    timed = start_good & duration_good & (np.abs(start) < 1 << 62) & (duration < 1 << 61)
-    early = timed & (duration < 0)
-    left_out["without times"] += int((~timed).sum())
-    left_out["ends before it starts"] += int(early.sum())
-    keep = np.flatnonzero(timed & ~early)
+    timed = start_good & duration_good & (np.abs(start) < LIMIT_NS) & (np.abs(duration) < LIMIT_NS)
+    left_out[WITHOUT_TIMES] += int((~timed).sum())
+    keep = np.flatnonzero(timed)
     if not len(keep):
         return pd.DataFrame()
     if len(keep) < len(events):
@@ -257,20 +254,19 @@ def _devices(listed: Any, frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
     return found.sort_values("device", ignore_index=True)
 
 
-def _utc(origin_ns: int, base_ns: Any) -> int | None:
+def _utc_of_zero(frames: dict[str, pd.DataFrame], base_ns: Any) -> int | None:
     """Newer traces count from `baseTimeNanoseconds`, older ones from 1970."""
-    if type(base_ns) is int and base_ns > 0 and origin_ns < _EPOCH_FROM_NS:
-        return base_ns + origin_ns
-    return origin_ns if origin_ns >= _EPOCH_FROM_NS else None
+    starts = np.concatenate([frames[table]["start_ns"].to_numpy() for table in OPERATIONS if table in frames])
+    if np.median(starts) >= _EPOCH_FROM_NS:
+        return 0
+    return base_ns if type(base_ns) is int and 0 < base_ns < LIMIT_NS else None
 
 
-def _doubts(frames: dict[str, pd.DataFrame], origin_ns: int, left_out: Counter[str]) -> tuple[Doubt, ...]:
+def _doubts(frames: dict[str, pd.DataFrame], left_out: Counter[str]) -> tuple[Doubt, ...]:
     doubts = []
     times = [frames[table][["start_ns", "end_ns"]] for table in ("kernels", "copies", "memsets") if table in frames]
-    if all(bool(((whole + origin_ns) % 1000 == 0).to_numpy().all()) for whole in times):
+    if all(bool((whole % 1000 == 0).to_numpy().all()) for whole in times):
         doubts.append(coarse_times_in_microseconds())
-    if damaged := left_out["without times"] + left_out["ends before it starts"]:
-        doubts.append(impossible_times(f"{damaged} events", "record it again"))
     remedy = "for measures record with with_stack=False; with it to see which line launches what"
     return (*doubts, *python_traced(left_out["category python_function"], sum(map(len, times)), remedy))
 
@@ -283,7 +279,7 @@ def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _no_gpu(path: Path, found: _Found) -> UnreadableRecording:
-    if damaged := found.left_out["without times"] + found.left_out["ends before it starts"]:
+    if damaged := found.left_out[WITHOUT_TIMES]:
         problem = f"a trace without a GPU event that has a possible time ({damaged} events have none)"
         return UnreadableRecording(path, problem, "record it again")
     host = sum(count for reason, count in found.left_out.items() if reason.startswith("category"))

@@ -17,9 +17,10 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from ...doubts.recordings import impossible_times
 from ...errors import UnreadableRecording
-from ...timeline import Recording, Timeline, make
+from ...possible import OPERATIONS
+from ...timeline import WITHOUT_TIMES, Recording, Timeline, make
+from ..tables.gathering import require_gpu_work
 from . import events as chrome
 
 Array = np.ndarray
@@ -34,7 +35,6 @@ _KERNEL: Final = re.compile(r" kernel\((.*?)\)(?: |\)?$)")
 _STREAM: Final = re.compile(r" (?:stream|hStream)\((\d{1,9})\)")
 _BYTES: Final = re.compile(r" (?:sizeBytes|count)\((\d{1,15})\)")
 _MOVES: Final = re.compile(r"hipMemcpy|hipMemset")
-_LATEST: Final = 1 << 61
 _RECORD: Final = "record with `rocprof --hip-trace`, and give its results.json"
 
 
@@ -78,22 +78,18 @@ def read(path: Path) -> Timeline:
         raise UnreadableRecording(path, "a trace of rocprof's without a GPU event that has a possible time", _RECORD)
     if "api" in frames:
         _launched(frames)
-    origin = min(int(frame["start_ns"].min()) for frame in operations)
-    for frame in frames.values():
-        frame["start_ns"] -= origin
-        frame["end_ns"] -= origin
     numbers = sorted({number for frame in operations for number in frame["device"].unique().tolist()})
-    damaged = left_out["without times"]
-    return make(
-        Recording(path=str(path), format="rocprof", tool="rocprof", origin_ns=origin),
+    timeline = make(
+        Recording(path=str(path), format="rocprof", tool="rocprof"),
         {
             **{table: frame.drop(columns=["key"], errors="ignore") for table, frame in frames.items()},
             "devices": pd.DataFrame({"device": numbers, "uuid": "", "bus_id": "", "name": ""}),
         },
         known=frozenset({"kernels", "copies", "memsets", "devices", *({"api", "marks"} & set(frames))}),
-        doubts=(impossible_times(f"{damaged} events", "record it again"),) if damaged else (),
+        from_first=OPERATIONS,
         left_out={reason: count for reason, count in left_out.items() if count},
     )
+    return require_gpu_work(timeline, path, _RECORD)
 
 
 def _events(path: Path) -> tuple[dict[str, list[_Event]], Counter[str]]:
@@ -125,8 +121,8 @@ def _frame(table: str, events: list[_Event], left_out: Counter[str]) -> pd.DataF
     """`key`: what a call and what it launched have in common; "" for calls that launch nothing."""
     args = [event.args or _Args() for event in events]
     start, end = (chrome.integers([getattr(a, one) for a in args]) for one in ("begin", "end"))
-    timed = (start >= 0) & (end >= start) & (end < _LATEST)
-    left_out["without times"] += int((~timed).sum())
+    timed = (start >= 0) & (end >= 0)
+    left_out[WITHOUT_TIMES] += int((~timed).sum())
     kept = np.flatnonzero(timed).tolist()
     args, names = [args[row] for row in kept], [str(events[row].name or "") for row in kept]
     columns: dict[str, Any] = {"start_ns": start[kept], "end_ns": end[kept]}

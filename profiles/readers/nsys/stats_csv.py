@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ...doubts.recordings import coarse_sizes, impossible_times
+from ...doubts.recordings import coarse_sizes
 from ...errors import UnreadableRecording
-from ...timeline import Recording, Timeline, make
+from ...timeline import NAMELESS, WITHOUT_TIMES, Recording, Timeline, make
 from ..opening import whole
 from ..tables import printed
+from ..tables.gathering import require_gpu_work
 
 Array = np.ndarray
 
@@ -87,14 +88,13 @@ def read(path: Path) -> Timeline:
     doubts = []
     if len(tables["copies"]) and _SIZE_BYTES[sizes] > 1:
         doubts.append(coarse_sizes())
-    if damaged := left_out["without times"] + left_out["ends before it starts"]:
-        doubts.append(impossible_times(f"{damaged} rows", _RECORD))
-    return make(
+    timeline = make(
         Recording(path=str(path), format="nsys-stats-csv", tool="Nsight Systems"),
         tables,
         doubts=tuple(doubts),
         left_out={reason: count for reason, count in left_out.items() if count},
     )
+    return require_gpu_work(timeline, path, _RECORD)
 
 
 def _cells(line: bytes) -> tuple[str, ...]:
@@ -108,7 +108,6 @@ def _tables(rows: printed.Rows, header: tuple[str, ...]) -> tuple[dict[str, pd.D
     codes, names = rows.texts("Name")
     sorts = np.array([_sort(name) for name in [*names, ""]])[codes]
     timed = start_good & duration_good
-    early = timed & (duration < 0)
     device, devices = _devices(rows)
     columns = {
         "start_ns": start,
@@ -120,7 +119,7 @@ def _tables(rows: printed.Rows, header: tuple[str, ...]) -> tuple[dict[str, pd.D
     }
 
     def frame(sort: str, **more: pd.Categorical | Array) -> pd.DataFrame:
-        chosen = np.flatnonzero(timed & ~early & (sorts == sort))
+        chosen = np.flatnonzero(timed & (sorts == sort))
         cells = {name: column[chosen] for name, column in {**columns, **more}.items()}
         same = {"pid": np.int64(-1), "graph_node": np.int64(0)}
         return pd.DataFrame({**cells, **{name: np.full(len(chosen), value) for name, value in same.items()}})
@@ -142,9 +141,8 @@ def _tables(rows: printed.Rows, header: tuple[str, ...]) -> tuple[dict[str, pd.D
     }
     left_out = {
         "not a row": rows.skipped,
-        "without times": int((~timed).sum()),
-        "ends before it starts": int(early.sum()),
-        "nameless": int((timed & ~early & (sorts == "nameless")).sum()),
+        WITHOUT_TIMES: int((~timed).sum()),
+        NAMELESS: int((timed & (sorts == NAMELESS)).sum()),
     }
     return tables, left_out
 
@@ -166,7 +164,7 @@ def _whole(rows: printed.Rows, column: str, kind: type[np.int32] | type[np.int64
 def _sort(name: str) -> str:
     if name.startswith("[CUDA memcpy") or name.startswith("[CUDA Unified Memory memcpy"):
         return "copy"
-    return "memset" if name.startswith("[CUDA memset") else "kernel" if name else "nameless"
+    return "memset" if name.startswith("[CUDA memset") else "kernel" if name else NAMELESS
 
 
 def _way(name: str) -> str:

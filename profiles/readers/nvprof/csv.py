@@ -15,11 +15,12 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from ...doubts.recordings import coarse_times_printed, impossible_times
+from ...doubts.recordings import coarse_times_printed
 from ...errors import UnreadableRecording
-from ...timeline import Doubt, Recording, Timeline, make
+from ...timeline import Recording, Timeline, make
 from ..opening import whole
 from ..tables import printed
+from ..tables.gathering import require_gpu_work
 from .printed_rows import RECORD, Block, Printed
 
 Array = np.ndarray
@@ -59,13 +60,14 @@ def read(path: Path) -> Timeline:
         raise _no_operations(path, tables, left_out)
     known = frozenset({"kernels", "copies", "memsets", "devices"} | ({"api"} if len(tables["api"]) else set()))
     tables["devices"] = tables["devices"].drop_duplicates("device").sort_values("device", ignore_index=True)
-    return make(
+    timeline = make(
         Recording(path=str(path), format="nvprof-csv", tool="nvprof"),
         tables,
         known=known,
-        doubts=_doubts(coarse_ns, left_out),
+        doubts=(coarse_times_printed(coarse_ns),) if coarse_ns > 1 else (),
         left_out={reason: count for reason, count in left_out.items() if count},
     )
+    return require_gpu_work(timeline, path, RECORD)
 
 
 def _blocks(data: bytes, path: Path) -> list[Block]:
@@ -133,16 +135,6 @@ def _no_operations(path: Path, tables: dict[str, pd.DataFrame], left_out: Counte
     damaged = sum(count for reason, count in left_out.items() if reason != "unified memory faults")
     problem = f"none of {damaged} lines under nvprof's header is an operation" if damaged else "no GPU operation in it"
     return UnreadableRecording(path, problem, "let the program and nvprof end by themselves, and " + RECORD)
-
-
-def _doubts(coarse_ns: int, left_out: Counter[str]) -> tuple[Doubt, ...]:
-    doubts = []
-    if coarse_ns > 1:
-        doubts.append(coarse_times_printed(coarse_ns))
-    damaged = sum(left_out[reason] for reason in ("without times", "ends before it starts", "nameless"))
-    if damaged:
-        doubts.append(impossible_times(f"{damaged} rows", RECORD))
-    return tuple(doubts)
 
 
 def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import UnreadableRecording
+from ...timeline import NAMELESS, WITHOUT_TIMES
 from ..tables import printed
 
 Array = np.ndarray
@@ -29,7 +30,7 @@ RECORD: Final = "record again with `nvprof -o FILE` (or `nvprof --print-gpu-trac
 
 # What a row is; those after API are left out, each for its reason.
 SORTS: Final = (
-    "kernel", "copy", "memset", "api", "unified memory faults", "nameless", "without times", "ends before it starts",
+    "kernel", "copy", "memset", "api", "unified memory faults", NAMELESS, WITHOUT_TIMES,
 )  # fmt: skip
 KERNEL, COPY, MEMSET, API = range(4)
 
@@ -119,8 +120,7 @@ class Printed:
         # Rows without a device are API calls, where both traces are printed as one.
         sorts[(sorts == KERNEL) & (device < 0)] = API
         timed = start_good & duration_good
-        sorts[(sorts <= API) & ~timed] = SORTS.index("without times")
-        sorts[timed & (duration < 0)] = SORTS.index("ends before it starts")
+        sorts[(sorts <= API) & ~timed] = SORTS.index(WITHOUT_TIMES)
         for number, count in enumerate(np.bincount(sorts, minlength=len(SORTS)).tolist()):
             if number > API:
                 left_out[SORTS[number]] += count
@@ -169,7 +169,7 @@ def _copy_kinds(codes: Array, names: list[str]) -> pd.Categorical:
 
 def _sort(name: str | None) -> str:
     if name is None:
-        return "nameless"
+        return NAMELESS
     if re.fullmatch(r"\[(CUDA memcpy|Unified Memory Memcpy) \w+\]", name):
         return "copy"
     if name == "[CUDA memset]":

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ...doubts.recordings import clocks_apart
+from ...possible import OPERATIONS
 from ...timeline import Doubt, Recording, Timeline
 from ..tables import cupti, sqlite
 from ..tables.gathering import NO_TIME, Gathered, constant, require_gpu_work
@@ -73,12 +74,10 @@ def read(path: Path) -> Timeline:
     for table, rows in scanned.items():
         gathered.meet("mixed-types", table, rows.left_out)
     found = {table: rows.columns for table, rows in scanned.items()}
-    origin = _origin(found)
     for columns in found.values():
         for time in {"start_ns", "end_ns"} & set(columns):
-            # 0 is CUPTI's word for a time that could not be taken.
-            sane = (columns[time] > 0) & (columns[time] < 1 << 62)
-            columns[time] = np.where(sane, columns[time] - np.where(sane, origin, 0), NO_TIME)
+            if not columns[time].all():  # 0 is CUPTI's word for a time that could not be taken
+                columns[time] = np.where(columns[time] == 0, NO_TIME, columns[time])
     pid = _process(found)
     _add_operations(gathered, found, strings, pid)
     _add_host(gathered, found, strings, database, pid)
@@ -90,7 +89,7 @@ def read(path: Path) -> Timeline:
             gathered.meet("clocks-apart", table, 0 if dropped is None else len(dropped))
         gathered.doubts.append(apart)
         known -= {"api", "marks"}
-    return require_gpu_work(gathered.timeline(_recording(database, origin), known), path, _RECORD)
+    return require_gpu_work(gathered.timeline(_recording(database), known, OPERATIONS), path, _RECORD)
 
 
 def _known(found: Mapping[str, Columns]) -> frozenset[str]:
@@ -192,20 +191,9 @@ _TABLES: Final[dict[str, Callable[[Database, Strings, str], dict[str, Column]]]]
 # ---- from columns to tables
 
 
-def _origin(found: Mapping[str, Columns]) -> int:
-    """The start of the first GPU operation whose times can be; 0 where there is none."""
-    first = []
-    for table in (*KERNELS, *_COPIES, MEMSET):
-        if columns := found.get(table):
-            start, end = columns["start_ns"], columns["end_ns"]
-            good = (start > 0) & (end < 1 << 62) & (start <= end)
-            first += [int(start[good].min())] if good.any() else []
-    return min(first, default=0)
-
-
 def _process(found: Mapping[str, Columns]) -> int:
     for table in (RUNTIME, DRIVER):
-        if columns := found.get(table):
+        if (columns := found.get(table)) and len(columns["pid"]):
             return int(columns["pid"][0])
     return 0
 
@@ -282,7 +270,7 @@ def _clocks_apart(tables: Mapping[str, pd.DataFrame]) -> Doubt | None:
     return None
 
 
-def _recording(database: Database, origin: int) -> Recording:
+def _recording(database: Database) -> Recording:
     database.require("Version", "version")
     version = database.query("SELECT version FROM Version")
     return Recording(
@@ -290,6 +278,5 @@ def _recording(database: Database, origin: int) -> Recording:
         format="nvprof-sqlite",
         tool="nvprof",
         schema_version=str(version[0][0]) if version else None,
-        origin_ns=origin,
-        origin_utc_ns=origin or None,
+        origin_utc_ns=0,
     )

@@ -11,10 +11,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pandas as pd
 
-from ...doubts.recordings import impossible_times
 from ...errors import UnreadableRecording
-from ...timeline import Recording, Timeline, make
+from ...possible import OPERATIONS
+from ...timeline import WITHOUT_TIMES, Recording, Timeline, make
 from ..chrome import events as chrome
+from ..tables.gathering import require_gpu_work
 from .document import Agent
 
 GPU: Final = 2  # the type of an agent; 1: a CPU
@@ -22,7 +23,6 @@ RECORD: Final = "record with `rocprofv3 --runtime-trace --output-format json`"
 MARKER: Final = re.compile(r"roctx(?:Mark|Range|ThreadRange|ProcessRange)\w*")  # calls of rocTX that have a text
 OF_NO_GPU, WITHOUT_TEXT = "operations of no GPU", "calls of rocTX without a text"  # why a record is left out
 _KINDS: Final = {"HOST_TO_DEVICE": "h2d", "DEVICE_TO_HOST": "d2h", "DEVICE_TO_DEVICE": "d2d", "HOST_TO_HOST": "h2h"}
-_LATEST: Final = 1 << 61
 
 
 class Told(Protocol):
@@ -60,26 +60,21 @@ def timeline(path: Path, form: str, processes: Sequence[Told]) -> Timeline:
     if not operations:
         problem = "a recording of rocprofv3 without a kernel or copy that has a possible time"
         raise UnreadableRecording(path, problem, RECORD)
-    origin = min(int(frame["start_ns"].min()) for frame in operations)
-    for frame in frames.values():
-        frame["start_ns"] -= origin
-        frame["end_ns"] -= origin
     left_out["not a record"] = sum(process.damaged for process in processes)
     hosts = {process.host for process in processes}
-    damaged = left_out["without times"]
-    return make(
+    whole = make(
         Recording(
             path=str(path),
             format=form,
             tool="rocprofv3",
-            origin_ns=origin,
             host=hosts.pop() if len(hosts) == 1 else None,
         ),
         {**frames, "devices": _devices(processes, operations)},
         known=frozenset({"kernels", "memsets", "devices", *frames}),
-        doubts=(impossible_times(f"{damaged} records", "record it again"),) if damaged else (),
+        from_first=OPERATIONS,
         left_out={reason: count for reason, count in left_out.items() if count},
     )
+    return require_gpu_work(whole, path, RECORD)
 
 
 _COLUMNS: Final = {
@@ -96,8 +91,8 @@ def _frame(table: str, processes: Sequence[Told], left_out: Counter[str]) -> pd.
     left_out.update(row["dropped"] for row in rows if row["dropped"])
     rows = [row for row in rows if not row["dropped"]]
     start, end = (chrome.integers(row[name] for row in rows) for name in ("start_ns", "end_ns"))
-    timed = (start >= 0) & (end >= start) & (end < _LATEST)
-    left_out["without times"] += int((~timed).sum())
+    timed = (start >= 0) & (end >= 0)
+    left_out[WITHOUT_TIMES] += int((~timed).sum())
     rows = [rows[at] for at in np.flatnonzero(timed).tolist()]
     columns: dict[str, Any] = {"start_ns": start[timed], "end_ns": end[timed]}
     is_operation = table in ("kernels", "copies")

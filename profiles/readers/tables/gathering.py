@@ -1,4 +1,4 @@
-"""From the columns a reader found to a Timeline: what cannot be true is left out, counted and said."""
+"""From the columns a reader found to a Timeline: what was met on the way is counted and said."""
 
 from __future__ import annotations
 
@@ -14,17 +14,13 @@ from numpy.typing import NDArray
 
 from ...doubts import recordings as doubts
 from ...errors import UnreadableRecording
+from ...possible import OPERATIONS
 from ...timeline import COLUMNS, UNSAID, Doubt, Recording, Timeline, make, unsaid
 
 # What NULL becomes where a time is read.
 NO_TIME: Final = -(1 << 63)
-# 73 years; differences of times within stay far from the ends of int64.
-_LIMIT: Final = 1 << 61
-
-OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 # What is said of rows that were met; of others the reader that saw them says it.
 _DOUBTS: Final = {
-    "impossible-times": doubts.impossible_rows,
     "mixed-types": doubts.mixed_types,
     "missing-strings": doubts.missing_strings,
 }
@@ -43,27 +39,24 @@ class Gathered:
             self.met.setdefault(code, Counter())[table] += count
 
     def add(self, table: str, columns: Mapping[str, Any]) -> None:
-        """Rows of a table, less those whose times cannot be; columns that no table has are left out. Adding twice
-        appends."""
-        start, end = columns["start_ns"], columns["end_ns"]
+        """Rows of a table; columns that no table has are left out. Adding twice appends."""
         # In the order of the table: to choose columns of a frame copies them.
         kept: dict[str, Any] = {name: columns[name] for name in COLUMNS[table] if name in columns}
-        if len(start) and (_outside(start) or _outside(end) or bool((end < start).any())):
-            good = (start > -_LIMIT) & (end < _LIMIT) & (start <= end)
-            self.meet("impossible-times", table, int(len(good) - good.sum()))
-            kept = {name: values[good] for name, values in kept.items()}
         kept |= {name: unsaid(len(kept["start_ns"])) for name in UNSAID if name in COLUMNS[table] and name not in kept}
         frame = pd.DataFrame(kept, copy=False)
         if table in self.tables:
             frame = _appended(self.tables[table], frame)
         self.tables[table] = frame
 
-    def timeline(self, recording: Recording, known: frozenset[str]) -> Timeline:
+    def timeline(self, recording: Recording, known: frozenset[str], from_first: tuple[str, ...] = ()) -> Timeline:
+        """The Timeline of the tables so far; `from_first` as in `timeline.make`."""
         for code, tables in self.met.items():
             if code in _DOUBTS:
                 self.doubts.append(_DOUBTS[code](tables.total(), ", ".join(tables)))
         left_out = {f"{code} in {table}": count for code, tables in self.met.items() for table, count in tables.items()}
-        return make(recording, self.tables, known=known, doubts=tuple(self.doubts), left_out=left_out)
+        return make(
+            recording, self.tables, known=known, from_first=from_first, doubts=tuple(self.doubts), left_out=left_out
+        )
 
 
 def require_gpu_work(timeline: Timeline, path: Path, remedy: str) -> Timeline:
@@ -78,10 +71,6 @@ def require_gpu_work(timeline: Timeline, path: Path, remedy: str) -> Timeline:
 def constant(value: int, count: int, dtype: str = "int64") -> NDArray[Any]:
     """The same value in every row, for no memory."""
     return np.broadcast_to(np.array(value, dtype=dtype), count)
-
-
-def _outside(times: NDArray[np.int64]) -> bool:
-    return bool(times.min() <= -_LIMIT or times.max() >= _LIMIT)
 
 
 def _appended(above: pd.DataFrame, below: pd.DataFrame) -> pd.DataFrame:

@@ -135,8 +135,9 @@ def _gpu(
 ) -> dict[str, Any]:
     picture = analysis.gpus[gpu.gpu]
     shift = gpu.shift_ns - span[0]
-    streams = sorted(gpu.streams, key=lambda lane: -int((lane.end_ns - lane.start_ns).sum()))
-    kept = [lane for lane in gpu.streams if lane in streams[:MOST_LANES]] if len(streams) > MOST_LANES else gpu.streams
+    lasted = [-int((lane.end_ns - lane.start_ns).sum()) for lane in gpu.streams]
+    busiest = sorted(range(len(lasted)), key=lasted.__getitem__)[:MOST_LANES]
+    kept = [gpu.streams[place] for place in sorted(busiest)]
     threads = max(2, MOST_HOST_LANES // len(analysis.gpus))
     lanes = (ledger_lane(picture.ownership), *kept, *(islice(of_host(picture.host), threads) if picture.host else ()))
     edges = np.linspace(0, span[1] - span[0], BINS + 1)

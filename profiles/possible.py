@@ -1,0 +1,142 @@
+"""Rows that cannot be where a recording puts them: no length of time, and no place in its session.
+
+A profiler writes start = end = 0 for what it could not time; damage and clocks of other epochs give ends before starts
+and times of other years. One rule for every format, asked where a Timeline is made.
+
+Few formats tell when their session began and ended, so rows tell: a row more than a day from all others is outside of
+it, unless others beside it bear it out (`_sessions`). A session may well pause for a weekend, but then both the GPU and
+the host have rows on either side. Nothing nearer is left out: an hour without work is a recording like any other. An
+operation without a length stays as well, since profilers that count whole microseconds write many.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
+# Of these a start and end at 0 may be meant: an instant at the very beginning.
+_INSTANTS: Final = ("marks", "exchanges", "phases")
+# 73 years; differences of times within stay far from the ends of int64.
+LIMIT_NS: Final = 1 << 61
+DAY_NS: Final = 86_400 * 10**9
+# Rows that nothing bears out are a session's own if they have a tenth as many starts as its largest part.
+_PART: Final = 10
+
+UNTIMED: Final = "have no usable times"
+AT_ZERO: Final = "start and end at 0"
+ENDS_EARLY: Final = "end before they start"
+OUTSIDE: Final = "lie outside of the session"
+
+
+def possible(tables: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame], Counter[tuple[str, str]]]:
+    """The tables without the rows that cannot be, and how many these are by (reason, table).
+
+    Times must be as the recording counts them: 0 is its own.
+    """
+    left_out: Counter[tuple[str, str]] = Counter()
+    found = dict(tables)
+    timed = [name for name, table in tables.items() if "start_ns" in table and len(table)]
+    for name in timed:
+        start, end = _times(found[name])
+        bad: dict[str, Bools] = {}  # of most tables none: they cost no memory
+        if min(start.min(), end.min()) <= -LIMIT_NS or max(start.max(), end.max()) >= LIMIT_NS:
+            bad[UNTIMED] = ~((start > -LIMIT_NS) & (end > -LIMIT_NS) & (start < LIMIT_NS) & (end < LIMIT_NS))
+        if (end < start).any():
+            bad[ENDS_EARLY] = end < start
+        if name not in _INSTANTS and not start.all():
+            bad[AT_ZERO] = (start == 0) & (end == 0)
+        _leave_out(found, name, bad, left_out)
+    timed = [name for name in timed if len(found[name])]
+    if timed and _reach(found, timed) > DAY_NS:
+        for name, outside in _outside(found, timed).items():
+            _leave_out(found, name, {OUTSIDE: outside}, left_out)
+    return found, left_out
+
+
+def first_start(tables: Mapping[str, pd.DataFrame], names: tuple[str, ...]) -> int:
+    """When the first row of these tables starts; 0 where they have none."""
+    return min(
+        (int(tables[name]["start_ns"].min()) for name in names if name in tables and len(tables[name])), default=0
+    )
+
+
+def _times(table: pd.DataFrame) -> tuple[Int64s, Int64s]:
+    return table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
+
+
+def _leave_out(
+    tables: dict[str, pd.DataFrame], name: str, bad: Mapping[str, Bools], left_out: Counter[tuple[str, str]]
+) -> None:
+    """Takes the rows out of the table, each counted under the first reason that holds."""
+    if not bad:
+        return
+    good = np.ones(len(tables[name]), bool)
+    for reason, rows in bad.items():
+        if count := int((rows & good).sum()):
+            left_out[reason, name] += count
+            good &= ~rows
+    if not good.all():
+        tables[name] = tables[name][good].reset_index(drop=True)
+
+
+def _reach(tables: Mapping[str, pd.DataFrame], names: list[str]) -> int:
+    starts = [tables[name]["start_ns"] for name in names]
+    lasts = [start.max() for start in starts]
+    lasts += [tables[name]["end_ns"].max() for name in names if name in OPERATIONS]
+    return int(max(lasts)) - int(min(start.min() for start in starts))
+
+
+def _outside(tables: Mapping[str, pd.DataFrame], names: list[str]) -> dict[str, Bools]:
+    """Which rows of each table lie in no part of the session.
+
+    Ranges of the host may reach into it from before, or over all of it; operations begin and end in it.
+    """
+    first, last = _sessions(tables, names)
+    found = {}
+    for name in names:
+        start, end = _times(tables[name])
+        part = np.maximum(np.searchsorted(first, start, side="right") - 1, 0)
+        within = (start >= first[part]) & (start <= last[part])
+        if name in OPERATIONS:
+            found[name] = ~(within & (end - last[part] <= DAY_NS))
+        else:
+            ahead = np.minimum(np.searchsorted(first, start), len(first) - 1)
+            found[name] = ~(within | ((start <= first[ahead]) & (first[ahead] <= end)))
+    return found
+
+
+def _sessions(tables: Mapping[str, pd.DataFrame], names: list[str]) -> tuple[Int64s, Int64s]:
+    """First and last start of the parts of the session: stretches of rows without a day between two starts.
+
+    The part with the most starts of operations is one (of any rows, where there is no operation). Another is one if
+    rows of a GPU and of the host lie in it, or as many as in a tenth of that; never if it has one start alone, as rows
+    have that were given the same wrong time.
+    """
+    starts = [np.unique(tables[name]["start_ns"].to_numpy()) for name in names]
+    every = np.unique(np.concatenate(starts))
+    opens = np.flatnonzero(np.append(True, np.diff(every) > DAY_NS))
+    first, last = every[opens], every[np.append(opens[1:], len(every)) - 1]
+
+    def count(chosen: list[Int64s]) -> Int64s:
+        distinct = np.unique(np.concatenate(chosen)) if chosen else np.empty(0, np.int64)
+        return np.bincount(np.searchsorted(first, distinct, side="right") - 1, minlength=len(first))
+
+    of_gpu = count([start for name, start in zip(names, starts, strict=True) if name in OPERATIONS])
+    of_host = count([start for name, start in zip(names, starts, strict=True) if name not in OPERATIONS])
+    of_any = count([every])
+    main = int(np.argmax(of_gpu if of_gpu.any() else of_any))
+    kept = ((of_gpu > 0) & (of_host > 0)) | (of_any * _PART >= of_any[main])
+    kept &= of_any > 1
+    kept[main] = True
+    return first[kept], last[kept]

@@ -1,0 +1,71 @@
+"""Every verb that a file can be given to, in this process: each answers, or refuses in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from profiles.errors import RingscopeError
+from profiles.verbs import compare, cut, gate, timeline
+
+# What `timeline` writes beside its terminal page.
+VIEWS = ("json", "html", "perfetto", "markdown", "partial")
+MAX_BYTES = str(1 << 30)
+
+
+def put_through(path: Path, folder: Path) -> dict[str, str]:
+    """The file through `timeline` with every view, `compare`, `gate` and `cut`, whose outputs go to `folder`.
+
+    What each verb said where it refused; "" where it answered. Raises whatever a verb raises but RingscopeError.
+    """
+    written = {view: folder / f"out.{view}" for view in VIEWS}
+    views = [word for view, to in written.items() for word in (f"--{view}", str(to))]
+    name = str(path)
+    private = ["--strip-private", "--shrink", "-o", str(folder / "out.sqlite")]
+    said = {
+        "timeline": _ran(timeline.command, [name, *views, "--per-step", "--max-size", MAX_BYTES, "--processes", "1"]),
+        "compare": _ran(compare.command, [name, name, "--json", str(folder / "compared.json")]),
+        "gate": _ran(
+            gate.command, [name, "--max", "feed_gap_share=0.5", "--write-baseline", str(folder / "base.json")]
+        ),
+        "cut": _ran(cut.command, [name, *private, "--max-size", MAX_BYTES]),
+    }
+    if written["partial"].is_file():
+        said["a partial file"] = _ran(timeline.command, [str(written["partial"]), "--json", str(folder / "again.json")])
+        assert bool(said["a partial file"]) == bool(said["timeline"]), said
+    if written["json"].is_file():
+        said["measures"] = _ran(gate.command, [str(written["json"]), "--max", "feed_gap_share=0.5"])
+    for made in folder.glob("*"):
+        if made != path:
+            made.unlink()
+    return said
+
+
+def read_as(path: Path, *more: Sequence[str]) -> dict[str, str]:
+    """The same of a file that is no recording: a partial file, measures or a baseline, given where each is due."""
+    name = str(path)
+    return {
+        "timeline": _ran(timeline.command, [name]),
+        "compare": _ran(compare.command, [name, name]),
+        "gate": _ran(gate.command, [name, "--max", "feed_gap_share=0.5"]),
+        **{" ".join(words): _ran(gate.command, [*words, "--baseline", name]) for words in more},
+    }
+
+
+def _ran(command: click.Command, words: list[str]) -> str:
+    run: Callable[..., object] = command.main
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            run(words, prog_name="ringscope", standalone_mode=False)
+        except RingscopeError as error:
+            assert "\n" not in str(error) and "; " in str(error), f"a refusal is one line that says what to do: {error}"
+            assert error.exit_code == 2
+            return str(error)
+        except SystemExit as end:
+            assert end.code in (0, 1, 2), end.code
+    assert "Warning" not in err.getvalue(), err.getvalue()
+    return ""
