@@ -7,18 +7,28 @@ have one way only: without that a ResNet-50's first step on an H100 comes after 
 111 instead of 141, and they train as fast within 1.3 % (docs/results, 2026-11-25). cuDNN's convolutions it has to time:
 some 70 ways for each, two thirds of a U-Net's first start. What it has chosen is kept, so that a program that was
 changed has only its new ones timed.
+
+Making machine code of kernels takes two fifths of a compilation without trials, one kernel after the other: XLA has
+threads for it only where an option says how many, and then needs each kernel in a module of its own, and nvJitLink to
+put them together again. The one option without the other takes longer than none.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 BACKENDS = "--xla_gpu_experimental_autotune_backends"
 WITHOUT_TRITON = f"{BACKENDS}=-triton"
 FUSIONS = "--xla_gpu_experimental_enable_fusion_autotuner"
 WITHOUT_FUSIONS = f"{FUSIONS}=false"
+MODULES = "--xla_gpu_enable_llvm_module_compilation_parallelism"
+THREADS = "--xla_gpu_force_compilation_parallelism"
+LINKER = "libnvJitLink.so.12"  # of the CUDA that TensorFlow 2.21 is built for
 CHOICES = "--xla_gpu_experimental_autotuner_cache_dir"
 ROOM = 1 << 20  # bytes: the choices of a program take some 4 kB each, 500 kB for a U-Net's
 KNOWN_BY = "2.21."  # versions of TensorFlow: at an option that it does not know XLA ends the process
@@ -29,6 +39,36 @@ def set_options(*, gpu: bool, tensorflow: str) -> None:
     if gpu:
         for option in (WITHOUT_TRITON, WITHOUT_FUSIONS):
             _add(option, tensorflow)
+
+
+def compile_by_threads(threads: int, *, gpu: bool, tensorflow: str) -> None:
+    """Have XLA make machine code on so many threads, where the user names neither of the two options."""
+    named = any(option in os.environ.get("XLA_FLAGS", "") for option in (MODULES, THREADS))
+    if gpu and threads > 1 and not named and _has_linker():
+        _add(f"{MODULES}=true", tensorflow)
+        _add(f"{THREADS}={threads}", tensorflow)
+
+
+def without_threads(flags: str) -> str:
+    """The options that say what is compiled, and not how fast."""
+    return " ".join(re.sub(rf"({MODULES}|{THREADS})=\S+", "", flags).split())
+
+
+def _has_linker() -> bool:
+    """Whether it can be loaded, as a library of this machine or of NVIDIA's package for Python, which then is found."""
+    paths = [LINKER]
+    try:
+        files = metadata.files("nvidia-nvjitlink-cu12") or []
+        paths += [str(file.locate()) for file in files if file.name == LINKER]
+    except metadata.PackageNotFoundError:
+        pass
+    for path in paths:
+        try:
+            ctypes.CDLL(path)
+        except OSError:
+            continue
+        return True
+    return False
 
 
 def keep_choices(directory: Path, *, tensorflow: str) -> None:

@@ -4,11 +4,10 @@ is drawn by `tf.random` is drawn right, and images are resized right."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ..exchange import has_gpu
-from ..say import once
 from . import (
     aligned,
     attention,
@@ -17,36 +16,39 @@ from . import (
     draws,
     entropy,
     gelu,
+    hashed,
     layers,
     lined_up,
     products,
     projected,
     resized,
 )
+from .choice import wanted
+
+# By the names of their modules, which RINGSCOPE_WITHOUT_FORMS takes; the later are laid over the earlier.
+OF_FUNCTIONS = {
+    "products": products.flat,
+    "aligned": aligned.multiples,
+    "gelu": gelu.light,
+    "entropy": entropy.short,
+    "depthwise": depthwise.filters,
+    "dilated": dilated.as_such,
+    "resized": resized.by_own_weights,
+    "projected": projected.gathered,
+    "lined_up": lined_up.rows,
+    "hashed": hashed.dropout,
+}
 
 
 @contextmanager
 def forms(model: Any) -> Iterator[None]:
     """While it lasts, the model is traced in these forms; the model itself is not changed."""
-    on_gpu = has_gpu()
-    if on_gpu and (names := attention.with_dropout(model)):
-        some = ", ".join(names[:3]) + (", ..." if names[3:] else "")
-        once(
-            f"attention with dropout ({some}) is computed in Keras's own way; with dropout=0 in these layers the"
-            " fused kernel of cuDNN takes it"
-        )
-    with (
-        layers.forms(model),
-        products.flat(),
-        aligned.multiples(),
-        gelu.light(),
-        entropy.short(),
-        depthwise.filters(),
-        dilated.as_such(),
-        resized.by_own_weights(),
-        projected.gathered(),
-        lined_up.rows(),
-        draws.from_seeds(model),
-        attention.fused() if on_gpu else nullcontext(),  # the kernel is cuDNN's
-    ):
+    with ExitStack() as laid:
+        laid.enter_context(layers.forms(model))
+        for name, form in OF_FUNCTIONS.items():
+            if wanted(name):
+                laid.enter_context(form())
+        laid.enter_context(draws.from_seeds(model))  # what is right, and no matter of speed
+        if has_gpu() and wanted("attention"):  # the kernel is cuDNN's
+            laid.enter_context(attention.fused())
         yield

@@ -48,8 +48,8 @@ def fused() -> Iterator[None]:
     def attend(query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None, **options: Any) -> Any:
         query, key, value = map(backend.convert_to_tensor, (query, key, value))
         mask = None if mask is None else backend.convert_to_tensor(mask, dtype="bool")
-        fits = bias is None and _fits(query, key, value, mask) and options.get("attn_logits_soft_cap") is None
-        if not fits:
+        fits_here = bias is None and fits(query, key, value, mask) and options.get("attn_logits_soft_cap") is None
+        if not fits_here:
             return keras_own(query, key, value, bias=bias, mask=mask, **options)
         scale = options.get("scale")
         scale = query.shape[3] ** -0.5 if scale is None else float(scale)
@@ -67,12 +67,7 @@ def among(layers: Iterable[Any]) -> list[Any]:
     return [layer for layer in layers if isinstance(layer, kinds)]
 
 
-def with_dropout(model: Any) -> list[str]:
-    """The names of its attention layers that drop scores, which Keras computes one by one."""
-    return [layer.name for layer in among(model._flatten_layers()) if layer.dropout > 0]
-
-
-def _fits(query: Any, key: Any, value: Any, mask: Any) -> bool:
+def fits(query: Any, key: Any, value: Any, mask: Any) -> bool:
     """Whether cuDNN has the kernel: an unsupported call would end the compilation, not be replaced."""
     shapes = [tensor.shape for tensor in (query, key, value)]
     if not all(shape.rank == 4 and shape.is_fully_defined() for shape in shapes):
@@ -88,38 +83,52 @@ def attention(query: Any, key: Any, value: Any, mask: Any | None, *, scale: floa
     size). query: (batch, queries, heads, size); key and value: (batch, keys, heads that divide the query's, size)."""
     bias = []
     if mask is not None:
-        mask = tf.reshape(mask, [*[1] * (4 - mask.shape.rank), *mask.shape])
-        if causal:
-            earlier = tf.linalg.band_part(tf.ones([query.shape[1], key.shape[1]], tf.bool), -1, 0)
-            mask = tf.logical_and(mask, earlier)
-            causal = False
-        nothing, much = tf.constant(0, query.dtype), tf.constant(MASKED[query.dtype], query.dtype)
-        every = tf.broadcast_to(mask, [*mask.shape[:2], query.shape[1], key.shape[1]])
-        # Where a mask lets nothing through, cuDNN's result is no number; Keras takes all keys alike, as a query of
-        # zeros does that is let through to all.
-        seen = tf.reduce_any(every, axis=3, keepdims=True)
-        bias = [tf.stop_gradient(tf.where(tf.logical_or(every, tf.logical_not(seen)), nothing, much))]
-        query = tf.where(tf.transpose(seen, [0, 2, 1, 3]), query, nothing)
+        query, lets = let_through(query, key, mask, causal=causal)
+        bias, causal = [added(lets, query.dtype)], False
 
     @tf.custom_gradient
     def attend(query: Any, key: Any, value: Any) -> Any:
-        out, statistics = _forward([query, key, value, *bias], scale, causal)
+        out, statistics = forward([query, key, value, *bias], scale, causal)
 
         def gradient(upstream: Any) -> Any:
-            return _backward([query, key, value, statistics, upstream, *bias, out], scale, causal)
+            return backward([query, key, value, statistics, upstream, *bias, out], scale, causal)
 
         return out, gradient
 
     return attend(query, key, value)
 
 
-def _forward(operands: list[Any], scale: float, causal: bool) -> list[Any]:
+def let_through(query: Any, key: Any, mask: Any | None, *, causal: bool) -> tuple[Any, Any | None]:
+    """(query, which scores count, (batch or 1, heads or 1, queries, keys), or None for all). Of a query that a mask has
+    see nothing cuDNN's result is no number; Keras has it see all keys alike, as a query of zeros does that may see
+    all."""
+    if mask is None and not causal:
+        return query, None
+    every = tf.linalg.band_part(tf.ones([1, 1, query.shape[1], key.shape[1]], tf.bool), -1, 0 if causal else -1)
+    if mask is None:
+        return query, every
+    every = tf.logical_and(tf.reshape(mask, [*[1] * (4 - mask.shape.rank), *mask.shape]), every)
+    seen = tf.reduce_any(every, axis=3, keepdims=True)
+    query = tf.where(tf.transpose(seen, [0, 2, 1, 3]), query, tf.zeros((), query.dtype))
+    return query, tf.logical_or(every, tf.logical_not(seen))
+
+
+def added(lets: Any, dtype: Any) -> Any:
+    """What is added to the scores so that those alone count that are let through."""
+    return tf.where(lets, tf.zeros((), dtype), tf.constant(MASKED[dtype], dtype))
+
+
+def forward(operands: list[Any], scale: float, causal: bool) -> list[Any]:
+    """(the output, the logarithm of the sum of exponentials of each query's scores in float32, (batch, heads,
+    queries)). operands: query, key, value, and what is added to the scores, if any."""
     batch, queries, heads, size = operands[0].shape
     results = [((batch, heads, queries, size), operands[0].dtype), ((batch, heads, queries), tf.float32)]
     return _call("", operands, results, _settings(operands, FORWARD, scale, causal))
 
 
-def _backward(operands: list[Any], scale: float, causal: bool) -> list[Any]:
+def backward(operands: list[Any], scale: float, causal: bool) -> list[Any]:
+    """The gradients of query, key and value. operands: these, statistics as `forward` gives them, the upstream
+    gradient, what is added to the scores, if any, and the output."""
     results = []
     for tensor in operands[:3]:
         batch, length, heads, size = tensor.shape

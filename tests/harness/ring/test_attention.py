@@ -36,22 +36,22 @@ def _mask(shape: tuple[int, ...]) -> Any:
     ],
 )
 def test_what_cudnn_has_no_kernel_for_stays_kerass(what: str, arguments: dict[str, Any]) -> None:
-    assert not attention._fits(*_qkv(**arguments), None)
+    assert not attention.fits(*_qkv(**arguments), None)
 
 
 def test_an_open_or_odd_shape_stays_kerass() -> None:
     query, key, value = _qkv()
-    assert attention._fits(query, key, value, None)
-    assert attention._fits(query, key, value, _mask((2, 1, 16, 16)))
+    assert attention.fits(query, key, value, None)
+    assert attention.fits(query, key, value, _mask((2, 1, 16, 16)))
     wide = tf.zeros((2, 16, 4, 260), tf.bfloat16)
-    assert not attention._fits(wide, wide, wide, None)
+    assert not attention.fits(wide, wide, wide, None)
     odd = tf.zeros((2, 15, 4, 64), tf.bfloat16)
-    assert attention._fits(odd, odd, odd, None) and not attention._fits(odd, odd, odd, _mask((2, 1, 15, 15)))
+    assert attention.fits(odd, odd, odd, None) and not attention.fits(odd, odd, odd, _mask((2, 1, 15, 15)))
     seen = []
 
     @tf.function(input_signature=[tf.TensorSpec((None, 16, 4, 64), tf.bfloat16)])  # type: ignore[untyped-decorator]
     def traced(x: Any) -> Any:
-        seen.append(attention._fits(x, x, x, None))
+        seen.append(attention.fits(x, x, x, None))
         return x
 
     traced(query)
@@ -112,10 +112,8 @@ def test_around_the_kernel_it_is_kerass_attention(
     mask: str, causal: bool, shared: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Queries that may look at nothing included: Keras has them look at all keys alike."""
-    monkeypatch.setattr(
-        attention, "_forward", lambda given, *how: [tf.cast(_kernel(given, *how), given[0].dtype), None]
-    )
-    monkeypatch.setattr(attention, "_backward", _kernel_back)
+    monkeypatch.setattr(attention, "forward", lambda given, *how: [tf.cast(_kernel(given, *how), given[0].dtype), None])
+    monkeypatch.setattr(attention, "backward", _kernel_back)
     given, shape, lets = _qkv(shared=shared, queries=64, keys=64), MASKS[mask], None
     if shape:
         lets = _mask(shape).numpy()

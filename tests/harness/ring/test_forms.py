@@ -12,17 +12,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.ring.forms import attention
+from harness.ring.forms import choice
+from harness.ring.forms import forms as every_form
 from harness.ring.forms import layers as xla
 from tests.harness.ring.traced import traced
 
 
-def test_attention_layers_that_drop_scores_are_named() -> None:
-    inputs = keras.Input((4, 8))
-    x = keras.layers.MultiHeadAttention(2, 4, dropout=0.1, name="dropping")(inputs, inputs)
-    x = keras.layers.GroupQueryAttention(4, 2, 1, dropout=0.2, name="grouped")(x, x)
-    x = keras.layers.MultiHeadAttention(2, 4, name="keeping")(x, x)
-    assert attention.with_dropout(keras.Model(inputs, x)) == ["dropping", "grouped"]
+def test_forms_that_are_named_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, own_dropout = tf.nn.convolution, keras.src.backend.random.dropout
+    with every_form(_model((4, 4, 3))):
+        assert tf.nn.convolution is not own and keras.src.backend.random.dropout is not own_dropout
+    monkeypatch.setenv(choice.WITHOUT, "gelu,dilated")
+    with every_form(_model((4, 4, 3))):
+        assert tf.nn.convolution is own and keras.src.backend.random.dropout is not own_dropout
+    assert tf.nn.convolution is own and keras.src.backend.random.dropout is own_dropout
 
 
 def _trained(model: Any, x: np.ndarray, *, forms: bool) -> list[np.ndarray]:
