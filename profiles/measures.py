@@ -16,6 +16,7 @@ SCHEMA = "ringscope.measures/1"
 CLASSES = ("compute", "collective", "h2d", "d2h", "p2p", "d2d", "memset")
 CAUSES = ("pause", "feed", "sync", "launch", "turnaround", "wait", "unknown")
 HOST = ("host_range", "host_operator", "host_call")  # what pictures show of the host
+LOST_SHARE = 0.1  # from this share of what was launched on, the rest tells nothing of why a GPU was idle
 MANY_GPUS = 8  # more than these are summarised: nobody reads as many columns
 OWNERS = CLASSES + tuple(f"idle_{cause}" for cause in CAUSES)
 
@@ -255,6 +256,34 @@ class WhatIf:
 
 
 @dataclass(slots=True)
+class Launches:
+    """Of the processes of a GPU, in all of the recording: launches of kernels and graphs, those of them without any
+    operation, graphs among both; and `captured`: kernels that were only put into a graph, which are none of these."""
+
+    count: int = 0
+    lost: int = 0
+    graphs: int = 0
+    graphs_lost: int = 0
+    captured: int = 0
+
+    @property
+    def share_lost(self) -> float:
+        """Of all, or of the graphs, each of which holds many kernels: the larger."""
+        shares = (self.lost, self.count), (self.graphs_lost, self.graphs)
+        return max(part / whole if whole else 0.0 for part, whole in shares)
+
+    @property
+    def only_captures(self) -> bool:
+        """Does the recording show how graphs are made, and none of what they do?"""
+        return self.captured > self.count - self.lost and not self.graphs - self.graphs_lost
+
+    @property
+    def told(self) -> bool:
+        """Is nearly all that was launched in the recording? Else idle time tells nothing."""
+        return self.share_lost < LOST_SHARE and not self.only_captures
+
+
+@dataclass(slots=True)
 class GpuMeasures:
     recordings: list[int]
     rank: int | None
@@ -305,6 +334,8 @@ class GpuMeasures:
     waited_ns: int | None = None
     # count, idle_launch_ns: calls in the window that change an instantiated CUDA graph, and launch idle under them
     graph_updates: dict[str, int] | None = None
+    # what was launched and is not in the recording; None: measured by a version that did not look
+    launches: Launches | None = None
     # of an elastic training; within all that the recording holds
     pauses: list[Pause] = field(default_factory=list)
     what_if: list[WhatIf] = field(default_factory=list)
@@ -317,6 +348,11 @@ class GpuMeasures:
         ledgers += [self.capture["ledger_ns"]] if self.capture else []
         for ledger_ns in ledgers:
             ledger_ns.setdefault("idle_pause", None)
+
+    @property
+    def told(self) -> bool:
+        """Is nearly all that was launched in the recording?"""
+        return self.launches is None or self.launches.told
 
     @property
     def leads_with_capture(self) -> bool:

@@ -34,7 +34,15 @@ PROFILES = (
     ("profiles.gpus",),
     ("profiles.readers", "profiles.scaling", "profiles.inference", "profiles.measures_json"),
     ("profiles.analysed",),
-    ("profiles.lazy", "profiles.records", "profiles.marks", "profiles.measures", "profiles.numbers", "profiles.stats"),
+    (
+        "profiles.launching",
+        "profiles.lazy",
+        "profiles.records",
+        "profiles.marks",
+        "profiles.measures",
+        "profiles.numbers",
+        "profiles.stats",
+    ),
     ("profiles.doubts",),
     (
         "profiles.timeline",

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from .. import numbers
-from ..measures import CLASSES, Arithmetic, GpuMeasures
+from ..measures import CLASSES, Arithmetic, GpuMeasures, Launches
 from ..timeline import Doubt
+from .recordings import CAPTURE_REMEDY, LOSES_LESS, LOSES_LESS_ELSE
 
 # What of the collectives takes the recordings of several ranks.
 _ACROSS_RANKS = ("skew_ns", "waiting_ns", "transfer_ns", "bus_gb_per_s", "arrived_last_share", "by_turns_ns")
@@ -33,6 +34,14 @@ _COLLECTIVE_SIZES = {
     **dict.fromkeys(_AMD, "PyTorch's profiler writes the size of each call of RCCL"),
 }
 _ONE_CLOCK = "record the ranks at the same time, with nsys, on hosts with one clock"
+
+
+# What records the kernels of graphs, by the format of the recording; else nsys.
+_RECORD_GRAPHS = {
+    "kineto": "record without graphs (vLLM: enforce_eager, SGLang: --disable-cuda-graph, torch.compile: another mode), "
+    "or with nsys --cuda-graph-trace=node, on AMD rocprofv3 --runtime-trace",
+    **dict.fromkeys(_AMD, "record without graphs (HIP's are not traced by all versions), or with a newer ROCm"),
+}
 
 
 def merged(doubts: Iterable[Doubt]) -> list[Doubt]:
@@ -205,6 +214,34 @@ def off_clock(pid: int, where: str) -> Doubt:
         f"the API calls of process {pid} are on another clock than its kernels: they are left out",
         "record again, with nsys rather than nvprof",
         (f"{where}/ledger_ns/idle_unknown", f"{where}/kernels/launch_latency_ns"),
+    )
+
+
+def launches_lost(launches: Launches, where: str, recorded: str) -> Doubt:
+    graphs = (
+        f", among them {launches.graphs_lost:,} of {launches.graphs:,} graph launches" if launches.graphs_lost else ""
+    )
+    then = "" if launches.told else ": idle time has no causes, and nothing is concluded from it"
+    mostly_graphs = 2 * launches.graphs_lost > launches.lost
+    return Doubt(
+        "launches-lost",
+        f"{launches.lost:,} of {launches.count:,} launches have no operation in the recording{graphs}{then}",
+        _RECORD_GRAPHS.get(
+            recorded, "start recording before the graphs are made, or record with --cuda-graph-trace=graph"
+        )
+        if mostly_graphs
+        else LOSES_LESS.get(recorded, LOSES_LESS_ELSE),
+        (f"{where}/ledger_ns/idle_unknown", f"{where}/ledger_ns", f"{where}/kernels", f"{where}/launches"),
+    )
+
+
+def only_captures(launches: Launches, where: str) -> Doubt:
+    return Doubt(
+        "capture-recording",
+        f"a capture: {launches.captured:,} of {launches.captured + launches.count:,} launches only went into a graph, "
+        "and nothing ran",
+        CAPTURE_REMEDY,
+        (f"{where}/ledger_ns/idle_unknown", f"{where}/ledger_ns", f"{where}/kernels", f"{where}/launches"),
     )
 
 

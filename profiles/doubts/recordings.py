@@ -8,6 +8,16 @@ from pathlib import Path
 from ..errors import UnreadableRecording
 from ..timeline import Doubt
 
+# What makes a profiler lose less of what was launched, by the format of the recording.
+LOSES_LESS = {
+    "kineto": "let the profiler warm up (torch.profiler.schedule(wait=1, warmup=3, active=5)), and record fewer steps "
+    "at once",
+    "nvprof-sqlite": "record again, less at once, and let the program end by itself: nvprof loses what it has not "
+    "flushed",
+}
+LOSES_LESS_ELSE = "record again, less at once, and let the program end by itself: what is in buffers is lost else"
+CAPTURE_REMEDY = "give the trace of the graph's replays"
+
 
 def unreadable(error: UnreadableRecording) -> Doubt:
     return Doubt("unreadable", f"{error.path}: {error.problem}; it is left out", error.remedy)

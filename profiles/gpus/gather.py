@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import marks
+from ..measures import Launches
 from ..threads import release_unused
 from ..timeline import Timeline
-from . import assembly
+from . import assembly, lost
 from .operations import TABLES, Gpu, Operations, distinct
 
 _LATE_NS, _EARLY_NS = 1_000_000_000, 1_000_000
@@ -26,6 +27,7 @@ class Taken:
 
     places: list[list[tuple[int, int]]]
     tables: list[assembly.Tables]
+    launches: list[dict[int, Launches]]  # per recording, by process
 
 
 def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None) -> list[Gpu]:
@@ -39,14 +41,16 @@ def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None)
 
 def take(timelines: Sequence[Timeline]) -> Taken:
     """The first half of `gather`: the kernels of the timelines, most of their memory, are not needed after it."""
-    return Taken(_places(timelines), [assembly.Tables(timeline) for timeline in timelines])
+    tables = [assembly.Tables(timeline) for timeline in timelines]
+    launches = [lost.of_processes(*each) for each in zip(timelines, (one.call_rows for one in tables), strict=True)]
+    return Taken(_places(timelines), tables, launches)
 
 
 def made_of(taken: Taken, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> list[Gpu]:
     """The second half of `gather`, which uses up what was taken; the timelines may be without their kernels."""
     marked = [marks.ranks(timeline) for timeline in timelines]
     done = zip(taken.places, assembly.gather(taken.tables, shift_ns, taken.places), strict=True)
-    found = [_gpu(timelines, marked, where, did) for where, did in done]
+    found = [_gpu(timelines, marked, taken.launches, where, did) for where, did in done]
     release_unused(sum(len(gpu.operations) for gpu in found))
     return sorted(found, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, gpu.places))
 
@@ -103,6 +107,7 @@ def _listed(timeline: Timeline, device: int) -> tuple[str | None, ...]:
 def _gpu(
     timelines: Sequence[Timeline],
     marked: Sequence[Mapping[int, marks.Rank]],
+    launches: Sequence[Mapping[int, Launches]],
     places: list[tuple[int, int]],
     did: assembly.Gathered,
 ) -> Gpu:
@@ -126,6 +131,7 @@ def _gpu(
         streams=did.streams,
         off_clock=off_clock,
         too_early=int(early.sum()),
+        launches=lost.together([launches[at].get(pid, Launches()) for at, pid in did.processes]),
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..analysed import GpuOperations, Stream
-from ..measures import CLASSES
+from ..measures import CLASSES, Launches
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -170,6 +170,7 @@ class Gpu:
     # processes whose API calls are on a clock far from the GPU's: their operations count as without a launch call
     off_clock: tuple[int, ...] = ()
     too_early: int = 0  # operations left out because they started before they were launched
+    launches: Launches = field(default_factory=Launches)  # of its processes
 
     @property
     def device(self) -> int:

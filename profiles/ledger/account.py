@@ -54,7 +54,7 @@ def account(
     inputs = input_copies(operations, steps, iterator_ranges=ranges, batch=batch)
     unrecorded = _unrecorded(timelines, gpu)
     unknown = _unknown_classes(unrecorded)
-    causes_known = bool(operations.launched.any()) and not unrecorded
+    causes_known = bool(operations.launched.any()) and not unrecorded and gpu.launches.told
     busy = ledger.busy(operations)
     busy_ns: dict[str, int | None] = {
         name: None if name in unknown else intervals.clip(busy[kind], *window).total

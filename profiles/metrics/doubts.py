@@ -61,6 +61,10 @@ def of_gpu(
 ) -> Iterator[Doubt]:
     """What is doubtful in the numbers of one GPU; `where` is its place in the JSON."""
     recorded = timelines[gpu.places[0][0]].recording.format
+    if measured.launches is not None and measured.launches.only_captures:
+        yield say.only_captures(measured.launches, where)
+    elif measured.launches is not None and measured.launches.lost:
+        yield say.launches_lost(measured.launches, where, recorded)
     for table in books.unrecorded:
         yield say.class_not_recorded(table, where, recorded)
     if measured.kernels.graph_launches:
@@ -113,7 +117,7 @@ def _step_doubts(
 ) -> Iterator[Doubt]:
     if steps.refused is not None:
         yield say.steps_refused(steps.refused, steps.unit, MARKED in steps.refused, where, recorded)
-    if not shows_training(measured):
+    if measured.told and not shows_training(measured):
         yield say.mostly_no_training((measured.busy_ns["compute"] or 0) / measured.span_ns, steps.unit, where)
     if (measured.startup_ns or 0) >= STARTUP_SHARE * measured.span_ns > 0:
         yield say.starts_inside(measured, where)

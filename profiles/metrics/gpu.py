@@ -89,6 +89,7 @@ def measure(
         startup_ns=starting_ns,
         allocating_ns=allocating_ns,
         graph_updates=graph_updates(timelines, shift_ns, gpu, books.ownership, books.window),
+        launches=gpu.launches,
         pauses=list(steps.pauses),
         capture=_capture(books) if window == "steps" else None,
     )

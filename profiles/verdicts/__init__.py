@@ -35,7 +35,9 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     A verdict that holds for every GPU is one finding (gpu None) with the numbers of the GPU that loses most; one that
     holds for some is that GPU's, and its evidence names the others. The change is said in the words of the framework.
     """
-    recorded = [Case(index, gpu, context or Context()) for index, gpu in enumerate(measures.gpus) if gpu.span_ns]
+    recorded = [
+        Case(index, gpu, context or Context()) for index, gpu in enumerate(measures.gpus) if gpu.span_ns and gpu.told
+    ]
     found = spread.pipeline_bubble(recorded)
     cases = spread.own_idle(recorded)  # what the stages of a model wait for each other is that finding's
     for rule in PER_GPU:

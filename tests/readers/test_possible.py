@@ -164,6 +164,7 @@ def test_what_starts_before_its_launch_call_is_left_out_and_the_rest_is_as_witho
         doubts = [doubt for doubt in measures.doubts if doubt.code == "impossible-times"]
         assert len(doubts) == bool(early)
         measures.doubts = []
+        measures.gpus[0].launches = None  # without the kernel its call is one whose kernel was lost
         return measures_json.dumps(measures)
 
     assert measured(10**9 - 10**8) == measured()

@@ -17,7 +17,13 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from ...doubts.recordings import coarse_times_in_microseconds, python_traced
+from ... import launching
+from ...doubts.recordings import (
+    CAPTURE_REMEDY,
+    LOSES_LESS,
+    coarse_times_in_microseconds,
+    python_traced,
+)
 from ...errors import UnreadableRecording
 from ...possible import LIMIT_NS, OPERATIONS
 from ...timeline import WITHOUT_TIMES, Doubt, Recording, Timeline, make
@@ -282,6 +288,16 @@ def _no_gpu(path: Path, found: _Found) -> UnreadableRecording:
     if damaged := found.left_out[WITHOUT_TIMES]:
         problem = f"a trace without a GPU event that has a possible time ({damaged} events have none)"
         return UnreadableRecording(path, problem, "record it again")
+    if found.parts["api"]:
+        api = _joined(found.parts["api"])
+        launched = launching.named(api, f"{launching.KERNEL}|{launching.GRAPH}")
+        in_graphs = int((launched & launching.captured(api)).sum())
+        if 2 * in_graphs > launched.sum():
+            problem = f"a capture: {in_graphs:,} launches only went into a graph, and nothing ran"
+            return UnreadableRecording(path, problem, CAPTURE_REMEDY)
+        if launched.any():
+            problem = f"{launched.sum():,} launches, and none of their operations: the profiler dropped them"
+            return UnreadableRecording(path, problem, LOSES_LESS["kineto"])
     host = sum(count for reason, count in found.left_out.items() if reason.startswith("category"))
     host += sum(len(part) for table in ("operators", "marks", "api") for part in found.parts[table])
     problem = f"a trace with {host} events of the host and none of a GPU" if host else "a trace without GPU events"

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ... import launching
 from ...doubts.recordings import dropped_events
 from ...marks import STEP_PREFIX
 from ...timeline import Doubt
@@ -22,11 +23,9 @@ from ..tables.sqlite import Database
 
 _SAYS: Final = ("dropped", "lost", "not all", "incomplete", "missing")
 _MIGHT: Final = {"Not all CUDA events might": "cuda", "CUPTI events might": "cuda", "Not all NVTX events might": "nvtx"}
-# Calls that make the GPU do something (a memset may be of nothing, and then is no operation), and those between which a
-# thread's calls only go into a graph.
+# Calls that make the GPU do something; a memset may be of nothing, and then is no operation.
 _LAUNCHES: Final = r"^cu(?:da)?(?:Launch(?:Cooperative)?Kernel|GraphLaunch|Memcpy.*Async)"
 _STEP: Final = rf"^{STEP_PREFIX}\d{{1,18}}$"
-_BEGIN, _END = r"^cu(?:da)?StreamBeginCapture", r"^cu(?:da)?StreamEndCapture"
 _OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 
 
@@ -46,24 +45,9 @@ def _operations_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
     api = tables.get("api")
     if api is None or not len(api):
         return True
-    launches = api[_named(api, _LAUNCHES) & ~_captured(api)]
+    launches = api[launching.named(api, _LAUNCHES) & ~launching.captured(api)]
     there = [_keys(tables[name]) for name in _OPERATIONS if name in tables]
     return not np.isin(_keys(launches), np.concatenate([np.empty(0, np.int64), *there])).all()
-
-
-def _captured(api: pd.DataFrame) -> NDArray[np.bool_]:
-    """Which calls a thread made while it captured a stream into a graph."""
-    change = _named(api, _BEGIN).astype(np.int64) - _named(api, _END)
-    captured = np.zeros(len(api), bool)
-    if not change.any():
-        return captured
-    order = np.lexsort((api["start_ns"], api["tid"], api["pid"]))
-    depth = np.cumsum(change[order])
-    thread = _threads(api)[order]
-    first = np.flatnonzero(np.append(True, thread[1:] != thread[:-1]))
-    before = np.append(0, depth)[first]
-    captured[order] = depth - np.repeat(before, np.diff(np.append(first, len(api)))) > 0
-    return captured
 
 
 def _ranges_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
@@ -71,21 +55,10 @@ def _ranges_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
     marks = tables.get("marks")
     if marks is None:
         return True
-    steps = marks[_named(marks, _STEP)]
+    steps = marks[launching.named(marks, _STEP)]
     number = steps["name"].astype(str).str.removeprefix(STEP_PREFIX).astype("int64")
     ahead = number.groupby(steps["pid"].to_numpy()).apply(lambda found: bool((np.diff(np.sort(found)) == 1).all()))
     return not len(steps) or not ahead.all()
-
-
-def _named(table: pd.DataFrame, pattern: str) -> NDArray[np.bool_]:
-    fits = np.append(np.asarray(table["name"].cat.categories.str.contains(pattern, regex=True), dtype=bool), False)
-    named: NDArray[np.bool_] = fits[table["name"].cat.codes]
-    return named
-
-
-def _threads(table: pd.DataFrame) -> NDArray[np.int64]:
-    thread: NDArray[np.int64] = (table["pid"].to_numpy() << 24) | table["tid"].to_numpy()
-    return thread
 
 
 def _keys(table: pd.DataFrame) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ... import launching
 from ...doubts import recordings as doubts
 from ...errors import UnreadableRecording
 from ...possible import OPERATIONS
@@ -65,7 +66,11 @@ def require_gpu_work(timeline: Timeline, path: Path, remedy: str) -> Timeline:
         return timeline
     left_out = sum(timeline.left_out.values())
     but = f" but {left_out:,} rows that cannot be true" if left_out else ""
-    raise UnreadableRecording(path, f"a recording without GPU work{but}: no kernels, copies or memsets", remedy)
+    launched = launching.named(timeline.api, f"{launching.KERNEL}|{launching.GRAPH}") & ~launching.captured(
+        timeline.api
+    )
+    of = f"{launched.sum():,} launches, and no" if launched.any() else "no"
+    raise UnreadableRecording(path, f"a recording without GPU work{but}: {of} kernels, copies or memsets", remedy)
 
 
 def constant(value: int, count: int, dtype: str = "int64") -> NDArray[Any]:

@@ -1,0 +1,48 @@
+"""Calls of CUDA and HIP that launch kernels and graphs, and those that only put a kernel into a graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .names import fitting, rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# cudaLaunchKernelExC_v11060, cuLaunchKernelEx, cudaLaunch, hipExtModuleLaunchKernel, hipLaunchByPtr ...
+KERNEL: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module)?Launch(?!HostFunc|Attribute)"
+GRAPH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
+# These return when the GPU has done all that was launched.
+WHOLE_GPU: Final = r"^(?:cu|cuda|hip)(?:Device|Ctx)Synchronize"
+# A thread's launches between these go into a graph, and nothing runs.
+_BEGIN, _END = r"^(?:cu|cuda|hip)StreamBeginCapture", r"^(?:cu|cuda|hip)StreamEndCapture"
+
+
+def named(table: pd.DataFrame, pattern: str) -> NDArray[np.bool_]:
+    """Which rows' names fit the pattern."""
+    names = table["name"].cat
+    return rows_of(names.codes.to_numpy(), fitting(names.categories, pattern))
+
+
+def captured(api: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which calls a thread made while it captured a stream into a graph."""
+    change = named(api, _BEGIN).astype(np.int64) - named(api, _END)
+    found = np.zeros(len(api), bool)
+    if not change.any():
+        return found
+    order = np.lexsort((api["start_ns"], api["tid"], api["pid"]))
+    depth = np.cumsum(change[order])
+    thread = threads(api)[order]
+    first = np.flatnonzero(np.append(True, thread[1:] != thread[:-1]))
+    before = np.append(0, depth)[first]
+    found[order] = depth - np.repeat(before, np.diff(np.append(first, len(api)))) > 0
+    return found
+
+
+def threads(table: pd.DataFrame) -> NDArray[np.int64]:
+    """A number for each (process, thread)."""
+    thread: NDArray[np.int64] = (table["pid"].to_numpy().astype(np.int64) << 24) | table["tid"].to_numpy()
+    return thread
