@@ -13,6 +13,7 @@ from ..measures import Launches
 from ..threads import release_unused
 from ..timeline import Timeline
 from . import assembly, lost
+from .merged import told_apart
 from .operations import TABLES, Gpu, Operations, distinct
 
 _LATE_NS, _EARLY_NS = 1_000_000_000, 1_000_000
@@ -36,6 +37,7 @@ def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None)
     `shift_ns`: per recording, what brings its times on the common clock. A GPU's times are those of the first
     recording it lies in; those of further ones are brought to it.
     """
+    timelines = list(map(told_apart, timelines))
     return made_of(take(timelines), timelines, [0] * len(timelines) if shift_ns is None else shift_ns)
 
 
@@ -81,7 +83,12 @@ def identity(timeline: Timeline, device: int) -> tuple[object, ...]:
     if uuid:
         return ("uuid", uuid)
     host = timeline.recording.host
-    return ("bus", host, bus_id) if bus_id else ("number", host, timeline.recording.rank, device)
+    if bus_id:
+        return "bus", host, bus_id
+    # A trace of Kineto's is of one process, or of ranks that were put together: without a rank it is like no other.
+    rank = timeline.recording.rank
+    whose = timeline.recording.path if rank is None and timeline.recording.format == "kineto" else rank
+    return "number", host, whose, device
 
 
 def _used(timeline: Timeline) -> list[int]:

@@ -15,6 +15,7 @@ from .. import marks, records
 from ..analysed import GpuAnalysis
 from ..gpus import clock, gather, host_ranges
 from ..gpus.clock import Ends
+from ..gpus.merged import told_apart
 from ..gpus.operations import Gpu, for_pictures
 from ..intervals import Intervals
 from ..ledger.account import account
@@ -108,7 +109,7 @@ class Unit:
 
 def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns: Sequence[int], asked: Asked) -> Unit:
     """A unit of recordings, before it is measured."""
-    timelines = list(map(_with_host, timelines))
+    timelines = [told_apart(_with_host(timeline)) for timeline in timelines]
     recordings = tuple(map(_recorded, timelines))
     rows = sum(len(one.kernels) + len(one.api) for one in timelines)
     taken = gather.take(timelines)

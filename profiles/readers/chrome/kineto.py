@@ -56,6 +56,7 @@ _ELEMENT_BYTES: Final = {
     "double": 8, "long": 8, "int64": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "byte": 1,
     "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "complexfloat": 8,
 }  # fmt: skip
+_EACH: Final = "give the trace that each process wrote"
 # Before this there was no GPU: times below it do not count from 1970.
 _EPOCH_FROM_NS: Final = 10**18
 
@@ -90,7 +91,8 @@ def read(path: Path) -> Timeline:
     if not any(found.parts[table] for table in ("kernels", "copies", "memsets")):
         raise _no_gpu(path, found)
     frames = {table: _joined(parts) for table, parts in found.parts.items() if parts}
-    launches.give_process(frames)
+    if not launches.give_process(frames):
+        raise UnreadableRecording(path, "several processes in one file, whose kernels cannot be told apart", _EACH)
     launches.give_bytes(frames)
     found.left_out["written twice"] = _once(frames)
     launches.number_graph_nodes(frames)
@@ -101,6 +103,8 @@ def read(path: Path) -> Timeline:
     frames["devices"] = _devices(document.devices, frames)
     rank = document.distributed.get("rank") if isinstance(document.distributed, dict) else None
     rank = rank if type(rank) is int and rank >= 0 else None
+    if "api" in frames and frames["api"]["pid"].nunique() > 1:
+        rank = None  # that of one of the processes
     timeline = make(
         Recording(
             path=str(path),

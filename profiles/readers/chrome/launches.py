@@ -11,6 +11,10 @@ from ...names import fitting, rows_of
 from . import events as chrome
 
 OPERATIONS: Final = ("kernels", "copies", "memsets", "syncs")
+_CALL: Final = ["pid", "correlation"]
+_ROUNDED_NS: Final = 1_000  # times may be whole microseconds
+_EARLY_NS: Final = 1_000_000  # no kernel of one process starts so long before its call
+_FEW: Final = 0.05
 _GRAPH_LAUNCH: Final = r"^(?:cu(?:da)?|hip)GraphLaunch"
 
 
@@ -21,13 +25,13 @@ def number_graph_nodes(frames: dict[str, pd.DataFrame]) -> None:
         return
     names = api["name"].cat
     launched = rows_of(names.codes.to_numpy(), fitting(names.categories, _GRAPH_LAUNCH))
-    calls = api[["pid", "correlation"]][launched & (api["correlation"] >= 0).to_numpy()].drop_duplicates()
+    calls = api[_CALL][launched & (api["correlation"] >= 0).to_numpy()].drop_duplicates()
     for table in OPERATIONS if len(calls) else ():
         if table in frames:
             frame = frames[table]
-            rows = frame[["pid", "correlation"]].reset_index().merge(calls)["index"].to_numpy()
+            rows = frame[_CALL].reset_index().merge(calls)["index"].to_numpy()
             nodes = frame.loc[rows].sort_values("start_ns", kind="stable")
-            frame.loc[nodes.index, "graph_node"] = nodes.groupby(["pid", "correlation"]).cumcount() + 1
+            frame.loc[nodes.index, "graph_node"] = nodes.groupby(_CALL).cumcount() + 1
 
 
 def exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
@@ -36,19 +40,18 @@ def exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
     if kernels is None or api is None:
         return None
     told = kernels[(kernels["exchanged"] >= 0) & (kernels["correlation"] >= 0)]
-    told = told.drop_duplicates("correlation", keep=False)
-    calls = api.drop_duplicates("correlation").set_index("correlation")
-    told = told[told["correlation"].isin(calls.index).to_numpy()]
+    told = told.drop_duplicates(_CALL, keep=False)
+    calls = api.drop_duplicates(_CALL)[[*_CALL, "start_ns", "end_ns", "tid"]]
+    told = told[[*_CALL, "exchanged", "collective"]].merge(calls)
     if not len(told):
         return None
-    called = calls.loc[told["correlation"]]
     return pd.DataFrame(
         {
-            "start_ns": called["start_ns"].to_numpy(),
-            "end_ns": called["end_ns"].to_numpy() + 1,
+            "start_ns": told["start_ns"].to_numpy(),
+            "end_ns": told["end_ns"].to_numpy() + 1,
             "open": False,
-            "pid": called["pid"].to_numpy(),
-            "tid": called["tid"].to_numpy(),
+            "pid": told["pid"].to_numpy(),
+            "tid": told["tid"].to_numpy(),
             "bytes": told["exchanged"].to_numpy(),
             "library": chrome.texts(["NCCL"] * len(told)),
             "name": told["collective"].array,
@@ -56,15 +59,59 @@ def exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
     )
 
 
-def give_process(frames: dict[str, pd.DataFrame]) -> None:
-    """Operations have no process of their own: that of their launch call, or the only one that calls."""
+def give_process(frames: dict[str, pd.DataFrame]) -> bool:
+    """Operations have no process of their own: that of their launch call, or the only one that calls. False: several
+    processes' are in one file, and their operations cannot be told apart.
+
+    Processes number their calls alike. Of calls with one number the first in the file is that of the first operation,
+    of graphs' nodes that of the first so many: files that were put together have one process after the other, or are in
+    order of time.
+    """
     if "api" not in frames:
-        return
+        return True
     callers = frames["api"]["pid"].unique()
-    by_call = frames["api"].drop_duplicates("correlation").set_index("correlation")["pid"]
+    if len(callers) == 1:
+        for frame in (frames[table] for table in OPERATIONS if table in frames):
+            frame["pid"] = np.full(len(frame), callers[0], dtype=np.int64)
+        return True
+    calls = frames["api"][["correlation", "pid"]].drop_duplicates()
+    calls = calls[(calls["correlation"] >= 0).to_numpy()]
+    calls = calls.assign(nth=calls.groupby("correlation").cumcount())
+    of_one = calls["correlation"].value_counts()
     for frame in (frames[table] for table in OPERATIONS if table in frames):
-        owner = frame["correlation"].map(by_call).fillna(-1) if len(callers) > 1 else np.full(len(frame), callers[0])
-        frame["pid"] = np.asarray(owner, dtype=np.int64)
+        same = frame.groupby("correlation")["correlation"]
+        called = frame["correlation"].map(of_one).fillna(0).to_numpy(np.int64)
+        rows = same.transform("size").to_numpy()
+        nth = same.cumcount().to_numpy() * np.minimum(called, rows) // rows
+        found = pd.DataFrame({"correlation": frame["correlation"].to_numpy(), "nth": nth}).merge(calls, how="left")
+        frame["pid"] = found["pid"].fillna(-1).to_numpy(np.int64)
+        _by_device(frame, called > rows)
+    return "kernels" not in frames or (_in_turn(frames["kernels"]) and _called_first(frames["kernels"], frames["api"]))
+
+
+def _by_device(frame: pd.DataFrame, uncertain: np.ndarray) -> None:
+    """Where a process's operation is missing, the other's is of the process that has all others of its device."""
+    of_device = frame[~uncertain].groupby("device")["pid"]
+    owner = of_device.first()[of_device.nunique() == 1]
+    told = frame["device"].map(owner)
+    rows = uncertain & told.notna().to_numpy()
+    frame.loc[rows, "pid"] = told[rows].astype(np.int64)
+
+
+def _in_turn(kernels: pd.DataFrame) -> bool:
+    """Do the kernels of a stream run one after the other, but for a few that start while the one before ends?"""
+    streams = ["pid", "device", "context", "stream"]
+    ordered = kernels[[*streams, "start_ns", "end_ns"]].sort_values([*streams, "start_ns"], kind="stable")
+    same = (ordered[streams].to_numpy()[1:] == ordered[streams].to_numpy()[:-1]).all(axis=1)
+    early = ordered["start_ns"].to_numpy()[1:] < ordered["end_ns"].to_numpy()[:-1] - _ROUNDED_NS
+    return bool((early & same).sum() <= _FEW * len(kernels))
+
+
+def _called_first(kernels: pd.DataFrame, api: pd.DataFrame) -> bool:
+    """Do kernels start after their calls, but for a few?"""
+    calls = api.drop_duplicates(_CALL)[[*_CALL, "start_ns"]]
+    both = kernels[[*_CALL, "start_ns"]].merge(calls, on=_CALL, suffixes=("", "_of_call"))
+    return bool((both["start_ns"] < both["start_ns_of_call"] - _EARLY_NS).sum() <= _FEW * len(kernels))
 
 
 def give_bytes(frames: dict[str, pd.DataFrame]) -> None:

@@ -1,0 +1,96 @@
+"""Ranks whose recordings somebody put into one file: a number that two processes give a GPU may mean two GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .. import intervals
+from ..names import rows_of
+from ..timeline import Timeline
+from .collective_kernels import is_collective
+from .operations import TABLES, distinct
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LEAST = 3  # so many are no accident
+_CALL = ["context", "stream", "correlation"]
+
+
+def told_apart(timeline: Timeline) -> Timeline:
+    """With a GPU for each rank where ranks share a number; else as it is.
+
+    Processes are ranks of their own if their collectives overlap, which one GPU does not run for two ranks, or, in a
+    format of one process a file, if both launched on the same stream by calls of the same numbers. A GPU that the
+    recording names by UUID or bus is one, however many processes use it.
+    """
+    kernels = timeline.kernels
+    if len(distinct(kernels["pid"].to_numpy())) < 2:
+        return timeline
+    tables = {name: getattr(timeline, name) for name in TABLES}
+    devices = timeline.devices
+    named = devices["device"][((devices["uuid"] != "") | (devices["bus_id"] != "")).to_numpy()]
+    for device in sorted(set(distinct(kernels["device"].to_numpy()).tolist()) - set(named.tolist())):
+        for ranks in _ranks(timeline, kernels[(kernels["device"] == device).to_numpy()])[1:]:
+            number = _free(tables)
+            tables = {name: _renumbered(table, device, ranks, number) for name, table in tables.items()}
+            devices = _with(devices, device, number)
+    return replace(timeline, **tables, devices=devices)
+
+
+def _ranks(timeline: Timeline, kernels: pd.DataFrame) -> list[list[int]]:
+    """The processes of one GPU's kernels: those that are no ranks of their own together, in order of appearance."""
+    names = kernels["name"].cat
+    exchanges = kernels[rows_of(names.codes.to_numpy(), is_collective(names.categories))]
+    one_a_file = timeline.recording.format == "kineto"
+    found: list[list[int]] = []
+    for pid in kernels["pid"].unique().tolist():
+        apart = (
+            any(_overlap(exchanges, pid, one) or (one_a_file and _call_alike(kernels, pid, one)) for one in others)
+            for others in found
+        )
+        place = next((at for at, is_apart in enumerate(apart) if not is_apart), None)
+        if place is None:
+            found.append([pid])
+        else:
+            found[place].append(pid)
+    return found
+
+
+def _overlap(exchanges: pd.DataFrame, pid: int, other: int) -> bool:
+    """Does at least every second collective of the process that has fewer run while one of the other does?"""
+    fewer, more = sorted((exchanges[(exchanges["pid"] == one).to_numpy()] for one in (pid, other)), key=len)
+    start, end = fewer["start_ns"].to_numpy(), fewer["end_ns"].to_numpy()
+    busy = intervals.union(more["start_ns"].to_numpy(), more["end_ns"].to_numpy())
+    together = int((intervals.total_in(busy, start, end) > 0).sum()) if len(fewer) else 0
+    return together >= max(_LEAST, len(fewer) / 2)
+
+
+def _call_alike(kernels: pd.DataFrame, pid: int, other: int) -> bool:
+    first, second = (kernels[_CALL][(kernels["pid"] == one).to_numpy()].drop_duplicates() for one in (pid, other))
+    return len(first.merge(second)) >= _LEAST
+
+
+def _free(tables: dict[str, pd.DataFrame]) -> int:
+    """The lowest number that no operation's GPU has."""
+    used = {number for table in tables.values() for number in distinct(table["device"].to_numpy()).tolist()}
+    return next(number for number in range(len(used) + 1) if number not in used)
+
+
+def _renumbered(table: pd.DataFrame, device: int, processes: list[int], number: int) -> pd.DataFrame:
+    """`number` for `device` in the rows of these processes."""
+    rows = ((table["device"] == device) & table["pid"].isin(processes)).to_numpy()
+    return table.assign(device=np.where(rows, np.int32(number), table["device"].to_numpy().astype(np.int32)))
+
+
+def _with(devices: pd.DataFrame, device: int, number: int) -> pd.DataFrame:
+    """With `number` in the list, of the name that `device` has."""
+    import pandas as pd
+
+    if (devices["device"] == number).any():
+        return devices
+    more = devices[(devices["device"] == device).to_numpy()].assign(device=np.int32(number))
+    return pd.concat([devices, more], ignore_index=True)
