@@ -3,9 +3,10 @@
 `make test` runs what has no tier's mark, `.ci/run` also what is marked `ci` and one of SHARDS parts of what is marked
 `exhaustive`: which one, the commit says. `make test-all` runs everything, or the part that SHARD=K/N names.
 
-Parts are balanced by tests/seconds.csv, in which tests/cpu.py's CPU seconds of exhaustive tests stand, by file: its
-tests share what is costly. Of some files the tests stand there one by one. What does not stand there goes where its
-name's checksum says, so that no new test moves another one. tests/shards.csv keeps where each part was last green.
+Parts are balanced by tests/seconds.csv: CPU seconds of exhaustive tests by tests/cpu.py (round numbers are
+estimates), by file: its tests share what is costly. Of some files the tests stand there one by one. What does not stand
+there goes where its name's checksum says, so that no new test moves another one. tests/shards.csv keeps at which commit
+each part was last green.
 """
 
 from __future__ import annotations

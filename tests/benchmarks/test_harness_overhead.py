@@ -15,6 +15,7 @@ from benchmarks.harness_overhead import verdict
 from tests.recordings import ROOT
 
 
+@pytest.mark.ci
 @pytest.mark.train
 @pytest.mark.beside
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
 BLOCKS = [(page, number, block) for page in PAGES for number, block in enumerate(BLOCK.findall(page.read_text()), 1)]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("page", "block"),
     [pytest.param(page, block, id=f"{page.relative_to(ROOT)}-{number}") for page, number, block in BLOCKS],

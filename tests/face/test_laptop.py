@@ -50,6 +50,7 @@ def elsewhere(tmp_path: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
 
+@pytest.mark.ci
 def test_eight_recordings_are_measured_by_several_processes(elsewhere: dict[str, str], tmp_path: Path) -> None:
     recordings = sorted(str(path) for kind in ("cnn", "dense41m", "vgg16") for path in DATA.glob(f"{kind}-*.sqlite.xz"))
     found = []
@@ -63,6 +64,7 @@ def test_eight_recordings_are_measured_by_several_processes(elsewhere: dict[str,
     assert len(found[1]["recordings"]) == 8  # as many as processes are worth it for
 
 
+@pytest.mark.ci
 def test_an_nsys_report_is_exported(elsewhere: dict[str, str], tmp_path: Path) -> None:
     """By an nsys that is a script here: what counts is that it is started, and ended with us."""
     exported, report = tmp_path / "exported.sqlite", tmp_path / "a.nsys-rep"

@@ -64,6 +64,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     yield folder
 
 
+@pytest.mark.ci
 def test_the_wheel_holds_the_packages_their_templates_and_the_licences_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         held = set(archive.namelist())
@@ -86,6 +87,7 @@ def test_no_file_of_the_packages_stays_behind() -> None:
     assert {name for name in tracked.stdout.splitlines() if not name.endswith(".py")} == NOT_PYTHON
 
 
+@pytest.mark.ci
 def test_the_licences_are_those_of_the_repository(installed: Path) -> None:
     for name in ("LICENSE", "NOTICE"):
         (found,) = installed.glob(f"*.dist-info/**/{name}")
@@ -93,6 +95,7 @@ def test_the_licences_are_those_of_the_repository(installed: Path) -> None:
     assert "Apache License\n" in (ROOT / "LICENSE").read_text()
 
 
+@pytest.mark.ci
 def test_the_metadata_says_whose_it_is_and_where_to_find_it(installed: Path) -> None:
     (distribution,) = metadata.distributions(path=[str(installed)])
     about = distribution.metadata
@@ -117,6 +120,7 @@ def test_the_metadata_says_whose_it_is_and_where_to_find_it(installed: Path) -> 
     assert (script.group, script.name, script.value) == ("console_scripts", "ringscope", "ringscope.__main__:main")
 
 
+@pytest.mark.ci
 def test_what_is_installed_runs_and_knows_its_version(installed: Path) -> None:
     """From the wheel alone: a page is drawn, so the templates are where they are looked for."""
     recording = ROOT / "tests" / "data" / "xplane" / "jax-2gpu-5-steps.xplane.pb"

@@ -56,11 +56,13 @@ def test_a_sweep_of_good_ranks_ends_in_tables_and_code_0(tmp_path: Path, mark: s
     ("mode", "status", "reason"),
     [
         ("crash", "failed", "rank 1 ended with code 1: ValueError: the loss is not a number"),
-        ("killed", "failed", "rank 1 was killed by SIGKILL"),
-        ("segfault", "failed", "rank 1 was killed by SIGSEGV"),
-        ("memory", "oom", "rank 1: MemoryError"),
+        pytest.param("killed", "failed", "rank 1 was killed by SIGKILL", marks=pytest.mark.ci),
+        pytest.param("segfault", "failed", "rank 1 was killed by SIGSEGV", marks=pytest.mark.ci),
+        pytest.param("memory", "oom", "rank 1: MemoryError", marks=pytest.mark.ci),
         ("hung", "hung", "no step for 5 s (--stall-limit); rank 1 was at train step"),
-        ("stopped", "hung", "no step for 5 s (--stall-limit); rank 1 was at train step"),
+        pytest.param(
+            "stopped", "hung", "no step for 5 s (--stall-limit); rank 1 was at train step", marks=pytest.mark.ci
+        ),
     ],
 )
 def test_a_fault_is_a_row_and_the_sweep_goes_on(mode: str, status: str, reason: str, tmp_path: Path, mark: str) -> None:
@@ -101,7 +103,7 @@ def test_a_rank_that_the_kernel_kills_for_memory_is_a_row(small_memory: Path, tm
     assert rows(out)[0]["reason"].startswith("rank 1 was killed by the kernel for memory")
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
+@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("horovodrun", marks=pytest.mark.ci)])
 def test_a_host_that_cannot_be_reached_is_a_row(launcher: str, tmp_path: Path, mark: str) -> None:
     if launcher == "horovodrun":
         pytest.importorskip("horovod", reason="Horovod is not installed")
@@ -143,7 +145,7 @@ def hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hold"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.ci)])
 def test_an_interrupted_sweep_ends_its_ranks_and_can_be_resumed(
     number: signal.Signals, tmp_path: Path, mark: str, hold: Path
 ) -> None:

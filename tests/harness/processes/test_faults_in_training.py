@@ -19,7 +19,6 @@ from tests.harness.running import PATIENCE_S, ROOT, carrying, rows, wait_until
 BESIDE = Path(sys.executable).parent
 pytestmark = [
     pytest.mark.train,
-    pytest.mark.ci,
     pytest.mark.skipif(
         importlib.util.find_spec("horovod") is None or not shutil.which("horovodrun", path=f"{BESIDE}:{os.defpath}"),
         reason="Horovod is not installed: scripts/build_horovod.py builds it",
@@ -90,6 +89,7 @@ def test_a_stopped_rank_is_a_row(tmp_path: Path, mark: str) -> None:
     assert carrying(mark) == []
 
 
+@pytest.mark.ci
 def test_a_batch_larger_than_memory_is_out_of_memory(tmp_path: Path, mark: str) -> None:
     # 2^38 samples of 256 floats: more than any machine of today has, and more than Linux lets a process reserve.
     sweep = start(tmp_path / "out", mark, *CELL, "--launches", "1", "--steps", "2", "--per-rank-batch", str(2**38))

@@ -58,12 +58,13 @@ def test_alone_there_is_no_mpi_and_nothing_is_left_in_the_environment() -> None:
     assert isinstance(said["left"], list) and not set(ONE_RANK) & set(said["left"])
 
 
+@pytest.mark.ci
 def test_what_it_launches_are_ranks_of_their_own() -> None:
     said = _said(SAY + LAUNCH, SAY)
     assert [(one["mpi"], one["size"]) for one in said] == [(False, 1), (True, 2), (True, 2)]
 
 
-@pytest.mark.parametrize("name", ["SLURM_PROCID", "HOROVOD_CONTROLLER"])
+@pytest.mark.parametrize("name", ["SLURM_PROCID", pytest.param("HOROVOD_CONTROLLER", marks=pytest.mark.ci)])
 def test_where_something_else_is_said_horovod_starts_as_it_would(name: str) -> None:
     (said,) = _said(SAY, **{name: "mpi" if name.startswith("HOROVOD") else "0"})
     assert said["mpi"] and said["size"] == 1

@@ -38,19 +38,21 @@ def _stacked(given: Any) -> list[Any]:
     return [layers.Bidirectional(layers.ConvLSTM2D(2, (3, 1), padding="same"))(x)]
 
 
-SHORT: dict[str, Builder] = {
+FEW: dict[str, Builder] = {
     "last output": _frames(),
     "begun from states, which are returned": _frames(begun=True, return_sequences=True, return_state=True),
+}
+MORE: dict[str, Builder] = {
     "strides": _frames(strides=2, padding="valid", activation="relu", return_sequences=True),
     "stacked, both ways": _stacked,
 }
-LONG: dict[str, Builder] = {
+ALL: dict[str, Builder] = {
     "one axis, backwards": _frames(1, go_backwards=True, return_sequences=True, return_state=True),
     "three axes, no bias": _frames(3, use_bias=False),
     "dilation": _frames(dilation_rate=2, padding="valid", recurrent_activation="hard_sigmoid"),
     "activated by another": _frames(activation="elu", recurrent_activation="softsign", unit_forget_bias=False),
 }
-CASES = SHORT | LONG
+CASES = FEW | MORE | ALL
 SHAPES = {f"x{rank}": (BATCH, STEPS, *[PLACES] * rank, CHANNELS) for rank in (1, 2, 3)}
 SHAPES |= {name: (BATCH, PLACES, PLACES, FILTERS) for name in ("h", "c")}
 
@@ -69,11 +71,19 @@ def _three_steps_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "CHUNK", 3)
 
 
-@pytest.mark.parametrize("case", [*SHORT, *(pytest.param(case, marks=pytest.mark.exhaustive) for case in LONG)])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *FEW,
+        *(pytest.param(case, marks=pytest.mark.ci) for case in MORE),
+        *(pytest.param(case, marks=pytest.mark.exhaustive) for case in ALL),
+    ],
+)
 def test_outputs_and_gradients_are_those_of_kerass_own_loop(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loops.check_is_kerass(_model(CASES[case]), _given(), monkeypatch)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", pytest.param("float64", marks=pytest.mark.exhaustive)])
 def test_in_every_type_it_is_as_near_to_64_bit_arithmetic_as_kerass_own_loop(dtype: str) -> None:
     build = CASES["begun from states, which are returned"]

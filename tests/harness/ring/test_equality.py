@@ -103,6 +103,8 @@ TOGETHER = [
     ("two_lines.py", "fit", "gloo"),
     ("functional_fit.py", "fit", "mpirun"),
     ("functional_fit.py", "compiled", "gloo"),
+]
+MORE = [
     ("custom_train_step.py", "fit", "mpirun"),
     ("custom_train_step.py", "compiled", "gloo"),
     ("own_loop.py", "fit", "mpirun"),
@@ -111,13 +113,8 @@ TOGETHER = [
 ]
 
 
-@pytest.fixture(scope="module")
-def by_script(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], equality.Equality]:
-    """scripts/<script> OUT BATCH STEP by two ranks of batch 16 and by one of batch 32: a start a launcher, and one.
-
-    Once `ring.init` was called Horovod's own optimizer is refused: its script is the first of APART.
-    """
-    out, every = tmp_path_factory.mktemp("scripts"), [*APART, *TOGETHER]
+def _by_script(out: Path, every: list[tuple[str, str, str]]) -> dict[tuple[str, str, str], equality.Equality]:
+    """scripts/<script> OUT BATCH STEP by two ranks of batch 16 and by one of batch 32: a start a launcher, and one."""
     places = {one: out / "-".join(filter(None, one)) for one in every}
 
     def listed(launcher: str | None, batch: int, folder: str) -> list[list[object]]:
@@ -128,6 +125,17 @@ def by_script(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, 
         run_in_turn(listed(launcher, 16, "together"), launcher)
     run_in_turn(listed(None, 32, "alone"))
     return {one: equality.compare(MLP, place / "together", place / "alone") for one, place in places.items()}
+
+
+@pytest.fixture(scope="module")
+def by_script(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], equality.Equality]:
+    """Once `ring.init` was called Horovod's own optimizer is refused: its script is the first of APART."""
+    return _by_script(tmp_path_factory.mktemp("scripts"), [*APART, *TOGETHER])
+
+
+@pytest.fixture(scope="module")
+def by_more(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], equality.Equality]:
+    return _by_script(tmp_path_factory.mktemp("more"), MORE)
 
 
 @pytest.mark.parametrize("script", [script for script, _, _ in APART])
@@ -146,4 +154,13 @@ def test_a_script_with_the_two_lines_trains_to_the_weights_of_one_rank(
     by_script: dict[tuple[str, str, str], equality.Equality], script: str, step: str, launcher: str
 ) -> None:
     found = by_script[script, step, launcher]
+    assert found.holds, found
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("script", "step", "launcher"), MORE)
+def test_a_step_or_a_loop_of_ones_own_trains_to_the_weights_of_one_rank(
+    by_more: dict[tuple[str, str, str], equality.Equality], script: str, step: str, launcher: str
+) -> None:
+    found = by_more[script, step, launcher]
     assert found.holds, found

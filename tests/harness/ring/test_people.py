@@ -81,6 +81,7 @@ def between_hosts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     return trained(request, tmp_path_factory, "between_hosts")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", FEW)
 def test_some_scripts_train_right_or_are_refused(few: Path, name: str) -> None:
     check(few, name)

@@ -71,17 +71,19 @@ def _stacked(given: Any) -> list[Any]:
     return [layers.Bidirectional(layers.LSTM(UNITS), merge_mode="sum")(layers.Masking()(x))]
 
 
-SHORT: dict[str, Builder] = {
+FEW: dict[str, Builder] = {
+    "simple": _simple("anywhere", begun=True, return_sequences=True, return_state=True),
+    "masked anywhere": _both("anywhere", begun=True, return_sequences=True, return_state=True),
+}
+MORE: dict[str, Builder] = {
     "last output": _both(),
     "begun from states, which are returned": _both(begun=True, return_sequences=True, return_state=True),
     "dropped inputs": _both(dropout=0.5, return_sequences=True),
     "dropped states": _both("anywhere", recurrent_dropout=0.5, begun=True, return_sequences=True, return_state=True),
-    "simple": _simple("anywhere", begun=True, return_sequences=True, return_state=True),
-    "masked anywhere": _both("anywhere", begun=True, return_sequences=True, return_state=True),
     "masked anywhere, last output": _both("anywhere", begun=True),
     "activated by others": _both(activation="relu", recurrent_activation="hard_sigmoid", return_sequences=True),
 }
-LONG: dict[str, Builder] = {
+ALL: dict[str, Builder] = {
     "backwards": _both(go_backwards=True, return_sequences=True, return_state=True),
     "padded": _both("padded", return_sequences=True, return_state=True),
     "padded, backwards": _both("padded", go_backwards=True, return_sequences=True, return_state=True),
@@ -93,7 +95,7 @@ LONG: dict[str, Builder] = {
     "no bias": _both("padded", use_bias=False, activation="softsign", return_state=True),
     "both ways, stacked": _stacked,
 }
-CASES = SHORT | LONG
+CASES = FEW | MORE | ALL
 
 
 def _model(build: Builder, dtype: str = "float32") -> Any:
@@ -109,13 +111,21 @@ def _three_steps_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "CHUNK", 3)
 
 
-@pytest.mark.parametrize("case", [*SHORT, *(pytest.param(case, marks=pytest.mark.exhaustive) for case in LONG)])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *FEW,
+        *(pytest.param(case, marks=pytest.mark.ci) for case in MORE),
+        *(pytest.param(case, marks=pytest.mark.exhaustive) for case in ALL),
+    ],
+)
 def test_outputs_and_gradients_are_those_of_kerass_own_loop(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = _model(CASES[case])
     # XLA draws by an algorithm of its own.
     loops.check_is_kerass(model, _given(), monkeypatch, compiled="dropped" in case)
 
 
+@pytest.mark.ci
 # What a simple layer puts out is rounded as Keras's own is, and chance says which comes nearer.
 @pytest.mark.parametrize(("kind", "chance"), [(_both, 1.0), (_simple, 1.5)])
 @pytest.mark.parametrize(
@@ -145,7 +155,9 @@ def _operations(model: Any, *, form: bool) -> set[str]:
 
 
 @pytest.mark.usefixtures("like_a_gpu")
-@pytest.mark.parametrize("case", ["begun from states, which are returned", "both ways, stacked"])
+@pytest.mark.parametrize(
+    "case", ["begun from states, which are returned", pytest.param("both ways, stacked", marks=pytest.mark.ci)]
+)
 def test_on_a_gpu_too_nothing_of_cudnn_is_traced(case: str) -> None:
     model = _model(CASES[case])
     assert {"CudnnRNNV3", "CudnnRNNBackpropV3"} <= _operations(model, form=False)
@@ -184,6 +196,7 @@ def test_on_a_gpu_stacks_that_will_be_written_begin_empty(monkeypatch: pytest.Mo
         tf.function(step, jit_compile=True)(given)
 
 
+@pytest.mark.ci
 def test_where_cudnn_would_compute_it_a_padded_step_puts_out_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
     """As its kernels do, which evaluate the model: states are kept, and the last output is the last state."""
     model = _model(_both("padded", return_sequences=True, return_state=True))

@@ -57,6 +57,7 @@ def _run(script: str, folder: Path, *, two: bool = False) -> Any:
     return done
 
 
+@pytest.mark.ci
 def test_what_lasts_is_said_again_by_rank_0_until_it_is_over(tmp_path: Path) -> None:
     done = _run(LASTS, tmp_path, two=True)
     assert done.stdout.count("over") == 2
@@ -66,6 +67,7 @@ def test_what_lasts_is_said_again_by_rank_0_until_it_is_over(tmp_path: Path) -> 
     assert len(lines) > 2 and all(re.fullmatch(r"baking: \d s so far", line) for line in lines[1:])
 
 
+@pytest.mark.ci
 def test_that_xla_compiles_is_said_while_it_does_and_whether_it_is_kept(tmp_path: Path) -> None:
     first, _, second = _run(COMPILES, tmp_path).stderr.partition("next shape")
     for part, more in ((first, ""), (second, "; it is kept for later starts")):

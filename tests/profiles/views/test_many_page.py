@@ -52,6 +52,7 @@ def test_the_markdown_begins_with_the_planted_rank_and_ends_with_the_command(pag
     assert "--ranks 7" in text and "rank 8, GPU 8" not in text
 
 
+@pytest.mark.ci
 @pytest.mark.browser
 def test_the_gpus_one_by_one_unfold_and_are_drawn(browser: Any, page: Path) -> None:
     shown = browser.new_page(viewport={"width": 1200, "height": 900})

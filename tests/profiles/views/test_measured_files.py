@@ -15,7 +15,7 @@ from tests.made.pointer import at_pointer
 from tests.profiles.views.test_inference import FOUND
 from tests.profiles.views.test_page import Opened
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.ci]
 COMMAND = ["ringscope", "infer", "--models", "my model.keras"]
 MACHINE = {"host": "<node1>", "cpu": {"model": "a CPU", "usable": 4}}
 

@@ -187,6 +187,7 @@ def test_a_kernel_has_one_row_and_each_gpu_two_columns(still: Opened) -> None:
     assert len(names) == len(set(names)) == 9
 
 
+@pytest.mark.ci
 def test_a_refusal_of_steps_is_said_once_for_all_gpus(browser: Any, tmp_path: Path) -> None:
     timelines = []
     for rank in range(3):
@@ -210,6 +211,7 @@ def test_doubts_say_in_words_what_they_touch(still: Opened) -> None:
     assert said and not any("/" in one for one in said)
 
 
+@pytest.mark.ci
 def test_paper_shows_what_is_folded_away_on_the_screen(opened: Opened) -> None:
     folded = "document.querySelectorAll('details:not([open])').length"
     before = opened.page.evaluate(folded)
@@ -220,6 +222,7 @@ def test_paper_shows_what_is_folded_away_on_the_screen(opened: Opened) -> None:
     assert opened.page.evaluate(folded) == before
 
 
+@pytest.mark.ci
 def test_paper_holds_every_column_and_is_light(opened: Opened) -> None:
     opened.page.set_viewport_size({"width": 720, "height": 1000})  # A4 less its margins
     opened.page.emulate_media(media="print", color_scheme="dark")
@@ -237,6 +240,7 @@ def test_the_chart_of_the_steps_takes_the_whole_width(still: Opened) -> None:
     assert chart["width"] == pytest.approx(place["width"], abs=2)
 
 
+@pytest.mark.ci
 def test_streams_are_named_on_a_phone(browser: Any, made: tuple[Path, Analysis, list[Timeline]]) -> None:
     phone = Opened(browser, made[0], viewport={"width": 390, "height": 844}, has_touch=True)
     written = phone.page.evaluate(
@@ -255,6 +259,7 @@ def view(opened: Opened, *, after: tuple[float, float] | None = None) -> tuple[f
     return tuple(opened.page.evaluate("picture.view"))
 
 
+@pytest.mark.ci
 def test_the_timeline_zooms_by_button_key_wheel_and_drag(opened: Opened) -> None:
     whole = view(opened)
     opened.page.get_by_role("button", name="Zoom in").click()
@@ -285,6 +290,7 @@ def test_the_timeline_zooms_by_button_key_wheel_and_drag(opened: Opened) -> None
     assert view(opened, after=dragged) == whole
 
 
+@pytest.mark.ci
 def test_the_worst_step_is_offered_and_drawn_operation_by_operation(
     opened: Opened, made: tuple[Path, Analysis, list[Timeline]]
 ) -> None:
@@ -305,6 +311,7 @@ def test_the_worst_step_is_offered_and_drawn_operation_by_operation(
     assert "Showing" in opened.page.locator("#picture-says").inner_text()
 
 
+@pytest.mark.ci
 def test_a_kernel_is_found_in_the_timeline_and_shown(
     opened: Opened, made: tuple[Path, Analysis, list[Timeline]]
 ) -> None:
@@ -328,6 +335,7 @@ def test_a_kernel_is_found_in_the_timeline_and_shown(
     assert opened.page.locator("#found").inner_text() == "" and opened.page.evaluate("picture.wanted === undefined")
 
 
+@pytest.mark.ci
 def test_what_the_picture_unpacks_is_what_was_recorded(
     still: Opened, made: tuple[Path, Analysis, list[Timeline]]
 ) -> None:
@@ -346,6 +354,7 @@ def test_what_the_picture_unpacks_is_what_was_recorded(
     assert raw["label"] == mine.name.tolist()
 
 
+@pytest.mark.ci
 def test_the_timeline_says_what_is_under_the_pointer(opened: Opened) -> None:
     row = opened.page.evaluate("(({y, height}) => ({y, height}))(picture.rows[0])")
     opened.page.locator("#timeline").scroll_into_view_if_needed()
@@ -356,6 +365,7 @@ def test_the_timeline_says_what_is_under_the_pointer(opened: Opened) -> None:
     assert "compute" in said
 
 
+@pytest.mark.ci
 def test_a_phone_shows_the_page_without_moving_it_sideways(
     browser: Any, made: tuple[Path, Analysis, list[Timeline]]
 ) -> None:
@@ -383,6 +393,7 @@ CONTRAST = """() => {
 }"""
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_its_ground(
     browser: Any, made: tuple[Path, Analysis, list[Timeline]], scheme: str
@@ -392,6 +403,7 @@ def test_text_stands_out_from_its_ground(
     opened.page.context.close()
 
 
+@pytest.mark.ci
 def test_everything_is_named_and_reached_by_keyboard(opened: Opened) -> None:
     unnamed = opened.page.evaluate(
         """() => [...document.querySelectorAll('button, a, input, canvas, svg[role], [role=region], [role=img]')]
@@ -413,6 +425,7 @@ def test_a_name_in_a_recording_runs_nothing(still: Opened) -> None:
     assert still.page.locator("#t-kernels").get_by_text("<script>alert('x')</script>").count() == 1
 
 
+@pytest.mark.ci
 def test_a_page_of_a_sweep_alone_shows_how_it_scales(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "sweep.html"
     page.write(path, title="runs", command="ringscope report runs --html sweep.html", sweep=page.Sweep(CELLS))

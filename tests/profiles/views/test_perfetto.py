@@ -81,6 +81,7 @@ def ui(browser: Any, trace: tuple[Path, Analysis, list[Timeline], int]) -> Itera
         yield found
 
 
+@pytest.mark.ci
 @pytest.mark.browser
 def test_perfetto_reads_as_many_slices_and_as_much_time_as_were_written(
     ui: Ui, trace: tuple[Path, Analysis, list[Timeline], int]
@@ -97,12 +98,14 @@ def test_perfetto_reads_as_many_slices_and_as_much_time_as_were_written(
     assert ui("select count(*) from slice") == [[str(written)]]
 
 
+@pytest.mark.ci
 @pytest.mark.browser
 def test_perfetto_has_no_complaint(ui: Ui) -> None:
     assert ui("select name, value from stats where severity in ('error', 'data_loss') and value > 0") == []
     assert ui("select name from slice where dur < 0 or ts < 0") == []
 
 
+@pytest.mark.ci
 @pytest.mark.browser
 def test_the_ledger_in_perfetto_is_the_ledger_of_the_measures(
     ui: Ui, trace: tuple[Path, Analysis, list[Timeline], int]
@@ -115,6 +118,7 @@ def test_the_ledger_in_perfetto_is_the_ledger_of_the_measures(
         assert {owner: int(ns) for owner, ns in rows} == {owner: ns for owner, ns in gpu.ledger_ns.items() if ns}
 
 
+@pytest.mark.ci
 @pytest.mark.browser
 def test_each_gpu_is_a_process_with_its_steps_first(ui: Ui) -> None:
     rows = ui("select process.name, thread.name from thread join process using (upid) where tid > 0 order by pid, tid")
@@ -167,6 +171,7 @@ def test_what_is_drawn_beside_recordings_is_not_measured_with_them_the_next_time
 RECORDINGS = DATA
 
 
+@pytest.mark.ci
 @pytest.mark.browser
 def test_a_real_recording_of_two_ranks_is_whole_in_perfetto(browser: Any, tmp_path: Path) -> None:
     found = sorted(RECORDINGS.glob("resnet50-2gpu-device.rank*.sqlite.xz"))

@@ -45,6 +45,7 @@ def test_every_file_asked_for_is_there_and_nothing_else(written: Path) -> None:
     ]
 
 
+@pytest.mark.ci
 @pytest.mark.browser
 def test_page_markdown_and_json_of_one_run_agree_number_by_number(browser: Any, written: Path) -> None:
     document = json.loads((written / "measures.json").read_text())
@@ -147,6 +148,7 @@ PUBLIC = SHARED / "public"
 OTHERS = sorted(path for path in PUBLIC.glob("*/*") if path.suffix != ".md")
 
 
+@pytest.mark.ci
 @pytest.mark.browser
 @pytest.mark.skipif(not OTHERS, reason="needs the recordings of ../shared/recordings/public")
 def test_recordings_of_other_tools_make_pages_without_a_complaint(browser: Any, tmp_path: Path) -> None:

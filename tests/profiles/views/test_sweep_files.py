@@ -61,6 +61,7 @@ def written(sweep: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.ci
 @pytest.mark.browser
 def test_page_and_markdown_of_a_sweep_show_what_summary_csv_holds(browser: Any, sweep: Path, written: Path) -> None:
     with (sweep / "summary.csv").open() as file:
@@ -88,6 +89,7 @@ def test_page_and_markdown_of_a_sweep_show_what_summary_csv_holds(browser: Any, 
     page.close()
 
 
+@pytest.mark.ci
 @pytest.mark.browser
 def test_the_page_leads_with_the_losses_that_markdown_has_too(browser: Any, tmp_path: Path) -> None:
     folder = why.write(tmp_path / "run", why.SMALL)

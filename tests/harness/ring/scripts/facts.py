@@ -8,7 +8,6 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from asked import refused
 
 from harness import ring
 from harness.ring.step import inside
@@ -49,7 +48,6 @@ for kind, compression in itertools.product(("float32", "bfloat16", "float64"), r
         isinstance(rows, tf.IndexedSlices),
         sorted({each.dtype.name for each in averaged if each is not None}),
     ]
-facts["a sum as bf16"] = refused(lambda: ring.average_gradients([tf.zeros([1])], compression="bf16", op="sum"))
 
 with tf.device("CPU:1"):
     there = [tf.fill([3], value), tf.fill([2], value)]
@@ -110,23 +108,11 @@ stopped = model.fit(batches, epochs=9, callbacks=[stop, checkpoint], verbose=0)
 facts["steps"] = int(model.optimizer.iterations)
 facts["epochs"] = len(stopped.history["loss"])
 
-
-facts["generator"] = refused(lambda: model.fit(((x, y) for _ in range(2)), verbose=0))
 unknown = batches.filter(lambda a, b: True)
 ends: list[int] = []
 count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: ends.append(batch))
 model.fit(unknown, verbose=0, callbacks=[count])
 facts["steps of an unknown length"] = len(ends)
-facts["twice"] = refused(lambda: ring.distribute(model))
-facts["uncompiled"] = refused(lambda: ring.distribute(keras.Sequential([keras.layers.Dense(1)])))
-facts["step"] = refused(lambda: classifier(step="fast"))
-
-# Compiling again brings an optimizer that reduces nothing: refused until it is distributed too.
-again = keras.optimizers.SGD(0.1)
-model.compile(again, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-facts["compiled again"] = refused(lambda: model.fit(x, y, verbose=0))
-ring.distribute(model, step="compiled").fit(x, y, batch_size=8, verbose=0)
-facts["steps after"] = int(again.iterations)
 
 # Sparse gradients through both steps.
 for step in ring.STEPS:

@@ -107,4 +107,18 @@ model.compile(model.optimizer, loss_of, jit_compile=True)
 model.fit(x, y, batch_size=8, verbose=0)
 facts["the same optimizer again"] = weights(model)
 
+facts["a sum as bf16"] = refused(lambda: ring.average_gradients([tf.zeros([1])], compression="bf16", op="sum"))
+facts["step"] = refused(lambda: compiled(step="fast"))
+facts["uncompiled"] = refused(lambda: ring.distribute(keras.Sequential([keras.layers.Dense(1)])))
+model = compiled()
+facts["generator"] = refused(lambda: model.fit(((x, y) for _ in range(2)), verbose=0))
+facts["twice"] = refused(lambda: ring.distribute(model))
+
+# Compiling again brings an optimizer that reduces nothing: refused until it is distributed too.
+again = keras.optimizers.SGD(0.1)
+model.compile(again, loss_of)
+facts["compiled again"] = refused(lambda: model.fit(x, y, verbose=0))
+ring.distribute(model, step="compiled").fit(x, y, batch_size=8, verbose=0)
+facts["steps after"] = int(again.iterations)
+
 (out / f"rank{rank}.json").write_text(json.dumps(facts))

@@ -1,4 +1,4 @@
-"""Gradients that leave while their program runs, beside those that leave after it. usage: overlap.py OUT"""
+"""Gradients that leave while their program runs, beside those that leave after it. usage: overlap.py OUT [few]"""
 
 import json
 import sys
@@ -100,19 +100,27 @@ def trained(name: str, model: Any, *, compiled: bool = True, **options: Any) -> 
     choose.Chooser._wanted, choose.Chooser.has_compiled = by_itself, has_compiled
 
 
-for kind in (dense, branched, recurrent, with_calls):
-    for name, beside in (("after", None), ("beside", True)):  # without a GPU exchanges are not timed
+def both(name: str, make: Any, after: Any, **options: Any) -> None:
+    for when, beside in (("after", after), ("beside", True)):
         keras.utils.set_random_seed(1)
-        trained(f"{kind.__name__}, {name}", kind(), overlap=beside)
-for how in ({"compression": "fp16"}, {"op": "sum"}):
-    for name, beside in (("after", False), ("beside", True)):
-        keras.utils.set_random_seed(1)
-        trained(f"{next(iter(how.values()))}, {name}", dense(), overlap=beside, **how)
-keras.utils.set_random_seed(1)
-trained("without XLA on rank 1", dense(), overlap=True, compiled=rank == 0)
-keras.utils.set_random_seed(1)
-trained("two local steps", dense(), aggregate=2)
-overlap.BUCKET_BYTES = 1 << 30
-keras.utils.set_random_seed(1)
-trained("one bucket", dense(), overlap=True)
+        trained(f"{name}, {when}", make(), overlap=beside, **options)
+
+
+def more() -> None:
+    for make in (branched, recurrent, with_calls):
+        both(make.__name__, make, None)
+    both("fp16", dense, False, compression="fp16")
+    both("sum", dense, False, op="sum")
+    keras.utils.set_random_seed(1)
+    trained("without XLA on rank 1", dense(), overlap=True, compiled=rank == 0)
+    keras.utils.set_random_seed(1)
+    trained("two local steps", dense(), aggregate=2)
+    overlap.BUCKET_BYTES = 1 << 30
+    keras.utils.set_random_seed(1)
+    trained("one bucket", dense(), overlap=True)
+
+
+both("dense", dense, None)  # without a GPU exchanges are not timed
+if "few" not in sys.argv:
+    more()
 (out / f"rank{rank}.json").write_text(json.dumps(found))
