@@ -134,7 +134,7 @@ def _analysed(
     analysis = join(settled, unread)
     for one in analysis.measures.gpus:
         one.what_if = whatif.each(one)
-    analysis.measures.findings = verdicts.find(analysis.measures, context)
+    verdicts.judge(analysis.measures, context)
     return analysis
 
 

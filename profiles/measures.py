@@ -229,6 +229,39 @@ class Steps:
 
 
 @dataclass(slots=True)
+class Break:
+    """A step over 3 medians, which no number of the measured steps counts, and what ran and waited in it."""
+
+    step: int
+    start_ns: int
+    end_ns: int
+    gap_ns: int  # from the end of its last kernel to the next step
+    ledger_ns: dict[str, int | None]
+    kernels: int  # kernels and graph launches that start in it
+    fetched: int  # copies to the host that start in it
+    fetched_bytes: int
+    compiling_ns: int  # launch idle in which the host loads modules and compiles
+    # as GpuMeasures.host_while_idle, of its idle time; empty but for the longest breaks
+    host: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ToldBreak:
+    """What breaks of one cause are told as: of the GPU that caused them, by the longest, with those that waited."""
+
+    gpu: int  # index into Measures.gpus
+    step: int  # that was late
+    start_ns: int
+    length_ns: int
+    usual_ns: int  # the median step's
+    cause: str  # see docs/reference/measures.md, "Breaks"
+    count: int
+    text: str
+    share_if_as_often: float  # of the time, if breaks go on to come as often
+    waits: list[int] = field(default_factory=list)  # GPUs that waited for it
+
+
+@dataclass(slots=True)
 class Gaps:
     count: int  # steps with any
     total_ns: int
@@ -336,6 +369,8 @@ class GpuMeasures:
     graph_updates: dict[str, int] | None = None
     # what was launched and is not in the recording; None: measured by a version that did not look
     launches: Launches | None = None
+    # from the first measured step on
+    breaks: list[Break] = field(default_factory=list)
     # of an elastic training; within all that the recording holds
     pauses: list[Pause] = field(default_factory=list)
     what_if: list[WhatIf] = field(default_factory=list)
@@ -345,6 +380,7 @@ class GpuMeasures:
     def __post_init__(self) -> None:
         """Measured by a version that knew of no pauses: nobody knows whether there were any."""
         ledgers = [self.ledger_ns, *(row.ledger_ns for row in self.steps.rows)]
+        ledgers += [one.ledger_ns for one in self.breaks]
         ledgers += [self.capture["ledger_ns"]] if self.capture else []
         for ledger_ns in ledgers:
             ledger_ns.setdefault("idle_pause", None)
@@ -353,6 +389,12 @@ class GpuMeasures:
     def told(self) -> bool:
         """Is nearly all that was launched in the recording?"""
         return self.launches is None or self.launches.told
+
+    @property
+    def holds_steps_alone(self) -> bool:
+        """Is the window that of the measured steps, and nothing between them? What a pause cut is in it, and so are
+        breaks in measures of earlier versions."""
+        return self.window == "steps" and self.steps.count > 0 and self.steps.breaks == len(self.breaks)
 
     @property
     def leads_with_capture(self) -> bool:
@@ -403,6 +445,7 @@ class Measures:
     # how ranks were brought on one clock: method, methods and shifts per recording, residual_ns
     clock: dict[str, Any] | None = None
     straggler: Straggler | None = None
+    breaks: list[ToldBreak] = field(default_factory=list)
     schema: str = SCHEMA
 
     @property

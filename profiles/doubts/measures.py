@@ -313,8 +313,8 @@ def warm_up_inside(steps: int, where: str) -> Doubt:
 def breaks_inside(steps: int, where: str) -> Doubt:
     return Doubt(
         "breaks-inside-window",
-        f"{steps} steps in the window are over 3 times the median (evaluation, checkpoints): their time is in the "
-        "ledger, not in the percentiles and the rows of the steps",
+        f"{steps} steps in the window are over 3 times the median (evaluation, checkpoints), or cut by a pause: their "
+        "time is in the ledger, not in the percentiles and the rows of the steps",
         "cut out the part between them: ringscope cut --steps A:B",
         (f"{where}/ledger_ns",),
     )

@@ -135,11 +135,6 @@ class Operations:
                     found[mine] = sizes[self.row[mine]]
         return found
 
-    def starting_in(self, window: tuple[int, int]) -> Operations:
-        """Those that start in [window[0], window[1]), and are counted there."""
-        first, last = np.searchsorted(self.start_ns, window)
-        return self.at(slice(int(first), int(last)))
-
     def chosen(self, which: NDArray[np.bool_]) -> Operations:
         """Those where `which` holds, in the same order."""
         return self if which.all() else self.at(np.flatnonzero(which))

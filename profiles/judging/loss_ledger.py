@@ -117,7 +117,7 @@ def _of_gpu(gpu: GpuMeasures) -> dict[str, Fraction | None]:
     rows = gpu.steps.rows
     if rows:
         ledgers = [row.ledger_ns for row in rows]
-    elif gpu.steps.count and gpu.window == "steps" and not gpu.steps.breaks:
+    elif gpu.holds_steps_alone:
         ledgers = [gpu.ledger_ns]  # the measured steps fill the window
     else:
         why = gpu.steps.refused or "its steps are not told apart"

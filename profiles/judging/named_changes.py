@@ -116,7 +116,7 @@ def _count(gpu: GpuMeasures) -> int | None:
     """The steps that the window holds; None: it holds none."""
     if gpu.window != "steps" or not gpu.steps.count:
         return None
-    if gpu.steps.breaks:
+    if not gpu.holds_steps_alone:
         problem = f"{gpu.steps.breaks} breaks (evaluation, checkpoints) lie between its steps"
         raise RingscopeError(f"{gpu.title}: {problem}, so kernels have no time per step; cut some without")
     return gpu.steps.count

@@ -19,21 +19,25 @@ from ..timeline import Timeline
 from . import batch_ranges, causes
 from . import ownership as ledger
 from .input_copies import InputCopies, input_copies
+from .window import Window
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
     """`ledger_ns` and `busy_ns` are null for what the recording cannot tell; the ledger's other entries sum to the
-    window. `inputs` concerns `operations`, those with a length."""
+    window. `inputs` concerns `operations`, those with a length. In `ownership` breaks are LEFT_OUT; `owned` is the same
+    with the breaks' owners. `breaks_ns`: the ledger of each break, as `ledger_ns`."""
 
     operations: Operations
-    window: tuple[int, int]
+    window: Window
     ownership: Ownership
+    owned: Ownership
     inputs: InputCopies | None
     batch: NDArray[np.int64] | None  # of each operation the N of its `batch N` range, see batches.numbers
     input_marks: bool
     ledger_ns: dict[str, int | None]
     busy_ns: dict[str, int | None]
+    breaks_ns: tuple[dict[str, int | None], ...]
     unrecorded: tuple[str, ...]  # tables that some recording of the GPU cannot tell of
     capture_ns: tuple[int, int]  # all that the recording holds, and who owned it
     capture_ledger_ns: dict[str, int | None]
@@ -44,7 +48,7 @@ def account(
     shift_ns: Sequence[int],
     gpu: Gpu,
     steps: FoundSteps,
-    window: tuple[int, int],
+    window: Window,
 ) -> Account:
     """Part the window among the owners."""
     operations = gpu.operations.lasting()
@@ -57,10 +61,9 @@ def account(
     causes_known = bool(operations.launched.any()) and not unrecorded and gpu.launches.told
     busy = ledger.busy(operations)
     busy_ns: dict[str, int | None] = {
-        name: None if name in unknown else intervals.clip(busy[kind], *window).total
-        for kind, name in enumerate(CLASSES)
+        name: None if name in unknown else window.part(busy[kind]).total for kind, name in enumerate(CLASSES)
     }
-    capture = _reach(operations, window)
+    capture = _reach(operations, window, steps)
     edges, owners = ledger.parted(busy, *capture)
     del busy  # as large as all starts and ends
     paused = _idle_in(pauses.covered(steps.pauses), edges, owners)
@@ -76,19 +79,23 @@ def account(
         untold.add("idle_pause")
     if (inputs is None or not inputs.certain) and not causes.waiting_is_marked(operations, hosts):
         untold.add("idle_feed")
-    whole = _told(ledger.moved(edges, owners, given), untold, capture)
-    found = ledger.ownership(edges, owners, given, window)
+    whole = _told(ledger.moved(edges, owners, given), untold, capture[1] - capture[0])
+    last = int(steps.long.end_ns.max(initial=window.end_ns))  # a break may follow the last measured step
+    owned = ledger.ownership(edges, owners, given, (window.start_ns, last))
     del edges, owners
-    ledger_ns = _told(ledger.totals(found), untold, window)
+    found = ledger.without(owned, window.left_out(last))
+    ledger_ns = _told(ledger.totals(found), untold, window.span_ns)
     return Account(
         operations=operations,
         window=window,
         ownership=found,
+        owned=owned,
         inputs=inputs,
         batch=batch,
         input_marks=any(host.input_marks is not None for host in hosts),
         ledger_ns=ledger_ns,
         busy_ns=busy_ns,
+        breaks_ns=_of_breaks(owned, untold, steps),
         unrecorded=unrecorded,
         capture_ns=capture,
         capture_ledger_ns=whole,
@@ -103,11 +110,11 @@ def _idle_in(times: Intervals, edges: NDArray[np.int64], owners: NDArray[np.int8
     return intervals.intersect(times, intervals.union(edges[idle], edges[idle + 1]))
 
 
-def _told(totals: dict[str, int], untold: set[str], window: tuple[int, int]) -> dict[str, int | None]:
-    """The totals, null where the recording cannot tell. Raises AssertionError where they do not sum to the window."""
+def _told(totals: dict[str, int], untold: set[str], span_ns: int) -> dict[str, int | None]:
+    """The totals, null where the recording cannot tell. Raises AssertionError where they do not sum to the span."""
     found = {name: None if name in untold else ns for name, ns in totals.items()}
-    if sum(ns for ns in found.values() if ns is not None) != window[1] - window[0]:
-        raise AssertionError(f"the ledger does not sum to the window {window}")
+    if sum(ns for ns in found.values() if ns is not None) != span_ns:
+        raise AssertionError(f"the ledger does not sum to the {span_ns} ns of its window")
     return found
 
 
@@ -128,11 +135,18 @@ def _hosts(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> 
     return [causes.host_calls(timelines[index], pid, shift_ns[index] - origin) for index, pid in gpu.processes]
 
 
-def _reach(operations: Operations, window: tuple[int, int]) -> tuple[int, int]:
+def _of_breaks(owned: Ownership, untold: set[str], steps: FoundSteps) -> tuple[dict[str, int | None], ...]:
+    """The ledger of each break."""
+    ns = ledger.per_bin(owned, steps.long.start_ns, steps.long.end_ns)
+    each = zip(*(values.tolist() for values in ns.values()), strict=True)
+    lasted = (steps.long.end_ns - steps.long.start_ns).tolist()
+    return tuple(_told(dict(zip(ns, row, strict=True)), untold, span) for row, span in zip(each, lasted, strict=True))
+
+
+def _reach(operations: Operations, window: Window, steps: FoundSteps) -> tuple[int, int]:
     """Whole idle spans are looked at: one that the window cuts has its cause from its own start and end."""
-    if not len(operations):
-        return window
-    return min(int(operations.start_ns[0]), window[0]), max(int(operations.end_ns.max()), window[1])
+    starts, ends = np.append(operations.start_ns[:1], window.start_ns), np.append(steps.long.end_ns, window.end_ns)
+    return int(starts.min()), int(operations.end_ns.max(initial=ends.max()))
 
 
 def _unrecorded(timelines: Sequence[Timeline], gpu: Gpu) -> tuple[str, ...]:

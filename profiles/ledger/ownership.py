@@ -17,6 +17,7 @@ Int64s = NDArray[np.int64]
 
 
 IDLE = -1  # the owner of idle time whose cause is not known yet
+LEFT_OUT = len(OWNERS)  # the owner of what lies between the ends of a window and is no part of it
 _BLOCK = 1 << 17  # pieces looked at together: what a cache holds
 
 
@@ -69,12 +70,7 @@ Given = Mapping[str, Intervals]
 def ownership(edges: Int64s, owner: NDArray[np.int8], given: Given, window: tuple[int, int]) -> Ownership:
     """The pieces, with what is given to owners given to them, as far as they lie in the window."""
     for name, part in given.items():
-        cuts = np.append(part.start, part.end)
-        cuts.sort()
-        place = np.searchsorted(edges, cuts)
-        new = edges[place] != cuts
-        if new.any():  # to insert nothing copies all
-            edges, owner = _inserted(edges, owner, place[new], cuts[new])
+        edges, owner = _cut(edges, owner, part)
         begun = np.searchsorted(edges, part.start)
         which, place = intervals.one_after_another(np.searchsorted(edges, part.end) - begun)
         owner[begun[which] + place] = OWNERS.index(name)
@@ -85,9 +81,25 @@ def ownership(edges: Int64s, owner: NDArray[np.int8], given: Given, window: tupl
     return Ownership(edges[:-1], edges[1:], owner[first:last])
 
 
-def _inserted(edges: Int64s, owner: NDArray[np.int8], place: Int64s, cuts: Int64s) -> tuple[Int64s, NDArray[np.int8]]:
-    """With these cuts before these places: each piece that is cut goes on behind the cut."""
-    return np.insert(edges, place, cuts), np.insert(owner, place, owner[place - 1])
+def without(found: Ownership, breaks: Intervals) -> Ownership:
+    """The same, with these times LEFT_OUT, which lie in it; `found` itself stays as it is."""
+    if not len(breaks):
+        return found
+    edges, owner = _cut(np.append(found.start_ns, found.end_ns[-1:]), found.owner, breaks)
+    owner = np.where(intervals.contains(breaks, edges[:-1]), np.int8(LEFT_OUT), owner)
+    return Ownership(edges[:-1], edges[1:], owner)
+
+
+def _cut(edges: Int64s, owner: NDArray[np.int8], at: Intervals) -> tuple[Int64s, NDArray[np.int8]]:
+    """The pieces cut where these times begin and end: each piece that is cut goes on behind the cut."""
+    cuts = np.append(at.start, at.end)
+    cuts.sort()
+    place = np.searchsorted(edges, cuts)
+    new = edges[place] != cuts
+    if not new.any():  # to insert nothing copies all
+        return edges, owner
+    place = place[new]
+    return np.insert(edges, place, cuts[new]), np.insert(owner, place, owner[place - 1])
 
 
 def _window(found: Ownership) -> Intervals:
@@ -100,14 +112,20 @@ def owned_by(found: Ownership, owner: int) -> Intervals:
     return Intervals(found.start_ns[mine], found.end_ns[mine])  # no two neighbours have one owner
 
 
+def is_idle(owner: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Which of these pieces are idle time of the window, of any cause."""
+    idle: NDArray[np.bool_] = (owner >= len(CLASSES)) & (owner != LEFT_OUT)
+    return idle
+
+
 def totals(found: Ownership) -> dict[str, int]:
-    """ns per owner; they sum to the window."""
-    ns = np.zeros(len(OWNERS), np.int64)
+    """ns per owner; they sum to the window, without what is left out."""
+    ns = np.zeros(LEFT_OUT + 1, np.int64)
     for first in range(0, len(found.owner), _BLOCK):
         block = slice(first, first + _BLOCK)
         lasted = found.end_ns[block] - found.start_ns[block]
-        ns += intervals.summed(lasted, found.owner[block], len(OWNERS))
-    return dict(zip(OWNERS, ns.tolist(), strict=True))
+        ns += intervals.summed(lasted, found.owner[block], len(ns))
+    return dict(zip(OWNERS, ns[:LEFT_OUT].tolist(), strict=True))
 
 
 def moved(edges: Int64s, owner: NDArray[np.int8], given: Given) -> dict[str, int]:
@@ -122,16 +140,16 @@ def moved(edges: Int64s, owner: NDArray[np.int8], given: Given) -> dict[str, int
 
 
 def per_bin(found: Ownership, start: NDArray[np.int64], end: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """ns per owner in each bin [start[i], end[i]) of the window: they sum to the bin's length."""
+    """ns per owner in each bin [start[i], end[i]) of the window: they sum to its length, less what is left out."""
     first, last = intervals.touching(Intervals(start, end), Intervals(found.start_ns, found.end_ns))
-    cells = np.zeros((len(start), len(OWNERS)), np.int64)
+    cells = np.zeros((len(start), LEFT_OUT + 1), np.int64)
     # Some bins at a time: the temporary arrays are as large as the pieces in them.
     for bins in np.array_split(np.arange(len(start)), (last - first).sum() // _BLOCK + 1):
         at, place = intervals.one_after_another((last - first)[bins])
         piece = first[bins][at] + place
         ns = np.minimum(found.end_ns[piece], end[bins][at]) - np.maximum(found.start_ns[piece], start[bins][at])
-        owned = intervals.summed(ns, at * len(OWNERS) + found.owner[piece], cells[bins].size)
-        cells[bins] = owned.reshape(-1, len(OWNERS))
+        owned = intervals.summed(ns, at * cells.shape[1] + found.owner[piece], cells[bins].size)
+        cells[bins] = owned.reshape(-1, cells.shape[1])
     if not np.array_equal(cells.sum(axis=1), intervals.total_in(_window(found), start, end)):
         raise AssertionError("the ledgers of the steps do not sum to the steps")
-    return dict(zip(OWNERS, cells.T, strict=True))
+    return dict(zip(OWNERS, cells.T[:LEFT_OUT], strict=True))

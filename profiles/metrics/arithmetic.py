@@ -39,8 +39,8 @@ def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account, counted: Ke
     if not works:
         return None
     call = launched if call is None else np.where(launched >= 0, launched, call)
-    inside = slice(*np.searchsorted(gpu.operations.start_ns, books.window).tolist())
-    rows = inside.start + np.flatnonzero((gpu.operations.table[inside] == KERNELS) & (call[inside] >= 0))
+    rows = np.flatnonzero((gpu.operations.table == KERNELS) & (call >= 0))
+    rows = rows[books.window.holds(gpu.operations.start_ns[rows])]
     if not len(rows):
         return None
     lasted = gpu.operations.end_ns[rows] - gpu.operations.start_ns[rows]
@@ -72,7 +72,7 @@ def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account, counted: Ke
 def _summed(
     rows: list[Computed], books: Account, peak: peaks.Peak | None, name: str | None, told: float | None
 ) -> Arithmetic:
-    span_ns = books.window[1] - books.window[0]
+    span_ns = books.window.span_ns
     by_dtype: dict[str, int] = {}
     for row in rows:
         by_dtype[row.dtype] = by_dtype.get(row.dtype, 0) + row.flops

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import intervals
 from ..intervals import Intervals
+from ..ledger.window import Window
 from ..measures import Bucket, OneStep, StepRow
 from .collectives import Calls
 from .message_sizes import UNKNOWN
@@ -37,7 +38,7 @@ def one_step(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> OneSt
         step=row.step,
         rest_ns=int(_standing(exposed, row.start_ns, row.end_ns)),
         exposed_ns=int(ns[middle]),
-        buckets=_buckets(calls.starting_in((row.start_ns, row.end_ns)), exposed, row),
+        buckets=_buckets(calls.starting_in(Window(row.start_ns, row.end_ns)), exposed, row),
     )
 
 

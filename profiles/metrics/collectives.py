@@ -18,6 +18,7 @@ from ..gpus.collective_kernels import KINDS, kind_of
 from ..gpus.operations import COLLECTIVE, Gpu, Operations
 from ..intervals import Intervals, one_after_another
 from ..ledger import ownership
+from ..ledger.window import Window
 from ..measures import CLASSES, Collectives, Straggler
 from ..stats import lasting, nearest_rank
 from ..steps.found import FoundSteps
@@ -55,9 +56,9 @@ class Calls:
     bytes: Int64s
     all_reduce: NDArray[np.bool_]
 
-    def starting_in(self, window: tuple[int, int]) -> Calls:
-        """The calls that start in [window[0], window[1])."""
-        inside = (self.start_ns >= window[0]) & (self.start_ns < window[1])
+    def starting_in(self, window: Window) -> Calls:
+        """The calls that start in the window."""
+        inside = window.holds(self.start_ns)
         return Calls(*(getattr(self, name)[inside] for name in self.__slots__))
 
 
@@ -152,7 +153,7 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collec
     operations = of(gpu)
     exposed, covered = books.ledger_ns[CLASSES[COLLECTIVE]], books.busy_ns[CLASSES[COLLECTIVE]]
     return Collectives(
-        count=len(operations.starting_in(books.window)),
+        count=len(books.window.starting(operations)),
         per_step=nearest_rank(per_step(operations.start_ns, steps), 50) if steps.count else None,
         busy_ns=covered or 0,
         exposed_ns=exposed or 0,
@@ -167,7 +168,7 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collec
     )
 
 
-def among_ranks(measured: Collectives, calls: Calls, window: tuple[int, int], exposed: Intervals) -> Collectives:
+def among_ranks(measured: Collectives, calls: Calls, window: Window, exposed: Intervals) -> Collectives:
     """With what takes other ranks, of the calls that start in the window; as it was where none were matched.
 
     `exposed`: when collectives owned the GPU.
@@ -197,13 +198,13 @@ def _kinds(gpu: Gpu, operations: Operations, books: Account, moved: Moved) -> di
     kind = kind_of(gpu.names)[operations.name]
     kind[(kind == len(KINDS) - 1) & moved.all_reduce] = 0
     alone = exposed(books)
-    inside = (operations.start_ns >= books.window[0]) & (operations.start_ns < books.window[1])
+    inside = books.window.holds(operations.start_ns)
     found: dict[str, dict[str, int | None]] = {}
     for number, name in enumerate(KINDS):
         rows = inside & (kind == number)
         if not rows.any():
             continue
-        busy = intervals.clip(intervals.union(operations.start_ns[rows], operations.end_ns[rows]), *books.window)
+        busy = books.window.part(intervals.union(operations.start_ns[rows], operations.end_ns[rows]))
         told = bool((moved.bytes[rows] != UNKNOWN).all())
         found[name] = {
             "count": int(rows.sum()),

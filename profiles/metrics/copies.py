@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..gpus.operations import D2D, D2H, DIRECTIONS, H2D, P2P, TABLES, Gpu, Operations
+from ..ledger.window import Window
 from ..measures import CLASSES, Copies
 from ..names import fitting, rows_of
 from ..timeline import Timeline
@@ -23,14 +24,14 @@ def measure(
     gpu: Gpu,
     busy_ns: Mapping[str, int | None],
     ledger_ns: Mapping[str, int | None],
-    window: tuple[int, int],
+    window: Window,
 ) -> dict[str, Copies]:
     """Per direction, the copies that start in the window; busy and exposed time is what lies in it.
 
     Rate: bytes over the copies' own durations. Bytes and rate are None where the recording tells none. Pageable: share
     by bytes of copies whose host end is pageable.
     """
-    inside = gpu.operations.starting_in(window)
+    inside = window.starting(gpu.operations)
     inside = inside.chosen(inside.table == TABLES.index("copies"))
     found = {}
     for kind in DIRECTIONS:

@@ -13,6 +13,7 @@ from ..gpus.clock import AGREE_NS, Clock
 from ..gpus.collective_kernels import sounds_like_one
 from ..gpus.operations import COMPUTE, TABLES, Gpu
 from ..ledger.account import Account
+from ..ledger.window import Window
 from ..measures import GpuMeasures
 from ..steps.find import MARKED
 from ..steps.found import FoundSteps
@@ -97,19 +98,19 @@ def of_gpu(
     yield from _step_doubts(steps, books, measured, where, recorded)
 
 
-def _unknown_exchanges(gpu: Gpu, window: tuple[int, int], where: str) -> Iterator[Doubt]:
+def _unknown_exchanges(gpu: Gpu, window: Window, where: str) -> Iterator[Doubt]:
     """Compute that may be an exchange by how it is called."""
     places = np.flatnonzero(sounds_like_one(gpu.names))
     if not len(places):
         return
-    inside = gpu.operations.starting_in(window)
+    inside = window.starting(gpu.operations)
     found = inside.chosen(
         (inside.kind == COMPUTE) & (inside.table == TABLES.index("kernels")) & np.isin(inside.name, places)
     )
     if len(found):
-        spent = intervals.clip(intervals.union(found.start_ns, found.end_ns), *window).total
+        spent = window.part(intervals.union(found.start_ns, found.end_ns)).total
         lasted = np.bincount(found.name, weights=found.end_ns - found.start_ns)
-        yield say.exchange_unknown(len(found), spent / (window[1] - window[0]), str(gpu.names[lasted.argmax()]), where)
+        yield say.exchange_unknown(len(found), spent / window.span_ns, str(gpu.names[lasted.argmax()]), where)
 
 
 def _step_doubts(
@@ -127,7 +128,7 @@ def _step_doubts(
         yield say.steps_cover_little(measured, where)
     if measured.window == "capture" and steps.warm_up + steps.partial:
         yield say.warm_up_inside(steps.warm_up + steps.partial, where)
-    if steps.breaks:
+    if not measured.holds_steps_alone and steps.breaks:
         yield say.breaks_inside(steps.breaks, where)
     if books.inputs is not None and not books.inputs.certain and books.ledger_ns["idle_feed"] is None:
         yield say.copy_order_unknown(where, recorded)

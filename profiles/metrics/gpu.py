@@ -18,7 +18,7 @@ from ..measures import OWNERS, Gaps, GpuMeasures, Percentiles, StepRow, Steps
 from ..stats import nearest_rank, nearest_ranks
 from ..steps.found import FoundSteps
 from ..timeline import Timeline
-from . import arithmetic, collectives, copies, framework, kernels, operators
+from . import arithmetic, breaks, collectives, copies, framework, kernels, operators
 from .hand_over import hand_over_ns
 from .held_launches import held_launches
 from .host import calling_threads, graph_updates, host_while_idle, launch_idle_by_host, launch_idle_waiting
@@ -39,7 +39,7 @@ def measure(
 ) -> GpuMeasures:
     """All of its numbers over the window of its books: `window` says which that is, `steps` or `capture`. What its
     collectives tell only beside other ranks' is left None (`collectives.among_ranks`)."""
-    span_ns = books.window[1] - books.window[0]
+    span_ns = books.window.span_ns
     exchanged = replace(
         collectives.measure(gpu, steps, books, moved),
         negotiation_ns=negotiation_ns(timelines, shift_ns, gpu, books),
@@ -60,7 +60,7 @@ def measure(
         bus_id=gpu.bus_id,
         name=gpu.name,
         window=window,
-        window_ns=list(books.window),
+        window_ns=[books.window.start_ns, books.window.end_ns],
         span_ns=span_ns,
         ledger_ns=books.ledger_ns,
         busy_ns=books.busy_ns,
@@ -90,6 +90,7 @@ def measure(
         allocating_ns=allocating_ns,
         graph_updates=graph_updates(timelines, shift_ns, gpu, books.ownership, books.window),
         launches=gpu.launches,
+        breaks=breaks.measure(timelines, shift_ns, gpu, steps, books),
         pauses=list(steps.pauses),
         capture=_capture(books) if window == "steps" else None,
     )
@@ -162,7 +163,7 @@ def _batch_gap_ledger(steps: FoundSteps, books: Account) -> dict[str, int] | Non
     start, end, known = _batch_gap_edges(steps)
     if not known.any():
         return None
-    inside = intervals.clip(intervals.union(start, end), *books.window)
+    inside = books.window.part(intervals.union(start, end))
     split = ownership.per_bin(books.ownership, inside.start, inside.end)
     return {name: int(values.sum()) for name, values in split.items() if books.ledger_ns[name] is not None}
 
@@ -172,8 +173,8 @@ def _input_copies(books: Account, this_step: Intervals, later_step: Intervals) -
     if books.inputs is None:
         return None
     operations = books.operations.chosen(books.inputs.is_input)
-    counted = operations.starting_in(books.window)
-    covered = intervals.clip(intervals.union(operations.start_ns, operations.end_ns), *books.window).total
+    counted = books.window.starting(operations)
+    covered = books.window.part(intervals.union(operations.start_ns, operations.end_ns)).total
     exposed = this_step.total + later_step.total
     certain = books.inputs.certain
     called = counted.chosen(counted.launched)

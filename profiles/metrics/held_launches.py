@@ -23,7 +23,7 @@ def held_launches(books: Account, steps: FoundSteps) -> dict[str, int] | None:
     `idle_launch_ns`: their launch idle after that copy; `bytes`: the copy's median size.
     """
     before, start = steps.prev_last_kernel_end_ns, steps.start_ns
-    inside = (before != -1) & (before >= books.window[0]) & (before < start)
+    inside = (before != -1) & (before >= books.window.start_ns) & (before < start)
     if not inside.any() or books.ledger_ns["idle_launch"] is None:
         return None
     before, start = before[inside], start[inside]

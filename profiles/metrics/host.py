@@ -15,6 +15,7 @@ from ..gpus.operations import Gpu, distinct
 from ..intervals import Intervals
 from ..ledger import ownership as ledger
 from ..ledger.causes import PAUSE, TURNAROUND, WAITING_FOR_INPUT
+from ..ledger.window import Window
 from ..measures import CAUSES, CLASSES
 from ..names import fitting, rows_of
 from ..timeline import Timeline
@@ -125,11 +126,11 @@ def _all_along(spans: Intervals, start: int, end: int) -> bool:
 
 
 def graph_updates(
-    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership, window: tuple[int, int]
+    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership, window: Window
 ) -> dict[str, int] | None:
     """Calls that begin in the window and change a CUDA graph instantiated before; None where there are none."""
     calls = list(_named(timelines, shift_ns, gpu, "api", _CHANGES_GRAPHS))
-    count = sum(int(((start >= window[0]) & (start < window[1])).sum()) for start, _ in calls)
+    count = sum(int(window.holds(start).sum()) for start, _ in calls)
     if not count:
         return None
     launch = ledger.owned_by(ownership, len(CLASSES) + CAUSES.index("launch"))

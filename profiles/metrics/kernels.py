@@ -12,6 +12,7 @@ from .. import intervals
 from ..analysed import Ownership
 from ..gpus.collective_kernels import is_collective
 from ..gpus.operations import TABLES, Gpu, Ints, Operations, narrow
+from ..ledger.window import Window
 from ..measures import Kernels, NamedKernel
 from ..names import fitting
 from ..stats import nearest_rank, nearest_ranks
@@ -50,9 +51,9 @@ GROUPS = {
 UNFUSED = ("elementwise", "reduction", "batch_norm", "optimiser", "rnn_gates", "other")
 
 
-def measure(gpu: Gpu, steps: FoundSteps, window: tuple[int, int], ownership: Ownership) -> Kernels:
+def measure(gpu: Gpu, steps: FoundSteps, window: Window, ownership: Ownership) -> Kernels:
     """The kernels that start in the window; percentiles are observed values (nearest rank)."""
-    inside = gpu.operations.starting_in(window)
+    inside = window.starting(gpu.operations)
     # Columns one by one: a GPU's operations are mostly kernels, and a second copy of all of them is large.
     rows = np.flatnonzero(inside.table == KERNELS).astype(np.int32)
     code, lasted = inside.name[rows], _lasted(inside, rows)
@@ -140,7 +141,7 @@ def _launch_latency(operations: Operations, rows: NDArray[np.int32]) -> dict[str
     return {"p50": p50, "p95": p95}
 
 
-def _owned(gpu: Gpu, window: tuple[int, int], ownership: Ownership) -> NDArray[np.int64]:
+def _owned(gpu: Gpu, window: Window, ownership: Ownership) -> NDArray[np.int64]:
     """ns of the ledger by name."""
     owned = np.zeros(len(gpu.names), np.int64)
     for rows, ns in owned_ns(gpu.operations, ownership, window):

@@ -24,8 +24,8 @@ def negotiation_ns(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: 
     if books.ledger_ns["idle_launch"] is None:
         return None
     operations = books.operations
-    inside = (operations.start_ns >= books.window[0]) & (operations.start_ns < books.window[1])
-    rows = np.flatnonzero((operations.kind == COLLECTIVE) & operations.launched & inside)
+    rows = np.flatnonzero((operations.kind == COLLECTIVE) & operations.launched)
+    rows = rows[books.window.holds(operations.start_ns[rows])]
     mine = operations.at(rows)
     origin = shift_ns[gpu.places[0][0]]
     handed_in = np.full(len(rows), _NEVER)
@@ -43,6 +43,6 @@ def negotiation_ns(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: 
         return None
     # Idle counts from when the GPU ran dry, and only before the collective itself: other launches wait for nobody.
     dry = np.maximum.accumulate(operations.end_ns)[np.maximum(rows - 1, 0)]
-    first = np.maximum(np.maximum(dry, handed_in), books.window[0])
+    first = np.maximum(np.maximum(dry, handed_in), books.window.start_ns)
     waited = known & (rows > 0) & (first < mine.start_ns)
     return int(ownership.per_bin(books.ownership, first[waited], mine.start_ns[waited])["idle_launch"].sum())

@@ -17,7 +17,8 @@ from ..analysed import Ownership
 from ..gpus.operations import TABLES, Gpu, Operations, distinct
 from ..intervals import Nested
 from ..ledger.account import Account
-from ..measures import CLASSES, NamedOperator, Operators
+from ..ledger.ownership import is_idle
+from ..measures import NamedOperator, Operators
 from ..timeline import Timeline
 from ..xla_names import COMMAND_BUFFER
 from . import command_buffers, operator_names
@@ -215,8 +216,8 @@ def _summed(source: str, gpu: Gpu, books: Account, named: Found, hidden: Int64s)
     if found is None or not (found >= 0).any():
         return None
     bins = len(names) + 1
-    inside = slice(*np.searchsorted(gpu.operations.start_ns, books.window).tolist())
-    kernels = inside.start + np.flatnonzero(gpu.operations.table[inside] == KERNELS)
+    kernels = np.flatnonzero(gpu.operations.table == KERNELS)
+    kernels = kernels[books.window.places(gpu.operations.start_ns[kernels])]
     lasted = gpu.operations.end_ns[kernels] - gpu.operations.start_ns[kernels]
     count, total = np.bincount(found[kernels] % bins, minlength=bins), _sums(found[kernels], lasted, bins)
     owned = np.zeros(bins, np.int64)
@@ -252,7 +253,7 @@ def _idle(operations: Operations, ownership: Ownership, found: Int64s, bins: int
     ns = np.zeros(bins, np.int64)
     for first in range(0, len(ownership.owner), _BLOCK):
         block = slice(first, first + _BLOCK)
-        idle = np.flatnonzero(ownership.owner[block] >= len(CLASSES)) + first
+        idle = np.flatnonzero(is_idle(ownership.owner[block])) + first
         ender = np.searchsorted(start, ownership.start_ns[idle], side="right")
         name = np.where(ender < len(lasting), found[lasting[np.minimum(ender, len(lasting) - 1)]], -1)
         ns += _sums(name, ownership.end_ns[idle] - ownership.start_ns[idle], bins)
@@ -260,7 +261,7 @@ def _idle(operations: Operations, ownership: Ownership, found: Int64s, bins: int
 
 
 def _idle_total(ownership: Ownership) -> int:
-    idle = ownership.owner >= len(CLASSES)
+    idle = is_idle(ownership.owner)
     return int((ownership.end_ns[idle] - ownership.start_ns[idle]).sum())
 
 

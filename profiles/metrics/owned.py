@@ -11,20 +11,21 @@ from .. import intervals
 from ..analysed import Ownership
 from ..gpus.operations import COLLECTIVE, COMPUTE, Operations
 from ..ledger import ownership as ledger
+from ..ledger.window import Window
 from ..measures import CLASSES
 
 Int64s = NDArray[np.int64]
 _BLOCK = 1 << 17  # operations looked at together: what a cache holds
 
 
-def owned_ns(operations: Operations, ownership: Ownership, window: tuple[int, int]) -> Iterator[tuple[Int64s, Int64s]]:
+def owned_ns(operations: Operations, ownership: Ownership, window: Window) -> Iterator[tuple[Int64s, Int64s]]:
     """Block by block the rows of kernels and CUDA graphs, and the ns of the window that each owned.
 
     Of operations of one class that run at once the one that began first owns the time; so they add up to the ledger.
     Raises AssertionError where they do not.
     """
     exposed = ledger.owned_by(ownership, COLLECTIVE)
-    reach = {COMPUTE: window[0], COLLECTIVE: window[0]}
+    reach = {COMPUTE: window.start_ns, COLLECTIVE: window.start_ns}
     total = 0
     for first in range(0, len(operations), _BLOCK):
         block = slice(first, first + _BLOCK)
@@ -32,12 +33,15 @@ def owned_ns(operations: Operations, ownership: Ownership, window: tuple[int, in
             rows = first + np.flatnonzero(operations.kind[block] == kind)
             if not len(rows):
                 continue
-            end = np.minimum(operations.end_ns[rows], window[1])
+            end = np.minimum(operations.end_ns[rows], window.end_ns)
             before = np.maximum.accumulate(np.append(reach[kind], end))
             reach[kind] = int(before[-1])
             start = np.maximum(operations.start_ns[rows], before[:-1])
             start = np.minimum(start, end)
-            owned = end - start if kind == COMPUTE else intervals.total_in(exposed, start, end)
+            if kind == COMPUTE:  # nothing comes before it
+                owned = end - start - intervals.total_in(window.breaks, start, end)
+            else:
+                owned = intervals.total_in(exposed, start, end)
             total += int(owned.sum())
             yield rows, owned
     expected = sum(ledger.totals(ownership)[CLASSES[kind]] for kind in (COMPUTE, COLLECTIVE))

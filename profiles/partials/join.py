@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from .. import marks
+import numpy as np
+
+from .. import intervals, marks
 from ..analysed import Analysis, GpuAnalysis
 from ..doubts.measures import merged
 from ..errors import RingscopeError
 from ..gpus.clock import Clock, aligned
+from ..ledger.window import Window
 from ..measures import GpuMeasures, Measures, StepRow
 from ..metrics import buckets, collectives, doubts
 from ..metrics.buckets import Int64s
@@ -150,6 +153,12 @@ def _measure(units: Sequence[Unit], first: FirstSteps, asked: Asked, told: Told 
             told(done, total, Path(unit.recordings[0].recording.path))
 
 
+def _window(own: GpuMeasures) -> Window:
+    breaks = np.array([(one.start_ns, one.end_ns) for one in own.breaks if own.window == "steps"], np.int64)
+    between = intervals.union(*breaks.reshape(-1, 2).T)
+    return Window(own.window_ns[0], own.window_ns[1], intervals.clip(between, *own.window_ns))
+
+
 @dataclass(frozen=True, slots=True)
 class _Gpu:
     """A GPU of a unit among all: what the unit numbers by itself is numbered anew."""
@@ -185,7 +194,7 @@ class _Gpu:
 
     def measures(self, among: Calls, pace: tuple[int, int] | None, turns_ns: int | None) -> GpuMeasures:
         own, exposed = self._measured.measures, self._measured.exposed
-        window = (own.window_ns[0], own.window_ns[1])
+        window = _window(own)
         behind_ns, varies_ns = pace or (None, None)
         found = collectives.among_ranks(own.collectives, among, window, exposed)
         return replace(

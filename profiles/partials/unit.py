@@ -18,14 +18,16 @@ from ..gpus.clock import Ends
 from ..gpus.merged import told_apart
 from ..gpus.operations import Gpu, for_pictures
 from ..intervals import Intervals
+from ..ledger import window
 from ..ledger.account import account
+from ..ledger.window import Window
 from ..measures import GpuMeasures
 from ..metrics import collectives, doubts, message_sizes
 from ..metrics.collectives import Own
 from ..metrics.gpu import measure as measure_gpu
 from ..metrics.message_sizes import Moved
 from ..steps import find as steps
-from ..steps.found import FoundSteps, first_of_all, starting_from
+from ..steps.found import FoundSteps, first_of_all, starting_from, starting_with
 from ..threads import each, release_unused
 from ..timeline import Doubt, Recording, Timeline
 
@@ -160,7 +162,7 @@ def measure(unit: Unit, first: FirstSteps, asked: Asked) -> None:
     if parts is None:
         raise ValueError("measured already")
     unit.gathered, unit.measured_from = None, dict(first)
-    found = [starting_from(one, first) for one in parts.found]
+    found = [starting_with(one, first) for one in parts.found]
     largest = max((len(gpu.operations) for gpu in parts.gpus), default=0)
     # A GPU's millions of operations go as soon as it is measured: nothing here may hold them.
     each_gpu = ((number, parts.gpus.pop(0), found[number], parts.moved[number]) for number in range(len(found)))
@@ -179,18 +181,18 @@ def _measured(
     # Steps may hold nothing but operations without a length.
     some = found.count and found.start_ns[0] < found.end_ns[-1]
     kind = "steps" if some and asked.window != "capture" else "capture"
-    books = account(timelines, shift_ns, gpu, found, _span(gpu, found, kind))
+    books = account(timelines, shift_ns, gpu, found, _window(gpu, found, kind))
     measured = measure_gpu(timelines, shift_ns, gpu, found, books, moved, kind)
     raised = tuple(doubts.of_gpu(timelines, gpu, found, books, measured, f"/gpus/{number}"))
     operations = for_pictures(gpu) if asked.operations else None
     did = host.of(gpu) if asked.operations else None
     exposed = collectives.exposed(books)
-    picture = GpuAnalysis(number, books.ownership, found.start_ns, found.end_ns, operations, did)
+    picture = GpuAnalysis(number, books.owned, found.start_ns, found.end_ns, operations, did)
     release_unused(len(gpu.operations))
     return Measured(measured, raised, exposed, picture)
 
 
-def _span(gpu: Gpu, found: FoundSteps, kind: str) -> tuple[int, int]:
+def _window(gpu: Gpu, found: FoundSteps, kind: str) -> Window:
     if kind == "steps":
-        return int(found.start_ns[0]), int(found.end_ns[-1])
-    return int(gpu.operations.start_ns.min()), int(gpu.operations.end_ns.max())
+        return window.of_steps(found)
+    return Window(int(gpu.operations.start_ns.min()), int(gpu.operations.end_ns.max()))

@@ -16,7 +16,7 @@ from ..timeline import Timeline
 from . import content, pauses, period
 from . import marks as mark
 from .cycles import KernelSequence, agreement, boundaries, kernel_sequence, trains
-from .found import FoundSteps, Repeats, chosen, no_times
+from .found import FoundSteps, LongSteps, Repeats, chosen, no_times
 from .layers import repeat_layers
 
 # A whole step at the head is warm-up above median + max(5 standard deviations as told by the MAD, 10 % of the median).
@@ -243,25 +243,36 @@ def _measured(source: str, steps: _Steps) -> FoundSteps:
     head = steps.whole & np.logical_and.accumulate(slow | ~steps.whole)
     breaks = steps.whole & ~head & (lasted > BREAK_MEDIANS * median)
     kept = steps.whole & ~head & ~breaks
+    # The gap before the step after a break is the break's: it lies in it.
+    before = np.where(np.append(False, breaks[:-1]), -1, steps.prev_last_kernel_end_ns)
     return FoundSteps(
         source=source,
         start_ns=steps.start_ns[kept],
         end_ns=steps.end_ns[kept],
         step_number=steps.number[kept],
         last_kernel_end_ns=steps.last_kernel_end_ns[kept],
-        prev_last_kernel_end_ns=steps.prev_last_kernel_end_ns[kept],
+        prev_last_kernel_end_ns=before[kept],
         all_start_ns=steps.start_ns,
         all_last_kernel_end_ns=steps.last_kernel_end_ns if steps.quiet else no_times(),
         warm_up=int(head.sum()),
         partial=int((~steps.whole).sum()),
         breaks=int(breaks.sum()),
+        long=LongSteps(
+            steps.start_ns[breaks], steps.end_ns[breaks], steps.number[breaks], steps.last_kernel_end_ns[breaks]
+        ),
     )
 
 
 def _without_pauses(found: FoundSteps, paused: tuple[Pause, ...]) -> FoundSteps:
-    """Without the steps that a pause cut, however short it was beside them."""
+    """Without the steps that a pause cut, however short it was beside them: these are told as pauses."""
     if not paused:
         return found
-    meets = intervals.total_in(pauses.covered(paused), found.start_ns, found.end_ns) > 0
-    kept = chosen(found, ~meets)
-    return replace(kept, breaks=found.breaks + int(meets.sum()), pauses=paused)
+    cut = pauses.covered(paused)
+    meets = intervals.total_in(cut, found.start_ns, found.end_ns) > 0
+    own = intervals.total_in(cut, found.long.start_ns, found.long.end_ns) == 0
+    return replace(
+        chosen(found, ~meets),
+        breaks=found.breaks + int(meets.sum()),
+        long=found.long.chosen(own),
+        pauses=paused,
+    )

@@ -24,6 +24,23 @@ class Repeats:
 
 
 @dataclass(frozen=True, slots=True)
+class LongSteps:
+    """Steps over 3 medians, as FoundSteps has the measured ones: int64[n] each."""
+
+    start_ns: NDArray[np.int64] = field(default_factory=no_times)
+    end_ns: NDArray[np.int64] = field(default_factory=no_times)
+    step_number: NDArray[np.int64] = field(default_factory=no_times)
+    last_kernel_end_ns: NDArray[np.int64] = field(default_factory=no_times)
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def chosen(self, which: NDArray[np.bool_]) -> LongSteps:
+        """Those of these where `which` holds."""
+        return LongSteps(*(getattr(self, name)[which] for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
 class FoundSteps:
     """The measured steps of one GPU: whole ones, without warm-up, partial steps and breaks, in order of time.
 
@@ -50,6 +67,7 @@ class FoundSteps:
     warm_up: int = 0  # steps left out at the head
     partial: int = 0  # steps cut by the recording's ends
     breaks: int = 0  # steps left out in between: evaluation, checkpoints, what a pause of the training cut
+    long: LongSteps = field(default_factory=lambda: LongSteps())  # of these the ones that no pause cut
     unit: str = "step"  # "batch" where the marks are those of inference
     repeats: Repeats | None = None  # refused, but the kernels repeat
     pauses: tuple[Pause, ...] = ()  # of the training; no measured step meets one
@@ -74,6 +92,13 @@ def first_of_all(each: Iterable[tuple[str | None, int | None]]) -> dict[str | No
     return first
 
 
+def starting_with(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSteps:
+    """As `starting_from`, where `first` is what other GPUs begin with. One whose steps all lie before theirs was
+    recorded at another time: there is nothing to compare, and it keeps them."""
+    kept = starting_from(found, first)
+    return kept if kept.count else found
+
+
 def starting_from(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSteps:
     """Without the steps before the number that its source has in `first`: these are warm-up."""
     number = first.get(found.source, 0)
@@ -81,7 +106,14 @@ def starting_from(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSt
     early = int(np.logical_and.accumulate(found.step_number < number).sum())
     if not early:
         return found
-    return replace(chosen(found, slice(early, None)), warm_up=found.warm_up + early)
+    kept = chosen(found, slice(early, None))
+    later = found.long.start_ns >= (kept.start_ns[0] if kept.count else np.iinfo(np.int64).max)
+    return replace(
+        kept,
+        warm_up=found.warm_up + early + int((~later).sum()),
+        breaks=found.breaks - int((~later).sum()),
+        long=found.long.chosen(later),
+    )
 
 
 def chosen(found: FoundSteps, which: slice | NDArray[np.bool_]) -> FoundSteps:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..measures import Finding, Measures
-from . import collectives, compute, feed, host, order, ranks, slow, spread, words
+from . import breaks, collectives, compute, feed, host, order, ranks, slow, spread, words
 from .case import INPUT_LADDER, Case, Context
 
-__all__ = ["Context", "find"]
+__all__ = ["Context", "find", "judge"]
 
 # Launch idle that lies outside of all calls to such a part is all of it, and to less than such a part a remark on it.
 _TWIN, _REMARK = 0.8, 0.5
@@ -26,7 +26,14 @@ PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (
 ACROSS_GPUS: tuple[Callable[[Sequence[Case], Measures], list[Finding]], ...] = (
     *ranks.RULES,
     *slow.RULES,
+    *breaks.RULES,
 )
+
+
+def judge(measures: Measures, context: Context | None = None) -> None:
+    """Writes into the measures what is told of their breaks, and what to change."""
+    measures.breaks = breaks.told(measures)
+    measures.findings = find(measures, context)
 
 
 def find(measures: Measures, context: Context | None = None) -> list[Finding]:

@@ -65,6 +65,8 @@ PYTORCH = {
     "PYTORCH_NO_HIP_MEMORY_CACHING), no torch.cuda.empty_cache() in the loop",
     "loss-fetched-every-step": "loss.item(), .cpu() and print every hundredth step; sum metrics on the GPU; no boolean "
     "indexing, and no tensor in an if: each fetches a number",
+    "checkpoint-in-the-loop": "save less often, to a local disk; torch.distributed.checkpoint.async_save, which "
+    "copies the weights and writes them from another thread",
     "off-tensor-cores": 'float32: torch.set_float32_matmul_precision("high") (TF32), or torch.autocast with bfloat16; '
     "batch, channels, units and classes in multiples of 8 for 16-bit numbers, of 16 for 8-bit ones",
     "host-synchronises": "no .item(), .cpu(), boolean indexing or torch.cuda.synchronize() in every step; batches from "
@@ -83,6 +85,8 @@ PYTORCH = {
 JAX_AHEAD = "jax.device_put of the next batch before this step's result is asked for"
 JAX_JIT = "jax.jit around the whole step with donate_argnums; several steps in one call (jax.lax.scan); a larger batch"
 JAX = {
+    "checkpoint-in-the-loop": "save less often, to a local disk; orbax's AsyncCheckpointer, which writes from another "
+    "thread",
     "off-tensor-cores": 'jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or bfloat16; batch, '
     "channels, units and classes in multiples of 8 for 16-bit numbers, of 16 for 8-bit ones",
     "not-compiled": "jax.jit around the whole step",

@@ -30,6 +30,7 @@ def of_recordings(document: Document, *, title: str, command: str) -> str:
             f"# {_plain(title)}",
             "",
             *_findings(document),
+            *_breaks(document),
             *_tables(report.of_recordings(document)),
             *_again(command),
         ]
@@ -103,6 +104,11 @@ def _findings(document: Document) -> Iterator[str]:
         yield f"   - evidence: {_plain(evidence)}"
         yield f"   - refuted by: {_plain(finding['refuted_by'])}"
     yield ""
+
+
+def _breaks(document: Document) -> Iterator[str]:
+    if found := document.json.get("breaks"):
+        yield from ("## Breaks between the steps", "", *(f"- {_plain(one['text'])}" for one in found), "")
 
 
 def _again(command: str) -> Iterator[str]:

@@ -40,6 +40,7 @@ def show(
 def _page(measures: Measures, summary: Summary) -> Iterator[RenderableType]:
     yield Prose(_of_what(measures, summary))
     yield from _findings(summary)
+    yield from terminal.breaks(measures)
     document = ranks.document_of(summary)
     for table in ranks.of_summary(document):
         yield from _table(table)

@@ -19,6 +19,7 @@ from .fitted import Column, Fitted, Prose, Row
 from .terminal_columns import COLUMN_WIDTH, NAMES_WIDTH, side_by_side
 
 MOST_OPERATORS = 8
+MOST_BREAKS = 3
 _STEP_TITLES = ("step", "period", "kernels", "batch gap")
 # Idle owners are drawn lighter than busy ones, so that the bar can be read without colour.
 _BUSY, _IDLE = "█", "░"
@@ -51,7 +52,7 @@ def page(measures: Measures, *, width: int = 100, per_step: bool = False, only: 
     shown = range(len(measures.gpus)) if only is None else only
     parts: list[RenderableType] = [_recordings(measures), Text()]
     parts += one_by_one(measures, shown, width=width, per_step=per_step)
-    parts += list(_findings(measures)) + list(_doubts(measures.doubts))
+    parts += [*_findings(measures), *breaks(measures), *_doubts(measures.doubts)]
     return Group(*parts)
 
 
@@ -185,6 +186,18 @@ def _findings(measures: Measures) -> Iterator[RenderableType]:
         text.append(finding.code, style="italic")
         text.append(f": {whose}{finding.text}{worth}\n  → {finding.change}")
         yield Padding(Prose(text), (0, 0, 0, 2))
+
+
+def breaks(measures: Measures) -> Iterator[RenderableType]:
+    """What is told apart from the steps: the breaks that cost most."""
+    if not measures.breaks:
+        return
+    yield Text("\nbreaks between the steps", style="bold")
+    for one in measures.breaks[:MOST_BREAKS]:
+        yield Padding(Prose(f"• {one.text}"), (0, 0, 0, 2))
+    left = len(measures.breaks) - MOST_BREAKS
+    if left > 0:
+        yield Padding(Prose(f"and {left} kinds more, which cost less"), (0, 0, 0, 2))
 
 
 def _doubts(doubts: list[Doubt]) -> Iterator[RenderableType]:

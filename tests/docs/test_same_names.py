@@ -22,7 +22,7 @@ from profiles.judging import explained, forecast, gate, predict, ranks_summary, 
 from profiles.judging.curve import Point
 from profiles.judging.network import Network
 from profiles.lazy import LazyGroup
-from profiles.measures import CLASSES, OWNERS, Arithmetic, Computed, Straggler
+from profiles.measures import CLASSES, OWNERS, Arithmetic, Break, Computed, Straggler, ToldBreak
 from profiles.metrics.kernels import GROUPS
 from profiles.scaling import fits
 from profiles.scaling.rows import CellRow, LaunchRow, column_names
@@ -250,6 +250,8 @@ SPREADS = {"launch_latency_ns": {"p50", "p95"}, "skew_ns": {"p50", "max"}, "peri
 # What no recording of tests/data has.
 UNSEEN: dict[str, type[Any]] = {
     "straggler": Straggler,
+    "breaks[]": ToldBreak,
+    "gpus[].breaks[]": Break,
     "gpus[].steps.repeats": Repeats,
     "gpus[].arithmetic": Arithmetic,
     "gpus[].arithmetic.rows[]": Computed,
@@ -305,7 +307,9 @@ def evidence_of_the_sources() -> set[str]:
     found: set[str] = set()
     for path in (ROOT / "profiles" / "verdicts").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and _name(node.func) in ("finding", "unpriced", "_priced"):
+            if isinstance(node, ast.Call) and _name(node.func) in ("finding", "unpriced", "_priced", "Finding"):
+                if _name(node.func) == "Finding" and path.name != "breaks.py":
+                    continue  # what these make of a call's own arguments
                 (given,) = (keyword.value for keyword in node.keywords if keyword.arg == "evidence")
                 found |= set(_keys(given))
     return found

@@ -12,6 +12,7 @@ from profiles.gpus.gather import gather
 from profiles.judging import curve, network, predict
 from profiles.judging.loss_ledger import losses
 from profiles.ledger.account import account
+from profiles.ledger.window import Window
 from profiles.measures import Bucket, GpuMeasures, Measures, OneStep
 from profiles.metrics import collectives
 from profiles.metrics.message_sizes import Moved
@@ -132,7 +133,7 @@ def test_each_cause_of_the_table(
         says(f"| {start} µs | {call[0]}–{call[1]} µs | | `{cause}`")
     timeline = made.timeline()
     (gpu,) = gather([timeline])
-    books = account([timeline], [0], gpu, FoundSteps(refused="none"), (0, 140 * US))
+    books = account([timeline], [0], gpu, FoundSteps(refused="none"), Window(0, 140 * US))
     idle = {owner: ns for owner, ns in books.ledger_ns.items() if owner.startswith("idle_") and ns}
     assert idle == {f"idle_{cause}": (start - 100) * US}
 

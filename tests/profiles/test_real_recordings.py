@@ -9,10 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from profiles import read
+from profiles import intervals, read
 from profiles.errors import UnreadableRecording
 from profiles.gpus.gather import gather
 from profiles.ledger.account import account, exposed_inputs
+from profiles.ledger.window import Window, of_steps
 from profiles.steps.find import find
 from profiles.timeline import COLUMNS
 from tests.made.bruteforce import CLASS_NAMES, BruteForce
@@ -62,18 +63,25 @@ def test_the_ledger_of_a_real_recording_is_that_of_plain_loops(path: Path, windo
         if window_of not in windows:
             continue
         window = windows[window_of]
-        books = account([timeline], [0], gpu, steps, window)
-        expected = brute.ledger(window)
+        books = account([timeline], [0], gpu, steps, Window(*window))
+        expected, busy, breaks = brute.ledger(window), brute.busy(window), intervals.EMPTY
+        if window_of == "steps":
+            whole = of_steps(steps)
+            books, breaks = account([timeline], [0], gpu, steps, whole), whole.breaks
+        for one in zip(breaks.start.tolist(), breaks.end.tolist(), strict=True):
+            expected = {name: ns - brute.ledger(one)[name] for name, ns in expected.items()}
+            busy = {name: ns - brute.busy(one)[name] for name, ns in busy.items()}
         known = {name: ns for name, ns in books.ledger_ns.items() if ns is not None}
         if books.ledger_ns["idle_launch"] is None:  # without API rows all idle time is of unknown cause
             idle = sum(ns for name, ns in expected.items() if name.startswith("idle"))
             expected = {name: expected[name] for name in CLASS_NAMES} | {"idle_unknown": idle}
         assert known == {name: expected[name] for name in known}
-        assert sum(known.values()) == window[1] - window[0]
+        assert sum(known.values()) == window[1] - window[0] - breaks.total
         assert {name: ns for name, ns in books.busy_ns.items() if ns is not None} == {
-            name: ns for name, ns in brute.busy(window).items() if books.busy_ns[name] is not None
+            name: ns for name, ns in busy.items() if books.busy_ns[name] is not None
         }
-        assert tuple(one.total for one in exposed_inputs(books)) == brute.exposed_inputs(window)
+        if not len(breaks):
+            assert tuple(one.total for one in exposed_inputs(books)) == brute.exposed_inputs(window)
 
 
 @pytest.mark.parametrize("ahead, fed", [(0, True), (1, False), (2, False)])
@@ -97,7 +105,7 @@ def test_batches_marked_in_a_real_recording_say_which_copies_the_steps_wait_for(
     (gpu,) = gather([marked])
     found = find(gpu, [marked], [0])
     window = (int(found.start_ns[0]), int(found.end_ns[-1]))
-    books = account([marked], [0], gpu, found, window)
+    books = account([marked], [0], gpu, found, Window(*window))
     brute = BruteForce([marked], list(gpu.places), found, window)
     assert books.ledger_ns == brute.ledger() and books.inputs is not None and books.inputs.certain
     assert tuple(one.total for one in exposed_inputs(books)) == brute.exposed_inputs()

@@ -38,6 +38,7 @@ def of_analysis(analysis: Analysis, summary: Summary | None) -> dict[str, Any]:
         "tables": {table.id: table for table in report.of_recordings(document)},
         "tiles": [Tile(*one) for one in many.tiles(document)] if summary else list(_tiles(document)),
         "findings": _findings(document),
+        "breaks": [one["text"] for one in document.json.get("breaks", [])],
         "bars": list(_bars(document)),
         "legend": [
             name for name in OWNERS if any(_shown_first(gpu)["ledger_ns"][name] for gpu in document.json["gpus"])
@@ -54,7 +55,9 @@ def of_analysis(analysis: Analysis, summary: Summary | None) -> dict[str, Any]:
 
 def nothing() -> dict[str, Any]:
     """The same of no recordings."""
-    nothing: dict[str, Any] = {key: [] for key in ("together", "tiles", "findings", "bars", "legend", "step_charts")}
+    nothing: dict[str, Any] = {
+        key: [] for key in ("together", "tiles", "findings", "breaks", "bars", "legend", "step_charts")
+    }
     return nothing | {
         "recorded": False,
         "document": None,

@@ -9,6 +9,7 @@ import pytest
 
 from profiles.gpus.gather import gather
 from profiles.ledger.account import account
+from profiles.ledger.window import Window
 from profiles.steps.found import FoundSteps
 from tests.made.bruteforce import BruteForce
 from tests.made.build import Build
@@ -21,7 +22,7 @@ def causes_of(made: Build, steps: FoundSteps = NO_STEPS) -> dict[str, int]:
     timeline = made.timeline()
     (gpu,) = gather([timeline])
     window = (int(gpu.operations.start_ns.min()), int(gpu.operations.end_ns.max()))
-    books = account([timeline], [0], gpu, steps, window)
+    books = account([timeline], [0], gpu, steps, Window(*window))
     found = {name[5:]: ns for name, ns in books.ledger_ns.items() if ns and name.startswith("idle_")}
     expected = BruteForce([timeline], [(0, 0)], steps, window).ledger()
     assert found == {name[5:]: ns for name, ns in expected.items() if ns and name.startswith("idle_")}
@@ -199,7 +200,7 @@ def test_copies_that_fall_behind_by_more_than_one_step_feed_nobody_knows_whom(pa
     timeline = made.timeline()
     (gpu,) = gather([timeline])
     window = (0, (count - 1) * 100)
-    books = account([timeline], [0], gpu, steps, window)
+    books = account([timeline], [0], gpu, steps, Window(*window))
     brute = BruteForce([timeline], [(0, 0)], steps, window)
     assert books.inputs is not None and brute.inputs is not None
     assert books.inputs.certain == brute.inputs[2] == certain
@@ -214,7 +215,7 @@ def test_copies_as_many_as_steps_without_ranges_feed_nobody_knows_whom():
     assert causes_of(made, steps) == {"launch": 3 * 15, "wait": 10, "turnaround": 3 * 10}
     timeline = made.timeline()
     (gpu,) = gather([timeline])
-    books = account([timeline], [0], gpu, steps, (0, 300))
+    books = account([timeline], [0], gpu, steps, Window(0, 300))
     assert books.inputs is not None and not books.inputs.certain and books.ledger_ns["idle_feed"] is None
 
 
@@ -267,7 +268,7 @@ def test_labels_in_the_range_are_input_copies_and_what_lies_outside_is_not():
         made.copy("h2d", at + 20, at + 25, 1 << 16, call=(at + 10, at + 11), tid=9, stream=3)
     timeline = made.timeline()
     (gpu,) = gather([timeline])
-    books = account([timeline], [0], gpu, steps, (0, 300))
+    books = account([timeline], [0], gpu, steps, Window(0, 300))
     assert books.inputs is not None and books.inputs.certain
     assert set(books.operations.bytes[books.inputs.is_input].tolist()) == {1 << 20, 2048}
 
@@ -276,7 +277,7 @@ def test_without_the_numbers_of_marks_ranges_of_batches_say_nothing():
     made, steps = pinned_training({step: step for step in range(10, 14)}, called=-30)
     timeline = made.timeline()
     (gpu,) = gather([timeline])
-    books = account([timeline], [0], gpu, replace(steps, all_number=np.empty(0, np.int64)), (0, 300))
+    books = account([timeline], [0], gpu, replace(steps, all_number=np.empty(0, np.int64)), Window(0, 300))
     assert books.inputs is not None and not books.inputs.certain
 
 
@@ -286,7 +287,7 @@ def test_without_api_rows_no_cause_is_known():
     made.kernel(300, 400)
     timeline = made.timeline(known=frozenset({"kernels", "copies", "memsets"}))
     (gpu,) = gather([timeline])
-    books = account([timeline], [0], gpu, NO_STEPS, (100, 400))
+    books = account([timeline], [0], gpu, NO_STEPS, Window(100, 400))
     idle = {name: ns for name, ns in books.ledger_ns.items() if name.startswith("idle_")}
     assert idle.pop("idle_unknown") == 100 and set(idle.values()) == {None}
 
@@ -302,5 +303,5 @@ def causes_of_off_clock(made: Build) -> dict[str, int]:
     timeline = made.timeline()
     (gpu,) = gather([timeline])
     assert gpu.off_clock == (0,)
-    books = account([timeline], [0], gpu, NO_STEPS, (0, 4960))
+    books = account([timeline], [0], gpu, NO_STEPS, Window(0, 4960))
     return {name[5:]: ns for name, ns in books.ledger_ns.items() if ns and name.startswith("idle_")}

@@ -10,6 +10,7 @@ import pytest
 from profiles import measure, read
 from profiles.gpus.gather import gather
 from profiles.ledger.account import account
+from profiles.ledger.window import Window
 from profiles.steps.found import FoundSteps
 from tests.made.bruteforce import BruteForce, feeding
 from tests.made.build import Build
@@ -50,7 +51,7 @@ def inputs_of(made: Build, steps: FoundSteps) -> tuple[int, int, bool, int | Non
     timeline = made.timeline()
     (gpu,) = gather([timeline])
     window = (int(steps.start_ns[0]), int(steps.end_ns[-1]))
-    books = account([timeline], [0], gpu, steps, window)
+    books = account([timeline], [0], gpu, steps, Window(*window))
     brute = BruteForce([timeline], [(0, 0)], steps, window)
     plain = feeding(brute.ops, steps, False)
     found = books.inputs

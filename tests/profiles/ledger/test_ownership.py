@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.gpus.gather import gather
 from profiles.ledger import ownership
 from profiles.ledger.account import Account, account, exposed_inputs
+from profiles.ledger.window import Window, of_steps
 from profiles.measures import OWNERS
-from profiles.steps.found import FoundSteps
+from profiles.metrics.owned import owned_ns
+from profiles.steps.found import FoundSteps, LongSteps
 from tests.made.bruteforce import CLASS_NAMES, BruteForce
 from tests.made.build import Build
 from tests.made.random_timelines import builds, found_steps, regular_builds, regular_steps
@@ -17,7 +20,7 @@ from tests.made.random_timelines import builds, found_steps, regular_builds, reg
 
 def books_of(timelines, steps, window, shifts=None) -> Account:
     (gpu,) = gather(timelines, shifts)
-    return account(timelines, shifts or [0] * len(timelines), gpu, steps, window)
+    return account(timelines, shifts or [0] * len(timelines), gpu, steps, Window(*window))
 
 
 def pieces_of(books: Account):
@@ -53,7 +56,7 @@ def assert_same(books: Account, brute: BruteForce, known: bool) -> None:
         this, later = exposed_inputs(books)
         assert (this.total, later.total) == brute.exposed_inputs()
     assert {name: books.ledger_ns[name] for name in CLASS_NAMES} == {name: expected[name] for name in CLASS_NAMES}
-    assert sum(ns for ns in books.ledger_ns.values() if ns is not None) == books.window[1] - books.window[0]
+    assert sum(ns for ns in books.ledger_ns.values() if ns is not None) == books.window.span_ns
 
 
 @settings(max_examples=150, deadline=None)
@@ -86,6 +89,38 @@ def test_the_ledger_of_a_training_with_input_copies_is_that_of_plain_loops(train
     window = (int(steps.start_ns[0]), int(steps.end_ns[-1]))
     timeline = made.timeline()
     assert_same(books_of([timeline], steps, window), BruteForce([timeline], [(0, 0)], steps, window), known=True)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_breaks_are_no_part_of_the_ledger_and_have_their_own(data):
+    made = data.draw(builds())
+    timeline = made.timeline()
+    (gpu,) = gather([timeline]) or [None]
+    if gpu is None or not len(gpu.operations):
+        return
+    edges = sorted(data.draw(st.sets(st.integers(-40, 120), min_size=6, max_size=6)))
+    bins = list(zip(edges[:-1], edges[1:], strict=True))
+    measured, long = bins[::2], bins[1::2]  # every other one, of which none is before the first measured one
+    start, end = (np.array(side, np.int64) for side in zip(*measured, strict=True))
+    steps = FoundSteps(
+        start_ns=start,
+        end_ns=end,
+        long=LongSteps(*(np.array(side, np.int64) for side in zip(*long, strict=True)), *2 * [np.zeros(2, np.int64)]),
+    )
+    books = account([timeline], [0], gpu, steps, of_steps(steps))
+    brute = BruteForce([timeline], [(0, 0)], steps, (edges[0], edges[-1]))
+    if books.ledger_ns["idle_launch"] is None:
+        return
+    for found, parts in [(books.ledger_ns, measured), *zip(books.breaks_ns, ([one] for one in long), strict=True)]:
+        each = [brute.ledger(part) for part in parts]
+        assert {name: ns for name, ns in found.items() if ns is not None} == {
+            name: sum(one[name] for one in each) for name, ns in found.items() if ns is not None
+        }
+    busy = [brute.busy(part) for part in measured]
+    assert books.busy_ns == {name: sum(one[name] for one in busy) for name in CLASS_NAMES}
+    kernels = sum(int(ns.sum()) for _, ns in owned_ns(gpu.operations, books.ownership, books.window))
+    assert kernels == books.ledger_ns["compute"] + books.ledger_ns["collective"]
 
 
 @settings(max_examples=40, deadline=None)

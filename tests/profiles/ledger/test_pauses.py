@@ -13,6 +13,7 @@ import profiles
 from profiles import measures_json
 from profiles.gpus.gather import gather
 from profiles.ledger.account import account
+from profiles.ledger.window import Window
 from profiles.measures import Measures
 from profiles.steps import find, pauses
 from profiles.steps.found import FoundSteps
@@ -155,7 +156,7 @@ def test_random_pauses_are_those_of_plain_loops(made: Build, data: st.DataObject
     window = (int(gpu.operations.start_ns.min()), int(gpu.operations.end_ns.max()))
     brute = BruteForce([timeline], [(0, 0)], steps, window)
     lasting = gpu.operations.lasting()
-    assert_same(account([timeline], [0], gpu, steps, window), brute, known=bool(lasting.launched.any()))
+    assert_same(account([timeline], [0], gpu, steps, Window(*window)), brute, known=bool(lasting.launched.any()))
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,6 +9,7 @@ import pytest
 from profiles import measure, read
 from profiles.gpus.gather import gather
 from profiles.ledger.account import account
+from profiles.ledger.window import Window
 from profiles.metrics.hand_over import hand_over_ns
 from profiles.steps.find import find
 from tests.made.bruteforce import BruteForce
@@ -52,7 +53,7 @@ def test_of_real_recordings_it_is_that_of_plain_loops(name: str) -> None:
     (gpu,) = gather([timeline])
     steps = find(gpu, [timeline], [0])
     window = (int(steps.start_ns[0]), int(steps.end_ns[-1]))
-    found = hand_over_ns(account([timeline], [0], gpu, steps, window))
+    found = hand_over_ns(account([timeline], [0], gpu, steps, Window(*window)))
     kernels = timeline.kernels
     is_node = dict(zip(kernels["start_ns"].tolist(), (kernels["graph_node"] != 0).tolist(), strict=True))
     gaps: dict[str, list[int]] = {"in_graphs": [], "launched": []}

@@ -11,6 +11,7 @@ import profiles
 from profiles import read
 from profiles.gpus.gather import gather
 from profiles.ledger.account import account
+from profiles.ledger.window import Window
 from profiles.metrics.held_launches import held_launches
 from profiles.steps.find import find
 from profiles.timeline import COLUMNS
@@ -28,7 +29,7 @@ def test_held_launches_of_a_real_recording_are_those_of_plain_loops(name: str, h
     (gpu,) = gather([timeline])
     steps = find(gpu, [timeline], [0])
     window = (int(steps.start_ns[0]), int(steps.end_ns[-1]))
-    found = held_launches(account([timeline], [0], gpu, steps, window), steps)
+    found = held_launches(account([timeline], [0], gpu, steps, Window(*window)), steps)
     brute = BruteForce([timeline], list(gpu.places), steps, window)
     gaps, sizes, idle = 0, [], 0
     for before, start in zip(steps.prev_last_kernel_end_ns.tolist(), steps.start_ns.tolist(), strict=True):

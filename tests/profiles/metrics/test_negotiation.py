@@ -10,6 +10,7 @@ import profiles
 from profiles import read
 from profiles.gpus.gather import gather
 from profiles.ledger.account import account
+from profiles.ledger.window import Window
 from profiles.metrics.negotiation import negotiation_ns
 from profiles.steps.find import find
 from tests.made.bruteforce import BruteForce
@@ -83,7 +84,7 @@ def test_of_real_recordings_it_is_that_of_plain_loops(name: str, rank: int) -> N
     (gpu,) = gather([timeline])
     steps = find(gpu, [timeline], [0])
     window = (int(steps.start_ns[0]), int(steps.end_ns[-1]))
-    found = negotiation_ns([timeline], [0], gpu, account([timeline], [0], gpu, steps, window))
+    found = negotiation_ns([timeline], [0], gpu, account([timeline], [0], gpu, steps, Window(*window)))
     brute = BruteForce([timeline], list(gpu.places), steps, window)
     sql = """SELECT start, "end" FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId
              WHERE coalesce(text, s.value) LIKE 'Horovod%' AND "end" NOT NULL AND eventType IN (59, 60)"""

@@ -1,0 +1,59 @@
+"""The time that numbers are taken over: from one instant to another, without the breaks between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import intervals
+from ..gpus.operations import Operations
+from ..intervals import EMPTY, Intervals
+from ..steps.found import FoundSteps
+
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """[start_ns, end_ns) without `breaks`, which lie in it; ns on the GPU's clock."""
+
+    start_ns: int
+    end_ns: int
+    breaks: Intervals = field(default_factory=lambda: EMPTY)
+
+    @property
+    def span_ns(self) -> int:
+        return self.end_ns - self.start_ns - self.breaks.total
+
+    def part(self, of: Intervals) -> Intervals:
+        """What of it lies in the window."""
+        return intervals.subtract(intervals.clip(of, self.start_ns, self.end_ns), self.breaks)
+
+    def left_out(self, last_ns: int) -> Intervals:
+        """What of [start_ns, last_ns) is no part of it."""
+        return intervals.merge(self.breaks, intervals.span(self.end_ns, last_ns))
+
+    def places(self, start_ns: Int64s) -> slice | Int64s:
+        """The places of those of these times, which ascend, that lie in it."""
+        first, last = np.searchsorted(start_ns, (self.start_ns, self.end_ns)).tolist()
+        if not len(self.breaks):
+            return slice(first, last)
+        inside: Int64s = first + np.flatnonzero(~intervals.contains(self.breaks, start_ns[first:last]))
+        return inside
+
+    def starting(self, operations: Operations) -> Operations:
+        """The operations that start in it, and are counted there."""
+        return operations.at(self.places(operations.start_ns))
+
+    def holds(self, instant_ns: Int64s) -> NDArray[np.bool_]:
+        """Which of these instants, in any order, lie in it."""
+        inside = (instant_ns >= self.start_ns) & (instant_ns < self.end_ns)
+        return inside & ~intervals.contains(self.breaks, instant_ns) if len(self.breaks) else inside
+
+
+def of_steps(steps: FoundSteps) -> Window:
+    """From the first measured step to the end of the last, without the breaks between them."""
+    start, end = int(steps.start_ns[0]), int(steps.end_ns[-1])
+    return Window(start, end, intervals.clip(intervals.union(steps.long.start_ns, steps.long.end_ns), start, end))

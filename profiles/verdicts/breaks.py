@@ -1,0 +1,192 @@
+"""Steps that took far longer than the others: each is told by what the host did, and is in no price.
+
+A break on several GPUs at once is one: of the GPU whose host made it, and the others waited for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .. import numbers
+from ..measures import Break, Finding, GpuMeasures, Measures, ToldBreak
+from .case import Case
+
+# A checkpoint copies the model's variables: so many more tensors than a step fetches.
+_TENSORS: Final = 8
+# From so many times the kernels of a step on, more than a step ran.
+_MORE_KERNELS: Final = 1.5
+# What explains a break takes this part of what the break is longer than a step.
+_EXPLAINS: Final = 0.5
+_NAMED: Final = 3  # GPUs
+_OF_XLA: Final = re.compile("XlaModule|Thunk")  # around all that a compiled program does
+WORDS: Final = {
+    "checkpoint": "the host copied {fetched} tensors ({bytes}) from the GPU, as it does to save a checkpoint",
+    "more-work": "{kernels} kernels ran, and a step has {usual}: an evaluation, or another part of the program",
+    "compiling": "the host loaded or compiled kernels for {ns}",
+    "input": "the GPU waited for a batch for {ns}",
+    "peers": "the GPU waited for other ranks for {ns}",
+    "host": "the GPU waited for the host for {ns}{did}",
+    "other": "the GPU was busy, with as much work as in other steps",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _One:
+    """A break of a GPU, with its cause and when it was on the clock of all."""
+
+    gpu: int
+    of: Break
+    cause: str
+    ns: int  # of the cause
+    over_ns: int  # longer than the median step
+    start_ns: int
+    end_ns: int
+
+
+def told(measures: Measures) -> list[ToldBreak]:
+    """What is said of the breaks: those of one GPU by one cause together, what costs most first."""
+    together: dict[tuple[int, str], list[list[_One]]] = {}
+    for cluster in _at_once(list(_breaks(measures))):
+        lead = _lead(cluster)
+        together.setdefault((lead.gpu, lead.cause), []).append(cluster)
+    found = [_told(measures, clusters) for clusters in together.values()]
+    return sorted(found, key=lambda one: -one.share_if_as_often)
+
+
+def checkpoints(cases: Sequence[Case], measures: Measures) -> list[Finding]:
+    """The training stands still while a checkpoint is saved: what that costs, if it comes again as often."""
+    return [_checkpoint(measures, one) for one in measures.breaks if one.cause == "checkpoint"]
+
+
+def _checkpoint(measures: Measures, one: ToldBreak) -> Finding:
+    gpu = measures.gpus[one.gpu]
+    steps = gpu.steps.count + len(gpu.breaks)
+    share = one.share_if_as_often
+    return Finding(
+        "checkpoint-in-the-loop",
+        one.gpu,
+        round(share * _all_ns(gpu)) // steps,
+        1 / (1 - share) - 1,
+        text=f"training stands still while a checkpoint is saved: {numbers.duration(one.length_ns - one.usual_ns)} "
+        f"at step {one.step}, {numbers.share(share)} of the time if it is saved as often as here",
+        change="save less often (save_freq of ModelCheckpoint, in epochs or thousands of batches), weights alone "
+        "(save_weights_only=True), to a local disk; or copy the weights and write them from another thread",
+        evidence={"breaks": one.count, "longest_break_ns": one.length_ns, "waits": one.waits},
+        refuted_by="breaks as long without saving",
+        owners=[name for name in ("idle_sync", "idle_launch", "d2h") if any(b.ledger_ns[name] for b in gpu.breaks)],
+    )
+
+
+def _all_ns(gpu: GpuMeasures) -> int:
+    """The measured steps with their breaks."""
+    measured = sum(row.end_ns - row.start_ns for row in gpu.steps.rows)
+    return measured + sum(one.end_ns - one.start_ns for one in gpu.breaks)
+
+
+def _breaks(measures: Measures) -> Iterator[_One]:
+    shifts = (measures.clock or {}).get("shifts") or [0] * len(measures.recordings)
+    for index, gpu in enumerate(measures.gpus):
+        shift = shifts[gpu.recordings[0]]
+        if gpu.steps.period_ns is None:
+            continue
+        for one in gpu.breaks:
+            over = one.end_ns - one.start_ns - gpu.steps.period_ns.p50
+            cause, ns = _cause(gpu, one, over)
+            yield _One(index, one, cause, ns, over, one.start_ns + shift, one.end_ns + shift)
+
+
+def _cause(gpu: GpuMeasures, one: Break, over_ns: int) -> tuple[str, int]:
+    """What made it, and how long that took: the first that explains half of what it is longer than a step."""
+    usual = gpu.kernels.per_step or 0
+    fetched = (gpu.copies["d2h"].count or 0) / max(1, gpu.steps.count)
+    kernels = one.kernels > _MORE_KERNELS * usual
+    idle = {name: one.ledger_ns.get(f"idle_{name}") or 0 for name in ("feed", "sync", "launch", "wait", "unknown")}
+    waiting = (one.ledger_ns["collective"] or 0) + (one.ledger_ns.get("idle_peers") or 0)
+    for cause, ns in (
+        ("checkpoint", over_ns if one.fetched >= _TENSORS + 2 * fetched and not kernels else 0),
+        ("more-work", over_ns if kernels else 0),
+        ("compiling", one.compiling_ns),
+        ("peers", waiting),
+        ("input", idle["feed"]),
+        ("host", idle["sync"] + idle["launch"] + idle["feed"] + idle["wait"] + idle["unknown"]),
+    ):
+        if ns >= _EXPLAINS * over_ns:
+            return cause, ns
+    return "other", over_ns
+
+
+def _at_once(found: list[_One]) -> list[list[_One]]:
+    """Breaks of several GPUs that share an instant, together."""
+    clusters: list[list[_One]] = []
+    reach = 0
+    for one in sorted(found, key=lambda one: one.start_ns):
+        if clusters and one.start_ns < reach:
+            clusters[-1].append(one)
+        else:
+            clusters.append([one])
+        reach = max(reach, one.end_ns)
+    return clusters
+
+
+def _lead(cluster: Sequence[_One]) -> _One:
+    """The break that made the others: no GPU's that only waited for another, if there is one."""
+    return max(cluster, key=lambda one: (one.cause != "peers", one.cause != "other", one.ns))
+
+
+def _told(measures: Measures, clusters: Sequence[Sequence[_One]]) -> ToldBreak:
+    leads = [_lead(cluster) for cluster in clusters]
+    longest = max(leads, key=lambda one: one.over_ns)
+    gpu, of = measures.gpus[longest.gpu], longest.of
+    assert gpu.steps.period_ns is not None
+    # What comes after a step's last kernel keeps the next step from starting.
+    before_next = of.gap_ns > _EXPLAINS * longest.over_ns
+    others = [one for cluster in clusters for one in cluster if one.gpu != longest.gpu]
+    waits = sorted({one.gpu for one in others if one.cause == "peers"})
+    alike = sorted({one.gpu for one in others} - set(waits))
+    share = sum(one.over_ns for one in leads) / _all_ns(gpu)
+    length = of.end_ns - of.start_ns
+    where = f"step {of.step}" + (f" with what comes before step {of.step + 1}" if before_next else "")
+    times = f", the longest of {len(leads)} such breaks" if len(leads) > 1 else ""
+    often = f"{len(leads)} in {gpu.steps.count + len(gpu.breaks)} steps"
+    who = _who(measures, waits, "waited for it") + _who(measures, alike, "had a break, too")
+    return ToldBreak(
+        gpu=longest.gpu,
+        step=of.step + before_next,
+        start_ns=of.start_ns,
+        length_ns=length,
+        usual_ns=gpu.steps.period_ns.p50,
+        cause=longest.cause,
+        count=len(leads),
+        text=f"{measures.titles[longest.gpu]}: {where} took {numbers.duration(length)}, "
+        f"{numbers.factor(length / gpu.steps.period_ns.p50)} the median{times}: {_did(gpu, longest)}{who}. "
+        f"It is left out of all numbers; as often as here ({often}) it costs {numbers.share(share)} of the time",
+        share_if_as_often=share,
+        waits=waits,
+    )
+
+
+def _did(gpu: GpuMeasures, one: _One) -> str:
+    named = [entry for entry in one.of.host if entry["ns"] >= _EXPLAINS * one.ns and not _OF_XLA.match(entry["name"])]
+    did = f", which was in {named[0]['name']}" if named else ", which was in no CUDA call and no range for most of it"
+    return WORDS[one.cause].format(
+        fetched=numbers.count(one.of.fetched),
+        bytes=numbers.size(one.of.fetched_bytes),
+        kernels=numbers.count(one.of.kernels),
+        usual=numbers.count(gpu.kernels.per_step),
+        ns=numbers.duration(one.ns),
+        did=did if one.of.host else "",
+    )
+
+
+def _who(measures: Measures, others: Sequence[int], did: str) -> str:
+    if not others:
+        return ""
+    names = ", ".join(measures.titles[gpu] for gpu in others[:_NAMED])
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    return f"; {names}{more} {did}"
+
+
+RULES = (checkpoints,)
