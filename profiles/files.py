@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from .errors import RingscopeError
 
@@ -42,11 +43,25 @@ def written_whole(path: Path) -> Iterator[Path]:
         raise RingscopeError(f"{path}: cannot be written: {error.strerror or error}; name another file") from None
 
 
-def text_of(path: Path) -> str:
-    """What is in a text file. Raises OSError; a pipe, which nobody may ever write to, is none."""
+# Of the files that ringscope writes the measures of many GPUs are the largest: some 60 MB of 512 with every step.
+MOST_BYTES: Final = 128 << 20
+
+
+def bytes_of(path: Path) -> bytes:
+    """What is in a file that ringscope wrote. Raises OSError, also for one of more than MOST_BYTES; a pipe, which
+    nobody may ever write to, is none."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a file", str(path))
-    return path.read_text(encoding="utf-8")
+    with path.open("rb") as file:
+        found = file.read(MOST_BYTES + 1)
+    if len(found) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MOST_BYTES >> 20} MiB, as no such file is", str(path))
+    return found
+
+
+def text_of(path: Path) -> str:
+    """The same as text. Raises OSError and ValueError."""
+    return bytes_of(path).decode("utf-8")
 
 
 def in_order(paths: Iterable[Path]) -> list[Path]:

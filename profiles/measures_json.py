@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass, replace
-from functools import cache
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final
 
 from . import typed
 from .errors import RingscopeError
-from .files import text_of
-from .measures import SCHEMA, Measures
+from .files import bytes_of
+from .measures import CLASSES, OWNERS, SCHEMA, GpuMeasures, Measures
 
 # Nanoseconds of an epoch exceed 2**53, which many JSON readers take for the largest integer: written as text.
 _AS_TEXT = ("origin_ns", "origin_utc_ns")
@@ -29,16 +28,82 @@ def to_json(measures: Measures, *, per_step: bool = True) -> dict[str, Any]:
 
 def from_json(data: Any) -> Measures:
     """The measures again. Keys it does not know are left aside. Raises RingscopeError for what is not measures."""
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        found = data.get("schema") if isinstance(data, dict) else None
+    found = data.get("schema") if isinstance(data, dict) else None
+    return _measures(found, lambda: typed.made(Measures, data))
+
+
+def _measures(schema: Any, made: Callable[[], Measures]) -> Measures:
+    if schema != SCHEMA:
+        found = str(schema)[:60]
         raise RingscopeError(f"not measures of schema {SCHEMA} (found {found!r}): measure the recording again")
     try:
-        made: Measures = made_of(Measures, data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RingscopeError(
-            f"damaged measures: {type(error).__name__}: {error}; measure the recording again"
-        ) from error
-    return made
+        measures = made()
+        for gpu in measures.gpus:
+            check(gpu, len(measures.recordings))
+        return measures
+    except ValueError as error:
+        raise RingscopeError(f"damaged measures: {error}; measure the recording again") from error
+
+
+# What dictionaries of a GPU's measures hold whatever was measured; of those not named the readers expect nothing.
+_KEYS: Final = {
+    "ledger_ns": OWNERS,
+    "busy_ns": CLASSES,
+    "copies": ("h2d", "d2h", "p2p", "d2d"),
+    "launch_latency_ns": ("p50", "p95"),
+    "skew_ns": ("p50", "max"),
+    "repeats": ("period_ns", "count"),
+    "capture": ("window_ns", "span_ns", "ledger_ns"),
+    "held_launches": ("gaps", "count", "idle_launch_ns", "bytes"),
+    "graph_updates": ("count", "idle_launch_ns"),
+}
+_KEYS_OF_EACH: Final = {
+    "groups": ("count", "total_ns"),
+    "kinds": ("count", "busy_ns", "exposed_ns"),
+    "hand_over_ns": ("count", "p50_ns"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """An entry of `host_while_idle`."""
+
+    kind: str
+    name: str
+    ns: int
+    share: float
+
+
+def check(gpu: GpuMeasures, recordings: int) -> None:
+    """Raises ValueError where measures of the right types are no whole ones. recordings: how many there are."""
+    for name, table in _tables(gpu):
+        _require(name, table, _KEYS.get(name, ()))
+        for inner in table.values() if name in _KEYS_OF_EACH else ():
+            _require(name, inner, _KEYS_OF_EACH[name])
+    for entry in gpu.host_while_idle:
+        typed.made(_Idle, entry)
+    if len(gpu.window_ns) != 2 or gpu.window_ns[1] - gpu.window_ns[0] != gpu.span_ns or gpu.span_ns <= 0:
+        raise ValueError(f"window_ns is {str(gpu.window_ns)[:60]}, and its length {gpu.span_ns}")
+    if not gpu.recordings or not all(0 <= one < recordings for one in gpu.recordings):
+        raise ValueError(f"a GPU lies in the recordings {str(gpu.recordings)[:60]}, of which there are {recordings}")
+
+
+def _require(name: str, table: Any, keys: tuple[str, ...]) -> None:
+    missing = [key for key in keys if key not in table]
+    if missing:
+        raise ValueError(f"{name} has no {missing[0]}")
+
+
+def _tables(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The dictionaries in fields of dataclasses, by the field's name."""
+    for one in fields(value):
+        inner = getattr(value, one.name)
+        if isinstance(inner, dict):
+            yield one.name, inner
+            yield from (("ledger_ns", inner[key]) for key in ("ledger_ns",) if key in inner)
+        for each in inner if isinstance(inner, list) else inner.values() if isinstance(inner, dict) else [inner]:
+            if is_dataclass(each):
+                yield from _tables(each)
 
 
 def dumps(measures: Measures, *, per_step: bool = True) -> str:
@@ -46,10 +111,16 @@ def dumps(measures: Measures, *, per_step: bool = True) -> str:
     return json.dumps(to_json(measures, per_step=per_step), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
+@dataclass(frozen=True, slots=True)
+class _Head:
+    schema: Any = None
+
+
 def load(path: Path) -> Measures:
     """Measures from a file. Raises RingscopeError where it holds none."""
     try:
-        return from_json(typed.loads(text_of(path)))
+        text = bytes_of(path)
+        return _measures(typed.decoded(_Head, text).schema, lambda: typed.decoded(Measures, text))
     except (OSError, ValueError) as error:
         raise RingscopeError(f"{path}: cannot be read as measures ({error}); measure the recording again") from error
     except RingscopeError as error:
@@ -72,41 +143,3 @@ def plain(value: Any) -> Any:
 
 def _text(value: int | None) -> str | None:
     return None if value is None else str(value)
-
-
-def made_of(kind: Any, value: Any) -> Any:
-    """The inverse of `plain`: dataclasses from objects, tuples from lists, integers from their text."""
-    origin = get_origin(kind)
-    if origin in (UnionType, Union):
-        if value is None:
-            return None
-        kinds = [inner for inner in get_args(kind) if inner is not type(None)]
-        if len(kinds) == 1:
-            return made_of(kinds[0], value)
-        typed.check(kind, value, "a value")
-        return value
-    if is_dataclass(kind) and isinstance(kind, type):
-        hints = _hints(kind)
-        if not isinstance(value, dict):
-            raise ValueError(f"no object where {kind.__name__} was expected")
-        return kind(**{name: made_of(hint, value[name]) for name, hint in hints.items() if name in value})
-    if origin in (list, tuple) and not isinstance(value, list | tuple):
-        raise ValueError(f"{str(value)[:60]} is no list")
-    if origin is dict and not isinstance(value, dict):
-        raise ValueError(f"{str(value)[:60]} is no object")
-    if origin is list:
-        return [made_of(get_args(kind)[0], inner) for inner in value]
-    if origin is tuple:
-        return tuple(made_of(get_args(kind)[0], inner) for inner in value)
-    if origin is dict:
-        return {key: made_of(get_args(kind)[1], inner) for key, inner in value.items()}
-    made = int(value) if kind is int and isinstance(value, str) else value
-    typed.check(kind, made, "a value")
-    return made
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields."""
-    hints = get_type_hints(kind)
-    return {one.name: hints[one.name] for one in fields(kind)}

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Made = TypeVar("Made")
 
 _INT64: Final = 1 << 63
+# Work is counted in more than 64 bits: a GPU does 2**63 operations within hours.
+_OF_WORK: Final = ("flops", "flops_by_dtype")
+_MOST_WORK: Final = 1 << 100
 _SHOWN: Final = 60  # characters of a wrong value
 
 
@@ -18,6 +24,58 @@ def loads(text: str | bytes) -> Any:
         return json.loads(text, parse_constant=_refused, parse_float=_finite)
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def decoded(kind: type[Made], text: bytes) -> Made:
+    """JSON as dataclasses, each field of its declared type; a number may be written as text.
+
+    Raises ValueError for other types, for what is missing, for integers beyond 64 bits and for lists without end.
+    """
+    import msgspec
+
+    try:
+        return _checked(msgspec.json.decode(text, type=kind, strict=False))
+    except (msgspec.MsgspecError, RecursionError, KeyError) as error:
+        raise ValueError(_why(error)) from None
+
+
+def made(kind: type[Made], data: Any, *, texts: bool = True) -> Made:
+    """The same of JSON that was decoded already. texts: whether a number may be written as one."""
+    import msgspec
+
+    try:
+        return _checked(msgspec.convert(data, kind, strict=not texts))
+    except (msgspec.MsgspecError, RecursionError, KeyError) as error:
+        raise ValueError(_why(error)) from None
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _checked(found: Made) -> Made:
+    _check_numbers([found], _INT64)
+    return found
+
+
+def _check_numbers(values: Iterable[Any], limit: int) -> None:
+    """Raises ValueError for the first of these, or within them, that is not in [-limit, limit), or is no number."""
+    for value in values:
+        if type(value) is int:
+            if not -limit <= value < limit:
+                raise ValueError(f"{str(value)[:_SHOWN]} is too large a number")
+        elif type(value) is float:
+            if not math.isfinite(value):
+                _refused(str(value))
+        elif isinstance(value, (list, tuple)):
+            _check_numbers(value, limit)
+        elif isinstance(value, dict):
+            _check_numbers(value.values(), limit)
+        elif is_dataclass(value):
+            for one in fields(value):
+                _check_numbers([getattr(value, one.name)], _MOST_WORK if one.name in _OF_WORK else limit)
 
 
 def _refused(name: str) -> Any:

@@ -12,18 +12,21 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 
+from .. import typed
 from ..errors import RingscopeError, UnreadableRecording
-from ..files import written_whole
+from ..files import MOST_BYTES, written_whole
 from ..gpus.clock import Ends
 from ..intervals import Intervals
 from ..marks import Rank
 from ..measures import GpuMeasures
-from ..measures_json import made_of, plain
+from ..measures_json import check, plain
 from ..metrics.collectives import Own
+from ..possible import LIMIT_NS
+from ..readers import opening
 from ..records import RunRecord
 from ..timeline import Doubt, Recording
 from ..version import VERSION
@@ -80,34 +83,39 @@ def detects(path: Path) -> bool:
         return False
 
 
-def read(path: Path, asked: Asked) -> list[Unit]:
-    """The units again. Raises UnreadableRecording for one that is damaged, of another version or of another window."""
+def read(path: Path, asked: Asked, max_bytes: int | None = None) -> list[Unit]:
+    """The units again. max_bytes: how far it may unfold (default MOST_BYTES).
+
+    Raises UnreadableRecording for one that is damaged, of another version or of another window.
+    """
     again = "make it again: ringscope timeline PATH --partial FILE"
+    text = _unfolded(path, MOST_BYTES if max_bytes is None else max_bytes)
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as content:
-            data = json.load(content)
-        if data["schema"] != SCHEMA or data["version"] != VERSION:
-            problem = f"a partial file of ringscope {data['version']} ({data['schema']}), and this is {VERSION}"
+        head = typed.decoded(_Head, text)
+        if head.schema != SCHEMA or head.version != VERSION:
+            problem = f"a partial file of ringscope {head.version} ({head.schema}), and this is {VERSION}"
             raise UnreadableRecording(path, problem, again)
-        if data["window"] != asked.window:
-            problem = f"measured with --window {data['window'] or 'steps where there are any'}, and asked for is "
+        if head.window != asked.window:
+            problem = f"measured with --window {head.window or 'steps where there are any'}, and asked for is "
             raise UnreadableRecording(path, problem + (asked.window or "the default"), again)
-        units = [_made(one) for one in data["units"]]
+        held = typed.decoded(_File, text)
+        units = [one.made() for one in held.units]
+        if not units:
+            raise ValueError("it holds nothing")
         first = units[0].recordings[0]
-        told = (*(made_of(Doubt, one) for one in data["doubts"]), *first.doubts)
-        units[0].recordings = (replace(first, doubts=told), *units[0].recordings[1:])
+        units[0].recordings = (replace(first, doubts=(*held.doubts, *first.doubts)), *units[0].recordings[1:])
         return units
-    except (
-        OSError,
-        EOFError,
-        zlib.error,
-        UnicodeDecodeError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except (ValueError, KeyError, TypeError) as error:  # those of the record of a run
         raise UnreadableRecording(path, f"a partial file, cut short or damaged ({error})", again) from None
+
+
+def _unfolded(path: Path, most: int) -> bytes:
+    with opening.content(path) as content:
+        found = content.read(most + 1)
+    if len(found) > most:
+        problem = f"a partial file that unfolds to more than {most:,} bytes"
+        raise UnreadableRecording(path, problem, "give --max-size BYTES if it is one")
+    return found
 
 
 def _unit(unit: Unit) -> dict[str, Any]:
@@ -156,54 +164,122 @@ def _measured(gpu: Measured) -> dict[str, Any]:
     }
 
 
-def _made(data: dict[str, Any]) -> Unit:
-    return Unit(
-        members=(),
-        recordings=tuple(_made_recorded(one) for one in data["recordings"]),
-        shift_ns=tuple(data["shift_ns"]),
-        gpus=tuple(_made_head(one) for one in data["gpus"]),
-        gathered=None,
-        measured=tuple(_made_measured(one) for one in data["gpus"]),
-        measured_from={source: number for source, number in data["measured_from"]},
-    )
+@dataclass(frozen=True, slots=True)
+class _Head:
+    schema: str
+    version: str
+    window: str | None
 
 
-def _made_recorded(data: dict[str, Any]) -> Recorded:
-    ends = data["ends"]
-    names = np.array(ends["names"], dtype=object)
-    return Recorded(
-        recording=cast(Recording, made_of(Recording, data["recording"])),
-        doubts=tuple(made_of(Doubt, one) for one in data["doubts"]),
-        ends=Ends(ends["origin_utc_ns"], _times(ends["end_ns"]), names[_times(ends["name"])]),
-        ranks=frozenset(Rank(number, size) for number, size in data["ranks"]),
-        record=RunRecord.from_json(data["record"]) if data["record"] else None,
-        only_phases=data["only_phases"],
-    )
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    origin_utc_ns: int | None
+    end_ns: list[int]
+    name: list[int]
+    names: list[str]
 
 
-def _made_head(data: dict[str, Any]) -> GpuHead:
-    own = data["collectives"]
-    return GpuHead(
-        places=tuple((place, device) for place, device in data["places"]),
-        identity=tuple(data["identity"]),
-        rank=data["rank"],
-        collectives=Own(
-            _times(own["start_ns"]), _times(own["end_ns"]), _times(own["bytes"]), np.array(own["all_reduce"], bool)
-        ),
-        steps_source=data["steps_source"],
-        first_step=data["first_step"],
-    )
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    recording: Recording
+    doubts: list[Doubt]
+    ends: _Ends
+    ranks: list[tuple[int, int]]
+    record: dict[str, Any] | None
+    only_phases: bool
+
+    def made(self) -> Recorded:
+        names = np.array(self.ends.names, dtype=object)
+        return Recorded(
+            recording=self.recording,
+            doubts=tuple(self.doubts),
+            ends=Ends(self.ends.origin_utc_ns, _times(self.ends.end_ns), names[_places(self.ends.name, len(names))]),
+            ranks=frozenset(Rank(number, size) for number, size in self.ranks),
+            record=RunRecord.from_json(self.record) if self.record else None,
+            only_phases=self.only_phases,
+        )
 
 
-def _made_measured(data: dict[str, Any]) -> Measured:
-    start, end = data["exposed"]
-    return Measured(
-        measures=cast(GpuMeasures, made_of(GpuMeasures, data["measures"])),
-        doubts=tuple(made_of(Doubt, one) for one in data["doubts"]),
-        exposed=Intervals(_times(start), _times(end)),
-        picture=None,
-    )
+@dataclass(frozen=True, slots=True)
+class _Collectives:
+    start_ns: list[int]
+    end_ns: list[int]
+    bytes: list[int]
+    all_reduce: list[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    places: list[tuple[int, int]]
+    identity: list[str | int | None]
+    rank: int | None
+    collectives: _Collectives
+    steps_source: str | None
+    first_step: int | None
+    measures: GpuMeasures
+    doubts: list[Doubt]
+    exposed: tuple[list[int], list[int]]
+
+    def head(self, recordings: int) -> GpuHead:
+        own = self.collectives
+        _places([place for place, _ in self.places] or [-1], recordings)
+        columns = (_times(own.start_ns), _times(own.end_ns), _times(own.bytes), np.array(own.all_reduce, bool))
+        if len({len(column) for column in columns}) > 1 or (columns[0] > columns[1]).any():
+            raise ValueError("collectives that are no whole rows")
+        return GpuHead(
+            places=tuple(self.places),
+            identity=tuple(self.identity),
+            rank=self.rank,
+            collectives=Own(*columns),
+            steps_source=self.steps_source,
+            first_step=self.first_step,
+        )
+
+    def measured(self, recordings: int) -> Measured:
+        check(self.measures, recordings)
+        start, end = map(_times, self.exposed)
+        if len(start) != len(end) or (start >= end).any() or (end[:-1] >= start[1:]).any():
+            raise ValueError("exposed time that is no row of spans")
+        return Measured(measures=self.measures, doubts=tuple(self.doubts), exposed=Intervals(start, end), picture=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    shift_ns: list[int]
+    recordings: list[_Recorded]
+    gpus: list[_Gpu]
+    measured_from: list[tuple[str | None, int]]
+
+    def made(self) -> Unit:
+        count = len(self.recordings)
+        if not count or len(self.shift_ns) != count:
+            raise ValueError(f"{count} recordings and {len(self.shift_ns)} shifts")
+        return Unit(
+            members=(),
+            recordings=tuple(one.made() for one in self.recordings),
+            shift_ns=tuple(_times(self.shift_ns).tolist()),
+            gpus=tuple(one.head(count) for one in self.gpus),
+            gathered=None,
+            measured=tuple(one.measured(count) for one in self.gpus),
+            measured_from=dict(self.measured_from),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    doubts: list[Doubt]
+    units: list[_Unit]
 
 
 def _times(values: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.array(values, dtype=np.int64)
+    found = np.array(values, dtype=np.int64)
+    if len(found) and not -LIMIT_NS < found.min() <= found.max() < LIMIT_NS:
+        raise ValueError(f"{int(np.abs(found).max())} is no time")
+    return found
+
+
+def _places(values: Sequence[int], count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    found = _times(values)
+    if len(found) and not 0 <= found.min() <= found.max() < count:
+        raise ValueError(f"places in {count} that are none")
+    return found

@@ -112,7 +112,7 @@ class Here:
 def _made(file: File, asked: Asked, how: Reading) -> Made:
     try:
         if partial_file.detects(file.path):
-            return partial_file.read(file.path, asked)
+            return partial_file.read(file.path, asked, how.max_bytes)
         timeline = readers.read_file(file, max_bytes=how.max_bytes, cache=how.cache)
     except UnreadableRecording as error:
         return error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -27,40 +27,37 @@ def put_through(path: Path, folder: Path) -> dict[str, str]:
     name = str(path)
     private = ["--strip-private", "--shrink", "-o", str(folder / "out.sqlite")]
     said = {
-        "timeline": _ran(timeline.command, [name, *views, "--per-step", "--max-size", MAX_BYTES, "--processes", "1"]),
-        "compare": _ran(compare.command, [name, name, "--json", str(folder / "compared.json")]),
-        "gate": _ran(
-            gate.command, [name, "--max", "feed_gap_share=0.5", "--write-baseline", str(folder / "base.json")]
-        ),
-        "cut": _ran(cut.command, [name, *private, "--max-size", MAX_BYTES]),
+        "timeline": run(timeline.command, [name, *views, "--per-step", "--max-size", MAX_BYTES, "--processes", "1"]),
+        "compare": run(compare.command, [name, name, "--json", str(folder / "compared.json")]),
+        "gate": run(gate.command, [name, "--max", "feed_gap_share=0.5", "--write-baseline", str(folder / "base.json")]),
+        "cut": run(cut.command, [name, *private, "--max-size", MAX_BYTES]),
     }
     if written["partial"].is_file():
-        said["a partial file"] = _ran(timeline.command, [str(written["partial"]), "--json", str(folder / "again.json")])
+        said["a partial file"] = run(timeline.command, [str(written["partial"]), "--json", str(folder / "again.json")])
         assert bool(said["a partial file"]) == bool(said["timeline"]), said
     if written["json"].is_file():
-        said["measures"] = _ran(gate.command, [str(written["json"]), "--max", "feed_gap_share=0.5"])
+        said["measures"] = run(gate.command, [str(written["json"]), "--max", "feed_gap_share=0.5"])
     for made in folder.glob("*"):
         if made != path:
             made.unlink()
     return said
 
 
-def read_as(path: Path, *more: Sequence[str]) -> dict[str, str]:
-    """The same of a file that is no recording: a partial file, measures or a baseline, given where each is due."""
+def read_as(path: Path) -> dict[str, str]:
+    """The same of a file that is no recording: partial files and measures, which cannot be cut."""
     name = str(path)
     return {
-        "timeline": _ran(timeline.command, [name]),
-        "compare": _ran(compare.command, [name, name]),
-        "gate": _ran(gate.command, [name, "--max", "feed_gap_share=0.5"]),
-        **{" ".join(words): _ran(gate.command, [*words, "--baseline", name]) for words in more},
+        "timeline": run(timeline.command, [name]),
+        "compare": run(compare.command, [name, name]),
+        "gate": run(gate.command, [name, "--max", "feed_gap_share=0.5"]),
     }
 
 
-def _ran(command: click.Command, words: list[str]) -> str:
-    run: Callable[..., object] = command.main
+def run(command: click.Command, words: list[str]) -> str:
+    main: Callable[..., object] = command.main
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as err:
         try:
-            run(words, prog_name="ringscope", standalone_mode=False)
+            main(words, prog_name="ringscope", standalone_mode=False)
         except RingscopeError as error:
             assert "\n" not in str(error) and "; " in str(error), f"a refusal is one line that says what to do: {error}"
             assert error.exit_code == 2

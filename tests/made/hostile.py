@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from profiles.version import VERSION
+
 MIB = 1 << 20
 EVENT = '{"ph":"X","cat":"kernel","name":"k","ts":%s,"dur":%s,"args":{"device":0,"stream":7}}'
 KERNELS = """
@@ -439,3 +441,16 @@ def two_contexts_with_streams_of_the_same_numbers(folder: Path) -> Path:
 
 
 READABLE["two contexts with streams of the same numbers"] = two_contexts_with_streams_of_the_same_numbers
+
+
+def of_partial(name: str, *parts: bytes) -> None:
+    """A partial file whose units are these, each part packed once however often it is named."""
+    head = b'{"schema": "ringscope.partial/1", "version": "%s", "window": null, "doubts": [], "units": ['
+    SMALL[name] = lambda folder: gzipped(folder, "host.partial", head % VERSION.encode(), *parts)
+
+
+of_partial("a partial file of four gigabytes of blanks", *[b" " * (64 * MIB)] * 64)
+of_partial("a partial file of a gigabyte of numbers", *[b"1,1,1,1," * (2 * MIB)] * 64, b"1]}")
+of_partial("a partial file of 75 million lists", *[b"[],[],[]," * MIB] * 24, b"1]}")
+of_partial("a partial file nested 200 000 deep", b"[" * 200_000)
+of_partial("a partial file of units without anything", b"{}," * MIB, b"{}]}")

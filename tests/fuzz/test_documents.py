@@ -1,0 +1,88 @@
+"""Partial files, measures and baselines whose values are not what they should be: read, or refused in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiles import analyse, measures_json
+from profiles.errors import RingscopeError
+from profiles.judging import gate, subject
+from profiles.verbs import gate as gate_verb
+
+from ..recordings import DATA
+from . import documents, verbs
+
+RECORDING = DATA / "cnn-1gpu-node.rank0.sqlite.xz"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What ringscope writes of a recording, decoded."""
+    folder = tmp_path_factory.mktemp("written")
+    found = analyse(RECORDING, partial_to=folder / "a.partial").measures
+    (folder / "measures.json").write_text(measures_json.dumps(found))
+    baseline = gate.to_json(gate.baseline_of(subject.load([folder / "measures.json"])))
+    texts = {"partial": gzip.decompress((folder / "a.partial").read_bytes()), "baseline": json.dumps(baseline)}
+    return {name: json.loads(text) for name, text in {**texts, "measures": measures_json.dumps(found)}.items()}
+
+
+def tried(kind: str, text: bytes, sound: Any, folder: Path) -> dict[str, str]:
+    path = folder / {"partial": "a.partial", "measures": "measures.json", "baseline": "baseline.json"}[kind]
+    path.write_bytes(gzip.compress(text, 1) if kind == "partial" else text)
+    if kind != "baseline":
+        said = verbs.read_as(path)
+        return {verb: one for verb, one in said.items() if kind == "partial" or verb != "timeline"}
+    measured = folder / "measured.json"
+    measured.write_text(json.dumps(sound["measures"]))
+    return {"gate": verbs.run(gate_verb.command, [str(measured), "--baseline", str(path)])}
+
+
+@pytest.mark.parametrize("kind", ["partial", "measures", "baseline"])
+def test_whatever_stands_in_it_is_read_or_refused_in_one_line(
+    kind: str, written: dict[str, Any], tmp_path: Path
+) -> None:
+    assert not any(tried(kind, json.dumps(written[kind]).encode(), written, tmp_path).values())
+    dice = random.Random(8)
+    refused = 0
+    for _ in range(40):
+        text = documents.written(documents.changed(written[kind], dice), dice)
+        refused += any(tried(kind, text, written, tmp_path).values())
+    assert refused > 10
+
+
+def without(document: Any, *path: Any) -> Any:
+    made = json.loads(json.dumps(document))
+    holder = made
+    for key in path[:-1]:
+        holder = holder[key]
+    del holder[path[-1]]
+    return made
+
+
+def test_measures_without_an_owner_are_refused_by_name(written: dict[str, Any]) -> None:
+    for place in (("gpus", 0, "ledger_ns", "idle_launch"), ("gpus", 0, "steps", "rows", 3, "ledger_ns", "compute")):
+        with pytest.raises(RingscopeError, match=f"has no {place[-1]}"):
+            measures_json.from_json(without(written["measures"], *place))
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400])
+def test_numbers_beyond_64_bits_are_refused_and_work_is_not(number: int, written: dict[str, Any]) -> None:
+    data = json.loads(json.dumps(written["measures"]))
+    data["gpus"][0]["kernels"]["count"] = number
+    with pytest.raises(RingscopeError, match="too large"):
+        measures_json.from_json(data)
+
+
+def test_what_a_gpu_computes_may_be_more_than_64_bits_hold(written: dict[str, Any]) -> None:
+    data = json.loads(json.dumps(written["measures"]))
+    none = {"mfu": None, "mfu_unknown": "", "matrix_share": None, "peak_flops_per_s": None, "peak_bytes_per_s": None}
+    told = {"flops": 2**70, "flops_by_dtype": {"float32": 2**70}, "flops_per_s": 1e15, "kernel_ns": 5, "distinct": 0}
+    data["gpus"][0]["arithmetic"] = {**none, **told, "peak_source": None, "rows": []}
+    found = measures_json.from_json(data).gpus[0].arithmetic
+    assert found is not None and found.flops == 2**70
