@@ -28,7 +28,9 @@ from threading import Lock
 from typing import Any
 
 from benchmarks.fit_families import FAMILIES
+from benchmarks.fit_today import TODAY
 
+MODELS = FAMILIES | TODAY
 WAYS = ("ring", "plain", "jax", "torch", "mirrored")
 NAMES = {
     "ring": "ring",
@@ -68,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     runs = verbs.add_parser("run", help="train, and append what was measured")
-    runs.add_argument("--models", default=",".join(FAMILIES), help="default: all, %(default)s")
+    runs.add_argument("--models", default=",".join(FAMILIES), help=f"of {', '.join(MODELS)}; default: %(default)s")
     runs.add_argument("--ways", default="ring,jax,torch", help=f"of {', '.join(WAYS)}; default: %(default)s")
     runs.add_argument("--gpus", default="1", help="numbers of GPUs, default: %(default)s")
     runs.add_argument("--at-once", type=int, default=1, metavar="N", help="runs of one GPU side by side, a GPU each")
@@ -92,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(options: argparse.Namespace) -> int:
     """Every run that is asked for; returns 1 where one failed."""
     models, ways = options.models.split(","), options.ways.split(",")
-    for given, known in ((models, FAMILIES), (ways, WAYS)):
+    for given, known in ((models, MODELS), (ways, WAYS)):
         for one in given:
             if one not in known:
                 print(f"{one!r} is none of {', '.join(known)}", file=sys.stderr)
@@ -190,7 +192,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _place(key: tuple[str, int, str]) -> tuple[int, int]:
-    return list(FAMILIES).index(key[0]), key[1]
+    return list(MODELS).index(key[0]), key[1]
 
 
 def _number(row: dict[str, Any] | None, name: str) -> str:

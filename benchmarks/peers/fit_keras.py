@@ -76,6 +76,7 @@ def run(options: argparse.Namespace) -> None:
     from benchmarks.fit_further import FURTHER
     from benchmarks.fit_newer import NEWER
     from benchmarks.fit_steps import STEPS
+    from benchmarks.fit_today import TODAY
 
     reached("imported")
     if options.way == "jax" and os.environ.get("JAX_PLATFORMS") != "cpu":
@@ -83,7 +84,7 @@ def run(options: argparse.Namespace) -> None:
 
         if jax.default_backend() != "gpu":
             raise SystemExit("JAX sees no GPU here, and would train on the CPU; to try that, set JAX_PLATFORMS=cpu")
-    family = (FAMILIES | FURTHER | FIELDS | NEWER | STEPS)[options.model]
+    family = (FAMILIES | FURTHER | FIELDS | NEWER | STEPS | TODAY)[options.model]
     ranks = ring.size() if options.way == "ring" else 1
     gpus = ranks if options.way == "ring" else options.gpus
     samples = (options.samples or family.samples) * gpus // ranks

@@ -20,15 +20,17 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from benchmarks.fit_families import FAMILIES as SHAPES
+from benchmarks import fit
 from benchmarks.peers.torch_families import FAMILIES
+from benchmarks.peers.torch_today import TODAY
 
+MODELS = FAMILIES | TODAY
 IMAGES = {"resnet50", "convnext_tiny", "efficientnetv2b0", "vit_s", "unet"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", choices=tuple(FAMILIES), required=True)
+    parser.add_argument("--model", choices=tuple(MODELS), required=True)
     parser.add_argument("--samples", type=int, help="of one GPU's batch; default: the family's")
     parser.add_argument("--steps", type=int, default=60, help="of an epoch")
     parser.add_argument("--epochs", type=int, default=3)
@@ -48,10 +50,10 @@ def run(options: argparse.Namespace) -> None:
     if ranks > 1:
         dist.init_process_group("nccl" if cuda else "gloo", device_id=device if cuda else None)
     torch.manual_seed(0)
-    family = SHAPES[options.model]
+    family = fit.MODELS[options.model]
     samples = options.samples or family.samples
     layout: Any = {"memory_format": torch.channels_last} if options.model in IMAGES else {}
-    model: Any = FAMILIES[options.model]().to(device, **layout)
+    model: Any = MODELS[options.model]().to(device, **layout)
     if ranks > 1:
         ids = [local] if cuda else None
         model = torch.nn.parallel.DistributedDataParallel(model, device_ids=ids, gradient_as_bucket_view=True)
@@ -61,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
     else:
         optimizer = torch.optim.AdamW(weights, 1e-4, weight_decay=0.004, fused=cuda)
     trained = model if options.eager else torch.compile(model)
-    loss_of = torch.nn.CrossEntropyLoss()
+    loss_of = torch.nn.functional.cross_entropy
     random = np.random.default_rng(local)
     pool = [_tensors(family.batch(random, samples), cuda) for _ in range(4)]
     copies: Any = torch.cuda.Stream() if cuda else None
@@ -71,11 +73,14 @@ def run(options: argparse.Namespace) -> None:
             return _mapped(lambda t: t.to(device, non_blocking=True), pool[number % len(pool)])
 
     def step(batch: Any) -> torch.Tensor:
-        x, y = batch
+        x, y, *weights = batch
         with torch.autocast(device.type, torch.bfloat16):
             out = trained(x)
             out, y = (out.flatten(0, 1), y.flatten()) if out.dim() == 3 else (out, y)
-            loss = loss_of(out, y.long())
+            if weights:
+                loss = (loss_of(out, y.long(), reduction="none") * weights[0].flatten()).mean()
+            else:
+                loss = loss_of(out, y.long())
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()

@@ -20,8 +20,8 @@ def line(text: str) -> None:
 
 
 def once(text: str) -> None:
-    """On rank 0 alone, once a process."""
-    if hvd.rank() == 0 and text not in _said:
+    """On rank 0 alone, once a process; before Horovod has started each process is alone."""
+    if text not in _said and (not hvd.is_initialized() or hvd.rank() == 0):
         line(text)
     _said.add(text)
 
