@@ -82,7 +82,9 @@ def check(gpu: GpuMeasures, recordings: int) -> None:
             _require(name, inner, _KEYS_OF_EACH[name])
     for entry in gpu.host_while_idle:
         typed.made(_Idle, entry)
-    if len(gpu.window_ns) != 2 or gpu.window_ns[1] - gpu.window_ns[0] != gpu.span_ns or gpu.span_ns <= 0:
+    between = [one for one in gpu.breaks if gpu.window == "steps" and one.end_ns <= gpu.window_ns[-1]]
+    span_ns = gpu.span_ns + sum(one.end_ns - one.start_ns for one in between)
+    if len(gpu.window_ns) != 2 or gpu.window_ns[1] - gpu.window_ns[0] != span_ns or gpu.span_ns <= 0:
         raise ValueError(f"window_ns is {str(gpu.window_ns)[:60]}, and its length {gpu.span_ns}")
     if not gpu.recordings or not all(0 <= one < recordings for one in gpu.recordings):
         raise ValueError(f"a GPU lies in the recordings {str(gpu.recordings)[:60]}, of which there are {recordings}")

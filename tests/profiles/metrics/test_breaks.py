@@ -8,6 +8,7 @@ import pytest
 
 import profiles
 from profiles.measures import Measures
+from profiles.measures_json import from_json, to_json
 from tests.made.build import Build
 from tests.recordings import ROOT
 
@@ -124,6 +125,12 @@ def test_a_break_after_the_last_measured_step_is_told_and_lies_in_no_window() ->
     assert told.step == LONG
     for gpu in measures.gpus:
         assert gpu.window_ns[1] - gpu.window_ns[0] == gpu.span_ns and gpu.breaks[0].start_ns >= gpu.window_ns[1]
+
+
+@pytest.mark.parametrize("steps", [STEPS, LONG + 1])
+def test_measures_with_breaks_are_read_back_as_they_were(steps: int) -> None:
+    measures = trained({1: hiccup}, steps)
+    assert measures.breaks and from_json(to_json(measures)) == measures
 
 
 @pytest.mark.skipif(not PLANTED.exists(), reason="the shared recordings are not here")
