@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from .exchange import has_gpu, tf
@@ -36,3 +38,16 @@ def call_module(text: str, operands: Sequence[Any], results: Sequence[tuple[Sequ
             list(operands), version=VERSION, module=text, Tout=list(types), Sout=list(shapes), platforms=[platform]
         )
     )
+
+
+def interface() -> int | None:
+    """Where XLA's foreign function interface is (xla/ffi/api/c_api.h): in the one library or the other, as the packages
+    of TensorFlow for GPUs and for CPUs differ."""
+    for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
+        try:
+            get = ctypes.CDLL(str(Path(tf.sysconfig.get_lib()) / name))._ZN3xla3ffi12GetXlaFfiApiEv
+        except (OSError, AttributeError):
+            continue
+        get.restype = ctypes.c_void_p
+        return get()  # type: ignore[no-any-return]
+    return None

@@ -83,7 +83,7 @@ def attention(query: Any, key: Any, value: Any, mask: Any | None, *, scale: floa
     size). query: (batch, queries, heads, size); key and value: (batch, keys, heads that divide the query's, size)."""
     bias = []
     if mask is not None:
-        query, lets = let_through(query, key, mask, causal=causal)
+        query, lets, _ = let_through(query, key, mask, causal=causal)
         bias, causal = [added(lets, query.dtype)], False
 
     @tf.custom_gradient
@@ -98,19 +98,19 @@ def attention(query: Any, key: Any, value: Any, mask: Any | None, *, scale: floa
     return attend(query, key, value)
 
 
-def let_through(query: Any, key: Any, mask: Any | None, *, causal: bool) -> tuple[Any, Any | None]:
-    """(query, which scores count, (batch or 1, heads or 1, queries, keys), or None for all). Of a query that a mask has
-    see nothing cuDNN's result is no number; Keras has it see all keys alike, as a query of zeros does that may see
-    all."""
+def let_through(query: Any, key: Any, mask: Any | None, *, causal: bool) -> tuple[Any, Any | None, Any | None]:
+    """(query, which scores count, (batch or 1, heads or 1, queries, keys), which queries may see any, with 1 for keys),
+    None for all. Of a query that a mask has see nothing cuDNN's result is no number; Keras has it see all keys alike,
+    as a query of zeros does that may see all."""
     if mask is None and not causal:
-        return query, None
+        return query, None, None
     every = tf.linalg.band_part(tf.ones([1, 1, query.shape[1], key.shape[1]], tf.bool), -1, 0 if causal else -1)
     if mask is None:
-        return query, every
+        return query, every, None
     every = tf.logical_and(tf.reshape(mask, [*[1] * (4 - mask.shape.rank), *mask.shape]), every)
     seen = tf.reduce_any(every, axis=3, keepdims=True)
     query = tf.where(tf.transpose(seen, [0, 2, 1, 3]), query, tf.zeros((), query.dtype))
-    return query, tf.logical_or(every, tf.logical_not(seen))
+    return query, tf.logical_or(every, tf.logical_not(seen)), seen
 
 
 def added(lets: Any, dtype: Any) -> Any:

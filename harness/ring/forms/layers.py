@@ -9,7 +9,7 @@ from typing import Any
 
 from ..exchange import tf
 from ..laid_over import while_laid
-from . import attention, attention_hashed, conv_lstm, products, recurrent
+from . import attention, attention_dropout, conv_lstm, products, recurrent
 from .choice import wanted
 
 NARROW_CHANNELS = 4  # input channels, as of pictures, that leave most of a tensor core's tile empty
@@ -55,8 +55,8 @@ def _form(layer: Any, attended: bool) -> tuple[str, Callable[..., Any]] | None:
         return "call", partial(products.with_bias, layer, layer.call)
     if _is_tied(layer):
         return "call", partial(head_in_its_type, layer, layer.call)
-    if attention_hashed.drops(layer) and wanted("attention_hashed"):
-        return "_compute_attention", partial(attention_hashed.dropped, layer, layer._compute_attention)
+    if attention_dropout.drops(layer) and wanted("attention_dropout"):
+        return "_compute_attention", partial(attention_dropout.dropped, layer, layer._compute_attention)
     if recurrent.fits(layer):
         return "inner_loop", partial(recurrent.inner_loop, layer, layer.inner_loop)
     if conv_lstm.fits(layer):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from ..exchange import hvd, tf
-from ..stablehlo import TYPES, call_module, layout, row_major, tensor_type
+from ..stablehlo import TYPES, call_module, interface, layout, row_major, tensor_type
 from .computed import sums_bfloat16
 
 PROGRAM = "step"  # one at a time runs in a process
@@ -18,24 +17,11 @@ PROGRAM = "step"  # one at a time runs in a process
 @cache
 def is_registered() -> bool:
     """Whether XLA knows Horovod's calls: this Horovod has them, and TensorFlow shows its interface for them."""
-    interface = _interface()
+    known = interface()
     horovod = hvd.mpi_ops._basics.MPI_LIB_CTYPES
-    if interface is None or not hasattr(horovod, "horovod_register_sums_in_xla"):
+    if known is None or not hasattr(horovod, "horovod_register_sums_in_xla"):
         return False
-    return bool(horovod.horovod_register_sums_in_xla(ctypes.c_void_p(interface)))
-
-
-def _interface() -> int | None:
-    """Where XLA's foreign function interface is (xla/ffi/api/c_api.h): in the one library or the other, as the packages
-    of TensorFlow for GPUs and for CPUs differ."""
-    for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
-        try:
-            get = ctypes.CDLL(str(Path(tf.sysconfig.get_lib()) / name))._ZN3xla3ffi12GetXlaFfiApiEv
-        except (OSError, AttributeError):
-            continue
-        get.restype = ctypes.c_void_p
-        return get()  # type: ignore[no-any-return]
-    return None
+    return bool(horovod.horovod_register_sums_in_xla(ctypes.c_void_p(known)))
 
 
 def is_sent(gradient: Any) -> bool:

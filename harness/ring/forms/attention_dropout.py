@@ -1,24 +1,19 @@
-"""Attention that drops scores, by a hash of each score's place and a seed, which the way back draws again.
+"""Attention that drops scores, of which nothing is kept for the way back: the seed draws the same mask again.
 
-cuDNN's kernel can drop scores itself, but XLA's call of it has the seed as a constant of the program. Two ways without:
-
-* `twice`: the two calls that plain attention makes (attention.py), made once without and once with a mask of the scores
-  that are kept. Of the first comes the logarithm of each query's sum, l, of the second O' and l' over the kept scores
-  alone: O = O' exp(l' - l) / (1 - p). On the way back the kernel takes its statistics, and O for the rows' sums
-  D = sum(dO O), from its operands. With l + log(1 - p), the mask and O := 0 it gives dV and the part P M / (1 - p) dP
-  of dS, without a mask and with V := 0 the part -P D; dQ and dK are the two calls' sums.
-* `by_xla`: the products and softmax by themselves, in memory in 16 bits one after the other, and computed anew on the
-  way back, where Keras keeps three times as much.
+* `fused`: one kernel of cuDNN's there and one back, by ring's own call (cudnn_dropout.py).
+* `by_xla`, for what has no such kernel: the products and softmax by themselves, in memory in 16 bits one after the
+  other, and computed anew on the way back, where Keras keeps three times as much. Its mask is a hash of each score's
+  place.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from ..exchange import has_gpu, tf
-from . import attention
+from ..say import once
+from . import attention, cudnn_dropout
 from .choice import wanted
 from .hashed import apart, kept
 from .narrow import wide_type
@@ -64,54 +59,53 @@ def dropped(
         return otherwise(query, key, value, attention_mask, training=training, **options)
     seed = tf.convert_to_tensor(layer._dropout_layer.seed_generator.next())
     causal, scale = bool(options.get("use_causal_mask")), query.shape[3] ** -0.5
-    take = twice if fits_twice(query, key, value, mask) else by_xla
-    return take(query, key, value, mask, seed, rate=layer.dropout, scale=scale, causal=causal), None
+    how: dict[str, Any] = {"rate": layer.dropout, "scale": scale, "causal": causal}
+    if attention.fits(query, key, value, mask) and _has_kernel(query, key, value, mask, **how):
+        return fused(query, key, value, mask, seed, **how), None
+    return by_xla(query, key, value, mask, seed, **how), None
 
 
-def fits_twice(query: Any, key: Any, value: Any, mask: Any) -> bool:
-    """Whether this machine and cuDNN have the kernels: of a mask of all scores, too."""
-    queries, keys = query.shape[1], key.shape[1]
-    even = queries % 2 == keys % 2 == 0
-    return has_gpu() and wanted("twice") and even and attention.fits(query, key, value, mask)
+def _has_kernel(query: Any, key: Any, value: Any, mask: Any, *, rate: float, scale: float, causal: bool) -> bool:
+    planes = None if mask is None else mask.shape[:2]
+    causal = causal and mask is None
+    if has_gpu() and cudnn_dropout.library() is None:
+        once("attention with dropout has no fused kernel here: python scripts/build_attention.py builds its call")
+    return wanted("cudnn_dropout") and cudnn_dropout.has_kernel(
+        [query, key, value], planes, scale=scale, causal=causal, rate=rate
+    )
 
 
-def twice(query: Any, key: Any, value: Any, mask: Any, seed: Any, *, rate: float, scale: float, causal: bool) -> Any:
-    """By cuDNN's calls; types and shapes as `attention.fits` wants them."""
-    lets, bias = None, []
+def fused(query: Any, key: Any, value: Any, mask: Any, seed: Any, *, rate: float, scale: float, causal: bool) -> Any:
+    """By cuDNN's kernels; types and shapes as `attention.fits` wants them. seed: two words."""
+    seen, bias = None, []
     if mask is not None:
-        query, lets = attention.let_through(query, key, mask, causal=causal)
+        query, lets, seen = attention.let_through(query, key, mask, causal=causal)
         bias, causal = [attention.added(lets, query.dtype)], False
-    (batch, queries, heads, _), keys = query.shape, key.shape[1]
-
-    def of_kept(seed: Any) -> Any:
-        stays = kept(seed, [batch, heads, queries, keys], rate)
-        return attention.added(stays if lets is None else tf.logical_and(stays, lets), query.dtype)
+    dropout = cudnn_dropout.Dropout(rate, tf.reshape(tf.bitcast(tf.cast(seed, tf.uint32), tf.int64), [1]))
 
     @tf.custom_gradient
     def attend(query: Any, key: Any, value: Any) -> Any:
-        _, every = attention.forward([query, key, value, *bias], scale, causal)
-        part, those = attention.forward([query, key, value, of_kept(seed)], scale, causal)
-        share = tf.exp(those - every) / (1 - rate)  # (batch, heads, queries)
-        wide = tf.cast(part, tf.float32) * tf.transpose(share, [0, 2, 1])[..., tf.newaxis]
-        out = tf.cast(wide, query.dtype)
+        out, statistics = cudnn_dropout.forward([query, key, value], bias, scale, causal, dropout)
 
         def gradient(upstream: Any) -> Any:
-            operands = [query, key, value, every + math.log1p(-rate), upstream, of_kept(apart(seed))]
-            first = attention.backward([*operands, tf.zeros_like(out)], scale, causal)
-            operands = [query, key, tf.zeros_like(value), every, upstream, *bias]
-            second = attention.backward([*operands, out], scale, causal)
-            return first[0] + second[0], first[1] + second[1], first[2]
+            operands = [query, key, value, out, upstream, statistics]
+            return cudnn_dropout.backward(operands, bias, scale, causal, dropout)
 
         return out, gradient
 
-    return attend(query, key, value)
+    return _zero_unseen(attend(query, key, value), None if seen is None else tf.transpose(seen, [0, 2, 1, 3]))
+
+
+def _zero_unseen(out: Any, seen: Any | None) -> Any:
+    """Keras's softmax, which it takes where scores are dropped, leaves nothing of a query that may see nothing."""
+    return out if seen is None else tf.where(seen, out, tf.zeros((), out.dtype))
 
 
 def by_xla(query: Any, key: Any, value: Any, mask: Any, seed: Any, *, rate: float, scale: float, causal: bool) -> Any:
     """By products and softmax, for shapes and types that cuDNN has no kernel for, and without a GPU."""
     groups = query.shape[2] // key.shape[2]
     key, value = (tf.repeat(each, groups, axis=2) if groups > 1 else each for each in (key, value))
-    query, lets = attention.let_through(query, key, mask, causal=causal)
+    query, lets, seen = attention.let_through(query, key, mask, causal=causal)
     wide = wide_type(query.dtype)
     shape = [query.shape[0], query.shape[2], query.shape[1], key.shape[1]]
 
@@ -142,4 +136,4 @@ def by_xla(query: Any, key: Any, value: Any, mask: Any, seed: Any, *, rate: floa
         return out, gradient
 
     turned = [tf.transpose(each, [0, 2, 1, 3]) for each in (query, key, value)]
-    return tf.transpose(attend(*turned), [0, 2, 1, 3])
+    return tf.transpose(_zero_unseen(attend(*turned), seen), [0, 2, 1, 3])
