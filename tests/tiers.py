@@ -15,7 +15,6 @@ import csv
 import datetime
 import subprocess
 import zlib
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -158,13 +157,14 @@ def green() -> dict[int, tuple[str, str]]:
     return {which: (at, on) for (which, count), at, on in rows if count == SHARDS}
 
 
-def stale(rows: dict[int, tuple[str, str]], head: str) -> Sequence[str]:
-    """A line for each part that has not been green for long."""
+def stale(rows: dict[int, tuple[str, str]], head: str) -> list[str]:
+    """Lines about the parts that have not been green for long."""
     lines = []
-    for which in range(1, SHARDS + 1):
-        at, on = rows.get(which, ("", ""))
-        since = git("rev-list", "--count", f"{at}..{head}") if at else None
+    for which, (at, on) in sorted(rows.items()):
+        since = git("rev-list", "--count", f"{at}..{head}")
         if since is None or int(since) >= STALE_COMMITS:
-            when = f"at {at[:12]} on {on}, {since or 'unknown'} commits ago" if at else "never"
-            lines.append(f"part {which} of {SHARDS} was last green {when}: make test-all SHARD={which}/{SHARDS}")
-    return lines
+            ago = f"{since} commits ago" if since else "a commit that is not here"
+            lines.append(f"part {which} of {SHARDS} was last green at {at[:12]} on {on}, {ago}")
+    if never := [str(which) for which in range(1, SHARDS + 1) if which not in rows]:
+        lines.append(f"no green run is known of parts {', '.join(never)} of {SHARDS}")
+    return [f"{line}: make test-all SHARD=K/{SHARDS}" for line in lines]
