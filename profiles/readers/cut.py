@@ -21,7 +21,7 @@ from typing import Final
 
 from ..errors import RingscopeError, UnreadableRecording
 from ..marks import RANK_PREFIX, STEP_PREFIX
-from . import opened, read
+from . import opened, private, read
 from .nsys import marks as nsys_marks
 from .nsys import sqlite as nsys_sqlite
 from .nvprof import marks
@@ -34,12 +34,6 @@ _TIME: Final = re.compile(r"\s*(-?[0-9.]+)\s*(ns|us|µs|ms|s|)\s*")
 _NSYS_OPERATIONS: Final = (nsys_sqlite.KERNEL, nsys_sqlite.GRAPH, nsys_sqlite.MEMCPY, nsys_sqlite.MEMSET)
 _NVPROF_OPERATIONS: Final = (*nvprof_sqlite.KERNELS, nvprof_sqlite.MEMCPY, nvprof_sqlite.PEER, nvprof_sqlite.MEMSET)
 
-# What a shared recording needs. Everything else may tell of the host: environment, processes, threads, paths, modules.
-_HARMLESS: Final = re.compile(
-    r"CUPTI_ACTIVITY_KIND_(?!NAME$|MODULE$|FUNCTION$|SOURCE_LOCATOR$|ENVIRONMENT$|\w*CALLCHAIN)\w+|NVTX_\w+|ENUM_\w+|"
-    r"StringIds|META_DATA_EXPORT|EXPORT_META_DATA|TARGET_INFO_(GPU|CUDA_\w+|SESSION_START_TIME)|PROFILER_OVERHEAD|"
-    r"GPU_METRICS|StringTable|Version|sqlite_sequence"
-)
 # What the measures need.
 _NEEDED: Final = re.compile(
     r"CUPTI_ACTIVITY_KIND_(KERNEL|CONCURRENT_KERNEL|GRAPH_TRACE|MEMCPY2?|MEMSET|RUNTIME|DRIVER|SYNCHRONIZATION|MARKER|"
@@ -47,9 +41,6 @@ _NEEDED: Final = re.compile(
     r"TARGET_INFO_(GPU|CUDA_DEVICE|SESSION_START_TIME)|PROFILER_OVERHEAD|StringTable|Version|sqlite_sequence|"
     r"NVTX_PAYLOAD_SCHEMA(S|_ENTRIES)"
 )
-# What nsys's table about the export tells of the host.
-_ABOUT_EXPORT: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
-_PRIVATE: Final = "name LIKE 'EXPORT_PARAM%' OR name IN ('EXPORT_HOST', 'EXPORT_USER')"
 # Columns that hold numbers of strings: demangledName, nameId, textId; nvprof's name and domain.
 _STRING_COLUMN: Final = re.compile(r".*(Name|nameId|NameId|textId|TextId)|name|domain")
 
@@ -145,7 +136,7 @@ class _Cut:
         self._low = -(1 << 63) if within is None or within.start_ns is None else within.start_ns + origin
         self._high = (1 << 63) - 1 if within is None or within.end_ns is None else within.end_ns + origin
         self._strip_private = strip_private
-        self._wanted = [pattern for pattern, on in ((_NEEDED, shrink), (_HARMLESS, strip_private)) if on]
+        self._wanted = [pattern for pattern, on in ((_NEEDED, shrink), (private.TABLES, strip_private)) if on]
         self._strings = ("StringIds", "id") if self._nsys else ("StringTable", "_id_")
         self.operations = _NSYS_OPERATIONS if self._nsys else _NVPROF_OPERATIONS
 
@@ -175,6 +166,9 @@ class _Cut:
             self._find_calls(connection)
         schema = self._database.query("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL")
         tables = [(name, sql) for kind, name, _, sql in schema if kind == "table" and self._stays(name)]
+        if self._strip_private:
+            private.prepare(connection, self._database)
+            tables = [(name, private.schema(self._database, name)) for name, _ in tables if name != "sqlite_sequence"]
         for name, sql in tables:
             if not name.startswith("sqlite_"):  # SQLite makes its own
                 run(sql)
@@ -187,7 +181,7 @@ class _Cut:
                 progress(done, len(names), self._database.path)
             kept[name] = self._copy(connection, name)
         for kind, _, table, sql in schema:
-            if kind == "index" and table in kept:
+            if kind == "index" and table in kept and not self._strip_private:
                 run(sql)
         run("COMMIT")
         return kept
@@ -207,8 +201,13 @@ class _Cut:
             connection.execute("DELETE FROM main.sqlite_sequence")
         if self._keeps_rows(table):
             condition = self._condition(connection, table)
+            told = "*"
+            if self._strip_private:
+                told = private.columns(self._database, table)
+                condition = f"({condition}) AND {private.rows(self._database, table)}"
             connection.execute(
-                f"INSERT INTO main.{quoted} SELECT * FROM source.{quoted} WHERE {condition}", self._times(condition)
+                f"INSERT INTO main.{quoted} SELECT {told} FROM source.{quoted} WHERE {condition}",
+                self._times(condition),
             )
             if table == nsys_marks.NVTX and not self._whole:
                 goes_on = f'"end" > :high AND {self._named_as(_STEP)}'
@@ -226,8 +225,6 @@ class _Cut:
         columns = set(self._database.tables[table])
         if table == self._strings[0]:
             return self._named(connection) if self._wanted else "TRUE"
-        if table in _ABOUT_EXPORT and self._strip_private and self._database.has(table, "name"):
-            return f"NOT COALESCE({_PRIVATE}, FALSE)"
         if self._whole:
             return "TRUE"
         if table in self.operations and "correlationId" in columns:
@@ -300,11 +297,16 @@ class _Cut:
 
     def _named(self, connection: sqlite3.Connection) -> str:
         """Strings that a row which stays names; the others may be paths, and are weight."""
-        named = [
+        named = list(private.names(self._database, self._keeps_rows)) if self._strip_private else self._all_named()
+        return (
+            f"{self._strings[1]} IN ({' UNION '.join(named)})" if named else "FALSE" if self._strip_private else "TRUE"
+        )
+
+    def _all_named(self) -> list[str]:
+        return [
             f'SELECT "{column}" FROM main."{table}"'
             for table, columns in self._database.tables.items()
             if self._keeps_rows(table) and table != self._strings[0]
             for column in columns
             if _STRING_COLUMN.fullmatch(column)
         ]
-        return f"{self._strings[1]} IN ({' UNION '.join(named)})" if named else "TRUE"

@@ -205,36 +205,6 @@ def test_shrinking_changes_no_table_of_the_timeline(kind: str, tmp_path: Path) -
         assert columns(getattr(small, name)) == columns(getattr(whole, name))
 
 
-SECRET = "hunter2-/home/someone"
-
-
-@pytest.mark.parametrize("kind", ["nsys", "nvprof"])
-def test_nothing_private_is_left_in_a_stripped_file(kind: str, tmp_path: Path) -> None:
-    source, target = tmp_path / "whole", tmp_path / "new"
-    WRITERS[kind](Shape(steps=4, kernels=20, gpus=2, processes=1), source, None)
-    strings = ("StringIds", "id") if kind == "nsys" else ("StringTable", "_id_")
-    private = (
-        ("TARGET_INFO_SYSTEM_ENV", "PROCESSES", "ThreadNames", "ProcessStreams", "ANALYSIS_FILE", "A_TABLE_OF_TOMORROW")
-        if kind == "nsys"
-        else ("CUPTI_ACTIVITY_KIND_NAME", "CUPTI_ACTIVITY_KIND_MODULE", "CUPTI_ACTIVITY_KIND_SOURCE_LOCATOR")
-    )
-    with closing(sqlite3.connect(source)) as connection, connection:
-        connection.execute(f"INSERT INTO {strings[0]} VALUES (77777, ?)", (SECRET + " by number",))
-        for table in private:
-            connection.execute(f"DROP TABLE IF EXISTS {table}")
-            connection.execute(f"CREATE TABLE {table} (name, value, nameId)")
-            connection.execute(f"INSERT INTO {table} VALUES ('HOME', ?, 77777)", (SECRET,))
-        if kind == "nsys":
-            told = [("EXPORT_HOST", SECRET), ("EXPORT_USER", SECRET), ("EXPORT_PARAM_INPUT_PATH_ABS", SECRET)]
-            connection.executemany("INSERT INTO META_DATA_EXPORT VALUES (?, ?)", told)
-    cut.write(source, target, strip_private=True)
-    assert SECRET.encode() in source.read_bytes() and SECRET.encode() not in target.read_bytes()
-    whole, stripped = readers.read(source), readers.read(target)
-    assert stripped.recording.schema_version == whole.recording.schema_version
-    for name in ("kernels", "copies", "api", "marks", "devices"):
-        assert columns(getattr(stripped, name)) == columns(getattr(whole, name))
-
-
 def test_the_old_file_is_never_touched_and_nothing_is_left_behind(tmp_path: Path) -> None:
     source = tmp_path / "whole.sqlite"
     WRITERS["nsys"](Shape(steps=4, kernels=20, gpus=2, processes=1), source, None)

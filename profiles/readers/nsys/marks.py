@@ -20,7 +20,7 @@ NVTX: Final = "NVTX_EVENTS"
 # eventType of NVTX_EVENTS (ENUM_NSYS_EVENT_TYPE); those of 65 and up were imported from text (NVTXT).
 INSTANTS: Final = (34, 65)
 RANGES: Final = (59, 60, 70, 71)
-_DOMAIN: Final = 75
+DOMAIN: Final = 75
 
 
 def columns(database: Database, host: dict[str, Column]) -> dict[str, Column]:
@@ -69,7 +69,7 @@ def _domains(pid: NDArray[np.int64], marks: dict[str, Any], names: pd.Categorica
     process, pids = pd.factorize(pid)
     number, ids = pd.factorize(marks["domain_id"])
     codes, pairs = pd.factorize(process * len(ids) + number)
-    named = np.flatnonzero(marks["type"] == _DOMAIN)
+    named = np.flatnonzero(marks["type"] == DOMAIN)
     known = {(int(pid[row]), int(marks["domain_id"][row])): str(names[row]) for row in named}
     texts = [known.get((int(pids[pair // len(ids)]), int(ids[pair % len(ids)])), "") for pair in pairs]
     return categorical(codes, texts)

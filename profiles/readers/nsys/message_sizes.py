@@ -9,7 +9,7 @@ exported with `nsys export --include-blobs=true` only; which field it is, is sai
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..tables.sqlite import Database
 from ..tables.strings import categorical
 
 _EVENTS, _ENTRIES = "NVTX_EVENTS", "NVTX_PAYLOAD_SCHEMA_ENTRIES"
-_SIZE: Final = "Message size [bytes]"
+SIZE: Final = "Message size [bytes]"
 # Types of 8 bytes: NVTX_PAYLOAD_ENTRY_TYPE_INT64, _UINT64 and _SIZE (nvtx3/nvToolsExtPayload.h).
 _WIDE: Final = (17, 18, 22)
 # A blob: how many payloads, then of each its schema, its length and where it begins; then the payloads.
@@ -28,6 +28,7 @@ _COUNT, _HEADER, _VALUE = struct.Struct("<Q"), struct.Struct("<QQQ"), struct.Str
 _AT_ONCE: Final = 500
 
 Columns = dict[str, Any]
+Places = Mapping[tuple[Any, Any], Any]
 
 
 def rows(database: Database, marks: Columns, wanted: NDArray[np.bool_]) -> Columns:
@@ -38,9 +39,7 @@ def rows(database: Database, marks: Columns, wanted: NDArray[np.bool_]) -> Colum
     horovod = wanted & _among(names, "Horovod") & (domains == "HorovodOps")
     if "payload" in marks:
         moved[horovod] = marks["payload"][horovod]
-    if database.has(_EVENTS, "binaryData", "domainId") and database.has(
-        _ENTRIES, "domainId", "schemaId", "name", "type", "offset"
-    ):
+    if database.has(_EVENTS, "binaryData", "domainId"):
         nccl = np.flatnonzero(wanted & _among(names, "nccl") & (domains == "NCCL"))
         moved[nccl] = _messages(database, marks["row"][nccl], marks["domain_id"][nccl])
     told = np.flatnonzero(moved >= 0)
@@ -60,8 +59,7 @@ def _among(names: pd.Categorical, prefix: str) -> NDArray[np.bool_]:
 
 def _messages(database: Database, row: NDArray[np.int64], domain: NDArray[np.int64]) -> NDArray[np.int64]:
     """Bytes of each of these events; -1: it does not say."""
-    sql = f"SELECT domainId, schemaId, COALESCE(offset, 0) FROM {_ENTRIES} WHERE name = ? AND type IN {_WIDE}"
-    where = {(number, schema): offset for number, schema, offset in database.query(sql, (_SIZE,))}
+    where = places(database)
     moved = np.full(len(row), -1, np.int64)
     if not where:
         return moved
@@ -76,10 +74,34 @@ def _messages(database: Database, row: NDArray[np.int64], domain: NDArray[np.int
     return moved
 
 
-def _size(blob: object, domain: int, where: dict[tuple[int, int], int]) -> int:
+def places(database: Database) -> Places:
+    """Where in the payloads of a domain and schema the size of the message stands."""
+    if not database.has(_ENTRIES, "domainId", "schemaId", "name", "type", "offset"):
+        return {}
+    sql = f"SELECT domainId, schemaId, COALESCE(offset, 0) FROM {_ENTRIES} WHERE name = ? AND type IN {_WIDE}"
+    return {(number, schema): offset for number, schema, offset in database.query(sql, (SIZE,))}
+
+
+def alone(blob: object, domain: object, where: Places) -> bytes | None:
+    """A blob with the size of the message and nothing else; None where it does not say."""
+    found = _found(blob, domain, where)
+    if found is None:
+        return None
+    schema, offset, size = found
+    begin, length = _COUNT.size + _HEADER.size, offset + _VALUE.size
+    return _COUNT.pack(1) + _HEADER.pack(schema, length, begin) + bytes(offset) + _VALUE.pack(size)
+
+
+def _size(blob: object, domain: int, where: Places) -> int:
     """The size of the message in one event's payloads; -1: none of them has it."""
+    found = _found(blob, domain, where)
+    return -1 if found is None else found[2]
+
+
+def _found(blob: object, domain: object, where: Places) -> tuple[int, int, int] | None:
+    """(schema, offset in its payload, size of the message)."""
     if not isinstance(blob, bytes):
-        return -1
+        return None
     try:
         (count,) = _COUNT.unpack_from(blob)
         for at in range(min(count, len(blob) // _HEADER.size)):
@@ -87,7 +109,7 @@ def _size(blob: object, domain: int, where: dict[tuple[int, int], int]) -> int:
             offset = where.get((domain, schema))
             if offset is not None and 0 <= offset <= length - _VALUE.size:
                 (size,) = _VALUE.unpack_from(blob, begin + offset)
-                return int(size)
+                return int(schema), int(offset), int(size)
     except (struct.error, OverflowError):  # cut short, or of a layout that is not known
         pass
-    return -1
+    return None

@@ -1,0 +1,140 @@
+"""What of an SQLite recording may be shown to strangers: an allow-list.
+
+Tables of operations, calls and marks stay, and of them the numbers. Of texts only these do: names of kernels, of calls
+and of ranges with their domains, of which the measures are made; and where they look like what they are, GPUs, their
+places and ids, versions, and the kinds of copies and memory that nsys's reports look up. Whatever else a column holds,
+today's or one of tomorrow's, becomes NULL, or an empty text where there has to be something.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from .nsys import marks as nsys_marks
+from .nsys import message_sizes
+from .nvprof.marks import MARKER
+from .tables.sqlite import Database, quoted
+
+TABLES: Final = re.compile(
+    r"CUPTI_ACTIVITY_KIND_(?:KERNEL|CONCURRENT_KERNEL|GRAPH_TRACE|MEMCPY2?|MEMSET|RUNTIME|DRIVER|SYNCHRONIZATION|"
+    r"CUDA_EVENT|MARKER|MARKER_DATA|OVERHEAD|DEVICE|CONTEXT|STREAM|UNIFIED_MEMORY_COUNTER)(?:_V\d)?|"
+    r"NVTX_EVENTS|NVTX_PAYLOAD_SCHEMA_ENTRIES|ENUM_CUDA_MEMCPY_OPER|ENUM_CUDA_MEM_KIND|StringIds|META_DATA_EXPORT|"
+    r"EXPORT_META_DATA|TARGET_INFO_(?:GPU|CUDA_DEVICE|CUDA_STREAM|CUDA_CONTEXT_INFO|SESSION_START_TIME)|"
+    r"PROFILER_OVERHEAD|StringTable|Version"
+)
+# Columns of numbers of strings whose texts stay; the type's are looked at (`_IF_MARK`).
+_NAMES: Final = re.compile(
+    r"CUPTI_ACTIVITY_KIND_(?:CONCURRENT_)?KERNEL(?:_V\d)?\.(?:demangledName|shortName|mangledName|name)|"
+    r"CUPTI_ACTIVITY_KIND_RUNTIME(?:_V\d)?\.nameId|PROFILER_OVERHEAD\.nameId|NVTX_EVENTS\.textId|"
+    r"CUPTI_ACTIVITY_KIND_MARKER\.(?:name|domain)"
+)
+_GPU: Final = r"(?:NVIDIA|Tesla|Quadro|GeForce|GRID|TITAN|Graphics Device)(?: [\w./+-]{1,20}){0,6}"
+# What nsys calls kinds of copies and of memory.
+_WAYS: Final = "(?:Host|Device|Array|Peer)-to-(?:Host|Device|Array|Peer)"
+_MEMORY: Final = "UNKNOWN|PAGEABLE|PINNED|ARRAY|(?:DEVICE|MANAGED)(?:_STATIC)?"
+_KINDS: Final = (
+    rf"(?:Unified )?{_WAYS}|Unknown|Pageable|Pinned|Array|(?:Device|Managed)(?: Static)?|"
+    rf"CUDA_MEMCPY_KIND_(?:UNKNOWN|(?:UVM_)?[HDAP]TO[HDAP])|CUDA_MEMOPR_MEMORY_KIND_(?:{_MEMORY})"
+)
+_ABOUT: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # the export
+_VERSION: Final = r"[0-9]{1,4}(?:\.[0-9]{1,6}){0,4}"
+_VERSIONS: Final = r"EXPORT_(?:PRODUCT|SCHEMA)_VERSION(?:_MAJOR|_MINOR|_MICRO)?"
+# Texts that stay if they look like what they are, by table and column: what they must match.
+_TEXTS: Final[dict[str, str]] = {
+    "TARGET_INFO_GPU.name": _GPU,
+    "TARGET_INFO_GPU.busLocation": r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]",
+    "TARGET_INFO_GPU.uuid": r"(?:GPU-|MIG-)?[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
+    **{f"{table}.name": _VERSIONS for table in _ABOUT},
+    **{f"{table}.value": _VERSION for table in _ABOUT},
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES.name": re.escape(message_sizes.SIZE),
+    **{f"ENUM_CUDA_{table}.{one}": _KINDS for table in ("MEMCPY_OPER", "MEM_KIND") for one in ("name", "label")},
+}
+_MARKS: Final = ", ".join(map(str, (*nsys_marks.INSTANTS, *nsys_marks.RANGES, nsys_marks.DOMAIN)))
+_IF_MARK: Final = f"CASE WHEN eventType IN ({_MARKS}) THEN {{}} END"
+_TYPES: Final = re.compile(r"(?:UNSIGNED )?(?:BIG|TINY|SMALL)?INT(?:EGER)?|REAL|TEXT|BLOB", re.IGNORECASE)
+
+
+def prepare(connection: sqlite3.Connection, database: Database) -> None:
+    """Adds the functions that `columns` and `rows` use."""
+    sizes = message_sizes.places(database)
+    connection.create_function("looks_like", 2, _looks_like, deterministic=True)
+    connection.create_function("size_alone", 2, lambda blob, domain: message_sizes.alone(blob, domain, sizes))
+
+
+def _looks_like(value: Any, pattern: str) -> bool:
+    return isinstance(value, bytes) and re.fullmatch(pattern, value.decode("utf-8", "replace")) is not None
+
+
+def _matches(column: str, pattern: str) -> str:
+    pattern = pattern.replace("'", "''")
+    return f"typeof({column}) = 'text' AND looks_like(CAST({column} AS BLOB), '{pattern}')"
+
+
+# Rows that stay, of tables of which not all do.
+_ROWS: Final = {
+    **dict.fromkeys(_ABOUT, f"{_matches('name', _VERSIONS)} AND {_matches('value', _VERSION)}"),
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": f"name = '{message_sizes.SIZE}'",
+}
+
+
+def schema(database: Database, table: str) -> str:
+    """Its definition anew: that of the file may have comments in it, and values that columns have by default."""
+    said = []
+    for _, name, kind, required, _, key in database.query(f"PRAGMA table_info({quoted(table)})"):
+        words = [quoted(str(name)), str(kind) if _TYPES.fullmatch(str(kind)) else ""]
+        said.append(" ".join([*words, "NOT NULL" * bool(required), "PRIMARY KEY" * (key == 1)]))
+    return f"CREATE TABLE {quoted(table)} ({', '.join(said)})"
+
+
+def columns(database: Database, table: str) -> str:
+    """What stays of each column, as a list in SQL."""
+    found = database.query(f"PRAGMA table_info({quoted(table)})")
+    return ", ".join(_column(table, str(name), str(kind), bool(required)) for _, name, kind, required, *_ in found)
+
+
+def _column(table: str, name: str, kind: str, required: bool) -> str:
+    place, column = f"{table}.{name}", quoted(name)
+    number = f"CASE WHEN typeof({column}) IN ('integer', 'real') THEN {column} END"
+    if place in ("StringIds.value", "StringTable.value"):
+        kept = f"CASE WHEN typeof({column}) = 'text' THEN {column} END"
+    elif place == "NVTX_EVENTS.text":
+        kept = _IF_MARK.format(f"CASE WHEN typeof({column}) = 'text' THEN {column} END")
+    elif place == "NVTX_EVENTS.textId":
+        kept = _IF_MARK.format(number)
+    elif place == "NVTX_EVENTS.binaryData":
+        kept = f"size_alone({column}, domainId)"
+    elif place == f"{MARKER}.objectId" or place == "CUPTI_ACTIVITY_KIND_DEVICE.uuid":  # pid and tid; 16 bytes
+        kept = f"CASE WHEN typeof({column}) = 'blob' AND length({column}) <= 16 THEN {column} END"
+    elif place in _TEXTS:
+        kept = f"CASE WHEN {_matches(column, _TEXTS[place])} THEN {column} END"
+    else:
+        kept = number
+    if not required:
+        return kept
+    return kept if _is_number(kind) else f"COALESCE({kept}, '')"
+
+
+def rows(database: Database, table: str) -> str:
+    """Which rows of a table stay, as SQL: those that have numbers where there have to be."""
+    found = database.query(f"PRAGMA table_info({quoted(table)})")
+    numbers = [quoted(str(name)) for _, name, kind, required, *_ in found if required and _is_number(str(kind))]
+    return " AND ".join([_ROWS.get(table, "TRUE"), *(f"typeof({one}) IN ('integer', 'real')" for one in numbers)])
+
+
+def _is_number(kind: str) -> bool:
+    return "INT" in kind.upper() or kind.upper() == "REAL"
+
+
+def names(database: Database, stays: Callable[[str], bool]) -> Iterator[str]:
+    """Queries for the numbers of the strings that stay, of tables that were written already."""
+    for table, found in database.tables.items():
+        if not stays(table):
+            continue
+        for column in found:
+            if _NAMES.fullmatch(f"{table}.{column}"):
+                yield f"SELECT {quoted(column)} FROM main.{quoted(table)}"
+    if database.has("CUPTI_ACTIVITY_KIND_DEVICE", "name") and database.has("StringTable", "_id_", "value"):
+        yield f"SELECT _id_ FROM source.StringTable WHERE {_matches('value', _GPU)}"
