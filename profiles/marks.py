@@ -71,6 +71,14 @@ def ranks(timeline: Timeline) -> dict[int, Rank]:
     return {pid: next(iter(ranks)) for pid, ranks in told.items() if len(ranks) == 1 or pid in paused}
 
 
+def numbers(timeline: Timeline) -> tuple[int, int] | None:
+    """The first and last number of marks `step N`; None: it has none."""
+    names = timeline.marks["name"].cat
+    there = np.unique(names.codes.to_numpy()[rows_of(names.codes.to_numpy(), wholly(names.categories, STEP))])
+    found = [int(name.removeprefix(STEP_PREFIX)) for name in names.categories[there].tolist()]
+    return (min(found), max(found)) if found else None
+
+
 def ranks_seen(told: Collection[Rank]) -> tuple[int, int]:
     """(ranks that are recorded here, ranks of the run) of those that marks tell; (0, 0) where they do not."""
     return len({rank.number for rank in told}), max((rank.size for rank in told), default=0)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import marks
 from ..names import rows_of
 from ..stats import nearest_rank
 from ..timeline import Timeline
@@ -24,6 +25,10 @@ Int64s = NDArray[np.int64]
 AGREE_NS = 100_000
 # So many common ends are needed to check a clock, and to set one.
 _LEAST_PAIRS = 3
+# Of fewer, some lag among hundreds has ends as equally far apart by chance.
+_SURE_PAIRS = 6
+# A spread within the clocks' own noise tells nothing more.
+_NOISE_NS = 10_000
 # Recordings that began at different steps: how many collectives one may be ahead of the other.
 _MOST_LAG = 500
 
@@ -64,6 +69,7 @@ class Ends:
     origin_utc_ns: int | None
     end_ns: Int64s
     name: NDArray[np.object_]
+    steps: tuple[int, int] | None = None  # first and last number of its marks `step N`
 
 
 def align(timelines: Sequence[Timeline]) -> Clock:
@@ -75,7 +81,8 @@ def aligned(each: Sequence[Ends]) -> Clock:
     """Brings recordings on the clock of the first.
 
     By the recordings' starts in UTC where the common ends of collectives then agree within 100 µs, or cannot be
-    compared; else by the median difference of those ends.
+    compared, or marks say that they hold other steps; else by the median difference of those ends, at the lag with the
+    most of them at the least spread.
     """
     if len(each) == 1:
         return Clock((0,), ("reference",), None)
@@ -108,7 +115,7 @@ def ends(timeline: Timeline) -> Ends:
     end_ns = timeline.kernels["end_ns"].to_numpy()[rows]
     order = np.argsort(end_ns, kind="stable")
     names = np.array(name.categories, dtype=object)[codes[rows[order]]]
-    return Ends(timeline.recording.origin_utc_ns, end_ns[order], names)
+    return Ends(timeline.recording.origin_utc_ns, end_ns[order], names, marks.numbers(timeline))
 
 
 def _shift(reference: Ends, own: Ends, utc: int | None) -> tuple[int, str, int | None]:
@@ -118,11 +125,17 @@ def _shift(reference: Ends, own: Ends, utc: int | None) -> tuple[int, str, int |
         apart = reference.end_ns[ours] - (own.end_ns[theirs] + utc)
         if len(apart) >= _LEAST_PAIRS and np.median(np.abs(apart)) <= AGREE_NS:
             return utc, "utc", _residual(apart)
-    apart = min(_lagged(reference, own), key=lambda one: _order(one, utc), default=np.empty(0, np.int64))
+    apart = np.empty(0, np.int64) if _other_steps(reference, own) else _best(list(_lagged(reference, own)), utc)
     if len(apart) < _LEAST_PAIRS:
         return (0, "none", None) if utc is None else (utc, "utc", None)
     shift = int(np.sort(apart)[(len(apart) - 1) // 2])
     return shift, "collectives", _residual(apart - shift)
+
+
+def _other_steps(reference: Ends, own: Ends) -> bool:
+    """Do their marks say that they have no step in common, and so no collective?"""
+    ours, theirs = reference.steps, own.steps
+    return ours is not None and theirs is not None and (ours[1] < theirs[0] or theirs[1] < ours[0])
 
 
 def _lagged(reference: Ends, own: Ends) -> Iterator[Int64s]:
@@ -137,12 +150,29 @@ def _lagged(reference: Ends, own: Ends) -> Iterator[Int64s]:
             yield reference.end_ns[first : first + count] - own.end_ns[other : other + count]
 
 
-def _order(apart: Int64s, utc: int | None) -> tuple[int, float]:
-    """The lag at which the ends are most equally far apart; of equals the nearest to UTC, else with the most pairs."""
-    median = float(np.median(apart))
-    spread = int(np.median(np.abs(apart - median)))
-    # A spread within the clocks' own noise tells nothing more.
-    return spread // 10_000, -len(apart) if utc is None else abs(median - utc)
+def _best(lags: list[Int64s], utc: int | None) -> Int64s:
+    """Of the lags at which the ends are most equally far apart that with the most pairs; of such that with the least
+    spread, then the nearest to UTC. UTC has no other say: it was looked at, and does not fit.
+
+    Steps that take equally long are as well apart at one lag as at another, if for fewer pairs.
+    """
+    spreads = [_spread(one) for one in lags]
+    sure = [at for at, one in enumerate(lags) if len(one) >= _SURE_PAIRS] or range(len(lags))
+    least = min((spreads[at] for at in sure), default=0)
+    if least > AGREE_NS:  # no lag fits: the one that fits least badly, which is said
+        return lags[min(sure, key=lambda at: _residual(lags[at] - int(np.median(lags[at]))))]
+    alike = max(2 * least, _NOISE_NS)
+
+    def order(at: int) -> tuple[int, int, float]:
+        return -len(lags[at]), spreads[at], 0 if utc is None else abs(float(np.median(lags[at])) - utc)
+
+    chosen = [at for at, spread in enumerate(spreads) if spread <= alike]
+    return lags[min(chosen, key=order)] if chosen else np.empty(0, np.int64)
+
+
+def _spread(apart: Int64s) -> int:
+    """How far three of four of them lie from their median at most: of three all, and a few strays count nothing."""
+    return nearest_rank(np.abs(apart - int(np.median(apart))), 75)
 
 
 def _residual(apart: Int64s) -> int:

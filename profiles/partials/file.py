@@ -137,6 +137,7 @@ def _recorded(one: Recorded) -> dict[str, Any]:
             "origin_utc_ns": one.ends.origin_utc_ns,
             "end_ns": one.ends.end_ns.tolist(),
             "name": [code[name] for name in one.ends.name.tolist()],
+            "steps": one.ends.steps,
             "names": names,
         },
         "ranks": sorted([rank.number, rank.size] for rank in one.ranks),
@@ -177,6 +178,7 @@ class _Ends:
     end_ns: list[int]
     name: list[int]
     names: list[str]
+    steps: tuple[int, int] | None = None  # earlier files do not tell them
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +191,13 @@ class _Recorded:
     only_phases: bool
 
     def made(self) -> Recorded:
-        names = np.array(self.ends.names, dtype=object)
+        ends = self.ends
+        names = np.array(ends.names, dtype=object)
+        of_row = names[_places(ends.name, len(names))]
         return Recorded(
             recording=self.recording,
             doubts=tuple(self.doubts),
-            ends=Ends(self.ends.origin_utc_ns, _times(self.ends.end_ns), names[_places(self.ends.name, len(names))]),
+            ends=Ends(ends.origin_utc_ns, _times(ends.end_ns), of_row, ends.steps),
             ranks=frozenset(Rank(number, size) for number, size in self.ranks),
             record=RunRecord.from_json(self.record) if self.record else None,
             only_phases=self.only_phases,

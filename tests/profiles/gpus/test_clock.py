@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.gpus.clock import align, nearest
+from profiles.gpus.clock import align, aligned, nearest
+from profiles.gpus.clock import ends as ends_of_recording
 from profiles.timeline import Timeline
 from tests.made.build import Build
+from tests.recordings import SHARED, needs_shared
+from tests.recordings import timeline as timeline_of
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 UTC = 1_700_000_000_000_000_000
@@ -123,3 +126,70 @@ def test_nearest_pairs_are_those_of_a_plain_search(seed):
 
     expected = [(i, closest(value, b)) for i, value in enumerate(a) if closest(b[closest(value, b)], a) == i]
     assert list(zip(mine.tolist(), theirs.tolist(), strict=True)) == expected
+
+
+def consensus(reference: list[int], own: list[int]) -> int:
+    """The shift at which most ends of the two lie within 100 µs of each other, of all that any pair of ends gives."""
+
+    def agreeing(shift: int) -> tuple[int, int]:
+        apart = [min(abs(end - other - shift) for end in reference) for other in own]
+        near = [ns for ns in apart if ns <= 100_000]
+        return len(near), -sum(near)
+
+    return max((end - other for end in reference for other in own), key=agreeing)
+
+
+@pytest.mark.parametrize("error_ms", [-9_000, -2_500, -700, -40, 40, 700, 2_500, 9_000])
+@pytest.mark.parametrize("seed", range(6))
+def test_however_wrong_utc_is_the_collectives_tell_what_a_plain_search_finds(seed: int, error_ms: int) -> None:
+    """Ranks that saw other parts of a training, whose steps differ by up to 2 % or 1 ms, with two collectives each."""
+    chance = random.Random(seed)
+    step, apart = chance.choice([(20_000_000, 400_000), (190_000_000, 4_000_000), (5_000_000, 1_000_000)])
+    now, ends = 5_000_000_000, []
+    for _ in range(24):
+        now += step + chance.randint(-apart, apart)
+        ends += [now - step // 3, now]
+    first, last = 2 * chance.randint(0, 6), 48 - 2 * chance.randint(0, 6)
+    theirs = 2 * chance.randint(0, 6)
+    starts_at = chance.randint(-(10**9), 10**9)
+    ours = rank(0, ends[theirs:], starts_at=0)
+    own = rank(1, ends[first:last], starts_at=starts_at, utc_error=error_ms * 1_000_000 + 333_333, noise=3_000)
+    found = align([ours, own])
+    assert found.method == "collectives" and abs(found.shift_ns[1] - starts_at) <= 3_000
+    times = [table["end_ns"][::2].tolist() for table in (ours.kernels, own.kernels)]
+    assert abs(found.shift_ns[1] - consensus(*times)) <= 6_000
+
+
+def test_of_steps_that_take_equally_long_the_lag_with_most_pairs_counts_whatever_utc_says() -> None:
+    ends = [10**9 + 20_000_000 * number for number in range(40)]
+    for seconds in (-3, -1, 1, 3):
+        own = rank(1, ends, starts_at=77, utc_error=seconds * 10**9 + 7_000_000, noise=2_000)
+        assert abs(align([rank(0, ends, starts_at=0), own]).shift_ns[1] - 77) <= 2_000
+
+
+def test_recordings_of_other_steps_share_no_collective_and_utc_stands() -> None:
+    ends = [10**9 + 20_000_000 * number for number in range(40)]
+    parts = []
+    for number, steps in enumerate((range(20), range(20, 40))):
+        made = Build(pid=number, rank=number, path=f"rank{number}.sqlite", origin_utc_ns=UTC)
+        for step in steps:
+            made.mark(f"step {step}", ends[step] - 20_000_000, ends[step])
+            made.kernel(ends[step] - 300_000, ends[step], ALL_REDUCE)
+        parts.append(made.timeline())
+    clock = align(parts)
+    assert (clock.shift_ns, clock.method, clock.residual_ns) == ((0, 0), "utc", None)
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["good", "slow_rank", "big_dense"])
+def test_real_ranks_are_put_on_one_clock_though_utc_is_seconds_off(name: str) -> None:
+    """UTC is good to some µs there: what the collectives tell must be the same."""
+    one, other = (
+        ends_of_recording(timeline_of(SHARED / "third" / "planted" / f"{name}.rank{rank}.sqlite.xz")) for rank in (0, 1)
+    )
+    true = aligned([one, other])
+    assert true.method == "utc" and (true.residual_ns or 0) < 10_000
+    for seconds in (-5.0, -1.5, -0.4, -0.02, 0.02, 0.4, 1.5, 5.0):
+        wrong = replace(other, origin_utc_ns=(other.origin_utc_ns or 0) + round(seconds * 1e9))
+        found = aligned([one, wrong])
+        assert found.method == "collectives" and abs(found.shift_ns[1] - true.shift_ns[1]) < 10_000
