@@ -129,7 +129,7 @@ def distribute(
                 f"the model has its weights on rank {have.index(True)}, and none yet on rank {have.index(False)}; build"
                 " it on all ranks, or on none, before ring.distribute(model)"
             )
-    chooser = choose.Chooser(falls_back=step == "auto")
+    chooser = choose.Chooser(falls_back=step == "auto", layers=model._flatten_layers)
     if step == "auto":
         step, why = choose.resolved(model, 1 if taken_whole else len(used), groups)
         if has_gpu() and rank() == 0:

@@ -11,6 +11,7 @@ from ..exchange import has_gpu
 from . import (
     aligned,
     attention,
+    augmented,
     depthwise,
     dilated,
     draws,
@@ -35,6 +36,7 @@ OF_FUNCTIONS = {
     "dilated": dilated.as_such,
     "resized": resized.by_own_weights,
     "projected": projected.gathered,
+    "augmented": augmented.compiled,
     "lined_up": lined_up.rows,
     "hashed": hashed.dropout,
 }

@@ -54,6 +54,7 @@ REFUSALS = (
     DrawsAlike,
     NotOneUpdate,
 )
+COST = "with one such layer a ResNet-50 on an H200 trained 12 times slower"  # 604 images/s, 7 813 without
 # Kernels that depend on each other run at once by it: a ViT on an H200 did not learn (docs/results, 2026-11-23).
 TRAINS_WRONG = "xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
 Take = Callable[[bool], Any]
@@ -134,11 +135,13 @@ class Chooser:
     """Has each batch's step taken, compiled or not. The exchange is the same either way, so that one rank may go back
     on it, or meet a shape of its own, while the others do not.
 
-    falls_back: what XLA refuses is trained without it; else its error is the user's.
+    falls_back: what XLA refuses is trained without it; else its error is the user's. layers: of the model, to name the
+    one that XLA refuses.
     """
 
-    def __init__(self, *, falls_back: bool) -> None:
+    def __init__(self, *, falls_back: bool, layers: Callable[[], Sequence[Any]] = list) -> None:
         self._falls_back = falls_back
+        self._layers = layers
         self._known: dict[Hashable, bool] = {}
         self._refused = False
 
@@ -164,7 +167,8 @@ class Chooser:
                             f"XLA does not compile this step ({_first_line(error)}); take step='auto' or step='fit'"
                         ) from error
                     raise
-                self._refuse(f"XLA does not compile this step ({_first_line(error)})")
+                because = f"XLA does not compile this step ({_first_line(error)})"
+                self._refuse(because + price(self._layers(), str(error)))
             else:
                 self._known[shape] = True
                 return logs
@@ -186,6 +190,24 @@ class Chooser:
     def _refuse(self, why: str) -> None:
         self._refused = True
         say.line(f"rank {hvd.rank()}: training without XLA: {why}")
+
+
+def price(layers: Sequence[Any], error: str) -> str:
+    """What it costs, where the error names one of the layers: it alone has no kernel, and nothing is compiled."""
+    found = [layer for path in re.findall(r"\{\{node ([^}]+)\}\}", error) for layer in _on(path, layers)]
+    if not found:
+        return ""
+    named = ", ".join(dict.fromkeys(f"{layer.name} ({type(layer).__name__})" for layer in found))
+    return f"; it costs the whole step its compilation, {COST}; what {named} does can be left to the data set's map()"
+
+
+def _on(path: str, layers: Sequence[Any]) -> list[Any]:
+    """The innermost layer among the names, each with a number or none, on the way to an operation."""
+    for name in reversed(path.split("/")):
+        of_it = [layer for layer in layers if re.fullmatch(re.escape(layer.name) + r"(_\d+)*", name)]
+        if of_it:
+            return [max(of_it, key=lambda layer: len(layer.name))]
+    return []
 
 
 def _shape(leaf: Any) -> Hashable:
