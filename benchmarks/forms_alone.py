@@ -24,8 +24,7 @@ def attention(tiny: bool) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
     import tensorflow as tf
 
     from harness.ring.forms import attention as fused
-    from harness.ring.forms import attention_hashed as ways
-    from harness.ring.forms import hashed
+    from harness.ring.forms import attention_dropout as ways
 
     seed = tf.constant([11, 3], tf.int64)
     made: dict[str, tuple[Callable[..., Any], list[Any]]] = {}
@@ -50,17 +49,11 @@ def attention(tiny: bool) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
         def flash(*given: Any, mask: Any = mask, how: Any = how) -> Any:
             return fused.attention(*given, mask, **how)
 
-        def mask_alone(query: Any, *_: Any, length: int = length) -> Any:
-            """What the mask of the scores costs, written as cuDNN reads it."""
-            stays = hashed.kept(seed, [query.shape[0], query.shape[2], length, length], 0.1)
-            return fused.added(stays, query.dtype)
-
         made[f"{name} by_xla"] = of(ways.by_xla), given
         made[f"{name} keras"] = own, given
         if not tiny:
-            made[f"{name} twice"] = of(ways.twice), given
+            made[f"{name} fused"] = of(ways.fused), given
             made[f"{name} flash without dropout"] = flash, given
-            made[f"{name} mask written"] = mask_alone, given
     return made
 
 
