@@ -16,6 +16,7 @@ from typing import Any
 from .distribution import STEPS, distribute
 from .exchange import average_logs, broadcast, is_distributed
 from .joined.moving import average_statistics
+from .joined.totals import mean, sum
 from .start import by_mpi, init, local_rank, meet, rank, size, threads
 from .step.gradients import COMPRESSIONS, average_gradients
 from .step.parts import gather
@@ -33,10 +34,12 @@ __all__ = [
     "init",
     "is_distributed",
     "local_rank",
+    "mean",
     "meet",
     "rank",
     "size",
     "state",
+    "sum",
     "threads",
 ]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 __all__ = ["laid_over", "lifted", "while_laid"]
 
-_laid: list[tuple[Callable[[], None], Callable[[], None]]] = []
-"""What is laid over now, the latest last: how to lay it, and how to lift it."""
+_laid: list[tuple[Callable[[], None], Callable[[], None], bool]] = []
+"""What is laid over now, the latest last: how to lay it, how to lift it, whether it stays where others are lifted."""
 
 
 @contextmanager
@@ -22,22 +22,22 @@ def laid_over(module: Any, **forms: Any) -> Iterator[None]:
 
 
 @contextmanager
-def while_laid(lay: Callable[[], None], lift: Callable[[], None]) -> Iterator[None]:
-    """While it lasts, what `lay` lays over functions is there; `lift` undoes it."""
-    both = lay, lift
+def while_laid(lay: Callable[[], None], lift: Callable[[], None], *, stays: bool = False) -> Iterator[None]:
+    """While it lasts, what `lay` lays over functions is there; `lift` undoes it. stays: while others are lifted."""
+    this = lay, lift, stays
     lay()
-    _laid.append(both)
+    _laid.append(this)
     try:
         yield
     finally:
-        _laid.remove(both)
+        _laid.remove(this)
         lift()
 
 
 @contextmanager
 def lifted() -> Iterator[None]:
     """While it lasts, all functions are what they are without: what XLA alone can run, nothing else may call."""
-    now = _laid[:]
+    now = [(lay, lift) for lay, lift, stays in _laid if not stays]
     for _, lift in reversed(now):
         lift()
     try:

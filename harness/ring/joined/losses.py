@@ -17,20 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 from profiles.errors import RingscopeError
 
-from ..exchange import hvd, name_in_graph, on_host, outside_scopes, summed_as, tf
-from . import metrics, own_loss
-from .separable import SUM, kind_of, kinds_of_added
+from ..exchange import tf
+from . import added, by_hand, metrics, own_loss
+from .apart import Apart, of_all_ranks
+from .separable import JOINED, SUM, apart_of, kind_of, kinds_of_added
 from .summable import metrics_tried
+from .totals import Share, one, shared_inline, sharing
 
 __all__ = ["NeedsExchange", "Share", "collected", "given", "joined", "one", "shared_inline"]
-
-Share = Callable[[Any], Any]
-"""This rank's denominator -> everybody's."""
 
 
 class NeedsExchange(Exception):
@@ -38,11 +36,11 @@ class NeedsExchange(Exception):
 
 
 def collected(found: list[Any]) -> Share:
-    """Keeps the denominators of a step, in the order in which they are met."""
+    """Exchanges the denominators of a step, and keeps everybody's, in the order in which they are met."""
 
     def share(own: Any) -> Any:
-        found.append(own)
-        return own
+        found.append(shared_inline(own))
+        return found[-1]
 
     return share
 
@@ -59,28 +57,13 @@ def given(totals: Sequence[Any]) -> Share:
     return share
 
 
-def shared_inline(own: Any, name: str | None = None) -> Any:
-    # Shapes are known on the host, and so few bytes are not worth a launch of NCCL.
-    with outside_scopes(), on_host():
-        everybodys = tf.cast(own, summed_as(own.dtype)) * tf.cast(one(), summed_as(own.dtype))
-        total = hvd.allreduce(everybodys, op=hvd.Sum, name=name or name_in_graph("denominator"))
-        return tf.cast(total, own.dtype)
-
-
-@cache
-def one() -> Any:
-    """A variable that is 1. A batch of a fixed shape has a constant denominator, and TensorFlow takes an all-reduce of
-    a constant for a constant too: it would exchange it once, while it optimises the graph, and no more. A rank that met
-    a batch of another shape alone then waited for ever for ranks which had theirs already."""
-    with tf.init_scope():
-        return tf.Variable(1.0, trainable=False, name="one")
-
-
 @contextmanager
-def joined(model: Any, ranks: int, share: Share, *, uneven: bool) -> Iterator[None]:
-    """While it lasts, a train step of the model is traced with the losses of the joined batch.
+def joined(
+    model: Any, ranks: int, share: Share, train_step: Callable[[Any], Any], data: Any, *, uneven: bool
+) -> Iterator[None]:
+    """While it lasts, this train step of the model is traced with the losses of the joined batch.
 
-    uneven: the ranks' batches may be of unlike sizes.
+    data: what the step is to be called with. uneven: the ranks' batches may be of unlike sizes.
     """
     with metrics.batches_count_alike(model):
         if ranks == 1:
@@ -89,10 +72,17 @@ def joined(model: Any, ranks: int, share: Share, *, uneven: bool) -> Iterator[No
         batch = _Batch(ranks, share) if uneven else None
         met: list[bool] = []  # not empty: a loss was taken by a method of Keras
         taken = _compiled_losses(model, ranks, share, batch, met)
-        with taken, _reduced_already(model, ranks, batch, met), _tracked(model, batch), metrics_tried(model):
+        by_itself = by_hand.is_own(train_step)
+        apart = by_hand.of_step(model, train_step, data, uneven=uneven) if by_itself else None
+        name = f"{type(model).__name__}.train_step"
+        kinds: added.Kinds = {}
+        reduced = _reduced_already(model, ranks, share, batch, met, kinds)
+        layers = added.of_all_layers(model, share, ranks, kinds, uneven=uneven)
+        by_step = of_all_ranks(apart, share, ranks, uneven=uneven, name=name)
+        with taken, reduced, _tracked(model, batch), metrics_tried(model), layers, sharing(share), by_step:
             yield
-        if not met:
-            own_loss.of_train_step(model)
+        if by_itself and not met:
+            by_hand.say(model, apart)
 
 
 class _Batch:
@@ -126,7 +116,9 @@ class _Batch:
 
 
 @contextmanager
-def _reduced_already(model: Any, ranks: int, batch: _Batch | None, met: list[bool]) -> Iterator[None]:
+def _reduced_already(
+    model: Any, ranks: int, share: Share, batch: _Batch | None, met: list[bool], of_layers: added.Kinds
+) -> Iterator[None]:
     """What layers add to the loss, and what a `compute_loss` of the model's own takes: a sum as a sum, the rest by the
     size of the batch."""
     compute_loss, aggregate = model.compute_loss, model._aggregate_additional_loss
@@ -136,16 +128,18 @@ def _reduced_already(model: Any, ranks: int, batch: _Batch | None, met: list[boo
         given = dict(zip(("x", "y", "y_pred"), args, strict=False)) | kwargs
         if batch is not None:
             batch.measure(given.get("y_pred"), given.get("x"))
-        kinds[:] = kinds_of_added(model, given.get("x"))
+        kinds[:] = kinds_of_added(model, given.get("x"), of_layers)
         met.append(True)
         if not own_loss.is_own(compute_loss):
             return compute_loss(*args, **kwargs)
         kind = own_loss.kind_of(model, compute_loss, args, kwargs)
-        return own_loss.scaled(compute_loss(*args, **kwargs), kind, ranks, by_size)
+        with of_all_ranks(kind.apart, share, ranks, uneven=batch is not None, name="compute_loss"):
+            loss = compute_loss(*args, **kwargs)
+        return own_loss.scaled(loss, kind, ranks, by_size)
 
     def aggregated(loss: Any) -> Any:
-        total = aggregate(loss)
-        return total * ranks if kinds and kinds.pop(0) == SUM else by_size(total)
+        total, kind = aggregate(loss), kinds.pop(0) if kinds else None
+        return total * ranks if kind == SUM else total if kind == JOINED else by_size(total)
 
     def by_size(mean: Any) -> Any:
         return mean if batch is None else batch.by_size(mean)
@@ -167,20 +161,47 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: _Batch | None,
         yield
         return
     own, reduce, take = compiled.call, keras_losses.reduce_weighted_values, keras_losses.Loss.__call__
-    taken: list[tuple[Any, Any, Any]] = []  # the losses being taken, and of what: one of the user's own may call others
+    # The losses being taken, and of what: one of the user's own may call others. What each is to its rows, once known.
+    taken: list[tuple[Any, Any, Any]] = []
+    parts: list[Apart | None] = []
 
     def reduced(values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = "mean", dtype: Any = None):  # type: ignore[no-untyped-def]
         if len(taken) > 1:
             return reduce(values, sample_weight, mask, reduction, dtype)
-        kind = kind_of(*taken[-1], by_itself=len(values.shape) == 0) if taken else None
+        kind = kind_of(*taken[-1], parts[-1], by_itself=len(values.shape) == 0) if taken else None
         return _reduced(reduce, values, sample_weight, mask, reduction, dtype, ranks, share, batch, kind)
 
     def taking(loss: Any, y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
         taken.append((loss, y_true, y_pred))
+        parts.append(None)
         try:
-            return take(loss, y_true, y_pred, *args, **kwargs)
+            with called_by_ring(loss):
+                return take(loss, y_true, y_pred, *args, **kwargs)
         finally:
             taken.pop()
+            parts.pop()
+
+    @contextmanager
+    def called_by_ring(loss: Any) -> Iterator[None]:
+        """While it lasts, the first call of what it computes has the sums of all ranks that it wants."""
+        before = vars(loss).get("call")
+
+        def call(y_true: Any, y_pred: Any) -> Any:
+            restored()
+            parts[-1] = apart_of(loss, y_true, y_pred) if len(taken) == 1 else None
+            with of_all_ranks(parts[-1], share, ranks, uneven=batch is not None, name=f"loss {loss.name!r}"):
+                return loss.call(y_true, y_pred)
+
+        def restored() -> None:
+            vars(loss).pop("call", None)
+            if before is not None:
+                vars(loss)["call"] = before
+
+        vars(loss)["call"] = call
+        try:
+            yield
+        finally:
+            restored()
 
     def call(y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
         met.append(True)
@@ -216,9 +237,11 @@ def _reduced(
         number = tf.convert_to_tensor(values) if dtype is None else tf.cast(values, dtype)
         if kind == SUM:
             number *= ranks
-        elif batch is not None:
+        elif batch is not None and kind != JOINED:
             number = batch.by_size(number)
         return number * _mean_weight(sample_weight, mask, reduction, number.dtype, share)
+    if kind == JOINED:  # several numbers for the batch, of all ranks
+        return reduce(values, sample_weight, mask, reduction, dtype)
     if reduction == "sum":
         return reduce(values, sample_weight, mask, reduction, dtype) * ranks
     if reduction in (None, "none"):

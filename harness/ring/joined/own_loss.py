@@ -9,23 +9,25 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers import trainer
 
 from ..exchange import tf
 from ..say import once
 from . import normalization
+from .apart import Apart, look
 from .separable import (
     EXACT,
     FEW_ROWS,
+    KINDS_OF_APART,
     MEAN,
     NEITHER,
     PARTS,
     ROUNDED,
     SUM,
+    TOGETHER,
     added_losses_kept,
     kind_of_values,
     made_rows,
@@ -33,11 +35,18 @@ from .separable import (
     tried,
 )
 
-__all__ = ["is_own", "kind_of", "of_each_sample", "of_train_step", "scaled"]
+__all__ = ["is_own", "kind_of", "of_each_sample", "scaled"]
 
 NAMES = ("x", "y", "y_pred", "sample_weight", "training")  # of what Keras gives it, in turn
-Kind = tuple[str | None, bool]
-"""(what the model's own part is to its samples, whether there is another)."""
+
+
+class Kind(NamedTuple):
+    """What the model's own part is to its samples, whether there is another, and what is known of it by its graph."""
+
+    kind: str | None
+    beside: bool
+    apart: Apart | None = None
+
 
 _known: weakref.WeakKeyDictionary[Any, dict[str, Kind]] = weakref.WeakKeyDictionary()
 
@@ -53,24 +62,24 @@ def kind_of(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...],
     known = _known.setdefault(model, {})
     if shapes not in known:
         known[shapes] = _kind(model, compute_loss, args, kwargs)
-    kind, beside = known[shapes]
+    kind, beside, _ = known[shapes]
     name = f"{type(model).__name__}.compute_loss"
     if kind == NEITHER:
         once(
             f"the loss that {name} takes is no mean over samples: each rank takes it of its own batch, and the"
-            " gradients are their mean, not those of the joined batch"
+            f" gradients are their mean, not those of the joined batch; {TOGETHER}"
         )
     elif kind is None:
         once(
             f"the loss that {name} takes could not be tried: as a mean over samples it is right; of a sum each rank's"
-            " gradients count 1/N"
+            f" gradients count 1/N; {TOGETHER}"
         )
     elif kind == SUM and beside:
         once(
             f"the loss that {name} adds is a sum over samples, of which each rank's gradients count 1/N; take a mean,"
             " or add it by self.add_loss in a layer"
         )
-    return kind, beside
+    return known[shapes]
 
 
 def scaled(loss: Any, kind: Kind, ranks: int, by_size: Callable[[Any], Any]) -> Any:
@@ -79,9 +88,9 @@ def scaled(loss: Any, kind: Kind, ranks: int, by_size: Callable[[Any], Any]) -> 
     by_size: weighs a mean over this batch by the batch's size.
     """
     loss = tf.convert_to_tensor(loss)
-    if kind == (SUM, False):
+    if kind[:2] == (SUM, False):
         return of_each_sample(loss, ranks) if len(loss.shape) else loss * ranks
-    return by_size(loss) if kind == (MEAN, False) else loss
+    return by_size(loss) if kind[:2] == (MEAN, False) else loss
 
 
 def of_each_sample(losses: Any, ranks: int) -> Any:
@@ -89,27 +98,39 @@ def of_each_sample(losses: Any, ranks: int) -> Any:
     return losses * ranks - tf.stop_gradient(losses * (ranks - 1))
 
 
-def of_train_step(model: Any) -> None:
-    """Say what becomes of a loss that no method of Keras has taken."""
-    if type(model).train_step is not TensorFlowTrainer.train_step:
-        once(
-            f"{type(model).__name__}.train_step takes its loss by hand: as a mean over samples, in batches of one size,"
-            " it is right; of a sum each rank's gradients count 1/N, and what compares samples compares those of one"
-            " rank"
-        )
-
-
 def _kind(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
     beside: list[bool] = []
     kept = added_losses_kept(model._flatten_layers())
     with _keras_takes_nothing(model, beside), normalization.alone(model), kept:
+        apart = _apart(model, compute_loss, args, kwargs, ())
+        if apart is not None and apart.kind == SUM and beside:  # which cannot be told from Keras's part afterwards
+            apart = _apart(model, compute_loss, args, kwargs, (SUM,))
+        if apart is not None:
+            # The gradient of several numbers is that of their sum.
+            return Kind(SUM if apart.kind == "rows" else KINDS_OF_APART[apart.kind], bool(beside), apart)
+        beside.clear()
         tries = [_values(model, compute_loss, args, kwargs, rows) for rows in (FEW_ROWS, FEW_ROWS + 2)]
     exact = ROUNDED.get(model.compute_dtype, EXACT)
     kinds = [None if each is None else kind_of_values(*each, exact) for each in tries]
     if beside and not any(each is None or any(each) for each in tries):  # nothing but what Keras takes
-        return MEAN, True
+        return Kind(MEAN, True)
     # Both halves may be alike by chance.
-    return (kinds[0] if len(set(kinds)) == 1 else None if None in kinds else NEITHER), bool(beside)
+    return Kind(kinds[0] if len(set(kinds)) == 1 else None if None in kinds else NEITHER, bool(beside))
+
+
+def _apart(
+    model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], joins: tuple[str, ...]
+) -> Apart | None:
+    from keras import StatelessScope
+
+    names = [*NAMES[: len(args)], *kwargs]
+
+    def taken(*given: Any) -> Any:
+        # What it assigns is kept apart.
+        with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
+            return compute_loss(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
+
+    return look(taken, [*args, *kwargs.values()], [name == "y_pred" for name in names], joins=joins)
 
 
 def _values(

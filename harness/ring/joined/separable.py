@@ -19,11 +19,23 @@ import numpy as np
 from ..exchange import tf
 from ..laid_over import lifted
 from ..say import once
-from . import normalization
+from . import normalization, totals
+from .apart import Apart, look
 
-__all__ = ["SUM", "kind_of", "kind_of_values", "kinds_of_added", "made_rows", "shapes_of", "tried"]
+__all__ = [
+    "JOINED",
+    "SUM",
+    "TOGETHER",
+    "apart_of",
+    "kind_of",
+    "kind_of_values",
+    "kinds_of_added",
+    "made_rows",
+    "shapes_of",
+    "tried",
+]
 
-MEAN, SUM, NEITHER = "mean", "sum", "neither"
+MEAN, SUM, NEITHER, JOINED = "mean", "sum", "neither", "joined"  # the last: it is of all ranks already
 ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64  # few for a whole model and where a row is large, many where noise is drawn
 LARGE = 1 << 20  # elements
 # Halves may by chance have as many labels above a bound, so that a mean weighted by them looks like one over samples.
@@ -32,19 +44,47 @@ OPEN = 6  # the length of a dimension that is left open
 EXACT, NOISY = 1e-3, 0.25  # relative; of losses that draw random numbers less is known
 SAME = 1e-6  # relative; what draws none is on the same rows, but for how a sum is rounded
 ROUNDED = {"bfloat16": 0.03, "float16": 5e-3}  # of what a layer computes in these
+OF_A_BATCH = ("dice", "tversky")  # of Keras's, those with one number for a batch
 ACROSS = ("Circle",)  # of Keras's losses with a number for each sample, those of pairs in a batch
+
+
+TOGETHER = "sums of all ranks are ring.sum(values) and ring.mean(values, mask)"
 
 
 _kinds: weakref.WeakKeyDictionary[Any, dict[str, str | None]] = weakref.WeakKeyDictionary()
 
 
-def kind_of(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str | None:
+_apart: weakref.WeakKeyDictionary[Any, dict[str, Apart | None]] = weakref.WeakKeyDictionary()
+
+
+def apart_of(loss: Any, y_true: Any, y_pred: Any) -> Apart | None:
+    """What a loss of the user's own is to its samples, by its graph, found out once for each shape of them; None where
+    that cannot be read, and of Keras's own with a number for each sample, which are known."""
+    if _is_keras(loss) and getattr(getattr(loss, "fn", None), "__name__", "") not in OF_A_BATCH:
+        return None
+    shapes = shapes_of((y_true, y_pred))
+    known = _apart.setdefault(loss, {})
+    if shapes not in known:
+        known[shapes] = look(loss.call, (y_true, y_pred), (False, True))
+    return known[shapes]
+
+
+def _is_keras(loss: Any) -> bool:
+    return all((each.__module__ or "").startswith("keras.") for each in (type(loss), getattr(loss, "fn", loss)))
+
+
+KINDS_OF_APART = {"mean": MEAN, "rows": MEAN, "fixed": MEAN, "sum": SUM, "joined": JOINED}
+
+
+def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itself: bool) -> str | None:
     """What the loss is to its samples, found out once for each shape of them; said where that is not joined.
 
-    by_itself: it gives one number for its batch, not one for each sample.
+    apart: what is known of it by its graph. by_itself: it gives one number for its batch, not one for each sample.
     """
     shapes = shapes_of((y_true, y_pred))
     known = _kinds.setdefault(loss, {})
+    if apart is not None:
+        known[shapes] = KINDS_OF_APART[apart.kind]
     if shapes not in known:
         known[shapes] = _loss_kind(loss, y_true, y_pred, by_itself=by_itself)
     kind = known[shapes]
@@ -54,12 +94,12 @@ def kind_of(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str | No
     if kind == NEITHER:
         once(
             f"loss {loss.name!r} is no mean over samples: each rank takes it of its own batch, and the gradients are"
-            " their mean, not those of the joined batch"
+            f" their mean, not those of the joined batch; {TOGETHER}"
         )
     elif kind is None and by_itself:
         once(
             f"loss {loss.name!r} gives one number for its batch, and whether that is a mean over samples could not be"
-            " tried: of a sum each rank's gradients count 1/N"
+            f" tried: of a sum each rank's gradients count 1/N; {TOGETHER}"
         )
     return kind
 
@@ -69,18 +109,30 @@ def shapes_of(given: Any) -> str:
     return str(tf.nest.map_structure(lambda leaf: getattr(leaf, "shape", None), given))
 
 
-def kinds_of_added(model: Any, x: Any) -> list[str | None]:
-    """What each loss that a layer has added is to its samples; said where that is not joined."""
+def kinds_of_added(model: Any, x: Any, of_layers: dict[int, list[str]]) -> list[str | None]:
+    """What each loss that a layer has added is to its samples; said where that is not joined.
+
+    of_layers: what is known by the layers' graphs, by their ids.
+    """
     owners = [layer for layer in model._flatten_layers() for _ in layer._get_own_losses()]
     if not owners:
         return []
-    kinds = _tried_kinds(model, x)
+    counts = {id(layer): owners.count(layer) for layer in owners}
+    known = {each for each, kinds in of_layers.items() if len(kinds) == counts.get(each) and "rows" not in kinds}
+    kinds = None if counts.keys() <= known else _tried_kinds(model, x)
     if kinds is None or len(kinds) != len(owners):
         kinds = [None] * len(owners)
+    waiting = {each: [KINDS_OF_APART[kind] for kind in of_layers[each]] for each in known}
+    for i, layer in enumerate(owners):
+        if id(layer) in known:
+            kinds[i] = waiting[id(layer)].pop(0)
     for layer, kind in zip(owners, kinds, strict=True):
-        if kind not in (MEAN, SUM):
+        if kind not in (MEAN, SUM, JOINED):
             why = "is no mean over samples" if kind == NEITHER else "could not be tried for being a mean over samples"
-            once(f"the loss that layer {layer.name!r} adds {why}: the gradients are the mean of each rank's own")
+            once(
+                f"the loss that layer {layer.name!r} adds {why}: the gradients are the mean of each rank's own;"
+                f" {TOGETHER}"
+            )
     return kinds
 
 
@@ -89,8 +141,7 @@ def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str |
 
     by_itself: it gives one number for its batch. Keras's own losses with one for each sample are known.
     """
-    own = getattr(loss, "fn", loss)
-    if not by_itself and all((each.__module__ or "").startswith("keras.") for each in (type(loss), own)):
+    if not by_itself and _is_keras(loss):
         return NEITHER if type(loss).__name__ in ACROSS else MEAN
     if not all(_is_known(leaf) for leaf in tf.nest.flatten((y_true, y_pred))):
         return None
@@ -182,7 +233,7 @@ PARTS: tuple[Callable[[Any], Any], ...] = (
 def tried(work: Callable[[], Any], device: str | None = None) -> Any:
     """What it gives, computed now; None where it does not take what is made up."""
     try:
-        with tf.init_scope(), tf.device(device), lifted(), _restored(), _no_exchange():
+        with tf.init_scope(), tf.device(device), lifted(), _restored(), _no_exchange(), totals.looked_for():
             return work()
     except Exception:  # a user's function, which may raise anything
         return None

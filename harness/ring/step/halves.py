@@ -137,8 +137,9 @@ class Halves:
         self._caught.clear()
         by_forms = forms(self._model) if compiled and self.is_compiled else nullcontext()
         caught = laid_over(self._optimizer, apply=self._catch)
-        with caught, joined_losses(self._model, self._reduces, share, ours), by_forms:
-            return self._train_step(opened(data, kinds))
+        batch = opened(data, kinds)
+        with caught, by_forms, joined_losses(self._model, self._reduces, share, ours, self._train_step, batch):
+            return self._train_step(batch)
 
     def _catch(self, gradients: Any, trainable_variables: Any = None) -> None:
         check_start(self._model)
@@ -167,11 +168,8 @@ def _told(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
     kept apart, and what no denominator comes from is pruned."""
     from keras import StatelessScope
 
-    own: list[Any] = []
+    found: list[Any] = []
     # Keras's regularisers look up each weight in the scope itself.
     with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
-        trace(losses.collected(own))
-    if not own:
-        return []
-    together = losses.shared_inline(tf.stack([tf.cast(each, tf.float32) for each in own]), name="denominators")
-    return [tf.cast(total, each.dtype) for total, each in zip(tf.unstack(together, len(own)), own, strict=True)]
+        trace(losses.collected(found))
+    return found

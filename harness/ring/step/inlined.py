@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ..exchange import tf
-from ..laid_over import laid_over
+from ..laid_over import while_laid
 
 
 @contextmanager
@@ -30,5 +31,7 @@ def functions() -> Iterator[None]:
             python = autograph_util.py_func_from_autograph(python, function._experimental_autograph_options)
         return python(*given, **options)
 
-    with laid_over(Function, __call__=call):
+    with while_laid(
+        partial(setattr, Function, "__call__", call), partial(setattr, Function, "__call__", own), stays=True
+    ):
         yield

@@ -67,8 +67,9 @@ def taken_whole(
                 by_xla = compiled or (inside is not None and chooser.has_compiled)
                 stack.enter_context(_applied(model, optimizer, apply, inside, compiled=compiled, by_xla=by_xla))
             share = losses.shared_inline if inside is None else partial(inside.total, compiled=compiled)
-            stack.enter_context(joined_losses(model, inside is not None, share, ours))
-            logs = train_step(opened(data, kinds))
+            batch = opened(data, kinds)
+            stack.enter_context(joined_losses(model, inside is not None, share, ours, train_step, batch))
+            logs = train_step(batch)
         if compiled:
             check_draws(tf.compat.v1.get_default_graph())
         return logs
@@ -150,16 +151,18 @@ def in_joined_losses(model: Any, train_step: Callable[[Any], Any], *, reduces: b
     """The train step with the losses of the joined batch, which exchanges inside it."""
 
     def step(data: Any) -> Any:
-        with joined_losses(model, reduces, losses.shared_inline, batches.told(model)):
+        with joined_losses(model, reduces, losses.shared_inline, batches.told(model), train_step, data):
             return train_step(data)
 
     return step
 
 
 @contextmanager
-def joined_losses(model: Any, reduces: bool, share: losses.Share, ours: str) -> Iterator[None]:
-    """While it lasts, a step is traced with them, in one graph. ours: what the ranks' batches are to each other
-    (`batches`)."""
+def joined_losses(
+    model: Any, reduces: bool, share: losses.Share, ours: str, train_step: Callable[[Any], Any], data: Any
+) -> Iterator[None]:
+    """While it lasts, this step is traced with them, in one graph, with such data. ours: what the ranks' batches are to
+    each other (`batches`)."""
     ranks = hvd.size() if reduces else 1
-    with inlined.functions(), losses.joined(model, ranks, share, uneven=ours == batches.UNEVEN):
+    with inlined.functions(), losses.joined(model, ranks, share, train_step, data, uneven=ours == batches.UNEVEN):
         yield

@@ -516,6 +516,14 @@ class TakenByHand(keras.Model):
         return {"loss": loss}
 
 
+class ComparedByHand(keras.Model):
+    def train_step(self, data: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(contrastive(data[1], self(data[0], training=True)))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
 class ByKeras(keras.Model):
     def train_step(self, data: Any) -> dict[str, Any]:
         with tf.GradientTape() as tape:
@@ -526,7 +534,16 @@ class ByKeras(keras.Model):
 
 facts["said of models"] = {}
 for step in MODES:
-    for kind in (Pairs, Beside, Around, Opaque, TakenByHand, ByKeras, *([Everybodys] if step == "fit" else [])):
+    for kind in (
+        Pairs,
+        Beside,
+        Around,
+        Opaque,
+        TakenByHand,
+        ComparedByHand,
+        ByKeras,
+        *([Everybodys] if step == "fit" else []),
+    ):
         said = io.StringIO()
         say._said.clear()
         with contextlib.redirect_stderr(said):

@@ -1,0 +1,154 @@
+"""The sums and means that a function takes, in turn: found in a graph of its own, or met while it is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import keras
+from keras.src.trainers.compile_utils import CompileLoss
+from keras.src.trainers.trainer import Trainer
+from tensorflow.python.eager.backprop import GradientTape
+from tensorflow.python.framework.func_graph import FuncGraph
+from tensorflow.python.ops import gen_math_ops
+
+from ..exchange import tf
+from ..laid_over import laid_over, lifted
+from . import totals
+from .flow import NotApart
+
+__all__ = ["Taken", "each_sum", "taken"]
+
+SUMS = {"_sum": "Sum", "mean": "Mean"}  # TensorFlow's functions, by which all of its and Keras's take sums
+# Gradients, Keras's part of a loss, and what layers do take sums of their own, in some forms more than in others.
+NOT_COUNTED = (
+    (GradientTape, "gradient"),
+    (Trainer, "compute_loss"),
+    (CompileLoss, "__call__"),
+    (keras.layers.Layer, "__call__"),
+)
+FORMS = "harness.ring.forms"
+
+
+class Taken(NamedTuple):
+    """inputs: what the function was called with. sums: [(operation's type, tensor)]. of_all: sums by `ring.sum`.
+    of_layers: what layers have given, a row for each of the batch."""
+
+    graph: Any
+    inputs: Any
+    outputs: list[Any]
+    sums: list[tuple[str, Any]]
+    of_all: list[Any]
+    of_layers: list[Any]
+
+
+def taken(function: Callable[..., Any], given: Sequence[Any], *, open_batch: bool) -> Taken:
+    """What it takes of such tensors, in a graph of its own, of which nothing is computed.
+
+    open_batch: of any number of rows, and without ring's forms.
+    """
+    graph = FuncGraph("loss")
+
+    def made(leaf: Any) -> Any:
+        if not isinstance(leaf, tf.Tensor):
+            return leaf
+        if not leaf.shape.rank:
+            raise NotApart("what has no rows")
+        return tf.compat.v1.placeholder(leaf.dtype, [None if open_batch else leaf.shape[0], *leaf.shape[1:]])
+
+    sums: list[tuple[str, Any]] = []
+    of_layers: list[Any] = []
+
+    def keep(kind: str, values: Any, total: Any) -> Any:
+        sums.append((kind, total))
+        return total
+
+    with tf.init_scope(), totals.looked_for() as of_all, graph.as_default(), ExitStack() as stack:
+        if open_batch:
+            stack.enter_context(lifted())
+        stack.enter_context(_layers_kept(of_layers))
+        stack.enter_context(each_sum(keep))
+        stack.enter_context(tf.variable_creator_scope(_no_variable))
+        inputs = tf.nest.map_structure(made, list(given))
+        outputs = function(*inputs)
+        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        return Taken(graph, inputs, [tf.convert_to_tensor(each) for each in outputs], sums, of_all, of_layers)
+
+
+def _no_variable(*_: Any, **__: Any) -> Any:
+    raise NotApart("it makes variables, which would be lost with this graph")
+
+
+@contextmanager
+def _layers_kept(found: list[Any]) -> Iterator[None]:
+    """While it lasts, what layers give for each row of a batch is kept. Not what is open in more dimensions than its
+    inputs, such as of pairs of rows."""
+    own = keras.layers.Layer.__call__
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        given = own(layer, *args, **kwargs)
+        opens = any(None in shape[1:] for shape in _shapes((args, kwargs)))
+        for tensor in tf.nest.flatten(given):
+            if isinstance(tensor, tf.Tensor) and tensor.shape.rank:
+                first, *others = tensor.shape
+                if first is None and (opens or None not in others):
+                    found.append(tensor)
+        return given
+
+    with laid_over(keras.layers.Layer, __call__=call):
+        yield
+
+
+def _shapes(given: Any) -> Iterator[list[int | None]]:
+    for leaf in tf.nest.flatten(given):
+        if isinstance(leaf, tf.Tensor) and leaf.shape.rank:
+            yield list(leaf.shape)
+
+
+@contextmanager
+def each_sum(take: Callable[[str, Any, Any], Any]) -> Iterator[None]:
+    """While it lasts, each sum and mean that is taken is what this makes of it: (type, of what, sum) -> sum; but for
+    NOT_COUNTED, and what ring's own forms take."""
+    pausing: list[bool] = []
+
+    def counted(name: str) -> Callable[..., Any]:
+        own = getattr(gen_math_ops, name)
+
+        def call(values: Any, *args: Any, **kwargs: Any) -> Any:
+            total = own(values, *args, **kwargs)
+            if pausing or _within_forms():
+                return total
+            pausing.append(True)
+            try:
+                return take(SUMS[name], values, total)
+            finally:
+                pausing.pop()
+
+        return call
+
+    def paused(own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            pausing.append(True)
+            try:
+                return own(*args, **kwargs)
+            finally:
+                pausing.pop()
+
+        return call
+
+    with ExitStack() as stack:
+        for kind, name in NOT_COUNTED:
+            stack.enter_context(laid_over(kind, **{name: paused(getattr(kind, name))}))
+        stack.enter_context(laid_over(gen_math_ops, **{name: counted(name) for name in SUMS}))
+        yield
+
+
+def _within_forms() -> bool:
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(FORMS):
+            return True
+        frame = frame.f_back
+    return False
