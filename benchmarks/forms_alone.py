@@ -46,8 +46,8 @@ def attention(tiny: bool) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
         def of(way: Callable[..., Any], mask: Any = mask, how: Any = how) -> Callable[..., Any]:
             return lambda query, key, value: way(query, key, value, mask, seed, rate=0.1, **how)
 
-        def flash(*given: Any, mask: Any = mask, how: Any = how) -> Any:
-            return fused.attention(*given, mask, **how)
+        def flash(query: Any, key: Any, value: Any, mask: Any = mask, how: Any = how) -> Any:
+            return fused.attention(query, key, value, mask, **how)
 
         made[f"{name} by_xla"] = of(ways.by_xla), given
         made[f"{name} keras"] = own, given
@@ -81,7 +81,7 @@ def heads(tiny: bool) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
 
         ways = {
             "float32": by_float32,
-            "float32 padded": lambda *given: by_float32(*given, multiplied=padded(tf.matmul)),
+            "float32 padded": lambda rows, matrix: by_float32(rows, matrix, padded(tf.matmul)),
             "wide": padded(wide.product),
             "bfloat16": by_bfloat16,
         }

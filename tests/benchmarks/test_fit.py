@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import fit
-from benchmarks.fit_families import FAMILIES
+from benchmarks.fit_today import TODAY
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs/results"
@@ -43,12 +44,23 @@ def test_the_table_has_rates_ratios_and_both_starts() -> None:
 
 def test_every_family_can_be_started_in_every_way() -> None:
     options = fit.argparse.Namespace(steps=3, epochs=2, samples=None)
-    for model in FAMILIES:
+    for model in fit.MODELS:
         for way in fit.WAYS:
             for gpus in (1, 2):
                 argv = fit.Run(model, way, gpus).argv(options)
                 assert model in argv and ("horovodrun" in argv) == (way == "ring" and gpus == 2)
                 assert ("torch.distributed.run" in argv) == (way == "torch" and gpus == 2)
+
+
+def test_batches_of_todays_models_are_as_large_as_asked_and_from_the_seed() -> None:
+    for model, family in TODAY.items():
+        one, again = (family.batch(np.random.default_rng(1), 2) for _ in range(2))
+        for part, same in zip(one, again, strict=True):
+            np.testing.assert_array_equal(part, same)
+            assert len(part) == 2, model
+    tokens, words, weights = TODAY["bert_base"].batch(np.random.default_rng(1), 64)
+    assert (weights[tokens == 0] == 0).all() and 0.08 < weights.mean() < 0.15
+    np.testing.assert_array_equal(tokens[tokens > 0], words[tokens > 0])
 
 
 def test_what_is_no_model_or_way_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
