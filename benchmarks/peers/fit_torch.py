@@ -22,10 +22,11 @@ import torch.distributed as dist
 
 from benchmarks import fit
 from benchmarks.peers.torch_families import FAMILIES
+from benchmarks.peers.torch_today import IMAGES as OF_TODAY
 from benchmarks.peers.torch_today import TODAY
 
 MODELS = FAMILIES | TODAY
-IMAGES = {"resnet50", "convnext_tiny", "efficientnetv2b0", "vit_s", "unet"}
+IMAGES = {"resnet50", "convnext_tiny", "efficientnetv2b0", "vit_s", "unet", *OF_TODAY}
 
 
 def main() -> None:

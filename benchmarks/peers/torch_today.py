@@ -1,17 +1,20 @@
-"""The transformers of benchmarks/fit_today.py in PyTorch, by the same names: the same layers, sizes and dropout.
+"""Models of benchmarks/fit_today.py in PyTorch, by the same names: the same layers, sizes and dropout.
 
-Scores are dropped by `scaled_dot_product_attention` itself, which takes the fused kernel that fits.
+Scores are dropped by `scaled_dot_product_attention` itself, by the fused kernel that fits. Pictures are flipped,
+turned and stretched on the GPU by one reading at projected places, where Keras's layers make two.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.fit_today import BERT_LENGTH, BERT_WORDS, DROPOUT, GPT2_LENGTH, GPT2_WORDS
+from benchmarks.fit_today import BERT_LENGTH, BERT_WORDS, CLASSES, DROPOUT, GPT2_LENGTH, GPT2_WORDS
+from benchmarks.peers.torch_families import Scaled
 
 
 class Attention(nn.Module):
@@ -76,7 +79,70 @@ class Bert(nn.Module):
         return self.out(self.head(x))
 
 
+class Augmented(nn.Module):
+    """A ResNet-50 behind random flips, turns by a tenth of a circle, zooms and contrasts by a fifth."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import torchvision
+
+        self.body = torchvision.models.resnet50()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        x = images.permute(0, 3, 1, 2).float()
+        return self.body((self.augmented(x) if self.training else x).div(127.5).sub(1.0))
+
+    def augmented(self, x: torch.Tensor) -> torch.Tensor:
+        def between(most: float) -> torch.Tensor:
+            return (torch.rand(len(x), device=x.device) * 2 - 1) * most
+
+        angle, tall, wide = between(0.1 * 2 * math.pi), 1 + between(0.2), 1 + between(0.2)
+        wide = wide * between(1.0).sign()
+        nothing = torch.zeros_like(angle)
+        rows = [angle.cos() * wide, -angle.sin() * tall, nothing, angle.sin() * wide, angle.cos() * tall, nothing]
+        grid = functional.affine_grid(torch.stack(rows, 1).view(-1, 2, 3), list(x.shape), align_corners=False)
+        x = functional.grid_sample(x, grid, padding_mode="reflection", align_corners=False)
+        mean = x.mean((2, 3), keepdim=True)
+        return ((x - mean) * (1 + between(0.2)).view(-1, 1, 1, 1) + mean).clamp(0, 255)
+
+
+class Deeplab(nn.Module):
+    """DeepLabV3+ over a ResNet-50: a pyramid of dilations 1, 6, 12 and 18 over a sixteenth of the pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import torchvision
+
+        def seen(given: int, filters: int = 256, size: int = 3, dilation: int = 1) -> nn.Sequential:
+            around = (size - 1) // 2 * dilation
+            part = nn.Conv2d(given, filters, size, padding=around, dilation=dilation, bias=False)
+            return nn.Sequential(part, nn.BatchNorm2d(filters), nn.ReLU())
+
+        body = torchvision.models.resnet50()
+        self.first = nn.Sequential(body.conv1, body.bn1, body.relu, body.maxpool, body.layer1)
+        self.second = nn.Sequential(body.layer2, body.layer3)
+        self.whole = seen(1024, size=1)
+        self.pyramid = nn.ModuleList([seen(1024, size=1), *(seen(1024, dilation=each) for each in (6, 12, 18))])
+        self.joined, self.near = seen(5 * 256, size=1), seen(256, 48, 1)
+        self.last = nn.Sequential(seen(256 + 48), seen(256))
+        self.out = nn.Conv2d(256, CLASSES, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def larger(x: torch.Tensor, factor: int) -> torch.Tensor:
+            return functional.interpolate(x, scale_factor=factor, mode="bilinear")
+
+        near = self.first(x)
+        deep = self.second(near)
+        whole = self.whole(deep.mean((2, 3), keepdim=True))
+        parts = [larger(whole, deep.shape[2]), *(part(deep) for part in self.pyramid)]
+        x = larger(self.joined(torch.cat(parts, 1)), 4)
+        return self.out(larger(self.last(torch.cat([x, self.near(near)], 1)), 4))
+
+
+IMAGES = {"resnet50_augmented", "deeplab"}
 TODAY: dict[str, Callable[[], nn.Module]] = {
+    "resnet50_augmented": Augmented,
+    "deeplab": lambda: Scaled(Deeplab()),
     "gpt2_medium": lambda: Gpt2(DROPOUT, DROPOUT),
     "gpt2_medium_no_scores": lambda: Gpt2(DROPOUT, 0.0),
     "gpt2_medium_no_dropout": lambda: Gpt2(0.0, 0.0),
