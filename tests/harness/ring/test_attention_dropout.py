@@ -5,6 +5,7 @@ Without a GPU cuDNN's kernels are made by the definition.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -41,9 +42,12 @@ class Kernel:
 
 
 @pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """On the host: a GPU multiplies float32 in TF32."""
     monkeypatch.setattr(cudnn_dropout, "forward", Kernel.forward)
     monkeypatch.setattr(cudnn_dropout, "backward", Kernel.backward)
+    with tf.device("CPU:0"):
+        yield
 
 
 def _scores(query: Any, key: Any, bias: list[Any], scale: float, causal: bool) -> Any:
@@ -154,7 +158,9 @@ def _trained(model: Any, x: Any, form: bool) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("call", [{}, {"use_causal_mask": True}, {"attention_mask": np.tri(16, 16, 3, bool)[None]}])
-def test_kerass_layers_train_so_as_by_kerass_own_way_of_the_same_seed(kind: str, call: dict[str, Any]) -> None:
+def test_kerass_layers_train_so_as_by_kerass_own_way_of_the_same_seed(
+    kind: str, call: dict[str, Any], kernel: None
+) -> None:
     """Their scores lie alike, (batch, heads, queries, keys), so that the same hash drops the same."""
     model, layer = _model(kind, **call)
     x = np.random.default_rng(0).normal(size=(3, 16, 32)).astype(np.float32)
