@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from ..tables.sqlite import Database, is_device
 
+_NUMBERS = "TARGET_INFO_CUDA_DEVICE"
+
 
 class Devices:
     """The GPUs of a recording. `deviceId` is the CUDA device of its process; TARGET_INFO_CUDA_DEVICE says which GPU.
@@ -20,8 +22,8 @@ class Devices:
 
     def __init__(self, database: Database) -> None:
         self._gpus = _gpus(database)
-        known = database.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
-        rows = database.query("SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE") if known else []
+        known = database.has(_NUMBERS, "gpuId", "cudaId", "pid")
+        rows = database.query(f"SELECT pid, cudaId, gpuId FROM {database.stored(_NUMBERS)}") if known else []
         self._of_process = {(pid, cuda): gpu for pid, cuda, gpu in rows if is_device(cuda) and is_device(gpu)}
         by_number: dict[int, set[int]] = {}
         for (_, cuda), gpu in self._of_process.items():
@@ -59,7 +61,7 @@ def _gpus(database: Database) -> dict[int, tuple[str, str, str]]:
     if not database.has(table, "id"):
         return {}
     names = [c if database.has(table, c) else "''" for c in ("uuid", "busLocation", "name")]
-    rows = database.query(f"SELECT id, {', '.join(names)} FROM {table} WHERE typeof(id) = 'integer'")
+    rows = database.query(f"SELECT id, {', '.join(names)} FROM {database.stored(table)} WHERE typeof(id) = 'integer'")
     return {
         number: (str(uuid or "") if str(uuid or "").strip("0-") else "", str(bus or ""), str(name or ""))
         for number, uuid, bus, name in rows

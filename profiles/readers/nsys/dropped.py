@@ -21,6 +21,7 @@ from ...marks import STEP_PREFIX
 from ...timeline import Doubt
 from ..tables.sqlite import Database
 
+_DIAGNOSTICS: Final = "DIAGNOSTIC_EVENT"
 _SAYS: Final = ("dropped", "lost", "not all", "incomplete", "missing")
 _MIGHT: Final = {"Not all CUDA events might": "cuda", "CUPTI events might": "cuda", "Not all NVTX events might": "nvtx"}
 # Calls that make the GPU do something; a memset may be of nothing, and then is no operation.
@@ -31,10 +32,11 @@ _OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 
 def doubts(database: Database, tables: Mapping[str, pd.DataFrame]) -> list[Doubt]:
     """nsys's own words, but for those that the recording shows to be unfounded."""
-    if not database.has("DIAGNOSTIC_EVENT", "text"):
+    if not database.has(_DIAGNOSTICS, "text"):
         return []
     like = " OR ".join(f"text LIKE '%{word}%'" for word in _SAYS)
-    said = [str(text) for (text,) in database.query(f"SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE {like} LIMIT 5")]
+    sql = f"SELECT DISTINCT text FROM {database.stored(_DIAGNOSTICS)} WHERE {like} LIMIT 5"
+    said = [str(text) for (text,) in database.query(sql)]
     found = {"cuda": _operations_missing, "nvtx": _ranges_missing}
     of = {text: next((kind for words, kind in _MIGHT.items() if words in text), None) for text in said}
     return [dropped_events(text) for text, kind in of.items() if kind is None or found[kind](tables)]

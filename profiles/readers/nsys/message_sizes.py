@@ -67,7 +67,8 @@ def _messages(database: Database, row: NDArray[np.int64], domain: NDArray[np.int
     for first in range(0, len(row), _AT_ONCE):
         some: Sequence[int] = row[first : first + _AT_ONCE].tolist()
         marks = ", ".join("?" * len(some))
-        sql = f"SELECT rowid, binaryData FROM {_EVENTS} WHERE binaryData IS NOT NULL AND rowid IN ({marks})"
+        events = database.stored(_EVENTS)
+        sql = f"SELECT rowid, binaryData FROM {events} WHERE binaryData IS NOT NULL AND rowid IN ({marks})"
         for number, blob in database.query(sql, some):
             at = place[number]
             moved[at] = _size(blob, int(domain[at]), where)
@@ -78,7 +79,8 @@ def places(database: Database) -> Places:
     """Where in the payloads of a domain and schema the size of the message stands."""
     if not database.has(_ENTRIES, "domainId", "schemaId", "name", "type", "offset"):
         return {}
-    sql = f"SELECT domainId, schemaId, COALESCE(offset, 0) FROM {_ENTRIES} WHERE name = ? AND type IN {_WIDE}"
+    entries = database.stored(_ENTRIES)
+    sql = f"SELECT domainId, schemaId, COALESCE(offset, 0) FROM {entries} WHERE name = ? AND type IN {_WIDE}"
     return {(number, schema): offset for number, schema, offset in database.query(sql, (SIZE,))}
 
 

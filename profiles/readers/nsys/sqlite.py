@@ -30,6 +30,7 @@ OVERHEAD: Final = "PROFILER_OVERHEAD"
 
 
 _NO_STREAM: Final = (1 << 32) - 1
+_STARTED: Final = "TARGET_INFO_SESSION_START_TIME"
 _RECORD: Final = "record with `nsys profile -t cuda,nvtx` (on Linux itself: WSL 2 records no GPU work)"
 
 Columns = dict[str, Any]
@@ -55,7 +56,7 @@ def read(path: Path) -> Timeline:
             (NVTX, marks.columns(database, _host_columns(database, NVTX))),
             (OVERHEAD, _overhead_columns(database, strings)),
         )
-        if table in database.tables
+        if database.has(table)
     }
     scanned = scan(database, wanted)
     gathered = Gathered()
@@ -86,7 +87,7 @@ def _strings(database: Database) -> Strings:
 
 
 def _operation_columns(database: Database, table: str) -> dict[str, Column]:
-    if table not in database.tables:
+    if not database.has(table):
         return {}
     database.require(table, "start", "end", "deviceId", "streamId")
     columns = {
@@ -151,7 +152,7 @@ def _sync_columns(database: Database) -> dict[str, Column]:
 
 
 def _host_columns(database: Database, table: str) -> dict[str, Column]:
-    if table not in database.tables:
+    if not database.has(table):
         return {}
     database.require(table, "start", "end", "globalTid")
     return {
@@ -242,10 +243,13 @@ def _recording(database: Database) -> Recording:
     told: dict[str, str] = {}
     for table in ("EXPORT_META_DATA", "META_DATA_EXPORT"):
         if database.has(table, "name", "value"):
-            told |= {str(name): str(value) for name, value in database.query(f"SELECT name, value FROM {table}")}
+            told |= {
+                str(name): str(value)
+                for name, value in database.query(f"SELECT name, value FROM {database.stored(table)}")
+            }
     utc = None
-    if database.has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
-        rows = database.query("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME LIMIT 1")
+    if database.has(_STARTED, "utcEpochNs"):
+        rows = database.query(f"SELECT utcEpochNs FROM {database.stored(_STARTED)} LIMIT 1")
         utc = rows[0][0] if rows and isinstance(rows[0][0], int) else None
     return Recording(
         path=str(database.path),

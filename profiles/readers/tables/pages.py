@@ -199,6 +199,7 @@ def places(database: Database, table: str, names: Sequence[str]) -> tuple[int, d
 
     Raises Odd where a column is stored in another way than it is read.
     """
+    table = database.stored(table)
     roots = database.query("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
     rows: list[tuple[Any, ...]] = database.query(f"PRAGMA table_xinfo({quoted(table)})")
     if len(roots) != 1 or not isinstance(roots[0][0], int) or any(hidden for *_, hidden in rows):

@@ -78,7 +78,7 @@ def scan(database: Database, wanted: Mapping[str, Mapping[str, Column]]) -> dict
 
 def _rowids(database: Database, table: str) -> tuple[int, int] | tuple[None, None]:
     """The first and the last, or None where they tell nothing about the number of rows."""
-    name = quoted(table)
+    name = quoted(database.stored(table))
     try:
         ((low, high),) = database.query(f"SELECT (SELECT min(rowid) FROM {name}), (SELECT max(rowid) FROM {name})")
     except UnreadableRecording:
@@ -116,7 +116,7 @@ def _fill(database: Database, file: Pages, name: str, table: _Table, piece: int)
         return
     except Odd:
         pass
-    sql = f"SELECT {', '.join(map(quoted, table.names))} FROM {quoted(name)}{table.where(piece)}"
+    sql = f"SELECT {', '.join(map(quoted, table.names))} FROM {quoted(database.stored(name))}{table.where(piece)}"
     try:
         for batch in _batches(database.path, sql, table.nulls):
             table.put(piece, batch)

@@ -7,10 +7,12 @@ with `immutable=1`: SQLite then takes no lock, rolls back no journal and leaves 
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -93,11 +95,18 @@ class Database:
         except _ERRORS as error:
             raise self.damaged(error) from None
 
+    def stored(self, table: str) -> str:
+        """The name that the table has in the file: nsys writes new forms of some as NAME_V2, NAME_V3, and may write the
+        older one beside it."""
+        versions = [(int(match[1] or 0), name) for name in self.tables if (match := _version_of(table).fullmatch(name))]
+        return max(versions)[1] if versions else table
+
     def has(self, table: str, *columns: str) -> bool:
-        return table in self.tables and set(columns) <= set(self.tables[table])
+        return set(columns) <= set(self.tables.get(self.stored(table), ())) and self.stored(table) in self.tables
 
     def require(self, table: str, *columns: str) -> None:
         """Raises UnreadableRecording if the table lacks a column it has in every schema known, or is none."""
+        table = self.stored(table)
         if table not in self.tables:
             problem = f"{table} is not a table: not a schema that this version knows"
             raise UnreadableRecording(self.path, problem, "export it again with `nsys export -t sqlite`, or report it")
@@ -122,6 +131,11 @@ class Database:
             f"SQLite cannot read it ({'its pages lead in circles' if said == 'interrupted' else said})",
             "copy or export it again; `sqlite3 FILE .recover` saves what it can",
         )
+
+
+@cache
+def _version_of(table: str) -> re.Pattern[str]:
+    return re.compile(re.escape(table) + r"(?:_V(\d{1,3}))?")
 
 
 def is_device(value: object) -> bool:
@@ -153,12 +167,12 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
 
     _refuse_long(database, table, value)
     if database.query("PRAGMA encoding") != [("UTF-8",)]:  # no profiler's: somebody's tool wrote the file anew
-        rows = database.query(f"SELECT {key}, {value} FROM {quoted(table)}")
+        rows = database.query(f"SELECT {key}, {value} FROM {quoted(database.stored(table))}")
         told = [(number, text) for number, text in rows if type(number) is int and text is not None]
         raw = [text if isinstance(text, bytes) else str(text).encode("utf-8", "replace") for _, text in told]
         return np.array([number for number, _ in told], dtype=np.int64), pa.array(raw, pa.large_binary())
     sql = (
-        f"SELECT {key}, CAST({value} AS BLOB) FROM {quoted(table)}"
+        f"SELECT {key}, CAST({value} AS BLOB) FROM {quoted(database.stored(table))}"
         f" WHERE typeof({key}) = 'integer' AND {value} IS NOT NULL"
     )
     try:
@@ -180,7 +194,7 @@ def _refuse_long(database: Database, table: str, value: str) -> None:
         if hasattr(connection, "setlimit"):  # Python 3.10 has none
             connection.setlimit(_LENGTH, _LONGEST_TEXT)
         try:
-            connection.execute(f"SELECT sum(length({value})) FROM {quoted(table)}").fetchall()
+            connection.execute(f"SELECT sum(length({value})) FROM {quoted(database.stored(table))}").fetchall()
         except sqlite3.DataError:
             problem = f"a text in {table} is longer than {_LONGEST_TEXT >> 20} MiB: no profiler writes such names"
             raise UnreadableRecording(database.path, problem, "record again, with shorter names of ranges") from None
