@@ -32,7 +32,7 @@ _WORDS: Final = r"(?:all_?reduce|reduce_?scatter|all_?gather|all_?to_?all)"
 # How an exchange goes about it. No kernel that works on one GPU alone is called so and after a collective.
 _WAYS: Final = (
     r"(?:one_?shot|two_?shot|[12]_?stage|multimem|nvls|lamport|symm(?:_?mem|etric)|mnnvl|cross_?device|peer|p2p"
-    r"|(?<![a-z])(?:push|pull|ring|persistent)(?![a-z])|double_?tree|cube_?mesh|int(?:er|ra)_?node|prototype"
+    r"|(?<![a-z])(?:push|pull|persistent)(?![a-z])|(?<![a-z])ring_?(?=all|reduce)|double_?tree|cube_?mesh|int(?:er|ra)_?node|prototype"
     r"|all_?reduce_?fusion|fused_?all_?reduce)"
 )
 _COLLECTIVE: Final = r"all_?(?:reduce|gather|to_?all)\w*|reduce_?scatter\w*|broadcast\w*|send\w*|recv\w*"

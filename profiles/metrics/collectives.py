@@ -154,7 +154,7 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collec
     exposed, covered = books.ledger_ns[CLASSES[COLLECTIVE]], books.busy_ns[CLASSES[COLLECTIVE]]
     return Collectives(
         count=len(books.window.starting(operations)),
-        per_step=nearest_rank(per_step(operations.start_ns, steps), 50) if steps.count else None,
+        per_step=nearest_rank(per_step(operations, np.arange(len(operations)), steps), 50) if steps.count else None,
         busy_ns=covered or 0,
         exposed_ns=exposed or 0,
         overlap=1 - exposed / covered if covered and exposed is not None else None,

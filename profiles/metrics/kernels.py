@@ -64,7 +64,7 @@ def measure(gpu: Gpu, steps: FoundSteps, window: Window, ownership: Ownership) -
         count=len(rows),
         graph_launches=int((inside.table == GRAPHS).sum()),
         graph_nodes=inside.graph_nodes(),
-        per_step=_per_step(inside.start_ns[rows], steps),
+        per_step=_per_step(gpu.operations, steps),
         distinct=int((count > 0).sum()),
         median_ns=nearest_rank(lasted, 50) if len(rows) else None,
         share_under_5us=float((lasted < SHORT_NS).mean()) if len(rows) else None,
@@ -113,16 +113,34 @@ def of_group(names: pd.Index, group: str) -> NDArray[np.bool_]:
     return found
 
 
-def _per_step(start_ns: NDArray[np.int64], steps: FoundSteps) -> int | None:
+def _per_step(operations: Operations, steps: FoundSteps) -> int | None:
     """Median count over the measured steps."""
     if not steps.count:
         return None
-    return nearest_rank(per_step(start_ns, steps), 50)
+    return nearest_rank(per_step(operations, np.flatnonzero(operations.table == KERNELS).astype(np.int32), steps), 50)
 
 
-def per_step(start_ns: NDArray[np.int64], steps: FoundSteps) -> NDArray[np.int64]:
-    """How many of these, in order of start, start in each measured step."""
-    return np.searchsorted(start_ns, steps.end_ns) - np.searchsorted(start_ns, steps.start_ns)
+def per_step(operations: Operations, rows: Ints, steps: FoundSteps) -> NDArray[np.int64]:
+    """How many of these operations belong to each measured step: those that start in it, but where steps overlap on the
+    GPU, and the call is known, those that it launched."""
+    start_ns = operations.start_ns[rows]
+    if steps.launched is None:
+        return _between(start_ns, steps.start_ns, steps.end_ns)
+    known, called_ns, _ = operations.calls(rows)
+    known = known & (operations.process[rows] == steps.launched.process)
+    calls = np.sort(called_ns[known])
+    # A call at the very start of a mark is of the mark before (`marks.owners`).
+    by_call = _between(calls, steps.launched.after_ns + 1, steps.launched.until_ns + 1)
+    # What runs on a stream before all that is known to be launched was launched before the recording began.
+    first_ns = np.full(int(operations.stream.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first_ns, operations.stream[rows][known], start_ns[known])
+    others = ~known & (start_ns >= first_ns[operations.stream[rows]])
+    return by_call + _between(start_ns[others], steps.start_ns, steps.end_ns)
+
+
+def _between(times_ns: NDArray[np.int64], first: NDArray[np.int64], after: NDArray[np.int64]) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = np.searchsorted(times_ns, after) - np.searchsorted(times_ns, first)
+    return found
 
 
 def _launch_latency(operations: Operations, rows: NDArray[np.int32]) -> dict[str, int] | None:

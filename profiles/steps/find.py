@@ -16,7 +16,7 @@ from ..timeline import Timeline
 from . import content, pauses, period
 from . import marks as mark
 from .cycles import KernelSequence, agreement, boundaries, kernel_sequence, trains
-from .found import FoundSteps, LongSteps, Repeats, chosen, no_times
+from .found import FoundSteps, Launched, LongSteps, Repeats, chosen, no_times
 from .layers import repeat_layers
 
 # A whole step at the head is warm-up above median + max(5 standard deviations as told by the MAD, 10 % of the median).
@@ -26,7 +26,7 @@ _WARM_UP_SHARE = 0.10
 BREAK_MEDIANS = 3
 _NONE_WHOLE: Final = "none of their steps is whole"
 MARKED: Final = f"marks: {_NONE_WHOLE}"  # why marks gave no steps
-_NEVER = np.iinfo(np.int64).min
+_NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max - 1
 
 
 @dataclass(slots=True)
@@ -48,6 +48,7 @@ class _Steps:
     number: NDArray[np.int64]
     whole: NDArray[np.bool_]
     quiet: bool
+    launched: Launched | None = None
 
 
 def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None) -> FoundSteps:
@@ -193,8 +194,12 @@ def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
     whole = np.append(np.ones(len(start) - 1, np.bool_), ends_itself)
     before = np.concatenate(([-1], last_end[:-1]))
     number = marks.number[seen]
+    launched = None
+    if (np.diff(owner[owner >= 0]) < 0).any():
+        until = np.append(marks.start_ns[1:], _LATEST)
+        launched = Launched(marks.process, marks.start_ns[seen], until[seen])
     return replace(
-        _measured("marks", _Steps(start, end, last_end, before, number, whole, quiet=True)),
+        _measured("marks", _Steps(start, end, last_end, before, number, whole, quiet=True, launched=launched)),
         all_number=number,
         unit="batch" if marks.served else "step",
     )
@@ -254,6 +259,8 @@ def _measured(source: str, steps: _Steps) -> FoundSteps:
         prev_last_kernel_end_ns=before[kept],
         all_start_ns=steps.start_ns,
         all_last_kernel_end_ns=steps.last_kernel_end_ns if steps.quiet else no_times(),
+        launched=steps.launched
+        and replace(steps.launched, after_ns=steps.launched.after_ns[kept], until_ns=steps.launched.until_ns[kept]),
         warm_up=int(head.sum()),
         partial=int((~steps.whole).sum()),
         breaks=int(breaks.sum()),

@@ -41,6 +41,16 @@ class LongSteps:
 
 
 @dataclass(frozen=True, slots=True)
+class Launched:
+    """What steps launched, where they overlap on the GPU: int64[k] ns each, on its clock. What the process launched
+    after `after_ns` and until `until_ns` is the step's, whenever it ran."""
+
+    process: int
+    after_ns: NDArray[np.int64]
+    until_ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class FoundSteps:
     """The measured steps of one GPU: whole ones, without warm-up, partial steps and breaks, in order of time.
 
@@ -64,6 +74,7 @@ class FoundSteps:
     all_last_kernel_end_ns: NDArray[np.int64] = field(default_factory=no_times)
     # the N of the mark `step N` of each; empty where they were not found by what was launched under such marks
     all_number: NDArray[np.int64] = field(default_factory=no_times)
+    launched: Launched | None = None  # None: kernels of one step start before all those of the next
     warm_up: int = 0  # steps left out at the head
     partial: int = 0  # steps cut by the recording's ends
     breaks: int = 0  # steps left out in between: evaluation, checkpoints, what a pause of the training cut
@@ -125,4 +136,6 @@ def chosen(found: FoundSteps, which: slice | NDArray[np.bool_]) -> FoundSteps:
         step_number=found.step_number[which],
         last_kernel_end_ns=found.last_kernel_end_ns[which],
         prev_last_kernel_end_ns=found.prev_last_kernel_end_ns[which],
+        launched=found.launched
+        and replace(found.launched, after_ns=found.launched.after_ns[which], until_ns=found.launched.until_ns[which]),
     )

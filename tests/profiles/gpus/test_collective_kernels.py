@@ -41,6 +41,7 @@ EXCHANGES = {
     "kuserbuffers_pushsend(int*, int*, int4*, int4*, int)": "send_recv",
     "persistent_all_reduce_two_shot": "all_reduce",
     "all_gather_kernel": "all_gather",
+    "ring_all_reduce_kernel": "all_reduce",
 }
 LOCAL = [
     "gather",
@@ -59,7 +60,12 @@ LOCAL = [
     "triton_poi_fused_all_reduce_0",
     "nvshmemi_init_array_kernel",
 ]
-UNKNOWN = ["all_reduce_kernel", "void gemm_all_reduce_one_shot<half>(half*)", "void acme::tree_all_to_all_v2(float*)"]
+UNKNOWN = [
+    "all_reduce_kernel",
+    "xcclDevKernel_AllReduce_Sum_f32_RING_LL",
+    "void gemm_all_reduce_one_shot<half>(half*)",
+    "void acme::tree_all_to_all_v2(float*)",
+]
 
 
 def of(names: list[str]) -> pd.Index:

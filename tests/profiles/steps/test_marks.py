@@ -12,7 +12,7 @@ from profiles.readers import read
 from profiles.steps import find
 from profiles.steps.found import FoundSteps
 from tests.made.build import Build
-from tests.recordings import MORE, PUBLIC, needs_shared
+from tests.recordings import MORE, PUBLIC, SHARED, needs_shared
 
 LAYER = ["norm", "qkv", "attention", "projection", "norm", "up", "down"]
 
@@ -178,3 +178,33 @@ def test_steps_in_a_small_part_of_a_recording_leave_the_lead_to_the_capture() ->
     (whole,) = analyse([read(PUBLIC / "nvprof-sqlite/ort-training.nvvp")], window="capture").measures.gpus
     assert whole.capture is None
     assert gpu.capture["ledger_ns"] == whole.ledger_ns and gpu.capture["window_ns"] == whole.window_ns
+
+
+def overlapping(*, unknown: int = 0) -> Build:
+    """Each step's second half runs on a stream of its own, beside the next step's first half: four kernels each. Before
+    all of it `unknown` kernels that were launched before the recording began."""
+    made = Build()
+    for number in range(unknown):
+        made.kernel(1_000_000 + 1_000 * number, 1_000_500 + 1_000 * number, "before")
+    for number in range(8):
+        now = 1_000_000 * (number + 1)
+        made.mark(f"step {number}", now, now + 900_000)
+        for kernel in range(4):
+            late = 700_000 if kernel >= 2 else 0
+            start = now + 100_000 + 200_000 * kernel + late
+            called = now + 10_000 * (kernel + 1)
+            made.kernel(start, start + 90_000, f"k{kernel}", stream=7 + (kernel >= 2), call=(called, called + 5_000))
+    return made
+
+
+@pytest.mark.parametrize("unknown", [0, 30])
+def test_kernels_of_steps_that_overlap_are_counted_by_their_calls(unknown: int) -> None:
+    (gpu,) = analyse([overlapping(unknown=unknown).timeline()]).measures.gpus
+    assert [row.kernels for row in gpu.steps.rows] == [4] * len(gpu.steps.rows) and len(gpu.steps.rows) >= 6
+    assert gpu.kernels.per_step == 4
+
+
+@needs_shared
+def test_each_step_of_a_real_recording_whose_steps_overlap_launched_as_many_kernels() -> None:
+    (gpu,) = analyse([SHARED / "third" / "public" / "overlapping-steps.json.gz"]).measures.gpus
+    assert [row.kernels for row in gpu.steps.rows] == [1_555] * 5
