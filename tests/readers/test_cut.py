@@ -73,6 +73,7 @@ def test_a_slice_holds_what_touches_the_span_and_what_was_launched_in_it(path: P
 
 
 @needs_shared
+@pytest.mark.ci
 def test_the_recordings_in_tests_are_slices_of_the_whole_ones(tmp_path: Path) -> None:
     """Real: what is committed is what `--slice --shrink --strip-private` makes of the shared ones."""
     spans = {
@@ -128,7 +129,7 @@ def measured(timeline: Timeline) -> dict[tuple[int, int], tuple[int, int, int]]:
     }
 
 
-@pytest.mark.parametrize("kind", ["nsys", "nvprof", "real"])
+@pytest.mark.parametrize("kind", ["nsys", "nvprof", pytest.param("real", marks=pytest.mark.ci)])
 def test_a_step_that_the_span_cuts_through_is_never_measured_as_a_whole_one(kind: str, tmp_path: Path) -> None:
     source = tmp_path / "whole"
     if kind == "real":

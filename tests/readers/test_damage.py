@@ -62,6 +62,7 @@ fuzzed = settings(
 )
 
 
+@pytest.mark.ci
 @fuzzed
 @example(changes=[(5500881, b"\x00\x00\x00\x1a")])  # a last rowid below the first
 @example(changes=[(5500881, b"\x00" * 14 + b"\x15")])
@@ -76,6 +77,7 @@ def test_bytes_written_over_anywhere(whole: Whole, tmp_path: Path, changes: list
     read_or_refuse(path)
 
 
+@pytest.mark.ci
 @fuzzed
 @given(changes=st.lists(st.tuples(st.integers(0, PAGE - 1), st.integers(0, 255)), min_size=1, max_size=8))
 def test_bytes_changed_in_the_first_page_where_the_schema_is(
