@@ -18,6 +18,7 @@ _ROCPROF = (
     "results.json, or give PyTorch's trace or JAX's .xplane.pb"
 )
 _PYTORCH = "give the trace that prof.export_chrome_trace or tensorboard_trace_handler wrote"
+_BESIDE_NCCL = "record the same run with `nsys profile -t cuda,nvtx` or PyTorch's profiler, and give that"
 # Well-known strangers, by what their first bytes hold.
 _SIGNS: Final = tuple(
     (re.compile(sign, re.DOTALL), said)
@@ -51,6 +52,21 @@ _SIGNS: Final = tuple(
             (
                 "what `nsys stats` (or `nsys profile --stats=true`) prints, which holds sums and no timeline",
                 "give the .nsys-rep or the .sqlite that it was made of",
+            ),
+        ),
+        (
+            rb"\A\s*\[\s*\{.{0,400}\"cat\"\s*:\s*\"(?:GROUP|COLL|P2P|PROXY|NET|KERNEL_CH|KERNEL_LAUNCH|INIT)(?:_API)?\"",
+            ("what NCCL's profiler plugin writes: its calls on the host, and no timeline of a GPU", _BESIDE_NCCL),
+        ),
+        (
+            rb"\A\s*\{.{0,400}\"(?:inspector_output_format_version|coll_perf|p2p_perf)\"",
+            ("what NCCL's Inspector writes: the speed of each collective, and no timeline of a GPU", _BESIDE_NCCL),
+        ),
+        (
+            rb"\"name\"\s*:\s*\"/(?:device:[GT]PU:\d+|host:CPU)\"",
+            (
+                "the trace.json of JAX's or TensorFlow's profiler, without the calls that launched its kernels",
+                "give the .xplane.pb that lies beside it (plugins/profile/DATE/HOST.xplane.pb)",
             ),
         ),
         (rb"\APK\x03\x04", ("a zip archive", "unpack it with `unzip`, and give the recordings in it")),

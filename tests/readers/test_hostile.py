@@ -26,7 +26,7 @@ from profiles.views import markdown, recordings, terminal
 from profiles.views.tables.table import document_of
 from tests.made.build import Build
 from tests.made.training import training
-from tests.recordings import SHARED
+from tests.recordings import DATA, SHARED
 
 HOSTILE = st.text(
     st.one_of(
@@ -195,6 +195,20 @@ OTHERS = SHARED.parent / "strangers"
 def test_a_real_stranger_is_told_the_same(name: str, words: str) -> None:
     with pytest.raises(UnreadableRecording, match=words) as refused:
         read(OTHERS / name)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nccl_profiler.json.gz", "NCCL's profiler plugin .* no timeline of a GPU; record the same run"),
+        ("nccl_inspector.log", "NCCL's Inspector .* no timeline of a GPU; record the same run"),
+        ("jax.trace.json.gz", "JAX's or TensorFlow's profiler.*; give the .xplane.pb that lies beside it"),
+    ],
+)
+def test_what_else_is_written_beside_a_recording_is_named_and_points_to_one(name: str, words: str) -> None:
+    with pytest.raises(UnreadableRecording, match=words) as refused:
+        read(DATA / "made" / name)
     assert "\n" not in str(refused.value)
 
 
