@@ -26,7 +26,7 @@ from harness.ring.exchange import tf
 before = gc.get_freeze_count()
 compiler.set_options(gpu=True, tensorflow=tf.version.VERSION)
 compiler.keep_choices(Path(sys.argv[1]), tensorflow=tf.version.VERSION)
-compiler._has_linker = lambda: True
+compiler.has_tools = lambda: True
 compiler.compile_by_threads(3, gpu=True, tensorflow=tf.version.VERSION)
 garbage.set_apart()
 x = tf.ones((3, 5))
@@ -80,20 +80,35 @@ def test_without_a_gpu_and_with_other_versions_nothing_is_set(monkeypatch: pytes
         (f"{compiler.THREADS}=9", {}, ""),
         ("", {"gpu": False}, ""),
         ("", {"threads": 1}, ""),
-        ("", {"linker": False}, ""),
+        ("", {"tools": False}, ""),
         ("", {"tensorflow": "2.22.0"}, ""),
     ],
 )
-def test_code_is_made_by_threads_where_both_options_and_a_linker_are_there(
+def test_code_is_made_by_threads_where_both_options_and_the_programs_for_it_are_there(
     monkeypatch: pytest.MonkeyPatch, flags: str, case: dict[str, Any], added: str
 ) -> None:
     monkeypatch.setenv("XLA_FLAGS", flags)
-    case = {"threads": 3, "gpu": True, "tensorflow": "2.21.0", "linker": True} | case
-    linker = case.pop("linker")
-    monkeypatch.setattr(compiler, "_has_linker", lambda: linker)
+    case = {"threads": 3, "gpu": True, "tensorflow": "2.21.0", "tools": True} | case
+    tools = case.pop("tools")
+    monkeypatch.setattr(compiler, "has_tools", lambda: tools)
     for _ in range(2):  # a process that begins again has them
         compiler.compile_by_threads(**case)
         assert os.environ["XLA_FLAGS"] == flags + added
+
+
+def test_the_programs_are_looked_for_on_the_path_and_beside_cuda(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    monkeypatch.setattr(compiler, "CUDA", ())
+    assert not compiler.has_tools()
+    for place in (tmp_path / "ptxas", tmp_path / "cuda/bin/nvlink"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("#!/bin/sh\n")
+        assert not compiler.has_tools()
+        place.chmod(0o755)
+    assert compiler.has_tools()
 
 
 def test_how_many_threads_compile_is_no_part_of_what_is_kept() -> None:
@@ -143,7 +158,7 @@ def test_ring_keeps_choices_beside_the_programs(monkeypatch: pytest.MonkeyPatch,
     assert os.environ["XLA_FLAGS"] == f"{SET} {compiler.CHOICES}={programs}/choices"
     assert (programs / "choices").is_dir()
     monkeypatch.setenv("TF_XLA_FLAGS", "")
-    monkeypatch.setattr(compiler, "_has_linker", lambda: True)
+    monkeypatch.setattr(compiler, "has_tools", lambda: True)
     compiler.compile_by_threads(3, gpu=True, tensorflow="2.21.0")
     start.set_up_compiler()  # as in a process that begins again, as another of fewer ranks
     assert os.environ["XLA_FLAGS"] == f"{SET} {compiler.CHOICES}={programs}/choices {BY_THREE}"
