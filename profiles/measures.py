@@ -254,7 +254,7 @@ class ToldBreak:
     start_ns: int
     length_ns: int
     usual_ns: int  # the median step's
-    cause: str  # see docs/reference/measures.md, "Breaks"
+    cause: str  # see docs/reference/measures.md, "Steps"
     count: int
     text: str
     share_if_as_often: float  # of the time, if breaks go on to come as often

@@ -1,4 +1,4 @@
-"""What ran and what the host did in the breaks between steps (docs/reference/measures.md, "Breaks")."""
+"""What ran and what the host did in the breaks between steps (docs/reference/measures.md, "Steps")."""
 
 from __future__ import annotations
 
