@@ -1,0 +1,49 @@
+"""What the product says of recordings is what a program says that reads their SQL or JSON by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profiles import analyse
+from tests.independent.program import causes, recorded, totals
+from tests.recordings import DATA, SHARED
+
+NSYS = (
+    *("resnet50-2gpu-pinned.rank0", "resnet50-2gpu-in-stream.rank1", "vgg16-2gpu-pinned.rank0", "gru-1gpu.rank0"),
+    *(
+        "dense41m-2gpu-pinned.rank1",
+        "dense41m-1gpu-pinned-float32.rank0",
+        "cnn-1gpu-graph.rank0",
+        "made/shuf",
+        "made/v2",
+    ),
+)
+HERE = [
+    *(DATA / f"{name}.sqlite.xz" for name in NSYS),
+    *(DATA / "made" / f"{name}.json.gz" for name in ("k_plain", "k_custom", "k_sym", "k_xla", "k_drop", "k_hipgraph")),
+]
+THIRD = SHARED / "third"
+THERE = [
+    *(THIRD / "planted" / f"{name}.sqlite.xz" for name in ("big_dense.rank0", "big_dense.rank1")),
+    *(THIRD / "public" / f"{name}.json.gz" for name in ("b200-multimem", "bert-marked-step", "image-classifier")),
+]
+
+
+@pytest.mark.parametrize("path", HERE + THERE, ids=lambda path: path.name)
+def test_busy_exposed_and_idle_by_cause_are_those_of_a_program_that_shares_no_code(path: Path) -> None:
+    if not path.exists():
+        pytest.skip(f"no {path}: recordings of others are not here")
+    (gpu,) = analyse([path], window="capture").measures.gpus
+    recording = recorded(path)
+    busy, exposed, idle = totals(recording)
+    ledger = gpu.ledger_ns
+    assert gpu.busy_ns == busy and {name: ledger[name] for name in busy} == exposed
+    told = {name: ns for name, ns in ledger.items() if name.startswith("idle_") and ns is not None}
+    assert sum(told.values()) == idle
+    if gpu.told:
+        expected = causes(recording)
+        assert told == {name: expected.get(name, 0) for name in told}
+    else:
+        assert told == {"idle_unknown": idle} | {name: 0 for name in told if name != "idle_unknown"}
