@@ -13,6 +13,7 @@ from profiles.judging import rules
 from profiles.judging.rules import RULES, VERDICTS, Found, judge, words
 from profiles.stats import Spread
 from profiles.views import rules as view
+from tests.figures import figures
 
 RULE = RULES["cache"]
 
@@ -118,7 +119,8 @@ def test_the_terminal_shows_every_verdict_with_its_advice(width: int) -> None:
     out = io.StringIO()
     view.show(found, Console(file=out, width=width))
     said = " ".join(out.getvalue().split())
-    assert "cache 1.25 x 1.25 to 1.25 supported: 1.25 x as fast" in said
+    of_cache = said[said.index("cache 1.25 x") :]
+    assert figures(of_cache)[:4] == ["1.25 x", "1.25", "1.25", "1.25 x"] and " supported" in of_cache
     assert "there is none here" in said and "oom: held too much" in said
     assert "12 pairs of turns" in said and "3,333" in said
     assert max(map(len, out.getvalue().splitlines())) <= width

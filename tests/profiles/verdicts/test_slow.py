@@ -132,7 +132,7 @@ def test_rails_that_are_alike_have_no_slow_link() -> None:
 
 def test_a_host_whose_gpus_all_wait_for_it_is_slow() -> None:
     (found,) = (one for one in exchanging(set(), idle={8, 9, 10, 11}).findings if one.code == "slow-host")
-    assert "every GPU of host node2 (ranks 8 to 11) has to wait for a launch" in found.text
+    assert "host node2 (ranks 8 to 11)" in found.text
     assert found.evidence["gpus"] == [8, 9, 10, 11]
     assert not [one for one in exchanging(set(), idle={8, 9}).findings if one.code == "slow-host"]
 
