@@ -12,7 +12,7 @@ import pytest
 from profiles import analyse, measure, measures_json, readers
 from profiles.errors import RingscopeError, UnreadableRecording
 from profiles.gpus import gather
-from profiles.measures import OWNERS
+from profiles.measures import CLASSES, OWNERS
 from profiles.partials import unit
 from profiles.records import Cell, RunRecord
 from profiles.timeline import Doubt
@@ -172,6 +172,25 @@ def test_without_a_table_of_copies_they_are_unknown_and_so_is_why_the_gpu_was_id
     assert sum(ns for ns in gpu.ledger_ns.values() if ns is not None) == gpu.span_ns
 
 
+@pytest.mark.parametrize(
+    ("missing", "unknown"),
+    [
+        ({"memsets"}, {"memset"}),
+        ({"copies"}, {"h2d", "d2h", "p2p", "d2d"}),
+        ({"copies", "memsets"}, {"h2d", "d2h", "p2p", "d2d", "memset"}),
+        ({"kernels", "graphs"}, {"compute", "collective"}),
+        (set(), set()),
+    ],
+)
+def test_time_of_what_is_not_recorded_is_unknown_and_never_0(missing, unknown):
+    made = training()
+    for table in missing:
+        made.rows.pop(table, None)
+    (gpu,) = measure([made.timeline(known=RECORDED - missing)], window="capture").gpus
+    for told in (gpu.ledger_ns, gpu.busy_ns):
+        assert {name for name in CLASSES if told[name] is None} == unknown
+
+
 def test_copies_that_take_time_and_tell_no_bytes_moved_an_unknown_number():
     made = Build()
     made.copy("h2d", 0, 100, size=0)
@@ -204,7 +223,7 @@ def test_of_one_marked_step_more_are_to_be_recorded_and_no_marks_to_be_made(mark
         ("no-marks", training(marked=False), {"known": RECORDED - {"marks"}}),
         ("steps-refused", training(steps=2, marked=False), {}),
         ("warm-up-inside-window", training(long=(0, 3)), {"window": "capture"}),
-        ("breaks-inside-window", training(steps=12, long=(6, 5)), {}),
+        ("breaks-inside-window", training(steps=12, long=(6, 5)), {"window": "capture"}),
         ("copy-order-unknown", training(), {}),
     ],
 )

@@ -58,6 +58,12 @@ def test_gradients_of_every_kind_are_averaged_in_their_order(
 
 
 @pytest.mark.ci
+def test_all_ranks_begin_with_the_weights_of_rank_0(facts: list[dict[str, Any]]) -> None:
+    own, others = (fact["own weights"] for fact in facts)
+    assert own[0] != others[0]
+    assert [fact["distributed weights"] for fact in facts] == [own, own]
+
+
 @pytest.mark.parametrize("step", ["fit", "compiled"])
 def test_weights_that_horovod_cannot_sum_or_send_begin_and_end_alike(facts: list[dict[str, Any]], step: str) -> None:
     weights, kinds, change, predicted, own = facts[0][f"bfloat16 {step}"]

@@ -113,6 +113,20 @@ def test_a_synchronising_call_of_another_process_explains_nothing():
     assert causes_of(made) == {"launch": 100}
 
 
+def test_the_calls_of_another_recording_are_brought_on_the_gpus_clock():
+    """Two processes of one GPU, recorded apart; the second one's clock is 1 000 ns behind."""
+    first, second = Build(pid=1, path="1.sqlite"), Build(pid=2, path="2.sqlite")
+    for made in (first, second):
+        made.device(0, uuid="GPU-0")
+    first.kernel(100, 200, call=(0, 10))
+    second.api("cudaStreamSynchronize_v3020", 50 - 1_000, 220 - 1_000)
+    second.kernel(300 - 1_000, 400 - 1_000, call=(230 - 1_000, 240 - 1_000))
+    timelines, shifts = [first.timeline(), second.timeline()], [0, 1_000]
+    (gpu,) = gather(timelines, shifts)
+    books = account(timelines, shifts, gpu, NO_STEPS, Window(100, 400))
+    assert {name: ns for name, ns in books.ledger_ns.items() if ns} == {"compute": 200, "idle_sync": 100}
+
+
 def test_outside_batch_gaps_a_late_fetch_is_a_synchronisation():
     made = Build()
     made.kernel(100, 200, call=(0, 10))

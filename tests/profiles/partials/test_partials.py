@@ -7,6 +7,7 @@ import gzip
 import json
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -99,6 +100,18 @@ def test_partial_files_give_the_same_json_to_the_byte_in_any_mixture(folder: Pat
     assert (tmp_path / "a.partial").stat().st_size < sum(path.stat().st_size for path in of["a"]) / 10
 
 
+def test_what_readers_doubted_is_doubted_in_partial_files_too(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    path = Path(shutil.copy(folder / "rank0.sqlite", tmp_path / "run"))
+    with sqlite3.connect(path) as base:
+        base.execute('UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET "end" = start - 1 WHERE rowid = 1')
+    (tmp_path / "run" / "empty.sqlite").touch()
+    found = measured(tmp_path / "run")
+    assert [doubt["code"] for doubt in json.loads(found)["doubts"]][:2] == ["unreadable", "impossible-times"]
+    run(tmp_path / "run", "--partial", tmp_path / "a.partial")
+    assert measured(tmp_path / "a.partial") == found
+
+
 def unlike_warm_up(folder: Path) -> tuple[Path, Path]:
     """Rank 1 takes long over its first four steps, rank 0 over none."""
     for rank, slow in ((0, 0), (1, 4)):
@@ -112,8 +125,6 @@ def unlike_warm_up(folder: Path) -> tuple[Path, Path]:
 
 def _stretch(path: Path, steps: int) -> None:
     """All that happens before the end of so many steps happens 20 ms a step earlier."""
-    import sqlite3
-
     with sqlite3.connect(path) as base:
         begins = dict(base.execute("SELECT s.value, n.start FROM NVTX_EVENTS n JOIN StringIds s ON s.id = n.textId"))
         for table in [row[0] for row in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]:

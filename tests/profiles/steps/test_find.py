@@ -344,6 +344,28 @@ def test_the_last_marked_step_is_whole_from_where_its_mark_ends_with_its_last_ke
     assert found.partial == (not is_whole)
 
 
+@pytest.mark.parametrize(
+    "place, ns, warm_up, breaks",
+    [
+        (0, 11_000_000, 0, 0),  # a tenth above the median, where all others are of one length
+        (0, 11_000_001, 1, 0),
+        (6, 11_000_001, 0, 0),
+        (6, 30_000_000, 0, 0),
+        (6, 30_000_001, 0, 1),
+    ],
+)
+def test_a_step_is_warm_up_above_a_tenth_more_and_a_break_above_three_medians(place, ns, warm_up, breaks):
+    training = Training()
+    lengths = [10_000_000] * 12
+    lengths[place] = ns
+    for number, (at, length) in enumerate(zip(itertools.accumulate([0, *lengths]), lengths, strict=False)):
+        training.made.mark(f"step {number}", at - 10, at + length - 10)
+        training.made.kernel(at, at + length - 20, call=(at - 9, at - 8))
+    found = training.found()
+    assert (found.source, found.warm_up, found.breaks, found.partial) == ("marks", warm_up, breaks, 0)
+    assert found.step_number.tolist() == [one for one in range(12) if one != place or not warm_up + breaks]
+
+
 def test_marks_of_another_process_do_not_mark_this_one():
     training = Training()
     marked(training, 4, pid=2)

@@ -76,7 +76,7 @@ def without_marks(one: Timeline, pattern: str) -> Timeline:
 
 
 def without_collectives_names(one: Timeline) -> Timeline:
-    renamed = one.kernels["name"].cat.rename_categories(lambda name: name.replace("nccl", "other"))
+    renamed = one.kernels["name"].cat.rename_categories(lambda name: re.sub("nccl.*(?=_Sum)", "other", name))
     return dataclasses.replace(one, kernels=one.kernels.assign(name=renamed))
 
 
