@@ -94,6 +94,8 @@ class Kernels:
     under_5us_ns: int | None = None  # the time of kernels under 5 us
     unfused_ns: int | None = None  # the time of all but convolutions, matrix products and what a compiler fused
     recurrent_cells: int = 0  # time steps of recurrent cells that run kernel by kernel
+    # kernels and graph launches that start in each tenth of the window; empty: measured by a version that did not say
+    in_tenths: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -418,7 +420,13 @@ class Finding:
     change: str
     evidence: dict[str, Any]
     refuted_by: str
-    owners: list[str] = field(default_factory=list)  # whose time the change would take away; none without a price
+    # owner -> ns of the window that the change would take away; empty without a price
+    saved_ns: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def owners(self) -> list[str]:
+        """Whose time the change would take away."""
+        return list(self.saved_ns)
 
 
 # Findings that compare GPUs. Their texts name the GPU, and views need not.

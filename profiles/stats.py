@@ -142,6 +142,11 @@ def lasting(flags: NDArray[np.bool_], share: float = 0.9) -> int | None:
     return int(until_end.argmax()) if len(until_end) and until_end.max() >= 0 else None
 
 
+def all_along(tenths: Sequence[int]) -> bool:
+    """Is there some in most of equal parts of a span, and in none of them half of all? `tenths`: how much in each."""
+    return 2 * sum(1 for one in tenths if one) > len(tenths) and 2 * max(tenths) < sum(tenths)
+
+
 def nearest_rank(values: Sequence[int] | NDArray[np.int64], percent: int) -> int:
     """The smallest observed value that at least `percent` % of the values do not exceed. Needs a value."""
     return nearest_ranks(values, percent)[0]

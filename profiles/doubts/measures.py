@@ -19,6 +19,8 @@ _MARK_STEPS = {
     **dict.fromkeys(("rocprofv3", "rocpd", "rocprof"), "mark steps with rocTX ranges named `step N`"),
     "xplane": "mark steps: jax.profiler.StepTraceAnnotation, or tf.profiler.experimental.Trace with step_num",
 }
+# What `ringscope cut` writes a smaller copy of.
+_CUT = ("nsys-sqlite", "nvprof-sqlite")
 _UNITS = {"step": "steps", "batch": "batches"}
 _WITH_NVTX = "mark steps with NVTX ranges named `step N`, as ringscope record does"
 # What records all that there is, by the format of the recording; else nsys.
@@ -289,14 +291,22 @@ def steps_refused(reason: str, unit: str, marked: bool, where: str, recorded: st
     )
 
 
-def mostly_no_training(computing: float, unit: str, where: str) -> Doubt:
+def where_kernels_lie(measured: GpuMeasures) -> str:
+    """In how many tenths of the window."""
+    tenths = measured.kernels.in_tenths
+    most = ", most of them in one" if 2 * max(tenths, default=0) >= max(sum(tenths), 1) else ""
+    return f"kernels start in {sum(1 for one in tenths if one)} tenths of the recording{most}"
+
+
+def mostly_no_training(measured: GpuMeasures, recorded: str, where: str) -> Doubt:
+    unit = measured.steps.unit
     other = "or waiting for requests" if unit == "batch" else "as well as the training's"
     part = "part" if unit == "batch" else "part of the training"
     return Doubt(
         "mostly-no-training",
-        f"no {_UNITS[unit]} were found, and the GPU computed for {numbers.share(computing)} of the capture: its idle "
-        f"may be the program's start {other}, so nothing is concluded from it",
-        f"record less, from the steady {part}, or cut it out with ringscope cut",
+        f"no {_UNITS[unit]} were found, and {where_kernels_lie(measured)}: idle time may be the program's start "
+        f"{other}",
+        f"record less, from the steady {part}" + (", or cut it out with ringscope cut" if recorded in _CUT else ""),
         (f"{where}/ledger_ns", f"{where}/window"),
     )
 

@@ -249,7 +249,7 @@ def _behind_idle(found: Explained, waits_ns: Fraction, cell: Cell) -> Finding:
     """Waiting for input where its growth in the timed launches is half of the loss and more, else the host."""
     ns = found.losses[0].ns or 0
     behind = more_ranks.find(without_exchange.INPUT if 2 * waits_ns >= ns else IDLE, ns, found.step_after_ns, cell)
-    behind.owners = [IDLE]
+    behind.saved_ns = {IDLE: ns}
     return behind
 
 

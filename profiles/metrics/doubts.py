@@ -15,14 +15,17 @@ from ..gpus.operations import COMPUTE, TABLES, Gpu
 from ..ledger.account import Account
 from ..ledger.window import Window
 from ..measures import GpuMeasures
+from ..stats import all_along
 from ..steps.find import MARKED
 from ..steps.found import FoundSteps
 from ..timeline import Doubt, Timeline
 from . import copies
 from .collectives import Calls
 
-# A window without steps whose compute takes less than this part of it, or of its collectives' time, is no training.
+# A window without steps that computes for less than this part of the time of its collectives is no training.
 LEAST_COMPUTE = 0.1
+# From this share of the window on, time that is lost deserves a word.
+LOST = 0.1
 # From this share of the window on, the start of a process is worth a word.
 STARTUP_SHARE = 0.03
 # From this share on, what CUDA graphs hide of the operators is.
@@ -118,8 +121,9 @@ def _step_doubts(
 ) -> Iterator[Doubt]:
     if steps.refused is not None:
         yield say.steps_refused(steps.refused, steps.unit, MARKED in steps.refused, where, recorded)
-    if measured.told and not shows_training(measured):
-        yield say.mostly_no_training((measured.busy_ns["compute"] or 0) / measured.span_ns, steps.unit, where)
+    lost = (measured.ledger_ns["compute"] or 0) < (1 - LOST) * measured.span_ns
+    if measured.told and lost and not shows_training(measured):
+        yield say.mostly_no_training(measured, recorded, where)
     if (measured.startup_ns or 0) >= STARTUP_SHARE * measured.span_ns > 0:
         yield say.starts_inside(measured, where)
     if steps.source == "period":
@@ -146,6 +150,9 @@ def _managed(timelines: Sequence[Timeline], gpu: Gpu) -> int:
 
 
 def shows_training(gpu: GpuMeasures) -> bool:
-    """Is the window a training's? Without steps it may hold a set-up or a benchmark of NCCL: idle tells nothing."""
+    """Does idle time of the window tell of a loop? Without steps the window may hold a benchmark of NCCL, or a start:
+    kernels lie in a part of it then, however much of the time they take."""
     compute, collective = (gpu.busy_ns[name] or 0 for name in ("compute", "collective"))
-    return gpu.window == "steps" or compute > LEAST_COMPUTE * max(collective, gpu.span_ns)
+    # Measures of a version that did not tell where kernels lie are taken for a loop's.
+    spread = not gpu.kernels.in_tenths or all_along(gpu.kernels.in_tenths)
+    return gpu.window == "steps" or (spread and compute > LEAST_COMPUTE * collective)

@@ -18,6 +18,7 @@ from ..ledger.causes import PAUSE, TURNAROUND, WAITING_FOR_INPUT
 from ..ledger.window import Window
 from ..measures import CAUSES, CLASSES
 from ..names import fitting, rows_of
+from ..stats import all_along
 from ..timeline import Timeline
 
 if TYPE_CHECKING:
@@ -119,10 +120,9 @@ def launch_idle_waiting(timelines: Sequence[Timeline], shift_ns: Sequence[int], 
 
 
 def _all_along(spans: Intervals, start: int, end: int) -> bool:
-    """Do they lie in most tenths of [start, end), none of which holds half of them?"""
+    """Do they lie all along [start, end), by its tenths?"""
     edges = np.linspace(start, end, _PARTS + 1).astype(np.int64)
-    ns = intervals.total_in(spans, edges[:-1], edges[1:])
-    return bool((ns > 0).sum() > _PARTS // 2 and 2 * ns.max() < ns.sum())
+    return all_along(intervals.total_in(spans, edges[:-1], edges[1:]).tolist())
 
 
 def graph_updates(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHORT_NS = 5_000
+TENTHS = 10
 TOP = 100  # as many as a comparison names; views show the first ten
 KERNELS, GRAPHS = TABLES.index("kernels"), TABLES.index("graphs")
 _BLOCK = 1 << 17  # kernels looked at together: what a cache holds
@@ -75,7 +76,18 @@ def measure(gpu: Gpu, steps: FoundSteps, window: Window, ownership: Ownership) -
         under_5us_ns=_covered(inside, rows, lasted < SHORT_NS) if len(rows) else None,
         unfused_ns=_covered(inside, rows, unfused[code]),
         recurrent_cells=recurrence.cells(gpu.names, code),
+        in_tenths=_in_tenths(inside, window),
     )
+
+
+def _in_tenths(inside: Operations, window: tuple[int, int]) -> list[int]:
+    """How many kernels and graph launches start in each tenth of the window."""
+    edges = np.linspace(*window, TENTHS + 1).astype(np.int64)
+    found = np.zeros(TENTHS, np.int64)
+    for block in _blocks(len(inside)):
+        rows = inside.start_ns[block][np.isin(inside.table[block], (KERNELS, GRAPHS))]
+        found += np.bincount(np.searchsorted(edges[1:-1], rows, side="right"), minlength=TENTHS)
+    return [int(count) for count in found]
 
 
 def _blocks(count: int) -> Iterator[slice]:

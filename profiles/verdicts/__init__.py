@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..measures import Finding, Measures
-from . import breaks, collectives, compute, feed, host, order, ranks, slow, spread, words
+from . import breaks, collectives, compute, copies, feed, host, order, ranks, slow, spread, words
 from .case import INPUT_LADDER, Case, Context
+from .not_judged import not_judged
 
 __all__ = ["Context", "find", "judge"]
 
@@ -20,6 +21,7 @@ PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (
     *compute.RULES,
     *host.RULES,
     *feed.RULES,
+    *copies.RULES,
     *collectives.RULES,
     *spread.RULES,
 )
@@ -47,18 +49,16 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     ]
     found = spread.pipeline_bubble(recorded)
     cases = spread.own_idle(recorded)  # what the stages of a model wait for each other is that finding's
+    single: list[Finding] = []  # before those of several GPUs are put together
     for rule in PER_GPU:
-        each = [finding for case in cases if case.computes and (finding := rule(case)) is not None]
-        if len(each) == len(cases) and len(cases) > 1:
-            worst = max(each, key=order.worth)
-            each = [replace(worst, gpu=None, evidence={**worst.evidence, "gpu": worst.gpu})]
-        elif len(each) > 1:
-            worst = max(each, key=order.worth)
-            each = [replace(worst, evidence={**worst.evidence, "gpus": [finding.gpu for finding in each]})]
-        found += each
-    for across in ACROSS_GPUS:
-        found += across(cases, measures)
-    found = [one for finding in _without_twins(found) if (one := _said(finding, cases)) is not None]
+        made = [finding for case in cases if case.computes and (finding := rule(case)) is not None]
+        each = [said for finding in made if (said := _said(finding, cases)) is not None]
+        single += each
+        found += _together(each, len(cases))
+    across = [said for rule in ACROSS_GPUS for one in rule(cases, measures) if (said := _said(one, cases)) is not None]
+    found = _without_twins(found + across)
+    lost = [one for case in cases if (one := not_judged(case, single + across, measures)) is not None]
+    found += _together(lost, len(cases))
     worth = order.beside_ranks(found) if measures.many else order.beside_slow(found)
     # Among many GPUs a slow host's findings have their own order (verdicts.order).
     late = (
@@ -73,6 +73,16 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
         return _input_first(finding, cases), max(waiting, worth(finding)) if slow else worth(finding), slow
 
     return order.told_once(sorted(found, key=rank, reverse=True))
+
+
+def _together(each: list[Finding], gpus: int) -> list[Finding]:
+    """What one rule says of several GPUs, as one finding: that of the GPU that loses most."""
+    if len(each) < 2:
+        return each
+    worst = max(each, key=order.worth)
+    if len(each) == gpus:
+        return [replace(worst, gpu=None, evidence={**worst.evidence, "gpu": worst.gpu})]
+    return [replace(worst, evidence={**worst.evidence, "gpus": [finding.gpu for finding in each]})]
 
 
 def _said(finding: Finding, cases: Sequence[Case]) -> Finding | None:

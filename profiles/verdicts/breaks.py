@@ -76,7 +76,6 @@ def _checkpoint(measures: Measures, one: ToldBreak) -> Finding:
         "(save_weights_only=True), to a local disk; or copy the weights and write them from another thread",
         evidence={"breaks": one.count, "longest_break_ns": one.length_ns, "waits": one.waits},
         refuted_by="breaks as long without saving",
-        owners=[name for name in ("idle_sync", "idle_launch", "d2h") if any(b.ledger_ns[name] for b in gpu.breaks)],
     )
 
 

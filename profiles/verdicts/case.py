@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..measures import Finding, GpuMeasures, StepRow
-from ..metrics.doubts import LEAST_COMPUTE, shows_training
+from ..metrics.doubts import shows_training
 from ..records import Cell
 from . import whatif
 
@@ -74,9 +74,8 @@ class Case:
 
     @property
     def trains(self) -> bool:
-        """Does idle time of the window tell anything? An inference that hardly computes may wait for requests."""
-        unasked = self.infers and self.share("compute", "collective") < LEAST_COMPUTE
-        return shows_training(self.gpu) and not unasked
+        """Does idle time of the window tell anything?"""
+        return shows_training(self.gpu)
 
     @property
     def trains_a_model(self) -> bool:
@@ -187,7 +186,7 @@ class Case:
             change=change,
             evidence={**evidence, **self.where(saved_ns)},
             refuted_by=refuted_by,
-            owners=[owner for owner, ns in saved_ns.items() if ns],
+            saved_ns={owner: ns for owner, ns in saved_ns.items() if ns},
         )
 
     def unpriced(self, code: str, *, text: str, change: str, evidence: Mapping[str, Any], refuted_by: str) -> Finding:

@@ -7,7 +7,7 @@ import re
 from .. import numbers
 from ..measures import Finding
 from ..numbers import share as percent
-from .case import OTHER_LADDER, Case, degree
+from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
 
 MANY = 10  # collectives a step; a fused one needs one or two
 SMALL_STEP_NS = 5_000_000
@@ -73,8 +73,6 @@ def exposed_kind(case: Case) -> str:
 
 
 def _exposed_as(code: str, case: Case, what: str, change: str) -> Finding | None:
-    if not case.trains:
-        return None
     exposed = case.ns("collective")
     found = case.gpu.collectives
     share = case.share("collective")
@@ -93,6 +91,7 @@ def _exposed_as(code: str, case: Case, what: str, change: str) -> Finding | None
             "exposed_ns_by_kind": {name: one["exposed_ns"] for name, one in found.kinds.items()},
         },
         refuted_by="no exchange at all with the same step time",
+        least_share=REPORT_SHARE if case.trains else OTHER_LADDER[1],
     )
 
 

@@ -18,7 +18,7 @@ def find(cause: str, ns: int, step_ns: int, cell: Cell) -> Finding:
     """The finding behind the largest loss, `ns` of a step of `cell` that takes `step_ns`."""
     found = RULES[cause](cell, ns)
     found.cost_ns_per_step, found.at_most_gain = ns, step_ns / (step_ns - ns) - 1
-    found.owners = [cause]
+    found.saved_ns = {cause: ns}
     return found
 
 

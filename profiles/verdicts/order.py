@@ -55,8 +55,12 @@ def told_once(found: Sequence[Finding]) -> list[Finding]:
 
 
 def worth(finding: Finding) -> float:
-    """The throughput that it gives back at most; below all others where it has no price."""
-    return -1.0 if finding.at_most_gain is None else finding.at_most_gain
+    """The throughput that it gives back at most; below all others where it has no price. Lost time that is not judged
+    has none either, and comes before what gives back less than half of it."""
+    if finding.at_most_gain is not None:
+        return finding.at_most_gain
+    half: float = finding.evidence.get("lost_share", 0.0) / 2
+    return half / (1 - half) if half else -1.0
 
 
 def beside_slow(found: Sequence[Finding]) -> Callable[[Finding], float]:

@@ -105,8 +105,6 @@ def _bubble(worst: Case, stages: Sequence[Case]) -> Finding | None:
 
 def copies_between_gpus(case: Case) -> Finding | None:
     """Copies from GPU to GPU while nothing computes: weights of replicas, activations of stages."""
-    if not case.trains:
-        return None
     exposed, share = case.ns("p2p"), case.share("p2p")
     return case.finding(
         "copies-between-gpus",

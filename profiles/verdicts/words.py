@@ -59,6 +59,10 @@ PYTORCH = {
     "copies-synchronous": "batch.to(device, non_blocking=True) from pinned memory (DataLoader(pin_memory=True))",
     "copies-exposed-although-prefetched": AHEAD,
     "copies-exposed": AHEAD + "; fewer bytes: images as uint8, scaled on the GPU; keep there what every step needs",
+    "copies-to-host-exposed": "results kept on the GPU and copied less often, in one piece: non_blocking=True into "
+    "pinned memory while the next step runs; activations that are offloaded to the host on a stream of their own",
+    "copies-on-gpu-exposed": "no copies of whole tensors in the step (.contiguous(), .clone(), torch.cat): results "
+    "written where they are used (out=); gradient_as_bucket_view=True of DistributedDataParallel; torch.compile",
     "small-copy-before-step": "make small tensors on the device (torch.full(..., device=...)), or copy them with the "
     "batch, from pinned memory and non_blocking",
     "memory-allocated-in-the-loop": "PyTorch's caching allocator: no PYTORCH_NO_CUDA_MEMORY_CACHING (on AMD "
@@ -105,6 +109,10 @@ JAX = {
     "copies-synchronous": JAX_AHEAD,
     "copies-exposed-although-prefetched": "fewer bytes: images as uint8, scaled in the step",
     "copies-exposed": JAX_AHEAD + "; fewer bytes: images as uint8, scaled in the step",
+    "copies-to-host-exposed": "results kept on the device; what must come back by copy_to_host_async, while the next "
+    "call runs",
+    "copies-on-gpu-exposed": "donate_argnums, so that state is updated where it is; no transposes or concatenations of "
+    "whole arrays between the calls",
     "small-copy-before-step": "small arrays made in the step, or put on the device with the batch",
     "memory-allocated-in-the-loop": "XLA's allocator: no XLA_PYTHON_CLIENT_ALLOCATOR=platform",
     "loss-fetched-every-step": "keep losses on the device, float(loss) every hundredth step; what every call must give "
@@ -133,6 +141,9 @@ CUDA = {
     "copies-synchronous": CUDA_AHEAD,
     "copies-exposed-although-prefetched": "fewer bytes",
     "copies-exposed": CUDA_AHEAD + "; keep on the GPU what is needed again; fewer bytes",
+    "copies-to-host-exposed": "cudaMemcpyAsync into pinned memory on a stream of its own, while the next kernels run; "
+    "fewer bytes",
+    "copies-on-gpu-exposed": "work in place, or swap pointers in place of copying one buffer into another",
     "memory-allocated-in-the-loop": "cudaMallocAsync and cudaFreeAsync, or buffers that are kept",
     "loss-fetched-every-step": "copy results back less often, and asynchronously",
     "host-synchronises": "launch what comes next before waiting; cudaStreamWaitEvent in place of cudaDeviceSynchronize",
@@ -163,6 +174,7 @@ ONNXRUNTIME = CUDA | {
     **dict.fromkeys(("no-prefetch", "prefetch-on-host-only", "copies-pageable"), BOUND),
     "copies-synchronous": BOUND,
     "copies-exposed": BOUND + "; fewer bytes",
+    "copies-to-host-exposed": BOUND + "; fewer bytes",
     "loss-fetched-every-step": BOUND + "; a loss only every hundredth step",
     "host-synchronises": BOUND + "; several runs under way, each in a thread",
 }
@@ -201,6 +213,8 @@ SERVED = {
     "copies-pageable": "pinned host memory (torch.empty(..., pin_memory=True)) and .to(device, non_blocking=True)",
     "copies-synchronous": ".to(device, non_blocking=True) from pinned memory (torch.empty(..., pin_memory=True))",
     "copies-exposed": "the next batch's inputs copied while this one computes; fewer bytes",
+    "copies-to-host-exposed": "tokens or scores copied back, not logits; while the next batch computes",
+    "copies-on-gpu-exposed": "caches and inputs written where they are used, in place of copies of whole tensors",
     "tiny-batch": "more requests per batch",
     "collectives-exposed": "fewer GPUs per replica; results gathered less often, or while the next batch computes",
     "not-compiled": "torch.compile or the server's CUDA graphs",

@@ -342,10 +342,13 @@ def test_a_copy_faster_than_any_link_or_memory_is_doubted(kind, size, took, doub
     assert ("copy-too-fast" in codes(made)) == doubted
 
 
-@pytest.mark.parametrize("computing, doubted", [(99, True), (101, False)])
-def test_a_capture_that_hardly_computes_is_doubted(computing, doubted):
+@pytest.mark.parametrize(
+    "every, lasts, doubted", [(100, 5, False), (10, 5, True), (100, 91, False), (10, 9, True)]
+)  # of 10 kernels, then nothing to the end
+def test_a_capture_whose_kernels_lie_in_a_part_of_it_is_doubted(every, lasts, doubted):
     made = Build()
-    made.kernel(0, computing, call=(-10, -5))
+    for start in range(0, 10 * every, every):
+        made.kernel(start, start + lasts, f"kernel {start}", call=(start - 10, start - 5))
     made.memset(999, 1000, call=(900, 990))
     assert ("mostly-no-training" in codes(made)) == doubted
 

@@ -66,11 +66,11 @@ def test_what_is_compiled_or_in_graphs_is_not_told_to_be(
     assert said in change and unsaid not in change
 
 
-@pytest.mark.parametrize(("each_ns", "told"), [(200 * US, True), (10 * US, False)])
-def test_a_server_that_hardly_computes_may_have_no_requests(each_ns: int, told: bool) -> None:
+@pytest.mark.parametrize("each_ns", [200 * US, 10 * US])
+def test_a_server_that_hardly_computes_may_have_no_requests(each_ns: int) -> None:
     found = findings(looped(*[ATEN] * 4, mark="execute_model_{}", each_ns=each_ns))
-    assert ("python-in-the-loop" in found) is told
-    assert told or "tiny-batch" not in found
+    assert found["python-in-the-loop"].change.startswith("nothing, while no request was there")
+    assert "tiny-batch" not in found
 
 
 @pytest.mark.parametrize(("start_ns", "share", "priced"), [(0, 0.5, True), (20 * MS, 0.01, False)])
@@ -141,9 +141,8 @@ def test_a_wait_that_loading_fills_for_a_quarter_is_the_start_of_the_program(loa
     made.api("cuLibraryLoadData", 40 * MS, (40 + loading_ms) * MS)
     measures = analyse([made.timeline()]).measures
     assert measures.gpus[0].startup_ns == starting_ms * MS
-    assert {"launch-bound", "python-in-the-loop"} & {one.code for one in measures.findings} == (
-        set() if starting_ms == 60 else {"python-in-the-loop"}
-    )
+    # One pause between kernels is no loop, whatever the host does meanwhile.
+    assert [one.code for one in measures.findings] == ["loss-not-judged"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,190 @@
+"""Verdicts on copies that compute does not hide: to the GPU, back, and on it."""
+
+from __future__ import annotations
+
+from .. import numbers
+from ..measures import Finding
+from ..numbers import share as percent
+from .case import INPUT_LADDER, OTHER_LADDER, PLAIN, Case, degree
+
+# Copies that are hidden for less than this were asked for by the step that needs them.
+LATE_OVERLAP = 0.5
+UINT8_SAVES = 0.75  # of float32's bytes
+FEWER_BYTES = "fewer bytes: images as uint8, other features as float16"
+EXAMPLE_PINNED = "55 GB/s on an H200"
+
+
+def exposed_inputs(case: Case) -> int:
+    inputs = case.gpu.input_copies
+    return int(inputs["exposed_ns"] or 0) if inputs else case.ns("h2d")
+
+
+def overlap_of(case: Case) -> float | None:
+    inputs = case.gpu.input_copies
+    value = inputs["overlap"] if inputs else case.gpu.copies["h2d"].overlap
+    return None if value is None else float(value)
+
+
+def asked_late(case: Case) -> bool:
+    """Are the batches copied when the step that needs them is due, not ahead of it? Only a feed that copies ahead, and
+    was late, has `batch N` ranges."""
+    if (case.gpu.input_copies or {}).get("marked"):
+        return False
+    overlap = overlap_of(case)
+    fed = case.gpu.feed_gaps
+    late_gaps = bool(fed and case.gpu.steps.count and fed.count * 2 >= case.gpu.steps.count)
+    return overlap is not None and overlap < LATE_OVERLAP and late_gaps
+
+
+def pageable(case: Case) -> bool:
+    return (case.gpu.copies["h2d"].pageable_share or 0.0) >= 0.5
+
+
+def shorter_copies(case: Case, by: float) -> dict[str, int]:
+    """What the copies' own time shrinks by. Pinned memory is so much faster that all of it is taken to go."""
+    return {"h2d": int((case.gpu.copies["h2d"].busy_ns or 0) * by)}
+
+
+def copies_pageable(case: Case) -> Finding | None:
+    """Batches leave pageable memory, which the driver has to stage: slow, and in the way of launches.
+
+    While the call of such a copy lasts, the thread that would launch the next step waits for the driver: launch idle
+    of the batch gaps goes with the copies, for as long as the calls last beyond the exposed copies themselves. What a
+    small copy explains is another finding's.
+    """
+    h2d = case.gpu.copies["h2d"]
+    if not pageable(case) or not h2d.gb_per_s:
+        return None
+    exposed = exposed_inputs(case)
+    in_gaps = (case.gpu.batch_gap_ledger_ns or {}).get("idle_launch", 0) - case.held_launch_ns
+    in_calls = int((case.gpu.input_copies or {}).get("call_ns") or 0) - exposed
+    held_up = max(0, min(in_gaps, in_calls))
+    return case.finding(
+        "copies-pageable",
+        {"h2d": exposed, "idle_launch": held_up},
+        busy_saved_ns=shorter_copies(case, 1.0),
+        text=f"{percent(h2d.pageable_share or 0.0)} of the bytes leave pageable memory, at "
+        f"{numbers.gb_per_s(h2d.gb_per_s)}, where pinned memory gives what the link does ({EXAMPLE_PINNED}); "
+        f"{percent(exposed / case.gpu.span_ns)} of the time is exposed copy",
+        change="stage batches in pinned memory: ringscope bench --feeds pinned (model.fit after "
+        "ring.distribute(model) does it for any data)",
+        evidence={
+            "gb_per_s": h2d.gb_per_s,
+            "pageable_share": h2d.pageable_share,
+            "exposed_input_copy_ns": exposed,
+            "idle_launch_held_up_ns": held_up,
+        },
+        refuted_by="a recording with src_kind pinned at the same rate",
+    )
+
+
+def copies_synchronous(case: Case) -> Finding | None:
+    """Copies made by calls that return only when the copy is done. What idles after them in a capture that hardly
+    computes may as well be the program's start."""
+    h2d = case.gpu.copies["h2d"]
+    if not h2d.synchronous or not h2d.count or h2d.under_64kib == h2d.count or h2d.synchronous < h2d.count / 2:
+        return None
+    return case.finding(
+        "copies-synchronous",
+        {"h2d": case.ns("h2d")} | ({"idle_sync": case.ns("idle_sync")} if case.trains else {}),
+        text=f"{numbers.count(h2d.synchronous)} of {numbers.count(h2d.count)} copies to the GPU are synchronous calls: "
+        "the host stands still",
+        change="cudaMemcpyAsync on a stream of its own; from Keras, a tf.data pipeline with prefetch_to_device instead "
+        "of NumPy arrays",
+        evidence={"synchronous": h2d.synchronous, "count": h2d.count},
+        refuted_by="asynchronous copies with as much exposed copy",
+    )
+
+
+def exposed_although_prefetched(case: Case) -> Finding | None:
+    """A later step's batch is copied ahead, and yet nothing computes meanwhile."""
+    inputs = case.gpu.input_copies
+    exposed = int((inputs or {}).get("exposed_later_step_ns") or 0)
+    h2d = case.gpu.copies["h2d"]
+    if not pageable(case):
+        why, change = f"the link gives {numbers.gb_per_s(h2d.gb_per_s)}", FEWER_BYTES
+    else:
+        why = "while a copy from pageable memory runs, the next step's launches wait for the driver"
+        change = f"pinned staging buffers (ringscope bench --feeds pinned); {FEWER_BYTES}"
+    return case.finding(
+        "copies-exposed-although-prefetched",
+        {"h2d": exposed},
+        busy_saved_ns=shorter_copies(case, 1.0 if pageable(case) else UINT8_SAVES),
+        text=f"batches of later steps are copied ahead, yet {percent(exposed / case.gpu.span_ns)} of the time nothing "
+        f"computes meanwhile: {why}",
+        change=change,
+        evidence={"exposed_later_step_ns": exposed, "overlap": (inputs or {}).get("overlap")},
+        refuted_by="pinned copies that are as exposed",
+    )
+
+
+def copies_exposed(case: Case) -> Finding | None:
+    """Copies to the GPU while nothing computes, where no other verdict says why."""
+    h2d = case.gpu.copies["h2d"]
+    share = case.share("h2d")
+    told = pageable(case) or asked_late(case) or "h2d" in case.managed
+    later = int((case.gpu.input_copies or {}).get("exposed_later_step_ns") or 0)
+    if told or share < INPUT_LADDER[1] or 2 * later > case.ns("h2d"):
+        return None
+    unstepped = case.gpu.window != "steps" and case.gpu.framework not in (*PLAIN, None)
+    ahead = "copy ahead of the steps, on a stream of its own (ringscope bench --feeds pinned)"
+    parts = [FEWER_BYTES, "keep on the GPU what every step needs again"]
+    if case.cell is None or case.cell.feed != "pinned":
+        parts.insert(0, ahead)
+    return case.finding(
+        "copies-exposed",
+        {"h2d": case.ns("h2d")},
+        busy_saved_ns=shorter_copies(case, UINT8_SAVES),
+        text=f"{degree(share, INPUT_LADDER)} bound by copies to the GPU: {percent(share)} of the time goes into them "
+        "while nothing computes"
+        + (f", at {numbers.gb_per_s(h2d.gb_per_s)}" if h2d.gb_per_s else "")
+        + ("; no steps were found, so these may be a model's weights, loaded once" if unstepped else ""),
+        change="; ".join(parts),
+        evidence={"exposed_ns": case.ns("h2d"), "bytes": h2d.bytes, "gb_per_s": h2d.gb_per_s, "overlap": h2d.overlap},
+        refuted_by="one batch kept on the GPU (feed `resident`) with the same step time",
+    )
+
+
+def copies_to_host(case: Case) -> Finding | None:
+    """Copies to the host while nothing computes: results, offloaded activations, a checkpoint."""
+    d2h, share = case.gpu.copies["d2h"], case.share("d2h")
+    if "d2h" in case.managed or share < OTHER_LADDER[1]:
+        return None
+    return case.finding(
+        "copies-to-host-exposed",
+        {"d2h": case.ns("d2h")},
+        text=f"{degree(share, OTHER_LADDER)} bound by copies to the host: {percent(share)} of the time goes into them "
+        "while nothing computes" + (f", at {numbers.gb_per_s(d2h.gb_per_s)}" if d2h.gb_per_s else ""),
+        change="copy less and less often: sums and metrics made on the GPU and fetched in on_epoch_end; what must be "
+        "fetched into pinned memory, while the next step runs",
+        evidence={"exposed_ns": case.ns("d2h"), "bytes": d2h.bytes, "gb_per_s": d2h.gb_per_s, "overlap": d2h.overlap},
+        refuted_by="as long a step without these copies",
+    )
+
+
+def copies_on_gpu(case: Case) -> Finding | None:
+    """Copies from one place of the GPU's memory to another while nothing computes."""
+    d2d, share = case.gpu.copies["d2d"], case.share("d2d")
+    if share < OTHER_LADDER[1]:
+        return None
+    return case.finding(
+        "copies-on-gpu-exposed",
+        {"d2d": case.ns("d2d")},
+        text=f"{degree(share, OTHER_LADDER)} bound by copies on the GPU: {percent(share)} of the time it moves "
+        f"{numbers.size((d2d.bytes or 0) // case.steps)} {case.each} from one place of its memory to another, and "
+        "computes nothing",
+        change=f"tensors that stay where they are: no copies of whole tensors (tf.identity, concatenation, transposed "
+        f"layouts) in the step{'' if case.compiled else f'; compile it ({case.compile})'}",
+        evidence={"exposed_ns": case.ns("d2d"), "bytes": d2d.bytes, "gb_per_s": d2d.gb_per_s, "overlap": d2d.overlap},
+        refuted_by="as long a step without these copies",
+    )
+
+
+RULES = (
+    copies_pageable,
+    copies_synchronous,
+    exposed_although_prefetched,
+    copies_exposed,
+    copies_to_host,
+    copies_on_gpu,
+)

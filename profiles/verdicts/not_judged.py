@@ -1,0 +1,104 @@
+"""Time that is lost and that no finding names: it is told with its size, its owners and why there is no advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from .. import numbers
+from ..doubts.measures import where_kernels_lie
+from ..measures import OWNERS, Finding, GpuMeasures, Measures
+from ..metrics.doubts import LOST, STARTUP_SHARE, shows_training
+from ..numbers import share as percent
+from ..timeline import Doubt
+from .case import REPORT_SHARE, Case
+
+_CALLED = {
+    "collective": "collectives not hidden by compute",
+    "h2d": "copies to the GPU not hidden by compute",
+    "d2h": "copies to the host not hidden by compute",
+    "p2p": "copies between GPUs not hidden by compute",
+    "d2d": "copies on the GPU not hidden by compute",
+    "memset": "memsets not hidden by compute",
+    "idle_pause": "a pause of the training",
+    "idle_feed": "waiting for an input",
+    "idle_sync": "idle after the host waited for the GPU",
+    "idle_launch": "waiting for a launch",
+    "idle_turnaround": "hand-over from kernel to kernel",
+    "idle_wait": "idle with work launched",
+    "idle_unknown": "idle for an unknown reason",
+}
+_HOST_NAMED = ("idle_launch", "idle_sync", "idle_feed")
+_FILLS = 0.3  # of the idle time a call or a range fills so much that it is worth its name
+_PARTS = 3
+
+
+def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> Finding | None:
+    """The loss of a GPU beside the findings that are of it; None where it is under a tenth of the window."""
+    left = unnamed_ns(case.gpu, [one for one in findings if one.gpu in (None, case.index)])
+    lost = sum(left.values())
+    if lost < LOST * case.gpu.span_ns:
+        return None
+    why, remedy = _reason(case, left, measures)
+    share = lost / case.gpu.span_ns
+    largest = sorted((owner for owner in left if left[owner]), key=lambda owner: -left[owner])
+    told = [owner for owner in largest if left[owner] >= REPORT_SHARE * case.gpu.span_ns][:_PARTS] or largest[:1]
+    parts = ", ".join(_part(case.gpu, owner, left[owner], alone=len(told) == 1) for owner in told)
+    return case.unpriced(
+        "loss-not-judged",
+        text=f"{percent(share)} of the time is lost and no other finding names it: {parts}. Not judged: {why}",
+        change=remedy,
+        evidence={"lost_share": share, "lost_ns_by_owner": {owner: left[owner] for owner in largest}},
+        refuted_by="a recording of the steady part in which as much is lost",
+    )
+
+
+def unnamed_ns(gpu: GpuMeasures, findings: Sequence[Finding]) -> dict[str, int]:
+    """owner -> ns of the window that none of the findings would take away; all owners but compute."""
+    named = {owner: sum(one.saved_ns.get(owner, 0) for one in findings) for owner in OWNERS}
+    return {owner: max(0, (gpu.ledger_ns[owner] or 0) - named[owner]) for owner in OWNERS if owner != "compute"}
+
+
+def _part(gpu: GpuMeasures, owner: str, ns: int, *, alone: bool) -> str:
+    share = "" if alone else f"{percent(ns / gpu.span_ns)} "
+    doing = [str(one["name"]) for one in gpu.host_while_idle if one["kind"] == "api" and one["share"] >= _FILLS]
+    called = f" ({doing[0]} under way)" if doing and owner in _HOST_NAMED else ""
+    return f"{share}{_CALLED[owner]}{called}"
+
+
+def _reason(case: Case, left: Mapping[str, int], measures: Measures) -> tuple[str, str]:
+    """Why there is no advice, and what to do."""
+    gpu, largest = case.gpu, max(left, key=lambda owner: left[owner])
+    about = list(_doubts(measures, case.index))
+    if not case.computes:
+        return "no kernel is in the recording", "record while the program computes"
+    if largest == "idle_unknown":
+        blind = [doubt for doubt, where in about if where in ("/ledger_ns/idle_unknown", "/ledger_ns")]
+        return (
+            (blind[0].text, blind[0].next) if blind else ("the launch calls are not known", "record CUDA's calls, too")
+        )
+    refused = next((doubt for doubt, _ in about if doubt.code == "steps-refused"), None)
+    if largest == "collective":
+        why = "nothing computes beside them: a benchmark of collectives, or connections that their first calls set up"
+        return why, "record steps of a training"
+    if not shows_training(gpu):
+        why = f"no {gpu.steps.unit} was found, and {where_kernels_lie(gpu)}: it may be a start or a pause"
+        return why, f"record the steady part; {refused.next}" if refused else "record the steady part"
+    starting = gpu.startup_ns or 0
+    if largest == "idle_launch" and 2 * starting > left["idle_launch"] and starting >= STARTUP_SHARE * gpu.span_ns:
+        why = (
+            f"in {numbers.duration(starting)} of it the process makes its context, or loads, compiles or tunes kernels"
+        )
+        return why, "record from the steady part of the run on"
+    return (
+        "none of its parts is worth a finding of its own",
+        "see where it lies: the longest gaps in the timeline (--html, --perfetto)",
+    )
+
+
+def _doubts(measures: Measures, index: int) -> Iterator[tuple[Doubt, str]]:
+    """The doubts about a GPU, each with the place in its measures."""
+    gpu = f"/gpus/{index}"
+    for doubt in measures.doubts:
+        for where in doubt.where:
+            if where == gpu or where.startswith(gpu + "/"):
+                yield doubt, where.removeprefix(gpu)
