@@ -152,6 +152,7 @@ class Copies:
     under_64kib: int | None
     synchronous: int | None  # by a call that waits
     managed_share: float | None = None  # by bytes; by the driver, when they are touched
+    per_step: int | None = None  # median over the measured steps
 
 
 @dataclass(slots=True)
@@ -367,6 +368,8 @@ class GpuMeasures:
     outside_calls_ns: int | None = None
     # launch idle in which a thread of the host waits for its next batch, and another one launches what it gives it
     waited_ns: int | None = None
+    # idle_sync by what the host waited in: call, within (operator), moves (direction), ns, count; they add up to it
+    host_waits: list[dict[str, Any]] = field(default_factory=list)
     # count, idle_launch_ns: calls in the window that change an instantiated CUDA graph, and launch idle under them
     graph_updates: dict[str, int] | None = None
     # what was launched and is not in the recording; None: measured by a version that did not look

@@ -32,7 +32,7 @@ PAUSE, FEED, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))  # a p
 _COPIES = (H2D, D2H, P2P, D2D)  # numbers that follow each other
 _BLOCK = 1 << 17  # pieces looked at together: what a cache holds
 # Calls in which the host waits for the GPU. Not cuEventQuery, which asks and goes on.
-_SYNCHRONISING = r"^(?:cu(?:da)?|hip)(?:(?:Ctx|Device|Stream|Event)Synchronize|Memcpy(?!.*Async))"
+SYNCHRONISING = r"^(?:cu(?:da)?|hip)(?:(?:Ctx|Device|Stream|Event)Synchronize|Memcpy(?!.*Async))"
 # Ranges in which the host waits for its next batch: the harness's, TensorFlow's op, PyTorch's DataLoader, Lightning's,
 # and what people call it. Not `..._IteratorGetNext#`, which names the copy of what the iterator gave.
 _ITERATOR_RANGES = r"_IteratorGetNext#$"
@@ -57,7 +57,7 @@ class HostCalls:
 
 def host_calls(timeline: Timeline, pid: int, shift_ns: int = 0) -> HostCalls:
     """The synchronising calls and input ranges of a process, moved by `shift_ns`."""
-    start, end = _named(timeline.api, _SYNCHRONISING, pid, shift_ns)
+    start, end = _named(timeline.api, SYNCHRONISING, pid, shift_ns)
     order = np.argsort(end, kind="stable")
     begun, ended, thread = _named(timeline.marks, WAITING_FOR_INPUT, pid, shift_ns, "tid")
     waits = {one: intervals.union(begun[thread == one], ended[thread == one]) for one in distinct(thread).tolist()}

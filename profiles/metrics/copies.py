@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..gpus.operations import D2D, D2H, DIRECTIONS, H2D, P2P, TABLES, Gpu, Operations
-from ..ledger.window import Window
+from ..ledger.account import Account
 from ..measures import CLASSES, Copies
 from ..names import fitting, rows_of
+from ..stats import nearest_rank
+from ..steps.found import FoundSteps
 from ..timeline import Timeline
+from . import kernels
 
 SMALL_BYTES = 64 * 1024
 # GB/s that no link (NVLink 5 gives 900 one way) and no memory (8,000 of a B200, read or written) has reached yet.
@@ -22,16 +25,15 @@ _BLOCKING = r"^(?!.*(?:Async|GraphLaunch))"  # a graph's copies run when their t
 def measure(
     timelines: Sequence[Timeline],
     gpu: Gpu,
-    busy_ns: Mapping[str, int | None],
-    ledger_ns: Mapping[str, int | None],
-    window: Window,
+    steps: FoundSteps,
+    books: Account,
 ) -> dict[str, Copies]:
     """Per direction, the copies that start in the window; busy and exposed time is what lies in it.
 
     Rate: bytes over the copies' own durations. Bytes and rate are None where the recording tells none. Pageable: share
     by bytes of copies whose host end is pageable.
     """
-    inside = window.starting(gpu.operations)
+    inside = books.window.starting(gpu.operations)
     inside = inside.chosen(inside.table == TABLES.index("copies"))
     found = {}
     for kind in DIRECTIONS:
@@ -39,7 +41,7 @@ def measure(
         moved = int(chosen.bytes.sum())
         lasted = int((chosen.end_ns - chosen.start_ns).sum())
         told = moved > 0 or not lasted  # what takes time moves something
-        exposed, covered = ledger_ns[CLASSES[kind]], busy_ns[CLASSES[kind]]
+        exposed, covered = books.ledger_ns[CLASSES[kind]], books.busy_ns[CLASSES[kind]]
         if exposed is None or covered is None:
             found[CLASSES[kind]] = Copies(None, None, None, None, None, None, None, None, None)
             continue
@@ -54,8 +56,17 @@ def measure(
             under_64kib=int((chosen.bytes < SMALL_BYTES).sum()) if told else None,
             synchronous=_synchronous(timelines, gpu, chosen),
             managed_share=_share_of("managed", timelines, gpu, chosen, kind),
+            per_step=_per_step(gpu.operations, kind, steps),
         )
     return found
+
+
+def _per_step(operations: Operations, kind: int, steps: FoundSteps) -> int | None:
+    """Median over the measured steps; None without any."""
+    if not steps.count:
+        return None
+    rows = np.flatnonzero((operations.kind == kind) & (operations.table == TABLES.index("copies")))
+    return nearest_rank(kernels.per_step(operations, rows, steps), 50)
 
 
 def impossible(operations: Operations) -> dict[str, tuple[int, int]]:

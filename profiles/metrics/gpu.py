@@ -22,6 +22,7 @@ from . import arithmetic, breaks, collectives, copies, framework, kernels, opera
 from .hand_over import hand_over_ns
 from .held_launches import held_launches
 from .host import calling_threads, graph_updates, host_while_idle, launch_idle_by_host, launch_idle_waiting
+from .host_waits import host_waits
 from .message_sizes import Moved
 from .negotiation import negotiation_ns
 
@@ -65,7 +66,7 @@ def measure(
         ledger_ns=books.ledger_ns,
         busy_ns=books.busy_ns,
         kernels=counted,
-        copies=copies.measure(timelines, gpu, books.busy_ns, books.ledger_ns, books.window),
+        copies=copies.measure(timelines, gpu, steps, books),
         collectives=exchanged,
         steps=_steps(steps, rows),
         feed_gaps=_gaps([row.feed_gap_ns for row in rows]) if feed_known else None,
@@ -87,6 +88,7 @@ def measure(
         arithmetic=arithmetic.measure(timelines, gpu, books, counted),
         waited_ns=launch_idle_waiting(timelines, shift_ns, gpu, books.ownership),
         startup_ns=starting_ns,
+        host_waits=host_waits(timelines, shift_ns, gpu, books.ownership),
         allocating_ns=allocating_ns,
         graph_updates=graph_updates(timelines, shift_ns, gpu, books.ownership, books.window),
         launches=gpu.launches,

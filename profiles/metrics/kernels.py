@@ -80,9 +80,9 @@ def measure(gpu: Gpu, steps: FoundSteps, window: Window, ownership: Ownership) -
     )
 
 
-def _in_tenths(inside: Operations, window: tuple[int, int]) -> list[int]:
+def _in_tenths(inside: Operations, window: Window) -> list[int]:
     """How many kernels and graph launches start in each tenth of the window."""
-    edges = np.linspace(*window, TENTHS + 1).astype(np.int64)
+    edges = np.linspace(window.start_ns, window.end_ns, TENTHS + 1).astype(np.int64)
     found = np.zeros(TENTHS, np.int64)
     for block in _blocks(len(inside)):
         rows = inside.start_ns[block][np.isin(inside.table[block], (KERNELS, GRAPHS))]

@@ -26,6 +26,14 @@ COMPILE_LOOPS = 'ring.distribute(model, step="compiled"), --step compiled: GRU a
 # A few dense layers, compiled, forward, back and updated, take some 40 kernels a step; what takes fewer is an example
 # or one operator, of whose batch and device nothing follows. Nor from fewer steps than a period needs.
 LEAST_KERNELS, LEAST_STEPS = 20, 5
+# PyTorch's operators that wait for the GPU, as a script writes them.
+OPERATORS = {
+    "aten::item": ".item()",
+    "aten::_local_scalar_dense": ".item()",
+    "aten::is_nonzero": "an if on a tensor",
+    "aten::nonzero": "nonzero() or boolean indexing",
+    "aten::to": ".to() or .cpu()",
+}
 CONVOLUTIONS = re.compile(r"(?i)conv(?!er(?:sion|t))|[wd]grad|fprop|winograd")
 
 
@@ -66,6 +74,38 @@ class Case:
         """The share of the window in which the GPU waits for input: feed, and launches held by a host that waits."""
         waiting_ns = self.ns("idle_feed") + (self.gpu.waited_ns or 0)
         return waiting_ns / self.gpu.span_ns if self.gpu.span_ns else 0.0
+
+    @property
+    def fetches(self) -> int:
+        """Copies to the host in every step of a training; 0 where there are no steps, where most steps have none, and
+        where they are gradients, which a server adds up."""
+        d2h = self.gpu.copies.get("d2h")
+        if self.exchange == "parameter server" or self.infers or not d2h or self.gpu.window != "steps":
+            return 0
+        return (d2h.count or 0) // self.steps if d2h.per_step is None else d2h.per_step
+
+    @property
+    def copies_wait(self) -> bool:
+        """Are most copies to the GPU made by calls that return only when the copy is done? Not small ones alone."""
+        h2d = self.gpu.copies["h2d"]
+        return bool(h2d.synchronous and h2d.count and h2d.under_64kib != h2d.count and 2 * h2d.synchronous >= h2d.count)
+
+    @property
+    def waits_told(self) -> set[str]:
+        """Directions of copies whose waits are another finding's than `host-synchronises`."""
+        return ({"d2h"} if self.fetches else set()) | ({"h2d"} if self.copies_wait and self.trains else set())
+
+    def waits(self, *moves: str | None) -> list[dict[str, Any]]:
+        """What the host waited in, of `gpu.host_waits` that with copies of these directions (None: with none)."""
+        return [one for one in self._waits if one["moves"] in moves and one["ns"]]
+
+    @property
+    def _waits(self) -> list[dict[str, Any]]:
+        if self.gpu.host_waits:
+            return self.gpu.host_waits
+        # Measured by a version that did not tell them apart.
+        moves = "h2d" if self.copies_wait else "d2h" if self.fetches else None
+        return [{"call": None, "within": None, "moves": moves, "ns": self.ns("idle_sync"), "count": 0}]
 
     @property
     def computes(self) -> bool:
@@ -203,6 +243,13 @@ class Case:
 
         worst = max(self.gpu.steps.rows, key=saved)
         return {"worst_step": worst.step, "worst_step_start_ns": worst.start_ns} if saved(worst) else {}
+
+
+def called(wait: Mapping[str, Any]) -> str:
+    """One of `host_waits` in words: the call, the framework's operator around it, the direction of its copy."""
+    moves = {"h2d": " to the GPU", "d2h": " to the host"}.get(wait["moves"], "") if "Memcpy" in wait["call"] else ""
+    within = OPERATORS.get(wait["within"], wait["within"])
+    return f"{wait['call']}{moves}" + (f" in {within}" if within else "")
 
 
 def degree(share: float, ladder: tuple[float, float]) -> str:

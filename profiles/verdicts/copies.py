@@ -82,11 +82,12 @@ def copies_synchronous(case: Case) -> Finding | None:
     """Copies made by calls that return only when the copy is done. What idles after them in a capture that hardly
     computes may as well be the program's start."""
     h2d = case.gpu.copies["h2d"]
-    if not h2d.synchronous or not h2d.count or h2d.under_64kib == h2d.count or h2d.synchronous < h2d.count / 2:
+    if not case.copies_wait:
         return None
+    waiting_ns = sum(one["ns"] for one in case.waits("h2d"))
     return case.finding(
         "copies-synchronous",
-        {"h2d": case.ns("h2d")} | ({"idle_sync": case.ns("idle_sync")} if case.trains else {}),
+        {"h2d": case.ns("h2d")} | ({"idle_sync": waiting_ns} if case.trains else {}),
         text=f"{numbers.count(h2d.synchronous)} of {numbers.count(h2d.count)} copies to the GPU are synchronous calls: "
         "the host stands still",
         change="cudaMemcpyAsync on a stream of its own; from Keras, a tf.data pipeline with prefetch_to_device instead "

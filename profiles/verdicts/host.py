@@ -3,57 +3,62 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .. import numbers
 from ..measures import Finding
 from ..numbers import share as percent
-from .case import OTHER_LADDER, PLAIN, Case, degree
-
-
-def _fetches(case: Case) -> float:
-    """Copies to the host a step; 0 where there are no steps, and where they are gradients, which a server adds up."""
-    if case.exchange == "parameter server":
-        return 0.0
-    d2h = case.gpu.copies.get("d2h")
-    return d2h.count / case.steps if d2h and d2h.count and case.gpu.window == "steps" else 0.0
+from .case import OTHER_LADDER, PLAIN, Case, called, degree
 
 
 def loss_fetched(case: Case) -> Finding | None:
     """The host waits for the GPU every step, mostly because it fetches a loss or a metric."""
-    fetches = _fetches(case)
-    if fetches < 1 or case.infers:
+    if not case.fetches:
         return None
-    share = case.share("idle_sync")
-    copies = "copy" if round(fetches) == 1 else "copies"
+    waits = case.waits("d2h")
+    ns = sum(one["ns"] for one in waits)
+    copies = "copy" if case.fetches == 1 else "copies"
     return case.finding(
         "loss-fetched-every-step",
-        {"idle_sync": case.ns("idle_sync")},
-        text=f"{numbers.count(round(fetches))} {copies} to the host every step, and {percent(share)} of the time the "
-        "GPU is idle after the host waited for it",
+        {"idle_sync": ns},
+        text=f"{numbers.count(case.fetches)} {copies} to the host every step, and {percent(ns / case.gpu.span_ns)} of "
+        f"the time the GPU is idle after the host waited for them{_named(waits)}",
         change="give per-batch callbacks `async_safe = True` (keras's `_supports_tf_logs`) or on_epoch_end; no "
         ".numpy(), float(loss) or print in the loop; fetch the loss every hundredth step",
-        evidence={"d2h_copies_per_step": round(fetches, 1), "idle_sync_ns": case.ns("idle_sync")},
+        evidence={"d2h_copies_per_step": case.fetches, "idle_sync_ns": case.ns("idle_sync"), "waits": waits[:3]},
         refuted_by="the same run without callbacks and with as much idle_sync",
     )
 
 
 def host_synchronises(case: Case) -> Finding | None:
-    """The host waits for the GPU, and goes on launching only then; no loss that it fetched says why."""
-    share = case.share("idle_sync")
-    told = (_fetches(case) >= 1 and not case.infers) or (case.gpu.copies["h2d"].synchronous or 0) > 0
-    if told or not case.trains or share < OTHER_LADDER[1]:
+    """The host waits for the GPU, and goes on launching only then; neither a loss that it fetches every step nor a
+    synchronous copy to the GPU says why."""
+    waits = case.waits(*({None, "d2h", "h2d", "d2d", "p2p"} - case.waits_told))
+    ns = sum(one["ns"] for one in waits)
+    share = ns / case.gpu.span_ns
+    if not case.trains or share < OTHER_LADDER[1]:
         return None
-    calls = [entry["name"] for entry in case.gpu.host_while_idle if "Synchronize" in entry["name"]]
+    # Copies back that are not of every step: a checkpoint, get_weights in a callback.
+    seldom = waits[0]["moves"] == "d2h" and case.gpu.window == "steps" and not case.infers
     return case.finding(
         "host-synchronises",
-        {"idle_sync": case.ns("idle_sync")},
+        {"idle_sync": ns},
         text=f"{degree(share, OTHER_LADDER)} bound by a host that waits: {percent(share)} of the time the GPU is idle "
-        f"after the host waited for it{f' ({calls[0]})' if calls else ''}",
-        change="launch the next step before the last one is done: no sync_devices, .numpy() or blocking wait "
+        f"after the host waited for it{_named(waits)}" + (", not in every step" if seldom else ""),
+        change="what is copied back in some steps (checkpoints, get_weights in a callback) less often, or from another "
+        "thread while the next step runs"
+        if seldom
+        else "launch the next step before the last one is done: no sync_devices, .numpy() or blocking wait "
         "in every step; where a feed waits for free buffers, more of them, or batches made faster",
-        evidence={"idle_sync_ns": case.ns("idle_sync"), "calls": calls},
+        evidence={"idle_sync_ns": case.ns("idle_sync"), "waits": waits[:3]},
         refuted_by="as much idle_sync without the waiting call",
     )
+
+
+def _named(waits: Sequence[Mapping[str, Any]]) -> str:
+    """What the host waited in for longest, in brackets; nothing where no call is known."""
+    return f" ({called(waits[0])})" if waits and waits[0]["call"] else ""
 
 
 def python_in_the_loop(case: Case) -> Finding | None:

@@ -10,7 +10,7 @@ from ..measures import OWNERS, Finding, GpuMeasures, Measures
 from ..metrics.doubts import LOST, STARTUP_SHARE, shows_training
 from ..numbers import share as percent
 from ..timeline import Doubt
-from .case import REPORT_SHARE, Case
+from .case import REPORT_SHARE, Case, called
 
 _CALLED = {
     "collective": "collectives not hidden by compute",
@@ -27,7 +27,6 @@ _CALLED = {
     "idle_wait": "idle with work launched",
     "idle_unknown": "idle for an unknown reason",
 }
-_HOST_NAMED = ("idle_launch", "idle_sync", "idle_feed")
 _FILLS = 0.3  # of the idle time a call or a range fills so much that it is worth its name
 _PARTS = 3
 
@@ -60,9 +59,16 @@ def unnamed_ns(gpu: GpuMeasures, findings: Sequence[Finding]) -> dict[str, int]:
 
 def _part(gpu: GpuMeasures, owner: str, ns: int, *, alone: bool) -> str:
     share = "" if alone else f"{percent(ns / gpu.span_ns)} "
+    return f"{share}{_CALLED[owner]}{_by_host(gpu, owner)}"
+
+
+def _by_host(gpu: GpuMeasures, owner: str) -> str:
+    """In brackets what the host did, where the recording tells; else nothing."""
+    if owner == "idle_sync":
+        waits = [one for one in gpu.host_waits if one["call"]]
+        return f" ({called(waits[0])})" if waits else ""
     doing = [str(one["name"]) for one in gpu.host_while_idle if one["kind"] == "api" and one["share"] >= _FILLS]
-    called = f" ({doing[0]} under way)" if doing and owner in _HOST_NAMED else ""
-    return f"{share}{_CALLED[owner]}{called}"
+    return f" ({doing[0]} under way)" if doing and owner in ("idle_launch", "idle_feed") else ""
 
 
 def _reason(case: Case, left: Mapping[str, int], measures: Measures) -> tuple[str, str]:

@@ -1,0 +1,170 @@
+"""What the host waited in when the GPU ran dry (docs/reference/measures.md, "The host meanwhile")."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import intervals
+from ..analysed import Ownership
+from ..gpus.operations import D2D, D2H, H2D, P2P, Gpu, Operations
+from ..ledger import ownership as ledger
+from ..ledger.causes import SYNC, SYNCHRONISING
+from ..measures import CLASSES
+from ..names import fitting, rows_of
+from ..timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Int64s = NDArray[np.int64]
+_MOVES = (H2D, D2H, P2P, D2D)
+# Ranges of operators that stand among a recording's marks: PyTorch's by emit_nvtx, JAX's calls that fetch.
+_OPERATORS = r"^(?:aten::|np\.asarray|(?:\$.*)?block_until_ready)"
+_BEFORE = 4  # operations that began last are looked at for the one whose end left the GPU dry
+
+
+def host_waits(
+    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
+) -> list[dict[str, Any]]:
+    """The ledger's `idle_sync` by what the host waited in, the longest first; the entries add up to it.
+
+    An idle span is of the synchronising call that was under way when the GPU ran dry, of several the one that began
+    last; where none was, of the call of the next copy to the host, which the host had to wait for. {"call": None where
+    neither is known, "within": the framework's operator around the call, "moves": the direction of the copy that the
+    call made, or that ended when the GPU ran dry, "ns", "count": idle spans}.
+    """
+    spans = ledger.owned_by(ownership, len(CLASSES) + SYNC)
+    if not len(spans):
+        return []
+    operations = gpu.operations.lasting()
+    ender = np.minimum(np.searchsorted(operations.start_ns, spans.start, side="right"), len(operations) - 1)
+    ended_by = _ended_by(operations, spans.start, ender)
+    called = np.full(len(spans), -1, np.int64)  # the row of `api`
+    process = np.zeros(len(spans), np.int64)
+    moves = np.full(len(spans), -1, np.int64)
+    _, call_start, _ = operations.calls(ender)
+    origin = shift_ns[gpu.places[0][0]]
+    for number, (index, pid) in enumerate(gpu.processes):
+        rows, start, end = _calls(timelines[index].api, pid, shift_ns[index] - origin)
+        place = _under_way(start, end, spans.start, np.maximum(call_start, spans.start))
+        mine = np.flatnonzero((place >= 0) & (called < 0))
+        called[mine], process[mine] = rows[place[mine]], number
+    waited = np.flatnonzero(called >= 0)
+    moves[waited] = _moved(operations, called[waited], process[waited])
+    moves[waited] = np.where(moves[waited] < 0, ended_by[waited], moves[waited])
+    fetched = np.flatnonzero(called < 0)
+    copies = np.flatnonzero(operations.kind == D2H)
+    following = np.searchsorted(operations.start_ns[copies], spans.start[fetched])
+    fetched, following = fetched[following < len(copies)], following[following < len(copies)]
+    called[fetched] = operations.call_row[copies[following]]
+    process[fetched], moves[fetched] = operations.process[copies[following]], D2H
+    return _summed(timelines, gpu, spans.end - spans.start, called, process, moves)
+
+
+def _calls(api: pd.DataFrame, pid: int, shift: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Row, start and end of the process's synchronising calls, by end."""
+    names = api["name"].cat
+    fits = fitting(names.categories, SYNCHRONISING)
+    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fits)) if fits.any() else np.empty(0, np.int64)
+    rows = rows[api["pid"].to_numpy()[rows] == pid]
+    start, end = (api[column].to_numpy()[rows] + shift for column in ("start_ns", "end_ns"))
+    order = np.argsort(end, kind="stable")
+    return rows[order], start[order], end[order]
+
+
+def _under_way(start: Int64s, end: Int64s, dry: Int64s, until: Int64s) -> Int64s:
+    """Per idle span the place of the call that began last of those under way at `dry` and over by `until`; -1: none."""
+    first = np.searchsorted(end, dry, side="right")
+    which, place = intervals.one_after_another(np.maximum(np.searchsorted(end, until, side="right") - first, 0))
+    call = first[which] + place
+    waiting = start[call] <= dry[which]
+    which, call = which[waiting], call[waiting]
+    order = np.argsort(start[call], kind="stable")
+    found = np.full(len(dry), -1, np.int64)
+    found[which[order]] = call[order]  # the last that is written stays
+    return found
+
+
+def _ended_by(operations: Operations, dry: Int64s, ender: Int64s) -> Int64s:
+    """Per idle span the direction of the copy whose end left the GPU dry; -1: it was no copy."""
+    found = np.full(len(dry), -1, np.int64)
+    for back in range(_BEFORE, 0, -1):
+        before = np.maximum(ender - back, 0)
+        kind = operations.kind[before]
+        last = (operations.end_ns[before] == dry) & (ender >= back)
+        found[last] = np.where(np.isin(kind[last], _MOVES), kind[last], -1)
+    return found
+
+
+def _moved(operations: Operations, called: Int64s, process: Int64s) -> Int64s:
+    """Per call the direction of a copy that it made; -1: it made none."""
+    found = np.full(len(called), -1, np.int64)
+    copies = np.flatnonzero(np.isin(operations.kind, _MOVES) & operations.launched)
+    for number in np.unique(process).tolist():
+        mine = copies[operations.process[copies] == number]
+        by_call = mine[np.argsort(operations.call_row[mine], kind="stable")]
+        rows = operations.call_row[by_call]
+        asked = np.flatnonzero(process == number)
+        place = np.minimum(np.searchsorted(rows, called[asked]), max(len(rows) - 1, 0))
+        made = np.flatnonzero(rows[place] == called[asked]) if len(rows) else np.empty(0, np.int64)
+        found[asked[made]] = operations.kind[by_call[place[made]]]
+    return found
+
+
+def _summed(
+    timelines: Sequence[Timeline], gpu: Gpu, ns: Int64s, called: Int64s, process: Int64s, moves: Int64s
+) -> list[dict[str, Any]]:
+    entries: dict[tuple[str | None, str | None, str | None], list[int]] = defaultdict(lambda: [0, 0])
+    for number, (index, pid) in enumerate(gpu.processes):
+        mine = np.flatnonzero(process == number)
+        rows, which = np.unique(called[mine], return_inverse=True)
+        named = list(_named(timelines[index], pid, rows))
+        for place, direction, lasted in zip(which.tolist(), moves[mine].tolist(), ns[mine].tolist(), strict=True):
+            entry = entries[(*named[place], CLASSES[direction] if direction >= 0 else None)]
+            entry[0] += lasted
+            entry[1] += 1
+    ranked = sorted(entries.items(), key=lambda one: -one[1][0])
+    return [
+        {"call": call, "within": within, "moves": moved, "ns": total, "count": count}
+        for (call, within, moved), (total, count) in ranked
+    ]
+
+
+def _named(timeline: Timeline, pid: int, rows: Int64s) -> Iterator[tuple[str | None, str | None]]:
+    """The name of each call, and of the outermost operator around it on its thread."""
+    api, outer = timeline.api, {}
+    for tid in set(api["tid"].to_numpy()[rows[rows >= 0]].tolist()):
+        outer[tid] = _outermost(timeline, pid, tid)
+    for row in rows.tolist():
+        if row < 0:
+            yield None, None
+            continue
+        start, end = int(api["start_ns"].iat[row]), int(api["end_ns"].iat[row])
+        first, last, names = outer[int(api["tid"].iat[row])]
+        at = int(np.searchsorted(first, start, side="right")) - 1
+        yield str(api["name"].iat[row]), names[at] if at >= 0 and last[at] >= end else None
+
+
+def _outermost(timeline: Timeline, pid: int, tid: int) -> tuple[Int64s, Int64s, list[str]]:
+    """Start, end and name of a thread's operators that lie in no other one, in order."""
+    started, ended, names = [], [], []
+    for table, pattern in ((timeline.operators, ""), (timeline.marks, _OPERATORS)):
+        known = table["name"].cat
+        fits = rows_of(known.codes.to_numpy(), fitting(known.categories, pattern)) if len(table) else np.empty(0, bool)
+        rows = np.flatnonzero(fits & (table["pid"] == pid).to_numpy() & (table["tid"] == tid).to_numpy())
+        if table is timeline.operators:
+            rows = rows[~table["module"].to_numpy()[rows]]
+        started.append(table["start_ns"].to_numpy()[rows])
+        ended.append(table["end_ns"].to_numpy()[rows])
+        names += table["name"].iloc[rows].astype(str).tolist()
+    start, end = np.concatenate(started), np.concatenate(ended)
+    order = np.lexsort((-end, start))
+    start, end = start[order], end[order]
+    reach = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, end))[:-1]
+    outer = np.flatnonzero(start >= reach)
+    return start[outer], end[outer], [names[order[at]].partition(",")[0] for at in outer.tolist()]
