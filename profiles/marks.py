@@ -1,7 +1,8 @@
 """The marks that the harness writes (NVTX ranges) and the readers find again: every name is spelled here alone.
 
 `step N` around a step, `wait input` where the host waits for its next batch, `batch N` around the calls that copy the
-batch of step N, `rank k of n` once per process, `paused N ns: why` where an elastic training goes on.
+batch of step N, `rank k of n` once per process, `fed by PyDataset` what makes its batches, `paused N ns: why` where an
+elastic training goes on.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ _RANK = re.compile(RANK_PREFIX + r"(\d+) of (\d+)")
 # A process that begins again cannot leave a range open meanwhile: its mark stands at the pause's end, and says its
 # length.
 PAUSED = r"paused (\d{1,18}) ns: (.*)"
+
+
+# What batches of `model.fit` are made by.
+LOADERS = ("tf.data", "PyDataset", "generator", "arrays", "DataLoader", "Grain")
+FED_BY = "fed by "
 
 
 def step(number: int) -> str:

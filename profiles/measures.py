@@ -92,7 +92,7 @@ class Kernels:
     groups: dict[str, dict[str, int]]  # group -> count, total_ns
     short_elementwise_runs: dict[str, int]  # fusion candidates: runs, kernels, total_ns
     under_5us_ns: int | None = None  # the time of kernels under 5 us
-    unfused_ns: int | None = None  # the time of all but convolutions, matrix products and what a compiler fused
+    unfused_ns: int | None = None  # the time of element-wise work, reductions and normalisation that no compiler fused
     recurrent_cells: int = 0  # time steps of recurrent cells that run kernel by kernel
     # kernels and graph launches that start in each tenth of the window; empty: measured by a version that did not say
     in_tenths: list[int] = field(default_factory=list)
@@ -228,6 +228,8 @@ class Steps:
     period_ns: Percentiles | None
     rows: list[StepRow] = field(default_factory=list)
     unit: str = "step"  # or "batch": of an inference
+    served: bool = False  # an inference server marks its passes
+    marked: int = 0  # marks of steps, whether steps were found by them or not
     repeats: dict[str, int] | None = None  # period_ns, count: where kernels repeat and are no steps
 
 
@@ -355,6 +357,8 @@ class GpuMeasures:
     framework: str | None = None
     # horovod, fsdp, ddp, tf.distribute: what exchanges gradients, as its ranges tell
     exchange: str | None = None
+    # what makes its batches: tf.data, PyDataset, generator, arrays, DataLoader, ...; None: not known
+    loader: str | None = None
     # None: the recording names none
     operators: Operators | None = None
     layers: Operators | None = None

@@ -1,8 +1,8 @@
 """NVTX ranges of domain `ringscope`.
 
 `step N`, `wait input` and `rank k of n` let a recording tell waiting for data from Python's own time; `batch N` tells
-which copies bring the batch of step N; `paused N ns: why` that an elastic training goes on. Without a profiler attached
-nvtx hands out a domain whose calls do nothing, so the marks are free.
+which copies bring the batch of step N; `fed by PyDataset` what makes the batches; `paused N ns: why` that an elastic
+training goes on. Without a profiler attached nvtx hands out a domain whose calls do nothing, so the marks are free.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Marks(Protocol):
 
     def rank(self, rank: int, size: int) -> None: ...
 
+    def fed_by(self, loader: str) -> None: ...
+
     def paused(self, ns: int, why: str) -> None: ...
 
 
@@ -44,6 +46,9 @@ class NoMarks:
         return nullcontext()
 
     def rank(self, rank: int, size: int) -> None:
+        pass
+
+    def fed_by(self, loader: str) -> None:
         pass
 
     def paused(self, ns: int, why: str) -> None:
@@ -88,6 +93,11 @@ class NvtxMarks:
     def rank(self, rank: int, size: int) -> None:
         """Tell the recording whose it is: written once the profiler has started, else it is not recorded."""
         with self._range(self._domain.get_event_attributes(message=str(marks.Rank(rank, size)))):
+            pass
+
+    def fed_by(self, loader: str) -> None:
+        """Tell the recording what makes the batches, one of `profiles.marks.LOADERS`; likewise."""
+        with self._range(self._domain.get_event_attributes(message=marks.FED_BY + loader)):
             pass
 
     def paused(self, ns: int, why: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from .. import numbers
-from ..measures import CLASSES, Arithmetic, GpuMeasures, Launches
+from ..measures import CLASSES, Arithmetic, GpuMeasures, Launches, Steps
 from ..timeline import Doubt
 from .recordings import CAPTURE_REMEDY, LOSES_LESS, LOSES_LESS_ELSE
 
@@ -105,12 +105,19 @@ def starts_inside(measured: GpuMeasures, where: str) -> Doubt:
     )
 
 
-def steps_by_period(where: str, recorded: str) -> Doubt:
+def _mark_steps(steps: Steps, recorded: str) -> str:
+    """How to have steps: by marks, where there are none yet."""
+    if steps.marked:
+        return f"record several {_UNITS[steps.unit]} in a row: what is marked is one, or cut short"
+    return _MARK_STEPS.get(recorded, _WITH_NVTX)
+
+
+def steps_by_period(steps: Steps, where: str, recorded: str) -> Doubt:
     return Doubt(
         "steps-by-period",
         "the steps are repetitions in the kernels, found without marks: one may be an optimiser update, a part of "
         "one, or several",
-        _MARK_STEPS.get(recorded, _WITH_NVTX),
+        _mark_steps(steps, recorded),
         (f"{where}/steps",),
     )
 
@@ -280,13 +287,12 @@ def no_marks(where: str, recorded: str) -> Doubt:
     )
 
 
-def steps_refused(reason: str, unit: str, marked: bool, where: str, recorded: str) -> Doubt:
-    """unit: `step` or `batch`. marked: there are marks of them, if too few."""
-    several = f"record several {_UNITS[unit]} in a row: what is marked is one, or cut short"
+def steps_refused(steps: Steps, where: str, recorded: str) -> Doubt:
     return Doubt(
         "steps-refused",
-        f"no {_UNITS[unit]}: {reason}; the window is the capture, warm-up included, and input copies are not known",
-        several if marked else _MARK_STEPS.get(recorded, _WITH_NVTX),
+        f"no {_UNITS[steps.unit]}: {steps.refused}; the window is the capture, warm-up included, and input copies are "
+        "not known",
+        _mark_steps(steps, recorded),
         (f"{where}/steps", f"{where}/window", f"{where}/ledger_ns/idle_feed"),
     )
 
@@ -311,21 +317,24 @@ def mostly_no_training(measured: GpuMeasures, recorded: str, where: str) -> Doub
     )
 
 
-def warm_up_inside(steps: int, where: str) -> Doubt:
+def warm_up_inside(steps: Steps, where: str) -> Doubt:
     return Doubt(
         "warm-up-inside-window",
-        f"the window is the capture, with warm-up and what is cut short at its ends (steps: {steps})",
-        "measure with --window steps",
+        f"the window is the capture, with warm-up and what is cut short at its ends (steps: "
+        f"{steps.warm_up + steps.partial})",
+        "measure with --window steps" if steps.count else f"record more {_UNITS[steps.unit]}",
         (f"{where}/window_ns", f"{where}/ledger_ns"),
     )
 
 
-def breaks_inside(steps: int, where: str) -> Doubt:
+def breaks_inside(steps: int, where: str, recorded: str) -> Doubt:
     return Doubt(
         "breaks-inside-window",
         f"{steps} steps in the window are over 3 times the median (evaluation, checkpoints), or cut by a pause: their "
         "time is in the ledger, not in the percentiles and the rows of the steps",
-        "cut out the part between them: ringscope cut --steps A:B",
+        "cut out the part between them: ringscope cut --steps A:B"
+        if recorded in _CUT
+        else "record the part between them",
         (f"{where}/ledger_ns",),
     )
 

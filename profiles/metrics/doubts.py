@@ -16,7 +16,6 @@ from ..ledger.account import Account
 from ..ledger.window import Window
 from ..measures import GpuMeasures
 from ..stats import all_along
-from ..steps.find import MARKED
 from ..steps.found import FoundSteps
 from ..timeline import Doubt, Timeline
 from . import copies
@@ -120,20 +119,20 @@ def _step_doubts(
     steps: FoundSteps, books: Account, measured: GpuMeasures, where: str, recorded: str
 ) -> Iterator[Doubt]:
     if steps.refused is not None:
-        yield say.steps_refused(steps.refused, steps.unit, MARKED in steps.refused, where, recorded)
+        yield say.steps_refused(measured.steps, where, recorded)
     lost = (measured.ledger_ns["compute"] or 0) < (1 - LOST) * measured.span_ns
     if measured.told and lost and not shows_training(measured):
         yield say.mostly_no_training(measured, recorded, where)
     if (measured.startup_ns or 0) >= STARTUP_SHARE * measured.span_ns > 0:
         yield say.starts_inside(measured, where)
     if steps.source == "period":
-        yield say.steps_by_period(where, recorded)
+        yield say.steps_by_period(measured.steps, where, recorded)
     if measured.leads_with_capture and measured.capture:
         yield say.steps_cover_little(measured, where)
     if measured.window == "capture" and steps.warm_up + steps.partial:
-        yield say.warm_up_inside(steps.warm_up + steps.partial, where)
+        yield say.warm_up_inside(measured.steps, where)
     if not measured.holds_steps_alone and steps.breaks:
-        yield say.breaks_inside(steps.breaks, where)
+        yield say.breaks_inside(steps.breaks, where, recorded)
     if books.inputs is not None and not books.inputs.certain and books.ledger_ns["idle_feed"] is None:
         yield say.copy_order_unknown(where, recorded)
     if books.ledger_ns["idle_feed"] and not books.input_marks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
@@ -32,6 +33,14 @@ _EXCHANGES = {
     "ddp": r"DistributedDataParallel",
     "tf.distribute": r"NcclAllReduce|CollectiveReduceV|MirroredStrategy|CrossReplica",
 }
+# What ring marks, then what the frameworks name: tf.data calls Python's functions in operations of these names.
+_LOADERS = {
+    **{name: rf"^{marks.FED_BY}{re.escape(name)}$" for name in marks.LOADERS},
+    "DataLoader in the training's process": r"^enumerate\(DataLoader\)#_SingleProcess",
+    "DataLoader ": r"^enumerate\(DataLoader\)#",
+    "generator ": r"\bGenerator(?:Dataset)?\b|\b(?:Eager)?PyFunc\b",
+    "tf.data ": r"^(?:Iterator::|IteratorGetNext)|_IteratorGetNext#$",
+}
 
 
 def of(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
@@ -61,6 +70,16 @@ def exchange(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
     for name, pattern in _EXCHANGES.items():
         if any(fitting(one, pattern).any() for one in ranges):
             return name
+    return None
+
+
+def loader(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
+    """What makes its batches: `tf.data`, `PyDataset`, `generator` (or a PyDataset), `arrays`, `DataLoader`,
+    `DataLoader in the training's process`, `Grain`; None: nothing tells."""
+    ranges = list(_ranges(timelines, gpu))
+    for name, pattern in _LOADERS.items():
+        if any(fitting(one, pattern).any() for one in ranges):
+            return name.strip()
     return None
 
 

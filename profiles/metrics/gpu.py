@@ -83,6 +83,7 @@ def measure(
         calling_threads=calling_threads(timelines, gpu),
         framework=framework.of(timelines, gpu),
         exchange=framework.exchange(timelines, gpu),
+        loader=framework.loader(timelines, gpu),
         operators=by_operator,
         layers=by_layer,
         arithmetic=arithmetic.measure(timelines, gpu, books, counted),
@@ -115,6 +116,8 @@ def _steps(steps: FoundSteps, rows: list[StepRow]) -> Steps:
         period_ns=Percentiles(*nearest_ranks(period, 50, 95, 100)) if len(period) else None,
         rows=rows,
         unit=steps.unit,
+        served=steps.served,
+        marked=steps.marked,
         repeats=asdict(steps.repeats) if steps.repeats else None,
     )
 

@@ -37,6 +37,12 @@ GROUPS = {
     # what compiling has fused: XLA's own, but for those made of a product, and torch.compile's
     "fused": rf"(?<!gemm_)fusion|{TORCH_COMPILED}",
     "rnn_cell": r"(?i)lstm|\bgru|rnn",
+    # what no compiler fuses into its neighbours: looking rows of tables up, and adding their gradients up
+    "embedding": r"(?i)(?<!rotary_)(?<!rope_)embedding|index_?select|gather_kernel|indexing_backward"
+    r"|bounds_check_indices|permute\w*_sparse|sparse_features",
+    # sorting, searching and counting
+    "sort": r"(?i)sort|top_?k|\bunique|scan|histogram|DeviceSelect|searchsorted|compact_",
+    "concatenation": r"(?i)CatArray|concat|\bsplit_?(?:kernel|v)|chunk_cat",
     "convolution_matmul": r"(?i)gemm|gemv|Cijk_|conv(?!er(?:sion|t))|[wd]grad|fprop|cutlass|xmma|nvjet|winograd|cublas"
     r"|im2col|flash_(?:fwd|bwd)|fft|dot_kernel|splitK",
     "reduction": r"(?i)reduc|softmax|BiasGrad|CleanupSegments|argm(?:ax|in)|layer_?norm|\bcub::|norm",
@@ -48,8 +54,8 @@ GROUPS = {
 }
 
 
-# All that a compiler fuses into its neighbours or leaves out; convolutions and matrix products stay.
-UNFUSED = ("elementwise", "reduction", "batch_norm", "optimiser", "rnn_gates", "other")
+# All that a compiler fuses into its neighbours: element-wise work, reductions and normalisation.
+UNFUSED = ("elementwise", "reduction", "batch_norm", "rnn_gates")
 
 
 def measure(gpu: Gpu, steps: FoundSteps, window: Window, ownership: Ownership) -> Kernels:

@@ -25,7 +25,6 @@ _WARM_UP_SHARE = 0.10
 # A later step is a break (an evaluation, a checkpoint) above so many medians.
 BREAK_MEDIANS = 3
 _NONE_WHOLE: Final = "none of their steps is whole"
-MARKED: Final = f"marks: {_NONE_WHOLE}"  # why marks gave no steps
 _NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max - 1
 
 
@@ -59,15 +58,18 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None
     `refused` says why.
     """
     shifts = [0] * len(timelines) if shift_ns is None else shift_ns
-    return _without_pauses(_found(gpu, timelines, shifts), pauses.pauses(gpu, timelines, shifts))
+    stepped = mark.steps(gpu, timelines, shifts)
+    found = _found(gpu, timelines, shifts, stepped)
+    served = mark.find(gpu, timelines, shifts, mark.SERVED) is not None
+    found = replace(found, served=served, marked=0 if stepped is None else len(stepped))
+    return _without_pauses(found, pauses.pauses(gpu, timelines, shifts))
 
 
-def _found(gpu: Gpu, timelines: Sequence[Timeline], shifts: Sequence[int]) -> FoundSteps:
+def _found(gpu: Gpu, timelines: Sequence[Timeline], shifts: Sequence[int], stepped: mark.Marks | None) -> FoundSteps:
     sequence = kernel_sequence(gpu)
     if not len(sequence):
         return FoundSteps(refused="no kernels and no CUDA graphs")
     refused = _Refused()
-    stepped = mark.steps(gpu, timelines, shifts)
     unit = "batch" if content.infers(gpu, timelines, named=stepped is not None) else "step"
     for source, edges in _sources(sequence, gpu, timelines, shifts, stepped, refused):
         found = edges if isinstance(edges, FoundSteps) else _between(sequence, edges, source)

@@ -80,6 +80,8 @@ class FoundSteps:
     breaks: int = 0  # steps left out in between: evaluation, checkpoints, what a pause of the training cut
     long: LongSteps = field(default_factory=lambda: LongSteps())  # of these the ones that no pause cut
     unit: str = "step"  # "batch" where the marks are those of inference
+    served: bool = False  # marks of an inference server are there, whether steps are found by them or not
+    marked: int = 0  # marks of steps, whether steps are found by them or not
     repeats: Repeats | None = None  # refused, but the kernels repeat
     pauses: tuple[Pause, ...] = ()  # of the training; no measured step meets one
 

@@ -44,9 +44,12 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     A verdict that holds for every GPU is one finding (gpu None) with the numbers of the GPU that loses most; one that
     holds for some is that GPU's, and its evidence names the others. The change is said in the words of the framework.
     """
-    recorded = [
-        Case(index, gpu, context or Context()) for index, gpu in enumerate(measures.gpus) if gpu.span_ns and gpu.told
+    every = [
+        Case(index, gpu, context or Context(), measures.recordings[gpu.recordings[0]].format)
+        for index, gpu in enumerate(measures.gpus)
+        if gpu.span_ns
     ]
+    recorded = [case for case in every if case.gpu.told]
     found = spread.pipeline_bubble(recorded)
     cases = spread.own_idle(recorded)  # what the stages of a model wait for each other is that finding's
     single: list[Finding] = []  # before those of several GPUs are put together
@@ -57,8 +60,9 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
         found += _together(each, len(cases))
     across = [said for rule in ACROSS_GPUS for one in rule(cases, measures) if (said := _said(one, cases)) is not None]
     found = _without_twins(found + across)
-    lost = [one for case in cases if (one := not_judged(case, single + across, measures)) is not None]
-    found += _together(lost, len(cases))
+    silent = [case for case in every if not case.gpu.told]
+    lost = [one for case in (*cases, *silent) if (one := not_judged(case, single + across, measures)) is not None]
+    found += _together(lost, len(every))
     worth = order.beside_ranks(found) if measures.many else order.beside_slow(found)
     # Among many GPUs a slow host's findings have their own order (verdicts.order).
     late = (

@@ -18,9 +18,6 @@ REPORT_SHARE = 0.01
 INPUT_LADDER = (0.20, 0.05)
 OTHER_LADDER = (0.15, 0.03)
 PLAIN = ("cuda", "hip")  # frameworks of programs that know no batches
-COMPILE = 'ring.distribute(model, step="compiled"), --step compiled; without Horovod model.compile(jit_compile=True)'
-# XLA has no kernels for cuDNN's cells; ring trains the layers as loops that it compiles.
-COMPILE_LOOPS = 'ring.distribute(model, step="compiled"), --step compiled: GRU and LSTM as loops, without cuDNN'
 
 
 # A few dense layers, compiled, forward, back and updated, take some 40 kernels a step; what takes fewer is an example
@@ -52,6 +49,7 @@ class Case:
     index: int
     gpu: GpuMeasures
     context: Context
+    recorded: str = ""  # the format of the GPU's recording
 
     @property
     def cell(self) -> Cell | None:
@@ -145,18 +143,40 @@ class Case:
         """Does cuDNN run recurrent cells?"""
         return self.group("rnn_cell")[0] > 0
 
+    def told(self, *, bench: str, script: str) -> str:
+        """Words for who runs a cell by `ringscope bench`, whose options these are, or for who trains a script."""
+        return bench if self.cell is not None else script
+
     @property
     def compile(self) -> str:
         """How the step is compiled."""
-        return COMPILE_LOOPS if self.recurrent else COMPILE
+        how = 'ring.distribute(model, step="compiled")' + self.told(bench=", --step compiled", script="")
+        # XLA has no kernels for cuDNN's cells; ring trains the layers as loops that it compiles.
+        loops = ": GRU and LSTM as loops, without cuDNN"
+        return how + (loops if self.recurrent else "; without Horovod model.compile(jit_compile=True)")
+
+    @property
+    def larger_batch(self) -> str:
+        return "a larger batch" + self.told(bench=" (--per-rank-batch)", script="")
+
+    @property
+    def half_the_bytes(self) -> str:
+        """Of gradients that travel as float32."""
+        how = self.told(bench="--compression fp16", script="ring.distribute(model, compression='fp16')")
+        return f"gradients of half the bytes ({how})"
+
+    def less_often(self, steps: int) -> str:
+        """An exchange in one of so many steps; nothing where the cell's strategy cannot."""
+        if self.cell is not None and "aggregate" not in self.cell.spread.heeds:
+            return ""
+        return self.told(bench=f"--aggregate {steps}", script=f"ring.distribute(model, aggregate={steps})")
 
     @property
     def longer_kernels(self) -> str:
         """What makes fewer kernels or longer ones of the step as it is."""
-        larger = "a larger batch (--per-rank-batch)"
         if self.compiled:
-            return f"{larger}; the step is compiled already"
-        return f"compile the step ({self.compile}); {larger}"
+            return f"{self.larger_batch}; the step is compiled already"
+        return f"compile the step ({self.compile}); {self.larger_batch}"
 
     @property
     def held_launch_ns(self) -> int:

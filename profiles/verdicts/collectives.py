@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .. import numbers
-from ..measures import Finding
+from ..measures import Finding, GpuMeasures
 from ..numbers import share as percent
 from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
 
@@ -107,8 +107,8 @@ def _less_exposed(case: Case) -> str:
     if not case.horovod:
         return "; ".join([*parts, "gradients of half the bytes; fewer all-reduces per sample: a larger batch"])
     if _in_float32(case):
-        parts.append("gradients of half the bytes (--compression fp16)")
-    parts.append("fewer all-reduces per sample: a larger batch, or --aggregate 2")
+        parts.append(case.half_the_bytes)
+    parts.append(" or ".join(filter(None, ["fewer all-reduces per sample: a larger batch", case.less_often(2)])))
     if not case.compiled:
         parts.append("gradients that leave while others are computed (step `fit`: ring.distribute(model, groups=4))")
     elif case.ns("collective") > WORTH_HIDING_NS * case.steps and (case.gpu.collectives.overlap or 0.0) < HIDDEN:
@@ -116,15 +116,22 @@ def _less_exposed(case: Case) -> str:
     return "; ".join(parts)
 
 
+def summed_as(gpu: GpuMeasures) -> str | None:
+    """`float32`, `16 bits` or `other`: what the collective that sums for longest sums, as its kernel's name tells."""
+    for kernel in gpu.kernels.top:  # the longest first
+        if found := SUMMED.search(kernel.name):
+            name = found[1].lower()
+            return "float32" if name in ("f32", "float") else "16 bits" if re.search("16|half", name) else "other"
+    return None
+
+
 def _in_float32(case: Case) -> bool:
     """Do most gradients travel as float32? Not where the cell asks for less; else as the kernel says that reduces for
     longest, else as the cell lets expect; who knows neither is asked to see."""
     if case.cell is not None and case.cell.compression in ("fp16", "bf16"):
         return False
-    for kernel in case.gpu.kernels.top:  # the longest first
-        if found := SUMMED.search(kernel.name):
-            return found[1].lower() in ("f32", "float")
-    return case.cell is None or case.cell.sends_float32
+    known = summed_as(case.gpu)
+    return known == "float32" if known else case.cell is None or case.cell.sends_float32
 
 
 def many_small_collectives(case: Case) -> Finding | None:
@@ -194,7 +201,7 @@ def too_small_for_so_many(case: Case) -> Finding | None:
         {"collective": apart},
         text=f"a step takes {numbers.duration(period.p50)} and {percent(case.share('collective'))} of it is exposed "
         "all-reduce: the model is too small for so many GPUs at this batch",
-        change="a larger batch, --aggregate 4, or fewer GPUs",
+        change=", ".join(filter(None, ["a larger batch", case.less_often(4), "or fewer GPUs"])),
         evidence={"period_p50_ns": period.p50, "exposed_ns": apart},
         refuted_by="four times the batch with the same share of all-reduce",
     )

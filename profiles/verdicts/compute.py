@@ -43,7 +43,7 @@ def not_compiled(case: Case) -> Finding | None:
         saved,
         busy_saved_ns={"compute": unfused_ns},
         text=f"{numbers.count(kernels.per_step)} kernels {case.each}, none of them compiled: element-wise work, "
-        f"reductions and normalisation take {percent(unfused_ns / case.gpu.span_ns)} of the time"
+        f"reductions and normalisation take {percent(unfused_ns / case.gpu.span_ns)} of the time{_beside(case)}"
         + (f", launching {percent(case.share(*launching))}" if case.gpu.ledger_ns["idle_launch"] is not None else ""),
         change=case.compile,
         evidence={
@@ -55,6 +55,14 @@ def not_compiled(case: Case) -> Finding | None:
         },
         refuted_by="a compiled run of the same cell with as many kernels per step, or no shorter one",
     )
+
+
+def _beside(case: Case) -> str:
+    """What else takes its time and stays when the step is compiled."""
+    called = {"embedding": "rows of tables", "sort": "sorting", "concatenation": "concatenation"}
+    shares = {what: case.group(group)[1] / case.gpu.span_ns for group, what in called.items()}
+    told = [f"{what} {percent(share)}" for what, share in shares.items() if share >= OTHER_LADDER[1]]
+    return f" (beside them {', '.join(told)}, which stay)" if told else ""
 
 
 def unfused_batch_norm(case: Case) -> Finding | None:
@@ -73,7 +81,7 @@ def unfused_batch_norm(case: Case) -> Finding | None:
         busy_saved_ns={"compute": reduction_ns},
         text=f"normalisation runs as separate reductions ({_function(named[0].name)}): "
         f"{percent(reduction_ns / case.gpu.span_ns)} of the time",
-        change="compile the step (--step compiled), or normalise with tf.nn.fused_batch_norm in a layer of your own: "
+        change=f"compile the step ({case.compile}), or normalise with tf.nn.fused_batch_norm in a layer of your own: "
         "Keras 3's BatchNormalization does not use cuDNN's",
         evidence={"reduction_ns": reduction_ns, "kernels": {k.name: k.count for k in named}},
         refuted_by="a recording in which batch_norm kernels take the place of the reductions, in the same time",
@@ -114,7 +122,7 @@ def launch_bound(case: Case) -> Finding | None:
         {"idle_launch": waiting},
         text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch",
         change=f"fewer, larger launches: {case.longer_kernels}; steps_per_execution in model.compile"
-        + (ASYNC_COMPLETION if case.gpu.collectives.count and case.horovod else ""),
+        + (ASYNC_COMPLETION if case.gpu.collectives.count and case.horovod and case.cell is None else ""),
         evidence={"idle_launch_ns": waiting, "launch_latency_ns": latency},
         refuted_by="a larger batch with the same share of idle_launch",
     )
@@ -172,7 +180,8 @@ def tiny_batch(case: Case) -> Finding | None:
         {**idle, "compute": short_ns},
         busy_saved_ns={"compute": short_ns},
         text=f"{percent(short)} of the kernels take less than 5 µs: the batch{batch} does not fill the GPU",
-        change="raise --per-rank-batch until images/s stops growing, and the learning rate with it "
+        change=case.told(bench="raise --per-rank-batch", script="a larger batch")
+        + " until samples/s stop growing, and the learning rate with it "
         "(ring.distribute(..., scale_learning_rate=True))",
         evidence={"share_under_5us": short, "under_5us_ns": short_ns, "median_ns": case.gpu.kernels.median_ns},
         refuted_by="twice the batch takes twice the time per step",
@@ -181,7 +190,7 @@ def tiny_batch(case: Case) -> Finding | None:
 
 def off_tensor_cores(case: Case) -> Finding | None:
     """Dimensions that are no multiples of 8 (16-bit) or 16 (8-bit) keep matrix products off the tensor cores."""
-    named = [k for k in case.gpu.kernels.top if _misaligned(k.name)]
+    named = [k for k in case.gpu.kernels.top if misaligned(k.name)]
     cell = case.cell
     uneven = cell is not None and cell.precision != "float32" and cell.per_rank_batch % 8
     if not named and not uneven:
@@ -190,7 +199,7 @@ def off_tensor_cores(case: Case) -> Finding | None:
     if not uneven and ns < REPORT_SHARE * case.gpu.span_ns:
         return None
     if named:
-        word = _misaligned(named[0].name) or ""
+        word = misaligned(named[0].name) or ""
         why = "float32 without TF32, or dimensions that are no multiples of 8"
         text = (
             f"{word} runs outside of the tensor cores: {why}"
@@ -221,7 +230,12 @@ def gpu_mostly_idle(case: Case) -> Finding | None:
     return case.unpriced(
         "cpu-may-be-faster",
         text=f"the GPU computes {percent(computing)} of the time; a CPU may train this model faster",
-        change="compare: CUDA_VISIBLE_DEVICES= ringscope bench with the same model and batch; else a larger batch",
+        change="compare: "
+        + case.told(
+            bench="CUDA_VISIBLE_DEVICES= ringscope bench with the same model and batch",
+            script="the same script with CUDA_VISIBLE_DEVICES= ",
+        )
+        + "; else a larger batch",
         evidence={"compute_share": computing, "waiting_ns": waiting},
         refuted_by="fewer samples/s on the CPU",
     )
@@ -236,7 +250,7 @@ def _function(kernel: str) -> str:
     return kept.split("(")[0].removeprefix("void ").strip() or kernel
 
 
-def _misaligned(kernel: str) -> str | None:
+def misaligned(kernel: str) -> str | None:
     """The word of a kernel's name that tells its alignment, of cutlass's a template argument; None where none does."""
     return next((word for word in re.findall(r"[\w:]+", kernel) if MISALIGNED.search(word)), None)
 

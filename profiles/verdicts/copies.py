@@ -11,6 +11,7 @@ from .case import INPUT_LADDER, OTHER_LADDER, PLAIN, Case, degree
 LATE_OVERLAP = 0.5
 UINT8_SAVES = 0.75  # of float32's bytes
 FEWER_BYTES = "fewer bytes: images as uint8, other features as float16"
+BY_RING = "model.fit after ring.distribute(model) does it for any data"
 EXAMPLE_PINNED = "55 GB/s on an H200"
 
 
@@ -66,8 +67,7 @@ def copies_pageable(case: Case) -> Finding | None:
         text=f"{percent(h2d.pageable_share or 0.0)} of the bytes leave pageable memory, at "
         f"{numbers.gb_per_s(h2d.gb_per_s)}, where pinned memory gives what the link does ({EXAMPLE_PINNED}); "
         f"{percent(exposed / case.gpu.span_ns)} of the time is exposed copy",
-        change="stage batches in pinned memory: ringscope bench --feeds pinned (model.fit after "
-        "ring.distribute(model) does it for any data)",
+        change="stage batches in pinned memory: " + case.told(bench="ringscope bench --feeds pinned", script=BY_RING),
         evidence={
             "gb_per_s": h2d.gb_per_s,
             "pageable_share": h2d.pageable_share,
@@ -106,7 +106,8 @@ def exposed_although_prefetched(case: Case) -> Finding | None:
         why, change = f"the link gives {numbers.gb_per_s(h2d.gb_per_s)}", FEWER_BYTES
     else:
         why = "while a copy from pageable memory runs, the next step's launches wait for the driver"
-        change = f"pinned staging buffers (ringscope bench --feeds pinned); {FEWER_BYTES}"
+        staged = case.told(bench="ringscope bench --feeds pinned", script=BY_RING)
+        change = f"pinned staging buffers ({staged}); {FEWER_BYTES}"
     return case.finding(
         "copies-exposed-although-prefetched",
         {"h2d": exposed},
@@ -128,7 +129,8 @@ def copies_exposed(case: Case) -> Finding | None:
     if told or share < INPUT_LADDER[1] or 2 * later > case.ns("h2d"):
         return None
     unstepped = case.gpu.window != "steps" and case.gpu.framework not in (*PLAIN, None)
-    ahead = "copy ahead of the steps, on a stream of its own (ringscope bench --feeds pinned)"
+    staged = case.told(bench="ringscope bench --feeds pinned", script=BY_RING)
+    ahead = f"copy ahead of the steps, on a stream of its own ({staged})"
     parts = [FEWER_BYTES, "keep on the GPU what every step needs again"]
     if case.cell is None or case.cell.feed != "pinned":
         parts.insert(0, ahead)

@@ -9,7 +9,7 @@ from ..ledger.causes import WAITING_FOR_INPUT
 from ..measures import Finding
 from ..numbers import share as percent
 from .case import INPUT_LADDER, PLAIN, Case, degree
-from .copies import UINT8_SAVES, asked_late, exposed_inputs, overlap_of, pageable, shorter_copies
+from .copies import BY_RING, UINT8_SAVES, asked_late, exposed_inputs, overlap_of, pageable, shorter_copies
 
 HOST_FED = ("numpy", "host")
 PREFETCHED_ON_HOST = ("prefetch",)
@@ -31,11 +31,37 @@ def input_pipeline_slow(case: Case) -> Finding | None:
         {"idle_feed": feed_ns, "idle_launch": waited_ns},
         text=f"{degree(share, INPUT_LADDER)} input-bound: {percent(share)} of the time the GPU waits for "
         + ("an input" if case.gpu.framework in PLAIN else "a batch"),
-        change="dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE), .cache() after decoding, .batch before .map "
-        f"where it vectorises, {'smaller images in the files, ' if case.convolves else ''}more cores a rank",
+        change=_faster_batches(case),
         evidence={"idle_feed_ns": feed_ns, "idle_launch_while_waiting_ns": waited_ns},
         refuted_by="one batch again and again (feed `resident`) with the same step time",
     )
+
+
+def _other_loader(case: Case) -> bool:
+    """Is it known that no pipeline of tf.data makes the batches of a script?"""
+    return case.cell is None and case.gpu.loader not in (None, "tf.data")
+
+
+def _faster_batches(case: Case) -> str:
+    """In the words of what makes them; where the recording does not tell, of all that Keras's `fit` may be fed by."""
+    images = "smaller images in the files, " if case.convolves else ""
+    pipeline = (
+        "dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE), .cache() after decoding, .batch before .map where it "
+        f"vectorises, {images}more cores a rank"
+    )
+    if case.cell is not None or case.gpu.loader == "tf.data":
+        return pipeline
+    workers = (
+        "super().__init__(workers=the cores of a rank, use_multiprocessing=True, max_queue_size=2 * workers) in the "
+        "PyDataset; less work in its __getitem__"
+    )
+    return {
+        "PyDataset": workers,
+        "generator": f"a generator makes one batch at a time: a keras.utils.PyDataset in its place, with {workers}",
+        "arrays": "arrays in memory as one tf.data.Dataset.from_tensor_slices, shuffled by index, with prefetch",
+        "DataLoader": "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4)",
+        "Grain": "grain's mp_prefetch with the cores of a rank as worker processes",
+    }.get(case.gpu.loader or "", f"of tf.data: {pipeline}; of a PyDataset: {workers}")
 
 
 def _seen_waiting(case: Case) -> bool:
@@ -60,7 +86,13 @@ def no_prefetch(case: Case) -> Finding | None:
         busy_saved_ns=shorter_copies(case, 1.0 if pageable(case) else 0.0),
         text=f"{said}: {percent(case.share('idle_feed'))} of the time the GPU waits for its batch and "
         f"{percent(exposed_inputs(case) / case.gpu.span_ns)} for the copy of it",
-        change="dataset.prefetch(tf.data.AUTOTUNE), then prefetch to the device (ringscope bench --feeds pinned)",
+        change=f"copies ahead of the steps: {BY_RING}"
+        if _other_loader(case)
+        else "dataset.prefetch(tf.data.AUTOTUNE), then "
+        + case.told(
+            bench="prefetch to the device (ringscope bench --feeds pinned)",
+            script=f"copies ahead of the steps: {BY_RING}",
+        ),
         evidence={"feed_gaps": case.gpu.feed_gaps and case.gpu.feed_gaps.p50_ns, "overlap": overlap_of(case)},
         refuted_by="a prefetched run with the same feed gaps",
     )
@@ -81,8 +113,13 @@ def prefetch_on_host_only(case: Case) -> Finding | None:
         text="batches are copied when the step that needs them is due: "
         f"{percent(overlap or 0.0)} of the copies is hidden, {percent(exposed_inputs(case) / case.gpu.span_ns)} of "
         f"the time is exposed copy and {percent(case.share('idle_feed'))} waiting to begin it",
-        change='dataset.apply(tf.data.experimental.prefetch_to_device("/GPU:0", 2)) as the last transformation '
-        "(ringscope bench --feeds device), or pinned staging buffers (--feeds pinned)",
+        change=f"pinned staging buffers: {BY_RING}"
+        if _other_loader(case)
+        else 'dataset.apply(tf.data.experimental.prefetch_to_device("/GPU:0", 2)) as the last transformation'
+        + case.told(
+            bench=" (ringscope bench --feeds device), or pinned staging buffers (--feeds pinned)",
+            script=f", or pinned staging buffers: {BY_RING}",
+        ),
         evidence={"overlap": overlap, "exposed_input_copy_ns": exposed_inputs(case)},
         refuted_by="prefetch_to_device with the copies still exposed",
     )

@@ -132,9 +132,10 @@ def work_waits(case: Case) -> Finding | None:
         "launched-work-waits",
         {"idle_wait": case.ns("idle_wait")},
         text=f"{percent(share)} of the time the GPU idles although work was launched: it waits for an event, another "
-        "stream, a peer, or the profiler",
+        "stream or a peer" + (", or for the profiler" if case.recorded.startswith("nvprof") else ""),
         change="see in the timeline (--html, --perfetto) what ends when a wait does: a copy or a collective on "
-        "another stream, another process's work. nvprof makes such waits itself; compare with nsys",
+        "another stream, another process's work"
+        + (". nvprof makes such waits itself: compare with nsys" if case.recorded.startswith("nvprof") else ""),
         evidence={"idle_wait_ns": case.ns("idle_wait"), "launch_latency_ns": case.gpu.kernels.launch_latency_ns or {}},
         refuted_by="as much idle_wait with one stream",
     )

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from ..measures import Finding
 from ..records import Cell
-from .compute import ASYNC_COMPLETION
 
 # Their step is the graph that fit makes, in a loop of the strategy's own.
 ELSEWHERE = (
@@ -43,15 +42,10 @@ CHANGES: Mapping[str | None, Mapping[str, str]] = {
     | dict.fromkeys(LATE, FROM_THE_HOST)
     | dict.fromkeys(("host-synchronises", "python-in-the-loop", "small-copy-before-step"), BY_THE_SERVER),
 }
-LESS_OFTEN = (", or --aggregate 2", ", --aggregate 2", ", --aggregate 4")
 
 
 def said(finding: Finding, cell: Cell) -> Finding:
     """The finding with what the cell's strategy can do, and without what every cell has already."""
     # Stages copy in each process, of the hybrid one, too.
     way = cell.strategy if cell.strategy in CHANGES else "copies" if cell.spread.splits else cell.spread.exchange
-    change = CHANGES.get(way, {}).get(finding.code, finding.change).replace(ASYNC_COMPLETION, "")
-    if "aggregate" not in cell.spread.heeds:
-        for words in LESS_OFTEN:
-            change = change.replace(words, "")
-    return replace(finding, change=change)
+    return replace(finding, change=CHANGES.get(way, {}).get(finding.code, finding.change))

@@ -93,9 +93,11 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     elif len(known) < len(cases) or len(cases) == 1:
         change = "record all ranks and see which of them waits least: the others wait for it"
     else:
+        less = waiting.less_often(2)
         change = (
-            "all wait alike: fewer all-reduces a sample (a larger batch, --aggregate 2); HOROVOD_CYCLE_TIME=0.1 where"
-            " Horovod is not built by ringscope, whose looks for groups of gradients as they come"
+            f"all wait alike: fewer all-reduces a sample ({', '.join(filter(None, ['a larger batch', less]))}); "
+            "HOROVOD_CYCLE_TIME=0.1 where Horovod is not built by ringscope, whose looks for groups of gradients as "
+            "they come"
         )
     what = "reduce-scatter" if "reduce_scatter" in waiting.gpu.collectives.kinds else "all-reduce"
     finding = waiting.finding(
@@ -106,7 +108,7 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         + (f", as those of {latest.gpu.title} are not there yet" if latest else ""),
         change=change,
         evidence={"negotiation_ns": [c.gpu.collectives.negotiation_ns for c in cases]},
-        refuted_by="as much of it with the ranks' inputs equally fast (--feeds resident)",
+        refuted_by="as much of it with the ranks' inputs equally fast: the same batch in every step",
     )
     return [finding] if finding else []
 

@@ -64,6 +64,21 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
     return ours
 
 
+def loader_of(x: Any) -> str:
+    """What makes the batches, one of `profiles.marks.LOADERS`; "" where that is not known."""
+    if isinstance(x, tf.data.Dataset):
+        return "tf.data"
+    if isinstance(x, keras.utils.PyDataset):
+        return "PyDataset"
+    if inspect.isgenerator(x):
+        return "generator"
+    if data_adapters.is_torch_dataloader(x):
+        return "DataLoader"
+    if data_adapters.is_grain_dataset(x):
+        return "Grain"
+    return "arrays" if are_arrays(x) else ""
+
+
 def _loader(x: Any) -> str:
     """What gives batches one after the other and says nothing of where they come from; "" for all else."""
     if inspect.isgenerator(x):

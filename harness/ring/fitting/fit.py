@@ -59,6 +59,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
 
     def run(shard: bool, unknown_length: str, options: dict[str, Any], part: resume.Part | None) -> Any:
         """Keras's `fit`, once. part: what it is of one that goes on while ranks come and go."""
+        model.loop_by_ring.loader = sharing.loader_of(options.get("x"))
         with stopping.loop(channel), watch.during_fit():
             if hvd.size() > 1:
                 watch.evaluated = _prepare(model, options, shard, unknown_length, channel)

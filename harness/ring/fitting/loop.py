@@ -32,12 +32,15 @@ class Turns:
     def __init__(self, step: Callable[..., Any]) -> None:
         self._step, self._marks = step, nvtx_marks()
         self.number = 0  # of the next step
+        self.loader = ""  # what makes the batches
 
     def turn(self, batches: Feed, *spec: Any) -> tuple[Any, int]:
         """One step on the feed's next batch: (its logs, the ns that it waited for the batch)."""
         mark_pause()
         if self.number % RANK_MARK_EVERY == 0:
             self._marks.rank(hvd.rank(), hvd.size())
+            if self.loader:
+                self._marks.fed_by(self.loader)
         with self._marks.step(self.number):
             batches.wait_for_room()
             waited_from_ns = time.perf_counter_ns()

@@ -1,0 +1,238 @@
+"""What to change in a program of PyTorch, by what its recording shows; no remedy that the recording refutes.
+
+By the names of PyTorch's performance tuning guide and of the references of DataLoader, torch.compile,
+DistributedDataParallel and its communication hooks (docs.pytorch.org), and of the servers' own documentation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from ..measures import GpuMeasures
+from ..metrics.kernels import TORCH_COMPILED
+from .case import CONVOLUTIONS
+from .collectives import summed_as
+from .compute import misaligned
+
+TORCH_KERNEL = re.compile(rf"at::native|{TORCH_COMPILED}")
+Words = str | Callable[[GpuMeasures], str]
+
+LESS_PYTHON = (
+    "the optimizer's step in a torch.compile of its own, or fused=True; less Python around the compiled model: hooks, "
+    "callbacks, logging; a larger batch"
+)
+FEWER_LAUNCHES = (
+    'torch.compile(model, mode="reduce-overhead") (CUDA graphs; in Keras model.compile(jit_compile=True)), an '
+    "optimizer with fused=True, a larger batch"
+)
+REDUCED = f'mode="reduce-overhead" of torch.compile (CUDA graphs), where it is not set; {LESS_PYTHON}'
+# Where cuDNN runs recurrent layers.
+GRAPHED = (
+    "a larger batch; torch.cuda.make_graphed_callables (CUDA graphs), since torch.compile leaves torch.nn.LSTM and "
+    "torch.nn.GRU as they are"
+)
+PINNED = "pinned host memory (torch.empty(..., pin_memory=True)) and .to(device, non_blocking=True)"
+_MOST = 0.1  # of sync idle is in a call that is worth its remedy
+# By the operator in which the host waits.
+_NO_WAIT = {
+    "aten::item": ".item() every hundredth step, and sums on the GPU until then",
+    "aten::_local_scalar_dense": ".item() every hundredth step, and sums on the GPU until then",
+    "aten::is_nonzero": "no tensor in an if",
+    "aten::nonzero": "no boolean indexing or nonzero(): torch.where, or a mask",
+}
+
+
+def recurrent(gpu: GpuMeasures) -> bool:
+    return bool(gpu.kernels.groups.get("rnn_cell", {}).get("count"))
+
+
+def in_graphs(gpu: GpuMeasures) -> bool:
+    return bool(gpu.kernels.graph_launches or gpu.kernels.graph_nodes)
+
+
+def compiled(gpu: GpuMeasures) -> bool:
+    """Has torch.compile made kernels?"""
+    return bool(gpu.kernels.groups.get("fused", {}).get("count"))
+
+
+def pageable(gpu: GpuMeasures) -> bool:
+    """Do batches leave pageable memory, or memory of which the recording does not say that it is not?"""
+    share = gpu.copies["h2d"].pageable_share
+    return share is None or share >= 0.5
+
+
+def _launches(gpu: GpuMeasures) -> str:
+    if in_graphs(gpu):
+        return f"what is left outside of the CUDA graphs: {LESS_PYTHON}"
+    return GRAPHED if recurrent(gpu) else REDUCED if compiled(gpu) else FEWER_LAUNCHES
+
+
+def _python(gpu: GpuMeasures) -> str:
+    plain = not (in_graphs(gpu) or recurrent(gpu) or compiled(gpu))
+    return _launches(gpu) + ("; less Python between the steps: hooks, callbacks, logging" if plain else "")
+
+
+def _short(gpu: GpuMeasures) -> str:
+    autotuned = "" if compiled(gpu) else 'torch.compile(model, mode="max-autotune"), '
+    channels = "memory_format=torch.channels_last, " if _of_images(gpu) else ""
+    return f"{autotuned}{channels}a larger batch"
+
+
+def _of_images(gpu: GpuMeasures) -> bool:
+    return any(CONVOLUTIONS.search(kernel.name) for kernel in gpu.kernels.top)
+
+
+def _ahead(gpu: GpuMeasures) -> str:
+    pinned = "DataLoader(pin_memory=True), then " if pageable(gpu) else ""
+    return (
+        f"{pinned}batch.to(device, non_blocking=True) for the next batch on a torch.cuda.Stream of its own while this "
+        "one computes"
+    )
+
+
+def _fewer_bytes(gpu: GpuMeasures) -> str:
+    images = "images as uint8, scaled on the GPU" if _of_images(gpu) else "16-bit features"
+    return f"{_ahead(gpu)}; fewer bytes: {images}; keep there what every step needs"
+
+
+def _loader(gpu: GpuMeasures) -> str:
+    workers = "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4)"
+    if gpu.loader == "DataLoader in the training's process":
+        workers += ": it makes batches in the training's own process now (num_workers=0)"
+    elif gpu.loader == "DataLoader":
+        workers = (
+            "a larger num_workers of the DataLoader, up to the cores of a rank; prefetch_factor=4; less work a sample"
+        )
+    images = "; smaller images in the files; decode and augment on the GPU" if _of_images(gpu) else ""
+    return workers + images
+
+
+def _waits(gpu: GpuMeasures) -> str:
+    """No calls that the host does not wait in."""
+    known = [one for one in gpu.host_waits if one["call"]]
+    total = sum(one["ns"] for one in known)
+    parts: dict[str, None] = {}
+    for one in known:
+        if one["ns"] < _MOST * total:
+            continue
+        if one["within"] in _NO_WAIT:
+            parts[_NO_WAIT[one["within"]]] = None
+        elif one["moves"] == "h2d":
+            parts[
+                "batches from pinned memory with non_blocking=True, since the host waits for copies from other memory"
+            ] = None
+        elif one["moves"] == "d2h":
+            parts[
+                "results copied back less often (.cpu(), .numpy(), print), with non_blocking=True into pinned memory"
+            ] = None
+        else:
+            parts["no torch.cuda.synchronize() and no other wait for the GPU in every step"] = None
+    return "; ".join(parts) or "no .item(), .cpu(), boolean indexing or torch.cuda.synchronize() in every step"
+
+
+def _tensor_cores(gpu: GpuMeasures) -> str:
+    """TF32 where products run in float32 outside of the tensor cores, else the sizes."""
+    word = next((found for kernel in gpu.kernels.top if (found := misaligned(kernel.name))), "")
+    if "simt_" in word:
+        return 'float32: torch.set_float32_matmul_precision("high") (TF32), or torch.autocast with bfloat16'
+    return "batch, channels, units and classes in multiples of 8 for 16-bit numbers, of 16 for 8-bit ones"
+
+
+def _all_reduce(gpu: GpuMeasures) -> str:
+    accumulated = "no_sync() while gradients accumulate; a larger batch"
+    if gpu.exchange not in (None, "ddp"):
+        return "gradients of half the bytes; fewer all-reduces per sample: a larger batch"
+    hooks = "" if summed_as(gpu) == "16 bits" else " with fp16_compress_hook or bf16_compress_hook,"
+    return f"DistributedDataParallel{hooks} gradient_as_bucket_view=True, bucket_cap_mb tried; {accumulated}"
+
+
+TRAINING: Mapping[str, Words] = MappingProxyType(
+    {
+        "not-compiled": "torch.compile(model); in Keras model.compile(jit_compile=True)",
+        "launch-bound": _launches,
+        "python-in-the-loop": _python,
+        "short-kernels": _short,
+        "tiny-batch": "a larger batch until samples/s stop growing, and the learning rate with it",
+        "generic-rnn-cell": "torch.nn.LSTM or torch.nn.GRU over whole sequences in place of LSTMCell and GRUCell in a "
+        "loop",
+        "input-pipeline-slow": _loader,
+        "no-prefetch": _ahead,
+        "prefetch-on-host-only": _ahead,
+        "copies-pageable": "DataLoader(pin_memory=True) and batch.to(device, non_blocking=True)",
+        "copies-synchronous": "batch.to(device, non_blocking=True) from pinned memory (DataLoader(pin_memory=True))",
+        "copies-exposed-although-prefetched": _ahead,
+        "copies-exposed": _fewer_bytes,
+        "copies-to-host-exposed": "results kept on the GPU and copied less often, in one piece: non_blocking=True into "
+        "pinned memory while the next step runs; activations that are offloaded to the host on a stream of their own",
+        "copies-on-gpu-exposed": "no copies of whole tensors in the step (.contiguous(), .clone(), torch.cat): results "
+        "written where they are used (out=); gradient_as_bucket_view=True of DistributedDataParallel; torch.compile",
+        "small-copy-before-step": "make small tensors on the device (torch.full(..., device=...)), or copy them with "
+        "the batch, from pinned memory and non_blocking",
+        "memory-allocated-in-the-loop": "PyTorch's caching allocator: no PYTORCH_NO_CUDA_MEMORY_CACHING (on AMD "
+        "PYTORCH_NO_HIP_MEMORY_CACHING), no torch.cuda.empty_cache() in the loop",
+        "loss-fetched-every-step": "loss.item(), .cpu() and print every hundredth step; sum metrics on the GPU; no "
+        "boolean indexing, and no tensor in an if: each fetches a number",
+        "off-tensor-cores": _tensor_cores,
+        "host-synchronises": _waits,
+        "checkpoint-in-the-loop": "save less often, to a local disk; torch.distributed.checkpoint.async_save, which "
+        "copies the weights and writes them from another thread",
+        "cpu-may-be-faster": "compare: the same script with CUDA_VISIBLE_DEVICES= ; else a larger batch",
+        "all-reduce-exposed": _all_reduce,
+        "collectives-not-fused": "a larger bucket_cap_mb of DistributedDataParallel (25 by default)",
+        "copies-between-gpus": "DistributedDataParallel in place of DataParallel; layers on as few GPUs as hold them "
+        "(device_map)",
+        "model-too-small": "a larger batch, gradients accumulated under no_sync(), or fewer GPUs",
+        "threads-oversubscribed": "torch.set_num_threads(cores // local ranks) or OMP_NUM_THREADS; fewer num_workers",
+    }
+)
+
+
+def _infers(gpu: GpuMeasures) -> str:
+    if in_graphs(gpu):
+        return "what is left outside of the CUDA graphs: less Python around the model; a larger batch"
+    mode = (
+        'mode="reduce-overhead" of torch.compile' if compiled(gpu) else 'torch.compile(model, mode="reduce-overhead")'
+    )
+    return f"{mode} (CUDA graphs), under torch.inference_mode(); a larger batch"
+
+
+# Of a model that answers, in a script of one's own.
+INFERENCE: Mapping[str, Words] = MappingProxyType(
+    {
+        "launch-bound": _infers,
+        "python-in-the-loop": lambda gpu: (
+            f"{_infers(gpu)}; what prepares inputs and reads results in threads of their own"
+        ),
+        "host-synchronises": _waits,
+        "short-kernels": lambda gpu: "a larger batch" if compiled(gpu) else "torch.compile(model); a larger batch",
+        "copies-pageable": PINNED,
+        "copies-synchronous": PINNED,
+        "copies-exposed": "the next batch's inputs copied while this one computes; fewer bytes",
+        "copies-to-host-exposed": "fewer results copied back (classes, not logits); while the next batch computes",
+        "copies-on-gpu-exposed": "inputs and caches written where they are used, in place of copies of whole tensors",
+        "tiny-batch": "a larger batch",
+        "collectives-exposed": "fewer GPUs for one model; results gathered less often, or while the next one computes",
+        "not-compiled": "torch.compile(model)",
+        "all-reduce-exposed": "fewer GPUs for one model (tensor parallel); larger batches",
+    }
+)
+# Of a server, whose marks the recording holds.
+SERVER: Mapping[str, Words] = MappingProxyType(
+    {
+        **INFERENCE,
+        "launch-bound": 'CUDA graphs for decoding (torch.compile(mode="reduce-overhead"); vLLM has them without '
+        "enforce_eager, SGLang with --cuda-graph-bs); larger batches",
+        "python-in-the-loop": "nothing, while no request was there; else CUDA graphs for decoding, and the scheduler "
+        "ahead of the GPU (SGLang's overlap schedule, vLLM's async scheduling); larger batches",
+        "host-synchronises": "the next batch scheduled before the tokens of the last one are fetched (vLLM's async "
+        "scheduling, SGLang's overlap schedule); no .item() or .cpu() between layers",
+        "short-kernels": "CUDA graphs; fused kernels (torch.compile, or the server's own); larger batches",
+        "copies-to-host-exposed": "tokens or scores copied back, not logits; while the next batch computes",
+        "tiny-batch": "more requests per batch",
+        "not-compiled": "torch.compile or the server's CUDA graphs",
+        "all-reduce-exposed": "fewer GPUs per replica (tensor parallel); the server's own all-reduce; larger batches",
+        "collectives-exposed": "fewer GPUs per replica; results gathered less often, or while the next batch computes",
+    }
+)
