@@ -14,7 +14,7 @@ from tests.made.build import Build
 from tests.profiles.verdicts.test_people import ATEN, MS, US, findings, looped
 from tests.recordings import DATA, SHARED, timeline
 
-HOSTILE = ("hostile", "copies-only-gpu.xplane.pb")  # the latter crashes in metrics.arithmetic
+HOSTILE = ("hostile",)
 RECORDINGS = sorted(
     path
     for folder in (DATA, SHARED)
