@@ -166,7 +166,8 @@ def test_what_cannot_be_cut_is_not_told_to_be(recorded: str, cuts: bool) -> None
     for row in [*broken.rows["kernels"], *broken.rows["marks"], *broken.rows["api"]]:
         if row["start_ns"] > last // 2:  # a pause in the middle
             row["start_ns"], row["end_ns"] = row["start_ns"] + 20 * MS, row["end_ns"] + 20 * MS
-    told = {one.code: one.next for made in (start, broken) for one in analyse([made.timeline()]).measures.doubts}
+    made = [analyse([one.timeline()], window="capture").measures for one in (start, broken)]
+    told = {doubt.code: doubt.next for one in made for doubt in one.doubts}
     for code in ("mostly-no-training", "breaks-inside-window"):
         assert ("ringscope cut" in told[code]) is cuts
 
