@@ -276,6 +276,21 @@ class Gaps:
 
 
 @dataclass(slots=True)
+class IdleGap:
+    """A time in which nothing ran on the GPU: its causes, what ended it, and what the host did meanwhile."""
+
+    start_ns: int
+    ns: int
+    step: int | None  # the measured step that it lies in
+    ledger_ns: dict[str, int]  # by cause, the longest first
+    ended_by: str | None  # class; None: the window ended it
+    name: str | None  # of a kernel
+    bytes: int | None  # of a copy or a memset
+    call: str | None  # that launched what ended it
+    host: list[dict[str, Any]]  # kind, name, ns: the calls, ranges and operators that fill most of it
+
+
+@dataclass(slots=True)
 class Pause:
     """From when a rank knew that it could not go on to its next step, as ring marks it. `why`: in ring's words."""
 
@@ -374,6 +389,8 @@ class GpuMeasures:
     waited_ns: int | None = None
     # idle_sync by what the host waited in: call, within (operator), moves (direction), ns, count; they add up to it
     host_waits: list[dict[str, Any]] = field(default_factory=list)
+    # the ten longest, the longest first
+    idle_gaps: list[IdleGap] = field(default_factory=list)
     # count, idle_launch_ns: calls in the window that change an instantiated CUDA graph, and launch idle under them
     graph_updates: dict[str, int] | None = None
     # what was launched and is not in the recording; None: measured by a version that did not look

@@ -18,7 +18,7 @@ from ..measures import OWNERS, Gaps, GpuMeasures, Percentiles, StepRow, Steps
 from ..stats import nearest_rank, nearest_ranks
 from ..steps.found import FoundSteps
 from ..timeline import Timeline
-from . import arithmetic, breaks, collectives, copies, framework, kernels, operators
+from . import arithmetic, breaks, collectives, copies, framework, idle_gaps, kernels, operators
 from .hand_over import hand_over_ns
 from .held_launches import held_launches
 from .host import calling_threads, graph_updates, host_while_idle, launch_idle_by_host, launch_idle_waiting
@@ -90,6 +90,7 @@ def measure(
         waited_ns=launch_idle_waiting(timelines, shift_ns, gpu, books.ownership),
         startup_ns=starting_ns,
         host_waits=host_waits(timelines, shift_ns, gpu, books.ownership),
+        idle_gaps=idle_gaps.longest(timelines, shift_ns, gpu, steps, books.ownership),
         allocating_ns=allocating_ns,
         graph_updates=graph_updates(timelines, shift_ns, gpu, books.ownership, books.window),
         launches=gpu.launches,

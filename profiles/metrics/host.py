@@ -66,8 +66,8 @@ def host_while_idle(
     spent: dict[tuple[str, str], list[Intervals]] = {}
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:
-        for kind, name, under_way in _under_way(timelines[index], pid, shift_ns[index] - origin, idle):
-            spent.setdefault((kind, name), []).append(under_way)
+        for kind, name, when in under_way(timelines[index], pid, shift_ns[index] - origin, idle):
+            spent.setdefault((kind, name), []).append(when)
     ranked = sorted(
         ((intervals.intersect(idle, intervals.merge(*sets)).total, *key) for key, sets in spent.items()), reverse=True
     )
@@ -166,8 +166,13 @@ def calling_threads(timelines: Sequence[Timeline], gpu: Gpu) -> int | None:
     return len(found)
 
 
-def _under_way(timeline: Timeline, pid: int, shift: int, idle: Intervals) -> Iterator[tuple[str, str, Intervals]]:
-    for kind, table in (("api", timeline.api), ("range", timeline.marks)):
+def under_way(
+    timeline: Timeline, pid: int, shift: int, idle: Intervals, *, operators: bool = False
+) -> Iterator[tuple[str, str, Intervals]]:
+    """(kind, name, when it was under way) of the calls and ranges, if asked for also of the framework's operators, that
+    share an instant with the idle time."""
+    tables = [("api", timeline.api), ("range", timeline.marks)]
+    for kind, table in (*tables, ("operator", timeline.operators)) if operators else tables:
         # Of millions of calls only those count during which the GPU was idle at all.
         rows = _meeting(idle, table, pid, shift)
         start, end = table["start_ns"].to_numpy()[rows] + shift, table["end_ns"].to_numpy()[rows] + shift

@@ -129,6 +129,7 @@ class Picture {
     this.lay();
     this.listen();
     this.buttons();
+    this.links();
     this.measure();
     new ResizeObserver(() => this.paint()).observe(canvas);
     document.addEventListener('repaint', () => this.paint());
@@ -190,6 +191,19 @@ class Picture {
       const button = Object.assign(document.createElement('button'), { type: 'button', textContent: name, from, to });
       button.addEventListener('click', () => this.show(from, to));
       one('#windows').append(button);
+    }
+  }
+
+  /** A time that a table names, with as much around it. */
+  links() {
+    for (const button of all('button.when')) {
+      button.addEventListener('click', () => {
+        const { shift } = this.data.gpus[button.dataset.gpu];
+        const from = Number(button.dataset.from) + shift, to = Number(button.dataset.to) + shift;
+        this.show(from - (to - from) / 2, to + (to - from) / 2);
+        this.canvas.scrollIntoView({ block: 'center' });
+        this.canvas.focus({ preventScroll: true });
+      });
     }
   }
 

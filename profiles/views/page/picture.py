@@ -143,6 +143,7 @@ def _gpu(
     edges = np.linspace(0, span[1] - span[0], BINS + 1)
     return {
         "title": gpu.title,
+        "shift": shift,  # brings its times to where they are drawn
         "left_out": len(gpu.streams) - len(kept),
         "steps": [
             packer.add((picture.step_start_ns + shift).astype(np.float64)),

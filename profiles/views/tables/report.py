@@ -34,6 +34,7 @@ MAKERS = (
     time.feed,
     time.inputs,
     time.batch_gaps,
+    time.idle_gaps,
     time.host,
     operations.copies,
     operations.collectives,

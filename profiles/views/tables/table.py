@@ -27,6 +27,7 @@ class Cell:
     of: str = ""
     look: str = ""  # an owner: views put its colour beside the text
     code: bool = False
+    when: tuple[int, int, int] | None = None  # GPU, start and end on its clock: where the timeline shows it
 
 
 @dataclass(frozen=True, slots=True)

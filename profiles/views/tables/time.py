@@ -14,6 +14,7 @@ GAPS = {
     "max_ns": numbers.duration,
     "total_ns": numbers.duration,
 }
+MOST_GAPS = 20
 MOST_STEPS = 200  # rows a reader still scrolls; more are all in the JSON and the Parquet file
 
 
@@ -211,6 +212,42 @@ def batch_gaps(document: Document) -> Table:
         "Batch gaps",
         "Who owned the time of all batch gaps together.",
         ("owner", *(name.text for _, _, name in gpus)),
+        tuple(rows),
+    )
+
+
+def idle_gaps(document: Document) -> Table:
+    """The longest gaps of all GPUs, and what ended each."""
+    found = [
+        (f"{at}/idle_gaps/{place}", index, gap, name)
+        for index, (at, gpu, name) in enumerate(each_gpu(document))
+        for place, gap in enumerate(gpu["idle_gaps"])
+    ]
+    found.sort(key=lambda one: -one[2]["ns"])
+    rows = []
+    for at, index, gap, name in found[:MOST_GAPS]:
+        window = document.json["gpus"][index]["window_ns"]
+        start, cause = gap["start_ns"] - window[0], next(iter(gap["ledger_ns"]), "idle_unknown")
+        ended = gap["name"] or LOOKS[gap["ended_by"]].label if gap["ended_by"] else "the window's end"
+        size = f", {numbers.size(gap['bytes'])}" if gap["bytes"] else ""
+        rows.append(
+            (
+                Cell(numbers.duration(start), start, when=(index, gap["start_ns"], gap["start_ns"] + gap["ns"])),
+                document.number(f"{at}/ns", numbers.duration),
+                name,
+                words("" if gap["step"] is None else gap["step"]),
+                Cell(LOOKS[cause].label, cause, look=cause),
+                Cell(ended + size, ended, code=True),
+                Cell(gap["call"] or numbers.UNKNOWN, gap["call"], code=bool(gap["call"])),
+                words("; ".join(f"{one['name']} {numbers.share_of(one['ns'], gap['ns'])}" for one in gap["host"])),
+            )
+        )
+    return Table(
+        "idle-gaps",
+        "The longest gaps",
+        "Times in which nothing ran on a GPU. When: from the window's start; click it to see it in the timeline. The "
+        "host: calls, ranges and operators that were under way, and for how much of the gap.",
+        ("when", "how long", "GPU", "step", "cause", "ended by", "launched by", "the host meanwhile"),
         tuple(rows),
     )
 
