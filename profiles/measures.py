@@ -282,7 +282,7 @@ class IdleGap:
     start_ns: int
     ns: int
     step: int | None  # the measured step that it lies in
-    ledger_ns: dict[str, int]  # by cause, the longest first
+    causes_ns: dict[str, int]  # owner -> ns, the longest first
     ended_by: str | None  # class; None: the window ended it
     name: str | None  # of a kernel
     bytes: int | None  # of a copy or a memset

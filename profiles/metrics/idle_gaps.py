@@ -46,7 +46,7 @@ def longest(
                 start_ns=start,
                 ns=end - start,
                 step=int(steps.step_number[step]) if within else None,
-                ledger_ns=causes,
+                causes_ns=causes,
                 host=host[place],
                 **_ended(timelines, gpu, operations, int(ender[place])),
             )

@@ -227,7 +227,7 @@ def idle_gaps(document: Document) -> Table:
     rows = []
     for at, index, gap, name in found[:MOST_GAPS]:
         window = document.json["gpus"][index]["window_ns"]
-        start, cause = gap["start_ns"] - window[0], next(iter(gap["ledger_ns"]), "idle_unknown")
+        start, cause = gap["start_ns"] - window[0], next(iter(gap["causes_ns"]), "idle_unknown")
         ended = gap["name"] or LOOKS[gap["ended_by"]].label if gap["ended_by"] else "the window's end"
         size = f", {numbers.size(gap['bytes'])}" if gap["bytes"] else ""
         rows.append(
