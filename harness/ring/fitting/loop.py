@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ..batches import UNEVEN, tell, told
@@ -17,7 +17,9 @@ from ..data import ids
 from ..exchange import hvd, reduced_on_host, tf
 from ..feed import AS_IT_IS, CARRIERS, Carried, Feed, data_of, feed, leaves_of, opened
 from ..forms import masks
+from ..joined import trial
 from ..marks import mark_pause, nvtx_marks
+from ..say import once
 from ..step.choose import left_to_xla
 from ..step.variables import make_variables, trains_as_keras
 from .by_graph import ByGraph
@@ -56,13 +58,21 @@ class WhileAllHave:
     """A feed that ends on all ranks where it ends on one: else the others would wait for that one's next step."""
 
     def __init__(self, own: Feed) -> None:
-        self._own = own
+        self._own, self._batches = own, 0
         self.wait_for_room, self.close = own.wait_for_room, own.close
 
     def __next__(self) -> Any:
         batch = next(self._own, None)
-        if not reduced_on_host(float(batch is not None), hvd.Min, "another_batch"):
+        has = float(batch is not None)
+        all_have, none_has = reduced_on_host([has, 1 - has], hvd.Min, "another_batch")
+        if not all_have:
+            if not none_has:
+                once(
+                    f"the data of a rank ends after {self._batches} batches, and others have more: all ranks end the"
+                    " epoch there, and what is left of it is not trained on"
+                )
             raise StopIteration
+        self._batches += 1
         return batch
 
 
@@ -111,22 +121,25 @@ class Loop(Turns):
 
             def take(compiled: bool) -> Any:
                 key = kinds, compiled, ours
-                if key not in self._functions:
+                known = key in self._functions
+                if not known:
                     make_variables(self._model, lambda: opened(data_of(batch), kinds))
                     self._functions[key] = self._by_choice(kinds, compiled)
-                with left_to_xla() if compiled else nullcontext():
+                with left_to_xla() if compiled else nullcontext(), nullcontext() if known else _tried_by(batch, kinds):
                     return self._functions[key](batch)
 
             return chooser.run(take, leaves_of(batch), shapes)
         signature = None if spec is None else _signature(spec, kinds)
         # A spec prints all that it is, and some hold what has no hash.
         key = kinds, str(signature), self._model.run_eagerly, ours
-        if key not in self._functions:
+        known = key in self._functions
+        if not known:
             dense = all(isinstance(leaf, tf.Tensor) for leaf in leaves_of(batch))
             if dense and not self._model.run_eagerly and trains_as_keras(self._model):
                 make_variables(self._model, lambda: opened(data_of(batch), kinds))
             self._functions[key] = self._whole(kinds, signature)
-        return self._functions[key](batch)
+        with nullcontext() if known else _tried_by(batch, kinds):
+            return self._functions[key](batch)
 
     def _whole(self, kinds: tuple[str, ...] | None, signature: Any) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:
@@ -172,6 +185,11 @@ class Loop(Turns):
     def forget(self) -> None:
         """Trace anew: the model was compiled again."""
         self._functions.clear()
+
+
+def _tried_by(batch: Any, kinds: tuple[str, ...] | None) -> AbstractContextManager[None]:
+    """While it lasts, and a step is traced, losses may be tried by this batch."""
+    return trial.at_hand(lambda: opened(data_of(batch), kinds))
 
 
 def _signature(spec: Any, kinds: tuple[str, ...] | None) -> Any | None:

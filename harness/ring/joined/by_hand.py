@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager.backprop import GradientTape
 
 from ..exchange import optimizers_of, tf
@@ -44,6 +45,16 @@ def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bo
     return known[shapes]
 
 
+@contextmanager
+def _tapes_record() -> Iterator[None]:
+    """While it lasts they do, though this is within `tf.init_scope`: a step may take a gradient of a gradient."""
+    pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
+    try:
+        yield
+    finally:
+        pywrap_tfe.TFE_Py_TapeSetStopOnThread()
+
+
 def say(model: Any, apart: Apart | None) -> None:
     """Say what becomes of a loss that no method of Keras has taken, where that is not the joined batch's."""
     if apart is None or not all(kind in RIGHT for kind in apart.kinds):
@@ -71,6 +82,7 @@ def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any) -> list[An
         for optimizer in optimizers_of(model):
             stack.enter_context(laid_over(optimizer, apply=lambda *_, **__: None))
         stack.enter_context(laid_over(GradientTape, gradient=kept))
+        stack.enter_context(_tapes_record())
         before = model.__dict__.get("compute_loss")
         model.__dict__["compute_loss"] = by_keras
         try:

@@ -118,9 +118,8 @@ def joined_shapes(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     axis = int(static(op.inputs[-1])) % rank_of(op.outputs[0])
     if len({value.axis for _, value in found}) > 1 or len(found) < len(parts):
         raise NotApart("rows beside what is none")
-    return rows_of(
-        flow, op, given[:-1], found[0][1].axis, **({"whole": False, "each": None} if axis == found[0][1].axis else {})
-    )
+    rows = rows_of(flow, op, given[:-1], found[0][1].axis)
+    return rows._replace(each=0) if axis == rows.axis else rows  # two or more for each, which do not lie together
 
 
 def reshaped(flow: Flow, op: Any, given: Sequence[Value]) -> Value:

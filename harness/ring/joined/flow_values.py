@@ -28,13 +28,15 @@ from .flow import (
 ELEMENTWISE = frozenset((
     "Abs", "Acos", "Acosh", "Add", "AddN", "AddV2", "ApproximateEqual", "Asin", "Asinh", "Atan", "Atan2",
     "Atanh", "BiasAdd", "Cast", "Ceil", "CheckNumerics", "ClipByValue", "Cos", "Cosh", "Digamma", "Div",
-    "DivNoNan", "Elu", "EnsureShape", "Equal", "Erf", "Erfc", "Erfinv", "Exp", "Expm1", "Floor", "FloorDiv",
-    "FloorMod", "Greater", "GreaterEqual", "Identity", "Inv", "IsFinite", "IsInf", "IsNan", "LeakyRelu", "Less",
-    "LessEqual", "Lgamma", "Log", "Log1p", "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mod",
-    "Mul", "MulNoNan", "Ndtri", "Neg", "NextAfter", "NotEqual", "OnesLike", "Pow", "PreventGradient", "RealDiv",
-    "Reciprocal", "Relu", "Relu6", "Rint", "Round", "Rsqrt", "Select", "SelectV2", "Selu", "Sigmoid", "Sign",
-    "Sin", "Sinh", "Snapshot", "Softplus", "Softsign", "Sqrt", "Square", "SquaredDifference", "StopGradient",
-    "Sub", "Tan", "Tanh", "TruncateDiv", "TruncateMod", "Xdivy", "Xlog1py", "Xlogy", "ZerosLike", "Zeta",
+    "DivNoNan", "Elu", "EluGrad", "EnsureShape", "Equal", "Erf", "Erfc", "Erfinv", "Exp", "Expm1", "Floor",
+    "FloorDiv", "FloorMod", "Greater", "GreaterEqual", "Identity", "Inv", "IsFinite", "IsInf", "IsNan",
+    "LeakyRelu", "LeakyReluGrad", "Less", "LessEqual", "Lgamma", "Log", "Log1p", "LogicalAnd", "LogicalNot",
+    "LogicalOr", "Maximum", "Minimum", "Mod", "Mul", "MulNoNan", "Ndtri", "Neg", "NextAfter", "NotEqual",
+    "OnesLike", "Pow", "PreventGradient", "RealDiv", "Reciprocal", "ReciprocalGrad", "Relu", "Relu6",
+    "Relu6Grad", "ReluGrad", "Rint", "Round", "Rsqrt", "RsqrtGrad", "Select", "SelectV2", "Selu", "SeluGrad",
+    "Sigmoid", "SigmoidGrad", "Sign", "Sin", "Sinh", "Snapshot", "Softplus", "SoftplusGrad", "Softsign",
+    "SoftsignGrad", "Sqrt", "SqrtGrad", "Square", "SquaredDifference", "StopGradient", "Sub", "Tan", "Tanh",
+    "TanhGrad", "TruncateDiv", "TruncateMod", "Xdivy", "Xlog1py", "Xlogy", "ZerosLike", "Zeta",
 ))
 # fmt: on
 SAME = frozenset(

@@ -24,6 +24,7 @@ from profiles.errors import RingscopeError
 from ..exchange import tf
 from . import added, by_hand, metrics, own_loss
 from .apart import Apart, of_all_ranks
+from .batch import Batch
 from .separable import JOINED, SUM, apart_of, kind_of, kinds_of_added
 from .summable import metrics_tried
 from .totals import Share, one, shared_inline, sharing
@@ -69,11 +70,13 @@ def joined(
         if ranks == 1:
             yield
             return
-        batch = _Batch(ranks, share) if uneven else None
+        batch = Batch(ranks, share) if uneven else None
         met: list[bool] = []  # not empty: a loss was taken by a method of Keras
         taken = _compiled_losses(model, ranks, share, batch, met)
         by_itself = by_hand.is_own(train_step)
-        apart = by_hand.of_step(model, train_step, data, uneven=uneven) if by_itself else None
+        # A step that is run, not traced, would be run once more.
+        is_read = by_itself and not tf.executing_eagerly()
+        apart = by_hand.of_step(model, train_step, data, uneven=uneven) if is_read else None
         name = f"{type(model).__name__}.train_step"
         kinds: added.Kinds = {}
         reduced = _reduced_already(model, ranks, share, batch, met, kinds)
@@ -85,39 +88,9 @@ def joined(
             by_hand.say(model, apart)
 
 
-class _Batch:
-    """This rank's batch among all ranks' of the same step, where their sizes may differ."""
-
-    def __init__(self, ranks: int, share: Share) -> None:
-        self._ranks, self._share = ranks, share
-        self._total: Any = None
-        self.size: Any = None
-
-    def measure(self, *data: Any) -> None:
-        """Keep the size of the first of `data` that has one."""
-        for leaf in tf.nest.flatten(data):
-            shape = getattr(leaf, "shape", None)
-            if shape is not None and len(shape):
-                self.size = tf.cast(
-                    leaf.nrows() if isinstance(leaf, tf.RaggedTensor) else tf.shape(leaf)[0], tf.float32
-                )
-                return
-
-    def mean_size(self) -> Any:
-        if self._total is None:
-            self._total = self._share(self.size)
-        return self._total / self._ranks
-
-    def by_size(self, mean: Any) -> Any:
-        """A mean over this batch -> what the mean over ranks must be taken of."""
-        if self.size is None:
-            return mean
-        return mean * tf.cast(tf.math.divide_no_nan(self.size, self.mean_size()), mean.dtype)
-
-
 @contextmanager
 def _reduced_already(
-    model: Any, ranks: int, share: Share, batch: _Batch | None, met: list[bool], of_layers: added.Kinds
+    model: Any, ranks: int, share: Share, batch: Batch | None, met: list[bool], of_layers: added.Kinds
 ) -> Iterator[None]:
     """What layers add to the loss, and what a `compute_loss` of the model's own takes: a sum as a sum, the rest by the
     size of the batch."""
@@ -153,7 +126,7 @@ def _reduced_already(
 
 
 @contextmanager
-def _compiled_losses(model: Any, ranks: int, share: Share, batch: _Batch | None, met: list[bool]) -> Iterator[None]:
+def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, met: list[bool]) -> Iterator[None]:
     from keras.src.losses import loss as keras_losses
 
     compiled = model._compile_loss
@@ -230,7 +203,7 @@ def _reduced(
     dtype: Any,
     ranks: int,
     share: Share,
-    batch: _Batch | None,
+    batch: Batch | None,
     kind: str | None,
 ) -> Any:
     if len(values.shape) == 0:  # a function of the user's own that has reduced already
@@ -293,7 +266,7 @@ def _sum_of_weights(sample_weight: Any, mask: Any, dtype: Any) -> Any:
 
 
 @contextmanager
-def _tracked(model: Any, batch: _Batch | None) -> Iterator[None]:
+def _tracked(model: Any, batch: Batch | None) -> Iterator[None]:
     """The reported loss is a mean over batches by their sizes. Where those differ between ranks, each rank counts its
     part of the joined loss with their mean size, so that the sum over ranks counts the joined loss with its own. One
     loss a sample is no part of a joined one, and counts with the rank's own."""

@@ -24,16 +24,14 @@ from .separable import (
     KINDS_OF_APART,
     MEAN,
     NEITHER,
-    PARTS,
     ROUNDED,
     SUM,
     TOGETHER,
     added_losses_kept,
     kind_of_values,
-    made_rows,
     shapes_of,
-    tried,
 )
+from .trial import PARTS, made_rows, tried
 
 __all__ = ["is_own", "kind_of", "of_each_sample", "scaled"]
 

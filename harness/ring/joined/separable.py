@@ -9,7 +9,7 @@ that it is given, and on their halves, once, while the step is traced.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,10 +17,11 @@ import keras
 import numpy as np
 
 from ..exchange import tf
-from ..laid_over import lifted
 from ..say import once
-from . import normalization, totals
+from . import normalization
 from .apart import Apart, look
+from .taken import compared_with
+from .trial import OPEN, PARTS, is_known, labels_at_hand, made_rows, tried, with_some
 
 __all__ = [
     "JOINED",
@@ -30,9 +31,7 @@ __all__ = [
     "kind_of",
     "kind_of_values",
     "kinds_of_added",
-    "made_rows",
     "shapes_of",
-    "tried",
 ]
 
 MEAN, SUM, NEITHER, JOINED = "mean", "sum", "neither", "joined"  # the last: it is of all ranks already
@@ -40,7 +39,6 @@ ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64  # few for a whole model and where a row i
 LARGE = 1 << 20  # elements
 # Halves may by chance have as many labels above a bound, so that a mean weighted by them looks like one over samples.
 DRAWS = 6
-OPEN = 6  # the length of a dimension that is left open
 EXACT, NOISY = 1e-3, 0.25  # relative; of losses that draw random numbers less is known
 SAME = 1e-6  # relative; what draws none is on the same rows, but for how a sum is rounded
 ROUNDED = {"bfloat16": 0.03, "float16": 5e-3}  # of what a layer computes in these
@@ -87,21 +85,38 @@ def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itse
         known[shapes] = KINDS_OF_APART[apart.kind]
     if shapes not in known:
         known[shapes] = _loss_kind(loss, y_true, y_pred, by_itself=by_itself)
+        if by_itself and known[shapes] in (MEAN, SUM) and _differs_of_labels_at_hand(loss, y_true, y_pred):
+            # Of one rank's own labels, so that it is only said: what is done about a loss is the same on all.
+            once(_no_mean(loss))
     kind = known[shapes]
     kept = [value.name for value in vars(loss).values() if isinstance(value, (keras.Variable, tf.Variable))]
     if kept:
         once(f"loss {loss.name!r} keeps {', '.join(kept)} of its batches: each rank's own, which are not averaged")
     if kind == NEITHER:
-        once(
-            f"loss {loss.name!r} is no mean over samples: each rank takes it of its own batch, and the gradients are"
-            f" their mean, not those of the joined batch; {TOGETHER}"
-        )
+        once(_no_mean(loss))
     elif kind is None and by_itself:
         once(
             f"loss {loss.name!r} gives one number for its batch, and whether that is a mean over samples could not be"
             f" tried: of a sum each rank's gradients count 1/N; {TOGETHER}"
         )
     return kind
+
+
+def _no_mean(loss: Any) -> str:
+    return (
+        f"loss {loss.name!r} is no mean over samples: each rank takes it of its own batch, and the gradients are"
+        f" their mean, not those of the joined batch; {TOGETHER}"
+    )
+
+
+def _differs_of_labels_at_hand(loss: Any, y_true: Any, y_pred: Any) -> bool:
+    labels = labels_at_hand(y_true)
+    if labels is None:
+        return False
+    even = len(tf.nest.flatten(labels)[0]) // 2 * 2  # which has halves
+    some = tf.nest.map_structure(lambda leaf: leaf[: min(even, MANY_ROWS)], labels)
+    values = _values_of_rows(loss, some, y_pred, np.random.default_rng(0)) if even else None
+    return values is not None and _kind_of_tries([values]) == NEITHER
 
 
 def shapes_of(given: Any) -> str:
@@ -143,11 +158,21 @@ def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str |
     """
     if not by_itself and _is_keras(loss):
         return NEITHER if type(loss).__name__ in ACROSS else MEAN
-    if not all(_is_known(leaf) for leaf in tf.nest.flatten((y_true, y_pred))):
+    if not all(is_known(leaf) for leaf in tf.nest.flatten((y_true, y_pred))):
         return None
     large = any(np.prod([size or OPEN for size in leaf.shape[1:]]) > LARGE for leaf in tf.nest.flatten(y_pred))
     random = np.random.default_rng(0)
-    tries = [_values_of_rows(loss, y_true, y_pred, random, FEW_ROWS if large else ROWS) for _ in range(DRAWS)]
+    rows, constants = FEW_ROWS if large else ROWS, compared_with(loss.call, (y_true, y_pred))
+    tries = []
+    for draw in range(DRAWS):
+        labels = made_rows(y_true, random, rows, labels=True)
+        if draw % 2 and constants:
+            labels = tf.nest.map_structure(lambda leaf: with_some(leaf, random, constants), labels)
+        tries.append(_values_of_rows(loss, labels, y_pred, random))
+    return _kind_of_tries(tries)
+
+
+def _kind_of_tries(tries: Sequence[list[float] | None]) -> str | None:
     values = [each for each in tries if each is not None]
     # By chance one draw of noise may look as if there were none.
     noisy = any(not np.isclose(whole, again, rtol=SAME, equal_nan=True) for again, whole, *_ in values)
@@ -158,11 +183,11 @@ def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str |
     return told.pop() if len(told) == 1 else None
 
 
-def _values_of_rows(loss: Any, y_true: Any, y_pred: Any, random: Any, rows: int) -> list[float] | None:
-    """Of made-up rows, once by themselves and then by PARTS; None where it takes none."""
+def _values_of_rows(loss: Any, labels: Any, y_pred: Any, random: Any) -> list[float] | None:
+    """Of these labels and made-up predictions, once by themselves and then by PARTS; None where it takes none."""
     from keras import StatelessScope
 
-    made = [made_rows(y_true, random, rows, labels=True), made_rows(y_pred, random, rows)]
+    made = [labels, made_rows(y_pred, random, len(tf.nest.flatten(labels)[0]))]
 
     def value(part: Callable[[Any], Any]) -> float:
         true, pred = (
@@ -222,69 +247,6 @@ def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str |
     return [kind_of_values(*each) for each in zip(*found, [exact] * len(found[0]), strict=True)]
 
 
-PARTS: tuple[Callable[[Any], Any], ...] = (
-    lambda rows: rows,
-    lambda rows: rows[::-1],  # another order: only noise tells it from the first
-    lambda rows: rows[: len(rows) // 2],
-    lambda rows: rows[len(rows) // 2 :],
-)
-
-
-def tried(work: Callable[[], Any], device: str | None = None) -> Any:
-    """What it gives, computed now; None where it does not take what is made up."""
-    try:
-        with tf.init_scope(), tf.device(device), lifted(), _restored(), _no_exchange(), totals.looked_for():
-            return work()
-    except Exception:  # a user's function, which may raise anything
-        return None
-
-
-class _Nothing:
-    """In the place of Horovod's operations."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(f"{name}: other ranks need not try what this one does")
-
-
-@contextmanager
-def _no_exchange() -> Iterator[None]:
-    """While it lasts no rank waits for another: it may be alone with a shape."""
-    from horovod.tensorflow import mpi_ops
-
-    operations, mpi_ops.MPI_LIB = mpi_ops.MPI_LIB, _Nothing()
-    try:
-        yield
-    finally:
-        mpi_ops.MPI_LIB = operations
-
-
-@contextmanager
-def _restored() -> Iterator[None]:
-    """What is assigned meanwhile to TensorFlow's own variables, of which no scope of Keras knows, is undone at its
-    end."""
-    from tensorflow.python.ops.resource_variable_ops import ResourceVariable
-
-    before: dict[int, tuple[Any, Any]] = {}
-    own = {name: getattr(ResourceVariable, name) for name in ("assign", "assign_add", "assign_sub")}
-
-    def remembering(assign: Callable[..., Any]) -> Callable[..., Any]:
-        def assigned(variable: Any, *args: Any, **kwargs: Any) -> Any:
-            before.setdefault(id(variable), (variable, variable.read_value()))
-            return assign(variable, *args, **kwargs)
-
-        return assigned
-
-    for name, assign in own.items():
-        setattr(ResourceVariable, name, remembering(assign))
-    try:
-        yield
-    finally:
-        for name, assign in own.items():
-            setattr(ResourceVariable, name, assign)
-        for variable, value in before.values():
-            variable.assign(value)
-
-
 def kind_of_values(
     whole: float, again: float, first: float, second: float, exact: float = EXACT, *, noisy: bool = False
 ) -> str | None:
@@ -299,28 +261,3 @@ def kind_of_values(
     if np.isclose(whole, first + second, rtol=near, atol=1e-6):
         return SUM
     return None if random else NEITHER
-
-
-def made_rows(spec: Any, random: Any, rows: int, *, labels: bool = False) -> Any:
-    """Arrays of so many rows, of the spec's structure; None where it holds what cannot be made up."""
-    leaves = tf.nest.flatten(spec)
-    if not all(_is_known(leaf) for leaf in leaves):
-        return None
-    return tf.nest.pack_sequence_as(spec, [_filled(leaf, random, rows, labels) for leaf in leaves])
-
-
-def _is_known(leaf: Any) -> bool:
-    if not isinstance(leaf, tf.Tensor) or leaf.shape.rank in (None, 0):
-        return False
-    return bool(leaf.dtype.is_floating or leaf.dtype.is_integer or leaf.dtype.is_bool)
-
-
-def _filled(leaf: Any, random: Any, rows: int, labels: bool) -> Any:
-    """Between 0 and 1, both of which are labels, tokens and probabilities; some labels are 0, as where they are
-    masked."""
-    shape = [rows, *(OPEN if size is None else size for size in leaf.shape[1:])]
-    kind = leaf.dtype.as_numpy_dtype
-    if leaf.dtype.is_floating:
-        values = random.uniform(0.05, 0.95, shape)
-        return np.where(labels & (values < 0.3), 0, values).astype(kind)
-    return random.integers(0, 2, shape).astype(kind)

@@ -18,7 +18,7 @@ from profiles.errors import RingscopeError
 from ..exchange import tf
 from ..say import once
 from .metrics import flat_metrics, is_summed
-from .separable import made_rows, tried
+from .trial import made_rows, tried
 
 __all__ = ["metrics_tried"]
 

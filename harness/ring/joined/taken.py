@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras.src.trainers.compile_utils import CompileLoss
 from keras.src.trainers.trainer import Trainer
 from tensorflow.python.eager.backprop import GradientTape
@@ -19,7 +20,7 @@ from ..laid_over import laid_over, lifted
 from . import totals
 from .flow import NotApart
 
-__all__ = ["Taken", "each_sum", "taken"]
+__all__ = ["Taken", "compared_with", "each_sum", "taken"]
 
 SUMS = {"_sum": "Sum", "mean": "Mean"}  # TensorFlow's functions, by which all of its and Keras's take sums
 # Gradients, Keras's part of a loss, and what layers do take sums of their own, in some forms more than in others.
@@ -29,6 +30,9 @@ NOT_COUNTED = (
     (CompileLoss, "__call__"),
     (keras.layers.Layer, "__call__"),
 )
+COMPARISONS = ("Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual")
+NO_NUMBERS = (tf.string.as_datatype_enum, tf.bool.as_datatype_enum)
+MANY = 8
 FORMS = "harness.ring.forms"
 
 
@@ -75,6 +79,25 @@ def taken(function: Callable[..., Any], given: Sequence[Any], *, open_batch: boo
         outputs = function(*inputs)
         outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         return Taken(graph, inputs, [tf.convert_to_tensor(each) for each in outputs], sums, of_all, of_layers)
+
+
+def compared_with(function: Callable[..., Any], given: Sequence[Any]) -> list[float]:
+    """The constants that it compares something with, as labels with one that stands for none; also in its loops."""
+    try:
+        graph = taken(function, given, open_batch=False).graph.as_graph_def()
+    except Exception:  # a user's function, which may raise anything
+        return []
+    found: set[float] = set()
+    for nodes in (graph.node, *(each.node_def for each in graph.library.function)):
+        known = {node.name: node for node in nodes}
+        for node in nodes:
+            for name in node.input if node.op in COMPARISONS else ():
+                each = known.get(name.split(":")[0])
+                while each is not None and each.op in ("Cast", "Identity"):
+                    each = known.get(each.input[0].split(":")[0])
+                if each is not None and each.op == "Const" and each.attr["dtype"].type not in NO_NUMBERS:
+                    found |= set(np.ravel(tf.make_ndarray(each.attr["value"].tensor)).astype(float)[:MANY].tolist())
+    return sorted(found)
 
 
 def _no_variable(*_: Any, **__: Any) -> Any:

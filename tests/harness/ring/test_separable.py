@@ -13,7 +13,7 @@ keras = pytest.importorskip("keras")
 pytest.importorskip("horovod.tensorflow")
 
 from harness.ring.forms import layers as forms  # noqa: E402
-from harness.ring.joined import separable  # noqa: E402
+from harness.ring.joined import separable, trial  # noqa: E402
 
 BOUNDS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
 Shape = tuple[int, ...]
@@ -163,3 +163,30 @@ def test_what_a_layer_adds_is_told_while_forms_that_xla_alone_runs_are_laid_over
     traced.get_concrete_function(tf.zeros((16, 19, 3)))
     assert found == [[separable.SUM, separable.MEAN], True]
     assert "inner_loop" not in vars(model.layers[0])
+
+
+def test_labels_that_a_loss_compares_with_are_tried_where_its_graph_cannot_be_read() -> None:
+    def of_each(y: Any, p: Any) -> Any:
+        """Row by row, in a loop."""
+        known = tf.map_fn(lambda row: tf.cast(tf.reduce_all(row != -1), tf.float32), y)
+        return tf.reduce_sum(known * tf.reduce_sum((y - p) ** 2, axis=-1)) / tf.reduce_sum(known)
+
+    loss = keras.src.losses.losses.LossFunctionWrapper(of_each)
+    assert separable.apart_of(loss, tf.zeros((16, 2)), tf.zeros((16, 2))) is None
+    assert kind(of_each, (16, 2)) == separable.NEITHER
+
+
+def test_labels_of_the_training_are_tried_where_no_constant_of_the_graph_tells_of_a_mask() -> None:
+    def by_python(y: Any, p: Any) -> Any:
+        known = tf.numpy_function(lambda labels: (labels != 77).astype("float32"), [y], tf.float32)
+        return tf.reduce_sum(known * (y - p) ** 2) / tf.reduce_sum(known)
+
+    loss = keras.src.losses.losses.LossFunctionWrapper(by_python)
+    of = tf.zeros((16, 2)), tf.zeros((16, 2))
+    assert separable.apart_of(loss, *of) is None
+    assert kind(by_python, (16, 2)) == separable.MEAN
+    labels = tf.constant([[77.0, 1.0]] * 5 + [[0.0, 1.0]] * 11)
+    with trial.at_hand(lambda: (of[1], labels)):
+        assert separable._differs_of_labels_at_hand(loss, *of)
+    with trial.at_hand(lambda: (of[1], tf.ones((16, 2)))):
+        assert not separable._differs_of_labels_at_hand(loss, *of)
