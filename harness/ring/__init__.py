@@ -15,11 +15,12 @@ from typing import Any
 
 from .distribution import STEPS, distribute
 from .exchange import average_logs, broadcast, is_distributed
-from .joined.moving import average_statistics
+from .joined import moving
 from .joined.totals import mean, sum
+from .ranks import weights
 from .start import by_mpi, init, local_rank, meet, rank, size, threads
+from .step import parts
 from .step.gradients import COMPRESSIONS, average_gradients
-from .step.parts import gather
 
 __all__ = [
     "COMPRESSIONS",
@@ -42,6 +43,20 @@ __all__ = [
     "sum",
     "threads",
 ]
+
+
+def average_statistics(model: Any) -> None:
+    """Average moving statistics (batch normalisation's) over ranks, before a model is evaluated or saved in a loop of
+    your own. All ranks call it after the same step. Raises RingscopeError where their weights differ."""
+    weights.check_weights_now(model, "when its statistics are averaged")
+    moving.average_statistics(model)
+
+
+def gather(model: Any) -> None:
+    """Bring a sharded optimizer's state together in host memory, so that the model can be saved now. All ranks call it
+    after the same step; `fit` does at its end. Raises RingscopeError where their weights differ."""
+    weights.check_weights_now(model, "when its state is gathered")
+    parts.gather(model)
 
 
 def state(model: Any, **values: Any) -> Any:

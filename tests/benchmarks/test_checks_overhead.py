@@ -35,7 +35,8 @@ def test_both_sides_train_to_the_same_weights(tmp_path: Path) -> None:
     assert calls["check_weights"] == calls["weights_now"] == 2 * 2
     assert calls["begin_step"] == 5 * 2
     assert calls["agree"] == calls["set_apart"] == calls["sum_states"] == 2
-    assert calls["everybodys"] == calls["meet"] == 4 * 2  # that all are there; their data, plans and seeds
+    # That all are there, with which weights; their data, plans and seeds; with which weights they end.
+    assert calls["everybodys"] == calls["meet"] == 5 * 2
 
 
 def test_the_verdict_wants_the_median_and_the_upper_end() -> None:

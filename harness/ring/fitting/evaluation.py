@@ -13,6 +13,7 @@ import numpy as np
 from ..data.blocks import Block, share_of_evaluation, share_of_states
 from ..exchange import from_all, hvd, sent_as, tf
 from ..joined.moving import average_statistics, is_stateful
+from ..ranks import weights
 from ..ranks.agreement import data_facts
 from ..ranks.channel import Channel
 from ..ranks.watch import CUT, WHOLE, Watch
@@ -36,6 +37,7 @@ def distribute_evaluation(model: Any, watch: Watch, channel: Channel | None) -> 
         if block is None:
             with watch.during_evaluation(WHOLE):
                 return evaluate(**options)
+        weights.check_weights_now(model, "when all evaluate it")
         average_statistics(model)
         with watch.during_evaluation(CUT):
             return evaluate(**_with(options, block))
@@ -46,6 +48,7 @@ def distribute_evaluation(model: Any, watch: Watch, channel: Channel | None) -> 
         block = _block_of(model, options, "predict", channel)
         if block is None:
             return predict(**options)
+        weights.check_weights_now(model, "when all predict by it")
         own = _with(options, block)
         own = {name: own[name] for name in own if name not in ("y", "sample_weight")}
         return _joined_in_order(predict(**own), by_turns=is_stateful(model))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import warnings
 from typing import Any
 
@@ -21,8 +22,9 @@ from ..joined.moving import is_stateful
 from ..ranks import agreement, stopping, undistributed
 from ..ranks.channel import Channel
 from ..ranks.watch import CUT, OWN, WHOLE, Watch
+from ..ranks.weights import compared
 from ..say import once
-from . import joint_callbacks, plan
+from . import joint_callbacks, plan, together
 from .build import build
 from .callbacks import listed
 from .evaluation import distribute_evaluation
@@ -50,7 +52,9 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             raise RingscopeError(f"unknown_length={unknown_length!r} is none of {', '.join(sharing.UNKNOWN_LENGTH)}")
         undistributed.check_strategy()
         options = _by_name(signature, args, kwargs)
-        stopping.everybodys(channel, "fit", None)
+        # (Under elastic Horovod a rank that is new has its weights only later.)
+        own = None if launcher.is_elastic() else compared(model).changed()
+        together.say_parted(model, stopping.everybodys(channel, "fit", own))
         if launcher.is_elastic():
             if shard:
                 _split_validation(options)
@@ -81,8 +85,10 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             if isinstance(options.get("callbacks"), keras.callbacks.CallbackList):  # which Keras takes as it is
                 options["callbacks"] = [options["callbacks"]]
             try:
-                with listed(model, functools.partial(joint_callbacks.around, model), part):
+                with listed(model, functools.partial(joint_callbacks.around, model, options.get("x")), part):
                     history = fit(**options)
+                if not launcher.is_elastic():
+                    together.take_changed(model, stopping.everybodys(channel, "left", compared(model).changed()))
             finally:
                 model.loop_by_ring.close()
         return history
@@ -140,6 +146,7 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
             options, hvd.rank(), hvd.size(), unknown_length, lambda value: from_rank(0, value)
         )
     _say_batch(whole, options.get("batch_size"))
+    _say_workers(whole)
     batches.tell(model, ours)
     return _cut_validation(model, options, validation) if alike else OWN
 
@@ -178,6 +185,19 @@ def _warn_of_shuffles(x: Any) -> None:
             "each rank shuffles the data set by an order of its own, so that the ranks' shares overlap; let"
             " ring.init() seed all ranks, or give shuffle a seed, the same on all",
             stacklevel=6,
+        )
+
+
+def _say_workers(x: Any) -> None:
+    """Where a PyDataset's workers, of all ranks of this host, are more than the cores that these have."""
+    workers = x.workers if isinstance(x, keras.utils.PyDataset) else 1
+    ranks, mine, everybodys = hvd.local_size(), *(len(os.sched_getaffinity(process)) for process in (0, 1))
+    cores = min(mine * ranks, everybodys)
+    if workers > 1 and workers * ranks > cores:
+        once(
+            f"{workers} workers of the data x {ranks} ranks of this host share {cores} cores; with more workers than"
+            f" cores batches come later, not sooner: workers={max(1, cores // ranks)}, or more cores for each rank"
+            " (Slurm: --cpus-per-task)"
         )
 
 

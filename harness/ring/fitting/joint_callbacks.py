@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from ..data.py_datasets import Part
 from ..exchange import average_logs, broadcast, from_rank, hvd, reduced_on_host
 from ..joined.moving import average_statistics
 from ..ranks import horovod_names, weights
@@ -20,8 +21,8 @@ WRITERS = (
 )
 
 
-def around(model: Any, given: Any) -> list[Any]:
-    """The user's callbacks as this rank calls them, between those that make the ranks agree."""
+def around(model: Any, data: Any, given: Any) -> list[Any]:
+    """The user's callbacks as this rank calls them, between those that make ranks agree. data: what is trained on."""
     given = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
     horovod_names.check_left_over(given)
     saves = saves_epochs(model, [each for each in given if isinstance(each, WRITERS)])
@@ -33,7 +34,8 @@ def around(model: Any, given: Any) -> list[Any]:
             vars(given[i]).update(vars(callback))
     backups = [callback for callback in given if isinstance(callback, keras.callbacks.BackupAndRestore)]
     # Agree comes first after an epoch, so that what follows (checkpoints, early stopping) sees the averages.
-    return [Restore(backups), Begin(), Agree(saves=saves), *given, StopTogether()]
+    own = [Epochs(data)] if isinstance(data, Part) and data.epoch is not None else []
+    return [Restore(backups), Begin(), Agree(saves=saves), *own, *given, StopTogether()]
 
 
 class Agree(keras.callbacks.Callback):
@@ -73,6 +75,21 @@ class Begin(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         broadcast(self.model)
         self.model._initial_epoch = from_rank(0, self.model._initial_epoch)
+
+
+class Epochs(keras.callbacks.Callback):
+    """Tell a part of a PyDataset which epoch is the next."""
+
+    async_safe = True
+
+    def __init__(self, part: Part) -> None:
+        super().__init__()
+        self._part = part
+        self._first: int | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._first = epoch if self._first is None else self._first
+        self._part.begin_epoch(epoch - self._first)
 
 
 class Restore(keras.callbacks.Callback):

@@ -1,7 +1,7 @@
 """The end of a script: the ranks say goodbye, and the weights that a loop of the user's own has trained are compared.
 
-A rank that ends by an exception says so. One that ends well waits at most 10 s for the others: who trained apart must
-not end as if all were well.
+A rank that ends by an exception says so. One that ends well waits for the others, at most 10 s, or 60 s if its weights
+have changed since they were compared: who trained apart must not end as if all were well.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import weakref
 from types import TracebackType
 from typing import Any
 
@@ -19,9 +18,10 @@ from . import weights
 from .channel import Channel
 
 LIMIT_S = 10.0
+CHANGED_LIMIT_S = 60.0  # of a rank whose weights have changed since they were compared
 
 _failed = False
-_models: list[weakref.ref[Any]] = []
+_compared: list[weights.Compared] = []
 
 
 def at_exit(channel: Channel) -> None:
@@ -41,44 +41,29 @@ def at_exit(channel: Channel) -> None:
 
 
 def compare_at_exit(model: Any) -> None:
-    """Compare this model's weights when the script ends, unless they are still those that `fit` has compared."""
-    if not any(known() is model for known in _models):
-        _models.append(weakref.ref(model))
-
-
-def _digest(model: Any) -> list[int]:
-    variables = model.trainable_weights
-    return weights.weights_digest(variables).numpy().tolist() if variables else []
-
-
-def _digests() -> list[list[int] | None]:
-    """Of the models whose weights are no longer those that `fit` has compared: where one rank alone has changed them,
-    say by a checkpoint that it then saves as something else, the others have nothing to say."""
-    models = [known() for known in _models]
-    found = [[] if model is None else _digest(model) for model in models]
-    return [
-        own if own and own != model.__dict__.get(weights.CHECKED) else None
-        for own, model in zip(found, models, strict=True)
-    ]
+    """Compare this model's weights when the script ends, unless they are still those that were last found equal."""
+    if (each := weights.compared(model)) not in _compared:
+        _compared.append(each)
 
 
 def _end(channel: Channel) -> None:
     again.leave_alone()
-    everybodys = None if _failed or not _models else channel.meet("end", _digests(), limit_s=LIMIT_S)
+    # Of weights that are still those that were found equal, there is nothing to say: where one rank alone has changed
+    # them, say by a checkpoint that it then saves as something else, that is its own affair.
+    own = [] if _failed else [each.changed() for each in _compared]
+    limit_s = LIMIT_S if not any(own) else CHANGED_LIMIT_S
+    everybodys = None if _failed or not own else channel.meet("end", own, limit_s=limit_s)
     if not (_failed and launcher.is_elastic()):  # else the others are to find it lost
         channel.close()
     if everybodys is None:
         return
-    for number, known in enumerate(_models):
-        model = known()
-        own = everybodys[0][number] if number < len(everybodys[0]) else None
-        for rank, others in enumerate(everybodys):
-            theirs = others[number] if number < len(others) else None
-            if model is None or own is None or theirs is None or len(own) != len(theirs):
+    for each, *digests in zip(_compared, *everybodys, strict=False):
+        for rank, theirs in enumerate(digests):
+            rank_0s = digests[0]
+            if rank_0s is None or theirs is None or len(rank_0s) != len(theirs):
                 continue
-            differing = next((i for i, (a, b) in enumerate(zip(own, theirs, strict=True)) if a != b), None)
+            differing = next((i for i, (a, b) in enumerate(zip(rank_0s, theirs, strict=True)) if a != b), None)
             if differing is not None:
-                name = model.trainable_weights[differing].path
-                say.line(weights.differs(name, rank, "at the end"))
+                say.line(weights.differs(each.paths[differing], rank, "at the end"))
                 sys.stdout.flush()
                 os._exit(1)

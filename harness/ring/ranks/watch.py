@@ -81,7 +81,7 @@ class Watch:
     def _counted(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def counted(iterator: Any) -> Any:
             if not self.training:  # train_on_batch
-                return function(iterator)
+                return self._of_joined_batch(function(iterator))
             channel = self._channel
             again.check()
             if channel is not None:
@@ -100,6 +100,12 @@ class Watch:
             return logs
 
         return counted
+
+    def _of_joined_batch(self, logs: Any) -> Any:
+        """Of `train_on_batch`, which begins its metrics anew each time."""
+        if hvd.size() == 1:
+            return logs
+        return metrics.result_over_ranks(self._model, logs, _averaged)
 
     def _finish_together(self, logs: Any) -> Any:
         """Where this rank alone has stopped within an epoch: take the steps that others have begun."""

@@ -1,7 +1,9 @@
-"""Whether the ranks' weights are the same: after the first steps, after each epoch, and when the script ends."""
+"""Whether the ranks' weights are the same: after the first steps, after each epoch, before they are used by all ranks
+together, and when the script ends."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,11 +11,68 @@ import numpy as np
 
 from profiles.errors import RingscopeError
 
-from ..exchange import from_all, hvd, optimizers_of, reduced_on_host, tf, traced_for_each_model
+from ..exchange import began_alike, from_all, hvd, optimizers_of, reduced_on_host, tf, traced_for_each_model
 
-__all__ = ["CHECKED", "Weights", "check_weights", "differs", "weights_digest", "weights_now"]
+__all__ = ["Compared", "Weights", "check_weights", "check_weights_now", "compared", "differs", "weights_now"]
 
-CHECKED = "weights_checked_by_ring"  # a model's attribute: the digest of the weights that were last found equal
+_COMPARED = "compared_by_ring"  # a model's attribute
+
+
+class Compared:
+    """What is known of a model's weights when the script ends, though the model may be gone by then.
+
+    paths: of the weights. left: the digest of weights of a model that is gone, if they were not those that were last
+    found equal; None: there is nothing to compare.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = weakref.ref(model)
+        self._variables: list[Any] = list(model.trainable_weights) if model.built else []
+        self._equal: list[int] | None = None
+        self.paths: list[str] = []
+        self.left: list[int] | None = None
+        # Looked at later: garbage is collected anywhere, also within a function whose variables TensorFlow notes.
+        weakref.finalize(model, _gone.append, self).atexit = False
+
+    def found_equal(self, variables: list[Any], digest: list[int]) -> None:
+        self._variables, self._equal = variables, digest
+
+    def changed(self) -> list[int] | None:
+        """The digest of the weights, if they are no longer those that were last found equal."""
+        look_at_the_gone()
+        model = self._model()
+        if model is None:
+            return self.left
+        return self._changed(model.trainable_weights)
+
+    def look_at_last(self) -> None:
+        """At the weights of a model that is gone, which are let go then."""
+        variables, self._variables = self._variables, []
+        self.left = self._changed(variables)
+
+    def _changed(self, variables: list[Any]) -> list[int] | None:
+        if not variables:
+            return None
+        self.paths = [variable.path for variable in variables]
+        own: list[int] = weights_digest(variables).numpy().tolist()
+        return None if own == self._equal else own
+
+
+_gone: list[Compared] = []  # their weights are still to be looked at
+
+
+def look_at_the_gone() -> None:
+    while _gone:
+        _gone.pop().look_at_last()
+
+
+def compared(model: Any) -> Compared:
+    """The same each time."""
+    if _COMPARED not in model.__dict__:
+        look_at_the_gone()
+        made = Compared(model)
+        model.__dict__[_COMPARED] = lambda: made  # a function, for models are copied
+    return model.__dict__[_COMPARED]()  # type: ignore[no-any-return]
 
 
 def weights_digest(variables: Sequence[Any]) -> Any:
@@ -80,7 +139,13 @@ def check_weights(model: Any, weights: Weights | None, when: str) -> None:
         assert found is not None
         _check_rates(model)
         raise RingscopeError(differs(weights.variables[found[0]].path, found[1], when))
-    model.__dict__[CHECKED] = own.tolist()
+    compared(model).found_equal(weights.variables, own.tolist())
+
+
+def check_weights_now(model: Any, when: str) -> None:
+    """The same, of the weights that it has now; to be called on all ranks. Not of a model that each trains alone."""
+    if _COMPARED in model.__dict__ and began_alike(model):
+        check_weights(model, weights_now(model), when)
 
 
 def _check_rates(model: Any) -> None:

@@ -217,3 +217,15 @@ def test_what_a_layer_of_ones_own_keeps_is_named_before_it_is_averaged(facts: li
     assert "most" in line
     assert "moving_" not in line  # of batch normalisation: averages
     assert facts[1]["kept by a layer"] == []
+
+
+def test_weights_that_have_parted_before_fit_are_said_to_go_on_with_rank_0s(facts: list[dict[str, Any]]) -> None:
+    (line,) = facts[0]["parted before fit"]
+    assert "between rank 0 and rank 1" in line
+    assert facts[1]["parted before fit"] == []
+
+
+def test_workers_of_all_ranks_that_are_more_than_the_cores_are_named(facts: list[dict[str, Any]]) -> None:
+    line = facts[0]["more workers than cores"][-1]
+    assert "200 workers of the data x 2 ranks" in line
+    assert facts[1]["more workers than cores"] == []

@@ -598,6 +598,25 @@ said = io.StringIO()
 with contextlib.redirect_stderr(said):
     classifier("fit", Most(), layers.BatchNormalization()).fit(x, y, batch_size=8, verbose=0)
 facts["kept by a layer"] = [line for line in said.getvalue().splitlines() if "of its own batches" in line]
+
+
+class Rows(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return x[index * 8 : index * 8 + 8], y[index * 8 : index * 8 + 8]
+
+
+said = io.StringIO()
+with contextlib.redirect_stderr(said):
+    model = classifier()
+    model.fit(Rows(workers=2), verbose=0)
+    if rank == 1:
+        model.trainable_weights[0].assign_add(keras.ops.ones_like(model.trainable_weights[0]))
+    model.fit(Rows(workers=200), verbose=0)
+facts["parted before fit"] = [line for line in said.getvalue().splitlines() if "before fit" in line]
+facts["more workers than cores"] = [line for line in said.getvalue().splitlines() if "workers of the data" in line]
 # One rank has made more models, so Keras has given its layers and variables other names.
 if rank == 0:
     keras.Sequential([keras.Input((4,)), layers.BatchNormalization(synchronized=True), layers.Dense(3)])
