@@ -13,23 +13,33 @@ from . import seeds
 class Part(keras.utils.PyDataset):
     """Batches start, start + step, ... of another PyDataset, `count` of them (None: without an end).
 
-    share: gives every rank rank 0's value, for all shuffle alike between epochs; None where none do.
+    share: gives every rank rank 0's value, for all shuffle alike between epochs; None where none do. epoch: so many of
+    them are an epoch, which begins where the one before has ended; None: all are.
     """
 
-    def __init__(self, whole: Any, start: int, step: int, count: int | None, share: Any = None) -> None:
+    def __init__(
+        self, whole: Any, start: int, step: int, count: int | None, share: Any = None, epoch: int | None = None
+    ) -> None:
         super().__init__(
             workers=whole.workers,
             use_multiprocessing=whole.use_multiprocessing,
             max_queue_size=whole.max_queue_size,
         )
         self._whole, self._start, self._step, self._count, self._share = whole, start, step, count, share
+        self.epoch, self._begun = epoch, 0  # batches of the epochs before
 
     @property
     def num_batches(self) -> int | None:
-        return self._count
+        return self._count if self.epoch is None else self.epoch
 
     def __getitem__(self, index: int) -> Any:
+        if self._count is not None:
+            index = (self._begun + index) % self._count
         return self._whole[self._start + index * self._step]
+
+    def begin_epoch(self, number: int) -> None:
+        """The epoch of this number, from 0, is the next. (Keras says that an epoch ends before the first, too.)"""
+        self._begun = number * (self.epoch or 0)
 
     def on_epoch_begin(self) -> None:
         with self._alike():

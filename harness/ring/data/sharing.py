@@ -45,7 +45,7 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
         bounded = bool(options.get("steps_per_epoch"))
         options["x"] = _share_of_dataset(x, rank, size, unknown_length, share, bounded=bounded)
     elif isinstance(x, keras.utils.PyDataset):
-        options["x"] = _share_of_py_dataset(x, rank, size, share, bounded=bool(options.get("steps_per_epoch")))
+        options["x"] = _share_of_py_dataset(x, rank, size, share, options)
     elif kind := _loader(x):
         raise RingscopeError(
             f"{kind} cannot be split between ranks; give each rank its own part (ring.rank() of ring.size()) and"
@@ -186,12 +186,18 @@ def _whole_groups(dataset: Any, rank: int, size: int) -> Any:
     return dataset.window(size, drop_remainder=True).flat_map(own)
 
 
-def _share_of_py_dataset(whole: Any, rank: int, size: int, share: Any, *, bounded: bool) -> Any:
-    batches = whole.num_batches
+def _share_of_py_dataset(whole: Any, rank: int, size: int, share: Any, options: dict[str, Any]) -> Any:
+    batches, steps = whole.num_batches, options.get("steps_per_epoch")
     if batches is None:
-        if not bounded:
+        if not steps:
             raise RingscopeError("the PyDataset has no end; give fit(..., steps_per_epoch=...)")
         return Part(whole, rank, size, None, share)
     if batches < size:
         raise RingscopeError(f"{batches} batches cannot be shared by {size} ranks; batch smaller, or start fewer ranks")
-    return Part(whole, rank, size, batches // size, share)
+    epoch = None
+    if steps and (whole.workers > 1 or whole.use_multiprocessing):
+        # Between epochs Keras keeps what these have prepared ahead, as much as there was time for, and begins anew
+        # after it: ranks would go on at unlike batches.
+        epoch = max(1, steps // size)
+        options["steps_per_epoch"] = None
+    return Part(whole, rank, size, batches // size, share, epoch)
