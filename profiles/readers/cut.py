@@ -39,8 +39,7 @@ _NEEDED: Final = re.compile(
     r"CUPTI_ACTIVITY_KIND_(KERNEL|CONCURRENT_KERNEL|GRAPH_TRACE|MEMCPY2?|MEMSET|RUNTIME|DRIVER|SYNCHRONIZATION|MARKER|"
     r"OVERHEAD|DEVICE|CONTEXT)|NVTX_EVENTS|ENUM_\w+|StringIds|META_DATA_EXPORT|EXPORT_META_DATA|"
     r"TARGET_INFO_(GPU|CUDA_DEVICE|SESSION_START_TIME)|PROFILER_OVERHEAD|StringTable|Version|sqlite_sequence|"
-    r"NVTX_PAYLOAD_SCHEMA(S|_ENTRIES)|(CUPTI_ACTIVITY_KIND_(KERNEL|GRAPH_TRACE|MEMCPY|MEMSET|RUNTIME|SYNCHRONIZATION)|"
-    r"NVTX_EVENTS|PROFILER_OVERHEAD)_V[0-9]+"
+    r"NVTX_PAYLOAD_SCHEMA(S|_ENTRIES)"
 )
 # Columns that hold numbers of strings: demangledName, nameId, textId; nvprof's name and domain.
 _STRING_COLUMN: Final = re.compile(r".*(Name|nameId|NameId|textId|TextId)|name|domain")
@@ -112,7 +111,7 @@ def write(
         with _scratch(target) as scratch:
             made = Path(scratch, "new.sqlite")
             kept = cut.write(made, progress)
-            if within and not any(kept.get(table, (0, 0))[1] for table in cut.operations):
+            if within and not any(rows for name, (_, rows) in kept.items() if sqlite.plain(name) in cut.operations):
                 problem = "no GPU work in that span"
                 raise RingscopeError(f"{source}: {problem}; `ringscope timeline --info` tells what is there")
             with target.open("xb"):  # claims the name, or fails where it came into being meanwhile
@@ -175,7 +174,9 @@ class _Cut:
                 run(sql)
         # Operations first, for the calls that launched them; strings last, for what still names them.
         last = [self._strings[0], "sqlite_sequence"]
-        names = sorted((name for name, _ in tables), key=lambda name: (name in last, name not in self.operations))
+        names = sorted(
+            (name for name, _ in tables), key=lambda name: (name in last, sqlite.plain(name) not in self.operations)
+        )
         kept = {}
         for done, name in enumerate(names):
             if progress:
@@ -192,7 +193,7 @@ class _Cut:
         return not self._nsys or self._keeps_rows(table)
 
     def _keeps_rows(self, table: str) -> bool:
-        return all(pattern.fullmatch(table) for pattern in self._wanted)
+        return all(pattern.fullmatch(sqlite.plain(table)) for pattern in self._wanted)
 
     def _copy(self, connection: sqlite3.Connection, table: str) -> tuple[int, int]:
         """(rows there were, rows kept)"""
@@ -210,11 +211,11 @@ class _Cut:
                 f"INSERT INTO main.{quoted} SELECT {told} FROM source.{quoted} WHERE {condition}",
                 self._times(condition),
             )
-            if table == nsys_marks.NVTX and not self._whole:
+            if sqlite.plain(table) == nsys_marks.NVTX and not self._whole:
                 goes_on = f'"end" > :high AND {self._named_as(_STEP)}'
                 connection.execute(f'UPDATE main.{quoted} SET "end" = NULL WHERE {goes_on}', self._times(goes_on))
         ((after,),) = connection.execute(f"SELECT COUNT(*) FROM main.{quoted}")
-        if table in self.operations and self._database.has(table, "correlationId"):
+        if sqlite.plain(table) in self.operations and self._database.has(table, "correlationId"):
             connection.execute(
                 f"INSERT OR IGNORE INTO launched SELECT {self._pid(table)}, correlationId FROM main.{quoted}"
                 " WHERE correlationId IS NOT NULL"
@@ -228,11 +229,12 @@ class _Cut:
             return self._named(connection) if self._wanted else "TRUE"
         if self._whole:
             return "TRUE"
-        if table in self.operations and "correlationId" in columns:
+        plain = sqlite.plain(table)
+        if plain in self.operations and "correlationId" in columns:
             return f"{_TOUCHES} OR ({self._pid(table)}, correlationId) IN called"
-        if table in _CALLS:
+        if plain in _CALLS:
             return f"{_TOUCHES} OR ({self._pid(table)}, correlationId) IN launched"
-        if table == nsys_marks.NVTX:
+        if plain == nsys_marks.NVTX:
             return self._mark_condition()
         if table in (marks.MARKER, _MARKER_DATA):
             self._find_marks(connection)
@@ -244,7 +246,7 @@ class _Cut:
             if time in columns:
                 return f'"{time}" >= :low AND "{time}" < :high'
         if "correlationId" in columns:  # events and the like, which belong to calls
-            calls = [name for name in _CALLS if name in self._database.tables]
+            calls = [self._database.stored(name) for name in _CALLS if self._database.has(name)]
             kept = " UNION ".join(f"SELECT correlationId FROM main.{name}" for name in calls)
             return f"correlationId IN ({kept})" if calls else "TRUE"
         return "TRUE"
@@ -258,9 +260,10 @@ class _Cut:
 
     def _find_calls(self, connection: sqlite3.Connection) -> None:
         for table in _CALLS:
-            if table in self._database.tables:
+            if self._database.has(table):
+                stored = self._database.stored(table)
                 connection.execute(
-                    f"INSERT OR IGNORE INTO called SELECT {self._pid(table)}, correlationId FROM source.{table}"
+                    f"INSERT OR IGNORE INTO called SELECT {self._pid(table)}, correlationId FROM source.{stored}"
                     " WHERE start >= :low AND start < :high AND correlationId IS NOT NULL",
                     {"low": self._low, "high": self._high},
                 )

@@ -16,7 +16,7 @@ from typing import Any, Final
 from .nsys import marks as nsys_marks
 from .nsys import message_sizes
 from .nvprof.marks import MARKER
-from .tables.sqlite import Database, quoted
+from .tables.sqlite import Database, plain, quoted
 
 TABLES: Final = re.compile(
     r"CUPTI_ACTIVITY_KIND_(?:KERNEL|CONCURRENT_KERNEL|GRAPH_TRACE|MEMCPY2?|MEMSET|RUNTIME|DRIVER|SYNCHRONIZATION|"
@@ -92,7 +92,9 @@ def schema(database: Database, table: str) -> str:
 def columns(database: Database, table: str) -> str:
     """What stays of each column, as a list in SQL."""
     found = database.query(f"PRAGMA table_info({quoted(table)})")
-    return ", ".join(_column(table, str(name), str(kind), bool(required)) for _, name, kind, required, *_ in found)
+    return ", ".join(
+        _column(plain(table), str(name), str(kind), bool(required)) for _, name, kind, required, *_ in found
+    )
 
 
 def _column(table: str, name: str, kind: str, required: bool) -> str:
@@ -121,7 +123,9 @@ def rows(database: Database, table: str) -> str:
     """Which rows of a table stay, as SQL: those that have numbers where there have to be."""
     found = database.query(f"PRAGMA table_info({quoted(table)})")
     numbers = [quoted(str(name)) for _, name, kind, required, *_ in found if required and _is_number(str(kind))]
-    return " AND ".join([_ROWS.get(table, "TRUE"), *(f"typeof({one}) IN ('integer', 'real')" for one in numbers)])
+    return " AND ".join(
+        [_ROWS.get(plain(table), "TRUE"), *(f"typeof({one}) IN ('integer', 'real')" for one in numbers)]
+    )
 
 
 def _is_number(kind: str) -> bool:
@@ -134,7 +138,7 @@ def names(database: Database, stays: Callable[[str], bool]) -> Iterator[str]:
         if not stays(table):
             continue
         for column in found:
-            if _NAMES.fullmatch(f"{table}.{column}"):
+            if _NAMES.fullmatch(f"{plain(table)}.{column}"):
                 yield f"SELECT {quoted(column)} FROM main.{quoted(table)}"
     if database.has("CUPTI_ACTIVITY_KIND_DEVICE", "name") and database.has("StringTable", "_id_", "value"):
         yield f"SELECT _id_ FROM source.StringTable WHERE {_matches('value', _GPU)}"

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from profiles import read
+from profiles.readers import cut
 from profiles.timeline import TABLES, Timeline
 from tests.recordings import DATA
 
@@ -47,3 +48,21 @@ def test_of_several_versions_the_highest_is_read(read_too: str, tmp_path: Path) 
         if read_too:
             connection.execute(f"ALTER TABLE {KERNEL} RENAME TO {KERNEL}{read_too}")
     assert len(read(path).kernels) == 319
+
+
+@pytest.mark.parametrize("stripped", [False, True])
+def test_a_cut_of_the_second_version_is_that_of_the_first(stripped: bool, tmp_path: Path) -> None:
+    """From the middle of a step on, whose mark is left out."""
+    cuts = []
+    for name in ("shuf", "v2"):
+        whole = unpacked(name, tmp_path)
+        start = int(read(whole).kernels["start_ns"].quantile(0.5))
+        target = tmp_path / f"{name}.cut.sqlite"
+        cut.write(whole, target, within=cut.Span(start, None), shrink=True, strip_private=stripped)
+        cuts.append(read(target))
+    first, second = cuts
+    assert 0 < len(first.kernels) < 320 and len(first.marks) > 3
+    for name in TABLES:
+        one, other = (table(timeline, name) for timeline in cuts)
+        pd.testing.assert_frame_equal(one.sort_values([*one]), other.sort_values([*other]), check_dtype=False)
+    assert second.recording.tool_version == first.recording.tool_version

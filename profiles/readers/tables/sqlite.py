@@ -133,6 +133,11 @@ class Database:
         )
 
 
+def plain(table: str) -> str:
+    """The name of a table without its version (`Database.stored`)."""
+    return re.sub(r"_V\d{1,3}$", "", table)
+
+
 @cache
 def _version_of(table: str) -> re.Pattern[str]:
     return re.compile(re.escape(table) + r"(?:_V(\d{1,3}))?")
