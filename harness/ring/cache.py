@@ -15,8 +15,6 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from ..machine.compiler import without_threads
-
 VARIABLE = "RINGSCOPE_XLA_CACHE"
 FLAG = "--tf_xla_persistent_cache_directory"
 
@@ -51,9 +49,7 @@ def has_gpu() -> bool:
 def _key(gpu: dict[str, str | int]) -> str:
     """What a compiled program holds for: this GPU, driver, libraries and compiler options."""
     packages = ("tensorflow", "nvidia-cudnn-cu12", "nvidia-cublas-cu12")
-    facts = (
-        gpu | {name: _version(name) for name in packages} | {"flags": without_threads(os.environ.get("XLA_FLAGS", ""))}
-    )
+    facts = gpu | {name: _version(name) for name in packages} | {"flags": os.environ.get("XLA_FLAGS", "")}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -57,7 +57,6 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
             hvd.init()
     horovod_names.refuse_left_over()
     os.environ[OF_PARENT] = f"{hvd.rank()} {hvd.size()} {hvd.local_rank()}"
-    compiler.compile_by_threads(threads(), gpu=cache.has_gpu(), tensorflow=tf.version.VERSION)
     try:
         _take_gpu(pin=pin)
         # Else each of N local ranks starts a thread for every core (horovod#2295).

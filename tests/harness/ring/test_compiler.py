@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,8 +25,6 @@ from harness.ring.exchange import tf
 before = gc.get_freeze_count()
 compiler.set_options(gpu=True, tensorflow=tf.version.VERSION)
 compiler.keep_choices(Path(sys.argv[1]), tensorflow=tf.version.VERSION)
-compiler.has_tools = lambda: True
-compiler.compile_by_threads(3, gpu=True, tensorflow=tf.version.VERSION)
 garbage.set_apart()
 x = tf.ones((3, 5))
 product = tf.function(lambda: x @ tf.transpose(x), jit_compile=True)()
@@ -37,7 +34,6 @@ print(json.dumps({"flags": os.environ["XLA_FLAGS"], "sum": float(tf.reduce_sum(p
 
 
 SET = f"{compiler.WITHOUT_TRITON} {compiler.WITHOUT_FUSIONS}"
-BY_THREE = f"{compiler.MODULES}=true {compiler.THREADS}=3"
 
 
 def _set(monkeypatch: pytest.MonkeyPatch, flags: str | None, *, gpu: bool = True) -> str | None:
@@ -70,49 +66,6 @@ def test_without_a_gpu_and_with_other_versions_nothing_is_set(monkeypatch: pytes
     assert _set(monkeypatch, None, gpu=False) is None
     monkeypatch.setattr(compiler, "KNOWN_BY", "1.0.")
     assert _set(monkeypatch, None) is None
-
-
-@pytest.mark.parametrize(
-    ("flags", "case", "added"),
-    [
-        ("", {}, BY_THREE),
-        (f"{compiler.MODULES}=false", {}, ""),
-        (f"{compiler.THREADS}=9", {}, ""),
-        ("", {"gpu": False}, ""),
-        ("", {"threads": 1}, ""),
-        ("", {"tools": False}, ""),
-        ("", {"tensorflow": "2.22.0"}, ""),
-    ],
-)
-def test_code_is_made_by_threads_where_both_options_and_the_programs_for_it_are_there(
-    monkeypatch: pytest.MonkeyPatch, flags: str, case: dict[str, Any], added: str
-) -> None:
-    monkeypatch.setenv("XLA_FLAGS", flags)
-    case = {"threads": 3, "gpu": True, "tensorflow": "2.21.0", "tools": True} | case
-    tools = case.pop("tools")
-    monkeypatch.setattr(compiler, "has_tools", lambda: tools)
-    for _ in range(2):  # a process that begins again has them
-        compiler.compile_by_threads(**case)
-        assert os.environ["XLA_FLAGS"] == flags + added
-
-
-def test_the_programs_are_looked_for_on_the_path_and_beside_cuda(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
-    monkeypatch.setattr(compiler, "CUDA", ())
-    assert not compiler.has_tools()
-    for place in (tmp_path / "ptxas", tmp_path / "cuda/bin/nvlink"):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text("#!/bin/sh\n")
-        assert not compiler.has_tools()
-        place.chmod(0o755)
-    assert compiler.has_tools()
-
-
-def test_how_many_threads_compile_is_no_part_of_what_is_kept() -> None:
-    assert compiler.without_threads(f"--a=1 {BY_THREE} --b=2") == "--a=1 --b=2"
 
 
 def test_what_xla_has_chosen_is_kept_unless_the_user_says_where(
@@ -157,11 +110,9 @@ def test_ring_keeps_choices_beside_the_programs(monkeypatch: pytest.MonkeyPatch,
     assert os.environ["TF_XLA_FLAGS"] == f"{cache.FLAG}={programs}"
     assert os.environ["XLA_FLAGS"] == f"{SET} {compiler.CHOICES}={programs}/choices"
     assert (programs / "choices").is_dir()
-    monkeypatch.setenv("TF_XLA_FLAGS", "")
-    monkeypatch.setattr(compiler, "has_tools", lambda: True)
-    compiler.compile_by_threads(3, gpu=True, tensorflow="2.21.0")
-    start.set_up_compiler()  # as in a process that begins again, as another of fewer ranks
-    assert os.environ["XLA_FLAGS"] == f"{SET} {compiler.CHOICES}={programs}/choices {BY_THREE}"
+    start.set_up_compiler()  # as in a process that this one has started
+    assert list(tmp_path.iterdir()) == [programs]
+    assert os.environ["XLA_FLAGS"] == f"{SET} {compiler.CHOICES}={programs}/choices"
 
 
 def test_xla_takes_the_options(tmp_path: Path) -> None:
@@ -172,7 +123,7 @@ def test_xla_takes_the_options(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr[-2000:]
     told = json.loads(run.stdout.splitlines()[-1])
-    assert told["flags"] == f"{SET} {compiler.CHOICES}={tmp_path} {BY_THREE}" and told["sum"] == 45.0
+    assert told["flags"] == f"{SET} {compiler.CHOICES}={tmp_path}" and told["sum"] == 45.0
     assert told["apart"] > 100_000  # TensorFlow's and Keras's modules
 
 
