@@ -1,4 +1,4 @@
-"""Resizing of images of a known size by weights that TensorFlow's own kernel gives, of rows and columns.
+"""Resizing of images of a known size by weights that TensorFlow's own kernel gives, in two passes, rows and columns.
 
 XLA has no kernels of bicubic, Lanczos, area and antialiased resizing, and none for the way back of the nearest pixel's:
 one such layer would leave a whole step uncompiled. Bilinear resizing it has, but
@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import product
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,6 @@ from ..exchange import tf
 from ..laid_over import laid_over
 from .narrow import NARROW, wide_type
 
-AT_ONCE = 4  # old pixels of which a new one is made in one pass, as by bilinear enlarging
 METHODS = ("resize_area", "resize_bicubic", "resize_bilinear", "resize_nearest_neighbor")
 
 
@@ -110,26 +107,12 @@ def _resized(images: Any, weights: list[np.ndarray]) -> Any:
 
 
 def _mixed(images: Any, weights: list[np.ndarray]) -> Any:
-    """By (new, old) weights of rows and columns; a product of matrices would read zeros, and round to TF32."""
-    parts = [_parts(each) for each in weights]
-    if prod(read.shape[1] for read, _ in parts) > AT_ONCE:
-        for axis, (read, shares) in enumerate(parts, 1):
-            images = tf.gather(images, read, axis=axis) * shares.reshape(*shares.shape, *[1] * (3 - axis))
-            images = tf.reduce_sum(images, axis + 1)
-        return images
-    # In one kernel: rows that are resized first would be written and read, half as large as what bilinear enlarging
-    # by 4 and more makes of them.
-    (rows, of_row), (columns, of_column) = parts
-    total = tf.zeros((), images.dtype)
-    for row, column in product(range(rows.shape[1]), range(columns.shape[1])):
-        pixels = tf.gather(tf.gather(images, rows[:, row], axis=1), columns[:, column], axis=2)
-        total += pixels * of_row[:, row, np.newaxis, np.newaxis] * of_column[:, column, np.newaxis]
-    return total
-
-
-def _parts(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each new pixel (new, parts): which old ones are read, and how much of each."""
-    most = int(np.count_nonzero(weights, axis=1).max())
-    read = np.argsort(weights == 0, axis=1, kind="stable")[:, :most]
-    shares = np.take_along_axis(weights, read, 1)
-    return np.where(shares == 0, read[:, :1], read), shares
+    """Rows, then columns, by (new, old) weights; a product of matrices would read zeros, and round to TF32."""
+    for axis, each in enumerate(weights, 1):
+        most = int(np.count_nonzero(each, axis=1).max())
+        read = np.argsort(each == 0, axis=1, kind="stable")[:, :most]
+        shares = np.take_along_axis(each, read, 1)
+        read = np.where(shares == 0, read[:, :1], read)
+        images = tf.gather(images, read, axis=axis) * shares.reshape(*shares.shape, *[1] * (3 - axis))
+        images = tf.reduce_sum(images, axis + 1)
+    return images
