@@ -66,7 +66,7 @@ ALL = (
         "busy[kind].total",
         OF_LEDGER,
     ),
-    Mutation("ledger-clocks-of-hosts-as-they-are", ACCOUNT, "shift_ns[index] - origin)", "0)", OF_LEDGER),
+    Mutation("ledger-clocks-of-hosts-as-they-are", ACCOUNT, "shift_ns[index] - origin)", "0)", OF_CAUSES),
     Mutation(
         "ledger-later-batches-count-as-this-steps",
         ACCOUNT,

@@ -39,6 +39,19 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return asked("odd_facts.py", tmp_path_factory.mktemp("odd"))
 
 
+def test_all_ranks_begin_with_the_weights_of_rank_0(odd: list[dict[str, Any]]) -> None:
+    own, others = (fact["own weights"] for fact in odd)
+    assert own[-2] != others[-2]
+    assert [fact["distributed weights"] for fact in odd] == [own, own]
+
+
+def test_gradients_logs_and_statistics_of_1_and_3_are_averaged(odd: list[dict[str, Any]]) -> None:
+    for fact in odd:
+        assert fact["gradients"] == dict.fromkeys(("none", "fp32", "fp16", "bf16"), [2.0] * 3)
+        assert fact["logs"] == {"loss": 0.5, "accuracy": 0.5}
+        assert fact["statistics"] == [[2.0] * 4] * 2
+
+
 @pytest.mark.ci
 def test_the_cores_are_divided_between_the_ranks(facts: list[dict[str, Any]]) -> None:
     cores = len(os.sched_getaffinity(1))
@@ -58,12 +71,6 @@ def test_gradients_of_every_kind_are_averaged_in_their_order(
 
 
 @pytest.mark.ci
-def test_all_ranks_begin_with_the_weights_of_rank_0(facts: list[dict[str, Any]]) -> None:
-    own, others = (fact["own weights"] for fact in facts)
-    assert own[0] != others[0]
-    assert [fact["distributed weights"] for fact in facts] == [own, own]
-
-
 @pytest.mark.parametrize("step", ["fit", "compiled"])
 def test_weights_that_horovod_cannot_sum_or_send_begin_and_end_alike(facts: list[dict[str, Any]], step: str) -> None:
     weights, kinds, change, predicted, own = facts[0][f"bfloat16 {step}"]

@@ -56,13 +56,6 @@ facts["devices"] = {
     for compression in ring.COMPRESSIONS
 }
 
-# Weights that each rank has begun in its own way.
-keras.utils.set_random_seed(rank)
-begun = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-begun.compile("sgd")
-facts["own weights"] = [weight.tolist() for weight in begun.get_weights()]
-facts["distributed weights"] = [weight.tolist() for weight in ring.distribute(begun).get_weights()]
-
 # Logs and moving statistics.
 logs = {"loss": float(rank), "accuracy": 0.5}
 ring.average_logs(logs)

@@ -30,6 +30,25 @@ def weights(model: keras.Model) -> list[object]:
     return [weight.numpy().tolist() for weight in model.trainable_weights]
 
 
+# What crosses between ranks, most shortly: facts.py has more of it.
+keras.utils.set_random_seed(rank)
+begun = keras.Sequential([keras.Input((4,)), keras.layers.BatchNormalization(), keras.layers.Dense(3)])
+begun.compile("sgd", loss_of)
+facts["own weights"] = weights(begun)
+facts["distributed weights"] = weights(ring.distribute(begun))
+facts["gradients"] = {
+    compression: ring.average_gradients([tf.fill([3], 1.0 + 2 * rank)], compression=compression)[0].numpy().tolist()
+    for compression in ring.COMPRESSIONS
+}
+logs = {"loss": float(rank), "accuracy": 0.5}
+ring.average_logs(logs)
+facts["logs"] = logs
+for weight in begun.non_trainable_weights:
+    weight.assign(tf.fill(weight.shape, 1.0 + 2 * rank))
+ring.average_statistics(begun)
+facts["statistics"] = [weight.numpy().tolist() for weight in begun.non_trainable_weights]
+
+
 class Pair(keras.Model):
     """Two models, each with an optimizer of its own: what a GAN is, never called itself."""
 
