@@ -7,6 +7,7 @@ import gc
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ import click
 
 from . import version
 from .errors import RingscopeError
-from .terminals import plain, show_everything
+from .terminals import plain, shortened, show_everything
 
 # Looking for garbage in what is imported, some 75 000 objects, again and again takes a tenth of a start.
 _OBJECTS_BETWEEN_LOOKS: Final = 100_000
@@ -83,6 +84,8 @@ def run(group: LazyGroup) -> None:
     Never exits with 1 for them, which some verbs reserve.
     """
     gc.set_threshold(_OBJECTS_BETWEEN_LOOKS)
+    if not sys.warnoptions:  # what libraries say of numbers is no answer to who asked for a command
+        warnings.simplefilter("ignore")
     show_everything(sys.stdout, sys.stderr)
     try:
         group.main(standalone_mode=True)
@@ -92,7 +95,8 @@ def run(group: LazyGroup) -> None:
         )
         sys.exit(2)
     except RingscopeError as error:
-        print(plain(f"ringscope: {error}"), file=sys.stderr)
+        said = plain(f"ringscope: {error}")
+        print(shortened(said) if sys.stderr.isatty() else said, file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
         if error.filename is None and error.errno not in _CANNOT_PRINT:

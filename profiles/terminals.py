@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import re
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
@@ -32,6 +33,8 @@ _INSTEAD: Final = {
 }
 _NAME: Final = "ringscope"
 _KEPT: Final = "\n\t"
+_HALF: Final = 38  # letters of a word that is shortened, on either side
+_LONG: Final = re.compile(rf"\S{{{2 * _HALF + 2},}}")
 _PICTURES: Final = 0x2400  # of the control characters, in Unicode
 
 
@@ -46,6 +49,11 @@ def _shown(character: str) -> str:
     if character in _KEPT or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
         return character
     return chr(_PICTURES + ord(character)) if ord(character) < 0x20 else "\N{SYMBOL FOR DELETE}"
+
+
+def shortened(text: str) -> str:
+    """For a terminal: words of more letters than a line has, as long paths are, without their middle."""
+    return _LONG.sub(lambda found: f"{found[0][:_HALF]}…{found[0][-_HALF:]}", text)
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:

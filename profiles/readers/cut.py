@@ -46,6 +46,7 @@ _STRING_COLUMN: Final = re.compile(r".*(Name|nameId|NameId|textId|TextId)|name|d
 
 _CALLS: Final = (nsys_sqlite.RUNTIME, nvprof_sqlite.DRIVER)
 _MARKER_DATA: Final = "CUPTI_ACTIVITY_KIND_MARKER_DATA"
+_FEW_PAGES: Final = 1000
 # Rows of some length, or of none.
 _TOUCHES: Final = '(start < :high AND (COALESCE("end", start) > :low OR start >= :low))'
 
@@ -157,6 +158,10 @@ class _Cut:
             run(f"PRAGMA {name} = '{value}'")
         for setting in ("journal_mode = OFF", "synchronous = OFF", "temp_store = MEMORY"):
             run(f"PRAGMA {setting}")
+        # Less is written than there was, in a file of half empty pages at most.
+        ((pages,),) = self._database.query("PRAGMA page_count")
+        run(f"PRAGMA max_page_count = {2 * int(pages) + _FEW_PAGES}")
+        sqlite.end_circles(connection, self._database.path)
         run("ATTACH ? AS source", (sqlite.uri(self._database.path),))
         run("CREATE TEMP TABLE launched (pid, correlation, PRIMARY KEY (pid, correlation)) WITHOUT ROWID")
         run("CREATE TEMP TABLE called (pid, correlation, PRIMARY KEY (pid, correlation)) WITHOUT ROWID")

@@ -39,6 +39,9 @@ _SQLITE: Final = b"SQLite format 3\0"
 _TAR, _TAR_AT = b"ustar", 257
 _LARGER: Final = "give --max-size BYTES if it is one"
 _MOST_MEMBERS: Final = 10_000
+_LONGEST_NAME: Final = 200
+_HEADERS: Final = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, *tarfile.GNU_TYPES)
+_MOST_SEARCHED: Final = 1 << 31  # 10 000 headers of 460 bytes
 _CHUNK: Final = 1 << 20
 _NESTED: Final = 3
 _MAGICS: Final = (b"\xfd7zXZ\0", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd")
@@ -141,8 +144,12 @@ def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Pat
         found: dict[Path, Path] = {}
         written = 0
         try:
-            with tarfile.open(fileobj=cast(BinaryIO, _Bounded(path, raw, content, max_bytes)), mode="r|") as archive:
+            bounded = cast(BinaryIO, _Bounded(path, raw, content, max_bytes))
+            with tarfile.open(fileobj=bounded, mode="r|", tarinfo=_members()) as archive:
                 for member in archive:
+                    if member.issparse():  # of a kilobyte it may make any number of them
+                        remedy = "unpack it, and name the recordings in it"
+                        raise UnreadableRecording(path, "an archive of files with holes in them", remedy)
                     file = archive.extractfile(member) if member.isreg() else None
                     if file is None:
                         continue
@@ -151,7 +158,7 @@ def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Pat
                         problem = f"an archive of more than {limit:,} bytes or {_MOST_MEMBERS:,} files"
                         raise UnreadableRecording(path, problem, "unpack it, and name the recordings in it")
                     # A name of its own: what the archive says of places is not followed.
-                    target = Path(folder, f"{len(found)}-{Path(member.name).name}")
+                    target = Path(folder, f"{len(found)}-{_short(Path(member.name).name)}")
                     with target.open("wb") as copy:
                         shutil.copyfileobj(file, copy)
                     found[target] = path / member.name
@@ -213,6 +220,33 @@ def _decompress(kind: bytes, stream: BinaryIO) -> BinaryIO:
     import pyarrow as pa
 
     return cast(BinaryIO, pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd"))
+
+
+def _short(name: str) -> str:
+    """A name that every file system takes; it begins and ends as it did."""
+    return name if len(os.fsencode(name)) <= _LONGEST_NAME else name[:40] + "..." + name[-20:]
+
+
+def _members() -> type[tarfile.TarInfo]:
+    """What tarfile makes of the headers of one archive.
+
+    Python before 3.11.10 looks through a header of its own for words with a pattern that takes the square of its
+    length; names of files take some hundred bytes.
+    """
+    left = _MOST_SEARCHED
+
+    class Member(tarfile.TarInfo):
+        @classmethod
+        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:
+            nonlocal left
+            found = super().frombuf(buf, encoding, errors)
+            if found.type in _HEADERS:
+                left -= found.size * found.size
+                if left < 0:
+                    raise tarfile.HeaderError(f"a header of {found.size:,} bytes")
+            return found
+
+    return Member
 
 
 class _Bounded:

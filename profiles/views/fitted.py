@@ -16,6 +16,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from .. import terminals
+
 WHOLE: Final = 16  # cells as wide as this are not broken to make room for others
 NAMES: Final = 20  # columns for what rows are called: of fewer all names stand above their rows
 GAPS: Final = (2, 1)  # between columns; the second where all then stand beside each other
@@ -41,7 +43,9 @@ class Prose:
         self._text = Text(text, style=style) if isinstance(text, str) else text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from broken(self._text, options.max_width)
+        short = terminals.shortened(self._text.plain) if console.is_terminal else self._text.plain
+        text = self._text if short == self._text.plain else Text(short, style=self._text.style)
+        yield from broken(text, options.max_width)
 
 
 class Fitted:

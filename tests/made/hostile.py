@@ -6,12 +6,14 @@ import gzip
 import io
 import lzma
 import os
+import shutil
 import sqlite3
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from profiles.version import VERSION
@@ -454,3 +456,84 @@ of_partial("a partial file of a gigabyte of numbers", *[b"1,1,1,1," * (2 * MIB)]
 of_partial("a partial file of 75 million lists", *[b"[],[],[]," * MIB] * 24, b"1]}")
 of_partial("a partial file nested 200 000 deep", b"[" * 200_000)
 of_partial("a partial file of units without anything", b"{}," * MIB, b"{}]}")
+
+
+def rows_that_share_pages(folder: Path, table: str, columns: str) -> Path:
+    """Two thousand rows of eight megabytes of text, which is there once: all places of its parent lead to one leaf."""
+    size = 1 << 16
+    path = database(folder, f"PRAGMA page_size = {size};", KERNELS, ROWS)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM StringIds")
+        connection.execute("CREATE TABLE IF NOT EXISTS TARGET_INFO_GPU (id INT, name TEXT, busLocation TEXT)")
+        connection.execute("CREATE TABLE IF NOT EXISTS META_DATA_EXPORT (name TEXT, value TEXT)")
+        for number, text in enumerate(["x" * (8 * MIB)] * 2 + ["y" * (size // 40)] * 200, 1):
+            connection.execute(f"INSERT INTO {table} {columns} VALUES (?, ?)", (number, text))
+        ((root,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [table]).fetchall()
+    data = bytearray(path.read_bytes())
+    at = (root - 1) * size
+    cell = at + int.from_bytes(data[at + 12 : at + 14], "big")
+    leaf = data[cell : cell + 4]
+    inside = (int.from_bytes(leaf, "big") - 1) * size
+    data[inside + 3 : inside + 5] = (1).to_bytes(2, "big")  # its first row alone
+    data[at + size - 13 : at + size] = bytes(leaf) + b"\x01" + bytes(8)
+    data[at + 3 : at + 7] = (2000).to_bytes(2, "big") + (size - 13).to_bytes(2, "big")
+    data[at + 8 : at + 12] = leaf
+    data[at + 12 : at + 12 + 2 * 2000] = (size - 13).to_bytes(2, "big") * 2000
+    path.write_bytes(bytes(data))
+    return path
+
+
+for _table, _columns in (
+    ("StringIds", "(id, value)"),
+    ("TARGET_INFO_GPU", "(id, name)"),
+    ("META_DATA_EXPORT", "(name, value)"),
+):
+    SMALL[f"rows of {_table} that share pages"] = partial(rows_that_share_pages, table=_table, columns=_columns)
+
+
+@small
+def events_of_rocprofv3_that_all_have_one_number(folder: Path) -> Path:
+    """A join of kernels with their events has as many rows as both multiplied."""
+    path = folder / "1_results.db"
+    shutil.copy(Path(__file__).parents[1] / "fuzz" / "corpus" / "rocprofv3.database" / "steps.db", path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        events = next(name for name in names if name.startswith("rocpd_event"))
+        kernels = next(name for name in names if name.startswith("rocpd_kernel_dispatch"))
+        listed = [row[1] for row in connection.execute(f'PRAGMA table_info("{events}")')]
+        connection.execute(f'DROP TABLE "{events}"')
+        connection.execute(f'CREATE TABLE "{events}" ({", ".join(listed)})')
+        counted = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000)"
+        connection.execute(f'INSERT INTO "{events}" (id, stack_id) {counted} SELECT 1, i FROM n')
+        listed = [row[1] for row in connection.execute(f'PRAGMA table_info("{kernels}")')]
+        told = {"id": "100000 + i", "event_id": "1"}
+        chosen = ", ".join(told.get(name, f'"{name}"') for name in listed)
+        first = f'(SELECT * FROM "{kernels}" LIMIT 1)'
+        connection.execute(f'INSERT INTO "{kernels}" {counted} SELECT {chosen} FROM n, {first}')
+    return path
+
+
+@small
+def an_archive_with_a_header_of_four_megabytes_of_zeros(folder: Path) -> Path:
+    """Python before 3.11.10 looks for a word in it in the square of its length."""
+    header, path = tarfile.TarInfo("pax"), folder / "pax.tar"
+    header.type, header.size = tarfile.XHDTYPE, 4_000_000
+    path.write_bytes(header.tobuf(tarfile.USTAR_FORMAT) + b"0" * header.size + bytes(-header.size % 512 + 1024))
+    return path
+
+
+@small
+def an_archive_of_a_file_that_is_all_hole(folder: Path) -> Path:
+    """A kilobyte that is unpacked to 60 GB."""
+    header, size = tarfile.TarInfo("zeros.json"), 60 << 30
+    header.size = 512
+    block = bytearray(header.tobuf(tarfile.GNU_FORMAT))
+    block[156:157] = b"S"
+    block[386:398] = b"\x80" + (size - 512).to_bytes(11, "big")
+    block[398:410] = b"%011o\0" % 512
+    block[482:495] = b"\0\x80" + size.to_bytes(11, "big")
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block[:512])
+    path = folder / "hole.tar"
+    path.write_bytes(bytes(block) + b"x" * 512 + bytes(1024))
+    return path

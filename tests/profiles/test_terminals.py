@@ -14,7 +14,7 @@ import pytest
 from profiles.cell import Cell
 from profiles.files import write_whole
 from profiles.records import RankRecord, RunRecord, SweepRecord, write_rank
-from profiles.terminals import show_everything
+from profiles.terminals import shortened, show_everything
 from tests.harness.running import ROOT
 
 RECORDING = ROOT / "tests" / "data" / "gru-1gpu.rank0.sqlite.xz"
@@ -70,3 +70,12 @@ def test_a_full_disk_that_is_printed_to_is_a_line_and_not_a_broken_budget(words:
         argv = [sys.executable, "-m", "profiles", *map(str, words)]
         done = subprocess.run(argv, env=environ, stdout=full, stderr=subprocess.PIPE, text=True, timeout=900)
     assert (done.returncode, done.stderr) == (2, "ringscope: what is printed: No space left on device\n")
+
+
+def test_words_longer_than_a_line_lose_their_middle_and_others_nothing() -> None:
+    path = "/data/" + "d" * 300 + "/rank0.sqlite"
+    short = shortened(f"{path}: no such file; check the path")
+    assert short.startswith("/data/ddd") and short.endswith("/rank0.sqlite: no such file; check the path")
+    assert max(map(len, short.split())) <= 77
+    for text in ("a " * 200, "k" * 77, ""):
+        assert shortened(text) == text

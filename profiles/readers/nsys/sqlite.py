@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...possible import LIMIT_NS
 from ...timeline import Recording, Timeline
 from ..tables import cupti, sqlite
 from ..tables.gathering import NO_TIME, Gathered, constant, require_gpu_work
@@ -250,7 +251,7 @@ def _recording(database: Database) -> Recording:
     utc = None
     if database.has(_STARTED, "utcEpochNs"):
         rows = database.query(f"SELECT utcEpochNs FROM {database.stored(_STARTED)} LIMIT 1")
-        utc = rows[0][0] if rows and isinstance(rows[0][0], int) else None
+        utc = rows[0][0] if rows and isinstance(rows[0][0], int) and 0 < rows[0][0] < LIMIT_NS else None
     return Recording(
         path=str(database.path),
         format="nsys-sqlite",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -40,11 +41,19 @@ _LENGTH: Final = 0  # SQLITE_LIMIT_LENGTH
 _LONGEST_MESSAGE: Final = 300  # SQLite repeats what it cannot parse
 _LONGEST_TEXT: Final = 16 << 20
 
+# Numbered strings take their size twice while they are read. The most of real recordings are some 100 MB.
+_MOST_TEXT: Final = 768 << 20
+
 # A row takes five bytes or more, and a query some steps a row: one that takes more steps goes round in circles, in a
-# file whose pages point to each other.
+# file whose pages or rows lead to each other; and so does one that answers more than there is in the file.
 _STEPS_PER_BYTE: Final = 16
 _FEW_STEPS: Final = 10_000_000
-_STEPS_AT_ONCE: Final = 100_000
+_STEPS_AT_ONCE: Final = 1000  # each of which may copy a text
+_FEW_SECONDS, _SECONDS_PER_BYTE = 10.0, 1 / 5_000_000  # of CPU
+_FEW_ROWS, _ROWS_PER_BYTE = 10_000, 1 / 4
+_FEW_BYTES: Final = 1 << 20
+_ROWS_AT_ONCE: Final = 1000
+_CIRCLES: Final = "its pages or rows lead to each other again and again: there is more in it than can be in such a file"
 
 # Errors of a damaged file; its noise can also reach the text of a message, or a column's name.
 # A damaged length may be one of terabytes.
@@ -90,8 +99,8 @@ class Database:
         try:
             with closing(sqlite3.connect(uri(self.path), uri=True)) as connection:
                 connection.text_factory = _text
-                _end_circles(connection, self.path)
-                yield lambda *query: connection.execute(*query).fetchall()
+                end_circles(connection, self.path)
+                yield lambda *query: self._all(connection.execute(*query))
         except _ERRORS as error:
             raise self.damaged(error) from None
 
@@ -100,6 +109,20 @@ class Database:
         older one beside it."""
         versions = [(int(match[1] or 0), name) for name in self.tables if (match := _version_of(table).fullmatch(name))]
         return max(versions)[1] if versions else table
+
+    def _all(self, answer: sqlite3.Cursor) -> list[tuple[Any, ...]]:
+        """The rows of an answer. Raises UnreadableRecording where they are more than the file can hold."""
+        size = self.path.stat().st_size
+        most_rows, most_bytes = _FEW_ROWS + size * _ROWS_PER_BYTE, _FEW_BYTES + size
+        answer.arraysize = 1  # a text of a row may be as long as the file
+        found: list[tuple[Any, ...]] = []
+        told = 0
+        while some := answer.fetchmany(1 if len(found) < _ROWS_AT_ONCE else _ROWS_AT_ONCE):
+            found += some
+            told += sum(len(value) for row in some for value in row if isinstance(value, (str, bytes)))
+            if len(found) > most_rows or told > most_bytes:
+                raise self.damaged("interrupted")
+        return found
 
     def has(self, table: str, *columns: str) -> bool:
         return set(columns) <= set(self.tables.get(self.stored(table), ())) and self.stored(table) in self.tables
@@ -128,7 +151,7 @@ class Database:
         said = str(error).removeprefix("[SQLite] ").strip()[:_LONGEST_MESSAGE]
         return UnreadableRecording(
             self.path,
-            f"SQLite cannot read it ({'its pages lead in circles' if said == 'interrupted' else said})",
+            f"SQLite cannot read it ({_CIRCLES if said == 'interrupted' else said})",
             "copy or export it again; `sqlite3 FILE .recover` saves what it can",
         )
 
@@ -192,29 +215,44 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
 
 
 def _refuse_long(database: Database, table: str, value: str) -> None:
-    """Raises UnreadableRecording where a text is longer than any name: SQLite is told to stop there."""
+    """Raises UnreadableRecording where a text is longer than any name: SQLite is told to stop there. And where they are
+    together more than the file, or than anybody's names."""
+    size = database.path.stat().st_size
+    most = min(size, _MOST_TEXT)
     with closing(sqlite3.connect(uri(database.path), uri=True)) as connection:
         connection.text_factory = bytes
-        _end_circles(connection, database.path)
+        end_circles(connection, database.path)
         if hasattr(connection, "setlimit"):  # Python 3.10 has none
             connection.setlimit(_LENGTH, _LONGEST_TEXT)
         try:
             connection.execute(f"SELECT sum(length({value})) FROM {quoted(database.stored(table))}").fetchall()
+
+            answer = connection.execute(f"SELECT length(CAST({value} AS BLOB)) FROM {quoted(table)}")
+            told = 0
+            while told <= most and (some := answer.fetchmany(1 if told > _FEW_BYTES else _ROWS_AT_ONCE)):
+                told += sum(length for (length,) in some if length is not None)
         except sqlite3.DataError:
             problem = f"a text in {table} is longer than {_LONGEST_TEXT >> 20} MiB: no profiler writes such names"
             raise UnreadableRecording(database.path, problem, "record again, with shorter names of ranges") from None
         except _ERRORS as error:
             raise database.damaged(error) from None
+    if told > size:
+        raise database.damaged("interrupted")
+    if told > most:
+        problem = f"the texts in {table} take more than {_MOST_TEXT >> 20} MiB together: no profiler writes such names"
+        raise UnreadableRecording(database.path, problem, "record again, with shorter names of ranges, or fewer")
 
 
-def _end_circles(connection: sqlite3.Connection, path: Path) -> None:
-    """Queries that take more steps than the file has rows for end in sqlite3.OperationalError."""
-    left = (_FEW_STEPS + _STEPS_PER_BYTE * path.stat().st_size) // _STEPS_AT_ONCE
+def end_circles(connection: sqlite3.Connection, path: Path) -> None:
+    """Queries that take more steps than the file has rows for, or longer than that, end in sqlite3.OperationalError."""
+    size = path.stat().st_size
+    left = (_FEW_STEPS + _STEPS_PER_BYTE * size) // _STEPS_AT_ONCE
+    until = time.thread_time() + _FEW_SECONDS + size * _SECONDS_PER_BYTE
 
     def over() -> bool:
         nonlocal left
         left -= 1
-        return left < 0
+        return left < 0 or (left % 64 == 0 and time.thread_time() > until)
 
     connection.set_progress_handler(over, _STEPS_AT_ONCE)
 
