@@ -13,6 +13,7 @@ from benchmarks.write_sqlite import write_nsys
 from profiles.errors import RingscopeError
 from profiles.records import RankRecord, write_rank
 from profiles.verbs.timeline import command
+from tests.figures import figures
 
 SHAPE = Shape(
     steps=12,
@@ -56,11 +57,12 @@ def test_a_summary_tells_the_verdict_then_who_differs_then_all_gpus_hosts_and_do
     titles = ["what to change", "who differs", "over all gpus", "hosts", "what to doubt"]
     assert [line for line in lines if line in titles] == titles
     assert lines[0].startswith("32 GPUs on 4 hosts, ")
-    first = lines[lines.index("what to change") + 1]
-    assert "rank 19, GPU 19" in first
-    outlier = lines[lines.index("who differs") + 2]
-    assert "rank 19, GPU 19" in outlier and "node02" in outlier and "+2.000 ms" in outlier
-    assert any(line.split()[:2] == ["node03", "ranks"] and "24 to 31" in line for line in lines)
+    change, outliers, all_gpus, hosts, doubts = (lines.index(title) for title in titles)
+    assert "rank 19, GPU 19" in lines[change + 1]
+    (outlier,) = (line for line in lines[outliers:all_gpus] if "rank 19, GPU 19" in line)
+    assert "node02" in outlier and "+2.000 ms" in figures(outlier)
+    (last,) = (line for line in lines[hosts:doubts] if "node03" in line)
+    assert "ranks 24 to 31" in " ".join(last.split())
     summary, measures = (json.loads((tmp_path / name).read_text()) for name in ("s.json", "all.json"))
     assert summary["schema"] == "ringscope.summary/1" and summary["outliers"][0]["gpus"] == [19]
     assert measures["schema"] == "ringscope.measures/1" and len(measures["gpus"]) == 32
