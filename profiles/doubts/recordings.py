@@ -15,7 +15,7 @@ LOSES_LESS = {
     "nvprof-sqlite": "record again, less at once, and let the program end by itself: nvprof loses what it has not "
     "flushed",
 }
-LOSES_LESS_ELSE = "record again, less at once, and let the program end by itself: what is in buffers is lost else"
+LOSES_LESS_ELSE = "record again, less at once, and let the program end by itself: else what lies in buffers is lost"
 CAPTURE_REMEDY = "give the trace of the graph's replays"
 
 
