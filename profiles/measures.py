@@ -176,6 +176,19 @@ class OneStep:
 
 
 @dataclass(slots=True)
+class OfSize:
+    """Collectives of one kind that move as many bytes each."""
+
+    kind: str
+    bytes: int  # of each
+    count: int
+    lasted_ns: int  # their lengths added up, waiting for other ranks included
+    transfer_ns: int | None  # from when all ranks had arrived; None: not all were matched with another rank's
+    gb_per_s: float | None  # bytes over the transfers, where these are not known over the lengths: at least
+    bus_gb_per_s: float | None  # of all-reduces with known transfers, as nccl-tests has it
+
+
+@dataclass(slots=True)
 class Collectives:
     count: int
     per_step: int | None
@@ -194,6 +207,8 @@ class Collectives:
     exposed_waiting_ns: int | None = None
     # all_reduce, reduce_scatter, ...: count, busy_ns, exposed_ns, and bytes where all of a kind are told
     kinds: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    # those whose bytes are told, by kind and size; what takes most time first
+    by_size: list[OfSize] = field(default_factory=list)
     # None: no step holds any that was matched with other ranks'
     one_step: OneStep | None = None
     # by how much this rank's own part of a step (without the exposed waiting) is longer than the mean over ranks, on

@@ -23,6 +23,7 @@ from ..measures import CLASSES, Collectives, Straggler
 from ..stats import lasting, nearest_rank
 from ..steps.found import FoundSteps
 from . import matching
+from .collective_sizes import by_size, with_transfers
 from .kernels import per_step
 from .matching import Others
 from .message_sizes import UNKNOWN, Moved
@@ -151,6 +152,9 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collec
     Bytes are None where the recording does not tell those of each that starts in a measured step.
     """
     operations = of(gpu)
+    kind = kind_of(gpu.names)[operations.name]
+    kind[(kind == len(KINDS) - 1) & moved.all_reduce] = 0
+    inside = books.window.holds(operations.start_ns)
     exposed, covered = books.ledger_ns[CLASSES[COLLECTIVE]], books.busy_ns[CLASSES[COLLECTIVE]]
     return Collectives(
         count=len(books.window.starting(operations)),
@@ -164,7 +168,8 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collec
         waiting_ns=None,
         transfer_ns=None,
         arrived_last_share=None,
-        kinds=_kinds(gpu, operations, books, moved),
+        kinds=_kinds(operations, kind, inside, books, moved),
+        by_size=by_size(operations, kind, moved, inside),
     )
 
 
@@ -184,6 +189,7 @@ def among_ranks(measured: Collectives, calls: Calls, window: Window, exposed: In
         waiting_ns=int(shared.waiting_ns.sum()),
         transfer_ns=int(shared.transfer_ns.sum()),
         arrived_last_share=float(shared.is_last.mean()),
+        by_size=with_transfers(measured.by_size, shared),
         exposed_waiting_ns=intervals.intersect(exposed, waiting).total,
     )
 
@@ -193,12 +199,15 @@ def exposed(books: Account) -> Intervals:
     return ownership.owned_by(books.ownership, COLLECTIVE)
 
 
-def _kinds(gpu: Gpu, operations: Operations, books: Account, moved: Moved) -> dict[str, dict[str, int | None]]:
+def _kinds(
+    operations: Operations,
+    kind: NDArray[np.signedinteger],
+    inside: NDArray[np.bool_],
+    books: Account,
+    moved: Moved,
+) -> dict[str, dict[str, int | None]]:
     """By kind of collective, of those that start in the window. A kernel for all kinds is what its range says."""
-    kind = kind_of(gpu.names)[operations.name]
-    kind[(kind == len(KINDS) - 1) & moved.all_reduce] = 0
     alone = exposed(books)
-    inside = books.window.holds(operations.start_ns)
     found: dict[str, dict[str, int | None]] = {}
     for number, name in enumerate(KINDS):
         rows = inside & (kind == number)

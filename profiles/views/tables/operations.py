@@ -86,6 +86,34 @@ def collectives(document: Document) -> Table:
     )
 
 
+def collective_sizes(document: Document) -> Table:
+    """How fast collectives of each kind and size moved their bytes."""
+    rows = []
+    for gpu_at, gpu, name in each_gpu(document):
+        for place, one in enumerate(gpu["collectives"]["by_size"]):
+            at = f"{gpu_at}/collectives/by_size/{place}"
+            rows.append(
+                (
+                    words(one["kind"].replace("_", "-")),
+                    document.number(f"{at}/bytes", numbers.size),
+                    name,
+                    document.number(f"{at}/count", numbers.count),
+                    document.number(f"{at}/lasted_ns", numbers.duration),
+                    document.number(f"{at}/transfer_ns", numbers.duration),
+                    document.number(f"{at}/gb_per_s", numbers.gb_per_s),
+                    document.number(f"{at}/bus_gb_per_s", numbers.gb_per_s),
+                )
+            )
+    return Table(
+        "collective-sizes",
+        "Collectives by kind and size",
+        "Bytes that a rank gives to each. The rate is over the transfers, from when all ranks had arrived; where other "
+        "ranks' recordings are missing it is over the whole length, and so at least.",
+        ("kind", "size", "GPU", "calls", "length", "transfer", "rate", "bus bandwidth"),
+        tuple(rows),
+    )
+
+
 def kernels(document: Document) -> Table:
     forms: dict[str, Form] = {
         "total_ns": ("", numbers.duration, ""),

@@ -38,6 +38,7 @@ MAKERS = (
     time.host,
     operations.copies,
     operations.collectives,
+    operations.collective_sizes,
     operations.kernels,
     operations.groups,
     operations.operators,

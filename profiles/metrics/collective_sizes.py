@@ -1,0 +1,71 @@
+"""Collectives by kind and size, and how fast each moved its bytes (docs/reference/measures.md, "Bytes")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..gpus.collective_kernels import KINDS
+from ..gpus.operations import Operations
+from ..measures import OfSize
+from .message_sizes import UNKNOWN, Moved
+
+if TYPE_CHECKING:
+    from .collectives import Calls
+
+Int64s = NDArray[np.int64]
+MOST = 20  # kinds and sizes of a GPU
+_NAMES = tuple(KINDS)
+_ALL_REDUCE = "all_reduce"
+
+
+def by_size(
+    operations: Operations, kind: NDArray[np.signedinteger], moved: Moved, inside: NDArray[np.bool_]
+) -> list[OfSize]:
+    """Of the collectives `inside` whose bytes are told: those that take most time first, without transfer times."""
+    rows = np.flatnonzero(inside & (moved.bytes != UNKNOWN) & (moved.bytes > 0))
+    if not len(rows):
+        return []
+    keys, which, count = np.unique(
+        np.stack([kind[rows].astype(np.int64), moved.bytes[rows]]), axis=1, return_inverse=True, return_counts=True
+    )
+    lasted = np.zeros(len(count), np.int64)
+    np.add.at(lasted, which.ravel(), operations.end_ns[rows] - operations.start_ns[rows])
+    order = np.argsort(-lasted, kind="stable")[:MOST].tolist()
+    return [
+        OfSize(
+            kind=_NAMES[int(keys[0, at])],
+            bytes=int(keys[1, at]),
+            count=int(count[at]),
+            lasted_ns=int(lasted[at]),
+            transfer_ns=None,
+            gb_per_s=int(keys[1, at]) * int(count[at]) / int(lasted[at]) if lasted[at] else None,
+            bus_gb_per_s=None,
+        )
+        for at in order
+    ]
+
+
+def with_transfers(each: Sequence[OfSize], calls: Calls) -> list[OfSize]:
+    """With the transfer alone where every collective of a kind and size was matched with another rank's.
+
+    A call tells whether it is an all-reduce, not of what other kind: a size that two of these have is left as it is.
+    """
+    found = []
+    for one in each:
+        reduces = one.kind == _ALL_REDUCE
+        mine = (calls.bytes == one.bytes) & (calls.all_reduce == reduces)
+        alike = [other for other in each if other.bytes == one.bytes and (other.kind == _ALL_REDUCE) == reduces]
+        transfer = int(calls.transfer_ns[mine].sum())
+        if len(alike) > 1 or int(mine.sum()) != one.count or not transfer:
+            found.append(one)
+            continue
+        ranks = calls.ranks[mine]
+        bus = float((one.bytes * 2 * (ranks - 1) / ranks).sum() / transfer) if reduces else None
+        rate = one.bytes * one.count / transfer
+        found.append(replace(one, transfer_ns=transfer, gb_per_s=rate, bus_gb_per_s=bus))
+    return found
