@@ -108,7 +108,7 @@ def _less_exposed(case: Case) -> str:
         return "; ".join([*parts, "gradients of half the bytes; fewer all-reduces per sample: a larger batch"])
     if _in_float32(case):
         parts.append(case.half_the_bytes)
-    parts.append(" or ".join(filter(None, ["fewer all-reduces per sample: a larger batch", case.less_often(2)])))
+    parts.append(", or ".join(filter(None, ["fewer all-reduces per sample: a larger batch", case.less_often(2)])))
     if not case.compiled:
         parts.append("gradients that leave while others are computed (step `fit`: ring.distribute(model, groups=4))")
     elif case.ns("collective") > WORTH_HIDING_NS * case.steps and (case.gpu.collectives.overlap or 0.0) < HIDDEN:

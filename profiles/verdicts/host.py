@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .. import numbers
@@ -128,7 +129,7 @@ def work_waits(case: Case) -> Finding | None:
     share = case.share("idle_wait")
     if not case.trains or share < OTHER_LADDER[1]:
         return None
-    return case.finding(
+    finding = case.finding(
         "launched-work-waits",
         {"idle_wait": case.ns("idle_wait")},
         text=f"{percent(share)} of the time the GPU idles although work was launched: it waits for an event, another "
@@ -139,6 +140,8 @@ def work_waits(case: Case) -> Finding | None:
         evidence={"idle_wait_ns": case.ns("idle_wait"), "launch_latency_ns": case.gpu.kernels.launch_latency_ns or {}},
         refuted_by="as much idle_wait with one stream",
     )
+    # nvprof makes some of such waits: how much of them is the program's is not known.
+    return replace(finding, at_most_gain=None) if finding and case.recorded.startswith("nvprof") else finding
 
 
 def training_paused(case: Case) -> Finding | None:

@@ -88,7 +88,8 @@ def _reason(case: Case, left: Mapping[str, int], measures: Measures) -> tuple[st
         return why, "record steps of a training"
     if not shows_training(gpu):
         why = f"no {gpu.steps.unit} was found, and {where_kernels_lie(gpu)}: it may be a start or a pause"
-        return why, f"record the steady part; {refused.next}" if refused else "record the steady part"
+        steps = refused.next if refused else ""
+        return why, steps if steps.startswith("record") else "; ".join(filter(None, ["record the steady part", steps]))
     starting = gpu.startup_ns or 0
     if largest == "idle_launch" and 2 * starting > left["idle_launch"] and starting >= STARTUP_SHARE * gpu.span_ns:
         why = (

@@ -92,7 +92,22 @@ def _ahead(gpu: GpuMeasures) -> str:
     )
 
 
+# FSDP copies the weights that it keeps on the host to the GPU for every layer.
+OFFLOADED = (
+    "weights kept on the GPU and not on the host (FSDP without CPUOffload), where memory allows; else "
+    "forward_prefetch, so that the next layer's are copied while this one computes"
+)
+
+
+def _inputs(gpu: GpuMeasures) -> str:
+    if gpu.exchange == "fsdp":
+        return OFFLOADED
+    return "the next batch's inputs copied while this one computes; fewer bytes"
+
+
 def _fewer_bytes(gpu: GpuMeasures) -> str:
+    if gpu.exchange == "fsdp" and not pageable(gpu):
+        return OFFLOADED
     images = "images as uint8, scaled on the GPU" if _of_images(gpu) else "16-bit features"
     return f"{_ahead(gpu)}; fewer bytes: {images}; keep there what every step needs"
 
@@ -209,7 +224,7 @@ INFERENCE: Mapping[str, Words] = MappingProxyType(
         "short-kernels": lambda gpu: "a larger batch" if compiled(gpu) else "torch.compile(model); a larger batch",
         "copies-pageable": PINNED,
         "copies-synchronous": PINNED,
-        "copies-exposed": "the next batch's inputs copied while this one computes; fewer bytes",
+        "copies-exposed": _inputs,
         "copies-to-host-exposed": "fewer results copied back (classes, not logits); while the next batch computes",
         "copies-on-gpu-exposed": "inputs and caches written where they are used, in place of copies of whole tensors",
         "tiny-batch": "a larger batch",

@@ -55,6 +55,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str, str]] = {
         _summed("f32"), {"framework": "pytorch", "exchange": "fsdp"}, "all-reduce-exposed", "DistributedDataParallel",
         "larger batch",
     ),
+    "weights on the host": (
+        PINNED, {"framework": "pytorch", "exchange": "fsdp"}, "copies-exposed", "batch|uint8", "CPUOffload",
+    ),
     "waits for the device": (
         SYNC, {"framework": "pytorch", "host_waits": [{**WAIT, "call": "cudaDeviceSynchronize"}]}, "host-synchronises",
         r"pinned|\.item", "synchronize",
@@ -117,6 +120,14 @@ def test_a_remedy_is_said_where_nothing_refutes_it_and_only_there(name: str) -> 
 def test_nvprofs_own_waits_are_told_of_in_its_recordings_alone(recorded: str, told: bool) -> None:
     one = gpu(ledger={"idle_wait": 2 * MS})
     assert ("nvprof" in _changes(one, recorded)["launched-work-waits"]) is told
+
+
+@pytest.mark.parametrize(
+    ("recorded", "first"), [("nsys-sqlite", "launched-work-waits"), ("nvprof-sqlite", "launch-bound")]
+)
+def test_waits_that_a_profiler_makes_come_after_what_is_the_programs(recorded: str, first: str) -> None:
+    one = gpu(ledger={"idle_wait": 4 * MS, "idle_launch": 2 * MS})
+    assert next(iter(_changes(one, recorded))) == first
 
 
 SERVERS = r"request|replica|vLLM|SGLang|scheduler|decod"
