@@ -25,7 +25,7 @@ from typing import Any
 PARTS = {
     "clocks": ("gpus.clock.ends", "partials.join.aligned"),
     "GPUs and launch calls": ("gpus.gather.take", "gpus.gather.made_of"),
-    "collectives": ("metrics.message_sizes.moved", "metrics.collectives.match", "metrics.collectives.measure"),
+    "collectives": ("metrics.message_sizes.moved", "metrics.collectives.Matched", "metrics.collectives.measure"),
     "steps": ("steps.find.find",),
     "the ledger": ("partials.unit.account", "metrics.gpu._step_rows", "metrics.gpu._batch_gap_ledger"),
     "kernels": ("metrics.kernels.measure",),

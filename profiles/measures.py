@@ -14,7 +14,7 @@ from .timeline import Doubt, Recording
 
 SCHEMA = "ringscope.measures/1"
 CLASSES = ("compute", "collective", "h2d", "d2h", "p2p", "d2d", "memset")
-CAUSES = ("pause", "feed", "sync", "launch", "turnaround", "wait", "unknown")
+CAUSES = ("pause", "feed", "peers", "sync", "launch", "turnaround", "wait", "unknown")
 HOST = ("host_range", "host_operator", "host_call")  # what pictures show of the host
 LOST_SHARE = 0.1  # from this share of what was launched on, the rest tells nothing of why a GPU was idle
 MANY_GPUS = 8  # more than these are summarised: nobody reads as many columns
@@ -201,8 +201,10 @@ class Collectives:
     waiting_ns: int | None
     transfer_ns: int | None
     arrived_last_share: float | None
-    # launch idle in which Horovod had this rank's tensors and waited for the other ranks'
+    # idle time in which Horovod had this rank's tensors and had not launched their exchange: most of it is `idle_peers`
     negotiation_ns: int | None = None
+    # launch idle that a collective ended, of which nothing tells whether it waited for other ranks
+    peers_or_launch_ns: int = 0
     # of the exposed time that in which this rank waited for others
     exposed_waiting_ns: int | None = None
     # all_reduce, reduce_scatter, ...: count, busy_ns, exposed_ns, and bytes where all of a kind are told
@@ -261,6 +263,7 @@ class Break:
     fetched: int  # copies to the host that start in it
     fetched_bytes: int
     compiling_ns: int  # launch idle in which the host loads modules and compiles
+    negotiation_ns: int = 0  # as that of Collectives, within it
     # as GpuMeasures.host_while_idle, of its idle time; empty but for the longest breaks
     host: list[dict[str, Any]] = field(default_factory=list)
 
@@ -419,12 +422,13 @@ class GpuMeasures:
     capture: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Measured by a version that knew of no pauses: nobody knows whether there were any."""
+        """Measured by a version that knew of no pauses, or of no peers: nobody knows whether there were any."""
         ledgers = [self.ledger_ns, *(row.ledger_ns for row in self.steps.rows)]
         ledgers += [one.ledger_ns for one in self.breaks]
         ledgers += [self.capture["ledger_ns"]] if self.capture else []
         for ledger_ns in ledgers:
             ledger_ns.setdefault("idle_pause", None)
+            ledger_ns.setdefault("idle_peers", None)
 
     @property
     def told(self) -> bool:
@@ -438,6 +442,14 @@ class GpuMeasures:
         return self.window == "steps" and self.steps.count > 0 and self.steps.breaks == len(self.breaks)
 
     @property
+    def waiting_for_ranks_ns(self) -> int:
+        """Time in which nothing computes and the GPU waits for other ranks: before their collectives are launched, and
+        inside of these, as far as it is known."""
+        found, exposed = self.collectives, self.ledger_ns["collective"] or 0
+        inside = found.waiting_ns if found.exposed_waiting_ns is None else found.exposed_waiting_ns
+        return min(inside or 0, exposed) + (self.ledger_ns["idle_peers"] or 0)
+
+    @property
     def leads_with_capture(self) -> bool:
         """Do the steps lie in less than half of the recording? Then views show the capture before them."""
         return self.capture is not None and 2 * self.span_ns < int(self.capture["span_ns"])
@@ -445,6 +457,17 @@ class GpuMeasures:
     @property
     def title(self) -> str:
         return gpu_title(self.rank, self.device)
+
+
+@dataclass(slots=True)
+class Consequence:
+    """Other GPUs wait for what a finding is about."""
+
+    gpus: list[int]  # indices into Measures.gpus, the one that waits longest first
+    share: float  # of that one's time
+    cost_ns_per_step: int | None  # of that one
+    codes: list[str]  # findings that are nothing but this waiting, and are told here alone
+    text: str
 
 
 @dataclass(slots=True)
@@ -461,6 +484,7 @@ class Finding:
     refuted_by: str
     # owner -> ns of the window that the change would take away; empty without a price
     saved_ns: dict[str, int] = field(default_factory=dict)
+    consequences: list[Consequence] = field(default_factory=list)
 
     @property
     def owners(self) -> list[str]:

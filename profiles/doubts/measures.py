@@ -339,6 +339,16 @@ def breaks_inside(steps: int, where: str, recorded: str) -> Doubt:
     )
 
 
+def peers_or_launch(share: float, where: str) -> Doubt:
+    return Doubt(
+        "peers-or-launch",
+        f"{numbers.share(share)} of the window the GPU waits for the launch of a collective, and nothing tells whether "
+        "this rank's host was late with it or another rank: it stands under idle_launch",
+        "record all ranks and give their recordings together, with NVTX ranges (nsys --trace=cuda,nvtx)",
+        (f"{where}/ledger_ns/idle_launch", f"{where}/ledger_ns/idle_peers"),
+    )
+
+
 def several_processes(count: int, where: str) -> Doubt:
     return Doubt(
         "several-processes-on-gpu",

@@ -21,7 +21,7 @@ from typing import Any
 
 from ..cell import AXES
 from ..errors import RingscopeError
-from ..measures import Collectives, GpuMeasures, Measures, OneStep
+from ..measures import GpuMeasures, Measures, OneStep
 from . import replay
 from .compare import likeness
 from .gate import gpu_names
@@ -70,9 +70,9 @@ class _Means:
 
     step: float
     sigma_of_mean: float
-    exposed: float
+    exposed: float  # collectives, and waiting for other ranks before they are launched
     transfer: float | None
-    waiting: float | None  # exposed
+    waiting: float | None  # of `exposed`, for other ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,15 +235,18 @@ def _means(measures: Measures) -> _Means:
     return _Means(
         step=_mean([gpu.span_ns for gpu in gpus], gpus),
         sigma_of_mean=max(_sigma_of_mean(gpu) for gpu in gpus),
-        exposed=_mean([gpu.ledger_ns["collective"] or 0 for gpu in gpus], gpus),
+        exposed=_mean([(gpu.ledger_ns["collective"] or 0) + (gpu.ledger_ns["idle_peers"] or 0) for gpu in gpus], gpus),
         transfer=_mean_known([gpu.collectives.transfer_ns for gpu in gpus], gpus),
-        waiting=_mean_known([_exposed_waiting(gpu.collectives) for gpu in gpus], gpus),
+        waiting=_mean_known([_waiting(gpu) for gpu in gpus], gpus),
     )
 
 
-def _exposed_waiting(measured: Collectives) -> int | None:
-    """Measures of earlier versions do not tell how much of the waiting was exposed: all of it at most."""
-    return measured.waiting_ns if measured.exposed_waiting_ns is None else measured.exposed_waiting_ns
+def _waiting(gpu: GpuMeasures) -> int | None:
+    """For other ranks, inside of collectives and before they are launched."""
+    measured = gpu.collectives
+    # Measures of earlier versions do not tell how much of the waiting was exposed: all of it at most.
+    inside = measured.waiting_ns if measured.exposed_waiting_ns is None else measured.exposed_waiting_ns
+    return None if inside is None else inside + (gpu.ledger_ns["idle_peers"] or 0)
 
 
 def _mean(totals: Sequence[int], gpus: Sequence[GpuMeasures]) -> float:

@@ -16,9 +16,11 @@ from ..measures import CAUSES, CLASSES, OWNERS
 from ..steps import pauses
 from ..steps.found import FoundSteps
 from ..timeline import Timeline
-from . import batch_ranges, causes
+from . import batch_ranges, causes, peers
 from . import ownership as ledger
+from .handed_over import HandedOver
 from .input_copies import InputCopies, input_copies
+from .peers import Waits
 from .window import Window
 
 
@@ -38,6 +40,7 @@ class Account:
     ledger_ns: dict[str, int | None]
     busy_ns: dict[str, int | None]
     breaks_ns: tuple[dict[str, int | None], ...]
+    waits: Waits  # idle time that other ranks' recordings may say is `peers`; here it has its other cause
     unrecorded: tuple[str, ...]  # tables that some recording of the GPU cannot tell of
     capture_ns: tuple[int, int]  # all that the recording holds, and who owned it
     capture_ledger_ns: dict[str, int | None]
@@ -49,8 +52,9 @@ def account(
     gpu: Gpu,
     steps: FoundSteps,
     window: Window,
+    handed: HandedOver | None = None,
 ) -> Account:
-    """Part the window among the owners."""
+    """Part the window among the owners. `handed`: of the GPU's collectives; left out, nobody says."""
     operations = gpu.operations.lasting()
     hosts = _hosts(timelines, shift_ns, gpu)
     ranges = any(causes.has_iterator_ranges(timelines[index], pid) for index, pid in gpu.processes)
@@ -73,6 +77,9 @@ def account(
     else:
         owners[owners == ledger.IDLE] = OWNERS.index("idle_unknown")
     given = {"idle_pause": paused, "idle_feed": intervals.subtract(feed, paused)}
+    waits = peers.none()
+    if causes_known and handed is not None:
+        waits = peers.waits(gpu, handed, edges, owners, intervals.merge(paused, feed))
     untold = set(unknown)
     untold.update(f"idle_{cause}" for cause in CAUSES if cause not in ("pause", "unknown") and not causes_known)
     if not all("marks" in timelines[index].known for index, _ in gpu.processes):
@@ -96,6 +103,7 @@ def account(
         ledger_ns=ledger_ns,
         busy_ns=busy_ns,
         breaks_ns=_of_breaks(owned, untold, steps),
+        waits=waits,
         unrecorded=unrecorded,
         capture_ns=capture,
         capture_ledger_ns=whole,

@@ -28,7 +28,7 @@ from .ownership import IDLE
 if TYPE_CHECKING:
     import pandas as pd
 
-PAUSE, FEED, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))  # a pause is marked, see `account`
+PAUSE, FEED, PEERS, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))  # a pause is marked, see `account`
 _COPIES = (H2D, D2H, P2P, D2D)  # numbers that follow each other
 _BLOCK = 1 << 17  # pieces looked at together: what a cache holds
 # Calls in which the host waits for the GPU. Not cuEventQuery, which asks and goes on.

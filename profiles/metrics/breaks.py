@@ -55,8 +55,8 @@ def measure(
 def _looked_into(one: Break, timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, books: Account) -> Break:
     alone = _alone(books.owned, one.start_ns, one.end_ns)
     host, _ = host_while_idle(timelines, shift_ns, gpu, alone)
-    compiling_ns, _ = launch_idle_by_host(timelines, shift_ns, gpu, alone)
-    return replace(one, host=host[:_NAMED], compiling_ns=compiling_ns)
+    compiling, _ = launch_idle_by_host(timelines, shift_ns, gpu, alone)
+    return replace(one, host=host[:_NAMED], compiling_ns=compiling.total)
 
 
 def _alone(owned: Ownership, start: int, end: int) -> Ownership:

@@ -18,6 +18,7 @@ from ..gpus.collective_kernels import KINDS, kind_of
 from ..gpus.operations import COLLECTIVE, Gpu, Operations
 from ..intervals import Intervals, one_after_another
 from ..ledger import ownership
+from ..ledger.handed_over import FOREVER, HandedOver
 from ..ledger.window import Window
 from ..measures import CLASSES, Collectives, Straggler
 from ..stats import lasting, nearest_rank
@@ -25,7 +26,7 @@ from ..steps.found import FoundSteps
 from . import matching
 from .collective_sizes import by_size, with_transfers
 from .kernels import per_step
-from .matching import Others
+from .matching import NEVER
 from .message_sizes import UNKNOWN, Moved
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ class Calls:
     """Collectives of one GPU that were matched with another GPU's, in order of end; int64[n] ns on the GPU's own clock.
 
     skew_ns: latest start over its ranks minus own start. waiting_ns + transfer_ns is the call's duration. is_last: it
-    arrived later than all others, by more than the clocks' residual. ranks: how many took part, those included whose
-    recordings are missing. bytes: UNKNOWN (-1) where not told.
+    arrived later than all others, by more than the clocks' residual; one that waited for them before the launch was
+    there so much sooner. ranks: how many took part, those included whose recordings are missing. bytes: UNKNOWN (-1)
+    where not told.
     """
 
     start_ns: Int64s
@@ -70,52 +72,83 @@ def of(gpu: Gpu) -> Operations:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The collectives of one GPU in order of end, int64[n] ns on its own clock; bytes: UNKNOWN (-1) where not told."""
+    """The collectives of one GPU in order of end, int64[n] ns on its own clock; bytes: UNKNOWN (-1) where not told.
+    handed_ns: when this rank had handed its part over, FOREVER where nobody says."""
 
     start_ns: Int64s
     end_ns: Int64s
     bytes: Int64s
     all_reduce: NDArray[np.bool_]
+    handed_ns: Int64s
 
 
-def own(gpu: Gpu, moved: Moved) -> Own:
-    """`moved`: of the GPU's collectives in their order."""
+def own(gpu: Gpu, moved: Moved, handed: HandedOver | None = None) -> Own:
+    """`moved`, `handed`: of the GPU's collectives in their order; nobody says when these were handed over: None."""
     operations = of(gpu)
     order = np.argsort(operations.end_ns, kind="stable")
     size = moved.at(order)
-    return Own(operations.start_ns[order], operations.end_ns[order], size.bytes, size.all_reduce)
+    times = operations.start_ns[order], operations.end_ns[order]
+    handed_ns = np.full(len(order), FOREVER) if handed is None else handed.at_ns[order]
+    return Own(*times, size.bytes, size.all_reduce, handed_ns)
 
 
-def match(each: Sequence[Own], shift_ns: Sequence[int], residual_ns: int | None, missing_ranks: int = 0) -> list[Calls]:
-    """Per GPU its collectives that another GPU took part in (`matching`), on one clock that is good to `residual_ns`.
+class Matched:
+    """The collectives of GPUs, those of several known to be one, on one clock that is good to `residual_ns`.
 
     `shift_ns`: per GPU, what brings its times on that clock. `missing_ranks`: took part, but there is no recording of
     them.
     """
-    residual_ns = residual_ns or 0
-    starts = [one.start_ns + shift for one, shift in zip(each, shift_ns, strict=True)]
-    ends = [one.end_ns + shift for one, shift in zip(each, shift_ns, strict=True)]
-    found = matching.others(starts, ends, residual_ns)
-    every = zip(each, starts, shift_ns, found, strict=True)
-    return [_calls(one, start, shift, others, residual_ns, missing_ranks) for one, start, shift, others in every]
 
+    def __init__(
+        self, each: Sequence[Own], shift_ns: Sequence[int], residual_ns: int | None, missing_ranks: int = 0
+    ) -> None:
+        self._each, self._shift_ns = each, shift_ns
+        self._residual_ns, self._missing = residual_ns or 0, missing_ranks
+        self._starts = [one.start_ns + shift for one, shift in zip(each, shift_ns, strict=True)]
+        ends = [one.end_ns + shift for one, shift in zip(each, shift_ns, strict=True)]
+        self._found = matching.matched(self._starts, ends, self._residual_ns)
 
-def _calls(one: Own, start: Int64s, shift: int, others: Others, residual_ns: int, missing_ranks: int) -> Calls:
-    shared = np.flatnonzero(others.ranks > 1)
-    start, lasted, latest_other = start[shared], (one.end_ns - one.start_ns)[shared], others.latest_start_ns[shared]
-    skew = np.maximum(latest_other - start, 0)
-    waiting = np.minimum(skew, lasted)
-    return Calls(
-        start_ns=start - shift,
-        end_ns=start + lasted - shift,
-        skew_ns=skew,
-        waiting_ns=waiting,
-        transfer_ns=lasted - waiting,
-        is_last=start - latest_other > residual_ns,
-        ranks=others.ranks[shared] + missing_ranks,
-        bytes=one.bytes[shared],
-        all_reduce=one.all_reduce[shared],
-    )
+    def others_handed_ns(self) -> list[Int64s]:
+        """Per GPU, of each of its collectives when the last of the others had handed over, on its clock; FOREVER where
+        one does not say, or no other is recorded."""
+        # Times of a clock far from the others' need room: FOREVER must stay the largest.
+        each = [
+            np.where(one.handed_ns == FOREVER, FOREVER, one.handed_ns + np.where(one.handed_ns == FOREVER, 0, shift))
+            for one, shift in zip(self._each, self._shift_ns, strict=True)
+        ]
+        return [
+            np.where((latest == FOREVER) | (latest == NEVER), FOREVER, latest - np.where(latest == NEVER, 0, shift))
+            for latest, shift in zip(self._found.latest(each), self._shift_ns, strict=True)
+        ]
+
+    def calls(self, before_ns: Sequence[Int64s] | None = None) -> list[Calls]:
+        """Per GPU its collectives that another GPU took part in. `before_ns`: for how long it waited for other ranks
+        before each of its collectives was launched; it was there so much sooner."""
+        there = self._starts
+        latest_start = latest_there = self._found.latest(self._starts)
+        if before_ns is not None and any(one.any() for one in before_ns):
+            there = [start - before for start, before in zip(self._starts, before_ns, strict=True)]
+            latest_there = self._found.latest(there)
+        found = []
+        for gpu, (one, ranks) in enumerate(zip(self._each, self._found.ranks, strict=True)):
+            shared = np.flatnonzero(ranks > 1)
+            lasted = (one.end_ns - one.start_ns)[shared]
+            skew = np.maximum((latest_start[gpu] - self._starts[gpu])[shared], 0)
+            waiting = np.minimum(skew, lasted)
+            found.append(
+                Calls(
+                    start_ns=one.start_ns[shared],
+                    end_ns=one.end_ns[shared],
+                    skew_ns=skew,
+                    waiting_ns=waiting,
+                    transfer_ns=lasted - waiting,
+                    is_last=(there[gpu] - latest_there[gpu])[shared] > self._residual_ns,
+                    ranks=ranks[shared] + self._missing,
+                    bytes=one.bytes[shared],
+                    all_reduce=one.all_reduce[shared],
+                )
+            )
+        return found
 
 
 def bus_gb_per_s(calls: Calls) -> float | None:

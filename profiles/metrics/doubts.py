@@ -27,6 +27,8 @@ LEAST_COMPUTE = 0.1
 LOST = 0.1
 # From this share of the window on, the start of a process is worth a word.
 STARTUP_SHARE = 0.03
+# From this share of the window on, so is launch idle that may be another rank's doing.
+UNTOLD_SHARE = 0.01
 # From this share on, what CUDA graphs hide of the operators is.
 HIDDEN_SHARE = 0.05
 
@@ -139,6 +141,13 @@ def _step_doubts(
         yield say.feed_or_host(where, measured.framework)
     if (measured.batch_gap_ledger_ns or {}).get("idle_sync"):
         yield say.sync_upper_bound(where)
+
+
+def of_waits(measured: GpuMeasures, where: str) -> Iterator[Doubt]:
+    """Launch idle that may have waited for other ranks, as far as these recordings tell."""
+    untold = measured.collectives.peers_or_launch_ns
+    if untold >= UNTOLD_SHARE * measured.span_ns > 0:
+        yield say.peers_or_launch(untold / measured.span_ns, where)
 
 
 def _managed(timelines: Sequence[Timeline], gpu: Gpu) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,10 @@ from .held_launches import held_launches
 from .host import calling_threads, graph_updates, host_while_idle, launch_idle_by_host, launch_idle_waiting
 from .host_waits import host_waits
 from .message_sizes import Moved
-from .negotiation import negotiation_ns
 
 Int64s = NDArray[np.int64]
+# Numbers of launch idle, part of which may turn out to be waiting for other ranks.
+MEANWHILE = ("startup_ns", "allocating_ns", "waited_ns", "outside_calls_ns")
 
 
 def measure(
@@ -37,23 +38,24 @@ def measure(
     books: Account,
     moved: Moved,
     window: str,
-) -> GpuMeasures:
+) -> tuple[GpuMeasures, dict[str, Intervals]]:
     """All of its numbers over the window of its books: `window` says which that is, `steps` or `capture`. What its
-    collectives tell only beside other ranks' is left None (`collectives.among_ranks`)."""
+    collectives tell only beside other ranks' is left None (`collectives.among_ranks`), and idle time that waits for
+    them has its other cause. What of that counts in numbers of launch idle comes second, by their names."""
     span_ns = books.window.span_ns
-    exchanged = replace(
-        collectives.measure(gpu, steps, books, moved),
-        negotiation_ns=negotiation_ns(timelines, shift_ns, gpu, books),
-    )
     this_step, later_step = exposed_inputs(books)
     feed_known = books.ledger_ns["idle_feed"] is not None
     rows = _step_rows(gpu, steps, books)
     feed_ns = books.ledger_ns["idle_feed"]
     counted = kernels.measure(gpu, steps, books.window, books.ownership)
     by_operator, by_layer = operators.measure(timelines, gpu, books)
-    host_idle, outside_calls_ns = host_while_idle(timelines, shift_ns, gpu, books.ownership)
-    starting_ns, allocating_ns = launch_idle_by_host(timelines, shift_ns, gpu, books.ownership)
-    return GpuMeasures(
+    host_idle, outside_calls = host_while_idle(timelines, shift_ns, gpu, books.ownership)
+    starting, allocating = launch_idle_by_host(timelines, shift_ns, gpu, books.ownership)
+    waited = launch_idle_waiting(timelines, shift_ns, gpu, books.ownership)
+    named = {"startup_ns": starting, "allocating_ns": allocating, "waited_ns": waited}
+    if outside_calls is not None:
+        named["outside_calls_ns"] = outside_calls
+    found = GpuMeasures(
         recordings=sorted({index for index, _ in gpu.places}),
         rank=gpu.rank,
         device=gpu.device,
@@ -67,7 +69,7 @@ def measure(
         busy_ns=books.busy_ns,
         kernels=counted,
         copies=copies.measure(timelines, gpu, steps, books),
-        collectives=exchanged,
+        collectives=collectives.measure(gpu, steps, books, moved),
         steps=_steps(steps, rows),
         feed_gaps=_gaps([row.feed_gap_ns for row in rows]) if feed_known else None,
         batch_gaps=_gaps([row.batch_gap_ns for row in rows]),
@@ -77,7 +79,10 @@ def measure(
         if feed_ns is not None and span_ns
         else None,
         host_while_idle=host_idle,
-        outside_calls_ns=outside_calls_ns,
+        outside_calls_ns=None if outside_calls is None else outside_calls.total,
+        startup_ns=starting.total,
+        allocating_ns=allocating.total,
+        waited_ns=waited.total,
         held_launches=held_launches(books, steps),
         hand_over_ns=hand_over_ns(books),
         calling_threads=calling_threads(timelines, gpu),
@@ -87,17 +92,16 @@ def measure(
         operators=by_operator,
         layers=by_layer,
         arithmetic=arithmetic.measure(timelines, gpu, books, counted),
-        waited_ns=launch_idle_waiting(timelines, shift_ns, gpu, books.ownership),
-        startup_ns=starting_ns,
         host_waits=host_waits(timelines, shift_ns, gpu, books.ownership),
         idle_gaps=idle_gaps.longest(timelines, shift_ns, gpu, steps, books.ownership),
-        allocating_ns=allocating_ns,
         graph_updates=graph_updates(timelines, shift_ns, gpu, books.ownership, books.window),
         launches=gpu.launches,
         breaks=breaks.measure(timelines, shift_ns, gpu, steps, books),
         pauses=list(steps.pauses),
         capture=_capture(books) if window == "steps" else None,
     )
+    spans = books.waits.spans
+    return found, {name: intervals.intersect(times, spans) for name, times in named.items()}
 
 
 def _capture(books: Account) -> dict[str, Any]:

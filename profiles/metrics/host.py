@@ -46,8 +46,8 @@ _NUMBERED = re.compile(r"\d+")
 
 def host_while_idle(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
-) -> tuple[list[dict[str, Any]], int | None]:
-    """Per API call and range of the GPU's processes, the idle ns during which at least one was under way; and the ns of
+) -> tuple[list[dict[str, Any]], Intervals | None]:
+    """Per API call and range of the GPU's processes, the idle ns during which at least one was under way; and the
     launch idle during which no call was, None where no calls are recorded.
 
     The GPU's own hand-over (`turnaround`) and pauses of the training are left aside. Entries overlap each other, so
@@ -62,7 +62,7 @@ def host_while_idle(
     )
     called = any(len(timelines[index].api) for index, _ in gpu.processes)
     if not idle.total:
-        return [], 0 if called else None
+        return [], intervals.EMPTY if called else None
     spent: dict[tuple[str, str], list[Intervals]] = {}
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:
@@ -76,13 +76,13 @@ def host_while_idle(
     ]
     calls = intervals.merge(*(one for (kind, _), sets in spent.items() for one in sets if kind == "api"))
     launch = ledger.owned_by(ownership, len(CLASSES) + CAUSES.index("launch"))
-    return entries, launch.total - intervals.intersect(launch, calls).total if called else None
+    return entries, intervals.subtract(launch, calls) if called else None
 
 
 def launch_idle_by_host(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
-) -> tuple[int, int]:
-    """ns of launch idle in which the host starts up, and in which it allocates memory all along.
+) -> tuple[Intervals, Intervals]:
+    """Launch idle in which the host starts up, and in which it allocates memory all along.
 
     Starting is loading modules, compiling and tuning kernels (from 1 ms on), and allocating and freeing (likewise)
     where that is done in one stretch: the first call makes the context. Where it goes on all along, it is no start. An
@@ -101,8 +101,8 @@ def launch_idle_by_host(
     starting = _whole(launch, under(("api", _STARTS, 0), ("marks", _COMPILES, _LONG_NS)))
     allocating = intervals.subtract(under(("api", _ALLOCATES, _LONG_NS)), starting)
     if len(ownership.start_ns) and _all_along(allocating, int(ownership.start_ns[0]), int(ownership.end_ns[-1])):
-        return starting.total, allocating.total
-    return starting.total + allocating.total, 0
+        return starting, allocating
+    return intervals.merge(starting, allocating), intervals.EMPTY
 
 
 def _whole(spans: Intervals, inside: Intervals) -> Intervals:
@@ -112,11 +112,13 @@ def _whole(spans: Intervals, inside: Intervals) -> Intervals:
     return intervals.merge(inside, Intervals(spans.start[which], spans.end[which]))
 
 
-def launch_idle_waiting(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership) -> int:
-    """ns of launch idle in which any thread of the processes waits for its next batch: another one launches for it."""
+def launch_idle_waiting(
+    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
+) -> Intervals:
+    """Launch idle in which any thread of the processes waits for its next batch: another one launches for it."""
     launch = ledger.owned_by(ownership, len(CLASSES) + CAUSES.index("launch"))
     waits = (intervals.union(*one) for one in _named(timelines, shift_ns, gpu, "marks", WAITING_FOR_INPUT))
-    return intervals.intersect(launch, intervals.merge(*waits)).total
+    return intervals.intersect(launch, intervals.merge(*waits))
 
 
 def _all_along(spans: Intervals, start: int, end: int) -> bool:

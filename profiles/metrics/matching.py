@@ -6,9 +6,9 @@ apart than half the shorter of them, or than the clocks' residual: other ranks' 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,36 +21,41 @@ NEVER: Final = np.iinfo(np.int64).min
 _FOREVER: Final = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True)
-class Others:
-    """Of each call of one GPU: how many GPUs took part, itself included, and when the latest other one started (NEVER
-    where there is none); int64[n]."""
+class Matching(Protocol):
+    """Which calls of all GPUs are one collective. ranks: per GPU, of each of its calls, how many GPUs took part, itself
+    included; int64[n]."""
 
-    ranks: Int64s
-    latest_start_ns: Int64s
+    ranks: list[Int64s]
+
+    def latest(self, values: Sequence[Int64s]) -> list[Int64s]:
+        """Per GPU, of each of its calls, the largest of the other GPUs' values of that collective; NEVER where there
+        is no other. `values`: per GPU, of each of its calls."""
 
 
-def others(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> list[Others]:
+def matched(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> Matching:
     """Per GPU, of its calls in order of end; all on one clock that is good to `residual_ns`."""
     bunches = _bunches(starts, ends, residual_ns) if len(starts) > 2 else None
-    if bunches is None:
-        return [_one_by_one(gpu, starts, ends, residual_ns) for gpu in range(len(starts))]
-    return bunches
+    return bunches or _Pairs(starts, ends, residual_ns)
 
 
-def _one_by_one(gpu: int, starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> Others:
-    """Against each other GPU in turn, as the definition says."""
-    start, end = starts[gpu], ends[gpu]
-    found = Others(np.ones(len(start), np.int64), np.full(len(start), NEVER))
-    for other, (other_start, other_end) in enumerate(zip(starts, ends, strict=True)):
-        if other == gpu:
-            continue
-        mine, theirs = nearest(end, other_end)
-        together = _together(start[mine], end[mine], other_start[theirs], other_end[theirs], residual_ns)
-        mine, theirs = mine[together], theirs[together]
-        found.latest_start_ns[mine] = np.maximum(found.latest_start_ns[mine], other_start[theirs])
-        found.ranks[mine] += 1
-    return found
+class _Pairs:
+    """Each GPU against each other in turn, as the definition says."""
+
+    def __init__(self, starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> None:
+        self.ranks = [np.ones(len(one), np.int64) for one in ends]
+        self._pairs = []
+        for gpu, other in permutations(range(len(ends)), 2):
+            mine, theirs = nearest(ends[gpu], ends[other])
+            calls = starts[gpu][mine], ends[gpu][mine], starts[other][theirs], ends[other][theirs]
+            together = _together(*calls, residual_ns)
+            self._pairs.append((gpu, other, mine[together], theirs[together]))
+            self.ranks[gpu][mine[together]] += 1
+
+    def latest(self, values: Sequence[Int64s]) -> list[Int64s]:
+        found = [np.full(len(one), NEVER) for one in values]
+        for gpu, other, mine, theirs in self._pairs:
+            found[gpu][mine] = np.maximum(found[gpu][mine], values[other][theirs])
+        return found
 
 
 def _together(
@@ -63,7 +68,43 @@ def _together(
     return close
 
 
-def _bunches(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> list[Others] | None:
+class _Bunched:
+    """Calls of hundreds of GPUs whose ends lie in bunches: `order` brings all calls, GPU after GPU, into these, `first`
+    is where each begins. together: of the bunches whose pairs do not all count, by number, which of them do."""
+
+    def __init__(
+        self, count: Sequence[int], order: Int64s, first: Int64s, together: Mapping[int, NDArray[np.bool_]]
+    ) -> None:
+        self._edges = np.cumsum([0, *count])
+        self._order, self._first, self._together = order, first, together
+        self._size = np.diff(np.append(first, len(order)))
+        ranks = np.repeat(self._size, self._size)
+        for rows, counts in self._apart():
+            ranks[rows] = counts.sum(axis=1) + 1
+        self.ranks = self._by_gpu(ranks)
+
+    def latest(self, values: Sequence[Int64s]) -> list[Int64s]:
+        value = np.concatenate(list(values))[self._order]
+        most = np.repeat(np.maximum.reduceat(value, self._first), self._size)
+        is_most = value == most
+        second = np.maximum.reduceat(np.where(is_most, NEVER, value), self._first)
+        alone = is_most & np.repeat(np.add.reduceat(is_most.astype(np.int64), self._first) == 1, self._size)
+        found = np.where(alone, np.repeat(second, self._size), most)
+        for rows, together in self._apart():
+            found[rows] = np.where(together, value[rows][None, :], NEVER).max(axis=1)
+        return self._by_gpu(found)
+
+    def _apart(self) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
+        for bunch, together in self._together.items():
+            yield slice(self._first[bunch], self._first[bunch] + self._size[bunch]), together
+
+    def _by_gpu(self, ordered: Int64s) -> list[Int64s]:
+        found = np.empty_like(ordered)
+        found[self._order] = ordered
+        return np.split(found, self._edges[1:-1])
+
+
+def _bunches(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> _Bunched | None:
     """The same for hundreds of GPUs, for which pairs are too many: None where their calls do not end in bunches.
 
     A bunch is a run of ends with no two of one GPU that lies further from other bunches than its own ends lie apart:
@@ -90,21 +131,13 @@ def _bunches(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int)
     if several or (most - least >= nearest_other).any() or astray.any():
         return None
     latest = np.maximum.reduceat(start, first)
-    is_latest = start == latest[which]
-    second = np.maximum.reduceat(np.where(is_latest, NEVER, start), first)
-    alone = is_latest & (np.add.reduceat(is_latest.astype(np.int64), first) == 1)[which]
-    found = Others(size[which], np.where(alone, second[which], latest[which]))
     # Where the bunch does not tell that all of its pairs count, each is looked at.
     told = (latest < least) & (most - least <= np.maximum(shortest // 2, residual_ns))
+    together = {}
     for bunch in np.flatnonzero(~told).tolist():
         rows = slice(first[bunch], first[bunch] + size[bunch])
-        count, last = _within(start[rows], end[rows], residual_ns)
-        found.ranks[rows], found.latest_start_ns[rows] = count, last
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    edges = np.cumsum([0, *(len(one) for one in ends)])
-    places = [back[edges[number] : edges[number + 1]] for number in range(len(ends))]
-    return [Others(found.ranks[place], found.latest_start_ns[place]) for place in places]
+        together[bunch] = _within(start[rows], end[rows], residual_ns)
+    return _Bunched([len(one) for one in ends], order, first, together)
 
 
 def _bunch_starts(ordered: Int64s, ends: Sequence[Int64s]) -> Int64s | None:
@@ -116,8 +149,8 @@ def _bunch_starts(ordered: Int64s, ends: Sequence[Int64s]) -> Int64s | None:
     return np.concatenate(([0], np.flatnonzero(np.diff(ordered) > min(steps) // 2) + 1)).astype(np.int64)
 
 
-def _within(start: Int64s, end: Int64s, residual_ns: int) -> tuple[Int64s, Int64s]:
-    """Of each call of a bunch: how many of it count, itself included, and the latest start of the others."""
+def _within(start: Int64s, end: Int64s, residual_ns: int) -> NDArray[np.bool_]:
+    """Which calls of a bunch count with which."""
     together = _together(start[:, None], end[:, None], start[None, :], end[None, :], residual_ns)
     np.fill_diagonal(together, False)
-    return together.sum(axis=1) + 1, np.where(together, start[None, :], NEVER).max(axis=1)
+    return together

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import Gpu, Operations, distinct
+from ..ledger.handed_over import FOREVER, last_open, spans
 from ..names import fitting, rows_of
 from ..timeline import Timeline
 
@@ -20,7 +21,6 @@ Int64s = NDArray[np.int64]
 
 UNKNOWN = -1
 _ALL_REDUCE = "(?i)allreduce"
-_FOREVER = np.iinfo(np.int64).max
 _NO_THREAD = -1
 
 
@@ -80,11 +80,11 @@ def _until_done(told: pd.DataFrame, called: Int64s) -> Moved:
     """By the ranges that hold the launch call; in one without an end the recording does not say whose bytes it has."""
     order = np.argsort(called, kind="stable")
     launch = called[order]
-    start, end = _spans(told)
+    start, end = spans(told)
     first, after = np.searchsorted(launch, start, side="left"), np.searchsorted(launch, end, side="left")
     holds = after > first
     total = np.zeros(len(launch), np.int64)
-    closed = holds & (end != _FOREVER)
+    closed = holds & (end != FOREVER)
     np.add.at(total, after[closed] - 1, told["bytes"].to_numpy()[closed])
     known = _covered(first[closed], after[closed], len(launch))
     known &= ~_covered(first[holds & ~closed], after[holds & ~closed], len(launch))
@@ -93,20 +93,6 @@ def _until_done(told: pd.DataFrame, called: Int64s) -> Moved:
     found.bytes[order] = np.where(known, total, UNKNOWN)
     found.all_reduce[order] = known & ~_covered(first[other], after[other], len(launch))
     return found
-
-
-def last_open(told: pd.DataFrame, called: Int64s) -> NDArray[np.intp]:
-    """Of these ranges, in order of start, the place of the last that began before each call, if it lasts until then;
-    else -1."""
-    start, end = _spans(told)
-    last = np.searchsorted(start, called, side="right") - 1
-    # With none begun the place is the last one's, which does not count.
-    return np.where((last >= 0) & (called < np.append(end, 0)[last]), last, -1)
-
-
-def _spans(told: pd.DataFrame) -> tuple[Int64s, Int64s]:
-    """Start and end of each range; one that the recording saw no end of lasts for ever."""
-    return told["start_ns"].to_numpy(), np.where(told["open"], _FOREVER, told["end_ns"])
 
 
 def _reduces(told: pd.DataFrame) -> NDArray[np.bool_]:

@@ -10,21 +10,26 @@ import gzip
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import typed
 from ..errors import RingscopeError, UnreadableRecording
 from ..files import MOST_BYTES, written_whole
 from ..gpus.clock import Ends
 from ..intervals import Intervals
+from ..ledger import peers
+from ..ledger.handed_over import FOREVER, SOURCES
+from ..ledger.peers import Waits
 from ..marks import Rank
-from ..measures import GpuMeasures
+from ..measures import OWNERS, GpuMeasures
 from ..measures_json import check, plain
 from ..metrics.collectives import Own
+from ..metrics.gpu import MEANWHILE
 from ..possible import LIMIT_NS
 from ..readers import opening
 from ..records import RunRecord
@@ -32,6 +37,7 @@ from ..timeline import Doubt, Recording
 from ..version import VERSION
 from .unit import Asked, GpuHead, Measured, Recorded, Unit
 
+Int64s = NDArray[np.int64]
 SCHEMA: Final = "ringscope.partial/1"
 _BEGINS: Final = b'{"schema": "ringscope.partial/'
 _GZIP: Final = b"\x1f\x8b"
@@ -151,7 +157,10 @@ def _head(gpu: GpuHead) -> dict[str, Any]:
         "places": [list(place) for place in gpu.places],
         "identity": list(gpu.identity),
         "rank": gpu.rank,
-        "collectives": {name: getattr(gpu.collectives, name).tolist() for name in Own.__slots__},
+        "collectives": {
+            **{name: getattr(gpu.collectives, name).tolist() for name in Own.__slots__},
+            "handed_ns": [None if one == FOREVER else one for one in gpu.collectives.handed_ns.tolist()],
+        },
         "steps_source": gpu.steps_source,
         "first_step": gpu.first_step,
     }
@@ -161,8 +170,14 @@ def _measured(gpu: Measured) -> dict[str, Any]:
     return {
         "measures": plain(gpu.measures),
         "doubts": plain(gpu.doubts),
-        "exposed": [gpu.exposed.start.tolist(), gpu.exposed.end.tolist()],
+        "exposed": _spans(gpu.exposed),
+        "waits": {one.name: getattr(gpu.waits, one.name).tolist() for one in fields(gpu.waits)},
+        "meanwhile": {name: _spans(times) for name, times in gpu.meanwhile.items()},
     }
+
+
+def _spans(times: Intervals) -> tuple[list[int], list[int]]:
+    return times.start.tolist(), times.end.tolist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +225,31 @@ class _Collectives:
     end_ns: list[int]
     bytes: list[int]
     all_reduce: list[bool]
+    handed_ns: list[int | None] | None = None  # None: of a version that did not look for it
+
+
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    start_ns: list[int]
+    end_ns: list[int]
+    called_ns: list[int]
+    collective: list[int]
+    source: list[int]
+    owner: list[int]
+
+    def made(self, collectives: int) -> Waits:
+        start, end = _times(self.start_ns), _times(self.end_ns)
+        found = Waits(
+            start,
+            end,
+            _times(self.called_ns),
+            _places(self.collective, collectives),
+            _places(self.source, SOURCES).astype(np.int8),
+            _places(self.owner, len(OWNERS)).astype(np.int8),
+        )
+        if len({len(getattr(found, one.name)) for one in fields(found)}) > 1 or not _apart(start, end):
+            raise ValueError("waits that are no row of spans")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +263,20 @@ class _Gpu:
     measures: GpuMeasures
     doubts: list[Doubt]
     exposed: tuple[list[int], list[int]]
+    waits: _Waits | None = None
+    meanwhile: dict[str, tuple[list[int], list[int]]] = field(default_factory=dict)
 
     def head(self, recordings: int) -> GpuHead:
         own = self.collectives
         _places([place for place, _ in self.places] or [-1], recordings)
-        columns = (_times(own.start_ns), _times(own.end_ns), _times(own.bytes), np.array(own.all_reduce, bool))
+        handed = own.handed_ns or [None] * len(own.start_ns)
+        columns = (
+            _times(own.start_ns),
+            _times(own.end_ns),
+            _times(own.bytes),
+            np.array(own.all_reduce, bool),
+            np.array([FOREVER if one is None else one for one in handed], np.int64),
+        )
         if len({len(column) for column in columns}) > 1 or (columns[0] > columns[1]).any():
             raise ValueError("collectives that are no whole rows")
         return GpuHead(
@@ -241,10 +290,16 @@ class _Gpu:
 
     def measured(self, recordings: int) -> Measured:
         check(self.measures, recordings)
-        start, end = map(_times, self.exposed)
-        if len(start) != len(end) or (start >= end).any() or (end[:-1] >= start[1:]).any():
-            raise ValueError("exposed time that is no row of spans")
-        return Measured(measures=self.measures, doubts=tuple(self.doubts), exposed=Intervals(start, end), picture=None)
+        if unknown := set(self.meanwhile) - set(MEANWHILE):
+            raise ValueError(f"no number is called {min(unknown)}")
+        return Measured(
+            measures=self.measures,
+            doubts=tuple(self.doubts),
+            exposed=_made_spans(self.exposed),
+            waits=self.waits.made(len(self.collectives.start_ns)) if self.waits else peers.none(),
+            meanwhile={name: _made_spans(times) for name, times in self.meanwhile.items()},
+            picture=None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,14 +330,26 @@ class _File:
     units: list[_Unit]
 
 
-def _times(values: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _times(values: Sequence[int]) -> Int64s:
     found = np.array(values, dtype=np.int64)
     if len(found) and not -LIMIT_NS < found.min() <= found.max() < LIMIT_NS:
         raise ValueError(f"{int(np.abs(found).max())} is no time")
     return found
 
 
-def _places(values: Sequence[int], count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _made_spans(told: tuple[list[int], list[int]]) -> Intervals:
+    start, end = map(_times, told)
+    if not _apart(start, end):
+        raise ValueError("times that are no row of spans")
+    return Intervals(start, end)
+
+
+def _apart(start: Int64s, end: Int64s) -> bool:
+    """Are they spans one after the other, none of them empty?"""
+    return len(start) == len(end) and not (start >= end).any() and not (end[:-1] > start[1:]).any()
+
+
+def _places(values: Sequence[int], count: int) -> Int64s:
     found = _times(values)
     if len(found) and not 0 <= found.min() <= found.max() < count:
         raise ValueError(f"places in {count} that are none")

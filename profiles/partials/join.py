@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
 from .. import intervals, marks
-from ..analysed import Analysis, GpuAnalysis
+from ..analysed import Analysis, GpuAnalysis, Ownership
 from ..doubts.measures import merged
 from ..errors import RingscopeError
 from ..gpus.clock import Clock, aligned
+from ..intervals import Intervals
+from ..ledger import ownership, peers
+from ..ledger.peers import Waits
 from ..ledger.window import Window
 from ..measures import GpuMeasures, Measures, StepRow
 from ..metrics import buckets, collectives, doubts
@@ -22,6 +25,7 @@ from ..metrics.collectives import Calls
 from ..steps.found import first_of_all
 from ..timeline import Doubt
 from .unit import Asked, FirstSteps, GpuHead, Identity, Measured, Recorded, Unit, measure
+from .waiting import with_peers
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,12 @@ def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
     seen, size = marks.ranks_seen({rank for one in recorded for rank in one.ranks})
     shift_ns = [clock.shift_ns[gpu.places[0][0]] for gpu in gpus]
     own = [gpu.head.collectives for gpu in gpus]
-    calls = collectives.match(own, shift_ns, clock.residual_ns, max(size - seen, 0))
+    matched = collectives.Matched(own, shift_ns, clock.residual_ns, max(size - seen, 0))
+    others_ns = matched.others_handed_ns()
+    gpus = [
+        gpu.settled(peers.settle(gpu.waits, there, seen >= size)) for gpu, there in zip(gpus, others_ns, strict=True)
+    ]
+    calls = matched.calls([gpu.before_ns for gpu in gpus])
     raised = [*unread, *(doubt for one in recorded for doubt in one.doubts)]
     raised += [*doubts.of_clock(clock, calls), *doubts.of_ranks(seen, size, calls, [len(one.bytes) for one in own])]
     raised += [doubt for place, gpu in enumerate(gpus) for doubt in gpu.doubts(place)]
@@ -153,6 +162,10 @@ def _measure(units: Sequence[Unit], first: FirstSteps, asked: Asked, told: Told 
             told(done, total, Path(unit.recordings[0].recording.path))
 
 
+def _reach(owned: Ownership) -> tuple[int, int]:
+    return int(owned.start_ns[0]), int(owned.end_ns[-1])
+
+
 def _window(own: GpuMeasures) -> Window:
     breaks = np.array([(one.start_ns, one.end_ns) for one in own.breaks if own.window == "steps"], np.int64)
     between = intervals.union(*breaks.reshape(-1, 2).T)
@@ -165,6 +178,17 @@ class _Gpu:
 
     unit: Unit
     number: int
+    own: GpuMeasures | None = None  # with what is settled of its waits
+    waiting: Intervals = field(default_factory=lambda: intervals.EMPTY)
+    before_ns: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # waited before each of its collectives
+
+    def settled(self, found: peers.Settled) -> _Gpu:
+        own = with_peers(self._measured, found, _window(self._measured.measures))
+        return replace(self, own=own, waiting=found.peers, before_ns=found.before_ns)
+
+    @property
+    def waits(self) -> Waits:
+        return self._measured.waits
 
     @property
     def head(self) -> GpuHead:
@@ -185,15 +209,20 @@ class _Gpu:
         return self.unit.measured[self.number]
 
     def waited_ns(self, among: Calls) -> Int64s:
-        """Exposed waiting in each of its steps."""
-        return buckets.waited(among, self._measured.exposed, self.rows)
+        """Exposed waiting in each of its steps, in collectives and before."""
+        before = (row.ledger_ns["idle_peers"] or 0 for row in self.rows)
+        return buckets.waited(among, self._measured.exposed, self.rows) + np.fromiter(before, np.int64)
 
     @property
     def rows(self) -> list[StepRow]:
-        return self._measured.measures.steps.rows
+        return self.measured.steps.rows
+
+    @property
+    def measured(self) -> GpuMeasures:
+        return self.own or self._measured.measures
 
     def measures(self, among: Calls, pace: tuple[int, int] | None, turns_ns: int | None) -> GpuMeasures:
-        own, exposed = self._measured.measures, self._measured.exposed
+        own, exposed = self.measured, self._measured.exposed
         window = _window(own)
         behind_ns, varies_ns = pace or (None, None)
         found = collectives.among_ranks(own.collectives, among, window, exposed)
@@ -211,10 +240,11 @@ class _Gpu:
 
     def doubts(self, place: int) -> list[Doubt]:
         here, there = f"/gpus/{self.number}", f"/gpus/{place}"
-        return [
+        found = [
             replace(doubt, where=tuple(there + where.removeprefix(here) for where in doubt.where))
             for doubt in self._measured.doubts
         ]
+        return found + list(doubts.of_waits(self.measured, there))
 
     def picture(self, place: int) -> GpuAnalysis | None:
         own = self._measured.picture
@@ -227,4 +257,10 @@ class _Gpu:
             operations = replace(operations, streams=streams)
         if host is not None:
             host = replace(host, threads=tuple(one._replace(recording=members[one.recording]) for one in host.threads))
-        return replace(own, gpu=place, operations=operations, host=host)
+        owned = ownership.ownership(
+            np.append(own.ownership.start_ns, own.ownership.end_ns[-1:]),
+            own.ownership.owner.copy(),
+            {"idle_peers": intervals.clip(self.waiting, *_reach(own.ownership))},
+            _reach(own.ownership),
+        )
+        return replace(own, gpu=place, ownership=owned, operations=operations, host=host)

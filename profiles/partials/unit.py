@@ -20,6 +20,8 @@ from ..gpus.operations import Gpu, for_pictures
 from ..intervals import Intervals
 from ..ledger import window
 from ..ledger.account import account
+from ..ledger.handed_over import BY_HOROVOD, HandedOver, handed_over
+from ..ledger.peers import Waits
 from ..ledger.window import Window
 from ..measures import GpuMeasures
 from ..metrics import collectives, doubts, message_sizes
@@ -72,11 +74,14 @@ class GpuHead:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A GPU, measured as its unit alone tells it: GPUs and recordings are numbered in the unit. `exposed`: when
-    collectives owned it."""
+    collectives owned it. `waits`: idle time that other ranks may explain; `meanwhile`: what of it counts among the
+    launch idle that measures name, by their names."""
 
     measures: GpuMeasures
     doubts: tuple[Doubt, ...]
     exposed: Intervals
+    waits: Waits
+    meanwhile: Mapping[str, Intervals]
     picture: GpuAnalysis | None
 
 
@@ -88,6 +93,7 @@ class _Gathered:
     gpus: list[Gpu]
     found: list[FoundSteps]
     moved: list[Moved]
+    handed: list[HandedOver]
 
 
 @dataclass(slots=True)
@@ -120,6 +126,7 @@ def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns:
     release_unused(rows)
     gpus = gather.made_of(taken, own, shift_ns)
     moved = [message_sizes.moved(own, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
+    handed = [handed_over(own, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
     largest = max((len(gpu.operations) for gpu in gpus), default=0)
     found = list(each(partial(steps.find, timelines=own, shift_ns=shift_ns), gpus, largest))
     first = dict.fromkeys((one.source for one in found), asked.from_step)
@@ -130,13 +137,13 @@ def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns:
             gpu.places,
             gather.identity(own[gpu.places[0][0]], gpu.places[0][1]),
             gpu.rank,
-            collectives.own(gpu, sizes),
+            collectives.own(gpu, sizes, there),
             one.source,
             one.first,
         )
-        for gpu, sizes, one in zip(gpus, moved, found, strict=True)
+        for gpu, sizes, there, one in zip(gpus, moved, handed, found, strict=True)
     )
-    return Unit(tuple(members), recordings, tuple(shift_ns), heads, _Gathered(own, gpus, found, moved))
+    return Unit(tuple(members), recordings, tuple(shift_ns), heads, _Gathered(own, gpus, found, moved, handed))
 
 
 def _with_host(timeline: Timeline) -> Timeline:
@@ -165,7 +172,10 @@ def measure(unit: Unit, first: FirstSteps, asked: Asked) -> None:
     found = [starting_with(one, first) for one in parts.found]
     largest = max((len(gpu.operations) for gpu in parts.gpus), default=0)
     # A GPU's millions of operations go as soon as it is measured: nothing here may hold them.
-    each_gpu = ((number, parts.gpus.pop(0), found[number], parts.moved[number]) for number in range(len(found)))
+    each_gpu = (
+        (number, parts.gpus.pop(0), found[number], parts.moved[number], parts.handed[number])
+        for number in range(len(found))
+    )
     host = host_ranges.OfGpus(parts.timelines, unit.shift_ns)
     unit.measured = tuple(each(partial(_measured, parts.timelines, unit.shift_ns, asked, host), each_gpu, largest))
 
@@ -175,21 +185,23 @@ def _measured(
     shift_ns: Sequence[int],
     asked: Asked,
     host: host_ranges.OfGpus,
-    of: tuple[int, Gpu, FoundSteps, Moved],
+    of: tuple[int, Gpu, FoundSteps, Moved, HandedOver],
 ) -> Measured:
-    number, gpu, found, moved = of
+    number, gpu, found, moved, handed = of
     # Steps may hold nothing but operations without a length.
     some = found.count and found.start_ns[0] < found.end_ns[-1]
     kind = "steps" if some and asked.window != "capture" else "capture"
-    books = account(timelines, shift_ns, gpu, found, _window(gpu, found, kind))
-    measured = measure_gpu(timelines, shift_ns, gpu, found, books, moved, kind)
+    books = account(timelines, shift_ns, gpu, found, _window(gpu, found, kind), handed)
+    measured, meanwhile = measure_gpu(timelines, shift_ns, gpu, found, books, moved, kind)
     raised = tuple(doubts.of_gpu(timelines, gpu, found, books, measured, f"/gpus/{number}"))
     operations = for_pictures(gpu) if asked.operations else None
     did = host.of(gpu) if asked.operations else None
+    if (handed.source == BY_HOROVOD).any() and measured.ledger_ns["idle_launch"] is not None:
+        measured.collectives.negotiation_ns = 0  # told when all ranks are joined
     exposed = collectives.exposed(books)
     picture = GpuAnalysis(number, books.owned, found.start_ns, found.end_ns, operations, did)
     release_unused(len(gpu.operations))
-    return Measured(measured, raised, exposed, picture)
+    return Measured(measured, raised, exposed, books.waits, meanwhile, picture)
 
 
 def _window(gpu: Gpu, found: FoundSteps, kind: str) -> Window:

@@ -38,8 +38,8 @@ class Options:
     epilog="""\b
 Metrics of recordings, over the worst GPU, as shares (0..1) of its window:
   feed_gap_share input_stall_share compute_share exposed_collective_share exposed_h2d_share exposed_d2h_share
-  exposed_p2p_share exposed_d2d_share exposed_memset_share idle_pause_share idle_sync_share
-  idle_launch_share idle_turnaround_share idle_wait_share idle_unknown_share
+  exposed_p2p_share exposed_d2d_share exposed_memset_share idle_pause_share idle_peers_share
+  idle_sync_share idle_launch_share idle_turnaround_share idle_wait_share idle_unknown_share
 Metrics of sweeps, over the worst cell, or of one with [<cell id>]:
   efficiency samples_per_s_global
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..measures import Finding, Measures
-from . import breaks, collectives, compute, copies, feed, host, order, ranks, slow, spread, words
+from . import because, breaks, collectives, compute, copies, feed, host, order, ranks, slow, spread, words
 from .case import INPUT_LADDER, Case, Context
 from .not_judged import not_judged
 
@@ -76,7 +76,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
         # Of findings that are paid for the same waiting, the one that says why the host is late.
         return _input_first(finding, cases), max(waiting, worth(finding)) if slow else worth(finding), slow
 
-    return order.told_once(sorted(found, key=rank, reverse=True))
+    return because.causes_first(order.told_once(sorted(found, key=rank, reverse=True)), cases)
 
 
 def _together(each: list[Finding], gpus: int) -> list[Finding]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .. import numbers
-from ..measures import Break, Finding, GpuMeasures, Measures, ToldBreak
+from ..measures import Break, Consequence, Finding, GpuMeasures, Measures, ToldBreak
 from .case import Case
 
 # A checkpoint copies the model's variables: so many more tensors than a step fetches.
@@ -47,13 +47,13 @@ class _One:
 
 
 def told(measures: Measures) -> list[ToldBreak]:
-    """What is said of the breaks: those of one GPU by one cause together, what costs most first."""
+    """What is said of the breaks: those of one GPU by one cause together, what costs most first, waiting last."""
     together: dict[tuple[int, str], list[list[_One]]] = {}
     for cluster in _at_once(list(_breaks(measures))):
         lead = _lead(cluster)
         together.setdefault((lead.gpu, lead.cause), []).append(cluster)
     found = [_told(measures, clusters) for clusters in together.values()]
-    return sorted(found, key=lambda one: -one.share_if_as_often)
+    return sorted(found, key=lambda one: (one.cause == "peers", -one.share_if_as_often))
 
 
 def checkpoints(cases: Sequence[Case], measures: Measures) -> list[Finding]:
@@ -76,7 +76,20 @@ def _checkpoint(measures: Measures, one: ToldBreak) -> Finding:
         "(save_weights_only=True), to a local disk; or copy the weights and write them from another thread",
         evidence={"breaks": one.count, "longest_break_ns": one.length_ns, "waits": one.waits},
         refuted_by="breaks as long without saving",
+        consequences=list(_waiting(measures, one)),
     )
+
+
+def _waiting(measures: Measures, saved: ToldBreak) -> Iterator[Consequence]:
+    """Who waits while it is saved: at the same time, or as far as their recordings of another time show."""
+    cost_ns = saved.length_ns - saved.usual_ns
+    for gpu in saved.waits:
+        text = f"{measures.titles[gpu]} waits for it"
+        yield Consequence([gpu], saved.share_if_as_often, None, [], text)
+    for one in measures.breaks:
+        if one.cause == "peers" and one.gpu != saved.gpu and 2 * (one.length_ns - one.usual_ns) >= cost_ns:
+            text = f"{measures.titles[one.gpu]} waits for other ranks as long: {numbers.duration(one.length_ns)} at "
+            yield Consequence([one.gpu], one.share_if_as_often, None, [], f"{text}step {one.step}")
 
 
 def _all_ns(gpu: GpuMeasures) -> int:
@@ -103,7 +116,7 @@ def _cause(gpu: GpuMeasures, one: Break, over_ns: int) -> tuple[str, int]:
     fetched = (gpu.copies["d2h"].count or 0) / max(1, gpu.steps.count)
     kernels = one.kernels > _MORE_KERNELS * usual
     idle = {name: one.ledger_ns.get(f"idle_{name}") or 0 for name in ("feed", "sync", "launch", "wait", "unknown")}
-    waiting = (one.ledger_ns["collective"] or 0) + (one.ledger_ns.get("idle_peers") or 0)
+    waiting = (one.ledger_ns["collective"] or 0) + max(one.ledger_ns["idle_peers"] or 0, one.negotiation_ns)
     for cause, ns in (
         ("checkpoint", over_ns if one.fetched >= _TENSORS + 2 * fetched and not kernels else 0),
         ("more-work", over_ns if kernels else 0),

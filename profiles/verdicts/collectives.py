@@ -196,13 +196,18 @@ def too_small_for_so_many(case: Case) -> Finding | None:
         or case.share("collective") < OTHER_LADDER[0]
     ):
         return None
+    moved = case.gpu.collectives.bytes_per_step
+    size, launching = f" of {numbers.size(moved)}" if moved else "", case.late_launch_ns
     return case.finding(
         "model-too-small",
-        {"collective": apart},
-        text=f"a step takes {numbers.duration(period.p50)} and {percent(case.share('collective'))} of it is exposed "
-        "all-reduce: the model is too small for so many GPUs at this batch",
+        # A larger batch, or an exchange of several, has less of both for each sample.
+        {"collective": apart, "idle_launch": launching},
+        text=f"a step takes {numbers.duration(period.p50)}, of which {percent(case.share('compute'))} computes and "
+        f"{percent(apart / case.gpu.span_ns)} is exposed all-reduce{size}: the exchange is too large for so little "
+        "compute, the model too small for so many GPUs at this batch"
+        + (f"; waiting for launches, {percent(launching / case.gpu.span_ns)}, shrinks with it" if launching else ""),
         change=", ".join(filter(None, ["a larger batch", case.less_often(4), "or fewer GPUs"])),
-        evidence={"period_p50_ns": period.p50, "exposed_ns": apart},
+        evidence={"period_p50_ns": period.p50, "exposed_ns": apart, "bytes_per_step": moved},
         refuted_by="four times the batch with the same share of all-reduce",
     )
 

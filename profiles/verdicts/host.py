@@ -67,7 +67,7 @@ def python_in_the_loop(case: Case) -> Finding | None:
     if not case.trains:
         return None
     # Of what explains launch idle, a start and allocations are calls.
-    explained = case.held_launch_ns + (case.gpu.collectives.negotiation_ns or 0) + (case.gpu.waited_ns or 0)
+    explained = case.held_launch_ns + case.negotiation_ns + (case.gpu.waited_ns or 0)
     outside = max(0, min((case.gpu.outside_calls_ns or 0) - explained, case.late_launch_ns))
     share = outside / case.gpu.span_ns
     if outside < OTHER_LADDER[1] * case.gpu.span_ns:

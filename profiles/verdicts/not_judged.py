@@ -21,12 +21,14 @@ _CALLED = {
     "memset": "memsets not hidden by compute",
     "idle_pause": "a pause of the training",
     "idle_feed": "waiting for an input",
+    "idle_peers": "waiting for other ranks",
     "idle_sync": "idle after the host waited for the GPU",
     "idle_launch": "waiting for a launch",
     "idle_turnaround": "hand-over from kernel to kernel",
     "idle_wait": "idle with work launched",
     "idle_unknown": "idle for an unknown reason",
 }
+_OF_ALL = frozenset({"gradients-wait-for-ranks", "straggler"})
 _FILLS = 0.3  # of the idle time a call or a range fills so much that it is worth its name
 _PARTS = 3
 
@@ -34,6 +36,8 @@ _PARTS = 3
 def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> Finding | None:
     """The loss of a GPU beside the findings that are of it; None where it is under a tenth of the window."""
     left = unnamed_ns(case.gpu, [one for one in findings if one.gpu in (None, case.index)])
+    if any(one.code in _OF_ALL for one in findings):
+        left["idle_peers"] = 0  # one finding on one GPU tells of all that wait
     lost = sum(left.values())
     if lost < LOST * case.gpu.span_ns:
         return None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..measures import OF_RANKS, Finding
 
 # Priced by exposed collectives, in which others' waiting for a slow rank lies.
-_WITH_WAITING = frozenset({"all-reduce-exposed", "collectives-exposed", "collectives-not-fused", "model-too-small"})
+WITH_WAITING = frozenset({"all-reduce-exposed", "collectives-exposed", "collectives-not-fused", "model-too-small"})
 # Priced on the GPU that loses most, which is one with a slow link or on a slow host where there are such.
 _WITH_SLOWNESS = {
     "slow-link": frozenset(
@@ -72,7 +72,7 @@ def beside_slow(found: Sequence[Finding]) -> Callable[[Finding], float]:
     caused_ns = max(
         (finding.cost_ns_per_step or 0 for finding in found if finding.code in _SLOW | _BY_TURNS), default=0
     )
-    return lambda finding: _without(finding, caused_ns) if finding.code in _WITH_WAITING else worth(finding)
+    return lambda finding: without(finding, caused_ns) if finding.code in WITH_WAITING else worth(finding)
 
 
 def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
@@ -86,11 +86,11 @@ def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
     late = {finding.gpu for finding in of_ranks if finding.code == "straggler"}
 
     def beside(finding: Finding) -> float:
-        if finding.code in _WITH_WAITING:
-            return _without(finding, waiting_ns)
+        if finding.code in WITH_WAITING:
+            return without(finding, waiting_ns)
         for one in of_ranks:
             if finding.code in _WITH_SLOWNESS.get(one.code, ()):
-                return _without(finding, one.cost_ns_per_step or 0)
+                return without(finding, one.cost_ns_per_step or 0)
         # As much as the straggler, and a hair more to come before it.
         slow = finding.evidence.get("gpus", [finding.gpu])
         return most * (1 + 1e-9) if finding.code in _SLOW and late & set(slow) else worth(finding)
@@ -98,7 +98,7 @@ def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
     return beside
 
 
-def _without(finding: Finding, ns: int) -> float:
+def without(finding: Finding, ns: int) -> float:
     """The gain if the step lost this much less by it. gain = step / (step - cost) - 1, hence step."""
     gain, cost = finding.at_most_gain, finding.cost_ns_per_step
     if not gain or cost is None:

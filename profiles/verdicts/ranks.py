@@ -23,8 +23,8 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         return []
     last = max(known, key=lambda c: c.gpu.collectives.arrived_last_share or 0.0)
     others = [c for c in known if c is not last]
-    waiting = max(others, key=lambda c: c.gpu.collectives.waiting_ns or 0)
-    lost = min(waiting.gpu.collectives.waiting_ns or 0, waiting.ns("collective"))
+    waiting = max(others, key=lambda c: c.gpu.waiting_for_ranks_ns)
+    lost = waiting.gpu.waiting_for_ranks_ns
     share = last.gpu.collectives.arrived_last_share or 0.0
     if (
         not waiting.trains
@@ -36,10 +36,11 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     name = last.gpu.title
     told = measures.straggler if measures.straggler and measures.straggler.gpu == last.index else None
     since = f", from {numbers.duration(told.since_ns)} on" if told else ""
+    before = waiting.ns("idle_peers")
     finding = waiting.finding(
         "straggler",
-        {"collective": lost},
-        busy_saved_ns={"collective": lost},
+        {"collective": lost - before, "idle_peers": before},
+        busy_saved_ns={"collective": lost - before},
         text=f"{name} arrives last at {percent(share)} of the collectives{since}; the others wait "
         f"{percent(lost / waiting.gpu.span_ns)} of the time for it",
         change=f"look at {name} alone: its clock and temperature (nvidia-smi -q -d CLOCK,PERFORMANCE), its link, its "
@@ -77,17 +78,17 @@ def by_turns(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 
 
 def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """Gradients lie ready on one rank, and their all-reduce is launched only when another one's are."""
-    known = [c for c in cases if c.gpu.collectives.negotiation_ns is not None]
+    """Gradients lie ready on one rank, and their exchange is launched only when another one's are, and all agree."""
+    known = [c for c in cases if _unlaunched_ns(c) is not None]
     if not known:
         return []
-    waiting = max(known, key=lambda c: c.gpu.collectives.negotiation_ns or 0)
-    lost = waiting.gpu.collectives.negotiation_ns or 0
+    waiting = max(known, key=lambda c: _unlaunched_ns(c) or 0)
+    lost, for_peers = _unlaunched_ns(waiting) or 0, waiting.ns("idle_peers")
     share = lost / waiting.gpu.span_ns
     if share < OTHER_LADDER[1]:
         return []
-    least = min(known, key=lambda c: c.gpu.collectives.negotiation_ns or 0)
-    latest = least if 2 * (least.gpu.collectives.negotiation_ns or 0) < lost else None
+    least = min(known, key=lambda c: _unlaunched_ns(c) or 0)
+    latest = least if 2 * (_unlaunched_ns(least) or 0) < lost else None
     if latest:
         change = f"find what keeps {latest.gpu.title} (its own findings): the others can go no faster"
     elif len(known) < len(cases) or len(cases) == 1:
@@ -102,15 +103,25 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     what = "reduce-scatter" if "reduce_scatter" in waiting.gpu.collectives.kinds else "all-reduce"
     finding = waiting.finding(
         "gradients-wait-for-ranks",
-        {"idle_launch": lost},
+        {"idle_peers": for_peers, "idle_launch": lost - for_peers},
         text=f"{degree(share, OTHER_LADDER)} bound by the exchange's start: {percent(share)} of the time the gradients "
-        f"are handed to Horovod and their {what} is not launched"
+        f"are handed over and their {what} is not launched"
         + (f", as those of {latest.gpu.title} are not there yet" if latest else ""),
         change=change,
-        evidence={"negotiation_ns": [c.gpu.collectives.negotiation_ns for c in cases]},
+        evidence={
+            "negotiation_ns": [c.gpu.collectives.negotiation_ns for c in cases],
+            "idle_peers_ns": for_peers,
+            **({"late_gpu": latest.index} if latest else {}),
+        },
         refuted_by="as much of it with the ranks' inputs equally fast: the same batch in every step",
     )
     return [finding] if finding else []
+
+
+def _unlaunched_ns(case: Case) -> int | None:
+    """How long the GPU idles with its part handed over and the exchange not launched; None: nothing tells."""
+    negotiated, peers = case.gpu.collectives.negotiation_ns, case.gpu.ledger_ns["idle_peers"]
+    return max(negotiated or 0, peers or 0) if negotiated is not None or peers else None
 
 
 def _of(gpu: int | None, finding: Finding | None) -> list[Finding]:

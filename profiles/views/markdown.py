@@ -101,6 +101,7 @@ def _findings(document: Document) -> Iterator[str]:
         yield f"{place + 1}. **{_plain(finding['code'])}**{where}: {_plain(finding['text'])}"
         yield f"   - worth at most {gain} ({cost} per step)"
         yield f"   - change: {_plain(finding['change'])}"
+        yield from (f"   - and {_plain(one['text'])}" for one in finding.get("consequences", []))
         yield f"   - evidence: {_plain(evidence)}"
         yield f"   - refuted by: {_plain(finding['refuted_by'])}"
     yield ""

@@ -1,6 +1,6 @@
 """Many GPUs on a terminal: the verdicts, who differs, one row per owner and per host, then what to doubt.
 
-At most some 120 lines, however many GPUs there are. What does not fit is counted.
+Some 60 lines, however many GPUs there are. What does not fit is counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from .fitted import Column, Fitted, Prose
 from .tables import ranks
 from .tables.table import Table
 
-MOST_FINDINGS, MOST_DOUBTS, MOST_ROWS = 6, 5, 15
+MOST_FINDINGS, MOST_DOUBTS = 4, 3
+MOST_ROWS = {"hosts": 4, "outliers": 8}  # of tables that grow with the GPUs
 
 
 def show(
@@ -71,7 +72,8 @@ def _findings(summary: Summary) -> Iterator[RenderableType]:
     for finding in summary.findings[:MOST_FINDINGS]:
         text = Text("• ")
         text.append(finding.code, style="italic")
-        text.append(f": {_whose(finding, summary)}{finding.text}{_worth(finding)}\n  → {finding.change}")
+        whose, more = _whose(finding, summary), terminal.consequences(finding)
+        text.append(f": {whose}{finding.text}{_worth(finding)}\n  → {finding.change}{more}")
         yield Padding(Prose(text), (0, 0, 0, 2))
     left = summary.findings[MOST_FINDINGS:]
     if left:
@@ -94,7 +96,8 @@ def _worth(finding: Finding) -> str:
 def _table(table: Table) -> Iterator[RenderableType]:
     """The first rows; a name that the row before has is not said again."""
     yield Text(f"\n{table.title.lower()}", style="bold")
-    rows = table.rows[:MOST_ROWS]
+    most = MOST_ROWS.get(table.id, len(table.rows))
+    rows = table.rows[:most]
     # A column without a word is left out.
     columns = [place for place in range(len(table.columns)) if any(row[place].text for row in rows)]
     titles = [Column(table.columns[place], right=table.numeric(place)) for place in columns]
@@ -108,8 +111,8 @@ def _table(table: Table) -> Iterator[RenderableType]:
         ]
         shown.append([Text() if again and place < 2 else cell for place, cell in zip(columns, cells, strict=True)])
     yield Padding(Fitted(titles, shown, keys=sum(place < table.keys for place in columns)), (0, 0, 0, 2))
-    if len(table.rows) > MOST_ROWS:
-        yield Text(f"  and {len(table.rows) - MOST_ROWS} rows more", style="dim")
+    if len(table.rows) > most:
+        yield Text(f"  and {len(table.rows) - most} rows more", style="dim")
 
 
 def _doubts(doubts: Sequence[CountedDoubt]) -> Iterator[RenderableType]:

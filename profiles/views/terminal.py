@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from .. import numbers, terminals
-from ..measures import OF_RANKS, OWNERS, GpuMeasures, Measures, NamedOperator, Operators, StepRow
+from ..measures import OF_RANKS, OWNERS, Finding, GpuMeasures, Measures, NamedOperator, Operators, StepRow
 from ..timeline import Doubt
 from .charts.palette import OWNERS as LOOKS
 from .fitted import Column, Fitted, Prose, Row
@@ -184,8 +184,13 @@ def _findings(measures: Measures) -> Iterator[RenderableType]:
         worth = f" (at most {numbers.gain(finding.at_most_gain)})" if finding.at_most_gain is not None else ""
         text = Text("• ")
         text.append(finding.code, style="italic")
-        text.append(f": {whose}{finding.text}{worth}\n  → {finding.change}")
+        text.append(f": {whose}{finding.text}{worth}\n  → {finding.change}{consequences(finding)}")
         yield Padding(Prose(text), (0, 0, 0, 2))
+
+
+def consequences(finding: Finding) -> str:
+    """What other GPUs wait, a line each."""
+    return "".join(f"\n  and {one.text}" for one in finding.consequences)
 
 
 def breaks(measures: Measures) -> Iterator[RenderableType]:

@@ -10,6 +10,7 @@ import bisect
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 
 # Typed by hand, of what lies in recordings: the product's own table is wider, and looks at functions alone.
 EXCHANGES = re.compile(
@@ -17,7 +18,7 @@ EXCHANGES = re.compile(
     r"|all_reduce_kernel_oneshot"
 )
 CLASS_NAMES = ["compute", "collective", "h2d", "d2h", "p2p", "d2d", "memset"]
-CAUSE_NAMES = ["pause", "feed", "sync", "launch", "turnaround", "wait", "unknown"]
+CAUSE_NAMES = ["pause", "feed", "peers", "sync", "launch", "turnaround", "wait", "unknown"]
 
 
 @dataclass
@@ -258,6 +259,20 @@ def feeding(ops, steps, iterator_ranges, batches=None):
     return inputs, this_step if certain else set(), certain
 
 
+def told_of(timeline, pid):
+    """[(library, start, end, thread)] of the ranges in which a process hands over its part of an exchange."""
+    found = []
+    for row in timeline.exchanges.to_dict("records"):
+        if row["pid"] == pid:
+            stop = float("inf") if row["open"] else row["end_ns"]
+            found.append((row["library"], row["start_ns"], stop, row["tid"]))
+    exchange = r"Thunk:.*(all-?reduce|reduce-?scatter|all-?gather|all-?to-?all|collective|custom-call)"
+    for row in timeline.marks.to_dict("records"):
+        if row["pid"] == pid and re.match(exchange, row["name"]):
+            found.append(("XLA", row["start_ns"], row["end_ns"], row["tid"]))
+    return found
+
+
 def processes_of(timelines, places):
     """The (recording, pid) whose rows name the GPU, also where these have no length, or copy within the host."""
     tables = ("kernels", "graphs", "copies", "memsets")
@@ -277,7 +292,8 @@ def last_ends_before(ops):
 class BruteForce:
     """The ledger of one GPU. `pieces`: [(start, end, owner name)] that fill the window."""
 
-    def __init__(self, timelines, places, steps, window, shifts=None, off_clock=False):
+    def __init__(self, timelines, places, steps, window, shifts=None, off_clock=False, others=None):
+        """`others`: of each collective, in order of end, when the last other rank had handed over; None: not known."""
         shifts = shifts or [0] * len(timelines)
         origin = shifts[places[0][0]]
         self.window = window
@@ -312,6 +328,11 @@ class BruteForce:
         self.prior = last_ends_before(self.ops)
         self.fetches = [op for op in self.ops if op.owner == "d2h"]
         self.starts = [op.start for op in self.ops]
+        ends = sorted((op for op in self.ops if op.owner == "collective"), key=lambda op: op.end)
+        self.others = {id(op): when for op, when in zip(ends, others or [], strict=False)}
+        self.collectives = ends
+        processes = processes_of(timelines, places)
+        self.told = cache(lambda process: told_of(timelines[process[0]], process[1]) if process in processes else [])
         self.pieces = self._pieces()
 
     def _pieces(self):
@@ -336,7 +357,52 @@ class BruteForce:
             for a, b in zip(cuts[:-1], cuts[1:], strict=True):
                 yield a, b, "pause" if any(begun <= a < ended for begun, ended in self.pauses) else cause
 
+    def handed_over(self, op):
+        """(when the rank had handed its part of a collective over, or None; whether Horovod says so)."""
+        if op.call is None:
+            return None, False
+        for kind in ("Horovod", "XLA", "NCCL"):
+            begun = [
+                (start, stop)
+                for library, start, stop, thread in self.told(op.process)
+                if library == kind and start <= op.call[0] and (kind != "NCCL" or thread == op.thread)
+            ]
+            # Of those that began before the call, the last: it must still be open.
+            if begun and max(begun)[1] > op.call[0]:
+                return max(begun)[0], kind == "Horovod"
+        return None, False
+
+    def _waiting_for_peers(self, dry, end, ender, began):
+        """(from, to): the part of the idle span [dry, end) in which the GPU waits for other ranks."""
+        exchange = ender
+        if ender.owner != "collective" and ender.kernel:
+            return end, end
+        if ender.owner != "collective":
+            later = [op for op in self.ops if op.owner == "collective" and op.stream == ender.stream]
+            later = [op for op in later if self.ops.index(op) > self.ops.index(ender)]
+            if not later or not self.handed_over(later[0])[1] or self.handed_over(later[0])[0] > began:
+                return end, end
+            exchange = later[0]
+        handed, others = self.handed_over(exchange)[0], self.others.get(id(exchange))
+        if began <= dry or handed is None or others is None:
+            return end, end
+        return max(dry, handed), min(began, others)
+
     def _without_pauses(self, dry, end):
+        parts = self._without_peers(dry, end)
+        at = bisect.bisect_left(self.starts, end)
+        if not self.others or at == len(self.ops) or self.ops[at].call is None:
+            return parts
+        first, last = self._waiting_for_peers(dry, end, self.ops[at], min(self.ops[at].call[0], end))
+        found = []
+        for a, b, cause in parts:
+            cuts = sorted({a, b} | {t for t in (first, last) if a < t < b})
+            for c, d in zip(cuts[:-1], cuts[1:], strict=True):
+                waits = cause != "feed" and first <= c < last
+                found.append((c, d, "peers" if waits else cause))
+        return found
+
+    def _without_peers(self, dry, end):
         at = bisect.bisect_left(self.starts, end)
         if at == len(self.ops) or self.ops[at].call is None:
             return [(dry, end, "unknown")]

@@ -29,6 +29,7 @@ OWNERS: Final = {
     "memset": Look("memset", "#8a8090", "Memory is being set and nothing hides it."),
     "idle_pause": Look("idle: pause", "#3c0000", "The training had stopped: a rank was lost, or hosts came or went."),
     "idle_feed": Look("idle: feed", "#c9261a", "The GPU waits for its next batch, not yet sent."),
+    "idle_peers": Look("idle: peers", "#994c92", "It waits for other ranks to hand over their part of an exchange."),
     "idle_sync": Look("idle: sync", "#ee8f98", "The host waited for the GPU before it gave it more to do."),
     "idle_launch": Look("idle: launch", "#7a2420", "The host had not yet launched the next operation."),
     "idle_turnaround": Look("idle: turnaround", "#e6d68a", "The GPU hands over from one kernel to the next."),

@@ -111,6 +111,7 @@ def test_a_checkpoint_has_a_price_if_it_comes_as_often_and_is_no_fetched_loss() 
     assert (first.code, first.gpu) == ("checkpoint-in-the-loop", 1)
     share = measures.breaks[0].share_if_as_often
     assert first.at_most_gain == pytest.approx(share / (1 - share))
+    assert [one.gpus for one in first.consequences] == [[0]]
     assert "loss-fetched-every-step" not in {one.code for one in measures.findings}
 
 
@@ -141,4 +142,6 @@ def test_recordings_with_one_planted_break_tell_it_apart() -> None:
     assert told.step == 36 and told.length_ns > 60 * MS
     assert saved.findings[0].code == "checkpoint-in-the-loop" and saved.findings[0].gpu == 0
     assert "loss-fetched-every-step" not in {one.code for one in saved.findings}
-    assert {one.gpu: one.cause for one in saved.breaks}[0] == "checkpoint"
+    assert [(one.gpu, one.cause) for one in saved.breaks] == [(0, "checkpoint"), (1, "peers")]
+    (waits,) = saved.findings[0].consequences
+    assert waits.gpus == [1]

@@ -48,7 +48,7 @@ def matched(timelines: list[Timeline], residual_ns: int = 0):
     shifts = [0] * len(timelines)
     gpus = gather(timelines, shifts)
     moved = [message_sizes.moved(timelines, shifts, gpu, collectives.of(gpu)) for gpu in gpus]
-    return gpus, collectives.match(list(map(collectives.own, gpus, moved)), shifts, residual_ns)
+    return gpus, collectives.Matched(list(map(collectives.own, gpus, moved)), shifts, residual_ns).calls()
 
 
 def found_straggler(timelines: list[Timeline]):

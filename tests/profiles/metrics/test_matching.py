@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from profiles.metrics import matching
-from profiles.metrics.matching import NEVER, others
+from profiles.metrics.matching import NEVER, matched
 
 US = 1_000
 
 
-def by_definition(starts, ends, residual_ns):
-    """Plain Python: each other's nearest in the end (the earlier of two), overlapping, and close enough."""
+def by_definition(starts, ends, residual_ns, values=None):
+    """Plain Python: each other's nearest in the end (the earlier of two), overlapping, and close enough. Of each call
+    how many took part, and the largest of the others' values (their starts, if none are given)."""
+    values = starts if values is None else values
 
     def nearest(to, among):
         return min(range(len(among)), key=lambda place: (abs(among[place] - to), place), default=None)
@@ -31,7 +33,7 @@ def by_definition(starts, ends, residual_ns):
                 shorter = min(end[place] - start[place], other_end[there] - other_start[there])
                 overlap = start[place] < other_end[there] and other_start[there] < end[place]
                 if overlap and abs(end[place] - other_end[there]) <= max(shorter // 2, residual_ns):
-                    ranks, latest = ranks + 1, max(latest, other_start[there])
+                    ranks, latest = ranks + 1, max(latest, int(values[other][there]))
             told.append((ranks, latest))
         found.append(told)
     return found
@@ -66,13 +68,18 @@ def test_bunches_say_what_each_pair_says(seed):
     )
     residual = chance.choice([0, 5 * US])
     expected = by_definition([one.tolist() for one in starts], [one.tolist() for one in ends], residual)
-    found = others(starts, ends, residual)
-    told = [list(zip(one.ranks.tolist(), one.latest_start_ns.tolist(), strict=True)) for one in found]
+    found = matched(starts, ends, residual)
+    latest = found.latest(starts)
+    told = [list(zip(*(one.tolist() for one in each), strict=True)) for each in zip(found.ranks, latest, strict=True)]
     assert told == expected
+    # Of any other values as well, such as when each rank had handed its part over.
+    values = [np.array([chance.randint(0, 3) for _ in one], np.int64) for one in starts]
+    expected = by_definition([one.tolist() for one in starts], [one.tolist() for one in ends], residual, values)
+    assert [one.tolist() for one in found.latest(values)] == [[latest for _, latest in one] for one in expected]
 
 
 @pytest.mark.parametrize("missing", [0, 0.05])
 def test_calls_of_hundreds_of_gpus_end_in_bunches(missing, monkeypatch):
     starts, ends = made(random.Random(1), 200, 30, apart_us=9_000, missing=missing)
-    monkeypatch.setattr(matching, "_one_by_one", None)  # 200 x 199 pairs take many seconds
-    assert {int(one.ranks.max()) for one in others(starts, ends, 0)} <= set(range(150, 201))
+    monkeypatch.setattr(matching, "_Pairs", None)  # 200 x 199 pairs take many seconds
+    assert {int(one.max()) for one in matched(starts, ends, 0).ranks} <= set(range(150, 201))

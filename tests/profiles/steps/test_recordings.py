@@ -22,7 +22,7 @@ from profiles.gpus.gather import gather
 from profiles.gpus.operations import Gpu
 from profiles.judging.loss_ledger import losses
 from profiles.metrics import collectives
-from profiles.metrics.collectives import Calls, match, of
+from profiles.metrics.collectives import Calls, Matched, of
 from profiles.metrics.message_sizes import moved
 from profiles.steps.find import find
 from profiles.steps.found import FoundSteps
@@ -67,7 +67,7 @@ def steps_of(one: Timeline) -> tuple[Gpu, FoundSteps]:
 def calls_of(timelines: Sequence[Timeline], shift_ns: Sequence[int], residual_ns: int | None) -> list[Calls]:
     gpus = gather(timelines, shift_ns)
     each = [collectives.own(gpu, moved(timelines, shift_ns, gpu, of(gpu))) for gpu in gpus]
-    return match(each, [shift_ns[gpu.places[0][0]] for gpu in gpus], residual_ns)
+    return Matched(each, [shift_ns[gpu.places[0][0]] for gpu in gpus], residual_ns).calls()
 
 
 def without_marks(one: Timeline, pattern: str) -> Timeline:

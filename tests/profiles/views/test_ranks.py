@@ -53,7 +53,7 @@ def test_a_summary_tells_the_verdict_then_who_differs_then_all_gpus_hosts_and_do
     result = run(recordings, "--json-summary", tmp_path / "s.json", "--json", tmp_path / "all.json")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert len(lines) <= 120 and max(map(len, lines)) <= 120
+    assert len(lines) <= 60 and max(map(len, lines)) <= 120
     titles = ["what to change", "who differs", "over all gpus", "hosts", "what to doubt"]
     assert [line for line in lines if line in titles] == titles
     assert lines[0].startswith("32 GPUs on 4 hosts, ")

@@ -1,0 +1,114 @@
+"""Causes before consequences: what keeps one rank comes before the waiting of the others, which is folded under it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from .. import numbers
+from ..measures import OF_RANKS, Consequence, Finding
+from .case import REPORT_SHARE, Case
+from .order import WITH_WAITING, without, worth
+
+# Told by the waiting itself: none of them says why a rank is late.
+_NO_CAUSE: Final = WITH_WAITING | {
+    "gradients-wait-for-ranks",
+    "ranks-wait-by-turns",
+    "launched-work-waits",
+    "straggler",
+}
+# Nothing but waiting for the late rank.
+_ALL_WAITING: Final = frozenset({"gradients-wait-for-ranks", "straggler"})
+_OF_HOST: Final = frozenset({"launch-bound", "python-in-the-loop", "host-synchronises", "loss-fetched-every-step"})
+_EXPLAINS: Final = 0.5  # of the waiting, what a finding on the late rank costs it
+_ALIKE: Final = 1.02  # prices that are as good as the same
+
+
+def causes_first(found: Sequence[Finding], cases: Sequence[Case]) -> list[Finding]:
+    """The findings, in their order but for the one that makes other ranks wait: it comes before what is priced by their
+    waiting, unless that is worth more without. What is worth nothing without is told as its consequence alone."""
+    waits = {case.index: case.gpu.waiting_for_ranks_ns for case in cases}
+    late = _late(found, cases, waits)
+    waiting = sorted((case for case in cases if case.index not in late), key=lambda case: -waits[case.index])
+    if not late or not waiting or waits[waiting[0].index] < REPORT_SHARE * waiting[0].gpu.span_ns:
+        return list(found)
+    cause = _cause(found, late, waits[waiting[0].index] / waiting[0].steps)
+    if cause is None:
+        return list(found)
+    # What is priced by collectives holds the waiting inside of these alone.
+    inside = {case.index: (waits[case.index] - case.ns("idle_peers")) // case.steps for case in cases}
+
+    def rest(finding: Finding) -> float:
+        """What it is worth without the waiting in its price."""
+        index = finding.evidence.get("gpu") if finding.gpu is None else finding.gpu
+        return without(finding, inside.get(index, 0))  # type: ignore[arg-type]
+
+    # Whose GPU, link or host is slow is told beside since when it is late.
+    waiting_alone = _ALL_WAITING - ({"straggler"} if cause.code in OF_RANKS else set())
+    folded = [
+        one
+        for one in found
+        if one is not cause
+        and ((one.code in waiting_alone and _of(one) & late) or (one.code in WITH_WAITING and rest(one) < REPORT_SHARE))
+    ]
+    left = [one for one in found if one is not cause and one not in folded]
+    price = worth(cause) * _ALIKE
+    place = next((at for at, one in enumerate(left) if _gives_way(one, rest(one), price)), len(left))
+    place = min(place, list(found).index(cause))
+    told = replace(cause, consequences=[_consequence(waiting, waits, folded)])
+    return [*left[:place], told, *left[place:]]
+
+
+def _gives_way(one: Finding, rest: float, price: float) -> bool:
+    return one.code in _NO_CAUSE and (rest if one.code in WITH_WAITING else worth(one)) <= price
+
+
+def _late(found: Sequence[Finding], cases: Sequence[Case], waits: Mapping[int, int]) -> set[int]:
+    """The GPUs that the others wait for: as findings say, else the one that waits less than half as long as another."""
+    for codes in (set(OF_RANKS) - {"straggler"}, {"straggler"}):
+        named = [one for one in found if one.code in codes and one.gpu is not None]
+        if named:
+            return _of(named[0])
+    told = [one.evidence["late_gpu"] for one in found if "late_gpu" in one.evidence]
+    if told or len(cases) < 2:
+        return set(told)
+    least = min(waits, key=lambda index: waits[index])
+    return {least} if 2 * waits[least] < max(waits.values()) else set()
+
+
+def _of(finding: Finding) -> set[int]:
+    """The GPUs that a finding is of; of gradients that wait the one that they wait for."""
+    if "late_gpu" in finding.evidence:
+        return {finding.evidence["late_gpu"]}
+    return set(finding.evidence.get("gpus", [])) | ({finding.gpu} if finding.gpu is not None else set())
+
+
+def _cause(found: Sequence[Finding], late: set[int], waiting_ns: float) -> Finding | None:
+    """The first finding on a late GPU that costs it enough to explain the waiting. Of those whose fix is on its host
+    that it is late comes first, where it is a straggler: its host is what to look at."""
+    own = [one for one in found if one.gpu is not None and _of(one) & late]
+    named = [one for one in own if one.code not in _NO_CAUSE and (one.cost_ns_per_step or 0) >= _EXPLAINS * waiting_ns]
+    stragglers = [one for one in own if one.code == "straggler"]
+    return next(iter([*(one for one in named if one.code not in _OF_HOST), *stragglers, *named]), None)
+
+
+def _consequence(waiting: Sequence[Case], waits: Mapping[int, int], folded: Sequence[Finding]) -> Consequence:
+    longest = waiting[0]
+    each = [case for case in waiting if waits[case.index] >= REPORT_SHARE * case.gpu.span_ns]
+    ns = waits[longest.index]
+    share = numbers.share(ns / longest.gpu.span_ns)
+    title = longest.gpu.title
+    text = f"{title} waits for it: {share} of its time"
+    if len(each) > 1:
+        text = f"{numbers.count(len(each))} other GPUs wait for it, {title} longest: {share} of its time"
+    last = next((one.evidence["arrived_last_share"] for one in folded if one.code == "straggler"), None)
+    if last is not None:
+        text += f"; it arrives last at {numbers.share(last)} of the collectives"
+    return Consequence(
+        gpus=[case.index for case in each],
+        share=ns / longest.gpu.span_ns,
+        cost_ns_per_step=ns // longest.steps if longest.gpu.window == "steps" else None,
+        codes=[one.code for one in folded],
+        text=text,
+    )
