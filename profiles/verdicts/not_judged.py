@@ -12,7 +12,7 @@ from ..numbers import share as percent
 from ..timeline import Doubt
 from .case import REPORT_SHARE, Case, called
 
-_CALLED = {
+CALLED = {
     "collective": "collectives not hidden by compute",
     "h2d": "copies to the GPU not hidden by compute",
     "d2h": "copies to the host not hidden by compute",
@@ -63,7 +63,7 @@ def unnamed_ns(gpu: GpuMeasures, findings: Sequence[Finding]) -> dict[str, int]:
 
 def _part(gpu: GpuMeasures, owner: str, ns: int, *, alone: bool) -> str:
     share = "" if alone else f"{percent(ns / gpu.span_ns)} "
-    return f"{share}{_CALLED[owner]}{_by_host(gpu, owner)}"
+    return f"{share}{CALLED[owner]}{_by_host(gpu, owner)}"
 
 
 def _by_host(gpu: GpuMeasures, owner: str) -> str:

@@ -76,7 +76,7 @@ def loader_of(x: Any) -> str:
         return "DataLoader"
     if data_adapters.is_grain_dataset(x):
         return "Grain"
-    return "arrays" if are_arrays(x) else ""
+    return "arrays" if x is not None and are_arrays(x) else ""
 
 
 def _loader(x: Any) -> str:

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from harness.ring import batches
 from harness.ring.data import blocks, sharing, shuffles
+from profiles import marks
 from profiles.errors import RingscopeError
 
 AUTO = tf.data.AUTOTUNE
@@ -274,3 +275,26 @@ def _words(count: int) -> Any:
 def test_what_the_ranks_batches_are_to_each_other(given: dict[str, Any], what: str) -> None:
     told = {sharing.share_of_training(dict(given), rank, 2, "count", lambda value: value) for rank in range(2)}
     assert told == {what}
+
+
+class _Counted(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        return np.zeros((4, 2)), np.zeros(4)
+
+
+@pytest.mark.parametrize(
+    ("x", "loader"),
+    [
+        (lambda: Data.range(3).batch(1), "tf.data"),
+        (_Counted, "PyDataset"),
+        (lambda: (one for one in [(np.zeros((4, 2)), np.zeros(4))]), "generator"),
+        (lambda: np.zeros((8, 2)), "arrays"),
+        (lambda: None, ""),
+    ],
+)
+def test_what_makes_the_batches_has_the_name_that_recordings_are_told(x: Callable[[], Any], loader: str) -> None:
+    assert sharing.loader_of(x()) == loader
+    assert not loader or loader in marks.LOADERS

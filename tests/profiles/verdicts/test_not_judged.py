@@ -10,6 +10,8 @@ import pytest
 
 from profiles import analyse, measures_json
 from profiles.errors import RingscopeError
+from profiles.measures import OWNERS
+from profiles.verdicts.not_judged import CALLED
 from tests.made.build import Build
 from tests.profiles.verdicts.test_people import ATEN, MS, US, findings, looped
 from tests.recordings import DATA, SHARED, timeline
@@ -104,3 +106,7 @@ def test_why_idle_time_has_no_cause_is_said_in_the_words_of_the_doubt() -> None:
     (doubt,) = (one for one in analyse([made.timeline()]).measures.doubts if one.code == "no-api-rows")
     told = findings(made)["loss-not-judged"]
     assert doubt.text in told.text and told.change == doubt.next
+
+
+def test_every_owner_that_may_be_lost_has_words() -> None:
+    assert set(OWNERS) - {"compute"} <= set(CALLED)
