@@ -38,6 +38,8 @@ def _measures(schema: Any, made: Callable[[], Measures]) -> Measures:
         raise RingscopeError(f"not measures of schema {SCHEMA} (found {found!r}): measure the recording again")
     try:
         measures = made()
+        if not measures.gpus:
+            raise ValueError("no GPU in them")
         for gpu in measures.gpus:
             check(gpu, len(measures.recordings))
         return measures
@@ -65,6 +67,15 @@ _KEYS_OF_EACH: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class _Capture:
+    """`capture`."""
+
+    window_ns: tuple[int, int]
+    span_ns: int
+    ledger_ns: dict[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
 class _Idle:
     """An entry of `host_while_idle`."""
 
@@ -76,15 +87,19 @@ class _Idle:
 
 def check(gpu: GpuMeasures, recordings: int) -> None:
     """Raises ValueError where measures of the right types are no whole ones. recordings: how many there are."""
+    if len(gpu.window_ns) != 2:
+        raise ValueError(f"window_ns is {str(gpu.window_ns)[:60]}")
+    for entry in gpu.host_while_idle:
+        typed.made(_Idle, entry)
+    if gpu.capture is not None:
+        typed.made(_Capture, gpu.capture)
+    between = [one for one in gpu.breaks if gpu.window == "steps" and one.end_ns <= gpu.window_ns[-1]]
+    span_ns = gpu.span_ns + sum(one.end_ns - one.start_ns for one in between)
     for name, table in _tables(gpu):
         _require(name, table, _KEYS.get(name, ()))
         for inner in table.values() if name in _KEYS_OF_EACH else ():
             _require(name, inner, _KEYS_OF_EACH[name])
-    for entry in gpu.host_while_idle:
-        typed.made(_Idle, entry)
-    between = [one for one in gpu.breaks if gpu.window == "steps" and one.end_ns <= gpu.window_ns[-1]]
-    span_ns = gpu.span_ns + sum(one.end_ns - one.start_ns for one in between)
-    if len(gpu.window_ns) != 2 or gpu.window_ns[1] - gpu.window_ns[0] != span_ns or gpu.span_ns <= 0:
+    if gpu.window_ns[1] - gpu.window_ns[0] != span_ns or gpu.span_ns <= 0:
         raise ValueError(f"window_ns is {str(gpu.window_ns)[:60]}, and its length {gpu.span_ns}")
     if not gpu.recordings or not all(0 <= one < recordings for one in gpu.recordings):
         raise ValueError(f"a GPU lies in the recordings {str(gpu.recordings)[:60]}, of which there are {recordings}")

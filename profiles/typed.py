@@ -10,6 +10,8 @@ from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Made = TypeVar("Made")
+# What a dataclass that looks into its fields raises where they hold something else.
+_OF_FIELDS: Final = (RecursionError, KeyError, AttributeError, TypeError)
 
 _INT64: Final = 1 << 63
 # Work is counted in more than 64 bits: a GPU does 2**63 operations within hours.
@@ -35,7 +37,7 @@ def decoded(kind: type[Made], text: bytes) -> Made:
 
     try:
         return _checked(msgspec.json.decode(text, type=kind, strict=False))
-    except (msgspec.MsgspecError, RecursionError, KeyError) as error:
+    except (msgspec.MsgspecError, *_OF_FIELDS) as error:
         raise ValueError(_why(error)) from None
 
 
@@ -45,14 +47,16 @@ def made(kind: type[Made], data: Any, *, texts: bool = True) -> Made:
 
     try:
         return _checked(msgspec.convert(data, kind, strict=not texts))
-    except (msgspec.MsgspecError, RecursionError, KeyError) as error:
+    except (msgspec.MsgspecError, *_OF_FIELDS) as error:
         raise ValueError(_why(error)) from None
 
 
 def _why(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "nested too deep"
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    return f"a value of another type: {error}" if isinstance(error, (AttributeError, TypeError)) else str(error)
 
 
 def _checked(found: Made) -> Made:

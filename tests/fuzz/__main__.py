@@ -1,4 +1,4 @@
-"""Fuzz every reader in turn: python -m tests.fuzz [--seconds 600] [READER...]
+"""Fuzz every reader in turn, then every verb: python -m tests.fuzz [--seconds 600] [READER...]
 
 Begins with the committed corpus; keeps what it finds under build/fuzz. Exit code 1 and the input's path where a reader
 neither reads nor refuses something, or takes more than 20 s for it.
@@ -39,6 +39,10 @@ def main() -> int:
         if subprocess.run([*command, str(found), str(CORPUS / reader)]).returncode:
             print(f"{reader}: FAILED; the input is {found.parent}/{reader}-*; add it to {CORPUS / reader}", flush=True)
             failed = 1
+    for what in () if given.readers else ("recordings", "documents"):
+        print(f"{what} through every verb: {given.seconds} s", flush=True)
+        command = [sys.executable, "-m", "tests.fuzz.files", what, "--seconds", str(given.seconds)]
+        failed |= subprocess.run(command).returncode
     return failed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
 import time
@@ -20,6 +21,9 @@ from profiles.possible import AT_ZERO, DAY_NS, ENDS_EARLY, OUTSIDE, UNTIMED
 from profiles.timeline import COLUMNS, Timeline, make
 
 from ..made.build import Build
+from ..recordings import SHARED
+
+MADE = SHARED / "third" / "made"
 
 SHAPE = Shape(steps=4, kernels=20, gpus=1, processes=1)
 # (start, end) of kernels that cannot be, from the first operation of the recording, None: the recording's own 0.
@@ -209,3 +213,21 @@ def test_rows_that_are_all_possible_are_the_tables_that_were_given() -> None:
     again: Timeline = make(one.recording, {name: getattr(one, name) for name in COLUMNS if name != "devices"})
     pd.testing.assert_frame_equal(again.kernels, one.kernels)
     assert again.left_out == {}
+
+
+@pytest.mark.skipif(not MADE.is_dir(), reason="no third set of recordings in ../shared")
+def test_a_fifth_of_the_kernels_at_0_changes_no_cause_of_the_rest() -> None:
+    zero, plain = (analyse(MADE / f"{name}.json.gz").measures for name in ("k_zero", "k_plain"))
+    lost = {
+        (event["args"]["correlation"])
+        for event in json.loads(gzip.decompress((MADE / "k_zero.json.gz").read_bytes()))["traceEvents"]
+        if event.get("cat") == "kernel" and not event["ts"]
+    }
+    told = json.loads(gzip.decompress((MADE / "k_plain.json.gz").read_bytes()))["traceEvents"]
+    lost_ns = sum(1000 * e["dur"] for e in told if e.get("cat") == "kernel" and e["args"]["correlation"] in lost)
+    (before,), (after,) = plain.gpus, zero.gpus
+    assert len(lost) == 96 and after.ledger_ns["compute"] == (before.ledger_ns["compute"] or 0) - lost_ns
+    assert after.ledger_ns["collective"] == before.ledger_ns["collective"]
+    shares = [(gpu.ledger_ns["idle_launch"] or 0) / gpu.span_ns for gpu in (before, after)]
+    assert 0.1 < shares[0] <= shares[1] < shares[0] + 0.03
+    assert "impossible-times" in {doubt.code for doubt in zero.doubts}
