@@ -7,7 +7,7 @@ the step is traced, and these are exchanged as they are taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from ..exchange import tf
 from . import totals
 from .flow import MEAN, SUM, Fixed, Flow, Joint, NotApart, Own, Rows, Value
 from .flow_rules import rule_of
-from .taken import Taken, each_sum, taken
+from .taken import Sum, Taken, each_sum, taken
 
 __all__ = ["Apart", "look", "of_all_ranks"]
 
@@ -26,13 +26,13 @@ class Apart(NamedTuple):
     """What a function is to the rows of its batch.
 
     kinds: of each number that it gives: `mean`, `sum`, `rows` (a value for each), `joined` (it is of all ranks) or
-    `fixed`. cuts: which of the sums that it takes, in turn, must be exchanged for that, each with the rows that it is
-    the mean of, if it is one. sums: the operations of these up to the last cut, in turn.
+    `fixed`. cuts: which of the sums that it takes, by kind and turn, must be exchanged for that, each with the rows
+    that it is the mean of, if it is one. likes: by kind what each is of, up to the last cut.
     """
 
     kinds: tuple[str, ...]
-    cuts: dict[int, Rows | None]
-    sums: tuple[str, ...]
+    cuts: dict[tuple[str, int], Rows | None]
+    likes: dict[str, tuple[str, ...]]
 
     @property
     def kind(self) -> str:
@@ -41,13 +41,20 @@ class Apart(NamedTuple):
 
 
 def look(
-    function: Callable[..., Any], given: Sequence[Any], learnt: Sequence[bool], *, joins: Sequence[str] = ()
+    function: Callable[..., Any],
+    given: Sequence[Any],
+    learnt: Sequence[bool],
+    *,
+    joins: Sequence[str] = (),
+    is_traced: bool | None = None,
 ) -> Apart | None:
     """What becomes of the batch in a function's graph; None where it cannot be read from it.
 
     function: gives a number, or a list of them. given: what it is called with, in which the first axis of each tensor
     is the batch's. learnt: whether gradients go to each. joins: kinds of numbers that are to be of all ranks, too.
+    is_traced: whether it will be called in a graph; None: as this is.
     """
+    is_traced = not tf.executing_eagerly() if is_traced is None else is_traced
     try:
         found = taken(function, given, open_batch=True)
         try:
@@ -55,10 +62,12 @@ def look(
         except NotApart:
             if not found.of_all:
                 raise
-            return Apart(("joined",) * len(found.outputs), {}, ())  # whoever calls `ring.sum` knows what it is
+            return Apart(("joined",) * len(found.outputs), {}, {})  # whoever calls `ring.sum` knows what it is
+        if not is_traced and any(kind == "Size" for kind, _ in apart.cuts):
+            raise NotApart("a size, which no operation tells where functions are run")
         if apart.cuts:
             again = taken(function, given, open_batch=False)
-            if tuple(kind for kind, _ in again.sums[: len(apart.sums)]) != apart.sums:
+            if _likes(again.sums, apart.cuts) != apart.likes:
                 raise NotApart("it takes other sums of a batch of this shape")
         return apart
     except Exception:  # NotApart, or a user's function, which may raise anything
@@ -82,16 +91,21 @@ def _read(found: Taken, learnt: Sequence[bool], joins: Sequence[str]) -> Apart:
         if several or _kind(value) in ("joined", *joins):
             flow.joint(value)
     kinds = tuple(_kind(value) for value in flow.run(found.outputs))
-    turns = {total.name: turn for turn, (_, total) in enumerate(found.sums)}
-    cuts: dict[int, Rows | None] = {}
+    by_name = {each.total.name: each for each in found.sums}
+    cuts: dict[tuple[str, int], Rows | None] = {}
     for name in flow.cuts:
-        if name not in turns:
+        if name not in by_name:
             raise NotApart("what must be of all ranks is no sum of TensorFlow's")
-        total = found.sums[turns[name]][1]
-        rows = flow.values[total.op.inputs[0].name] if total.op.type == "Mean" else None
-        cuts[turns[name]] = rows if isinstance(rows, Rows) else None
-    until = max(cuts, default=-1) + 1
-    return Apart(kinds, cuts, tuple(kind for kind, _ in found.sums[:until]))
+        cut = by_name[name]
+        rows = flow.values[cut.total.op.inputs[0].name] if cut.kind == "Mean" else None
+        cuts[cut.kind, cut.turn] = rows if isinstance(rows, Rows) else None
+    return Apart(kinds, cuts, _likes(found.sums, cuts))
+
+
+def _likes(sums: Sequence[Sum], cuts: Iterable[tuple[str, int]]) -> dict[str, tuple[str, ...]]:
+    """By kind, what the sums up to the last cut of that kind are of."""
+    last = {kind: turn for kind, turn in sorted(cuts)}
+    return {kind: tuple(s.like for s in sums if s.kind == kind and s.turn <= turn) for kind, turn in last.items()}
 
 
 def _kind(value: Value) -> str:
@@ -118,16 +132,18 @@ def of_all_ranks(
     if apart is None or not apart.cuts:
         yield
         return
-    seen: list[str] = []
+    seen: list[Sum] = []
 
-    def take(kind: str, values: Any, total: Any) -> Any:
-        turn = len(seen)
-        seen.append(kind)
-        return _everybodys(values, total, apart.cuts[turn], share, ranks, uneven) if turn in apart.cuts else total
+    def take(found: Sum, values: Any) -> Any:
+        seen.append(found)
+        place = found.kind, found.turn
+        if place not in apart.cuts:
+            return found.total
+        return _everybodys(values, found.total, apart.cuts[place], share, ranks, uneven)
 
     with each_sum(take):
         yield
-    if tuple(seen[: len(apart.sums)]) != apart.sums:
+    if _likes(seen, apart.cuts) != apart.likes:
         raise RingscopeError(
             f"{name} takes other sums each time it is traced, so that ring cannot tell which of them are to be of all"
             " ranks; take these by ring.sum(values) or ring.mean(values, mask)"

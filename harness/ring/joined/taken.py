@@ -13,7 +13,7 @@ from keras.src.trainers.compile_utils import CompileLoss
 from keras.src.trainers.trainer import Trainer
 from tensorflow.python.eager.backprop import GradientTape
 from tensorflow.python.framework.func_graph import FuncGraph
-from tensorflow.python.ops import gen_math_ops
+from tensorflow.python.ops import gen_array_ops, gen_math_ops
 
 from ..exchange import tf
 from ..laid_over import laid_over, lifted
@@ -22,7 +22,13 @@ from .flow import NotApart
 
 __all__ = ["Taken", "compared_with", "each_sum", "taken"]
 
-SUMS = {"_sum": "Sum", "mean": "Mean"}  # TensorFlow's functions, by which all of its and Keras's take sums
+# TensorFlow's functions, by which all of its and Keras's take sums, and tell how many rows there are.
+SUMS = {
+    (gen_math_ops, "_sum"): "Sum",
+    (gen_math_ops, "mean"): "Mean",
+    (gen_array_ops, "size"): "Size",
+    (gen_array_ops, "strided_slice"): "StridedSlice",
+}
 # Gradients, Keras's part of a loss, and what layers do take sums of their own, in some forms more than in others.
 NOT_COUNTED = (
     (GradientTape, "gradient"),
@@ -36,14 +42,23 @@ MANY = 8
 FORMS = "harness.ring.forms"
 
 
+class Sum(NamedTuple):
+    """kind: the operation's type. turn: how many of that type came before. like: a word for what it is of."""
+
+    kind: str
+    turn: int
+    like: str
+    total: Any
+
+
 class Taken(NamedTuple):
-    """inputs: what the function was called with. sums: [(operation's type, tensor)]. of_all: sums by `ring.sum`.
-    of_layers: what layers have given, a row for each of the batch."""
+    """inputs: what the function was called with. of_all: sums by `ring.sum`. of_layers: what layers have given, a row
+    for each of the batch."""
 
     graph: Any
     inputs: Any
     outputs: list[Any]
-    sums: list[tuple[str, Any]]
+    sums: list[Sum]
     of_all: list[Any]
     of_layers: list[Any]
 
@@ -62,12 +77,12 @@ def taken(function: Callable[..., Any], given: Sequence[Any], *, open_batch: boo
             raise NotApart("what has no rows")
         return tf.compat.v1.placeholder(leaf.dtype, [None if open_batch else leaf.shape[0], *leaf.shape[1:]])
 
-    sums: list[tuple[str, Any]] = []
+    sums: list[Sum] = []
     of_layers: list[Any] = []
 
-    def keep(kind: str, values: Any, total: Any) -> Any:
-        sums.append((kind, total))
-        return total
+    def keep(found: Sum, values: Any) -> Any:
+        sums.append(found)
+        return found.total
 
     with tf.init_scope(), totals.looked_for() as of_all, graph.as_default(), ExitStack() as stack:
         if open_batch:
@@ -131,21 +146,22 @@ def _shapes(given: Any) -> Iterator[list[int | None]]:
 
 
 @contextmanager
-def each_sum(take: Callable[[str, Any, Any], Any]) -> Iterator[None]:
-    """While it lasts, each sum and mean that is taken is what this makes of it: (type, of what, sum) -> sum; but for
-    NOT_COUNTED, and what ring's own forms take."""
+def each_sum(take: Callable[[Sum, Any], Any]) -> Iterator[None]:
+    """While it lasts, each sum that is taken is what this makes of it: (sum, of what) -> sum; but for NOT_COUNTED, and
+    what ring's own forms take."""
     pausing: list[bool] = []
+    turns = dict.fromkeys(SUMS.values(), 0)
 
-    def counted(name: str) -> Callable[..., Any]:
-        own = getattr(gen_math_ops, name)
-
-        def call(values: Any, *args: Any, **kwargs: Any) -> Any:
-            total = own(values, *args, **kwargs)
+    def counted(own: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            total = own(*args, **kwargs)
             if pausing or _within_forms():
                 return total
+            values = args[0] if args else kwargs["input"]
+            turn, turns[kind] = turns[kind], turns[kind] + 1
             pausing.append(True)
             try:
-                return take(SUMS[name], values, total)
+                return take(Sum(kind, turn, f"{kind} {total.dtype.name} {total.shape.rank}", total), values)
             finally:
                 pausing.pop()
 
@@ -164,7 +180,8 @@ def each_sum(take: Callable[[str, Any, Any], Any]) -> Iterator[None]:
     with ExitStack() as stack:
         for kind, name in NOT_COUNTED:
             stack.enter_context(laid_over(kind, **{name: paused(getattr(kind, name))}))
-        stack.enter_context(laid_over(gen_math_ops, **{name: counted(name) for name in SUMS}))
+        for (module, name), counts in SUMS.items():
+            stack.enter_context(laid_over(module, **{name: counted(getattr(module, name), counts)}))
         yield
 
 

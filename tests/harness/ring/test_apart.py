@@ -17,7 +17,7 @@ pytest.importorskip("horovod.tensorflow")
 from keras import ops  # noqa: E402
 
 from harness import ring  # noqa: E402
-from harness.ring.joined import losses, totals  # noqa: E402
+from harness.ring.joined import totals  # noqa: E402
 from harness.ring.joined.apart import Apart, look, of_all_ranks  # noqa: E402
 
 ROWS, FIRST = 12, 5  # of the whole, of its first part where these are of unlike sizes
@@ -171,6 +171,25 @@ def public_helpers_of_what_compares_rows(y: Any, p: Any) -> Any:
     return tf.sqrt(ring.sum(tf.square(p[:, :1] - y)) / ring.sum(y))
 
 
+@case("joined", VOID)
+def the_number_that_a_mask_leaves(y: Any, p: Any) -> Any:
+    keep = tf.not_equal(y, 255)
+    left = tf.boolean_mask(tf.square(p[:, :4] - tf.where(keep, y, 0.0)), keep)
+    return tf.reduce_sum(left) / tf.cast(tf.size(left), tf.float32)
+
+
+@case("joined", UNKNOWN)
+def the_number_of_places(y: Any, p: Any) -> Any:
+    places = tf.where(y >= 0)
+    total = tf.reduce_sum(tf.square(tf.gather_nd(p[:, :4], places)))
+    return total / tf.cast(tf.maximum(tf.shape(places)[0], 1), tf.float32)
+
+
+@case("joined", SIZES)
+def one_less_than_the_rows(y: Any, p: Any) -> Any:
+    return tf.reduce_sum(tf.square(p[:, :1] - y)) / (tf.cast(tf.shape(y)[0], tf.float32) - 1)
+
+
 @case("joined", SIZES)
 def a_share_of_the_variance(y: Any, p: Any) -> Any:
     return tf.reduce_sum((y - p[:, :1]) ** 2) / tf.reduce_sum((y - tf.reduce_mean(y)) ** 2)
@@ -241,7 +260,7 @@ def two_means(y: Any, p: Any) -> Any:
 
 
 def found(of: Case) -> Apart | None:
-    return look(of.loss, (tf.constant(of.y), tf.zeros((ROWS, 12))), (False, True))
+    return look(of.loss, (tf.constant(of.y), tf.zeros((ROWS, 12))), (False, True), is_traced=True)
 
 
 def one_number(loss: Any, apart: Apart, parts: int) -> Any:
@@ -261,26 +280,27 @@ def taken(of: Case, apart: Apart, parts: list[slice], *, uneven: bool) -> tuple[
     """Mean over the parts' losses, and of their gradients."""
     weights = tf.constant(WEIGHTS)
 
-    def value(part: slice, share: totals.Share) -> Any:
-        with of_all_ranks(apart, share, len(parts), uneven=uneven):
-            return of.loss(tf.constant(of.y[part]), tf.constant(X[part]) @ weights)
+    def found(part: slice, total: list[Any]) -> tuple[Any, Any, list[Any]]:
+        def run() -> tuple[Any, Any, list[Any]]:
+            met: list[Any] = []
+            with tf.GradientTape() as tape:
+                tape.watch(weights)
+                with of_all_ranks(apart, known_or_own(total, met), len(parts), uneven=uneven):
+                    loss = of.loss(tf.constant(of.y[part]), tf.constant(X[part]) @ weights)
+                number = one_number(loss, apart, len(parts))
+            return number, tape.gradient(number, weights), met
+
+        # Where functions are run, no operation tells of a size.
+        is_traced = any(kind == "Size" for kind, _ in apart.cuts)
+        return (tf.function(run, autograph=False) if is_traced else run)()  # type: ignore[no-any-return]
 
     total: list[Any] = []
     while True:  # one may be of what another has made
-        own: list[list[Any]] = [[] for _ in parts]
-        for part, met in zip(parts, own, strict=True):
-            value(part, known_or_own(total, met))
-        if len(own[0]) == len(total):
+        of_parts = [found(part, total) for part in parts]
+        if len(of_parts[0][2]) == len(total):
             break
-        total.append(tf.add_n([met[len(total)] for met in own]))
-    values, gradients = [], []
-    for part in parts:
-        with tf.GradientTape() as tape:
-            tape.watch(weights)
-            loss = one_number(value(part, losses.given(total)), apart, len(parts))
-        values.append(float(loss))
-        gradients.append(tape.gradient(loss, weights).numpy())
-    return np.mean(values), np.mean(gradients, axis=0)
+        total.append(tf.add_n([met[len(total)] for _, _, met in of_parts]))
+    return np.mean([float(value) for value, _, _ in of_parts]), np.mean([g.numpy() for _, g, _ in of_parts], axis=0)
 
 
 @pytest.mark.parametrize("name", CASES)
