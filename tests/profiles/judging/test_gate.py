@@ -65,6 +65,27 @@ def test_a_budget_holds_up_to_its_value(limit: float, status: str) -> None:
     assert judgement.status == status
 
 
+@pytest.mark.parametrize(("limit", "status"), [(0.85, HOLDS), (0.9, HOLDS), (0.95, BROKEN)])
+def test_a_budget_of_what_should_be_more_holds_down_to_its_value(limit: float, status: str) -> None:
+    subject = _subject(gpu(ledger={"h2d": MS}))
+    assert judge(subject, at_most={}, at_least={"compute_share": limit}).status == status
+    # One value and no other may be asked for.
+    both = judge(subject, at_most={"compute_share": 0.9}, at_least={"compute_share": 0.9})
+    assert [check.status for check in both.checks] == [HOLDS, HOLDS]
+
+
+def test_where_to_look_is_the_step_that_lost_most_and_of_what_should_be_more_the_one_with_least() -> None:
+    one = gpu(ledger={"h2d": MS, "idle_feed": MS})
+    lost = {3: {"h2d": 2.6}, 4: {"h2d": 2.5, "idle_feed": 2.5}, 5: {"idle_feed": 3}, 7: {"compute": 7}}
+    for step, owners in lost.items():
+        one.steps.rows[step].ledger_ns |= {owner: int(ms * MS) for owner, ms in owners.items()}
+    found = metrics(_subject(one))
+    steps = {"exposed_h2d_share": 3, "feed_gap_share": 5, "input_stall_share": 4, "compute_share": 7}
+    assert {name: f"look at step {step} " in found[name].where for name, step in steps.items()} == dict.fromkeys(
+        steps, True
+    )
+
+
 def test_an_unknown_value_cannot_be_judged_and_a_broken_one_comes_first() -> None:
     subject = _subject(gpu(ledger={"idle_feed": None, "h2d": MS}))
     unknown = judge(subject, at_most={"feed_gap_share": 0.5}, at_least={})
@@ -218,6 +239,14 @@ def test_one_rank_has_no_efficiency_to_hold() -> None:
     assert both.value == 0.8
 
 
+def test_a_sweep_is_judged_by_its_worst_cell_and_by_each_by_its_id() -> None:
+    cells = [Cell("mlp", 2, batch) for batch in (64, 128, 256)]
+    rows = [CellRow(cell, 1, 1, "ok", "", efficiency=share) for cell, share in zip(cells, (0.8, 0.6, 0.9), strict=True)]
+    found = metrics(Subject("", None, Scaling([], rows, [], [], {})))
+    assert (found["efficiency"].value, found["efficiency"].where) == (0.6, f"cell {cells[1].id}")
+    assert [found[f"efficiency[{cell.id}]"].value for cell in cells] == [0.8, 0.6, 0.9]
+
+
 def test_a_baseline_of_other_work_judges_nothing() -> None:
     def run(**cell: Any) -> Subject:
         found = measures([gpu(ledger={"idle_launch": MS})])
@@ -229,6 +258,14 @@ def test_a_baseline_of_other_work_judges_nothing() -> None:
     assert same.exit_code == 0  # how the work is done may change: that is what is held
     other = judge(run(per_rank_batch=64, feed="pinned"), at_most={}, at_least={}, baseline=baseline)
     assert other.exit_code == 2 and "resnet50-n1-b64" in other.checks[0].message
+
+
+@pytest.mark.parametrize("tolerance", ["relative", "absolute_share"])
+def test_a_baseline_that_a_run_as_good_would_break_is_refused(tolerance: str) -> None:
+    written = to_json(baseline_of(_subject(gpu(ledger={"h2d": MS}))))
+    assert from_json(written | {tolerance: 0})
+    with pytest.raises(RingscopeError, match="below 0"):
+        from_json(written | {tolerance: -0.01})
 
 
 @pytest.mark.parametrize("values", [{"feed_gap_share": "much"}, ["feed_gap_share"], None])
