@@ -12,7 +12,9 @@ import pytest
 from profiles import analyse, measure, measures_json, readers
 from profiles.errors import RingscopeError, UnreadableRecording
 from profiles.gpus import gather
+from profiles.gpus.clock import Clock
 from profiles.measures import CLASSES, OWNERS
+from profiles.metrics import doubts
 from profiles.partials import unit
 from profiles.records import Cell, RunRecord
 from profiles.timeline import Doubt
@@ -162,6 +164,13 @@ def test_copies_are_counted_by_direction():
     assert (h2d.under_64kib, h2d.synchronous) == (1, 1)
 
 
+def test_small_copies_are_those_below_64_kib():
+    made = Build()
+    for place, size in enumerate((65_535, 65_536, 65_537)):
+        made.copy("h2d", 1_000 * place, 1_000 * place + 900, size)
+    assert measure([made.timeline()]).gpus[0].copies["h2d"].under_64kib == 1
+
+
 def test_without_a_table_of_copies_they_are_unknown_and_so_is_why_the_gpu_was_idle():
     made = Build()
     made.kernel(0, 100, call=(-10, -5))
@@ -271,6 +280,41 @@ def test_calls_of_another_clock_and_calls_that_are_not_there_are_doubted(behind_
         call = (at - behind_s * 1_000_000_000 - 20, at - behind_s * 1_000_000_000 - 10)
         made.kernel(at, at + 60, **({} if at < 100 * without_calls else {"call": call}))
     assert codes(made) & {"host-clock", "calls-missing", "no-api-rows"} == ({code} if code else set())
+
+
+def test_one_of_a_gpus_recordings_without_ranges_is_enough_to_doubt():
+    made = [training(pid=pid, path=f"{pid}.sqlite") for pid in (1, 2)]
+    for one in made:
+        one.device(0, uuid="GPU-0")
+    first, second = made
+    known = [RECORDED, RECORDED - {"marks"}]
+    second.rows.pop("marks")
+    both = measure([one.timeline(known=tables) for one, tables in zip(made, known, strict=True)])
+    assert [gpu.recordings for gpu in both.gpus] == [[0, 1]]
+    assert "no-marks" in {doubt.code for doubt in both.doubts} and "no-marks" not in codes(first)
+
+
+def test_copies_whose_order_is_known_are_not_doubted_where_why_the_gpu_waited_is_not():
+    made = training()
+    made.mark(MARKS[1], 0, 1)
+    made.rows.pop("api")
+    (gpu,) = measure([made.timeline()]).gpus
+    assert gpu.input_copies is not None and gpu.ledger_ns["idle_feed"] is None
+    assert "copy-order-unknown" not in codes(made)
+
+
+@pytest.mark.parametrize(
+    ("residual_ns", "method", "doubted"),
+    [
+        (None, "none", True),
+        (100_000, "utc", False),
+        (100_001, "utc", True),
+        (99, "collectives", True),  # the recordings' own starts do not tell it
+    ],
+)
+def test_clocks_are_doubted_above_a_tenth_of_a_millisecond_and_where_ends_alone_tell_them(residual_ns, method, doubted):
+    found = list(doubts.of_clock(Clock((0, 5), ("reference", method), residual_ns), []))
+    assert [doubt.code for doubt in found] == ["clock-residual"] * doubted
 
 
 @pytest.mark.parametrize("marked", [True, False])

@@ -171,3 +171,13 @@ def test_ranks_that_take_turns_have_no_straggler():
 def test_a_rank_that_was_late_and_is_no_longer_is_no_straggler():
     timelines, _ = run(4, 60, late={1: range(30)})
     assert found_straggler(timelines) is None
+
+
+@pytest.mark.parametrize(("residual_ns", "last"), [(99, [False, True]), (100, [False, False]), (0, [False, True])])
+def test_who_comes_last_by_no_more_than_the_clocks_tell_is_not_called_last(residual_ns, last):
+    """Two GPUs in one collective, of which the second comes 100 ns later."""
+    builds = [Build(pid=number + 1, device=number, rank=number) for number in range(2)]
+    for number, build in enumerate(builds):
+        build.kernel(1_000 + 100 * number, 3_000, ALL_REDUCE)
+    _, found = matched([build.timeline() for build in builds], residual_ns)
+    assert [call.is_last.tolist() for call in found] == [[one] for one in last]
