@@ -33,7 +33,7 @@ def causes_first(found: Sequence[Finding], cases: Sequence[Case]) -> list[Findin
     waiting = sorted((case for case in cases if case.index not in late), key=lambda case: -waits[case.index])
     if not late or not waiting or waits[waiting[0].index] < REPORT_SHARE * waiting[0].gpu.span_ns:
         return list(found)
-    cause = _cause(found, late, waits[waiting[0].index] / waiting[0].steps)
+    cause = _cause(found, [case for case in cases if case.index in late], waiting[0])
     if cause is None:
         return list(found)
     # What is priced by collectives holds the waiting inside of these alone.
@@ -54,9 +54,10 @@ def causes_first(found: Sequence[Finding], cases: Sequence[Case]) -> list[Findin
     ]
     left = [one for one in found if one is not cause and one not in folded]
     price = worth(cause) * _ALIKE
+    whom = "it" if cause.gpu is not None else next(case.gpu.title for case in cases if case.index in late)
     place = next((at for at, one in enumerate(left) if _gives_way(one, rest(one), price)), len(left))
     place = min(place, list(found).index(cause))
-    told = replace(cause, consequences=[_consequence(waiting, waits, folded)])
+    told = replace(cause, consequences=[_consequence(waiting, waits, folded, whom)])
     return [*left[:place], told, *left[place:]]
 
 
@@ -84,27 +85,38 @@ def _of(finding: Finding) -> set[int]:
     return set(finding.evidence.get("gpus", [])) | ({finding.gpu} if finding.gpu is not None else set())
 
 
-def _cause(found: Sequence[Finding], late: set[int], waiting_ns: float) -> Finding | None:
+def _cause(found: Sequence[Finding], late: Sequence[Case], waiting: Case) -> Finding | None:
     """The first finding on a late GPU that costs it enough to explain the waiting. Of those whose fix is on its host
     that it is late comes first, where it is a straggler: its host is what to look at."""
-    own = [one for one in found if one.gpu is not None and _of(one) & late]
-    named = [one for one in own if one.code not in _NO_CAUSE and (one.cost_ns_per_step or 0) >= _EXPLAINS * waiting_ns]
+    least_ns = _EXPLAINS * waiting.gpu.waiting_for_ranks_ns / waiting.steps
+    gpus = {case.index for case in late}
+    own = [one for one in found if one.gpu is not None and _of(one) & gpus]
+    own += [one for one in found if one.gpu is None and _more_ns(one, late, waiting) >= least_ns]
+    named = [one for one in own if one.code not in _NO_CAUSE and (one.cost_ns_per_step or 0) >= least_ns]
     stragglers = [one for one in own if one.code == "straggler"]
     return next(iter([*(one for one in named if one.code not in _OF_HOST), *stragglers, *named]), None)
 
 
-def _consequence(waiting: Sequence[Case], waits: Mapping[int, int], folded: Sequence[Finding]) -> Consequence:
+def _more_ns(finding: Finding, late: Sequence[Case], waiting: Case) -> float:
+    """Of a finding on all GPUs: how much more a step of a late GPU has of what it is paid with than the waiting one."""
+    each = [case.ns(*finding.owners) / case.steps for case in late if case.index == finding.evidence.get("gpu")]
+    return max(each, default=0.0) - waiting.ns(*finding.owners) / waiting.steps
+
+
+def _consequence(
+    waiting: Sequence[Case], waits: Mapping[int, int], folded: Sequence[Finding], whom: str
+) -> Consequence:
     longest = waiting[0]
     each = [case for case in waiting if waits[case.index] >= REPORT_SHARE * case.gpu.span_ns]
     ns = waits[longest.index]
     share = numbers.share(ns / longest.gpu.span_ns)
     title = longest.gpu.title
-    text = f"{title} waits for it: {share} of its time"
+    text = f"{title} waits for {whom}: {share} of its time"
     if len(each) > 1:
-        text = f"{numbers.count(len(each))} other GPUs wait for it, {title} longest: {share} of its time"
+        text = f"{numbers.count(len(each))} other GPUs wait for {whom}, {title} longest: {share} of its time"
     last = next((one.evidence["arrived_last_share"] for one in folded if one.code == "straggler"), None)
     if last is not None:
-        text += f"; it arrives last at {numbers.share(last)} of the collectives"
+        text += f"; {whom} arrives last at {numbers.share(last)} of the collectives"
     return Consequence(
         gpus=[case.index for case in each],
         share=ns / longest.gpu.span_ns,

@@ -228,3 +228,13 @@ def test_a_partial_file_of_a_version_that_knew_no_peers_is_read_and_tells_of_non
         assert sum(known.values()) == was.span_ns == gpu.span_ns
         moved = {name for name, ns in known.items() if gpu.ledger_ns[name] != ns}
         assert moved <= {"idle_launch", "idle_sync"}
+
+
+def test_an_input_that_all_lack_and_one_lacks_most_comes_before_the_others_waiting() -> None:
+    """Both ranks of dense41m wait for batches, rank 1 for 21 ms and rank 0 for 5; and rank 0 waits for rank 1."""
+    measures = profiles.measure(DATA / "dense41m-2gpu-pinned.rank*.sqlite.xz")
+    first = measures.findings[0]
+    assert (first.code, first.gpu) == ("input-pipeline-slow", None)
+    (told,) = first.consequences
+    assert told.gpus == [0] and {"straggler", "gradients-wait-for-ranks"} <= set(told.codes)
+    assert told.cost_ns_per_step == measures.gpus[0].waiting_for_ranks_ns // measures.gpus[0].steps.count
