@@ -225,9 +225,8 @@ def _refuse_long(database: Database, table: str, value: str) -> None:
         if hasattr(connection, "setlimit"):  # Python 3.10 has none
             connection.setlimit(_LENGTH, _LONGEST_TEXT)
         try:
-            connection.execute(f"SELECT sum(length({value})) FROM {quoted(database.stored(table))}").fetchall()
-
-            answer = connection.execute(f"SELECT length(CAST({value} AS BLOB)) FROM {quoted(table)}")
+            stored = quoted(database.stored(table))
+            answer = connection.execute(f"SELECT length(CAST({value} AS BLOB)) FROM {stored}")
             told = 0
             while told <= most and (some := answer.fetchmany(1 if told > _FEW_BYTES else _ROWS_AT_ONCE)):
                 told += sum(length for (length,) in some if length is not None)
