@@ -52,7 +52,6 @@ _STEPS_AT_ONCE: Final = 1000  # each of which may copy a text
 _FEW_SECONDS, _SECONDS_PER_BYTE = 10.0, 1 / 5_000_000  # of CPU
 _FEW_ROWS, _ROWS_PER_BYTE = 10_000, 1 / 4
 _FEW_BYTES: Final = 1 << 20
-_ROWS_AT_ONCE: Final = 1000
 _CIRCLES: Final = "its pages or rows lead to each other again and again: there is more in it than can be in such a file"
 
 # Errors of a damaged file; its noise can also reach the text of a message, or a column's name.
@@ -114,13 +113,14 @@ class Database:
         """The rows of an answer. Raises UnreadableRecording where they are more than the file can hold."""
         size = self.path.stat().st_size
         most_rows, most_bytes = _FEW_ROWS + size * _ROWS_PER_BYTE, _FEW_BYTES + size
-        answer.arraysize = 1  # a text of a row may be as long as the file
         found: list[tuple[Any, ...]] = []
         told = 0
-        while some := answer.fetchmany(1 if len(found) < _ROWS_AT_ONCE else _ROWS_AT_ONCE):
-            found += some
-            told += sum(len(value) for row in some for value in row if isinstance(value, (str, bytes)))
-            if len(found) > most_rows or told > most_bytes:
+        for row in answer:  # one at a time: a text of a row may be as long as the file
+            found.append(row)
+            for value in row:
+                if isinstance(value, (str, bytes)):
+                    told += len(value)
+            if told > most_bytes or len(found) > most_rows:
                 raise self.damaged("interrupted")
         return found
 
@@ -228,8 +228,10 @@ def _refuse_long(database: Database, table: str, value: str) -> None:
             stored = quoted(database.stored(table))
             answer = connection.execute(f"SELECT length(CAST({value} AS BLOB)) FROM {stored}")
             told = 0
-            while told <= most and (some := answer.fetchmany(1 if told > _FEW_BYTES else _ROWS_AT_ONCE)):
-                told += sum(length for (length,) in some if length is not None)
+            for (length,) in answer:
+                told += length or 0
+                if told > most:
+                    break
         except sqlite3.DataError:
             problem = f"a text in {table} is longer than {_LONGEST_TEXT >> 20} MiB: no profiler writes such names"
             raise UnreadableRecording(database.path, problem, "record again, with shorter names of ranges") from None
