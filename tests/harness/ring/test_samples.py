@@ -79,6 +79,18 @@ def test_a_rank_has_every_nth_batch_of_a_py_dataset(size: int) -> None:
         assert [own["x"][at] for at in range(3)] == [rank, rank + size, rank + 2 * size]
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_as_many_samples_or_batches_as_ranks_are_one_for_each_and_fewer_are_refused(size: int) -> None:
+    assert [own["x"].tolist() for own in shared(size, x=np.arange(size))] == [[rank] for rank in range(size)]
+    assert [own["x"][0] for own in shared(size, x=Numbered(size))] == list(range(size))
+    batches = tf.data.Dataset.range(2 * size).batch(2)
+    each = [[batch.numpy().tolist() for batch in own["x"]] for own in shared(size, x=batches)]
+    assert each == [[[2 * rank, 2 * rank + 1]] for rank in range(size)]
+    for x in (Numbered(size - 1), batches.take(size - 1)):
+        with pytest.raises(RingscopeError, match=f"^{size - 1} batches cannot be shared by {size} ranks; "):
+            shared(size, x=x)
+
+
 @pytest.mark.parametrize(("x", "words"), [(Numbered(1), "1 batches cannot be shared by 2"), (Numbered(None), "no end")])
 def test_a_py_dataset_of_which_no_rank_knows_its_part_is_refused(x: Any, words: str) -> None:
     with pytest.raises(RingscopeError, match=words):
