@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +12,6 @@ from ..gpus.collective_kernels import KINDS
 from ..gpus.operations import Operations
 from ..measures import OfSize
 from .message_sizes import UNKNOWN, Moved
-
-if TYPE_CHECKING:
-    from .collectives import Calls
 
 Int64s = NDArray[np.int64]
 MOST = 20  # kinds and sizes of a GPU
@@ -50,21 +46,22 @@ def by_size(
     ]
 
 
-def with_transfers(each: Sequence[OfSize], calls: Calls) -> list[OfSize]:
-    """With the transfer alone where every collective of a kind and size was matched with another rank's.
+def with_transfers(each: Sequence[OfSize], moved: Moved, transfer_ns: Int64s, ranks_of: Int64s) -> list[OfSize]:
+    """With the transfer alone where every collective of a kind and size was matched with another rank's: these were
+    moved, took so long, and had so many ranks.
 
     A call tells whether it is an all-reduce, not of what other kind: a size that two of these have is left as it is.
     """
     found = []
     for one in each:
         reduces = one.kind == _ALL_REDUCE
-        mine = (calls.bytes == one.bytes) & (calls.all_reduce == reduces)
+        mine = (moved.bytes == one.bytes) & (moved.all_reduce == reduces)
         alike = [other for other in each if other.bytes == one.bytes and (other.kind == _ALL_REDUCE) == reduces]
-        transfer = int(calls.transfer_ns[mine].sum())
+        transfer = int(transfer_ns[mine].sum())
         if len(alike) > 1 or int(mine.sum()) != one.count or not transfer:
             found.append(one)
             continue
-        ranks = calls.ranks[mine]
+        ranks = ranks_of[mine]
         bus = float((one.bytes * 2 * (ranks - 1) / ranks).sum() / transfer) if reduces else None
         rate = one.bytes * one.count / transfer
         found.append(replace(one, transfer_ns=transfer, gb_per_s=rate, bus_gb_per_s=bus))

@@ -222,7 +222,9 @@ def among_ranks(measured: Collectives, calls: Calls, window: Window, exposed: In
         waiting_ns=int(shared.waiting_ns.sum()),
         transfer_ns=int(shared.transfer_ns.sum()),
         arrived_last_share=float(shared.is_last.mean()),
-        by_size=with_transfers(measured.by_size, shared),
+        by_size=with_transfers(
+            measured.by_size, Moved(shared.bytes, shared.all_reduce), shared.transfer_ns, shared.ranks
+        ),
         exposed_waiting_ns=intervals.intersect(exposed, waiting).total,
     )
 
