@@ -11,7 +11,16 @@ from benchmarks.training import Shape, answers
 from benchmarks.write import WRITERS
 
 SHAPE = Shape(steps=12, kernels=60, gpus=2, processes=1)
-CAUSES = ("idle_pause", "idle_feed", "idle_sync", "idle_launch", "idle_turnaround", "idle_wait", "idle_unknown")
+CAUSES = (
+    "idle_pause",
+    "idle_feed",
+    "idle_peers",
+    "idle_sync",
+    "idle_launch",
+    "idle_turnaround",
+    "idle_wait",
+    "idle_unknown",
+)
 
 
 @pytest.mark.parametrize("kind", WRITERS)
