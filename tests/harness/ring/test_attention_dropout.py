@@ -92,6 +92,7 @@ CASES = [(*kind, mask, causal) for kind in KINDS for mask in MASKS for causal in
 CASES += [(*kind, "of each head", True) for kind in FURTHER]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("way", "dtype", "shared", "mask", "causal"), CASES)
 def test_outputs_and_gradients_are_those_of_the_mask_that_is_drawn(
     way: str, dtype: str, shared: int, mask: str, causal: bool, kernel: None

@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from harness.ring.forms import augmented, projected
 
+pytestmark = pytest.mark.ci  # seconds each; no other code leans on these forms
+
 
 def _drawn(alpha: float, dtype: str = "float32", seed: int = 3) -> np.ndarray:
     @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from harness.ring.forms import projected
 
+pytestmark = pytest.mark.ci  # seconds each; no other code leans on these forms
+
 MODES = ["CONSTANT", "REFLECT", "WRAP", "NEAREST"]
 TYPES = ["bfloat16", "float16", "float64", "uint8", "int32"]
 SIZES = [(13, 20, 13, 20), (9, 6, 12, 5), (1, 7, 4, 4), (6, 1, 6, 1)]
