@@ -14,7 +14,7 @@ import pytest
 from tests import late, tiers
 from tests.recordings import ROOT
 
-MARKS = {"plain": "", "train": "ci", "all": "exhaustive", "more": "exhaustive", "old": "long"}
+MARKS = {"plain": "", "train": "ci", "all": "exhaustive", "more": "exhaustive", "old": "exhaustive"}
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def project(tmp_path: Path) -> Path:
         "tiers.SECONDS, tiers.GREEN = Path('seconds.csv'), Path('shards.csv')\ntiers.HERE = Path('.')\n"
         "late.REPORT_S = 0\npytest_plugins = ('tests.tiers', 'tests.late')\n"
     )
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\nmarkers =\n  ci\n  exhaustive\n  long\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\nmarkers =\n  ci\n  exhaustive\n")
     (tmp_path / "seconds.csv").write_text("tests,seconds\ntest_more.py,9\ntest_all.py::test_it[0],1\n")
     (tmp_path / "shards.csv").write_text("shard,commit,date\n")
     return tmp_path
@@ -86,7 +86,7 @@ def test_ci_takes_what_is_not_exhaustive_and_the_part_that_the_commit_names(proj
     assert f"part {which} of {count}" in said
     whole = {f"test_{name}.py::test_it[{i}]" for name in ("plain", "train") for i in range(5)}
     assert whole <= names
-    assert names - whole == ran(project, "-m", "exhaustive or long", "--shard", f"{which}/{count}")[0]
+    assert names - whole == ran(project, "-m", "exhaustive", "--shard", f"{which}/{count}")[0]
     # It is green, which the file keeps; the others have never been.
     assert (project / "shards.csv").read_text().splitlines()[1].startswith(f"{which}/{count},{commit},2")
     others = ", ".join(str(other) for other in range(1, count + 1) if other != which)

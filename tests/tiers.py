@@ -64,10 +64,6 @@ def git(*words: str) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Before pytest looks at `-m`."""
-    for item in items:
-        if item.get_closest_marker("long"):  # the word of before
-            item.add_marker("exhaustive")
     shard = wanted(config)
     if shard is None:
         return

@@ -114,7 +114,7 @@ def let_through(query: Any, key: Any, mask: Any | None, *, causal: bool) -> tupl
 
 
 def added(lets: Any, dtype: Any) -> Any:
-    """What is added to the scores so that those alone count that are let through."""
+    """Zero for scores that count, and a large negative number for the others: to be added to the scores."""
     return tf.where(lets, tf.zeros((), dtype), tf.constant(MASKED[dtype], dtype))
 
 
