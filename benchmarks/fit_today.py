@@ -132,4 +132,6 @@ TODAY = {
     "resnet50_augmented": Family(resnet50_augmented, images, 128, optimizer="sgd"),
     "deeplab": Family(deeplab, _scenes, 16),
     "nasnet_mobile": Family(lambda: application("NASNetMobile"), images, 128, optimizer="sgd"),
+    "efficientnet_b4": Family(lambda: application("EfficientNetB4"), images, 128, optimizer="sgd"),
+    "inception_resnet": Family(lambda: application("InceptionResNetV2"), images, 128, optimizer="sgd"),
 }
