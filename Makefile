@@ -41,8 +41,8 @@ lint: setup ## style and types
 docs: setup ## the site, into site/ (look at it: python3 -m http.server -d site)
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
-people: setup ## every script of tests/harness/ring/people as on CPUs and as on GPUs (an hour on two cores; the tests try each one way)
-	RINGSCOPE_EVERY_WAY=1 $(TESTS) tests/harness/ring/test_people.py $(ARGS)
+people: setup ## every script of tests/ring/people as on CPUs and as on GPUs (an hour on two cores; the tests try each one way)
+	RINGSCOPE_EVERY_WAY=1 $(TESTS) tests/ring/test_people.py $(ARGS)
 
 fuzz: setup ## the readers against made-up input, SECONDS (60) for each; TRAININGS (200) random ones on two ranks against one
 	@$(RUN) -m pip install -q --disable-pip-version-check -e '.[fuzz]'

@@ -70,7 +70,7 @@ def _watch(ranks: subprocess.Popen[bytes], found: Path, pairs: int) -> None:
 
 def over_all_ranks(start_ns: int, end_ns: int) -> float:
     """Seconds from the first rank's start to the last one's end (ranks of one host)."""
-    from harness.ring.exchange import from_all
+    from ringscope.ring.exchange import from_all
 
     edges = from_all((start_ns, end_ns), "edges")
     return (max(end for _, end in edges) - min(start for start, _ in edges)) / 1e9

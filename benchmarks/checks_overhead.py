@@ -51,9 +51,9 @@ def rank(options: argparse.Namespace) -> None:
     import keras
     import tensorflow as tf
 
-    from harness import ring
-    from harness.ring.exchange import from_all
     from harness.training.models import MODELS, build, loss_for
+    from ringscope import ring
+    from ringscope.ring.exchange import from_all
 
     ring.init(seed=1)
     switch = Switch()
@@ -104,10 +104,12 @@ class Switch:
     """Lies over what checks, and leaves it out while it is off. To be made before ring.distribute."""
 
     def __init__(self) -> None:
-        from harness.ring.data import seeds
-        from harness.ring.fitting import joint_callbacks, plan
-        from harness.ring.joined import metrics
-        from harness.ring.ranks import agreement, channel, stopping, weights
+        from ringscope.ring.alike import data as agreement
+        from ringscope.ring.alike import weights
+        from ringscope.ring.data import seeds
+        from ringscope.ring.fit import joint_callbacks, plan
+        from ringscope.ring.global_batch import metrics
+        from ringscope.ring.ranks import channel, stopping
 
         self.on = True
         self.inside: dict[str, tuple[int, float]] = {}  # name -> calls and seconds, while it is on

@@ -23,8 +23,8 @@ def attention(tiny: bool) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
     """A layer of GPT-2 medium, 8 x 1 024 tokens, and of BERT-base, 64 x 256 tokens with padding."""
     import tensorflow as tf
 
-    from harness.ring.forms import attention as fused
-    from harness.ring.forms import attention_dropout as ways
+    from ringscope.ring.forms import attention as fused
+    from ringscope.ring.forms import attention_dropout as ways
 
     seed = tf.constant([11, 3], tf.int64)
     made: dict[str, tuple[Callable[..., Any], list[Any]]] = {}
@@ -61,10 +61,10 @@ def heads(tiny: bool) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
     """8 192 tokens of 1 024 by GPT-2's and 16 384 of 768 by BERT's words: rows, a weight, and the logits' gradient."""
     import tensorflow as tf
 
-    from harness.ring.forms import aligned, wide
+    from ringscope.ring.forms import padded_products, wide
 
     def padded(multiplied: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda rows, matrix: aligned._in_multiples(rows, matrix, multiplied)
+        return lambda rows, matrix: padded_products._in_multiples(rows, matrix, multiplied)
 
     made: dict[str, tuple[Callable[..., Any], list[Any]]] = {}
     for name, (tokens, width, words) in {"gpt2": (8192, 1024, 50_304), "bert": (16_384, 768, 30_522)}.items():
@@ -94,7 +94,7 @@ def dropout(tiny: bool) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
     """8 x 1 024 x 1 024 numbers, after a sum and before one, as after a block of GPT-2 medium."""
     import tensorflow as tf
 
-    from harness.ring.forms import hashed
+    from ringscope.ring.forms import hashed
 
     shape = (2, 8, 64) if tiny else (8, 1024, 1024)
     seed = tf.constant([11, 3], tf.int64)
@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="small shapes, to try this file")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    from harness.ring import start
+    from ringscope.ring import start
 
     start.set_up_compiler()
     import tensorflow as tf

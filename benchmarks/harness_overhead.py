@@ -47,7 +47,7 @@ def main() -> int:
 
 def rank(options: argparse.Namespace) -> None:
     """As one rank: train in turns and write the seconds of each pair (harness, by hand) to `options.rank`."""
-    from harness import ring
+    from ringscope import ring
 
     ring.init()
     cell = Cell(

@@ -62,7 +62,7 @@ def pipeline(names: list[str], samples: int) -> Any:
 
 def share(data: Any, ranks: int, way: str) -> Any:
     """Rank 0's batches of `ranks` ranks'."""
-    from harness.ring.data.upstream import share_before_work
+    from ringscope.ring.data.upstream import share_before_work
 
     if way == "at the end" or ranks == 1:
         return data.shard(ranks, 0)

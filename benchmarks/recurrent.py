@@ -48,7 +48,7 @@ def pass_of(way: str, options: argparse.Namespace) -> Callable[[], Any]:
     import keras
     import tensorflow as tf
 
-    from harness.ring.forms import layers as forms
+    from ringscope.ring.forms import layers as forms
 
     keras.utils.set_random_seed(0)
     keras.mixed_precision.set_dtype_policy(options.dtype)

@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--by", choices=("wall", "cpu"), default="wall", help="which time the verdict is of")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    from harness import ring
+    from ringscope import ring
 
     ring.init(seed=0)
     import tensorflow as tf

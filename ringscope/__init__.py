@@ -24,7 +24,6 @@ from profiles import MissingLibrary, RingscopeError, UnreadableRecording
 from profiles.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from harness import ring
     from profiles import (
         Analysis,
         Context,
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
         measure,
         read,
     )
+
+    from . import ring
 
 __all__ = [
     "Analysis",
@@ -64,7 +65,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for an attribut
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = importlib.import_module("harness.ring") if name == "ring" else getattr(profiles, name)
+        value = importlib.import_module("ringscope.ring") if name == "ring" else getattr(profiles, name)
         globals()[name] = value
         return value
 

@@ -1,4 +1,4 @@
-// Attention with dropout as one fused kernel of cuDNN inside a program of XLA (harness/ring/forms/attention_dropout.py
+// Attention with dropout as one fused kernel of cuDNN inside a program of XLA (ringscope/ring/forms/attention_dropout.py
 // writes the calls). XLA's own call of that kernel takes the seed as a constant of the program; here it lies in the
 // GPU's memory, so that each step, layer and rank draws its own mask, and the way back draws the same one again.
 //

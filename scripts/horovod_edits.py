@@ -130,7 +130,7 @@ EDITS = (
     ),
     # bfloat16 as a type of its own, which NCCL sums. All else (MPI, Gloo, Adasum, scaling) ends in an error where it
     # looks the type up. The all-reduces take it only in a build in which NCCL runs them on GPUs, and so tell that they
-    # can (`sums_bfloat16` in harness/ring/step/computed.py).
+    # can (`sums_bfloat16` in ringscope/ring/gradients/types.py).
     (
         "horovod/common/message.h",
         "  HOROVOD_BOOL = 9,\n",

@@ -1,4 +1,4 @@
-// Horovod's all-reduce inside a program of XLA (harness/ring/step/in_xla.py writes the calls). On a GPU nothing waits but
+// Horovod's all-reduce inside a program of XLA (ringscope/ring/gradients/overlap/xla_calls.py writes the calls). On a GPU nothing waits but
 // its stream.
 //
 // `ring_sum` hands over gradients, of several types too, and waits until Horovod has them summed: on the program's own

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
 
         reached("tensorflow")
     if options.way == "ring":
-        from harness import ring
+        from ringscope import ring
 
         ring.init()  # <- the first line
         reached("init")

@@ -37,8 +37,8 @@ def measure(sizes: Sequence[int]) -> dict[str, Any]:
     All but `sweep` is of the largest; `device` is where its averages came to lie.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from .. import ring
-    from ..ring.exchange import hvd
+    from ringscope import ring
+    from ringscope.ring.internals.frameworks import hvd
 
     ring.init()
     each = [_measured(size) for size in sorted(sizes)]
@@ -48,7 +48,7 @@ def measure(sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def _measured(size_bytes: int) -> dict[str, Any]:
-    from ..ring.exchange import hvd, tf
+    from ringscope.ring.internals.frameworks import hvd, tf
 
     with tf.device("GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"):
         mine = tf.fill((size_bytes // 4,), tf.constant(float(hvd.rank() + 1)))

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..ring.feed.cuda import Driver
+from ringscope.ring.feed.cuda import Driver
 
 COPY_BYTES = 256 << 20  # large against every fixed cost: 5 ms at 55 GB/s
 REPEATS = 8

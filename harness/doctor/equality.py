@@ -157,7 +157,8 @@ def main(argv: list[str] | None = None) -> None:
 
     import tensorflow as tf
 
-    from .. import ring
+    from ringscope import ring
+
     from ..machine import ranks
     from ..training.strategies import devices
     from ..training.strategies import trainer as trainer_of

@@ -205,7 +205,7 @@ class Observer:
             "elements": sum(_elements(v) for v in self._variables.values()),
             "exchanged": self._exchanged,
             "rows": rows,
-            "ring": "harness.ring" in sys.modules,
+            "ring": "ringscope.ring" in sys.modules,
             "horovod": "horovod.tensorflow" in sys.modules,
             "horovods_optimizer": any(hasattr(o, "_allreduce_grads") for o in self._optimizers.values()),
         }

@@ -134,7 +134,7 @@ class Marker:
 
     def begin(self, number: int) -> None:
         self.end()
-        if self._domain is not None and "harness.ring" not in sys.modules:
+        if self._domain is not None and "ringscope.ring" not in sys.modules:
             self._domain.push_range(self._domain.get_event_attributes(message=marks.step(number)))
             self._open = True
 

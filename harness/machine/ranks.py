@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 
 # horovodrun, Open MPI, any launcher of PMIx (srun --mpi=pmix), PMI, srun.
@@ -11,16 +10,6 @@ _RANK = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM
 _LOCAL_RANK = ("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 # Not SLURM_NTASKS, which is the whole allocation's also where nothing was started by srun.
 _SIZE = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-# What launchers that start MPI's processes tell them, in any of its kinds: whoever has none of these is alone.
-_LAUNCHED = re.compile(
-    r"HOROVOD_(RANK|SIZE|ELASTIC|RENDEZVOUS|GLOO_RENDEZVOUS)|OMPI_(COMM_WORLD|UNIVERSE)_|PMIX?_|MPI_LOCAL|MPIRUN_|MV2_COMM_"
-    r"|HYD|JSM_NAMESPACE_|ALPS_APP_|PALS_|FLUX_TASK_|SLURM_(PROCID|STEP)|MP_CHILD"
-)
-
-
-def launched(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a launcher of ranks started this process, be it one."""
-    return any(_LAUNCHED.match(name) for name in environ)
 
 
 def rank(environ: Mapping[str, str] = os.environ) -> int:

@@ -17,7 +17,8 @@ PATIENCE_S = 120.0
 def settle(turn: Callable[[], int], progress: Callable[[int], object]) -> dict[str, Any]:
     """Take steps until autotune has chosen, PATIENCE_S at most: its choice, `finished`, and `kept` where an earlier
     launch's is taken and no step is needed."""
-    from ..ring.exchange import from_rank, hvd
+    from ringscope.ring.exchange import from_rank
+    from ringscope.ring.internals.frameworks import hvd
 
     if os.environ.get("HOROVOD_AUTOTUNE") != "1":
         fusion, cycle = os.environ["HOROVOD_FUSION_THRESHOLD"], os.environ["HOROVOD_CYCLE_TIME"]

@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from profiles.records import Cell
+from ringscope import ring
 
-from .. import ring
 from .feeds.generated import BEST_ACCURACY, Generated
 from .strategies import Trainer
 from .windows import Window
@@ -96,7 +96,8 @@ def judge_of(model: Any, source: Generated, average: Callable[[], object]) -> Ca
 
     average: called before, so that all ranks judge the same model.
     """
-    from ..ring.exchange import hvd, reduced_on_host
+    from ringscope.ring.exchange import reduced_on_host
+    from ringscope.ring.internals.frameworks import hvd
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def hits(x: Any, y: Any) -> Any:

@@ -137,8 +137,9 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     progress.phase("import")
     import tensorflow as tf
 
-    from .. import ring
-    from ..ring.forms import masks
+    from ringscope import ring
+    from ringscope.ring.forms import masks
+
     from . import autotune, convergence
     from .strategies import trainer as trainer_of
 
@@ -249,7 +250,8 @@ def barrier() -> None:
 
 def clock_offset_ns() -> int:
     """This host's clock minus rank 0's, in ns, from the times at which both leave the same barriers."""
-    from ..ring.exchange import from_all, hvd
+    from ringscope.ring.exchange import from_all
+    from ringscope.ring.internals.frameworks import hvd
 
     instants = []
     for _ in range(OFFSET_BARRIERS):
@@ -262,8 +264,8 @@ def clock_offset_ns() -> int:
 @contextmanager
 def recording(profiler: str | None, out: Path) -> Iterator[None]:
     """Profile the block, where a profiler is named; the recording gets a mark with the rank."""
-    from .. import ring
-    from ..ring import marks
+    from ringscope import ring
+    from ringscope.ring import marks
 
     capture: AbstractContextManager[Any] = nullcontext()
     if os.environ.get(sample.RECORDED) == "0":

@@ -11,8 +11,8 @@ from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
 
 MANY = 10  # collectives a step; a fused one needs one or two
 SMALL_STEP_NS = 5_000_000
-# A step's exposed exchange that is worth to run beside the backward pass (WORTH_S in harness/ring/step/overlap.py), and
-# the share of it that is hidden where it does not.
+# A step's exposed exchange that is worth to run beside the backward pass (WORTH_S in
+# ringscope/ring/gradients/overlap/buckets.py), and the share of it that is hidden where it does not.
 WORTH_HIDING_NS = 2_000_000
 HIDDEN = 0.1
 GRADIENTS = ("all_reduce", "reduce", "broadcast", "other")

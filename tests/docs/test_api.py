@@ -43,7 +43,7 @@ def test_the_page_names_all_that_the_package_exports() -> None:
 
 def test_the_page_names_all_of_ring() -> None:
     """Told by the sources: importing ring takes TensorFlow's seconds."""
-    source = (ROOT / "harness" / "ring" / "__init__.py").read_text()
+    source = (ROOT / "ringscope" / "ring" / "__init__.py").read_text()
     exported = re.search(r"__all__ = \[(.*?)\]", source, re.DOTALL)
     assert exported is not None
     names = {name for name in re.findall(r'"(\w+)"', exported[1]) if not name.isupper()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.recordings import ROOT
-from tests.test_architecture import GROUND, HARNESS, PROFILES, TRAINS
+from tests.test_architecture import GROUND, HARNESS, PROFILES, RING, TRAINS
 
 PAGE = (ROOT / "docs/architecture.md").read_text()
 
@@ -11,7 +11,7 @@ PAGE = (ROOT / "docs/architecture.md").read_text()
 def shown(module: str) -> str:
     """A module as the page names it: a folder, or a file."""
     path = module.replace(".", "/")
-    return f"{path}/" if (ROOT / path).is_dir() else f"{path}.py"
+    return f"{path}/" if (ROOT / path / "__init__.py").exists() else f"{path}.py"
 
 
 def table(top: str) -> str:
@@ -19,9 +19,9 @@ def table(top: str) -> str:
 
 
 def test_the_rooms_stand_in_the_order_in_which_they_may_import() -> None:
-    for layers, top in ((PROFILES, "profiles"), (HARNESS, "harness")):
+    for layers, top in ((PROFILES, "profiles"), (HARNESS, "harness"), (RING, "ringscope.ring")):
         above = [room for row in layers for room in row if room not in GROUND | {top, f"{top}.__main__"}]
-        places = [table(top).find(f"`{shown(room).removeprefix(top + '/')}`") for room in above]
+        places = [table(top).find(f"`{shown(room).removeprefix(top.replace('.', '/') + '/')}`") for room in above]
         assert -1 not in places, above[places.index(-1)]
         assert places == sorted(places), top
 

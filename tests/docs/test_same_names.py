@@ -128,7 +128,7 @@ def test_the_docs_name_no_option_that_does_not_exist() -> None:
 
 # A command to be typed: in backticks, in a block, in a remedy. What stands in quotes or behind ` -- ` is for others.
 COMMAND = re.compile(r"\bringscope ([a-z]+)((?: +[^`\n|#;]*)?)")
-SOURCES = [path for folder in ("harness", "profiles") for path in (ROOT / folder).rglob("*.py")]
+SOURCES = [path for folder in ("harness", "profiles", "ringscope") for path in (ROOT / folder).rglob("*.py")]
 
 
 @pytest.mark.parametrize("kind", ["docs", "sources"])

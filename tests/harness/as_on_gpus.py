@@ -6,9 +6,9 @@ from __future__ import annotations
 
 def begin() -> None:
     """From here on, in this process."""
-    from harness.ring import feed
-    from harness.ring.feed.slots import host_pool
-    from harness.ring.step import choose
+    from ringscope.ring import feed
+    from ringscope.ring.feed.slots import host_pool
+    from ringscope.ring.step import choose
 
     feed.slots = lambda: host_pool
     choose.has_gpu = lambda: True
@@ -16,8 +16,9 @@ def begin() -> None:
 
 def begin_between_hosts() -> None:
     """The same where an exchange takes long: gradients leave during the backward pass, one or few at a time."""
-    from harness.ring.step import overlap, packing
+    from ringscope.ring.gradients import packing
+    from ringscope.ring.gradients.overlap import buckets
 
     begin()
-    overlap.seconds_per_byte = lambda: 1.0  # type: ignore[assignment]
-    overlap.BUCKET_BYTES, packing.LARGE_BYTES = 256, 64
+    buckets.seconds_per_byte = lambda: 1.0  # type: ignore[assignment]
+    buckets.BUCKET_BYTES, packing.LARGE_BYTES = 256, 64

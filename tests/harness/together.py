@@ -27,7 +27,7 @@ import tensorflow  # noqa: F401
 from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
 from horovod.runner.http.http_server import RendezvousServer
 
-from harness.ring.exchange import optimizers_of
+from ringscope.ring.models import optimizers_of
 from tests.harness import as_on_gpus
 
 LIMIT_S = 600

@@ -11,9 +11,9 @@ DOUBTS = "profiles/metrics/doubts.py"
 GATE = "profiles/judging/gate.py"
 JOIN = "profiles/partials/join.py"
 FILE = "profiles/partials/file.py"
-GRADIENTS = "harness/ring/step/gradients.py"
-SHARING = "harness/ring/data/sharing.py"
-SAMPLES = "harness/ring/data/samples.py"
+GRADIENTS = "ringscope/ring/gradients/average.py"
+SHARING = "ringscope/ring/data/sharing.py"
+SAMPLES = "ringscope/ring/data/samples.py"
 
 OF_LEDGER = ("tests/profiles/ledger/test_ownership.py", "tests/profiles/test_analysis.py")
 OF_STEPS = ("tests/profiles/steps/test_find.py", "tests/profiles/steps/test_cycles.py")
@@ -22,9 +22,9 @@ OF_DOUBTS = ("tests/profiles/test_analysis.py",)
 OF_RANKS_DOUBTS = ("tests/profiles/metrics/test_collectives.py",)
 OF_GATE = ("tests/profiles/judging/test_gate.py",)
 OF_PARTIALS = ("tests/profiles/partials/test_partials.py",)
-OF_RANKS = ("tests/harness/ring/test_ring.py",)
-OF_ALIKE = ("tests/harness/ring/test_alike.py",)
-OF_SHARES = ("tests/harness/ring/test_samples.py", "tests/harness/ring/test_sharing.py")
+OF_RANKS = ("tests/ring/test_ring.py",)
+OF_ALIKE = ("tests/ring/alike/test_alike.py",)
+OF_SHARES = ("tests/ring/data/test_samples.py", "tests/ring/data/test_sharing.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,14 +244,14 @@ ALL = (
     # Means over ranks.
     Mutation(
         "averaging-logs-summed",
-        "harness/ring/exchange.py",
+        "ringscope/ring/exchange.py",
         "zip(names, total / hvd.size(), strict=True)",
         "zip(names, total, strict=True)",
         OF_RANKS,
     ),
     Mutation(
         "averaging-weights-of-rank-1",
-        "harness/ring/exchange.py",
+        "ringscope/ring/alike/begin.py",
         "hvd.broadcast(own, root_rank=0, name=",
         "hvd.broadcast(own, root_rank=1, name=",
         OF_RANKS,
@@ -266,24 +266,24 @@ ALL = (
     Mutation("averaging-bfloat16-summed", GRADIENTS, "mean = tf.reduce_mean(", "mean = tf.reduce_sum(", OF_RANKS),
     Mutation(
         "averaging-statistics-of-one-rank",
-        "harness/ring/joined/moving.py",
+        "ringscope/ring/global_batch/moving_statistics.py",
         "tf.where(differs, _over_ranks(",
         "tf.where(~differs, _over_ranks(",
         OF_RANKS,
     ),
     Mutation(
         "averaging-steps-summed",
-        "harness/ring/step/aggregated.py",
+        "ringscope/ring/gradients/aggregate.py",
         "else t / every for",
         "else t for",
-        ("tests/harness/ring/test_aggregated.py",),
+        ("tests/ring/gradients/test_aggregate.py",),
     ),
     Mutation(
         "averaging-rows-numbers-divided",
-        "harness/ring/step/rows.py",
+        "ringscope/ring/gradients/embedding_rows.py",
         "(hvd.size() if self._averages else 1)",
         "1",
-        ("tests/harness/ring/test_rows.py::test_all_ranks_rows_make_the_tables_gradient",),
+        ("tests/ring/gradients/test_embedding_rows.py::test_all_ranks_rows_make_the_tables_gradient",),
     ),
     # Which data is a rank's.
     Mutation(
@@ -291,7 +291,7 @@ ALL = (
     ),
     Mutation(
         "shares-the-same-batch-twice",
-        "harness/ring/data/py_datasets.py",
+        "ringscope/ring/data/py_datasets.py",
         "self._start + index * self._step",
         "index * self._step",
         OF_SHARES,
@@ -301,7 +301,7 @@ ALL = (
     ),
     Mutation(
         "shares-groups-of-rank-0",
-        "harness/ring/data/upstream.py",
+        "ringscope/ring/data/upstream.py",
         "samples * size, samples * rank, samples",
         "samples * size, 0, samples",
         OF_SHARES,
@@ -323,14 +323,14 @@ ALL = (
     # What would be wrong in silence.
     Mutation(
         "refusals-an-id-one-too-large",
-        "harness/ring/data/ids.py",
+        "ringscope/ring/data/ids.py",
         "highest >= self.rows",
         "highest > self.rows",
-        ("tests/harness/ring/test_ids.py",),
+        ("tests/ring/data/test_ids.py",),
     ),
     Mutation(
         "refusals-unlike-steps",
-        "harness/ring/fitting/plan.py",
+        "ringscope/ring/fit/plan.py",
         "len({count for _, count in known}) > 1",
         "len({count for _, count in known}) > 2",
         OF_ALIKE,
@@ -338,7 +338,7 @@ ALL = (
     Mutation("refusals-fewer-samples-than-ranks", SAMPLES, "if not usable:", "if False:", OF_SHARES),
     Mutation(
         "refusals-weights-that-differ-in-the-last",
-        "harness/ring/ranks/weights.py",
+        "ringscope/ring/alike/weights.py",
         "    if odd:\n        narrow",
         "    if False:\n        narrow",
         OF_ALIKE,
@@ -348,7 +348,7 @@ ALL = (
     ),
     Mutation(
         "refusals-data-of-another-order",
-        "harness/ring/ranks/agreement.py",
+        "ringscope/ring/alike/data.py",
         "        if not differing:\n            continue",
         "        if True:\n            continue",
         OF_ALIKE,

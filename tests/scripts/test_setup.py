@@ -93,7 +93,7 @@ def test_the_wheel_is_keyed_by_all_that_it_depends_on() -> None:
 
 
 def test_the_built_horovod_looks_for_the_name_that_exchanges_bear() -> None:
-    exchange = pytest.importorskip("harness.ring.exchange", reason="no TensorFlow or Horovod")
+    exchange = pytest.importorskip("ringscope.ring.exchange", reason="no TensorFlow or Horovod")
     added = "".join(new for _, _, new in script("horovod_edits").EDITS)
     assert f'.find("{exchange.IN_STREAM}")' in added
 

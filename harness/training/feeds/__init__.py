@@ -16,8 +16,8 @@ from typing import Any
 import tensorflow as tf
 
 from profiles.errors import RingscopeError
+from ringscope.ring.feed import slots, staged
 
-from ...ring.feed import slots, staged
 from .sources import Source
 
 Batch = tuple[Any, Any]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...machine import compiler
+from ringscope.ring.internals import xla_options
 
 Way = Callable[[int], int]
 """steps -> samples, when the device has done them."""
@@ -89,7 +89,7 @@ def growing_gpus() -> list[Any]:
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
-    compiler.set_options(gpu=bool(gpus), tensorflow=tf.version.VERSION)
+    xla_options.set_options(gpu=bool(gpus), tensorflow=tf.version.VERSION)
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     return list(gpus)

@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from profiles.records import Cell
+from ringscope import ring
+from ringscope.ring.feed import as_feed
+from ringscope.ring.fit.loop import Turns
 
-from ... import ring
-from ...ring.feed import as_feed
-from ...ring.fitting.loop import Turns
 from ..feeds.sources import Source
 from ..models import MODELS, build, compile_model
 from . import Trainer, devices

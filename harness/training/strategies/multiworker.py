@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from profiles.errors import RingscopeError
 from profiles.records import Cell
+from ringscope import ring
 
-from ... import ring
 from . import Trainer
 from .mirrored import training
 from .ports import held

@@ -28,9 +28,9 @@ import tensorflow as tf
 
 from profiles.errors import RingscopeError
 from profiles.records import Cell
+from ringscope import ring
+from ringscope.ring.marks import nvtx_marks
 
-from ... import ring
-from ...ring.marks import nvtx_marks
 from ..models import MODELS, build, compile_model, loss_for
 from . import Trainer
 from .ports import held

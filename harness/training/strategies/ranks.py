@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from profiles.records import Cell
+from ringscope import ring
+from ringscope.ring.feed import as_feed
 
-from ... import ring
-from ...ring.feed import as_feed
 from ..feeds import FEEDS
 from ..feeds.generated import Generated
 from ..feeds.sources import POOL_BATCHES, Source, Synthetic, TFRecords

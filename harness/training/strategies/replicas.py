@@ -6,10 +6,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 from profiles.records import Cell
+from ringscope import ring
+from ringscope.ring.feed import as_feed
+from ringscope.ring.fit.loop import Turns
 
-from ... import ring
-from ...ring.feed import as_feed
-from ...ring.fitting.loop import Turns
 from ..feeds import FEEDS
 from ..models import MODELS, build, compile_model, loss_for
 from . import Trainer, devices

@@ -16,7 +16,7 @@ import pytest
 from tests.harness.running import ROOT, carrying, environment
 
 SCRIPTS = Path(__file__).with_name("scripts")
-RING = ROOT / "tests" / "harness" / "ring" / "scripts"
+RING = ROOT / "tests" / "ring" / "scripts"
 pytestmark = [pytest.mark.train, pytest.mark.exhaustive]
 
 

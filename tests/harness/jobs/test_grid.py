@@ -135,7 +135,7 @@ def test_counts_that_are_none_are_refused(text: str) -> None:
 @pytest.mark.beside
 def test_the_names_that_the_command_line_knows_are_those_of_the_worker() -> None:
     feeds = pytest.importorskip("harness.training.feeds")
-    ring = pytest.importorskip("harness.ring")
+    ring = pytest.importorskip("ringscope.ring")
     assert set(setting("feed").choices) == set(feeds.FEEDS)
     assert set(setting("step").choices) == set(ring.STEPS) - {"auto"}  # a cell says which of them it measures
     assert set(setting("compression").choices) == set(ring.COMPRESSIONS)

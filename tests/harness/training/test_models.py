@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from benchmarks import horovod_512
-from harness import ring
 from harness.training import facts
 from harness.training.models import MODELS, build
 from harness.training.strategies import multiworker
 from profiles.errors import RingscopeError
+from ringscope import ring
 
 pytestmark = [pytest.mark.train, pytest.mark.beside]
 # The paper's or keras.applications' own counts, with 1000 classes.

@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from harness import ring
+from ringscope import ring
 
 ring.init()
 x, y = np.random.normal(size=(320, 20)).astype("float32"), np.random.randint(0, 3, 320)

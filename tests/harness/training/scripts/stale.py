@@ -7,8 +7,8 @@ import json
 import keras
 import tensorflow as tf
 
-from harness import ring
 from harness.training.strategies.parameter_server import Asynchronous, Cluster, update_of
+from ringscope import ring
 
 OTHERS = 3
 

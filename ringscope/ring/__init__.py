@@ -1,0 +1,78 @@
+"""The collective seam: Keras 3 models that really train together under Horovod 0.28.1.
+
+    from ringscope import ring; ring.init()   # first, before TensorFlow touches a GPU
+    model.compile(...)
+    ring.distribute(model)                    # then model.fit(...) as before, under horovodrun or mpirun
+
+Why it is needed: Horovod's own `horovod.keras` wraps methods that Keras 3 no longer calls, so it trains without an
+error and never reduces a gradient (horovod#4290). Here the gradients are averaged in the optimizer's `apply`, or,
+compiled, between two XLA programs, because XLA has no kernel for Horovod's operations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .alike import weights
+from .alike.begin import broadcast
+from .distribution import STEPS, distribute
+from .exchange import average_logs
+from .global_batch import moving_statistics
+from .global_batch.totals import mean, sum
+from .gradients.average import COMPRESSIONS, average_gradients
+from .gradients.zero import parts
+from .models import is_distributed
+from .start import by_mpi, init, local_rank, meet, rank, size, threads
+
+__all__ = [
+    "COMPRESSIONS",
+    "STEPS",
+    "average_gradients",
+    "average_logs",
+    "average_statistics",
+    "broadcast",
+    "by_mpi",
+    "distribute",
+    "gather",
+    "init",
+    "is_distributed",
+    "local_rank",
+    "mean",
+    "meet",
+    "rank",
+    "size",
+    "state",
+    "sum",
+    "threads",
+]
+
+
+def average_statistics(model: Any) -> None:
+    """Average moving statistics (batch normalisation's) over ranks, before a model is evaluated or saved in a loop of
+    your own. All ranks call it after the same step. Raises RingscopeError where their weights differ."""
+    weights.check_weights_now(model, "when its statistics are averaged")
+    moving_statistics.average_statistics(model)
+
+
+def gather(model: Any) -> None:
+    """Bring a sharded optimizer's state together in host memory, so that the model can be saved now. All ranks call it
+    after the same step; `fit` does at its end. Raises RingscopeError where their weights differ."""
+    weights.check_weights_now(model, "when its state is gathered")
+    parts.gather(model)
+
+
+def state(model: Any, **values: Any) -> Any:
+    """For a loop of your own under elastic Horovod: an object with these values as attributes, as they were last
+    committed, and the model's weights and optimizer too. `.commit()` keeps them; all ranks call it after the same step.
+
+        state = ring.state(model, epoch=0)
+        for epoch in range(state.epoch, 10):
+            ...
+            state.epoch = epoch + 1
+            state.commit()
+
+    Raises RingscopeError where the model is not built, or `ring.distribute` has not seen it.
+    """
+    from .elastic.state import State
+
+    return State(model, **values)

@@ -1,0 +1,82 @@
+"""How ranks begin alike: each has rank 0's weights and optimizer state before its first step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from profiles.errors import RingscopeError
+
+from ..exchange import IN_STREAM, from_all, sent_as
+from ..internals.frameworks import hvd, tf, traced_for_each_model
+from ..models import optimizers_of, parts_of
+
+
+def broadcast(model: Any) -> None:
+    """Give every rank rank 0's weights and optimizer state; the model must be built.
+
+    Before the first step: Horovod's own callback does it after the first batch, which trains something else.
+    Random generators (dropout) are set apart by rank, else all ranks would drop the same units.
+    """
+    optimizers = optimizers_of(model)
+    said = _everybodys(model, optimizers)
+    # Rank 0's may have come with a model that it has loaded. One that nobody has built stays so: what it is to train
+    # may be unfrozen yet.
+    for optimizer, built_for in zip(optimizers, said[0].built_for, strict=True):
+        if built_for and not optimizer.built and built_for == len(model.trainable_variables):
+            optimizer.build(model.trainable_variables)
+    sharded = [parts for each in optimizers if (parts := parts_of(each)) is not None]
+    apart = {id(variable) for parts in sharded for variable in parts.state()}
+    state = [variable for each in optimizers for variable in each.variables if id(variable) not in apart]
+    variables = {id(v): v for v in (*model.variables, *state)}.values()
+    if hvd.size() > 1:
+        _from_rank_0([v.value for v in variables])
+    for parts in sharded:
+        parts.from_rank_0()
+    for variable in model.variables:
+        if variable.path.endswith("seed_generator_state"):
+            variable.assign(variable.value + tf.constant([hvd.rank(), 0], variable.value.dtype))
+    model.weights_by_ring = len(model.weights)
+
+
+class _Made(NamedTuple):
+    """What a rank has made: [(path, shape, type)] of the model's variables; how many each optimizer was built for."""
+
+    variables: list[tuple[str, list[int], str]]
+    built_for: list[int]
+
+
+def _everybodys(model: Any, optimizers: Sequence[Any]) -> list[_Made]:
+    """By rank. Raises RingscopeError where the models are not alike: ranks would wait for what another has not."""
+    own = [(variable.path, list(variable.shape), str(variable.dtype)) for variable in model.variables]
+    made = _Made(own, [_built_for(each) for each in optimizers])
+    said = from_all(made, "made") if hvd.size() > 1 else [made]
+    same = "make the same model on all ranks, also where it is chosen at random (with one seed) or read from a file"
+    for rank, other in enumerate(said):
+        for (path, *kind), (its, *its_kind) in zip(said[0].variables, other.variables, strict=False):
+            if kind != its_kind:
+                was, is_now = (f"{shape} {dtype}" for shape, dtype in (kind, its_kind))
+                raise RingscopeError(f"{path} is {was} on rank 0, and {its} is {is_now} on rank {rank}; {same}")
+        counts = [(len(each.variables), len(each.built_for)) for each in (said[0], other)]
+        if counts[0] != counts[1]:
+            had, has = (f"{variables} variables and {found} optimizers" for variables, found in counts)
+            raise RingscopeError(f"the model has {had} on rank 0, and {has} on rank {rank}; {same}")
+    return said
+
+
+def _built_for(optimizer: Any) -> int:
+    """How many variables it was built for; 0 where it is not built."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return len(inner._trainable_variables) if optimizer.built else 0
+
+
+@tf.function(autograph=False)
+def _from_rank_0(variables: Sequence[Any]) -> None:
+    for i, variable in enumerate(variables):
+        bits = sent_as(variable.dtype)
+        own = variable if bits == variable.dtype else tf.bitcast(variable, bits)
+        sent = hvd.broadcast(own, root_rank=0, name=f"{IN_STREAM}_{i}")
+        variable.assign(sent if bits == variable.dtype else tf.bitcast(sent, variable.dtype))
+
+
+traced_for_each_model(_from_rank_0)

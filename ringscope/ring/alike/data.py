@@ -1,0 +1,211 @@
+"""Whether the ranks hold the same data before a fit.
+
+Weights that stay bit-equal (weights.py) do not say that the ranks trained on what they should have: where each rank has
+shuffled or encoded its data in its own way, their shares overlap, and no check of weights sees it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from profiles.errors import RingscopeError
+
+from ..data.samples import are_arrays
+from ..internals.frameworks import tf
+
+__all__ = ["check_data", "data_facts"]
+
+LOOKED_AT_BYTES = 64 << 20
+BLOCKS = 64  # of neighbouring rows, which need not be copied to be looked at
+BLOCK_BYTES = 1 << 20
+THREADS = 4
+
+Facts = dict[str, str]
+"""What it is -> a digest. Names that begin with `~` may differ where the data is augmented at random."""
+
+
+# ---- data
+
+
+def digest(array: Any) -> str:
+    """Of shape, type and values: of all up to 64 MB, of rows at fixed places where there are more."""
+    if hasattr(array, "flat_values") and hasattr(array, "nested_row_splits"):
+        return _joined(digest(part) for part in (array.flat_values, *array.nested_row_splits))
+    if isinstance(array, (tf.SparseTensor, tf.compat.v1.SparseTensorValue)):
+        return _joined(digest(part) for part in (array.indices, array.values, array.dense_shape))
+    if hasattr(array, "tocoo"):
+        sparse = array.tocoo()
+        return _joined([str(sparse.shape), *(digest(part) for part in (sparse.row, sparse.col, sparse.data))])
+    values = np.asarray(array)
+    told = _sha1(f"{values.shape} {values.dtype}".encode())
+    if values.dtype == object or values.dtype.kind in "US":
+        told.update(repr([part.tolist() for part in _looked_at(values)]).encode())
+    else:
+        with ThreadPoolExecutor(THREADS) as threads:  # hashing lets other threads run
+            for part in threads.map(lambda part: _sha1(_bytes(part)).digest(), _looked_at(values)):
+                told.update(part)
+    return str(told.hexdigest()[:16])
+
+
+def _sha1(data: Any) -> Any:
+    """Processors compute this one themselves: 64 MB take half the time of blake2b."""
+    return hashlib.sha1(data, usedforsecurity=False)
+
+
+def _bytes(part: Any) -> Any:
+    return np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
+
+
+def _looked_at(values: Any) -> list[Any]:
+    """Blocks of rows: of all of them, or at fixed places of a large array."""
+    if not values.ndim or values.nbytes <= BLOCK_BYTES or len(values) < 2:
+        return [values]
+    if values.nbytes <= LOOKED_AT_BYTES:
+        return np.array_split(values, min(BLOCKS, len(values)))
+    rows = max(1, LOOKED_AT_BYTES * len(values) // values.nbytes)
+    blocks = min(BLOCKS, rows)
+    starts = np.linspace(0, len(values) - rows // blocks, blocks).astype(np.int64)
+    return [values[start : start + rows // blocks] for start in starts]
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return " ".join(parts)
+
+
+def data_facts(data: Any, name: str) -> Facts:
+    """What can be known of the data without going through it."""
+    import keras
+
+    if data is None:
+        return {}
+    if isinstance(data, tf.data.Dataset):
+        return _data_set_facts(data, name)
+    if isinstance(data, keras.utils.PyDataset):
+        held = {key: value for key, value in vars(data).items() if isinstance(value, np.ndarray)}
+        facts = {f"{key} of {name}": digest(value) for key, value in held.items()}
+        return facts | {f"the number of batches of {name}": str(data.num_batches)}
+    if not are_arrays(data):
+        return {}
+    leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
+    several = len(leaves) > 1
+    return {f"{name}[{i}]" if several else name: digest(leaf) for i, leaf in enumerate(leaves)}
+
+
+def _data_set_facts(dataset: Any, name: str) -> Facts:
+    facts = {
+        f"the element_spec of {name}": str(dataset.element_spec),
+        f"the number of batches of {name}": str(int(dataset.cardinality())),
+        f"the seed of a shuffle of {name}": str(shuffle_seeds(dataset)),
+    }
+    for i, source in enumerate(_sources(dataset)):
+        captured = getattr(source, "_tensors", None)
+        try:
+            if captured:
+                facts[f"source {i} of {name}"] = _joined(digest(tensor) for tensor in captured)
+            else:
+                first = next(iter(source.take(1)), None)
+                facts[f"~the first element of source {i} of {name}"] = _joined(
+                    digest(t) for t in tf.nest.flatten(first)
+                )
+        except (tf.errors.OpError, TypeError, ValueError):
+            continue  # what cannot be looked at is not compared
+    for layer in _captured_layers(dataset):
+        facts |= layer_facts(layer)
+    return facts
+
+
+def _inputs(dataset: Any) -> list[Any]:
+    # TensorFlow has no public way to ask; where its private one changes, less is compared.
+    return list(dataset._inputs()) if hasattr(dataset, "_inputs") else []
+
+
+def _sources(dataset: Any) -> list[Any]:
+    """Where the elements come from; what expands elements (a generator, files read by `interleave`) is a source."""
+    inputs = _inputs(dataset)
+    if not inputs or any(word in type(dataset).__name__ for word in ("FlatMap", "Interleave")):
+        below = [source for each in inputs for source in _sources(each)]
+        files = [source for source in below if getattr(source, "_tensors", None) and not _is_counter(source)]
+        return files or [dataset]
+    return [source for each in inputs for source in _sources(each)]
+
+
+def _is_counter(source: Any) -> bool:
+    """The one number by which `from_generator` begins."""
+    return all(tensor.shape.num_elements() == 1 for tensor in source._tensors)
+
+
+def shuffle_seeds(dataset: Any) -> list[tuple[int, int]]:
+    """The seeds of every shuffle that the data set comes through."""
+    own = type(dataset).__name__ == "_ShuffleDataset" and hasattr(dataset, "_seed2")
+    found = [(int(dataset._seed), int(dataset._seed2))] if own else []
+    return found + [pair for source in _inputs(dataset) for pair in shuffle_seeds(source)]
+
+
+def _captured_layers(dataset: Any) -> list[Any]:
+    """Keras layers that the functions of its maps call."""
+    import keras
+
+    function = getattr(getattr(dataset, "_map_func", None), "_func", None)
+    found: list[Any] = []
+    if function is not None:
+        held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_full(cell)]
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            held += [function.__globals__[name] for name in code.co_names if name in function.__globals__]
+        for value in held:
+            inner = getattr(value, "__wrapped__", value)
+            found += [each for each in (inner,) if isinstance(each, keras.layers.Layer)]
+    return found + [layer for source in _inputs(dataset) for layer in _captured_layers(source)]
+
+
+def _is_full(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def layer_facts(layer: Any) -> Facts:
+    """The state of preprocessing layers: vocabularies, means and variances."""
+    import keras
+
+    facts: Facts = {}
+    inner = layer._flatten_layers() if isinstance(layer, keras.layers.Layer) else []
+    for each in inner:
+        if callable(getattr(each, "get_vocabulary", None)):
+            try:
+                facts[f"the vocabulary of layer {each.name!r}"] = digest(np.array(each.get_vocabulary(), dtype=object))
+            except (ValueError, RuntimeError, tf.errors.OpError):
+                continue
+        elif isinstance(each, (keras.layers.Normalization, keras.layers.Discretization)):
+            state = [getattr(each, name, None) for name in ("mean", "variance", "bin_boundaries")]
+            facts[f"the state of layer {each.name!r}"] = _joined(digest(s) for s in state if s is not None)
+    return facts
+
+
+def check_data(everybodys: Sequence[Facts]) -> list[str]:
+    """Raise RingscopeError where ranks prepared other data; returns the warnings of what may differ at random."""
+    warned = []
+    for name in {name: None for facts in everybodys for name in facts}:
+        differing = [rank for rank, facts in enumerate(everybodys) if facts.get(name) != everybodys[0].get(name)]
+        if not differing:
+            continue
+        if any(name not in facts for facts in everybodys):
+            raise RingscopeError(f"{name} is given on some ranks only; give it to all, or to none")
+        if name.startswith("~"):
+            warned.append(
+                f"{name[1:]} differs between rank 0 and rank {differing[0]}; unless it is augmented at random, each"
+                " rank prepares other data, so that the ranks' shares overlap"
+            )
+            continue
+        raise RingscopeError(
+            f"{name} differs between rank 0 and rank {differing[0]}, so the ranks' shares would overlap; prepare the"
+            " data alike on all ranks (the same seeds after ring.init(), sorted sets and file lists), or give each rank"
+            " its own part and call fit(..., shard=False)"
+        )
+    return warned

@@ -1,0 +1,69 @@
+"""The end of a script: the ranks say goodbye, and the weights that a loop of the user's own has trained are compared.
+
+A rank that ends by an exception says so. One that ends well waits for the others, at most 10 s, or 60 s if its weights
+have changed since they were compared: who trained apart must not end as if all were well.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from types import TracebackType
+from typing import Any
+
+from .. import say
+from ..lost import launcher, restart
+from ..ranks.channel import Channel
+from . import weights
+
+LIMIT_S = 10.0
+CHANGED_LIMIT_S = 60.0  # of a rank whose weights have changed since they were compared
+
+_failed = False
+_compared: list[weights.Compared] = []
+
+
+def at_exit(channel: Channel) -> None:
+    """Have the ranks meet when their scripts end."""
+    before = sys.excepthook
+
+    def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        global _failed
+        restart.instead_of(error)
+        restart.leave_alone()
+        _failed = True
+        channel.tell_failure(f"{kind.__name__}: {error}"[:300])
+        before(kind, error, trace)
+
+    sys.excepthook = told
+    atexit.register(_end, channel)
+
+
+def compare_at_exit(model: Any) -> None:
+    """Compare this model's weights when the script ends, unless they are still those that were last found equal."""
+    if (each := weights.compared(model)) not in _compared:
+        _compared.append(each)
+
+
+def _end(channel: Channel) -> None:
+    restart.leave_alone()
+    # Of weights that are still those that were found equal, there is nothing to say: where one rank alone has changed
+    # them, say by a checkpoint that it then saves as something else, that is its own affair.
+    own = [] if _failed else [each.changed() for each in _compared]
+    limit_s = LIMIT_S if not any(own) else CHANGED_LIMIT_S
+    everybodys = None if _failed or not own else channel.meet("end", own, limit_s=limit_s)
+    if not (_failed and launcher.is_elastic()):  # else the others are to find it lost
+        channel.close()
+    if everybodys is None:
+        return
+    for each, *digests in zip(_compared, *everybodys, strict=False):
+        for rank, theirs in enumerate(digests):
+            rank_0s = digests[0]
+            if rank_0s is None or theirs is None or len(rank_0s) != len(theirs):
+                continue
+            differing = next((i for i, (a, b) in enumerate(zip(rank_0s, theirs, strict=True)) if a != b), None)
+            if differing is not None:
+                say.line(weights.differs(each.paths[differing], rank, "at the end"))
+                sys.stdout.flush()
+                os._exit(1)

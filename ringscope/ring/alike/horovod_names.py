@@ -1,0 +1,94 @@
+"""What scripts that come from Horovod leave in, recognised: under Keras 3 it fails in foreign words, or in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+
+from profiles.errors import RingscopeError
+
+from ..internals.frameworks import hvd
+
+__all__ = ["check_left_over", "refuse_left_over"]
+
+INSTEAD = {
+    "DistributedOptimizer": "give model.compile the optimizer itself; ring.distribute(model) averages its gradients",
+    "DistributedGradientTape": "take tf.GradientTape itself; the distributed optimizer averages its gradients",
+    "broadcast_variables": "ring.distribute(model) sends rank 0's weights and its optimizer's state",
+    "broadcast_global_variables": "ring.distribute(model) sends rank 0's weights and its optimizer's state",
+    "BroadcastGlobalVariablesCallback": "ring.distribute(model) sends rank 0's weights before the first step",
+    "MetricAverageCallback": "after ring.distribute(model) metrics are those of all ranks",
+    "LearningRateWarmupCallback": "ring.distribute(model, scale_learning_rate=True, warmup_epochs=...) warms up",
+    "LearningRateScheduleCallback": "take keras.callbacks.LearningRateScheduler, whose function gets the epoch",
+    "CommitStateCallback": "under elastic Horovod ring commits every epoch; see ring.distribute's commit_steps",
+    "UpdateBatchStateCallback": "under elastic Horovod ring commits the place in the data too",
+    "UpdateEpochStateCallback": "under elastic Horovod ring commits the epoch too",
+    "elastic.TensorFlowKerasState": "ring commits fit; ring.state(model, ...) keeps the state of a loop of your own",
+    "elastic.TensorFlowState": "ring commits fit; ring.state(model, ...) keeps the state of a loop of your own",
+    "elastic.run": "ring commits fit; ring.state(model, ...) keeps the state of a loop of your own",
+    "BestModelCheckpoint": "take keras.callbacks.ModelCheckpoint(..., save_best_only=True); rank 0 alone writes",
+    "load_model": "take keras.models.load_model, compile the model and call ring.distribute(model)",
+    "SyncBatchNormalization": "take keras.layers.BatchNormalization(synchronized=True)",
+}
+
+
+def check_left_over(things: Iterable[Any]) -> None:
+    """Raise RingscopeError where an optimizer or a callback is Horovod's: made before `ring.init`, or of a class of
+    its own."""
+    for thing in things:
+        kind = type(thing)
+        if any(base.__module__.startswith("horovod") for base in kind.__mro__):
+            raise left_over(kind.__name__ if kind.__name__ in INSTEAD else "DistributedOptimizer")
+        if getattr(kind, "_HAS_AGGREGATE_GRAD", False) and hasattr(thing, "_allreduce_grads"):
+            raise left_over("DistributedOptimizer")
+
+
+def left_over(name: str) -> RingscopeError:
+    return RingscopeError(f"take hvd.{name} out of the script: it does not work under Keras 3; {INSTEAD[name]}")
+
+
+def refuse_left_over() -> None:
+    """Have Horovod's Keras parts say what to take instead where a script makes one."""
+    import horovod._keras as optimizers
+    import horovod._keras.callbacks as callbacks
+
+    optimizers.create_distributed_optimizer = _refusing("DistributedOptimizer")
+    optimizers.load_model = _refusing("load_model")
+    hvd.DistributedOptimizer = _refusing("DistributedOptimizer")
+    for name in ("SyncBatchNormalization", "DistributedGradientTape", "broadcast_global_variables"):
+        setattr(hvd, name, _refusing(name))
+    hvd.broadcast_variables = _refusing_keras_variables(hvd.broadcast_variables)
+    for state in ("TensorFlowKerasState", "TensorFlowState"):
+        getattr(hvd.elastic, state).__init__ = _refusing(f"elastic.{state}")
+    hvd.elastic.run = _refusing("elastic.run")
+    for name in INSTEAD:
+        made = getattr(callbacks, f"{name}Impl", None)
+        if made is not None:
+            made.__init__ = _refusing(name)
+    # These take names from what has just been changed.
+    import horovod.keras.callbacks as keras_callbacks
+    import horovod.tensorflow.keras.callbacks as tf_keras_callbacks
+
+    for module in (keras_callbacks, tf_keras_callbacks):
+        module.BestModelCheckpoint.__init__ = _refusing("BestModelCheckpoint")
+
+
+def _refusing_keras_variables(broadcast: Callable[..., Any]) -> Callable[..., Any]:
+    """TensorFlow's own variables may be sent."""
+
+    def broadcast_variables(variables: Any, *args: Any, **kwargs: Any) -> Any:
+        variables = list(variables)
+        if any(isinstance(variable, keras.Variable) for variable in variables):
+            raise left_over("broadcast_variables")
+        return broadcast(variables, *args, **kwargs)
+
+    return broadcast_variables
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise left_over(name)
+
+    return refuse

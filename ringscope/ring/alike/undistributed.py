@@ -1,0 +1,67 @@
+"""Models that `ring.distribute` does not take, or was not given: each rank trains those alone, which is said."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from profiles.errors import RingscopeError
+
+from ..internals.frameworks import tf
+from ..models import is_seen, optimizers_of
+from ..say import once
+
+__all__ = ["check_backend", "check_kind", "check_strategy", "watch_models"]
+
+
+def check_backend() -> None:
+    if keras.config.backend() != "tensorflow":
+        raise RingscopeError(
+            f"Keras computes with {keras.config.backend()} here, and ring trains Keras on TensorFlow; set"
+            " KERAS_BACKEND=tensorflow before Keras is imported"
+        )
+
+
+def check_kind(model: Any) -> None:
+    if not isinstance(model, keras.Model):
+        raise RingscopeError(
+            f"{type(model).__module__}.{type(model).__qualname__} is no model of Keras 3, and ring trains these; where"
+            " TF_USE_LEGACY_KERAS is set, tf.keras is Keras 2"
+        )
+
+
+def check_strategy() -> None:
+    """Raise RingscopeError within the scope of one of TensorFlow's own ways to train on several devices."""
+    if tf.distribute.has_strategy():
+        raise RingscopeError(
+            f"this is within the scope of tf.distribute.{type(tf.distribute.get_strategy()).__name__}, which spreads"
+            " training in its own way; take the strategy out of the script: each rank trains on one device"
+        )
+
+
+def watch_models() -> None:
+    """Have Keras's models say so when they are trained."""
+    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+    for name in ("fit", "train_on_batch"):
+        method = vars(TensorFlowTrainer)[name]
+        if not getattr(method, "watched_by_ring", False):
+            setattr(TensorFlowTrainer, name, _watched(method))
+
+
+def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def watched(model: Any, *args: Any, **kwargs: Any) -> Any:
+        # An optimizer of a distributed model's part trains with it.
+        if "step_by_ring" not in vars(model) and not any(map(is_seen, optimizers_of(model, of_parts=False))):
+            once(
+                f"model {model.name!r} was not given to ring.distribute, so a rank that trains it does so alone; call"
+                " ring.distribute(model) after model.compile(...), with reduce=False if that is what you want"
+            )
+        return method(model, *args, **kwargs)
+
+    watched.watched_by_ring = True  # type: ignore[attr-defined]
+    return watched

@@ -1,0 +1,171 @@
+"""Whether the ranks' weights are the same: after the first steps, after each epoch, before they are used by all ranks
+together, and when the script ends."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from profiles.errors import RingscopeError
+
+from ..exchange import from_all, reduced_on_host
+from ..internals.frameworks import hvd, tf, traced_for_each_model
+from ..models import began_alike, optimizers_of
+
+__all__ = ["Compared", "Weights", "check_weights", "check_weights_now", "compared", "differs", "weights_now"]
+
+_COMPARED = "compared_by_ring"  # a model's attribute
+
+
+class Compared:
+    """What is known of a model's weights when the script ends, though the model may be gone by then.
+
+    paths: of the weights. left: the digest of weights of a model that is gone, if they were not those that were last
+    found equal; None: there is nothing to compare.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = weakref.ref(model)
+        self._variables: list[Any] = list(model.trainable_weights) if model.built else []
+        self._equal: list[int] | None = None
+        self.paths: list[str] = []
+        self.left: list[int] | None = None
+        # Looked at later: garbage is collected anywhere, also within a function whose variables TensorFlow notes.
+        weakref.finalize(model, _gone.append, self).atexit = False
+
+    def found_equal(self, variables: list[Any], digest: list[int]) -> None:
+        self._variables, self._equal = variables, digest
+
+    def changed(self) -> list[int] | None:
+        """The digest of the weights, if they are no longer those that were last found equal."""
+        look_at_the_gone()
+        model = self._model()
+        if model is None:
+            return self.left
+        return self._changed(model.trainable_weights)
+
+    def look_at_last(self) -> None:
+        """At the weights of a model that is gone, which are let go then."""
+        variables, self._variables = self._variables, []
+        self.left = self._changed(variables)
+
+    def _changed(self, variables: list[Any]) -> list[int] | None:
+        if not variables:
+            return None
+        self.paths = [variable.path for variable in variables]
+        own: list[int] = weights_digest(variables).numpy().tolist()
+        return None if own == self._equal else own
+
+
+_gone: list[Compared] = []  # their weights are still to be looked at
+
+
+def look_at_the_gone() -> None:
+    while _gone:
+        _gone.pop().look_at_last()
+
+
+def compared(model: Any) -> Compared:
+    """The same each time."""
+    if _COMPARED not in model.__dict__:
+        look_at_the_gone()
+        made = Compared(model)
+        model.__dict__[_COMPARED] = lambda: made  # a function, for models are copied
+    return model.__dict__[_COMPARED]()  # type: ignore[no-any-return]
+
+
+def weights_digest(variables: Sequence[Any]) -> Any:
+    """One int64 for each variable, the sum of its bits as 64-bit words: one pass over the weights where they lie."""
+    return _all_bits([variable.value for variable in variables])
+
+
+@tf.function(autograph=False)
+def _all_bits(variables: Sequence[Any]) -> Any:
+    return tf.stack([_bits(tf.convert_to_tensor(variable)) for variable in variables])
+
+
+traced_for_each_model(_all_bits)
+
+
+def _bits(value: Any) -> Any:
+    if value.dtype.is_bool or value.dtype == tf.string:
+        return tf.constant(0, tf.int64)
+    size = value.dtype.size
+    if value.dtype.is_complex or size > 8:
+        value = tf.bitcast(value, tf.int64)
+        size = 8
+    flat = tf.reshape(value, [-1])
+    words = flat.shape[0] * size // 8
+    odd = flat.shape[0] - words * 8 // size
+    whole = tf.reshape(flat[:-odd] if odd else flat, [words, 8 // size])
+    total = tf.reduce_sum(tf.bitcast(whole, tf.int64))
+    if odd:
+        narrow = {1: tf.int8, 2: tf.int16, 4: tf.int32}[size]
+        total += tf.reduce_sum(tf.cast(tf.bitcast(flat[-odd:], narrow), tf.int64))
+    return total
+
+
+def differing_weight(everybodys: np.ndarray[Any, Any]) -> tuple[int, int] | None:
+    """(the first variable that differs, the rank where it does) of digests (ranks, variables), or None."""
+    for variable in range(everybodys.shape[1]):
+        for rank in range(1, everybodys.shape[0]):
+            if everybodys[rank, variable] != everybodys[0, variable]:
+                return variable, rank
+    return None
+
+
+class Weights(NamedTuple):
+    """A model's trainable weights, and the digest of what they were when a device came to it."""
+
+    variables: list[Any]
+    digest: Any
+
+
+def weights_now(model: Any) -> Weights | None:
+    """Not waited for; None where there is nothing to compare."""
+    variables = model.trainable_weights
+    return Weights(variables, weights_digest(variables)) if variables and hvd.size() > 1 else None
+
+
+def check_weights(model: Any, weights: Weights | None, when: str) -> None:
+    """Raise RingscopeError on all ranks where these weights of the model differ."""
+    if weights is None:
+        return
+    own = weights.digest.numpy()
+    highest, not_lowest = np.split(reduced_on_host(np.concatenate([own, ~own]), hvd.Max, "weights"), 2)
+    if np.any(highest != ~not_lowest):
+        found = differing_weight(np.array(from_all(own, "digests")))
+        assert found is not None
+        _check_rates(model)
+        raise RingscopeError(differs(weights.variables[found[0]].path, found[1], when))
+    compared(model).found_equal(weights.variables, own.tolist())
+
+
+def check_weights_now(model: Any, when: str) -> None:
+    """The same, of the weights that it has now; to be called on all ranks. Not of a model that each trains alone."""
+    if _COMPARED in model.__dict__ and began_alike(model):
+        check_weights(model, weights_now(model), when)
+
+
+def _check_rates(model: Any) -> None:
+    """Raise RingscopeError where that is why: a callback, say, has set them from what one rank sees."""
+    rates = from_all([float(optimizer.learning_rate) for optimizer in optimizers_of(model)], "rates")
+    for rank, own in enumerate(rates):
+        for rank_0s, rate in zip(rates[0], own, strict=False):
+            if rate != rank_0s:
+                raise RingscopeError(
+                    f"the learning rate is {rank_0s:g} on rank 0 and {rate:g} on rank {rank}, so that their weights"
+                    " differ; set it from what all ranks have: the logs of an epoch, or those of a batch after"
+                    " ring.average_logs(logs)"
+                )
+
+
+def differs(name: str, rank: int, when: str) -> str:
+    return (
+        f"{name} differs between rank 0 and rank {rank} {when}: something updates it past the distributed optimizer;"
+        " update it by an optimizer that the model holds when ring.distribute(model) is called, or average the"
+        " gradients first: ring.average_gradients(gradients). What no optimizer is to train wants trainable=False"
+    )

@@ -1,0 +1,167 @@
+"""One seed for all ranks until the model is distributed; after that TensorFlow's and Keras's generators differ.
+
+Data is prepared alike everywhere, so that the ranks' shares of it do not overlap: Python, NumPy and the shuffles of
+tf.data draw the same numbers on every rank. Noise inside a train step must differ between ranks, as dropout does, or N
+ranks would train on N times the same noise.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .. import say
+from ..internals.frameworks import tf
+
+__all__ = ["as_on_rank_0", "set_apart", "sow"]
+
+LARGEST = 2**31 - 1
+# Far apart, so that the seeds of two ranks are never the small numbers that scripts choose.
+STRIDE = 1_000_003
+KERAS_GENERATOR = "global_seed_generator"  # in Keras's global state; only releases after 3.12 have a constant for it
+
+_data_seed: int | None = None  # of tf.data's shuffles, once TensorFlow's own seed is a rank's
+_data_numbers = random.Random()
+_sown: object = None  # TensorFlow's numbers as they were when this rank got its own
+_apart: Any = None  # Keras's generator that is this rank's own
+
+
+def sow(seed: int | bool | None, rank: int, share: Callable[[Any], Any], before: int | None = None) -> int | None:
+    """Seed Python, NumPy and TensorFlow alike on all ranks; returns the seed. None: rank 0 draws one; False: nothing is
+    seeded. share: gives every rank rank 0's value. before: the seed that a script which is begun again had."""
+    if seed is False:
+        return None
+    if seed is None or seed is True:
+        drawn = secrets.randbelow(LARGEST) if before is None else before
+        seed = int(share(drawn if rank == 0 else None))
+        if rank == 0:
+            say.line(f"seed {seed} on all ranks; ring.init(seed={seed}) repeats it")
+    random.seed(seed)
+    np.random.seed(seed)
+    tf.random.set_seed(seed)
+    return seed
+
+
+def set_apart(rank: int, share: Callable[[Any], Any]) -> None:
+    """Give this rank TensorFlow and Keras generators of its own; tf.data's shuffles stay the same on all ranks.
+
+    Rank 0 keeps its numbers, so that one rank trains as it would alone. Called again, it does nothing unless the script
+    has set TensorFlow's seed since, or cleared Keras's session. share: gives every rank rank 0's value.
+    """
+    global _data_seed, _sown
+    own = _global_seed()
+    rank_0s, changed = share((own, _is_set_since()))
+    if rank_0s is None:
+        return
+    _set_keras_apart(rank)
+    if not (changed or _is_set_since()):
+        return
+    if rank_0s != _data_seed:
+        _data_seed = rank_0s
+        _data_numbers.seed(rank_0s)
+    _seed_data_sets()
+    # A script may have given each rank a seed itself.
+    if rank and own in (rank_0s, None):
+        own = (rank_0s + rank * STRIDE) % LARGEST
+        tf.random.set_seed(own)
+    _sown = _numbers()
+
+
+@contextmanager
+def as_on_rank_0(owner: Any, share: Callable[[Any], Any]) -> Iterator[None]:
+    """While it lasts Python, NumPy and the generators that the owner holds draw what they would on rank 0.
+
+    What ranks draw apart, say augmentations in threads or a picture on rank 0 alone, would else have each shuffle the
+    data in an order of its own. share: gives every rank rank 0's value. Afterwards they go on as they would have.
+    """
+    states = _states(owner)
+    own = [get() for get, _ in states]
+    rank_0s = share(own)
+    alike = len(rank_0s) != len(own) or pickle.dumps(rank_0s) == pickle.dumps(own)
+    if not alike:
+        for (_, put), state in zip(states, rank_0s, strict=True):
+            put(state)
+    try:
+        yield
+    finally:
+        if not alike:
+            for (_, put), state in zip(states, own, strict=True):
+                put(state)
+
+
+def _states(owner: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """How the state of each generator is read and written, by the names that the owner gives them."""
+    found: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
+        (random.getstate, random.setstate),
+        (np.random.get_state, np.random.set_state),
+    ]
+    for _, held in sorted(vars(owner).items()):
+        if isinstance(held, random.Random):
+            found.append((held.getstate, held.setstate))
+        elif isinstance(held, np.random.RandomState):
+            found.append((held.get_state, held.set_state))
+        elif isinstance(held, np.random.Generator):
+            found.append((partial(getattr, held.bit_generator, "state"), partial(setattr, held.bit_generator, "state")))
+    return found
+
+
+def _global_seed() -> int | None:
+    from tensorflow.python.eager import context
+
+    seed = context.global_seed()
+    return None if seed is None else int(seed)
+
+
+def _numbers() -> object:
+    from tensorflow.python.eager import context
+
+    return context.context()._rng
+
+
+def _is_set_since() -> bool:
+    """Whether the script has set TensorFlow's seed since; that makes new numbers, even of the same seed."""
+    return _numbers() is not _sown
+
+
+def _set_keras_apart(rank: int) -> None:
+    """Once for each generator: `clear_session` brings a new one."""
+    global _apart
+    from keras.src.backend.common import global_state
+    from keras.src.random import seed_generator
+
+    generator = global_state.get_global_attribute(KERAS_GENERATOR)
+    if generator is not None and generator is _apart:
+        return
+    # Keras draws its seed from Python's numbers, which stay the same everywhere, and so do those of layers: they are to
+    # begin as they would without ring.
+    before, is_new = random.getstate(), generator is None
+    _apart = seed_generator.global_seed_generator()
+    random.setstate(before)
+    # Far from what was drawn, which is the next layer's seed now.
+    state, moved = _apart.state, [rank, STRIDE if is_new else 0]
+    state.assign(state.value + tf.constant(moved, state.value.dtype))
+
+
+def _seed_data_sets() -> None:
+    """Have tf.data draw the seeds of its shuffles from numbers that all ranks share."""
+    from tensorflow.python.data.util import random_seed
+
+    if getattr(random_seed.get_seed, "by_ring", False):
+        return
+    own = random_seed.get_seed
+
+    def get_seed(seed: Any) -> Any:
+        if _data_seed is None or _is_set_since():
+            return own(seed)
+        second = _data_numbers.randint(0, LARGEST) if seed is None else seed
+        return tf.constant(_data_seed, tf.int64), tf.cast(second, tf.int64)
+
+    get_seed.by_ring = True  # type: ignore[attr-defined]
+    random_seed.get_seed = get_seed

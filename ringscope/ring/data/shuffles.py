@@ -1,0 +1,88 @@
+"""How often each shuffle of a data set has begun: the order that it brings its elements into next hangs on it.
+
+Where one rank alone has looked at a batch before `fit`, say to draw it, its orders would no longer be those of the
+others, and the ranks' shares of an epoch would overlap.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+from ..internals.frameworks import tf
+
+__all__ = ["begun", "catch_up", "count_beginnings"]
+
+BEGUN, KEPT = "begun_by_ring", "begun_for_a_cache_by_ring"  # a data set's attributes
+Begun = list[tuple[int, int]]
+"""Of each shuffle, the last first: how often it has begun, and how often of that to fill a cache that comes after."""
+
+
+def count_beginnings() -> None:
+    """Have every data set that is gone through count it."""
+    begin = tf.data.Dataset.__iter__
+    if getattr(begin, "by_ring", False):
+        return
+
+    @functools.wraps(begin)
+    def counted(dataset: Any) -> Iterator[Any]:
+        if tf.executing_eagerly():
+            for shuffle, is_kept in _beginning(dataset, is_kept=False):
+                vars(shuffle)[BEGUN] = vars(shuffle).get(BEGUN, 0) + 1
+                vars(shuffle)[KEPT] = vars(shuffle).get(KEPT, 0) + is_kept
+        return begin(dataset)  # type: ignore[no-any-return]
+
+    counted.by_ring = True  # type: ignore[attr-defined]
+    tf.data.Dataset.__iter__ = counted
+
+
+def begun(dataset: Any) -> Begun:
+    return [(vars(each).get(BEGUN, 0), vars(each).get(KEPT, 0)) for each in _shuffles(dataset)]
+
+
+def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
+    """Have this rank's shuffles begin as often as those of the rank that has gone through the data most often.
+
+    everybodys: what a rank gives -> what all have given. Raises RingscopeError where only some have filled a cache.
+    """
+    own = _shuffles(dataset)
+    if not own:
+        return
+    said = everybodys(begun(dataset))
+    if len({str([kept for _, kept in counts]) for counts in said}) > 1:
+        raise RingscopeError(
+            "the ranks have not gone through the shuffled and cached training data equally often before fit, so"
+            " their shares would overlap; look at it on all ranks alike, or at a data set made apart"
+        )
+    for place, shuffle in enumerate(own):
+        most = max(counts[place][0] for counts in said)
+        for _ in range(most - vars(shuffle).get(BEGUN, 0)):
+            # Nothing is read, and so none of those before it begins.
+            tf.data.Dataset.__iter__.__wrapped__(shuffle)
+        vars(shuffle)[BEGUN] = most
+
+
+def _inputs(dataset: Any) -> list[Any]:
+    # TensorFlow has no public way to ask; where its private one changes, nothing is counted.
+    return list(dataset._inputs()) if hasattr(dataset, "_inputs") else []
+
+
+def _shuffles(dataset: Any) -> list[Any]:
+    """Those that it comes through, the last first."""
+    found = [dataset] if type(dataset).__name__ == "_ShuffleDataset" else []
+    found += [shuffle for each in _inputs(dataset) for shuffle in _shuffles(each)]
+    return list({id(each): each for each in found}.values())
+
+
+def _beginning(dataset: Any, *, is_kept: bool) -> list[tuple[Any, bool]]:
+    """The shuffles that begin where the data set does, with whether a cache is filled by them. One that has begun
+    before is taken for full."""
+    if type(dataset).__name__ in ("_CacheDataset", "CacheDataset"):
+        if vars(dataset).get(BEGUN):
+            return []
+        vars(dataset)[BEGUN], is_kept = 1, True
+    found = [(dataset, is_kept)] if type(dataset).__name__ == "_ShuffleDataset" else []
+    return found + [each for below in _inputs(dataset) for each in _beginning(below, is_kept=is_kept)]

@@ -1,0 +1,186 @@
+"""A rank's share of a data set taken before what costs, not after: the batches stay the same, to the bit.
+
+A share taken of finished batches (`Dataset.shard` at the end) has every rank read, decode and augment what all ranks
+train on: N ranks of a host do everything N times. Here the operations after the last batch and the maps before it are
+laid anew over this rank's elements alone. A shuffle and a map that keeps no state can change places: the shuffle moves
+elements whatever they are. What cannot be taken apart stays as it is, and the reason is given.
+
+TensorFlow has no public way to ask a data set what it is made of; where its private one changes, nothing is moved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..internals.frameworks import tf
+
+__all__ = ["Share", "between", "has_cache", "share_before_work"]
+
+MAPS = ("_MapDataset", "_ParallelMapDataset")
+BATCHES = ("_BatchDataset", "_ParallelBatchDataset")
+CACHES = ("_CacheDataset", "CacheDataset")
+ONE_BY_ONE = (*MAPS, *CACHES, "_PrefetchDataset", "_OptionsDataset")
+REPEAT, SHUFFLE = "_RepeatDataset", "_ShuffleDataset"
+# Marked as keeping a state, but what they give does not depend on the order of elements: calls, whose insides are
+# looked at; files, variables and tables that are read.
+PLAIN = {
+    *("StatefulPartitionedCall", "If", "While", "Case", "Assert", "ReadFile", "VarHandleOp", "ReadVariableOp"),
+    *("HashTableV2", "LookupTableFindV2", "LookupTableSizeV2"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """dataset: this rank's batches, endless or unknown in number where the whole is; None where they cannot be had so,
+    and why: what stands in the way. works: whether anything is done to elements that is worth sharing."""
+
+    dataset: Any | None
+    why: str = ""
+    works: bool = False
+
+
+def share_before_work(dataset: Any, rank: int, size: int) -> Share:
+    """Batches `rank`, `rank + size`, ... of the data set, and nothing done for the others that can be spared."""
+    try:
+        return _share(dataset, rank, size)
+    except (AttributeError, TypeError, ValueError, IndexError) as error:
+        return Share(None, f"this TensorFlow does not say what the data set is made of ({error})")
+
+
+def _share(dataset: Any, rank: int, size: int) -> Share:
+    after: list[Any] = []  # the operations after the batch, the last first
+    while (kind := type(dataset).__name__) not in BATCHES:
+        inputs = dataset._inputs()
+        repeats = kind == REPEAT and int(inputs[0].cardinality()) > 0 and int(inputs[0].cardinality()) % size == 0
+        if len(inputs) != 1 or not (kind in ONE_BY_ONE or repeats):
+            return Share(None, f"it goes through {_name(kind)}() after its maps", works=_has_maps(dataset, after))
+        if why := _holds(dataset):
+            return Share(None, why, works=True)
+        after.append(dataset)
+        dataset = inputs[0]
+    batch, before, dataset = dataset, list[Any](), dataset._inputs()[0]
+    while type(dataset).__name__ in (*ONE_BY_ONE, SHUFFLE):
+        if why := _holds(dataset, shuffled=any(map(_is_shuffle, before))):
+            if any(map(_is_map, after + before)):
+                break  # what comes after it can be spared all the same
+            return Share(None, why, works=_has_maps(dataset, ()))
+        before.append(dataset)
+        dataset = dataset._inputs()[0]
+    while before and not _is_map(before[-1]):  # nothing that comes before the first map is to be moved
+        dataset = before.pop()
+    if not before:
+        own = _laid_over(batch.shard(size, rank), after) if any(map(_is_map, after)) else None
+        return Share(own, works=own is not None)
+    shuffles = list(filter(_is_shuffle, before))
+    own = dataset
+    for each in reversed(shuffles):
+        if (own := _shuffled(own, each)) is None:
+            return Share(None, "a shuffle() after a map() has no seed", works=True)
+    samples, whole = int(batch._batch_size), bool(batch._drop_remainder)
+    own = _of_each_group(own, samples * size, samples * rank, samples, whole=whole)
+    own = _laid_over(own, [each for each in before if each not in shuffles])
+    own = own.batch(samples, drop_remainder=whole, num_parallel_calls=_parallel(batch))
+    return Share(_laid_over(own, after), works=True)
+
+
+def between(dataset: Any, start: int, stop: int) -> Any:
+    """Elements `start` up to `stop`, so many. Unlike `take` it goes on to the end of what it is given: a cache() in
+    there is kept only when it has been read to its end, and all ranks draw as many random numbers in an epoch."""
+    numbered = dataset.enumerate().filter(lambda place, _: start <= place and place < stop)
+    return numbered.map(lambda _, element: element).apply(tf.data.experimental.assert_cardinality(stop - start))
+
+
+def has_cache(dataset: Any) -> bool:
+    """Whether it comes through a cache(), as far as TensorFlow says."""
+    inputs = dataset._inputs() if hasattr(dataset, "_inputs") else ()
+    return type(dataset).__name__ in CACHES or any(map(has_cache, inputs))
+
+
+def _has_maps(dataset: Any, operations: Sequence[Any]) -> bool:
+    """Whether any of these operations is a map, or any that the data set comes through."""
+    inputs = dataset._inputs()
+    return any(map(_is_map, [*operations, dataset])) or any(_has_maps(each, ()) for each in inputs)
+
+
+def _of_each_group(dataset: Any, count: int, skip: int, take: int, *, whole: bool) -> Any:
+    """Of every `count` elements in a row `take`, after `skip`. whole: a last group of fewer is left out."""
+
+    def own(*group: Any) -> Any:
+        together = tf.data.Dataset.zip(group[0] if len(group) == 1 else group)
+        return together.skip(skip).take(take)
+
+    return dataset.window(count, drop_remainder=whole).flat_map(own)
+
+
+def _laid_over(dataset: Any, operations: Sequence[Any]) -> Any:
+    """These operations, the last first, after another data set than theirs."""
+    for each in reversed(operations):
+        kind = type(each).__name__
+        if kind == "_PrefetchDataset":
+            dataset = dataset.prefetch(int(each._buffer_size))
+        elif kind == "_OptionsDataset":
+            dataset = dataset.with_options(each.options())
+        elif kind == REPEAT:
+            dataset = dataset.repeat(int(each._count))
+        elif not _is_map(each):
+            dataset = dataset.cache()
+        else:
+            deterministic = {"true": True, "false": False}.get(getattr(each, "_deterministic", ""))
+            dataset = dataset.map(_function(each), num_parallel_calls=_parallel(each), deterministic=deterministic)
+    return dataset
+
+
+def _parallel(operation: Any) -> int | None:
+    calls = getattr(operation, "_num_parallel_calls", None)
+    return None if calls is None else int(calls)
+
+
+def _function(mapped: Any) -> Callable[..., Any]:
+    return mapped._map_func._func  # type: ignore[no-any-return]
+
+
+def _shuffled(dataset: Any, like: Any) -> Any | None:
+    """The data set in the order that `like` would bring it into; None where that cannot be had."""
+    seeds = int(like._seed), int(like._seed2)
+    made = dataset.shuffle(
+        int(like._buffer_size), seed=seeds[1], reshuffle_each_iteration=like._reshuffle_each_iteration
+    )
+    return made if any(seeds) and (int(made._seed), int(made._seed2)) == seeds else None
+
+
+def _is_map(dataset: Any) -> bool:
+    return type(dataset).__name__ in MAPS
+
+
+def _is_shuffle(dataset: Any) -> bool:
+    return type(dataset).__name__ == SHUFFLE
+
+
+def _holds(dataset: Any, *, shuffled: bool = False) -> str:
+    """Why this operation must see all elements; "" where it need not. shuffled: a shuffle comes after it."""
+    if hasattr(dataset, "_filename") and dataset._filename.numpy():
+        return "a cache() writes a file, which is to serve any number of ranks"
+    if shuffled and type(dataset).__name__ in CACHES:
+        # Which of its elements are this rank's is another question in every epoch.
+        return "in the first epoch, for its own cache(), which comes before a shuffle()"
+    if not _is_map(dataset):
+        return ""
+    if getattr(dataset, "_deterministic", "") == "false" or dataset.options().deterministic is False:
+        return "a map() gives its elements in no fixed order"
+    from tensorflow.python.framework import op_def_registry
+
+    graph = dataset._map_func.function.graph.as_graph_def()
+    nodes = [node for body in (graph, *graph.library.function) for node in getattr(body, "node_def", ())]
+    for node in [*graph.node, *nodes]:
+        known = op_def_registry.get(node.op)
+        if known is not None and known.is_stateful and node.op not in PLAIN:
+            return f"a map() keeps a state, draws random numbers or calls Python (operation {node.op})"
+    return ""
+
+
+def _name(kind: str) -> str:
+    words = re.findall("[A-Z][a-z]*", kind.removesuffix("Dataset").removesuffix("DatasetV2"))
+    return "_".join(words).lower() or kind

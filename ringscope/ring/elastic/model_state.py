@@ -1,0 +1,106 @@
+"""What of a model is committed, and given back to it: weights, its optimizers' state, and what metrics have counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from profiles.errors import RingscopeError
+
+from ..global_batch.metrics import is_summed, sums
+from ..internals.frameworks import hvd, tf
+from ..models import has_weights, optimizers_of
+from ..say import once
+
+__all__ = ["add_counts", "counts_of", "give_back", "learning_rates", "state_of"]
+
+
+def state_of(model: Any, rates: Sequence[float | None]) -> dict[str, Any]:
+    """Copies on the host. rates: what the learning rates were when the script had set them up for this number of
+    ranks."""
+    return {
+        "weights": _copies(model.variables),
+        "optimizers": [_copies(optimizer.variables) for optimizer in optimizers_of(model)],
+        "rates": list(rates),
+    }
+
+
+def give_back(model: Any, state: dict[str, Any], rates: Sequence[float | None]) -> None:
+    """Raises RingscopeError where the model is not the one that was committed.
+
+    A learning rate that the script or `scale_learning_rate` has made another for another number of ranks is multiplied
+    by what it was made other by: what callbacks have done to it since stays.
+    """
+    optimizers = optimizers_of(model)
+    if not has_weights(model) or len(optimizers) != len(state["optimizers"]):
+        raise _another()
+    for optimizer, values in zip(optimizers, state["optimizers"], strict=True):
+        if not optimizer.built and values:
+            if len(optimizers) > 1:
+                raise RingscopeError(
+                    "which weights an optimizer of several updates only the script knows; under elastic Horovod call"
+                    " optimizer.build(variables) before fit"
+                )
+            optimizer.build(model.trainable_variables)
+    pairs = [(model.variables, state["weights"])]
+    pairs += zip((each.variables for each in optimizers), state["optimizers"], strict=True)
+    for variables, values in pairs:
+        if len(variables) != len(values):
+            raise _another()
+        for variable, value in zip(variables, values, strict=True):
+            if tuple(variable.shape) != value.shape:
+                raise _another()
+            variable.assign(value)
+    for optimizer, was, now in zip(optimizers, state["rates"], rates, strict=True):
+        committed = _rate(_inner(optimizer))
+        if was and now and committed and was != now:
+            _inner(optimizer).learning_rate = committed * now / was
+            once(f"the learning rate goes from {committed:.6g} to {committed * now / was:.6g} with the number of ranks")
+
+
+def learning_rates(model: Any) -> list[float | None]:
+    """One for each optimizer; None where it is a schedule, which goes by the steps taken."""
+    return [_rate(_inner(optimizer)) for optimizer in optimizers_of(model)]
+
+
+def _rate(optimizer: Any) -> float | None:
+    from keras.optimizers.schedules import LearningRateSchedule
+
+    return None if isinstance(optimizer._learning_rate, LearningRateSchedule) else float(optimizer.learning_rate)
+
+
+def _inner(optimizer: Any) -> Any:
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _another() -> RingscopeError:
+    return RingscopeError(
+        "the script has made another model than the one that was committed; under elastic Horovod it is begun again"
+        " when ranks come or go, and must then make the same (ring.init() gives it the same random numbers)"
+    )
+
+
+def _copies(variables: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    return [_plain(np.array(variable)) for variable in variables]
+
+
+def _plain(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """In a type that NumPy knows: bfloat16 and float8 are kept as float32, which holds them exactly."""
+    return value.astype(np.float32) if value.dtype.kind == "V" else value
+
+
+def counts_of(model: Any) -> list[np.ndarray[Any, Any]]:
+    """What the metrics of all ranks have counted together in this epoch; the ranks meet here."""
+    own = [np.array(variable, np.float64) for variable in model.metrics_variables]
+    return sums(own, "counts") if own else own
+
+
+def add_counts(model: Any, counts: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Count them on: on rank 0, for the sum over the ranks is taken at the end. After a first step, since metrics have
+    no variables before."""
+    if hvd.rank() == 0:
+        for variable, value in zip(model.metrics_variables, counts, strict=True):
+            if is_summed(variable):
+                variable.assign(tf.cast(np.asarray(variable) + value, variable.dtype))

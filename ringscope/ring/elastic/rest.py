@@ -1,0 +1,156 @@
+"""The rest of an epoch: what no rank has taken when the training goes on with other ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import keras
+import numpy as np
+
+from profiles.errors import RingscopeError
+
+from ..alike import data
+from ..data.samples import BATCH, length
+from ..exchange import from_all, on_host
+from ..internals.frameworks import hvd, tf
+from ..say import once
+
+__all__ = ["Data"]
+
+NAMES = ("x", "y", "sample_weight")
+# By id of the data set: how often training has begun it, and how often its own shuffles were begun, one more.
+_orders: dict[int, int] = {}
+_begun: dict[int, int] = {}
+
+
+class Data:
+    """What `fit` was given, and what of it is left at a place.
+
+    every: the steps between commits within an epoch, 0 where there are none. Arrays are then made a data set, whose
+    order is known again when the script is begun again.
+    """
+
+    def __init__(self, options: dict[str, Any], every: int, *, shard: bool) -> None:
+        self._options, self._shard, self._shares = dict(options), shard, False
+        if every and not isinstance(options.get("x"), (tf.data.Dataset, keras.utils.PyDataset)):
+            self._options |= _as_data_set(options)
+
+    def check(self) -> None:
+        """Raise RingscopeError where the rest of an epoch could not be told."""
+        x = self._options.get("x")
+        why = ""
+        if not self._shard:
+            why = "with shard=False only the script knows which data is whose"
+        elif not isinstance(x, tf.data.Dataset):
+            why = f"of {type(x).__name__} nobody knows which batches come next"
+        elif self._options.get("steps_per_epoch"):
+            why = "steps_per_epoch goes on in the data set from one epoch to the next"
+        elif int(x.cardinality()) < 0:
+            why = "the data set does not know its length"
+        if why:
+            raise RingscopeError(f"{why}: leave commit_steps out, then every epoch is committed")
+
+    def begun_in_an_epoch(self) -> int:
+        """How often Keras begins a data set in an epoch that it goes through to the end: it makes the next iterator
+        ahead where it knows the length, and does not use it."""
+        return _begun_by_keras() if self.total() >= 0 and not self._options.get("steps_per_epoch") else 1
+
+    def order(self) -> int:
+        """How often the data set has been begun by training since the script began."""
+        return _orders.get(id(self._options.get("x")), 0)
+
+    def total(self) -> int:
+        """Batches of the whole data in an epoch; negative where nobody knows."""
+        x = self._options.get("x")
+        return int(x.cardinality()) if isinstance(x, tf.data.Dataset) else -1
+
+    def start(self, epoch: int, batches: int, ranks: int) -> int:
+        """The batch from which the rest of an epoch is taken. One of fewer batches than ranks is taken with some of
+        those before it, so that the epoch ends as any other."""
+        if not batches or self.total() - batches >= ranks:
+            return batches
+        once(f"{ranks - self.total() + batches} batches of epoch {epoch + 1} are taken twice: each rank takes one")
+        return max(0, self.total() - ranks)
+
+    def options_from(self, epoch: int, batches: int) -> dict[str, Any]:
+        """Of Keras's `fit`, from this place on."""
+        options = self._options | {"initial_epoch": epoch}
+        if batches:
+            rest = self._options["x"].skip(batches)
+            options["x"] = rest.apply(tf.data.experimental.assert_cardinality(self.total() - batches))
+        return options
+
+    def bring_into_order(self, own: Any, order: int, looked_at: bool) -> None:
+        """Have the next pass through a rank's share `own` be in the order that it has after `order` beginnings: each
+        takes a shuffle's next order.
+
+        looked_at: a first batch has been taken of it, for the model to be built.
+        """
+        x = self._options.get("x")
+        if not isinstance(x, tf.data.Dataset) or not isinstance(own, tf.data.Dataset):
+            return
+        # The share may come through shuffles of its own, which nobody has begun yet.
+        self._shares = any(each is other for each in _shuffles(own) for other in _shuffles(x))
+        begun = (_begun.get(id(x), 0) if self._shares else 0) + looked_at
+        for _ in range(order + 1 - begun):
+            iter(own)
+        if self._shares:
+            _begun[id(x)] = max(begun, order + 1)
+
+    def was_begun(self, order: int) -> None:
+        """So often by the end of this part of the training."""
+        key = id(self._options.get("x"))
+        _orders[key] = order
+        if self._shares:
+            _begun[key] = order + 1
+
+
+@cache
+def _begun_by_keras() -> int:
+    from keras.src.backend.tensorflow.trainer import TFEpochIterator
+
+    class Counting(TFEpochIterator):
+        times = 0
+
+        def _get_iterator(self) -> Any:
+            self.times += 1
+            return super()._get_iterator()
+
+    epoch = Counting(x=tf.data.Dataset.range(2).batch(1), distribute_strategy=tf.distribute.get_strategy())
+    for _, _, batches in epoch:
+        next(batches)
+    return epoch.times
+
+
+def _shuffles(dataset: Any) -> Iterator[Any]:
+    if type(dataset).__name__ == "_ShuffleDataset":
+        yield dataset
+    for each in dataset._inputs() if hasattr(dataset, "_inputs") else ():
+        yield from _shuffles(each)
+
+
+def _as_data_set(options: dict[str, Any]) -> dict[str, Any]:
+    """Arrays as batches of rows, in an order that the seed of all ranks gives."""
+    parts = [options.get(name) for name in NAMES]
+    leaves = [leaf for leaf in keras.tree.flatten(parts) if leaf is not None]
+    if not leaves or not all(isinstance(leaf, (np.ndarray, tf.Tensor)) for leaf in leaves):
+        raise RingscopeError(
+            "commit_steps wants NumPy arrays or a tf.data.Dataset; leave it out, then every epoch is committed"
+        )
+    if hvd.size() > 1:
+        facts: data.Facts = {}
+        for name, part in zip(NAMES, parts, strict=True):
+            facts |= data.data_facts(part, name)
+        data.check_data(from_all(facts, "arrays"))
+    rows = length(leaves[0])
+    ids = tf.data.Dataset.range(rows)
+    if options.get("shuffle", True):
+        ids = ids.shuffle(rows)
+    with on_host():  # all of the data: a GPU has other uses for its memory
+        held = keras.tree.map_structure(tf.convert_to_tensor, tuple(part for part in parts if part is not None))
+    batches = ids.batch(int(options.get("batch_size") or BATCH)).map(
+        lambda chosen: keras.tree.map_structure(lambda part: tf.gather(part, chosen), held)
+    )
+    return {"x": batches, "y": None, "sample_weight": None, "batch_size": None, "shuffle": False}

@@ -1,0 +1,210 @@
+"""`model.fit` that is committed, and taken up where it was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import keras
+
+from .. import say
+from ..alike.begin import broadcast
+from ..exchange import from_rank, reduced_on_host
+from ..internals.frameworks import hvd
+from ..lost import launcher, restart
+from . import callback_state, commits
+from .model_state import add_counts, counts_of, give_back, learning_rates, state_of
+from .rest import Data
+
+__all__ = ["Part", "commit_or_begin_again", "fit", "say_resumed"]
+
+Run = Callable[[dict[str, Any], "Part"], Any]
+"""(options of Keras's fit, the part that this call of it is) -> its history."""
+Build = Callable[[Any, dict[str, Any]], bool]
+"""(model, options of Keras's fit) -> whether weights were missing."""
+
+_fits = 0  # calls of `fit` since the script began
+_said = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a `fit` is: so many batches of the whole data of this epoch are done. order: how often the data set had
+    been begun before this epoch, which tells a shuffle's order."""
+
+    epoch: int
+    batches: int = 0
+    order: int = 0
+
+
+def fit(model: Any, run: Run, build: Build, options: dict[str, Any], *, shard: bool) -> Any:
+    """Keras's `fit`, in as many parts as it takes: none where it was over when it was committed, two where it was
+    committed within an epoch, whose rest is another data set than the epochs after it.
+
+    build: makes the weights that a model has not yet.
+    """
+    global _fits
+    commit, number = commits.agreed(), _fits
+    _fits += 1
+    name, every = model.__dict__["elastic_by_ring"]
+    rates = learning_rates(model)
+    if number < len(commit.fits):
+        if name in commit.models:
+            build(model, options)
+            give_back(model, commit.models[name], rates)
+            broadcast(model)
+        return _history(model, commit.fits[number])
+    known = commit.fit
+    data = Data(options, every, shard=shard)
+    if every:
+        data.check()
+    if known:
+        at = Place(**known["place"])
+        at = replace(at, batches=data.start(at.epoch, at.batches, hvd.size()))
+    else:
+        at = Place(int(options.get("initial_epoch") or 0), order=data.order())
+        say_resumed("the beginning" if not number else f"the beginning of fit {number + 1}")
+    history = known.get("history", {"epoch": [], "history": {}, "pauses": []})
+    epochs = int(options.get("epochs", 1))
+    before = getattr(model, "_initial_epoch", None)
+    given = options.get("callbacks") or []
+    callbacks = list(given) if isinstance(given, (list, tuple)) else [given]
+    ends = [at.epoch + 1, epochs] if at.batches and at.epoch + 1 < epochs else [epochs]
+    for end in ends:
+        first, last = end == ends[0], end == ends[-1]
+        part = Part(model, name, every, rates, at, history, data, callbacks, first, last)
+        taken = run(data.options_from(at.epoch, at.batches) | {"epochs": end}, part)
+        history, at = _added(history, taken), part.at
+        data.was_begun(at.order)
+        if model.stop_training:
+            break
+    model._initial_epoch = before
+    commit.fits.append(history)
+    commit.fit = {}
+    commit.models[name] = state_of(model, rates)
+    commits.keep()
+    return _history(model, history)
+
+
+def _added(history: dict[str, Any], taken: Any) -> dict[str, Any]:
+    names = [*history["history"], *(name for name in taken.history if name not in history["history"])]
+    return {
+        "epoch": [*history["epoch"], *taken.epoch],
+        "history": {name: [*history["history"].get(name, []), *taken.history.get(name, [])] for name in names},
+        "pauses": history["pauses"],
+    }
+
+
+def _history(model: Any, known: dict[str, Any]) -> Any:
+    history = keras.callbacks.History()
+    history.set_model(model)
+    history.epoch, history.history = list(known["epoch"]), dict(known["history"])
+    history.pauses = list(known["pauses"])
+    model.history = history
+    return history
+
+
+@dataclass
+class Part:
+    """One call of Keras's `fit`, as its callbacks see it.
+
+    name: the number of the model's `ring.distribute`. every: steps between commits within an epoch, 0 where there are
+    none. rates: as of `state_of`. history: of the parts before. first, last: of those that this process takes.
+    """
+
+    model: Any
+    name: int
+    every: int
+    rates: list[float | None]
+    at: Place
+    history: dict[str, Any]
+    data: Data
+    callbacks: list[Any]
+    first: bool
+    last: bool
+
+    def __post_init__(self) -> None:
+        known = commits.agreed().fit
+        self._steps, self._resumed = 0, self.first and bool(known)
+        self._counts = known["counts"] if self._resumed and self.at.batches else []
+        self._so_far = self.history
+        if self._resumed:
+            callback_state.append_to_files(self.callbacks)
+
+    def data_is(self, own: Any, looked_at: bool) -> None:
+        """own: this rank's share of it."""
+        self.data.bring_into_order(own, self.at.order, looked_at)
+
+    def train_begins(self) -> None:
+        """After the callbacks' own, which begin anew."""
+        if self._resumed or not self.first:
+            self.model._initial_epoch = self.at.epoch  # Keras prefers it to what it is given
+        if not self._resumed:
+            return
+        commit = commits.agreed()
+        give_back(self.model, commit.models[self.name], self.rates)
+        broadcast(self.model)  # sets random generators apart again
+        callback_state.give_back(self.callbacks, commit.fit["callbacks"])
+        say_resumed(f"epoch {self.at.epoch + 1}" + (f" after batch {self.at.batches}" if self.at.batches else ""))
+        # A rank that has just joined knows of no pause.
+        place = {"epoch": self.at.epoch, "batch": self.at.batches, "ranks": hvd.size()}
+        pause = place | {"seconds": restart.paused_ns() / 1e9, "why": restart.before().why}
+        self.history["pauses"].append(from_rank(0, pause))
+        commits.keep()
+
+    def epoch_begins(self, epoch: int) -> None:
+        self._steps = 0
+
+    def batch_ended(self, steps: int) -> None:
+        """steps: taken in this part of the epoch."""
+        self._steps = steps
+        if self._counts:
+            add_counts(self.model, self._counts)
+            self._counts = []
+        done = self.at.batches + steps * hvd.size()
+        # Not after the last step of an epoch, whose end comes at once.
+        if self.every and steps % self.every == 0 and self.data.total() - done >= hvd.size():
+            self._keep(replace(self.at, batches=done), self._so_far, counts_of(self.model))
+
+    def batch_ended_unseen(self) -> None:
+        """One of which Keras does not know: this rank has stopped, and takes the steps that others have begun."""
+        self.batch_ended(self._steps + int(self.model.steps_per_execution))
+
+    def epoch_ended(self, epoch: int, taken: Any) -> None:
+        left = self.data.total() - self.at.batches - self._steps * hvd.size()
+        self.at = Place(epoch + 1, order=self.at.order + (self.data.begun_in_an_epoch() if left < hvd.size() else 1))
+        self._so_far = _added(self.history, taken)
+        if not self.model.stop_training:  # else it is over, and committed as such
+            self._keep(self.at, self._so_far, [])
+
+    def _keep(self, place: Place, history: dict[str, Any], counts: list[Any]) -> None:
+        commit = commits.agreed()
+        commit.fit = {
+            "place": asdict(place),
+            "history": history,
+            "counts": counts,
+            "callbacks": callback_state.of(self.callbacks),
+        }
+        commit.models[self.name] = state_of(self.model, self.rates)
+        commit_or_begin_again()
+
+
+def commit_or_begin_again() -> None:
+    """Keep the commit at hand; where hosts have come or are to go, all ranks begin again with it."""
+    restart.check()
+    commits.keep()
+    if reduced_on_host(float(launcher.hosts_have_changed()), hvd.Max, "hosts") > 0:
+        if hvd.size() > 1:
+            hvd.shutdown()  # together, so that no rank hears a connection break
+        restart.begin("the hosts have changed")
+
+
+def say_resumed(where: str) -> None:
+    """Once a beginning: what the pause was, and where the training goes on."""
+    global _said
+    before = restart.before()
+    if hvd.rank() == 0 and not _said and before.times:
+        ranks = "1 rank goes on" if hvd.size() == 1 else f"{hvd.size()} ranks go on"
+        say.line(f"{before.why}; {ranks} from {where} after {restart.paused_ns() / 1e9:.1f} s")
+    _said = True

@@ -1,0 +1,57 @@
+"""The state of a loop of the user's own: `ring.state(model, epoch=0)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+from ..alike.begin import broadcast
+from ..lost import launcher
+from ..marks import mark_pause
+from ..models import has_weights
+from . import commits
+from .model_state import give_back, learning_rates, state_of
+from .resume import commit_or_begin_again, say_resumed
+
+__all__ = ["State"]
+
+
+class State:
+    """A model and values that are given back as they were last committed when the script is begun again.
+
+    The values are its attributes. Every rank makes it once, before its loop, and calls `commit` at the same steps.
+    Without elastic Horovod it holds the values, and `commit` does nothing.
+    """
+
+    def __init__(self, model: Any, **values: Any) -> None:
+        self._names = tuple(values)
+        vars(self).update(values)
+        self._model = model
+        if not launcher.is_elastic():
+            return
+        if "elastic_by_ring" not in model.__dict__ or not has_weights(model):
+            raise RingscopeError("ring.state(model) wants a model that is built and that ring.distribute has seen")
+        self._name: int = model.__dict__["elastic_by_ring"][0]
+        self._rates = learning_rates(model)
+        commit = commits.agreed()
+        if self._name in commit.models:
+            give_back(model, commit.models[self._name], self._rates)
+            vars(self).update({name: commit.values.get(name, value) for name, value in values.items()})
+            broadcast(model)  # sets random generators apart again
+        mark_pause()
+        say_resumed(", ".join(f"{name} {getattr(self, name)}" for name in self._names) or "the last commit")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and name not in self._names:
+            raise AttributeError(f"name {name!r} where the state is made: ring.state(model, {name}=...)")
+        super().__setattr__(name, value)
+
+    def commit(self) -> None:
+        """Keep model and values as they are; begin the script again with them where hosts have come or are to go."""
+        if not launcher.is_elastic():
+            return
+        commit = commits.agreed()
+        commit.values = {name: getattr(self, name) for name in self._names}
+        commit.models[self._name] = state_of(self._model, self._rates)
+        commit_or_begin_again()

@@ -1,0 +1,93 @@
+"""How a batch of `model.fit` reaches the device: through pinned buffers to a GPU, as it is on a CPU.
+
+A feed is an iterator of batches, each to be used before the next is asked for: data as the model takes it, or
+`carriers.Carried`. `wait_for_room()` returns when the device is at most two steps behind; `close()` ends it early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from ..data.ids import Ids
+from ..internals.frameworks import tf
+from .carriers import AS_IT_IS, CARRIERS, Batch, Carried, data_of, leaves_of, opened
+from .pinned import SLOTS, Staged
+from .slots import Pool, gpu_pool
+
+__all__ = [
+    "AS_IT_IS",
+    "CARRIERS",
+    "Batch",
+    "Carried",
+    "Feed",
+    "Plain",
+    "as_feed",
+    "data_of",
+    "feed",
+    "leaves_of",
+    "opened",
+    "slots",
+    "staged",
+]
+
+
+class Feed(Protocol):
+    def __next__(self) -> Any: ...
+
+    def wait_for_room(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Plain:
+    """The iterator's batches as they come."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+    def wait_for_room(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def as_feed(batches: Any) -> Feed:
+    """Batches of any kind as a feed."""
+    return batches if hasattr(batches, "wait_for_room") else Plain(batches)
+
+
+def feed(batches: Iterator[Any], *, first: int = 0, ids: Sequence[Ids] = ()) -> Feed:
+    """The feed that is right here. first: the number of the step that takes the first batch. ids: to be checked on the
+    way to a GPU; on a CPU TensorFlow does it."""
+    pool = slots()
+    return Plain(batches) if pool is None else staged(batches, pool, first=first, ids=ids)
+
+
+def slots() -> Pool | None:
+    """The slots for this process's GPU, None where it has none or the driver does not do its part."""
+    gpus = tf.config.get_visible_devices("GPU")
+    if not gpus:
+        return None
+    try:
+        # TensorFlow numbers the GPUs it may use from 0; the driver numbers those the process sees.
+        return gpu_pool(int(gpus[0].name.rsplit(":", 1)[1]), 0)
+    except OSError:
+        return None
+
+
+def staged(batches: Iterator[Any], pool: Pool, *, first: int = 0, ids: Sequence[Ids] = ()) -> Staged:
+    def checked(element: Any) -> Batch:
+        batch = Batch.of(element)
+        for each in ids:
+            each.check(batch.numbers(each.leaf))
+        return batch
+
+    return Staged(map(checked, batches), pool.take(SLOTS), first=first, give_back=pool.give_back)

@@ -1,0 +1,94 @@
+"""Weights that a model has not yet: made before the first step, so that there is something to broadcast."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import keras
+from keras.src.trainers.data_adapters import get_data_adapter
+
+from profiles.errors import RingscopeError
+
+from ..data import samples
+from ..internals.frameworks import tf
+from ..internals.laid_over import laid_over
+from ..models import has_weights, optimizers_of
+
+__all__ = ["build"]
+
+
+def build(model: Any, options: dict[str, Any]) -> bool:
+    """Make those that are missing by what will train; returns whether any was. options: of `fit`; a generator among
+    them is put back with what it has given.
+
+    Raises RingscopeError where `fit` has no batch to look at, or a step of the user's own can only be run.
+    """
+    if has_weights(model) and not _lacks_some(model):
+        return False
+    own_step = type(model).train_step is not keras.Model.train_step
+    own_call = type(model).call is not keras.Model.call
+    if own_step and not (own_call and _runs_eagerly(model)):
+        _trace_step(model, _first_batch(options, options.get("batch_size")))
+    else:  # which is run: on one sample where that is enough
+        model(keras.utils.unpack_x_y_sample_weight(_first_batch(options, 1))[0])
+    return True
+
+
+def _lacks_some(model: Any) -> bool:
+    """Whether layers are yet to make theirs: of a model of one's own `model.build(shape)` may say no more than that it
+    is built. What models hold is asked one by one."""
+    layers = [each for each in model._flatten_layers(include_self=False) if not isinstance(each, keras.Model)]
+    return any(not layer.built and type(layer).build is not keras.layers.Layer.build for layer in layers)
+
+
+def _runs_eagerly(model: Any) -> bool:
+    return bool(model.run_eagerly or tf.config.functions_run_eagerly())
+
+
+def _trace_step(model: Any, batch: Any) -> None:
+    """What a train step of the model's own calls, only the step knows: parts of the model and never the model, or the
+    model with other inputs than the batch. Nothing of it is run."""
+    step = type(model).train_step.__get__(model)
+    had_weights = has_weights(model)
+    try:
+        with ExitStack() as stack:
+            for optimizer in optimizers_of(model):
+                stack.enter_context(laid_over(optimizer, apply=lambda *_, **__: None))
+            tf.function(step, autograph=False).get_concrete_function(batch)
+    except Exception as error:
+        if not _runs_eagerly(model):
+            raise
+        if had_weights:  # what lacks some may never be called
+            return
+        raise RingscopeError(
+            f"the model has no weights yet, which all ranks are to begin with; call its parts on a batch before fit"
+            f" ({type(model).__name__}.train_step, which knows them, runs eagerly)"
+        ) from error
+
+
+def _first_batch(options: dict[str, Any], batch_size: int | None) -> Any:
+    """batch_size: of arrays."""
+    x = options.get("x")
+    if isinstance(x, keras.utils.PyDataset):
+        return x[0]
+    if isinstance(x, types.GeneratorType):
+        batches = x
+    elif isinstance(x, tf.data.Dataset) or samples.are_arrays(x):
+        named = {name: options.get(name) for name in ("y", "sample_weight", "class_weight")}
+        batches = iter(get_data_adapter(x, **named, batch_size=batch_size).get_tf_dataset())
+    else:
+        raise RingscopeError("the model has no weights yet; call it on a batch before fit, or model.build(input_shape)")
+    first = next(batches, None)
+    if first is None:
+        raise RingscopeError("the model has no weights yet, and the data no batch to make them by")
+    if batches is x:
+        options["x"] = _from(first, x)
+    return first
+
+
+def _from(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest

@@ -1,0 +1,214 @@
+"""What `model.fit` needs beside reduced gradients: the same start, a share of the data each, and logs that agree."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import warnings
+from typing import Any
+
+import keras
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+from profiles.errors import RingscopeError
+
+from ..alike import data, undistributed
+from ..alike.weights import compared
+from ..data import blocks, samples, seeds, sharing, shuffles
+from ..elastic import resume
+from ..exchange import from_rank
+from ..global_batch import metrics, normalization, sizes
+from ..global_batch.moving_statistics import is_stateful
+from ..internals.frameworks import hvd, tf
+from ..lost import launcher
+from ..models import is_distributed
+from ..ranks import stopping
+from ..ranks.channel import Channel
+from ..say import once
+from . import joint_callbacks, plan, together
+from .build import build
+from .callbacks import listed
+from .evaluation import distribute_evaluation
+from .watch import CUT, OWN, WHOLE, Watch
+
+UNSEEDED = (0, 0)
+
+
+def distribute_fit(model: Any, channel: Channel | None) -> None:
+    """Shadow `model.fit`: each rank trains on its share, of equal length on all, so that no rank waits for a step that
+    another does not take. `fit(..., shard=False)` says that the data is this rank's share already;
+    `unknown_length="count"` has rank 0 count a data set that does not know its length."""
+    fit = model.fit
+    signature = inspect.signature(fit)
+    watch = Watch(model, channel)
+    watch.lay_over()
+    distribute_evaluation(model, watch, channel)
+
+    @functools.wraps(fit)
+    def distributed(*args: Any, shard: bool = True, unknown_length: str = "together", **kwargs: Any) -> Any:
+        if not is_distributed(model):
+            raise RingscopeError(
+                "the model was compiled again, with another optimizer; call ring.distribute(model) again"
+            )
+        if unknown_length not in sharing.UNKNOWN_LENGTH:
+            raise RingscopeError(f"unknown_length={unknown_length!r} is none of {', '.join(sharing.UNKNOWN_LENGTH)}")
+        undistributed.check_strategy()
+        options = _by_name(signature, args, kwargs)
+        # (Under elastic Horovod a rank that is new has its weights only later.)
+        own = None if launcher.is_elastic() else compared(model).changed()
+        together.say_parted(model, stopping.everybodys(channel, "fit", own))
+        if launcher.is_elastic():
+            if shard:
+                _split_validation(options)
+            return resume.fit(model, functools.partial(run, shard, unknown_length), build, options, shard=shard)
+        return run(shard, unknown_length, options, None)
+
+    def run(shard: bool, unknown_length: str, options: dict[str, Any], part: resume.Part | None) -> Any:
+        """Keras's `fit`, once. part: what it is of one that goes on while ranks come and go."""
+        model.loop_by_ring.loader = sharing.loader_of(options.get("x"))
+        with stopping.loop(channel), watch.during_fit():
+            if hvd.size() > 1:
+                watch.evaluated = _prepare(model, options, shard, unknown_length, channel)
+            ends_unknown = plan.agree(options, channel)
+            # Ranks that share a data set go through the same batches; with data of their own one may end first.
+            model.__dict__["unknown_by_ring"] = ends_unknown and not shard and hvd.size() > 1
+            looked_at = build(model, options)
+            watch.part = part
+            if part is not None:
+                part.data_is(options.get("x"), looked_at)
+            _warm_up(model, options)
+            seeds.set_apart(hvd.rank(), lambda value: stopping.everybodys(channel, "seed", value)[0])
+            if hvd.size() > 1:
+                normalization.synchronise(model)
+            if hvd.rank() != 0:
+                options["verbose"] = 0
+            if model.jit_compile:  # compiled again, with the same optimizer
+                model.jit_compile, model.train_function = False, None
+            if isinstance(options.get("callbacks"), keras.callbacks.CallbackList):  # which Keras takes as it is
+                options["callbacks"] = [options["callbacks"]]
+            try:
+                with listed(model, functools.partial(joint_callbacks.around, model, options.get("x")), part):
+                    history = fit(**options)
+                if not launcher.is_elastic():
+                    together.take_changed(model, stopping.everybodys(channel, "left", compared(model).changed()))
+            finally:
+                model.loop_by_ring.close()
+        return history
+
+    distributed.by_ring = True  # type: ignore[attr-defined]
+    model.fit = distributed
+
+
+def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of `fit`, which a class may have written anew, as `fit(self, *args, **kwargs)`,
+    and so may somebody have done with that of all models."""
+    kinds = {parameter.kind: name for name, parameter in signature.parameters.items()}
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return dict(zip(list(inspect.signature(TensorFlowTrainer.fit).parameters)[1:], args, strict=False)) | kwargs
+    bound: dict[str, Any] = signature.bind(*args, **kwargs).arguments
+    more: dict[str, Any] = bound.pop(kinds.get(inspect.Parameter.VAR_KEYWORD, ""), {})
+    return more | bound
+
+
+def _warm_up(model: Any, options: dict[str, Any]) -> None:
+    """Over epochs, whose steps show only now."""
+    warm_up = model.__dict__.pop("warm_up_by_ring", None)
+    if warm_up is None:
+        return
+    steps = plan.steps(options)
+    if steps == plan.UNKNOWN:
+        raise RingscopeError("warmup_epochs wants to know the steps of an epoch; give fit(..., steps_per_epoch=...)")
+    warm_up(steps)
+
+
+def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: str, channel: Channel | None) -> str:
+    """Compare the ranks' data and cut it; returns what of the validation data is evaluated."""
+    metrics.check_summable(metrics.flat_metrics(model))
+    if shard:
+        _split_validation(options)
+    own = data.layer_facts(model)
+    for name in ("x", "y", "sample_weight"):
+        own |= data.data_facts(options.get(name), name) if shard else {}
+    validation = keras.utils.unpack_x_y_sample_weight(options.get("validation_data"))
+    of_validation: data.Facts = {}
+    for name, part in zip(("x", "y", "sample_weight"), validation, strict=True):
+        of_validation |= data.data_facts(part, f"validation_data's {name}")
+    said = stopping.everybodys(channel, "data", [own, of_validation])
+    compared = [a | b for a, b in said] if shard else [a for a, _ in said]
+    for text in data.check_data(compared):
+        if hvd.rank() == 0:
+            warnings.warn(text, stacklevel=6)
+    alike = all(each == said[0][1] for _, each in said)
+    ours, whole = sizes.UNEVEN, options.get("x")
+    if shard:
+        _warn_of_shuffles(whole)
+        if isinstance(whole, tf.data.Dataset):
+            shuffles.catch_up(whole, lambda own: stopping.everybodys(channel, "shuffles", own))
+        ours = sharing.share_of_training(
+            options, hvd.rank(), hvd.size(), unknown_length, lambda value: from_rank(0, value)
+        )
+    _say_batch(whole, options.get("batch_size"))
+    _say_workers(whole)
+    sizes.tell(model, ours)
+    return _cut_validation(model, options, validation) if alike else OWN
+
+
+def _split_validation(options: dict[str, Any]) -> None:
+    """As Keras would, but of the whole data, before it is cut."""
+    split = options.pop("validation_split", 0.0)
+    if not split or options.get("validation_data") is not None:
+        return
+    from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+
+    parts = tuple(options.get(name) for name in ("x", "y", "sample_weight"))
+    kept, options["validation_data"] = train_validation_split(parts, validation_split=split)
+    options |= {name: part for name, part in zip(("x", "y", "sample_weight"), kept, strict=True) if part is not None}
+
+
+def _cut_validation(model: Any, options: dict[str, Any], validation: Any) -> str:
+    if options.get("validation_data") is None:
+        return WHOLE
+    batch = options.get("validation_batch_size") or options.get("batch_size")
+    x, y, weights = validation
+    steps = options.get("validation_steps")
+    share = blocks.share_of_states if is_stateful(model) else blocks.share_of_evaluation
+    block = share(x, y, weights, batch, steps, hvd.rank(), hvd.size())
+    if block is None:
+        return WHOLE
+    parts = [part for part in (block.x, block.y, block.sample_weight) if part is not None]
+    options["validation_data"] = parts[0] if len(parts) == 1 else tuple(parts)
+    options["validation_steps"] = None
+    return CUT
+
+
+def _warn_of_shuffles(x: Any) -> None:
+    if isinstance(x, tf.data.Dataset) and UNSEEDED in data.shuffle_seeds(x) and hvd.rank() == 0:
+        warnings.warn(
+            "each rank shuffles the data set by an order of its own, so that the ranks' shares overlap; let"
+            " ring.init() seed all ranks, or give shuffle a seed, the same on all",
+            stacklevel=6,
+        )
+
+
+def _say_workers(x: Any) -> None:
+    """Where a PyDataset's workers, of all ranks of this host, are more than the cores that these have."""
+    workers = x.workers if isinstance(x, keras.utils.PyDataset) else 1
+    ranks, mine, everybodys = hvd.local_size(), *(len(os.sched_getaffinity(process)) for process in (0, 1))
+    cores = min(mine * ranks, everybodys)
+    if workers > 1 and workers * ranks > cores:
+        once(
+            f"{workers} workers of the data x {ranks} ranks of this host share {cores} cores; with more workers than"
+            f" cores batches come later, not sooner: workers={max(1, cores // ranks)}, or more cores for each rank"
+            " (Slurm: --cpus-per-task)"
+        )
+
+
+def _say_batch(x: Any, batch_size: int | None) -> None:
+    ranks = hvd.size()
+    if isinstance(x, tf.data.Dataset):
+        batch = sharing.batch_of(x)
+    else:
+        batch = (batch_size or samples.BATCH) if samples.are_arrays(x) else None
+    size = f"{ranks} ranks x {batch} = {ranks * batch} samples" if batch else f"{ranks} ranks x a batch of the data"
+    once(f"a step takes {size}; the learning rate is yours (ring.distribute(..., scale_learning_rate=True) scales it)")

@@ -1,0 +1,132 @@
+"""Callbacks that ring puts around the user's in `fit`, so that the ranks agree on weights, statistics and the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from ..alike import horovod_names, weights
+from ..alike.begin import broadcast
+from ..data.py_datasets import Part
+from ..exchange import average_logs, from_rank, reduced_on_host
+from ..global_batch.moving_statistics import average_statistics
+from ..gradients.zero.parts import gather, saves_epochs
+from ..internals.frameworks import hvd
+
+# They write files: from every rank they would write over each other.
+WRITERS = (
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.CSVLogger,
+    keras.callbacks.TensorBoard,
+    keras.callbacks.BackupAndRestore,
+)
+
+
+def around(model: Any, data: Any, given: Any) -> list[Any]:
+    """The user's callbacks as this rank calls them, between those that make ranks agree. data: what is trained on."""
+    given = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
+    horovod_names.check_left_over(given)
+    saves = saves_epochs(model, [each for each in given if isinstance(each, WRITERS)])
+    if hvd.rank() != 0:
+        given = [callback for callback in given if not isinstance(callback, WRITERS)]
+    for i, callback in enumerate(given):
+        if type(callback) is keras.callbacks.TerminateOnNaN:
+            given[i] = TerminateOnNaN()
+            vars(given[i]).update(vars(callback))
+    backups = [callback for callback in given if isinstance(callback, keras.callbacks.BackupAndRestore)]
+    # Agree comes first after an epoch, so that what follows (checkpoints, early stopping) sees the averages.
+    own = [Epochs(data)] if isinstance(data, Part) and data.epoch is not None else []
+    return [Restore(backups), Begin(), Agree(saves=saves), *own, *given, StopTogether()]
+
+
+class Agree(keras.callbacks.Callback):
+    """Average moving statistics before anybody looks at them; compare weights after each epoch.
+
+    It has no per-batch method, so Keras goes on launching steps without fetching a loss after each.
+
+    saves: rank 0 saves the model after each epoch, and wants the state of a sharded optimizer for it.
+    """
+
+    async_safe = True
+
+    def __init__(self, *, saves: bool) -> None:
+        super().__init__()
+        self._saves = saves
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        average_statistics(self.model)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        average_statistics(self.model)
+        after_last_step = self.model.__dict__["watch_by_ring"]().weights
+        weights.check_weights(self.model, after_last_step, f"after epoch {epoch + 1}")
+        if self._saves:
+            gather(self.model)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        average_statistics(self.model)
+        gather(self.model)
+
+
+class Begin(keras.callbacks.Callback):
+    """The last to be called before the first step: what rank 0 has, restored from a backup or not, goes to all."""
+
+    async_safe = True
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        broadcast(self.model)
+        self.model._initial_epoch = from_rank(0, self.model._initial_epoch)
+
+
+class Epochs(keras.callbacks.Callback):
+    """Tell a part of a PyDataset which epoch is the next."""
+
+    async_safe = True
+
+    def __init__(self, part: Part) -> None:
+        super().__init__()
+        self._part = part
+        self._first: int | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._first = epoch if self._first is None else self._first
+        self._part.begin_epoch(epoch - self._first)
+
+
+class Restore(keras.callbacks.Callback):
+    """Backups restore here, before rank 0's weights are sent, and not again where they stand among the callbacks."""
+
+    async_safe = True
+
+    def __init__(self, backups: list[Any]) -> None:
+        super().__init__()
+        self._backups = backups
+        for backup in backups:
+            backup.__dict__["on_train_begin"] = lambda logs=None: None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        for backup in self._backups:
+            backup.set_model(self.model)
+            type(backup).on_train_begin(backup, logs)
+
+
+class StopTogether(keras.callbacks.Callback):
+    """The last to be asked after an epoch: where one rank's callbacks stop, say at an hour of its clock, all stop."""
+
+    async_safe = True
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        together = bool(reduced_on_host(float(self.model.stop_training), hvd.Max, "stop") > 0)
+        self.model.__dict__["watch_by_ring"]().stop_after_epoch(together)
+        if together:  # not else: a thread may just have asked for it
+            self.model.stop_training = True
+
+
+class TerminateOnNaN(keras.callbacks.TerminateOnNaN):
+    """Keras's, asked on all ranks together: the rank with the NaN would else leave the others waiting for it."""
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        logs = {"loss": logs["loss"]} if logs and "loss" in logs else {}
+        average_logs(logs)  # of a NaN and anything else it is NaN
+        super().on_batch_end(batch, logs)

@@ -1,0 +1,222 @@
+"""The training loop: how one step follows the other, in `model.fit` and in the harness alike.
+
+`model.fit` after `ring.distribute(model)` is Keras's own, epochs, validation, callbacks and history included, but what
+it calls for each batch is here. Keras's own function asks the device after each step whether there was a batch, and so
+waits for it; here the end of the data is known on the host. Batches are staged ahead (feed), and no value is fetched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from ..data import ids
+from ..exchange import reduced_on_host
+from ..feed import AS_IT_IS, CARRIERS, Carried, Feed, data_of, feed, leaves_of, opened
+from ..forms import masks
+from ..global_batch import trial
+from ..global_batch.sizes import UNEVEN, tell, told
+from ..internals.frameworks import hvd, tf
+from ..marks import mark_pause, nvtx_marks
+from ..say import once
+from ..step.choose import left_to_xla
+from ..step.variables import make_variables, trains_as_keras
+from .by_graph import ByGraph
+
+RANK_MARK_EVERY = 10  # steps: a recording that begins anywhere tells soon whose it is
+SPECS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
+
+
+class Turns:
+    """Steps one after the other, each marked in a recording."""
+
+    def __init__(self, step: Callable[..., Any]) -> None:
+        self._step, self._marks = step, nvtx_marks()
+        self.number = 0  # of the next step
+        self.loader = ""  # what makes the batches
+
+    def turn(self, batches: Feed, *spec: Any) -> tuple[Any, int]:
+        """One step on the feed's next batch: (its logs, the ns that it waited for the batch)."""
+        mark_pause()
+        if self.number % RANK_MARK_EVERY == 0:
+            self._marks.rank(hvd.rank(), hvd.size())
+            if self.loader:
+                self._marks.fed_by(self.loader)
+        with self._marks.step(self.number):
+            batches.wait_for_room()
+            waited_from_ns = time.perf_counter_ns()
+            with self._marks.wait_input():
+                batch = next(batches)
+            waited_ns = time.perf_counter_ns() - waited_from_ns
+            logs = self._step(batch, *spec)
+        self.number += 1
+        return logs, waited_ns
+
+
+class WhileAllHave:
+    """A feed that ends on all ranks where it ends on one: else the others would wait for that one's next step."""
+
+    def __init__(self, own: Feed) -> None:
+        self._own, self._batches = own, 0
+        self.wait_for_room, self.close = own.wait_for_room, own.close
+
+    def __next__(self) -> Any:
+        batch = next(self._own, None)
+        has = float(batch is not None)
+        all_have, none_has = reduced_on_host([has, 1 - has], hvd.Min, "another_batch")
+        if not all_have:
+            if not none_has:
+                once(
+                    f"the data of a rank ends after {self._batches} batches, and others have more: all ranks end the"
+                    " epoch there, and what is left of it is not trained on"
+                )
+            raise StopIteration
+        self._batches += 1
+        return batch
+
+
+class Loop(Turns):
+    """The steps of one kind that a model takes, in order.
+
+    step_of: what a batch goes through, `model.train_step` or `model.test_step`, looked up when it is traced.
+    """
+
+    def __init__(self, model: Any, step_of: Callable[[], Callable[..., Any]]) -> None:
+        super().__init__(self.step)
+        self._model, self._step_of = model, step_of
+        self._functions: dict[Hashable, Callable[..., Any]] = {}
+        self._feed: tuple[Any, Feed] | None = None
+
+    def function(self, iterator: Any) -> Any:
+        """In the place of Keras's: `steps_per_execution` steps on the iterator's next batches; the last one's logs.
+
+        Raises StopIteration where no batch is left.
+        """
+        logs = None
+        if isinstance(iterator, tf.data.Iterator):
+            batches = self._feed_for(iterator)
+            for _ in range(self._steps_per_execution()):
+                try:
+                    logs = self.turn(batches, iterator.element_spec)[0]
+                except StopIteration:
+                    self.close()
+                    if logs is None:
+                        raise
+                    break
+        else:  # arrays, of `train_on_batch`: how many the other ranks give only they know
+            tell(self._model, UNEVEN)
+            self._expect_another_structure()
+            for _, data in zip(range(self._steps_per_execution()), iterator, strict=False):
+                logs = self.step(data)
+        return logs
+
+    def step(self, batch: Any, spec: Any = None) -> Any:
+        """One step on this batch. spec: of the iterator that it is from, so that batches of other shapes need no other
+        graph."""
+        kinds, shapes = (batch.kinds, batch.shapes) if isinstance(batch, Carried) else (None, None)
+        chooser = getattr(self._step_of(), "chooser", None)
+        ours = told(self._model)
+        if chooser is not None:
+
+            def take(compiled: bool) -> Any:
+                key = kinds, compiled, ours
+                known = key in self._functions
+                if not known:
+                    make_variables(self._model, lambda: opened(data_of(batch), kinds))
+                    self._functions[key] = self._by_choice(kinds, compiled)
+                with left_to_xla() if compiled else nullcontext(), nullcontext() if known else _tried_by(batch, kinds):
+                    return self._functions[key](batch)
+
+            return chooser.run(take, leaves_of(batch), shapes)
+        signature = None if spec is None else _signature(spec, kinds)
+        # A spec prints all that it is, and some hold what has no hash.
+        key = kinds, str(signature), self._model.run_eagerly, ours
+        known = key in self._functions
+        if not known:
+            dense = all(isinstance(leaf, tf.Tensor) for leaf in leaves_of(batch))
+            if dense and not self._model.run_eagerly and trains_as_keras(self._model):
+                make_variables(self._model, lambda: opened(data_of(batch), kinds))
+            self._functions[key] = self._whole(kinds, signature)
+        with nullcontext() if known else _tried_by(batch, kinds):
+            return self._functions[key](batch)
+
+    def _whole(self, kinds: tuple[str, ...] | None, signature: Any) -> Callable[..., Any]:
+        def one_step(data: Any) -> Any:
+            with masks.unspread():
+                return self._step_of()(opened(data, kinds))
+
+        if self._model.run_eagerly:
+            return lambda batch: one_step(data_of(batch))
+        if signature is None:
+            return ByGraph(tf.function(one_step, autograph=False, reduce_retracing=True))
+        return ByGraph(tf.function(one_step, autograph=False, input_signature=[signature]))
+
+    def _by_choice(self, kinds: tuple[str, ...] | None, compiled: bool) -> Callable[..., Any]:
+        def one_step(data: Any) -> Any:
+            with masks.unspread():
+                return self._step_of()(data, kinds, compiled)
+
+        # Compiled, every shape has a program of its own, and so a graph: one for all would not tell it what it is.
+        return ByGraph(tf.function(one_step, autograph=False, reduce_retracing=not compiled))
+
+    def _steps_per_execution(self) -> int:
+        return int(self._model.steps_per_execution)
+
+    def _feed_for(self, iterator: Any) -> Feed:
+        if self._feed is None or self._feed[0] is not iterator:
+            self.close()
+            self._expect_another_structure()
+            own = feed(iterator, first=self.number, ids=ids.of_model(self._model, iterator.element_spec))
+            self._feed = iterator, WhileAllHave(own) if self._model.__dict__.get("unknown_by_ring") else own
+        return self._feed[1]
+
+    def _expect_another_structure(self) -> None:
+        for function in self._functions.values():
+            if isinstance(function, ByGraph):
+                function.anew()
+
+    def close(self) -> None:
+        """Let go of the iterator at hand."""
+        if self._feed is not None:
+            self._feed[1].close()
+            self._feed = None
+
+    def forget(self) -> None:
+        """Trace anew: the model was compiled again."""
+        self._functions.clear()
+
+
+def _tried_by(batch: Any, kinds: tuple[str, ...] | None) -> AbstractContextManager[None]:
+    """While it lasts, and a step is traced, losses may be tried by this batch."""
+    return trial.at_hand(lambda: opened(data_of(batch), kinds))
+
+
+def _signature(spec: Any, kinds: tuple[str, ...] | None) -> Any | None:
+    """The spec of the batches that a feed makes of an iterator's; None where it cannot be a function's signature."""
+    leaves = tf.nest.flatten(spec)
+    if not all(isinstance(leaf, SPECS) for leaf in leaves) or (kinds is not None and len(kinds) != len(leaves)):
+        return None
+    if kinds is not None:
+        leaves = [
+            leaf if kind == AS_IT_IS else tf.TensorSpec(leaf.shape, CARRIERS[leaf.dtype])
+            for leaf, kind in zip(leaves, kinds, strict=True)
+        ]
+    return tf.nest.pack_sequence_as(spec, leaves)
+
+
+def lay_over(model: Any) -> None:
+    """Make the model's `fit` and `train_on_batch` take their steps here."""
+    loop = Loop(model, lambda: model.train_step)
+
+    def make_train_function(force: bool = False) -> Callable[[Iterator[Any]], Any]:
+        if model.train_function is None or force:
+            loop.forget()
+            model.train_function = loop.function
+        function: Callable[[Iterator[Any]], Any] = model.train_function
+        return function
+
+    make_train_function.by_ring = True  # type: ignore[attr-defined]
+    model.make_train_function = make_train_function
+    model.loop_by_ring = loop

@@ -1,0 +1,45 @@
+"""Weights that one rank alone has changed, before `fit` or by a callback at its end: all ranks go on with the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..alike.weights import compared, weights_now
+from ..exchange import from_rank
+from ..models import began_alike
+from ..say import once
+
+__all__ = ["say_parted", "take_changed"]
+
+Digests = Sequence[list[int] | None]
+"""Of each rank's weights; None: they are those that were last found equal."""
+
+
+def say_parted(model: Any, digests: Digests) -> None:
+    """Say so where the weights that the ranks come to `fit` with differ: `fit` begins with those of rank 0."""
+    if not began_alike(model):
+        return
+    differing = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+    if differing:
+        once(
+            f"the weights of model {model.name!r} differ between rank 0 and rank {differing[0]} before fit: something"
+            " has updated them past the distributed optimizer, or set them on one rank alone. All ranks go on with"
+            " those of rank 0"
+        )
+
+
+def take_changed(model: Any, digests: Digests) -> None:
+    """Where callbacks of some ranks alone have changed the weights at the end of `fit`, as EarlyStopping does that puts
+    the best ones back, all ranks take those of the first of these."""
+    if all(digest == digests[0] for digest in digests):
+        return
+    first = next(rank for rank, digest in enumerate(digests) if digest is not None)
+    model.set_weights(from_rank(first, model.get_weights()))
+    once(
+        f"callbacks have changed the weights at the end of fit on rank {first}, and not alike on all; all ranks have"
+        " those of that rank now"
+    )
+    weights = weights_now(model)
+    if weights is not None:
+        compared(model).found_equal(weights.variables, weights.digest.numpy().tolist())

@@ -1,0 +1,168 @@
+"""What a distributed model's ranks watch while they train: steps counted, weights compared, metrics summed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from ..alike import weights
+from ..elastic.resume import Part
+from ..exchange import average_logs, from_rank
+from ..global_batch import metrics
+from ..global_batch.metric_kinds import metrics_tried
+from ..internals.frameworks import hvd
+from ..lost import restart
+from ..ranks.channel import Channel, left
+from ..ranks.stopping import OtherRankLeft
+
+CHECKED_STEP = 3  # by then momentum, clipping and all but rare schedules have shown in the weights
+WHOLE, CUT, OWN = "whole", "cut", "own"
+"""What is evaluated: all of it by every rank, this rank's part of it, or data that only this rank has."""
+
+
+class Watch:
+    """Lies around a model's train function and the results of its metrics."""
+
+    def __init__(self, model: Any, channel: Channel | None) -> None:
+        self._model, self._channel = model, channel
+        self.training = self.evaluating = False
+        self.evaluated = WHOLE
+        self.part: Part | None = None  # of a `fit` that goes on while ranks come and go
+        self._steps = 0
+        self._logs: Any = None  # of the last step
+        self._last: tuple[Callable[[Any], Any], Any] | None = None
+        self._result = model._get_metrics_result_or_logs
+        self.weights: weights.Weights | None = None  # after the last step of an epoch
+        self._agreed: bool | None = None  # whether all stop after this epoch, until the next one begins
+
+    def lay_over(self) -> None:
+        """Have the model's train function, made now or later, counted; and its results taken over ranks."""
+        model, make = self._model, self._model.make_train_function
+        model.__dict__["watch_by_ring"] = lambda: self  # a function, for models are copied
+        _let_ranks_stop_together()
+
+        def make_train_function(force: bool = False) -> Any:
+            if model.train_function is None or force:
+                make(force)
+                model.train_function = self._counted(model.train_function)
+            return model.train_function
+
+        make_train_function.by_ring = self.result.__func__.by_ring = True  # type: ignore[attr-defined]
+        model.make_train_function = make_train_function
+        model.__dict__["_get_metrics_result_or_logs"] = self.result
+
+    @contextmanager
+    def during_fit(self) -> Iterator[None]:
+        self.training, self._steps, self._last, self.weights, self._agreed = True, 0, None, None, None
+        try:
+            yield
+        finally:
+            self.training, self._last, self.weights, self._agreed = False, None, None, None
+
+    def stop_after_epoch(self, stops: bool) -> None:
+        """All ranks do so, or none: who asks for it from now on, say a thread or a signal, asks in the next epoch."""
+        self._agreed = stops
+
+    def is_to_stop(self, asked: bool) -> bool:
+        return asked if self._agreed is None else self._agreed
+
+    @contextmanager
+    def during_evaluation(self, evaluated: str) -> Iterator[None]:
+        self.evaluating, before, self.evaluated = True, self.evaluated, evaluated
+        try:
+            is_summed = evaluated != WHOLE
+            if is_summed:
+                metrics.check_summable(metrics.flat_metrics(self._model))
+            with metrics.batches_count_alike(self._model), metrics_tried(self._model) if is_summed else nullcontext():
+                yield
+        finally:
+            self.evaluating, self.evaluated = False, before
+
+    def _counted(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def counted(iterator: Any) -> Any:
+            if not self.training:  # train_on_batch
+                return self._of_joined_batch(function(iterator))
+            channel = self._channel
+            restart.check()
+            if channel is not None:
+                if channel.failure is not None:
+                    raise OtherRankLeft(left(*channel.failure))
+                if not channel.begin_step():
+                    self._model.stop_training = True
+                    return self._logs
+            self._last, self._agreed = (function, iterator), None
+            logs = self._logs = function(iterator)
+            self._steps += 1
+            if self._steps == CHECKED_STEP:
+                weights.check_weights(self._model, weights.weights_now(self._model), f"after step {CHECKED_STEP}")
+            if channel is not None and channel.last_step is not None and channel.steps_begun >= channel.last_step:
+                self._model.stop_training = True
+            return logs
+
+        return counted
+
+    def _of_joined_batch(self, logs: Any) -> Any:
+        """Of `train_on_batch`, which begins its metrics anew each time."""
+        if hvd.size() == 1:
+            return logs
+        return metrics.result_over_ranks(self._model, logs, _averaged)
+
+    def _finish_together(self, logs: Any) -> Any:
+        """Where this rank alone has stopped within an epoch: take the steps that others have begun."""
+        channel = self._channel
+        if channel is None or not self._model.stop_training or self._last is None:
+            return logs
+        last, (function, iterator) = channel.agree_on_last_step(), self._last
+        while channel.steps_begun < last:
+            logs = self._counted(function)(iterator)
+            if self.part is not None:
+                self.part.batch_ended_unseen()
+        self._model.stop_training = True
+        return logs
+
+    def result(self, logs: Any) -> Any:
+        """The logs of an epoch or an evaluation, as one rank would have them."""
+        if self.evaluating:
+            if self.evaluated == WHOLE:
+                return self._result(logs)
+            # Of numbers that its test step gives itself, Keras returns those of the last batch: the last rank's.
+            return metrics.result_over_ranks(self._model, logs, _of_last_rank)
+        if not self.training:
+            return self._result(logs)
+        logs = self._finish_together(logs)
+        # Before anything waits for the last step: a device goes on with this at once.
+        self.weights = weights.weights_now(self._model)
+        return metrics.result_over_ranks(self._model, logs, _averaged)
+
+
+class _StopTraining:
+    """`model.stop_training` as Keras's `fit` sees it: what the ranks have agreed on, where they have."""
+
+    def __get__(self, model: Any, owner: Any) -> Any:
+        if model is None:
+            return self
+        watch = model.__dict__.get("watch_by_ring")
+        asked = model.__dict__.get("stop_training", False)
+        return asked if watch is None else watch().is_to_stop(asked)
+
+    def __set__(self, model: Any, value: Any) -> None:
+        model.__dict__["stop_training"] = value
+
+
+def _let_ranks_stop_together() -> None:
+    from keras.src.trainers.trainer import Trainer
+
+    if not isinstance(vars(Trainer).get("stop_training"), _StopTraining):
+        Trainer.stop_training = _StopTraining()
+
+
+def _averaged(logs: dict[str, Any]) -> dict[str, Any]:
+    average_logs(logs)
+    return logs
+
+
+def _of_last_rank(logs: dict[str, Any]) -> dict[str, Any]:
+    numbers = {name: float(value) for name, value in logs.items() if getattr(value, "shape", ()) == ()}
+    last: dict[str, Any] = from_rank(hvd.size() - 1, numbers)
+    return logs | last

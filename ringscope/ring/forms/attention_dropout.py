@@ -1,0 +1,139 @@
+"""Attention that drops scores, of which nothing is kept for the way back: the seed draws the same mask again.
+
+* `fused`: one kernel of cuDNN's there and one back, by ring's own call (cudnn_dropout.py).
+* `by_xla`, for what has no such kernel: the products and softmax by themselves, in memory in 16 bits one after the
+  other, and computed anew on the way back, where Keras keeps three times as much. Its mask is a hash of each score's
+  place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..internals.frameworks import has_gpu, tf
+from ..say import once
+from . import attention, cudnn_dropout
+from .choice import wanted
+from .half_precision import wide_type
+from .hashed import apart, kept
+
+NONE = -1e30  # a score that is masked, in float32
+
+
+def drops(layer: Any) -> bool:
+    """Whether it is an attention of Keras's that drops scores as Keras does."""
+    import keras
+
+    kinds = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+    own = any(type(layer)._compute_attention is kind._compute_attention for kind in kinds if isinstance(layer, kind))
+    seeded = getattr(getattr(layer, "_dropout_layer", None), "seed_generator", None) is not None
+    return own and seeded and 0 < layer.dropout < 1
+
+
+def dropped(
+    layer: Any,
+    otherwise: Callable[..., Any],
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any = None,
+    training: Any = None,
+    return_attention_scores: bool = False,
+    **options: Any,
+) -> Any:
+    """A layer's `_compute_attention`: its output (batch, queries, heads, size), and no scores.
+
+    query: (batch, queries, heads, size); key and value: (batch, keys, heads that divide the query's, size);
+    attention_mask: (batch, queries, keys), or with an axis of heads before the queries.
+    """
+    query, key, value = map(tf.convert_to_tensor, (query, key, value))
+    known = all(each.shape.rank == 4 and each.shape.is_fully_defined() for each in (query, key, value))
+    mask = None if attention_mask is None else tf.cast(attention_mask, tf.bool)
+    if mask is not None and mask.shape.rank == 3:
+        mask = mask[:, tf.newaxis]
+    asked = return_attention_scores or getattr(layer, "_return_attention_scores", False)
+    if training is not True or asked or not known or (mask is not None and mask.shape.rank != 4):
+        if return_attention_scores:
+            options["return_attention_scores"] = True
+        return otherwise(query, key, value, attention_mask, training=training, **options)
+    seed = tf.convert_to_tensor(layer._dropout_layer.seed_generator.next())
+    causal, scale = bool(options.get("use_causal_mask")), query.shape[3] ** -0.5
+    how: dict[str, Any] = {"rate": layer.dropout, "scale": scale, "causal": causal}
+    if attention.fits(query, key, value, mask) and _has_kernel(query, key, value, mask, **how):
+        return fused(query, key, value, mask, seed, **how), None
+    return by_xla(query, key, value, mask, seed, **how), None
+
+
+def _has_kernel(query: Any, key: Any, value: Any, mask: Any, *, rate: float, scale: float, causal: bool) -> bool:
+    planes = None if mask is None else mask.shape[:2]
+    causal = causal and mask is None
+    if has_gpu() and cudnn_dropout.library() is None:
+        once("attention with dropout has no fused kernel here: python scripts/build_attention.py builds its call")
+    return wanted("cudnn_dropout") and cudnn_dropout.has_kernel(
+        [query, key, value], planes, scale=scale, causal=causal, rate=rate
+    )
+
+
+def fused(query: Any, key: Any, value: Any, mask: Any, seed: Any, *, rate: float, scale: float, causal: bool) -> Any:
+    """By cuDNN's kernels; types and shapes as `attention.fits` wants them. seed: two words."""
+    seen, bias = None, []
+    if mask is not None:
+        query, lets, seen = attention.let_through(query, key, mask, causal=causal)
+        bias, causal = [attention.added(lets, query.dtype)], False
+    dropout = cudnn_dropout.Dropout(rate, tf.reshape(tf.bitcast(tf.cast(seed, tf.uint32), tf.int64), [1]))
+
+    @tf.custom_gradient
+    def attend(query: Any, key: Any, value: Any) -> Any:
+        out, statistics = cudnn_dropout.forward([query, key, value], bias, scale, causal, dropout)
+
+        def gradient(upstream: Any) -> Any:
+            operands = [query, key, value, out, upstream, statistics]
+            return cudnn_dropout.backward(operands, bias, scale, causal, dropout)
+
+        return out, gradient
+
+    return _zero_unseen(attend(query, key, value), None if seen is None else tf.transpose(seen, [0, 2, 1, 3]))
+
+
+def _zero_unseen(out: Any, seen: Any | None) -> Any:
+    """Keras's softmax, which it takes where scores are dropped, leaves nothing of a query that may see nothing."""
+    return out if seen is None else tf.where(seen, out, tf.zeros((), out.dtype))
+
+
+def by_xla(query: Any, key: Any, value: Any, mask: Any, seed: Any, *, rate: float, scale: float, causal: bool) -> Any:
+    """By products and softmax, for shapes and types that cuDNN has no kernel for, and without a GPU."""
+    groups = query.shape[2] // key.shape[2]
+    key, value = (tf.repeat(each, groups, axis=2) if groups > 1 else each for each in (key, value))
+    query, lets, seen = attention.let_through(query, key, mask, causal=causal)
+    wide = wide_type(query.dtype)
+    shape = [query.shape[0], query.shape[2], query.shape[1], key.shape[1]]
+
+    def scores(query: Any, key: Any) -> Any:
+        made = tf.cast(tf.matmul(query, key, transpose_b=True), wide) * scale
+        return made if lets is None else tf.where(lets, made, tf.constant(NONE, wide))
+
+    def those(shares: Any, seed: Any) -> Any:
+        return tf.where(kept(seed, shape, rate), shares / (1 - rate), tf.zeros((), wide))
+
+    @tf.custom_gradient
+    def attend(query: Any, key: Any, value: Any) -> Any:
+        made = scores(query, key)
+        most = tf.reduce_max(made, axis=-1, keepdims=True)
+        every = most + tf.math.log(tf.reduce_sum(tf.exp(made - most), axis=-1, keepdims=True))
+        out = tf.matmul(tf.cast(those(tf.exp(made - every), seed), query.dtype), value)
+
+        def gradient(upstream: Any) -> Any:
+            again, seed_again = apart(query), apart(seed)  # else XLA would keep scores and mask of the way there
+            share = tf.exp(scores(again, key) - every)
+            of_value = tf.matmul(tf.cast(those(share, seed_again), query.dtype), upstream, transpose_a=True)
+            through = those(tf.cast(tf.matmul(upstream, value, transpose_b=True), wide), seed_again)
+            both = tf.cast(upstream, wide) * tf.cast(out, wide)
+            through = share * (through - tf.reduce_sum(both, axis=-1, keepdims=True)) * scale
+            through = tf.cast(through, query.dtype)
+            return tf.matmul(through, key), tf.matmul(through, again, transpose_a=True), of_value
+
+        return out, gradient
+
+    turned = [tf.transpose(each, [0, 2, 1, 3]) for each in (query, key, value)]
+    return tf.transpose(_zero_unseen(attend(*turned), seen), [0, 2, 1, 3])

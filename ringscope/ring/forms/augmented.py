@@ -1,0 +1,75 @@
+"""What Keras's augmentation of images asks for beside projections (projected.py) and XLA has no kernel for: numbers
+drawn from gamma distributions (MixUp, CutMix, AugMix), and histograms of a number of bins that it cannot tell
+(Equalization inside of RandAugment). One such layer in a model would leave its whole step uncompiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..internals.frameworks import tf
+from ..internals.laid_over import laid_over
+from .half_precision import wide_type
+
+ROUNDS = 12  # of which each is taken with a chance of 95 % at the least: none is for one number of 4e15
+
+
+@contextmanager
+def compiled() -> Iterator[None]:
+    """While it lasts, `tf.random.stateless_gamma`, and the histograms of Keras's equalization, are traced so."""
+    from keras.layers import Equalization
+    from keras.src import backend
+
+    own = Equalization._custom_histogram_fixed_width
+
+    def histogram(layer: Any, values: Any, value_range: Any, nbins: int = 256) -> Any:
+        """Its bins' numbers are clipped to those there are before they are counted."""
+
+        def bincount(x: Any, minlength: int = 0, **_: Any) -> Any:
+            none = tf.zeros([0], tf.int32)
+            return tf.raw_ops.DenseBincount(input=x, size=minlength, weights=none, binary_output=False)
+
+        with laid_over(backend.numpy, bincount=bincount):
+            return own(layer, values, value_range, nbins)
+
+    with laid_over(tf.random, stateless_gamma=gamma), laid_over(Equalization, _custom_histogram_fixed_width=histogram):
+        yield
+
+
+def gamma(shape: Any, seed: Any, alpha: Any, beta: Any = None, dtype: Any = tf.float32, name: str | None = None) -> Any:
+    """Numbers of gamma distributions by Marsaglia's and Tsang's method (ACM TOMS 26, 2000), of a known number of tries;
+    other numbers than TensorFlow draws of a seed. They have no gradient by alpha, which is an error."""
+    wide = wide_type(tf.as_dtype(dtype))
+    alpha = tf.cast(alpha, wide)
+
+    @tf.custom_gradient
+    def drawn(alpha: Any) -> Any:
+        def gradient(_: Any) -> Any:
+            raise NotImplementedError("a compiled step has no gradient of gamma-distributed numbers by their alpha")
+
+        return _drawn(shape, seed, alpha), gradient
+
+    made = drawn(alpha)
+    return tf.cast(made if beta is None else made / tf.cast(beta, wide), dtype)
+
+
+def _drawn(shape: Any, seed: Any, alpha: Any) -> Any:
+    of_normal, of_uniform, of_power = tf.unstack(tf.random.split(seed, 3))
+    shape = tf.convert_to_tensor(shape, tf.int32)
+    several = tf.concat([[ROUNDS], shape], axis=0)
+    normal = tf.random.stateless_normal(several, of_normal, dtype=alpha.dtype)
+    uniform = 1 - tf.random.stateless_uniform(several, of_uniform, dtype=alpha.dtype)  # in (0, 1]
+    # A number below 1 of alpha is one of alpha + 1, by a power of a uniform one.
+    small = alpha < 1
+    third = tf.where(small, alpha + 1, alpha) - 1 / 3
+    cube = (1 + normal / tf.sqrt(9 * third)) ** 3
+    positive = tf.maximum(cube, tf.constant(1e-30, alpha.dtype))
+    bound = 0.5 * normal**2 + third * (1 - cube + tf.math.log(positive))
+    is_taken = (cube > 0) & (tf.math.log(uniform) < bound)
+    made = tf.ones(shape, alpha.dtype)
+    for each, taken in reversed(list(zip(tf.unstack(cube), tf.unstack(is_taken), strict=True))):
+        made = tf.where(taken, each, made)
+    power = 1 - tf.random.stateless_uniform(shape, of_power, dtype=alpha.dtype)
+    return third * made * tf.where(small, power ** (1 / alpha), tf.ones((), alpha.dtype))

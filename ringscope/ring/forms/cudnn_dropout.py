@@ -1,0 +1,148 @@
+"""cuDNN's kernel of attention with dropout, by a call of ring's own.
+
+XLA's call of that kernel takes dropout's seed as a constant of the program. Ring's (scripts/attention_in_xla.cc) reads
+it from the GPU's memory: the layer's own `SeedGenerator` gives another one each step, and the gradient draws the same
+mask again instead of keeping it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..internals.frameworks import tf
+from ..internals.stablehlo import TYPES, call_module, interface, layout, row_major, tensor_type
+
+LIBRARY = "ring_attention.so"  # scripts/build_attention.py makes it
+CUDART = "libcudart.so.12"  # of TensorFlow 2.21
+
+
+class Dropout(NamedTuple):
+    """rate: of the scores that are dropped, in (0, 1). seed: int64 numbers (1,), in the GPU's memory."""
+
+    rate: float
+    seed: Any
+
+
+@cache
+def library() -> Any | None:
+    """The library with the calls, once XLA knows them; None where it was not built, or this XLA does not take it."""
+    path = Path(os.environ.get("RINGSCOPE_ATTENTION") or Path(sys.prefix) / "lib" / LIBRARY)
+    xla = interface()
+    if xla is None or not path.exists():
+        return None
+    try:
+        found = ctypes.CDLL(str(path), os.RTLD_NOW)
+    except OSError:
+        return None
+    _name_cudart()
+    found.ring_attention_workspace.restype = ctypes.c_int64
+    return found if found.ring_attention_register(ctypes.c_void_p(xla)) else None
+
+
+def _name_cudart() -> None:
+    """Tell cuDNN's frontend which CUDA runtime is TensorFlow's: where it finds several it warns at each start."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(CUDART)
+        os.environ.setdefault("CUDNN_FRONTEND_CUDART_LIB_NAME", CUDART)
+
+
+def workspace_bytes(
+    operands: Sequence[Any], planes: Sequence[int] | None, *, scale: float, causal: bool, rate: float, back: bool
+) -> int:
+    """The bytes that cuDNN needs beside its operands; -1: it has no kernel for them.
+
+    operands: query, key, value. planes: of the bias, (batch or 1, heads or 1).
+    """
+    (batch, queries, heads, size), (_, keys, shared, _) = (each.shape for each in operands[:2])
+    half = operands[0].dtype == tf.float16
+    numbers = [batch, queries, keys, heads, shared, size, *(planes or (0, 0)), half, causal, back]
+    found = library()
+    if found is None:
+        return -1
+    given = (ctypes.c_int64 * len(numbers))(*map(int, numbers))
+    return int(found.ring_attention_workspace(given, ctypes.c_float(scale), ctypes.c_float(rate)))
+
+
+def has_kernel(
+    operands: Sequence[Any], planes: Sequence[int] | None, *, scale: float, causal: bool, rate: float
+) -> bool:
+    """Whether cuDNN has the kernels of both ways for query, key and value of these shapes."""
+    how: dict[str, Any] = {"scale": scale, "causal": causal, "rate": rate}
+    return all(workspace_bytes(operands, planes, **how, back=back) >= 0 for back in (False, True))
+
+
+def forward(operands: Sequence[Any], bias: Sequence[Any], scale: float, causal: bool, dropout: Dropout) -> list[Any]:
+    """(out like the query, statistics (batch, heads, queries) in float32). operands: query, key, value."""
+    query = operands[0]
+    batch, queries, heads, _ = query.shape
+    results = [(query.shape, query.dtype), ((batch, heads, queries), tf.float32)]
+    return _call("ring_attention", operands, operands, bias, results, scale, causal, dropout)
+
+
+def backward(operands: Sequence[Any], bias: Sequence[Any], scale: float, causal: bool, dropout: Dropout) -> list[Any]:
+    """The gradients of query, key and value. operands: query, key, value, out, upstream, statistics."""
+    results = [(each.shape, each.dtype) for each in operands[:3]]
+    return _call("ring_attention_back", operands, operands[:3], bias, results, scale, causal, dropout)
+
+
+def _call(
+    target: str,
+    operands: Sequence[Any],
+    attended: Sequence[Any],
+    bias: Sequence[Any],
+    results: Sequence[tuple[Any, Any]],
+    scale: float,
+    causal: bool,
+    dropout: Dropout,
+) -> list[Any]:
+    room = workspace_bytes(
+        attended,
+        bias[0].shape[:2] if bias else None,
+        scale=scale,
+        causal=causal,
+        rate=dropout.rate,
+        back=target.endswith("back"),
+    )
+    every = [*operands, *bias, dropout.seed]
+    text = _module(target, every, results, max(room, 0), scale, causal, dropout.rate)
+    return call_module(text, every, [(tuple(shape), dtype) for shape, dtype in results])
+
+
+def _module(
+    target: str,
+    operands: Sequence[Any],
+    results: Sequence[tuple[Any, Any]],
+    room: int,
+    scale: float,
+    causal: bool,
+    rate: float,
+) -> str:
+    """A StableHLO module with the call and nothing else. The last operand is the seed, which also stands for an offset
+    of zero; the last result, the workspace, stays inside."""
+    given = [tensor_type(each.shape, each.dtype) if each.dtype in TYPES else "tensor<1xi64>" for each in operands]
+    returned = [tensor_type(shape, dtype) for shape, dtype in results]
+    made = [*returned, f"tensor<{room}xui8>"]
+    names = [f"%arg{i}" for i in range(len(operands))]
+    operand_layouts = ", ".join(layout(row_major(shape)) for shape in [*(each.shape for each in operands), (1,)])
+    result_layouts = ", ".join(layout(row_major(shape)) for shape in [*(shape for shape, _ in results), (room,)])
+    call = (
+        f"stablehlo.custom_call @{target}({', '.join([*names, '%offset'])}) {{api_version = 4 : i32,"
+        f" backend_config = {{scale = {scale:.9e} : f32, dropout = {rate:.9e} : f32, is_causal = {int(causal)} : i64}},"
+        f" operand_layouts = [{operand_layouts}], result_layouts = [{result_layouts}]}}"
+        f" : ({', '.join([*given, 'tensor<1xi64>'])}) -> ({', '.join(made)})"
+    )
+    arguments = ", ".join(f"{name}: {kind}" for name, kind in zip(names, given, strict=True))
+    out = ", ".join(f"%made#{i}" for i in range(len(results)))
+    kinds = ", ".join(returned)
+    return (
+        f"module {{\n  func.func public @main({arguments}) -> ({kinds}) {{\n"
+        f"    %offset = stablehlo.constant dense<0> : tensor<1xi64>\n    %made:{len(made)} = {call}\n"
+        f"    return {out} : {kinds}\n  }}\n}}\n"
+    )

@@ -1,0 +1,102 @@
+"""What a step draws by `tf.random`, from seeds that this process keeps.
+
+For TensorFlow's own operations XLA has one generator, which begins alike in every process whatever the seed: all ranks
+would train on the same noise, and a GAN see the same in each of its runs. Drawn from seeds it differs, by the rules of
+`tf.random.set_seed`: operations that are given one seed draw the same numbers, the others draw one after the other.
+"""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..internals.frameworks import tf
+from ..internals.laid_over import laid_over
+
+KEPT = "draws_by_ring"  # a model's attribute: the generators, by the seed of an operation and which of that seed it is
+GIVEN = 1  # in the place of TensorFlow's own seed: the operation was given the other
+
+
+@contextmanager
+def from_seeds(model: Any) -> Iterator[None]:
+    """While it lasts, what is traced draws so."""
+    from tensorflow.python.framework import random_seed
+    from tensorflow.python.ops import gen_random_ops
+
+    generators = model.__dict__.setdefault(KEPT, {})
+    traced: Counter[int] = Counter()
+
+    def next_seed(given: int, seed: int) -> Any:
+        key = None
+        if given == GIVEN:
+            key = seed, traced[seed]
+            traced[seed] += 1
+        if key not in generators:
+            generators[key] = _generator(seed if given == GIVEN else None)
+        return tf.cast(generators[key].next(), tf.int32)
+
+    def seeded(draw: Callable[..., Any]) -> Callable[..., Any]:
+        def drawn(*arguments: Any, seed: int = 0, seed2: int = 0, name: str | None = None, **options: Any) -> Any:
+            return draw(next_seed(seed, seed2), *arguments, **options)
+
+        return drawn
+
+    def get_seed(seed: int | None) -> tuple[int, int]:
+        return (0, 0) if seed is None else (GIVEN, seed)
+
+    in_its_place = {name: seeded(draw) for name, draw in DRAWN.items()}
+    with laid_over(random_seed, get_seed=get_seed), laid_over(gen_random_ops, **in_its_place):
+        yield
+
+
+def _generator(seed: int | None) -> Any:
+    """Of this process's numbers, and of this seed of an operation's."""
+    from keras.random import SeedGenerator
+    from tensorflow.python.eager import context
+
+    own = context.global_seed()
+    if own is None:
+        own = secrets.randbelow(2**31)
+    with tf.init_scope():
+        return SeedGenerator(zlib.crc32(f"{own} {seed}".encode()))
+
+
+def _normal(seed: Any, shape: Any, dtype: Any) -> Any:
+    return tf.random.stateless_normal(shape, seed, dtype=dtype)
+
+
+def _truncated_normal(seed: Any, shape: Any, dtype: Any) -> Any:
+    return tf.random.stateless_truncated_normal(shape, seed, dtype=dtype)
+
+
+def _uniform(seed: Any, shape: Any, dtype: Any) -> Any:
+    return tf.random.stateless_uniform(shape, seed, dtype=dtype)
+
+
+def _uniform_int(seed: Any, shape: Any, low: Any, high: Any) -> Any:
+    return tf.random.stateless_uniform(shape, seed, low, high, dtype=tf.convert_to_tensor(low).dtype)
+
+
+def _categorical(seed: Any, logits: Any, count: Any, output_dtype: Any) -> Any:
+    return tf.random.stateless_categorical(logits, count, seed, dtype=output_dtype)
+
+
+def _shuffle(seed: Any, value: Any) -> Any:
+    """By the order of numbers drawn for the rows: TensorFlow's own shuffle from a seed has no kernel in XLA."""
+    keys = tf.random.stateless_uniform(tf.shape(value)[:1], seed, minval=None, maxval=None, dtype=tf.int32)
+    return tf.gather(value, tf.argsort(keys))
+
+
+# What TensorFlow's functions call, in gen_random_ops. For gamma's and Poisson's XLA has no kernel.
+DRAWN: dict[str, Callable[..., Any]] = {
+    "random_standard_normal": _normal,
+    "truncated_normal": _truncated_normal,
+    "random_uniform": _uniform,
+    "random_uniform_int": _uniform_int,
+    "multinomial": _categorical,
+    "random_shuffle": _shuffle,
+}

@@ -1,0 +1,77 @@
+"""The exact GELU, x times the share of a standard normal distribution below x, with its slope alone for the way back.
+
+As TensorFlow writes it XLA keeps its input and a part of the derivative for the way back, and computes erfc in two
+branches: 0.137 ms a layer of a decoder's step on an H200, where reading and writing its 50 million elements once takes
+0.05. Here the way there writes the slope beside the result, and the way back is one product, which XLA fuses with the
+sum of the bias's gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any
+
+from ..internals.frameworks import tf
+from ..internals.laid_over import laid_over
+from .half_precision import NARROW, wide_type
+
+# Of the share beyond |x|: exp(-x^2 / 2) t polynomial(t) with t = 1 / (1 + SLOPE |x|), constant term first. Least
+# largest relative error over all x, 4e-6, where a float16 is rounded by up to 5e-4.
+SLOPE = 0.28
+TAIL = (0.111703844, 0.11174066, 0.101935835, 0.0944555703, 0.0249506655, 0.105442474, -0.050230889)
+
+
+@contextmanager
+def light() -> Iterator[None]:
+    """While it lasts, the exact GELU of `keras.ops` is traced in this form; Keras's layers and activations call it."""
+    from keras.src import backend
+
+    keras_own = backend.nn.gelu
+
+    def gelu(x: Any, approximate: bool = True) -> Any:
+        x = backend.convert_to_tensor(x)
+        return keras_own(x, approximate) if approximate or not x.dtype.is_floating else exact(x)
+
+    with laid_over(backend.nn, gelu=gelu):
+        yield
+
+
+@tf.custom_gradient
+def exact(x: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """x * P(X <= x) of a standard normal X, of x's type and shape; for XLA alone."""
+    wide = tf.cast(x, wide_type(x.dtype))  # inside the kernel, which costs no memory
+    share = _share(wide, x.dtype)
+    slope = _kept(tf.cast(share + wide * _density(wide), x.dtype))
+    return tf.cast(wide * share, x.dtype), lambda upstream: upstream * slope
+
+
+def _density(x: Any) -> Any:
+    return tf.exp(-0.5 * tf.square(x)) * (1 / math.sqrt(2 * math.pi))
+
+
+def _share(x: Any, dtype: Any) -> Any:
+    """The share of a standard normal distribution below x, as exact as numbers of `dtype` tell."""
+
+    @tf.custom_gradient
+    def share(x: Any) -> tuple[Any, Callable[[Any], Any]]:
+        below = _by_polynomial(x) if dtype in NARROW else 0.5 * tf.math.erfc(-math.sqrt(0.5) * x)
+        return below, lambda upstream: upstream * _density(x)
+
+    return share(x)
+
+
+def _by_polynomial(x: Any) -> Any:
+    t = 1 / (1 + SLOPE * tf.abs(x))
+    beyond = tf.exp(-0.5 * tf.square(x)) * t * reduce(lambda total, factor: total * t + factor, reversed(TAIL))
+    return tf.where(x < 0, beyond, 1 - beyond)
+
+
+@tf.custom_gradient
+def _kept(x: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """x as it is rounded: else XLA would keep it in float32, or compute it a second time."""
+    from tensorflow.compiler.tf2xla.python import xla
+
+    return xla.optimization_barrier(x)[0], lambda upstream: upstream

@@ -1,0 +1,31 @@
+"""Floating-point numbers of 16 bits, which forms compute with in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..internals.frameworks import tf
+
+NARROW = (tf.bfloat16, tf.float16)
+
+
+def wide_type(kind: Any) -> Any:
+    """The type to compute numbers of this type in."""
+    return tf.float32 if kind in NARROW else kind
+
+
+def times_transposed(left: Any, right: Any) -> Any:
+    """left . right^T, (..., m, n) of (..., m, k) and (..., n, k); of narrow numbers not rounded again."""
+    if left.dtype not in NARROW:
+        return tf.matmul(left, right, transpose_b=True)
+    from tensorflow.compiler.tf2xla.python import xla
+    from tensorflow.compiler.xla import xla_data_pb2
+
+    *stacked, _, summed = range(left.shape.rank)
+    axes = xla_data_pb2.DotDimensionNumbers(
+        lhs_batch_dimensions=stacked,
+        rhs_batch_dimensions=stacked,
+        lhs_contracting_dimensions=[summed],
+        rhs_contracting_dimensions=[summed],
+    )
+    return xla.dot_general(left, right, axes, preferred_element_type=tf.float32)

@@ -1,0 +1,137 @@
+"""The update of Keras's most used optimizers, traced in half of the operations, with the same numbers.
+
+Keras traces an update variable by variable, each with the learning rate, the bias corrections and constants of its own,
+through several layers of dispatch. Half of what an AdamW over 150 variables takes to trace before the first step is
+this, and XLA reads each of these operations in every process, also where the program is in its cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from ..internals.frameworks import tf
+
+PARTS = ("update_step", "assign", "assign_add", "assign_sub", "_distributed_tf_update_step", "_use_weight_decay")
+WHOLE = ("_backend_update_step", "_apply_weight_decay")
+
+
+@contextmanager
+def short(optimizer: Any) -> Iterator[None]:
+    """While it lasts, this optimizer's `apply` is traced so; one that is not Keras's own stays as it is."""
+    from keras.optimizers import LossScaleOptimizer
+
+    while isinstance(optimizer, LossScaleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    taken = _methods(optimizer)
+    optimizer.__dict__.update(taken)
+    try:
+        yield
+    finally:
+        for name in taken:
+            optimizer.__dict__.pop(name, None)
+
+
+def _methods(optimizer: Any) -> dict[str, Callable[..., None]]:
+    """What to lay over the optimizer's own; nothing where any part of it is not Keras's."""
+    from keras.optimizers import SGD, Adam, Optimizer
+
+    steps = {Adam.update_step: adam, SGD.update_step: sgd}
+    kind, own = type(optimizer), vars(optimizer)
+    changed = [name for name in (*PARTS[1:], *WHOLE) if getattr(kind, name) is not getattr(Optimizer, name)]
+    if changed or any(name in own for name in (*PARTS, *WHOLE)):
+        return {}
+    methods: dict[str, Callable[..., None]] = {"_apply_weight_decay": partial(decay, optimizer)}
+    if kind.update_step in steps and not getattr(optimizer, "amsgrad", False):
+        taken = partial(_dense, optimizer, optimizer._backend_update_step, steps[kind.update_step])
+        methods["_backend_update_step"] = taken
+    return methods
+
+
+def _dense(
+    optimizer: Any,
+    otherwise: Callable[..., None],
+    step: Callable[..., None],
+    gradients: Sequence[Any],
+    variables: Sequence[Any],
+    learning_rate: Any,
+) -> None:
+    if any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+        otherwise(gradients, variables, learning_rate)
+        return
+    by_type: dict[Any, list[tuple[Any, Any]]] = {}
+    for gradient, variable in zip(gradients, map(_inner, variables), strict=True):
+        by_type.setdefault(variable.dtype, []).append((_cast(gradient, variable.dtype), variable))
+    for dtype, pairs in by_type.items():
+        step(optimizer, pairs, dtype, _cast(learning_rate, dtype))
+
+
+def adam(optimizer: Any, pairs: Sequence[tuple[Any, Any]], dtype: Any, rate: Any) -> None:
+    """`keras.optimizers.Adam.update_step` without amsgrad, in its order of operations, for (gradient, variable) pairs
+    of one type."""
+    take = tf.raw_ops
+    step = _cast(optimizer.iterations + 1, dtype)
+    powers = [tf.pow(_cast(beta, dtype), step) for beta in (optimizer.beta_1, optimizer.beta_2)]
+    alpha = rate * tf.sqrt(1 - powers[1]) / (1 - powers[0])
+    new = [tf.constant(1 - beta, dtype) for beta in (optimizer.beta_1, optimizer.beta_2)]
+    epsilon = tf.constant(optimizer.epsilon, dtype)
+    for gradient, variable in pairs:
+        place = optimizer._get_variable_index(variable)
+        mean, square = _inner(optimizer._momentums[place]), _inner(optimizer._velocities[place])
+        m, v = _read(mean), _read(square)
+        m = take.AddV2(x=m, y=take.Mul(x=take.Sub(x=gradient, y=m), y=new[0]))
+        v = take.AddV2(x=v, y=take.Mul(x=take.Sub(x=take.Square(x=gradient), y=v), y=new[1]))
+        take.AssignVariableOp(resource=mean.handle, value=m)
+        take.AssignVariableOp(resource=square.handle, value=v)
+        change = take.RealDiv(x=take.Mul(x=m, y=alpha), y=take.AddV2(x=take.Sqrt(x=v), y=epsilon))
+        take.AssignSubVariableOp(resource=variable.handle, value=change)
+
+
+def sgd(optimizer: Any, pairs: Sequence[tuple[Any, Any]], dtype: Any, rate: Any) -> None:
+    """`keras.optimizers.SGD.update_step`, likewise."""
+    take = tf.raw_ops
+    momentum = _cast(optimizer.momentum, dtype)
+    for gradient, variable in pairs:
+        change = take.Mul(x=gradient, y=rate)
+        if optimizer.momentum == 0:
+            take.AssignSubVariableOp(resource=variable.handle, value=change)
+            continue
+        slot = _inner(optimizer.momentums[optimizer._get_variable_index(variable)])
+        m = take.Sub(x=take.Mul(x=_read(slot), y=momentum), y=change)
+        take.AssignVariableOp(resource=slot.handle, value=m)
+        if optimizer.nesterov:
+            m = take.Sub(x=take.Mul(x=m, y=momentum), y=change)
+        take.AssignAddVariableOp(resource=variable.handle, value=m)
+
+
+def decay(optimizer: Any, variables: Sequence[Any]) -> None:
+    """`TFOptimizer._apply_weight_decay`, likewise."""
+    if optimizer.weight_decay is None:
+        return
+    take, factors = tf.raw_ops, {}
+    for variable in map(_inner, variables):
+        if not optimizer._use_weight_decay(variable):
+            continue
+        if variable.dtype not in factors:
+            learning_rate = _cast(optimizer.learning_rate, variable.dtype)
+            factors[variable.dtype] = _cast(optimizer.weight_decay, variable.dtype), learning_rate
+        share, rate = factors[variable.dtype]
+        lost = take.Mul(x=take.Mul(x=_read(variable), y=share), y=rate)
+        take.AssignSubVariableOp(resource=variable.handle, value=lost)
+
+
+def _inner(variable: Any) -> Any:
+    """TensorFlow's variable of Keras's."""
+    return variable if isinstance(variable, tf.Variable) else variable.value
+
+
+def _read(variable: Any) -> Any:
+    return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
+
+
+def _cast(value: Any, dtype: Any) -> Any:
+    """As Keras casts a hyperparameter: it is a float32 first, also on its way to a float64."""
+    value = tf.convert_to_tensor(value)
+    return value if value.dtype == dtype else tf.cast(value, dtype)

@@ -1,0 +1,167 @@
+"""Products with a weight as products of two matrices, where Keras multiplies sample by sample.
+
+Keras writes `ops.einsum`, and so the projections of attention, as products of (samples, places, inputs) with (inputs,
+outputs). The gradient of the weight is then computed for each sample, written to memory in bfloat16, and summed
+afterwards. Of two matrices it is one product, summed in float32: less work, and nearer to exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+from ..internals.frameworks import tf
+from ..internals.laid_over import laid_over
+from .half_precision import NARROW
+from .padded_products import as_tensor, product
+
+FOLDED = 8  # inputs that a bias takes: tensor cores read 16-bit rows in multiples of 8
+
+
+@contextmanager
+def flat() -> Iterator[None]:
+    """While it lasts, `keras.ops.einsum` with a weight is traced as a product of two matrices."""
+    from keras.src import backend
+
+    keras_own = backend.numpy.einsum
+
+    def einsum(subscripts: str, *operands: Any, **options: Any) -> Any:
+        if len(operands) > 2 and not options and (pairs := two_by_two(subscripts, *map(as_tensor, operands))):
+            left = list(operands)
+            for places, pair in pairs:
+                left.append(einsum(*_rows_first(pair, *[left.pop(place) for place in places])))
+            return left[0]
+        turned, order = by_rows(subscripts)
+        axes = shared_axes(turned) if len(operands) == 2 and not options else 0
+        given, weight = map(as_tensor, operands) if axes else (None, None)
+        if not axes or not _are_of(subscripts, given, weight):
+            return keras_own(subscripts, *operands, **options)
+        weight = weight if order == sorted(order) else tf.transpose(weight, order)
+        if (rows := _as_rows(given, weight, axes)) is None:
+            return keras_own(subscripts, *operands, **options)
+        return _outward(product(rows, _as_matrix(weight, axes)), given, weight, axes)
+
+    with laid_over(backend.numpy, einsum=einsum):
+        yield
+
+
+def two_by_two(subscripts: str, *operands: Any) -> list[tuple[tuple[int, ...], str]]:
+    """Which two operands to multiply first, and so on, each time taken out and their product put last: what NumPy and
+    JAX do. TensorFlow is greedy for small products: of `btew,bte,ewd->btd` it multiplies the weight first, for each e,
+    and sums over e afterwards what is larger than the result. Empty where types or shapes do not allow it."""
+    dense = all(isinstance(operand, tf.Tensor) and operand.shape.is_fully_defined() for operand in operands)
+    if "." in subscripts or not dense or len({operand.dtype for operand in operands}) > 1:
+        return []
+    if not operands[0].dtype.is_floating:
+        return []
+    import opt_einsum  # TensorFlow's einsum needs it
+
+    _, path = opt_einsum.contract_path(subscripts, *(tuple(each.shape) for each in operands), shapes=True)
+    return [(places, pair) for places, _, pair, *_ in path.contraction_list]
+
+
+def _rows_first(pair: str, one: Any, other: Any) -> tuple[str, Any, Any]:
+    """A product of two with that one first whose axes the result begins with."""
+    first, second, result = _axes_of(pair)
+    turns = result and second.startswith(result[0]) and not first.startswith(result[0])
+    return (f"{second},{first}->{result}", other, one) if turns else (pair, one, other)
+
+
+def _axes_of(subscripts: str) -> tuple[str, str, str]:
+    """The axes of the first operand, of the second, and of what they make."""
+    operands, _, result = subscripts.replace(" ", "").partition("->")
+    given, _, weight = operands.partition(",")
+    return given, weight, result
+
+
+def by_rows(subscripts: str) -> tuple[str, list[int]]:
+    """The subscripts with the second operand's axes in the order of the first's and then of the result's, and where
+    each of them was: `btd,edw->btew` -> `btd,dew->btew`, [1, 0, 2]. As they are written, XLA lays out what they make
+    with e first, and turns it afterwards, which is larger than a weight."""
+    given, weight, result = _axes_of(subscripts)
+    if not set(weight) <= set(given + result) or len(set(weight)) < len(weight):
+        return subscripts, list(range(len(weight)))
+    axes = "".join(sorted(weight, key=(given + result).index))
+    return f"{given},{axes}->{result}", [weight.index(axis) for axis in axes]
+
+
+def shared_axes(subscripts: str) -> int:
+    """How many axes are summed over, where they are the last ones of the first operand and the first ones of the
+    second, a weight for all that lies along the first's other axes; 0 where it is no such product."""
+    given, weight, result = _axes_of(subscripts)
+    shared = "".join(axis for axis in weight if axis not in result)
+    around, kept = given.removesuffix(shared), weight.removeprefix(shared)
+    fits = shared and given != around and weight != kept and around + kept == result
+    every = around.replace("...", "", 1) + weight
+    return len(shared) if fits and len(set(every)) == len(every) and "." not in every else 0
+
+
+def _are_of(subscripts: str, given: Any, weight: Any) -> bool:
+    """Whether they are dense tensors of as many axes as the subscripts name."""
+    for axes, tensor in zip(_axes_of(subscripts)[:2], (given, weight), strict=True):
+        if not isinstance(tensor, tf.Tensor) or tensor.shape.rank is None:
+            return False
+        more = tensor.shape.rank - len(axes.replace("...", ""))
+        if more < 0 or (more > 0 and "..." not in axes):
+            return False
+    return True
+
+
+def _as_rows(given: Any, weight: Any, axes: int) -> Any | None:
+    """(everything along the other axes, what is multiplied); None where types or shapes do not allow it."""
+    around, multiplied = given.shape[:-axes], given.shape[-axes:]
+    known = list(around).count(None) <= 1 and multiplied == weight.shape[:axes] and weight.shape.is_fully_defined()
+    alike = given.dtype == weight.dtype and given.dtype.is_floating
+    return tf.reshape(given, [-1, prod(multiplied)]) if known and alike else None
+
+
+def _as_matrix(weight: Any, axes: int) -> Any:
+    return tf.reshape(weight, [prod(weight.shape[:axes]), -1])
+
+
+def _outward(made: Any, given: Any, weight: Any, axes: int) -> Any:
+    """Rows of a product in the shape that the einsum gives."""
+    return tf.reshape(made, [*(-1 if n is None else n for n in given.shape[:-axes]), *weight.shape[axes:]])
+
+
+def folds(layer: Any) -> bool:
+    """Whether this is a layer whose bias can be a row of its weight."""
+    from keras import layers
+
+    return (
+        isinstance(layer, layers.EinsumDense)
+        and type(layer).call is layers.EinsumDense.call
+        and layer.built
+        and getattr(layer, "quantization_mode", None) is None
+        and layer.bias is not None
+        and shared_axes(layer.equation) > 0
+    )
+
+
+def with_bias(layer: Any, otherwise: Callable[..., Any], inputs: Any, *args: Any, **options: Any) -> Any:
+    """The outputs of a layer whose bias is one more row of its weight, as its own `call` gives them: for layers before
+    the kernel of attention, where a bias added by itself reads and writes all of the outputs."""
+    axes = shared_axes(layer.equation)
+    weight, bias = (tf.convert_to_tensor(each) for each in (layer.kernel, layer.bias))
+    rows = _as_rows(inputs, weight, axes)
+    if rows is None or inputs.dtype not in NARROW or bias.shape != weight.shape[axes:]:
+        return otherwise(inputs, *args, **options)
+    made = _outward(_multiplied(rows, _as_matrix(weight, axes), tf.reshape(bias, [-1])), inputs, weight, axes)
+    return made if layer.activation is None else layer.activation(made)
+
+
+@tf.custom_gradient
+def _multiplied(rows: Any, matrix: Any, bias: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """rows . matrix + bias, the bias as a further row of the matrix that meets a one in each row; its gradient, a sum
+    over all rows, comes out of the same product as the matrix's."""
+    inputs = matrix.shape[0]
+    longer = tf.pad(rows, [[0, 0], [0, FOLDED]], constant_values=1)
+    below = tf.pad(bias[tf.newaxis], [[0, FOLDED - 1], [0, 0]])
+
+    def gradient(upstream: Any) -> tuple[Any, Any, Any]:
+        of_both = tf.matmul(longer, upstream, transpose_a=True)
+        return tf.matmul(upstream, matrix, transpose_b=True), of_both[:inputs], of_both[inputs]
+
+    return tf.matmul(longer, tf.concat([matrix, below], axis=0)), gradient

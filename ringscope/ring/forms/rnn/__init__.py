@@ -1,0 +1,1 @@
+"""Recurrent layers as one loop there and one back."""

@@ -1,0 +1,63 @@
+"""Heads of float32 in a model of mixed bfloat16: bfloat16 is multiplied, float32 summed and put out.
+
+Keras's guide has the last layer in float32, so that losses and metrics read float32. A `Dense(dtype="float32")` then
+also multiplies in float32, on a GPU of TF32: at half the speed of bfloat16, with weights rounded to 10 bits, where its
+inputs are bfloat16 numbers anyway. Here weights, and the gradients of logits, are rounded to bfloat16 on their way into
+the products. Of 1 024 x 8 000 logits of standard deviation 2.6 these are 0.004 off, their loss for a token as much and
+the weight's gradient 0.06 %; TF32 has 0.0005 and 0.01 %, the bfloat16 logits of PyTorch's autocast 0.006 and 0.24 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..internals.frameworks import has_gpu, tf
+from ..say import once
+from .choice import WITHOUT, wanted
+
+SAID = (
+    "a large product of float32 in this mixed_bfloat16 model multiplies bfloat16 and sums float32;"
+    f" {WITHOUT}=wide has it multiply TF32"
+)
+
+
+def narrow_of(given: Any, matrix: Any) -> Any | None:
+    """The bfloat16 numbers that `given` was made of, where it is to be multiplied as these; else None."""
+    import keras
+
+    is_cast = isinstance(given, tf.Tensor) and given.dtype == matrix.dtype == tf.float32 and is_tf32()
+    if not is_cast or not hasattr(given, "op") or given.op.type != "Cast":
+        return None
+    (source,) = given.op.inputs
+    is_mixed = keras.config.dtype_policy().name == "mixed_bfloat16"
+    if source.dtype != tf.bfloat16 or not is_mixed or not wanted("wide"):
+        return None
+    once(SAID)
+    return source
+
+
+def is_tf32() -> bool:
+    """Whether products of float32 are rounded to TF32 here."""
+    return has_gpu() and bool(tf.config.experimental.tensor_float_32_execution_enabled())
+
+
+@tf.custom_gradient
+def product(rows: Any, matrix: Any) -> tuple[Any, Callable[[Any], tuple[Any, Any]]]:
+    """(rows, inputs) of bfloat16 . (inputs, outputs) of float32, as float32; for XLA alone."""
+    weight = tf.cast(matrix, tf.bfloat16)
+
+    def gradient(upstream: Any) -> tuple[Any, Any]:
+        upstream = tf.cast(upstream, tf.bfloat16)
+        return tf.cast(_product(upstream, weight, 1, 1), tf.bfloat16), _product(rows, upstream, 0, 0)
+
+    return _product(rows, weight, 1, 0), gradient
+
+
+def _product(left: Any, right: Any, of_left: int, of_right: int) -> Any:
+    """Summed over these axes of both, in float32."""
+    from tensorflow.compiler.tf2xla.python import xla
+    from tensorflow.compiler.xla import xla_data_pb2
+
+    axes = xla_data_pb2.DotDimensionNumbers(lhs_contracting_dimensions=[of_left], rhs_contracting_dimensions=[of_right])
+    return xla.dot_general(left, right, axes, preferred_element_type=tf.float32)

@@ -1,0 +1,60 @@
+"""Losses that layers of people's own add, with the sums of all ranks that they want."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import keras
+
+from . import totals
+from .ratios import look, of_all_ranks
+
+__all__ = ["Kinds", "of_all_layers"]
+
+Kinds = dict[int, list[str]]
+"""By a layer's id, what each loss that its calls have added is to the rows of the batch (`Apart.kinds`)."""
+
+
+@contextmanager
+def of_all_layers(model: Any, share: totals.Share, ranks: int, found: Kinds, *, uneven: bool) -> Iterator[None]:
+    """While it lasts, layers that add losses do so of all ranks; what these are is kept in `found`."""
+    with ExitStack() as stack:
+        for layer in model._flatten_layers():
+            code = getattr(type(layer).call, "__code__", None)
+            if code is not None and "add_loss" in code.co_names and not type(layer).__module__.startswith("keras."):
+                stack.enter_context(_laid_over(layer, share, ranks, found, uneven))
+        yield
+
+
+@contextmanager
+def _laid_over(layer: Any, share: totals.Share, ranks: int, found: Kinds, uneven: bool) -> Iterator[None]:
+    before, own = vars(layer).get("call"), layer.call
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        def added(*given: Any) -> list[Any]:
+            named = dict(zip(kwargs, given[len(args) :], strict=True))
+            return _added(layer, own, given[: len(args)], named)
+
+        apart = look(added, [*args, *kwargs.values()], [True] * (len(args) + len(kwargs)))
+        if apart is not None:
+            found.setdefault(id(layer), []).extend(apart.kinds)
+        with of_all_ranks(apart, share, ranks, uneven=uneven, name=f"layer {layer.name!r}"):
+            return own(*args, **kwargs)
+
+    vars(layer)["call"] = call
+    try:
+        yield
+    finally:
+        vars(layer).pop("call", None)
+        if before is not None:
+            vars(layer)["call"] = before
+
+
+def _added(layer: Any, own: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> list[Any]:
+    """What a call adds; what it assigns is kept apart."""
+    state = [(v, v.value) for v in layer.trainable_variables]
+    with keras.StatelessScope(state_mapping=state, collect_losses=True) as scope:
+        own(*args, **kwargs)
+    return list(scope.losses)

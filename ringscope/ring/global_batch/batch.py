@@ -1,0 +1,40 @@
+"""A rank's batch among all ranks' of the same step, where their sizes may differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..internals.frameworks import tf
+from .totals import Share
+
+__all__ = ["Batch"]
+
+
+class Batch:
+    """This rank's."""
+
+    def __init__(self, ranks: int, share: Share) -> None:
+        self._ranks, self._share = ranks, share
+        self._total: Any = None
+        self.size: Any = None
+
+    def measure(self, *data: Any) -> None:
+        """Keep the size of the first of `data` that has one."""
+        for leaf in tf.nest.flatten(data):
+            shape = getattr(leaf, "shape", None)
+            if shape is not None and len(shape):
+                self.size = tf.cast(
+                    leaf.nrows() if isinstance(leaf, tf.RaggedTensor) else tf.shape(leaf)[0], tf.float32
+                )
+                return
+
+    def mean_size(self) -> Any:
+        if self._total is None:
+            self._total = self._share(self.size)
+        return self._total / self._ranks
+
+    def by_size(self, mean: Any) -> Any:
+        """A mean over this batch -> what the mean over ranks must be taken of."""
+        if self.size is None:
+            return mean
+        return mean * tf.cast(tf.math.divide_no_nan(self.size, self.mean_size()), mean.dtype)

@@ -1,0 +1,181 @@
+"""What a model's own `compute_loss` takes itself is to its samples, and a train step that takes its loss by hand.
+
+A loss of `compile` is known one by one. What a model's class computes beside those, or in their place, is one number
+for the batch: it is tried as such a one (loss_kinds.py), with everything that it leaves to Keras as zero.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from keras.src.trainers import trainer
+
+from ..internals.frameworks import tf
+from ..say import once
+from . import normalization
+from .loss_kinds import (
+    EXACT,
+    FEW_ROWS,
+    KINDS_OF_APART,
+    MEAN,
+    NEITHER,
+    ROUNDED,
+    SUM,
+    TOGETHER,
+    added_losses_kept,
+    kind_of_values,
+    shapes_of,
+)
+from .ratios import Apart, look
+from .trial import PARTS, made_rows, tried
+
+__all__ = ["is_own", "kind_of", "of_each_sample", "scaled"]
+
+NAMES = ("x", "y", "y_pred", "sample_weight", "training")  # of what Keras gives it, in turn
+
+
+class Kind(NamedTuple):
+    """What the model's own part is to its samples, whether there is another, and what is known of it by its graph."""
+
+    kind: str | None
+    beside: bool
+    apart: Apart | None = None
+
+
+_known: weakref.WeakKeyDictionary[Any, dict[str, Kind]] = weakref.WeakKeyDictionary()
+
+
+def is_own(compute_loss: Callable[..., Any]) -> bool:
+    """Whether this method of a model is not Keras's."""
+    return getattr(compute_loss, "__func__", compute_loss) is not trainer.Trainer.compute_loss
+
+
+def kind_of(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
+    """Found out once for each shape of what it is called with; said where a rank's own is not the joined batch's."""
+    shapes = shapes_of([args, kwargs])
+    known = _known.setdefault(model, {})
+    if shapes not in known:
+        known[shapes] = _kind(model, compute_loss, args, kwargs)
+    kind, beside, _ = known[shapes]
+    name = f"{type(model).__name__}.compute_loss"
+    if kind == NEITHER:
+        once(
+            f"the loss that {name} takes is no mean over samples: each rank takes it of its own batch, and the"
+            f" gradients are their mean, not those of the joined batch; {TOGETHER}"
+        )
+    elif kind is None:
+        once(
+            f"the loss that {name} takes could not be tried: as a mean over samples it is right; of a sum each rank's"
+            f" gradients count 1/N; {TOGETHER}"
+        )
+    elif kind == SUM and beside:
+        once(
+            f"the loss that {name} adds is a sum over samples, of which each rank's gradients count 1/N; take a mean,"
+            " or add it by self.add_loss in a layer"
+        )
+    return known[shapes]
+
+
+def scaled(loss: Any, kind: Kind, ranks: int, by_size: Callable[[Any], Any]) -> Any:
+    """A rank's loss -> what the mean over ranks is to be taken of.
+
+    by_size: weighs a mean over this batch by the batch's size.
+    """
+    loss = tf.convert_to_tensor(loss)
+    if kind[:2] == (SUM, False):
+        return of_each_sample(loss, ranks) if len(loss.shape) else loss * ranks
+    return by_size(loss) if kind[:2] == (MEAN, False) else loss
+
+
+def of_each_sample(losses: Any, ranks: int) -> Any:
+    """One loss a sample: its gradient is that of the sum, and what is reported is the mean."""
+    return losses * ranks - tf.stop_gradient(losses * (ranks - 1))
+
+
+def _kind(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
+    beside: list[bool] = []
+    kept = added_losses_kept(model._flatten_layers())
+    with _keras_takes_nothing(model, beside), normalization.alone(model), kept:
+        apart = _apart(model, compute_loss, args, kwargs, ())
+        if apart is not None and apart.kind == SUM and beside:  # which cannot be told from Keras's part afterwards
+            apart = _apart(model, compute_loss, args, kwargs, (SUM,))
+        if apart is not None:
+            # The gradient of several numbers is that of their sum.
+            return Kind(SUM if apart.kind == "rows" else KINDS_OF_APART[apart.kind], bool(beside), apart)
+        beside.clear()
+        tries = [_values(model, compute_loss, args, kwargs, rows) for rows in (FEW_ROWS, FEW_ROWS + 2)]
+    exact = ROUNDED.get(model.compute_dtype, EXACT)
+    kinds = [None if each is None else kind_of_values(*each, exact) for each in tries]
+    if beside and not any(each is None or any(each) for each in tries):  # nothing but what Keras takes
+        return Kind(MEAN, True)
+    # Both halves may be alike by chance.
+    return Kind(kinds[0] if len(set(kinds)) == 1 else None if None in kinds else NEITHER, bool(beside))
+
+
+def _apart(
+    model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], joins: tuple[str, ...]
+) -> Apart | None:
+    from keras import StatelessScope
+
+    names = [*NAMES[: len(args)], *kwargs]
+
+    def taken(*given: Any) -> Any:
+        # What it assigns is kept apart.
+        with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
+            return compute_loss(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
+
+    return look(taken, [*args, *kwargs.values()], [name == "y_pred" for name in names], joins=joins)
+
+
+def _values(
+    model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], rows: int
+) -> tuple[float, float, float, float] | None:
+    """Of made-up rows, of them in another order, and of each half; None where it takes none."""
+    from keras import StatelessScope
+
+    random = np.random.default_rng(0)
+
+    def made(name: str, spec: Any) -> Any:
+        """None, which few losses take, for what cannot be made up."""
+        given = any(leaf is not None and tf.is_tensor(leaf) for leaf in tf.nest.flatten(spec))
+        return made_rows(spec, random, rows, labels=name == "y") if given else spec
+
+    named = {**dict(zip(NAMES, args, strict=False)), **kwargs}
+    whole = {name: made(name, spec) for name, spec in named.items()}
+
+    def value(part: Callable[[Any], Any]) -> float:
+        def cut(leaf: Any) -> Any:
+            return tf.constant(part(leaf)) if isinstance(leaf, np.ndarray) else leaf
+
+        of_part = {name: tf.nest.map_structure(cut, each) for name, each in whole.items()}
+        positional = [of_part.pop(name) for name, _ in zip(NAMES, args, strict=False)]
+        # What it assigns is kept apart.
+        with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
+            return float(tf.reduce_sum(tf.cast(compute_loss(*positional, **of_part), tf.float64)))
+
+    found: tuple[float, float, float, float] | None = tried(lambda: tuple(value(part) for part in PARTS))
+    return found
+
+
+@contextmanager
+def _keras_takes_nothing(model: Any, met: list[bool]) -> Iterator[None]:
+    """While it lasts Keras's part of the loss, and that of `compile`, is 0. met: not empty after it was asked for."""
+
+    def nothing(*args: Any, **kwargs: Any) -> Any:
+        met.append(True)
+        return tf.zeros(())
+
+    compiled = model._compile_loss.__dict__ if model._compile_loss is not None else {}
+    own, call = trainer.Trainer.compute_loss, compiled.get("call")
+    trainer.Trainer.compute_loss, compiled["call"] = nothing, nothing
+    try:
+        yield
+    finally:
+        trainer.Trainer.compute_loss = own
+        compiled["call"] = call
+        if call is None:
+            del compiled["call"]

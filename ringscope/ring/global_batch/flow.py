@@ -1,0 +1,235 @@
+"""What a graph makes of the rows of a batch: values of each row, sums over the batch, or numbers of such sums.
+
+Each tensor between a loss and what it is taken of is one of these. A rank may add and scale sums over its own rows, and
+their number: the averaged gradients are still those of the joined batch. Before it divides one sum by another, or does
+anything else with it, the sum must be that of all ranks. `Flow.cuts` are these sums. An operation that is not known
+here ends it by NotApart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..internals.frameworks import tf
+
+__all__ = [
+    "COUNT",
+    "MEAN",
+    "SUM",
+    "Fixed",
+    "Flow",
+    "Joint",
+    "NotApart",
+    "Own",
+    "Places",
+    "Rows",
+    "Sizes",
+    "Value",
+    "learnt",
+    "needed",
+    "only_rows",
+    "rank_of",
+    "rows_of",
+    "static",
+]
+
+
+class NotApart(Exception):
+    """What a loss is to the rows of its batch cannot be read from its graph."""
+
+
+class Fixed(NamedTuple):
+    """It does not depend on the batch. learnt: a gradient goes through it."""
+
+    learnt: bool = False
+
+
+class Rows(NamedTuple):
+    """One value, or several, for each row.
+
+    axis: along which the rows lie. each: how many lie there for a row of the batch; None: as many for each; 0:
+    they do not lie together. whole: none is left out. power: of the number of
+    rows by which the values have been multiplied.
+    """
+
+    axis: int
+    each: int | None = 1
+    whole: bool = True
+    power: int = 0
+    learnt: bool = False
+
+
+class Own(NamedTuple):
+    """A sum over the rows (degree 1) or none (0), times a power of their number; of this rank. cuts: what it is of."""
+
+    degree: int
+    power: int
+    cuts: frozenset[Any]
+    learnt: bool = False
+
+
+class Joint(NamedTuple):
+    """It follows from what all ranks have together."""
+
+    learnt: bool = False
+
+
+class Sizes(NamedTuple):
+    """A shape of which some entries tell of the number of rows: (degree, power) for these, else None."""
+
+    of: tuple[tuple[int, int] | None, ...]
+
+
+class Places(NamedTuple):
+    """Which rows a mask keeps."""
+
+
+Value = Fixed | Rows | Own | Joint | Sizes | Places
+SUM, MEAN, COUNT = (1, 0), (1, -1), (0, 1)  # degree, power
+
+
+def static(tensor: Any) -> Any:
+    """Its value, where that is known; else NotApart."""
+    value = tf.get_static_value(tensor)
+    if value is None and tensor.op.type in KNOWN:
+        value = KNOWN[tensor.op.type](tensor.op)
+    if value is None:
+        raise NotApart(f"{tensor.op.type} is no constant")
+    return value
+
+
+def _entry(op: Any) -> Any:
+    """A StridedSlice: one entry of a shape."""
+    of = op.inputs[0].op
+    if of.type != "Shape" or op.get_attr("shrink_axis_mask") != 1 or of.inputs[0].shape.rank is None:
+        return None
+    size = of.inputs[0].shape[int(static(op.inputs[1])[0])]
+    return None if size is None else np.array(size)
+
+
+# What TensorFlow does not work out while a graph is made.
+KNOWN: dict[str, Callable[[Any], Any]] = {
+    "AddV2": lambda op: static(op.inputs[0]) + static(op.inputs[1]),
+    "Sub": lambda op: static(op.inputs[0]) - static(op.inputs[1]),
+    "Mul": lambda op: static(op.inputs[0]) * static(op.inputs[1]),
+    "Pack": lambda op: np.stack([static(each) for each in op.inputs]),
+    "StridedSlice": _entry,
+}
+
+
+def rank_of(tensor: Any) -> int:
+    if tensor.shape.rank is None:
+        raise NotApart(f"{tensor.op.type} has any number of dimensions")
+    return int(tensor.shape.rank)
+
+
+def needed(outputs: Iterable[Any], known: Callable[[Any], bool]) -> list[Any]:
+    """The operations that lead to these outputs, in order, as far back as what is known."""
+    seen, waiting = {}, [tensor for tensor in outputs if not known(tensor)]
+    while waiting:
+        tensor = waiting.pop()
+        if tensor.op.name not in seen:
+            seen[tensor.op.name] = tensor.op
+            waiting += [each for each in tensor.op.inputs if not known(each)]
+    return sorted(seen.values(), key=lambda op: op._id)
+
+
+class Flow:
+    """Values by tensor's name, from `sources` on. rule_of: what an operation makes of values. of_all: tensors of all
+    ranks already. cuts: those that must be made so, in the order in which they were found."""
+
+    def __init__(
+        self, sources: dict[str, Value], rule_of: Callable[[Any], Callable[..., Any]], of_all: Iterable[str] = ()
+    ) -> None:
+        self._sources, self._rule_of, self._of_all = sources, rule_of, set(of_all)
+        self.cuts: dict[str, None] = {}
+        self.values: dict[str, Value] = {}
+
+    def run(self, outputs: Sequence[Any]) -> list[Value]:
+        """What the outputs are. Raises NotApart."""
+        operations = needed(outputs, lambda tensor: tensor.name in self._sources)
+        while True:
+            before = len(self.cuts)
+            self.values = dict(self._sources)
+            for op in operations:
+                given = [self._value(tensor) for tensor in op.inputs]
+                found = _plain(op, given) or self._rule_of(op)(self, op, given)
+                values = found if isinstance(found, list) else [found] * len(op.outputs)
+                for tensor, value in zip(op.outputs, values, strict=True):
+                    is_joint = tensor.name in self._of_all
+                    self.values[tensor.name] = Joint(getattr(value, "learnt", False)) if is_joint else value
+            if len(self.cuts) == before:
+                return [self._value(tensor) for tensor in outputs]
+
+    def _value(self, tensor: Any) -> Value:
+        value = self.values[tensor.name]
+        # What one of its sums is of all ranks all of them are to be.
+        return self.joint(value) if isinstance(value, Own) and value.cuts & self.cuts.keys() else value
+
+    def joint(self, value: Value) -> Joint:
+        """This one, of all ranks."""
+        if isinstance(value, (Rows, Sizes, Places)):
+            raise NotApart("rows where a number is wanted")
+        if isinstance(value, Own):
+            self.cuts |= dict.fromkeys(value.cuts)
+        return Joint(getattr(value, "learnt", False))
+
+    def own(self, tensor: Any, kind: tuple[int, int], rows: Rows | None = None) -> Value:
+        """A new sum or number of rows, which may be a cut already."""
+        learnt = rows is not None and rows.learnt and tensor.dtype.is_floating
+        own = Own(*kind, frozenset([tensor.name]), learnt)
+        return self.joint(own) if tensor.name in self.cuts else own
+
+
+def learnt(op: Any, given: Sequence[Value]) -> bool:
+    """Whether a gradient goes through the operation's result."""
+    floats = any(tensor.dtype.is_floating for tensor in op.outputs)
+    return floats and op.type != "StopGradient" and any(getattr(value, "learnt", False) for value in given)
+
+
+def _plain(op: Any, given: Sequence[Value]) -> Value | None:
+    """What needs no rule: without rows among what it is given."""
+    if op.type == "ReadVariableOp":
+        return Fixed(learnt=bool(op.outputs[0].dtype.is_floating))
+    if all(isinstance(value, Fixed) for value in given):
+        if op.type == "Placeholder":
+            raise NotApart("a tensor of another graph")
+        return Fixed(learnt(op, given))
+    if all(isinstance(value, (Fixed, Joint)) for value in given):
+        if op.op_def.is_stateful or op.type.endswith(("If", "While", "Case")):
+            raise NotApart(op.type)
+        return Joint(learnt(op, given))
+    return None
+
+
+def rows_of(flow: Flow, op: Any, given: Sequence[Value], axis: int, **changed: Any) -> Rows:
+    """Rows of which the result has its own along `axis`, as of those that are given."""
+    found = [value for value in given if isinstance(value, Rows)]
+    if len({each.power for each in found}) > 1:
+        raise NotApart("rows of unlike scale")
+    return Rows(
+        **{
+            "axis": axis,
+            "each": _each(found),
+            "whole": all(each.whole for each in found),
+            "power": found[0].power if found else 0,
+            "learnt": learnt(op, given),
+        }
+        | changed
+    )
+
+
+def _each(found: Sequence[Rows]) -> int | None:
+    known = {value.each for value in found} or {1}
+    return known.pop() if len(known) == 1 else 0 if 0 in known else None
+
+
+def only_rows(op: Any, given: Sequence[Value], *, others: bool = True) -> list[tuple[Any, Rows]]:
+    """The tensors that are rows. others: what is fixed may stand beside them."""
+    for value in given:
+        if not isinstance(value, Rows) and not (others and isinstance(value, Fixed)):
+            raise NotApart(f"{op.type} of {type(value).__name__}")
+    return [(tensor, value) for tensor, value in zip(op.inputs, given, strict=True) if isinstance(value, Rows)]

@@ -1,0 +1,263 @@
+"""What a loss is to the samples of its batch: their mean, their sum, or neither.
+
+The ranks' gradients are averaged. That is the gradient on the joined batch for a mean over samples; a sum counts 1/N of
+itself, and what joins samples with each other (Dice, pairs of a batch) is another number on two halves of a batch than
+on the whole. Which of them a loss is cannot be read from it, so it is tried: on made-up rows of the shapes and types
+that it is given, and on their halves, once, while the step is traced.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+
+from ..internals.frameworks import tf
+from ..say import once
+from . import normalization
+from .ratios import Apart, look
+from .reductions import compared_with
+from .trial import OPEN, PARTS, is_known, labels_at_hand, made_rows, tried, with_some
+
+__all__ = [
+    "JOINED",
+    "SUM",
+    "TOGETHER",
+    "apart_of",
+    "kind_of",
+    "kind_of_values",
+    "kinds_of_added",
+    "shapes_of",
+]
+
+MEAN, SUM, NEITHER, JOINED = "mean", "sum", "neither", "joined"  # the last: it is of all ranks already
+ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64  # few for a whole model and where a row is large, many where noise is drawn
+LARGE = 1 << 20  # elements
+# Halves may by chance have as many labels above a bound, so that a mean weighted by them looks like one over samples.
+DRAWS = 6
+EXACT, NOISY = 1e-3, 0.25  # relative; of losses that draw random numbers less is known
+SAME = 1e-6  # relative; what draws none is on the same rows, but for how a sum is rounded
+ROUNDED = {"bfloat16": 0.03, "float16": 5e-3}  # of what a layer computes in these
+OF_A_BATCH = ("dice", "tversky")  # of Keras's, those with one number for a batch
+ACROSS = ("Circle",)  # of Keras's losses with a number for each sample, those of pairs in a batch
+
+
+TOGETHER = "sums of all ranks are ring.sum(values) and ring.mean(values, mask)"
+
+
+_kinds: weakref.WeakKeyDictionary[Any, dict[str, str | None]] = weakref.WeakKeyDictionary()
+
+
+_apart: weakref.WeakKeyDictionary[Any, dict[str, Apart | None]] = weakref.WeakKeyDictionary()
+
+
+def apart_of(loss: Any, y_true: Any, y_pred: Any) -> Apart | None:
+    """What a loss of the user's own is to its samples, by its graph, found out once for each shape of them; None where
+    that cannot be read, and of Keras's own with a number for each sample, which are known."""
+    if _is_keras(loss) and getattr(getattr(loss, "fn", None), "__name__", "") not in OF_A_BATCH:
+        return None
+    shapes = shapes_of((y_true, y_pred))
+    known = _apart.setdefault(loss, {})
+    if shapes not in known:
+        known[shapes] = look(loss.call, (y_true, y_pred), (False, True))
+    return known[shapes]
+
+
+def _is_keras(loss: Any) -> bool:
+    return all((each.__module__ or "").startswith("keras.") for each in (type(loss), getattr(loss, "fn", loss)))
+
+
+KINDS_OF_APART = {"mean": MEAN, "rows": MEAN, "fixed": MEAN, "sum": SUM, "joined": JOINED}
+
+
+def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itself: bool) -> str | None:
+    """What the loss is to its samples, found out once for each shape of them; said where that is not joined.
+
+    apart: what is known of it by its graph. by_itself: it gives one number for its batch, not one for each sample.
+    """
+    shapes = shapes_of((y_true, y_pred))
+    known = _kinds.setdefault(loss, {})
+    if apart is not None:
+        known[shapes] = KINDS_OF_APART[apart.kind]
+    if shapes not in known:
+        known[shapes] = _loss_kind(loss, y_true, y_pred, by_itself=by_itself)
+        if by_itself and known[shapes] in (MEAN, SUM) and _differs_of_labels_at_hand(loss, y_true, y_pred):
+            # Of one rank's own labels, so that it is only said: what is done about a loss is the same on all.
+            once(_no_mean(loss))
+    kind = known[shapes]
+    kept = [value.name for value in vars(loss).values() if isinstance(value, (keras.Variable, tf.Variable))]
+    if kept:
+        once(f"loss {loss.name!r} keeps {', '.join(kept)} of its batches: each rank's own, which are not averaged")
+    if kind == NEITHER:
+        once(_no_mean(loss))
+    elif kind is None and by_itself:
+        once(
+            f"loss {loss.name!r} gives one number for its batch, and whether that is a mean over samples could not be"
+            f" tried: of a sum each rank's gradients count 1/N; {TOGETHER}"
+        )
+    return kind
+
+
+def _no_mean(loss: Any) -> str:
+    return (
+        f"loss {loss.name!r} is no mean over samples: each rank takes it of its own batch, and the gradients are"
+        f" their mean, not those of the joined batch; {TOGETHER}"
+    )
+
+
+def _differs_of_labels_at_hand(loss: Any, y_true: Any, y_pred: Any) -> bool:
+    labels = labels_at_hand(y_true)
+    if labels is None:
+        return False
+    even = len(tf.nest.flatten(labels)[0]) // 2 * 2  # which has halves
+    some = tf.nest.map_structure(lambda leaf: leaf[: min(even, MANY_ROWS)], labels)
+    values = _values_of_rows(loss, some, y_pred, np.random.default_rng(0)) if even else None
+    return values is not None and _kind_of_tries([values]) == NEITHER
+
+
+def shapes_of(given: Any) -> str:
+    """A word for the shapes of what a loss is called with."""
+    return str(tf.nest.map_structure(lambda leaf: getattr(leaf, "shape", None), given))
+
+
+def kinds_of_added(model: Any, x: Any, of_layers: dict[int, list[str]]) -> list[str | None]:
+    """What each loss that a layer has added is to its samples; said where that is not joined.
+
+    of_layers: what is known by the layers' graphs, by their ids.
+    """
+    owners = [layer for layer in model._flatten_layers() for _ in layer._get_own_losses()]
+    if not owners:
+        return []
+    counts = {id(layer): owners.count(layer) for layer in owners}
+    known = {each for each, kinds in of_layers.items() if len(kinds) == counts.get(each) and "rows" not in kinds}
+    kinds = None if counts.keys() <= known else _tried_kinds(model, x)
+    if kinds is None or len(kinds) != len(owners):
+        kinds = [None] * len(owners)
+    waiting = {each: [KINDS_OF_APART[kind] for kind in of_layers[each]] for each in known}
+    for i, layer in enumerate(owners):
+        if id(layer) in known:
+            kinds[i] = waiting[id(layer)].pop(0)
+    for layer, kind in zip(owners, kinds, strict=True):
+        if kind not in (MEAN, SUM, JOINED):
+            why = "is no mean over samples" if kind == NEITHER else "could not be tried for being a mean over samples"
+            once(
+                f"the loss that layer {layer.name!r} adds {why}: the gradients are the mean of each rank's own;"
+                f" {TOGETHER}"
+            )
+    return kinds
+
+
+def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str | None:
+    """Of a keras.Loss as it is called with such tensors; None where that cannot be told.
+
+    by_itself: it gives one number for its batch. Keras's own losses with one for each sample are known.
+    """
+    if not by_itself and _is_keras(loss):
+        return NEITHER if type(loss).__name__ in ACROSS else MEAN
+    if not all(is_known(leaf) for leaf in tf.nest.flatten((y_true, y_pred))):
+        return None
+    large = any(np.prod([size or OPEN for size in leaf.shape[1:]]) > LARGE for leaf in tf.nest.flatten(y_pred))
+    random = np.random.default_rng(0)
+    rows, constants = FEW_ROWS if large else ROWS, compared_with(loss.call, (y_true, y_pred))
+    tries = []
+    for draw in range(DRAWS):
+        labels = made_rows(y_true, random, rows, labels=True)
+        if draw % 2 and constants:
+            labels = tf.nest.map_structure(lambda leaf: with_some(leaf, random, constants), labels)
+        tries.append(_values_of_rows(loss, labels, y_pred, random))
+    return _kind_of_tries(tries)
+
+
+def _kind_of_tries(tries: Sequence[list[float] | None]) -> str | None:
+    values = [each for each in tries if each is not None]
+    # By chance one draw of noise may look as if there were none.
+    noisy = any(not np.isclose(whole, again, rtol=SAME, equal_nan=True) for again, whole, *_ in values)
+    kinds = {kind_of_values(*parts, noisy=noisy) for _, *parts in values}
+    if NEITHER in kinds:
+        return NEITHER
+    told = kinds - {None}  # of noise, or of rows that are all masked, one draw may tell nothing
+    return told.pop() if len(told) == 1 else None
+
+
+def _values_of_rows(loss: Any, labels: Any, y_pred: Any, random: Any) -> list[float] | None:
+    """Of these labels and made-up predictions, once by themselves and then by PARTS; None where it takes none."""
+    from keras import StatelessScope
+
+    made = [labels, made_rows(y_pred, random, len(tf.nest.flatten(labels)[0]))]
+
+    def value(part: Callable[[Any], Any]) -> float:
+        true, pred = (
+            tf.nest.map_structure(lambda leaf: tf.cast(tf.constant(part(leaf)), loss.dtype), each) for each in made
+        )
+        with StatelessScope():  # what the loss assigns is kept apart
+            return float(tf.reduce_mean(tf.cast(loss.call(true, pred), tf.float64)))
+
+    return tried(lambda: [value(part) for part in (PARTS[0], *PARTS)], "/CPU:0")  # type: ignore[no-any-return]
+
+
+def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
+    """Of each loss that the model's layers have added, as it is called with such inputs, in the order of the layers;
+    None where the model cannot be tried."""
+    layers = list(model._flatten_layers())
+    with added_losses_kept(layers):
+        kinds = _added_kinds(model, layers, x, FEW_ROWS)
+        again = _added_kinds(model, layers, x, FEW_ROWS + 2) if kinds else None  # both halves may be alike by chance
+        if kinds and None in (*kinds, *(again or ())):
+            return _added_kinds(model, layers, x, MANY_ROWS)
+        if not kinds or not again or len(again) != len(kinds):
+            return kinds
+        return [one if one == other else NEITHER for one, other in zip(kinds, again, strict=True)]
+
+
+@contextmanager
+def added_losses_kept(layers: Iterable[Any]) -> Iterator[None]:
+    """A call forgets what the layers have added before: that is still to be taken."""
+    kept = [(layer, layer._losses[:], set(layer._loss_ids)) for layer in layers]
+    try:
+        yield
+    finally:
+        for layer, losses, ids in kept:
+            layer._losses[:] = losses
+            layer._loss_ids = ids
+
+
+def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str | None] | None:
+    from keras import StatelessScope
+
+    made = made_rows(x, np.random.default_rng(0), rows)
+    if made is None:
+        return None
+
+    def values(part: Any) -> list[float]:
+        # What layers assign is kept apart; Keras's regularisers look up each weight in the scope itself.
+        with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
+            model(tf.nest.map_structure(lambda leaf: tf.constant(part(leaf)), made), training=True)
+            added = [loss for layer in layers for loss in layer._get_own_losses()]
+            return [float(tf.reduce_sum(tf.cast(loss, tf.float64))) for loss in added]
+
+    with normalization.alone(model):  # a rank may trace a shape of its own
+        found = tried(lambda: [values(part) for part in PARTS])
+    if found is None or len({len(each) for each in found}) > 1:
+        return None
+    exact = max(ROUNDED.get(layer.compute_dtype, EXACT) for layer in layers)
+    return [kind_of_values(*each) for each in zip(*found, [exact] * len(found[0]), strict=True)]
+
+
+def kind_of_values(
+    whole: float, again: float, first: float, second: float, exact: float = EXACT, *, noisy: bool = False
+) -> str | None:
+    """Of a loss on some rows, on them in another order, and on each half of them. noisy: it is known to draw."""
+    values = [whole, again, first, second]
+    if not np.all(np.isfinite(values)) or not any(values):  # of a loss that is 0 on all made-up rows nothing is known
+        return None
+    random = noisy or not np.isclose(whole, again, rtol=exact / 3)
+    near = NOISY if random else exact
+    if np.isclose(whole, (first + second) / 2, rtol=near, atol=1e-6):
+        return MEAN
+    if np.isclose(whole, first + second, rtol=near, atol=1e-6):
+        return SUM
+    return None if random else NEITHER

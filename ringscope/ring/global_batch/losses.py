@@ -1,0 +1,290 @@
+"""Losses as one rank would take them on the joined batch: each sum over a batch divided by everybody's denominator.
+
+The gradients of the ranks are averaged. That is right as it stands only for a loss that is a mean over a batch of the
+same size on every rank. So while a train step is traced, the losses of `compile` are
+
+    a mean    sum of this rank's values * ranks / everybody's denominator   (elements, unmasked ones, or weights)
+    a sum     sum of this rank's values * ranks
+
+whose mean over ranks is the loss on the joined batch. What has been reduced already, by a loss function of the user's
+own, `add_loss` or a regulariser, is tried for what it is to its samples (loss_kinds.py): a mean counts by the batch's
+size, a sum as a sum, and what is neither cannot be had by averaging gradients, which is said; what does not depend on
+the batch comes out as it is. The denominators are exchanged only where they can differ: masks, means by weight, batches
+of unlike sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+from ..internals.frameworks import tf
+from . import added_losses, metrics, train_step_losses
+from . import compute_loss as own_loss
+from .batch import Batch
+from .loss_kinds import JOINED, SUM, apart_of, kind_of, kinds_of_added
+from .metric_kinds import metrics_tried
+from .ratios import Apart, of_all_ranks
+from .totals import Share, one, shared_inline, sharing
+
+__all__ = ["NeedsExchange", "Share", "collected", "given", "joined", "one", "shared_inline"]
+
+
+class NeedsExchange(Exception):
+    """A denominator that ranks must exchange was met where nothing can be exchanged."""
+
+
+def collected(found: list[Any]) -> Share:
+    """Exchanges the denominators of a step, and keeps everybody's, in the order in which they are met."""
+
+    def share(own: Any) -> Any:
+        found.append(shared_inline(own))
+        return found[-1]
+
+    return share
+
+
+def given(totals: Sequence[Any]) -> Share:
+    """Hands out everybody's denominators in that order."""
+    waiting = list(totals)
+
+    def share(own: Any) -> Any:
+        if not waiting:
+            raise RingscopeError("the losses of a step are not those of the step before; take step='fit'")
+        return waiting.pop(0)
+
+    return share
+
+
+@contextmanager
+def joined(
+    model: Any, ranks: int, share: Share, train_step: Callable[[Any], Any], data: Any, *, uneven: bool
+) -> Iterator[None]:
+    """While it lasts, this train step of the model is traced with the losses of the joined batch.
+
+    data: what the step is to be called with. uneven: the ranks' batches may be of unlike sizes.
+    """
+    with metrics.batches_count_alike(model):
+        if ranks == 1:
+            yield
+            return
+        batch = Batch(ranks, share) if uneven else None
+        met: list[bool] = []  # not empty: a loss was taken by a method of Keras
+        taken = _compiled_losses(model, ranks, share, batch, met)
+        by_itself = train_step_losses.is_own(train_step)
+        # A step that is run, not traced, would be run once more.
+        is_read = by_itself and not tf.executing_eagerly()
+        apart = train_step_losses.of_step(model, train_step, data, uneven=uneven) if is_read else None
+        name = f"{type(model).__name__}.train_step"
+        kinds: added_losses.Kinds = {}
+        reduced = _reduced_already(model, ranks, share, batch, met, kinds)
+        layers = added_losses.of_all_layers(model, share, ranks, kinds, uneven=uneven)
+        by_step = of_all_ranks(apart, share, ranks, uneven=uneven, name=name)
+        with taken, reduced, _tracked(model, batch), metrics_tried(model), layers, sharing(share), by_step:
+            yield
+        if by_itself and not met:
+            train_step_losses.say(model, apart)
+
+
+@contextmanager
+def _reduced_already(
+    model: Any, ranks: int, share: Share, batch: Batch | None, met: list[bool], of_layers: added_losses.Kinds
+) -> Iterator[None]:
+    """What layers add to the loss, and what a `compute_loss` of the model's own takes: a sum as a sum, the rest by the
+    size of the batch."""
+    compute_loss, aggregate = model.compute_loss, model._aggregate_additional_loss
+    kinds: list[str | None] = []  # of those that are still to come
+
+    def measured(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(("x", "y", "y_pred"), args, strict=False)) | kwargs
+        if batch is not None:
+            batch.measure(given.get("y_pred"), given.get("x"))
+        kinds[:] = kinds_of_added(model, given.get("x"), of_layers)
+        met.append(True)
+        if not own_loss.is_own(compute_loss):
+            return compute_loss(*args, **kwargs)
+        kind = own_loss.kind_of(model, compute_loss, args, kwargs)
+        with of_all_ranks(kind.apart, share, ranks, uneven=batch is not None, name="compute_loss"):
+            loss = compute_loss(*args, **kwargs)
+        return own_loss.scaled(loss, kind, ranks, by_size)
+
+    def aggregated(loss: Any) -> Any:
+        total, kind = aggregate(loss), kinds.pop(0) if kinds else None
+        return total * ranks if kind == SUM else total if kind == JOINED else by_size(total)
+
+    def by_size(mean: Any) -> Any:
+        return mean if batch is None else batch.by_size(mean)
+
+    model.__dict__["compute_loss"] = measured
+    model.__dict__["_aggregate_additional_loss"] = aggregated
+    try:
+        yield
+    finally:
+        del model.__dict__["compute_loss"], model.__dict__["_aggregate_additional_loss"]
+
+
+@contextmanager
+def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, met: list[bool]) -> Iterator[None]:
+    from keras.src.losses import loss as keras_losses
+
+    compiled = model._compile_loss
+    if compiled is None:
+        yield
+        return
+    own, reduce, take = compiled.call, keras_losses.reduce_weighted_values, keras_losses.Loss.__call__
+    # The losses being taken, and of what: one of the user's own may call others. What each is to its rows, once known.
+    taken: list[tuple[Any, Any, Any]] = []
+    parts: list[Apart | None] = []
+
+    def reduced(values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = "mean", dtype: Any = None):  # type: ignore[no-untyped-def]
+        if len(taken) > 1:
+            return reduce(values, sample_weight, mask, reduction, dtype)
+        kind = kind_of(*taken[-1], parts[-1], by_itself=len(values.shape) == 0) if taken else None
+        return _reduced(reduce, values, sample_weight, mask, reduction, dtype, ranks, share, batch, kind)
+
+    def taking(loss: Any, y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
+        taken.append((loss, y_true, y_pred))
+        parts.append(None)
+        try:
+            with called_by_ring(loss):
+                return take(loss, y_true, y_pred, *args, **kwargs)
+        finally:
+            taken.pop()
+            parts.pop()
+
+    @contextmanager
+    def called_by_ring(loss: Any) -> Iterator[None]:
+        """While it lasts, the first call of what it computes has the sums of all ranks that it wants."""
+        before = vars(loss).get("call")
+
+        def call(y_true: Any, y_pred: Any) -> Any:
+            restored()
+            parts[-1] = apart_of(loss, y_true, y_pred) if len(taken) == 1 else None
+            with of_all_ranks(parts[-1], share, ranks, uneven=batch is not None, name=f"loss {loss.name!r}"):
+                return loss.call(y_true, y_pred)
+
+        def restored() -> None:
+            vars(loss).pop("call", None)
+            if before is not None:
+                vars(loss)["call"] = before
+
+        vars(loss)["call"] = call
+        try:
+            yield
+        finally:
+            restored()
+
+    def call(y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
+        met.append(True)
+        if batch is not None and batch.size is None:
+            batch.measure(y_pred)
+        keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduced, taking
+        try:
+            total = own(y_true, y_pred, *args, **kwargs)
+            return own_loss.of_each_sample(total, ranks) if len(total.shape) else total
+        finally:
+            keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduce, take
+
+    compiled.__dict__["call"] = call
+    try:
+        yield
+    finally:
+        compiled.__dict__.pop("call", None)
+
+
+def _reduced(
+    reduce: Callable[..., Any],
+    values: Any,
+    sample_weight: Any,
+    mask: Any,
+    reduction: str | None,
+    dtype: Any,
+    ranks: int,
+    share: Share,
+    batch: Batch | None,
+    kind: str | None,
+) -> Any:
+    if len(values.shape) == 0:  # a function of the user's own that has reduced already
+        number = tf.convert_to_tensor(values) if dtype is None else tf.cast(values, dtype)
+        if kind == SUM:
+            number *= ranks
+        elif batch is not None and kind != JOINED:
+            number = batch.by_size(number)
+        return number * _mean_weight(sample_weight, mask, reduction, number.dtype, share)
+    if kind == JOINED:  # several numbers for the batch, of all ranks
+        return reduce(values, sample_weight, mask, reduction, dtype)
+    if reduction == "sum":
+        return reduce(values, sample_weight, mask, reduction, dtype) * ranks
+    if reduction in (None, "none"):
+        return reduce(values, sample_weight, mask, reduction, dtype)
+    by_weight = reduction == "mean_with_sample_weight"
+    differs = batch is not None or mask is not None or (by_weight and sample_weight is not None)
+    if not differs:
+        return reduce(values, sample_weight, mask, reduction, dtype)
+    total = reduce(values, sample_weight, mask, "sum", dtype)
+    if by_weight and (sample_weight is not None or mask is not None):
+        own = _sum_of_weights(sample_weight, mask, total.dtype)
+    else:
+        own = _elements(values, total.dtype)
+        if mask is not None:
+            own *= tf.reduce_mean(tf.cast(mask, total.dtype))
+    # Everybody's is 0 where no rank has an unmasked element.
+    return tf.math.divide_no_nan(total * ranks, share(own))
+
+
+def _mean_weight(sample_weight: Any, mask: Any, reduction: str | None, dtype: Any, share: Share) -> Any:
+    """By which Keras multiplies a loss that is one number for the batch: the mean of the samples' weights among what is
+    not masked, or their sum; everybody's."""
+    if (sample_weight is None and mask is None) or reduction == "mean_with_sample_weight":
+        return tf.cast(1, dtype)
+    weights = _sum_of_weights(sample_weight, mask, dtype)
+    if reduction == "sum":
+        return share(weights)
+    counted = _elements(mask if sample_weight is None else sample_weight, dtype)
+    if mask is not None:
+        counted *= tf.reduce_mean(tf.cast(mask, dtype))
+    return tf.math.divide_no_nan(share(weights), share(counted))
+
+
+def _elements(values: Any, dtype: Any) -> Any:
+    return tf.cast(tf.size(tf.convert_to_tensor(values)), dtype)
+
+
+def _sum_of_weights(sample_weight: Any, mask: Any, dtype: Any) -> Any:
+    """As Keras sums them: of weights and mask together, in their own shape."""
+    from keras.src.losses import loss as keras_losses
+
+    weights = keras_losses.apply_mask(
+        None if sample_weight is None else tf.cast(sample_weight, dtype),
+        mask,
+        dtype=dtype,
+        reduction="mean_with_sample_weight",
+    )
+    return tf.reduce_sum(tf.cast(weights, dtype))
+
+
+@contextmanager
+def _tracked(model: Any, batch: Batch | None) -> Iterator[None]:
+    """The reported loss is a mean over batches by their sizes. Where those differ between ranks, each rank counts its
+    part of the joined loss with their mean size, so that the sum over ranks counts the joined loss with its own. One
+    loss a sample is no part of a joined one, and counts with the rank's own."""
+    tracker = model._loss_tracker
+    if batch is None or tracker is None:
+        yield
+        return
+    own = tracker.update_state
+
+    def update_state(value: Any, sample_weight: Any = None) -> Any:
+        if sample_weight is None:
+            return own(value)
+        batch.size = tf.cast(sample_weight, tf.float32)
+        return own(value, sample_weight=sample_weight if len(value.shape) else batch.mean_size())
+
+    tracker.__dict__["update_state"] = update_state
+    try:
+        yield
+    finally:
+        tracker.__dict__.pop("update_state", None)

@@ -1,0 +1,99 @@
+"""Whether what a metric of the user's own counts can be summed over ranks: found out once, while a step is traced.
+
+A largest value, a running mean or that of the last batch begins at 0 like a count, but what two batches leave of it is
+not the sum of what each leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from profiles.errors import RingscopeError
+
+from ..internals.frameworks import tf
+from ..say import once
+from .metrics import flat_metrics, is_summed
+from .trial import made_rows, tried
+
+__all__ = ["metrics_tried"]
+
+ROWS = 16
+NEAR, NEAR_IN_16_BITS = 1e-3, 0.05  # relative
+TRIED = "tried_by_ring"  # a metric's attribute
+
+
+@contextmanager
+def metrics_tried(model: Any) -> Iterator[None]:
+    """While it lasts, each metric of the user's own is tried before it is first updated."""
+    with ExitStack() as stack:
+        for metric in flat_metrics(model):
+            if not type(metric).__module__.startswith("keras.") and TRIED not in vars(metric):
+                stack.enter_context(_laid_over(metric))
+        yield
+
+
+@contextmanager
+def _laid_over(metric: Any) -> Iterator[None]:
+    update = metric.update_state
+
+    def update_state(*args: Any, **kwargs: Any) -> Any:
+        _check(metric, partial(_left_by, metric, update), args, kwargs)
+        updated = update(*args, **kwargs)
+        if not metric.variables:
+            once(f"metric {metric.name!r} keeps nothing in variables: its result is of each rank's own data")
+        return updated
+
+    metric.__dict__["update_state"] = update_state
+    try:
+        yield
+    finally:
+        metric.__dict__.pop("update_state", None)
+
+
+def _check(metric: Any, left_by: Callable[..., list[Any]], args: Any, kwargs: Any) -> None:
+    """Raise RingscopeError where what two made-up batches leave is no sum."""
+    if TRIED in vars(metric):
+        return
+    metric.__dict__[TRIED] = True
+    places = [i for i, variable in enumerate(metric.variables) if is_summed(variable)]
+    random = np.random.default_rng(0)
+    given = args, {name: value for name, value in kwargs.items() if value is not None}
+    one, other = (made_rows(given, random, ROWS) for _ in range(2))
+    if not places or one is None:
+        return
+
+    def values() -> list[list[Any]]:
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in metric.variables]
+        ones, others = left_by(zeros, one), left_by(zeros, other)
+        lefts = ones, others, left_by(ones, other), left_by(ones, other)
+        return [[np.asarray(left[i], np.float64) for i in places] for left in lefts]
+
+    found = tried(values, "/CPU:0")
+    if found is None:
+        return
+    for place, first, second, both, again in zip(places, *found, strict=True):
+        variable = metric.variables[place]
+        near = NEAR if tf.as_dtype(variable.dtype).size > 2 else NEAR_IN_16_BITS
+        off, size = np.abs(both - (first + second)), np.abs(first) + np.abs(second)
+        told = np.all(np.isfinite(both)) and np.array_equal(both, again)  # what draws noise tells nothing
+        if told and np.any(off > near * size + 1e-6):
+            raise RingscopeError(
+                f"metric {metric.name!r} keeps no sum in {variable.name!r}: what two batches leave there"
+                " is not what each leaves, summed, and so it cannot be summed over ranks; keep sums and counts and"
+                " divide in result(), or make it with add_variable(..., aggregation='mean' or 'none')"
+            )
+
+
+def _left_by(metric: Any, update: Callable[..., Any], state: list[Any], batch: Any) -> list[Any]:
+    """The metric's variables after this batch, which are not changed."""
+    from keras import StatelessScope
+
+    args, kwargs = tf.nest.map_structure(tf.constant, batch)
+    with StatelessScope(state_mapping=list(zip(metric.variables, state, strict=True))) as scope:
+        update(*args, **kwargs)
+        return [scope.get_current_value(variable) for variable in metric.variables]

@@ -1,0 +1,142 @@
+"""Metrics of all ranks: what they counted is summed before a result is taken of it.
+
+An average of results is no result: the AUC of two halves of the data is not the mean of their AUCs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import MethodType
+from typing import Any
+
+import numpy as np
+
+from profiles.errors import RingscopeError
+
+from ..exchange import reduced_on_host
+from ..internals.frameworks import hvd, tf
+
+__all__ = ["batches_count_alike", "check_summable", "is_summed", "result_over_ranks", "sum_states", "sums"]
+
+
+def sum_states(metrics: Sequence[Any]) -> None:
+    """Give every rank the sum of all ranks' counts; a variable that declares another aggregation keeps it."""
+    found = {id(variable): variable for metric in metrics for variable in metric.variables}
+    variables = [variable for variable in found.values() if _aggregation(variable) in ("sum", "mean")]
+    if not variables or hvd.size() == 1:
+        return
+    own = [np.asarray(variable.numpy(), np.float64) for variable in variables]
+    for variable, summed in zip(variables, sums(own, "metrics"), strict=True):
+        if _aggregation(variable) == "mean":
+            summed = summed / hvd.size()
+        variable.assign(summed.astype(tf.as_dtype(variable.dtype).as_numpy_dtype))
+
+
+def sums(own: Sequence[np.ndarray[Any, Any]], name: str) -> list[np.ndarray[Any, Any]]:
+    """All ranks' sums of these arrays of one type, by one exchange."""
+    total = reduced_on_host(np.concatenate([values.ravel() for values in own]), hvd.Sum, name)
+    parts = np.split(total, np.cumsum([values.size for values in own])[:-1])
+    return [part.reshape(values.shape) for part, values in zip(parts, own, strict=True)]
+
+
+def _aggregation(variable: Any) -> str:
+    return str(getattr(variable, "aggregation", "sum") or "none")
+
+
+def is_summed(variable: Any) -> bool:
+    """Whether ranks' values are to be summed."""
+    return _aggregation(variable) == "sum"
+
+
+def check_summable(metrics: Sequence[Any]) -> None:
+    """Raise RingscopeError for a metric of the user's own whose counts do not begin at 0: sums over ranks would count
+    its beginning once a rank."""
+    for metric in metrics:
+        if type(metric).__module__.startswith("keras."):
+            continue
+        metric.reset_state()
+        began = [v for v in metric.variables if is_summed(v) and np.any(np.asarray(v.numpy()) != 0)]
+        if began:
+            raise RingscopeError(
+                f"metric {metric.name!r} begins at {np.ravel(began[0].numpy())[0]:g}, so its state cannot be summed"
+                " over ranks; begin it at 0, or make its variable with add_variable(..., aggregation='mean' or 'none')"
+            )
+
+
+def flat_metrics(model: Any) -> list[Any]:
+    """Each metric that has a name in the logs, those of `compile` by themselves; before the first step, when Keras has
+    not yet made the others, those that the script has made."""
+    import keras
+
+    found: list[Any] = []
+    for metric in model.metrics:
+        inner = getattr(metric, "metrics", None)
+        if not inner and hasattr(metric, "_user_metrics"):
+            given = keras.tree.flatten([metric._user_metrics, metric._user_weighted_metrics])
+            inner = [each for each in given if isinstance(each, keras.metrics.Metric)]
+        found.extend(inner if inner else [metric])
+    return found
+
+
+def result_over_ranks(model: Any, logs: Any, otherwise: Any) -> Any:
+    """The logs of an epoch or an evaluation: results of all ranks' counts. A log that no metric of the model gives is
+    a number of the step's own: `otherwise` says what becomes of those, {name: number} -> {name: number}."""
+    sum_states(model.metrics)
+    results = model.get_metrics_result()
+    if not isinstance(logs, dict) or set(logs) == set(results):
+        return results
+    logs = _flat(logs)
+    by_name = {metric.name: metric for metric in flat_metrics(model)}
+    agreed: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for name, value in logs.items():
+        if name in results:
+            agreed[name] = results[name]
+        elif name in by_name:
+            agreed[name] = by_name[name].result()
+        else:
+            own[name] = value
+    agreed |= otherwise(own) if own else {}
+    return {name: agreed[name] for name in logs}
+
+
+def _flat(logs: dict[str, Any]) -> dict[str, Any]:
+    """As Keras will: a step that returns every metric's result by its name has those of `compile` in one dict."""
+    found: dict[str, Any] = {}
+    for name, value in logs.items():
+        found |= _flat(value) if isinstance(value, dict) else {name: value}
+    return found
+
+
+@contextmanager
+def batches_count_alike(model: Any) -> Iterator[None]:
+    """While it lasts, steps are traced in which every batch counts as much in the reported loss of one of several
+    outputs. Keras gives it the size that the batch is known to have when the step is traced: none where the data's last
+    batch is smaller, and else the same for all. A rank's part of the data, and a graph for each shape, may know more.
+    """
+    compiled = getattr(model, "_compile_loss", None)
+    if compiled is None:
+        yield
+        return
+
+    def lay_over() -> None:
+        for metric in compiled.metrics:
+            metric.__dict__["update_state"] = MethodType(_update_by_batch, metric)
+
+    def build(*args: Any, **kwargs: Any) -> None:
+        type(compiled).build(compiled, *args, **kwargs)
+        lay_over()
+
+    compiled.__dict__["build"] = build
+    lay_over()
+    try:
+        yield
+    finally:
+        compiled.__dict__.pop("build", None)
+        for metric in compiled.metrics:
+            metric.__dict__.pop("update_state", None)
+
+
+def _update_by_batch(metric: Any, values: Any, sample_weight: Any = None) -> Any:
+    return type(metric).update_state(metric, values)

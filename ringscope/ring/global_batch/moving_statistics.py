@@ -1,0 +1,71 @@
+"""What layers keep beside trained weights: moving statistics, each rank's of its own batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..exchange import IN_STREAM
+from ..internals.frameworks import hvd, tf, traced_for_each_model
+from ..say import once
+
+__all__ = ["average_statistics", "is_stateful"]
+
+
+def is_stateful(model: Any) -> bool:
+    """Whether it keeps the states of a batch's sequences for the next batch (`stateful=True` of an RNN)."""
+    return any(getattr(layer, "stateful", None) is True for layer in model._flatten_layers())
+
+
+def average_statistics(model: Any) -> None:
+    """Average moving statistics (batch normalisation's) over ranks; weights that agree everywhere keep their bits.
+
+    What layers of the user's own keep (a counter, the largest value, a queue of features) is averaged like them, and
+    may be no average: one line names it.
+    """
+    if hvd.size() == 1:
+        return
+    variables = [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
+    if not variables:
+        return
+    own = _of_own_layers(model)
+    looked_at = [place for place, variable in enumerate(variables) if id(variable) in own]
+    unlike = _average_where_unlike([v.value for v in variables], tuple(looked_at))
+    if tf.executing_eagerly() and looked_at:
+        names = [variables[place].path for place, differs in zip(looked_at, unlike.numpy(), strict=True) if differs]
+        if names:
+            once(
+                f"each rank has kept {', '.join(names)} of its own batches; the ranks' values are averaged before"
+                " evaluation and after each epoch. If they are no averages, write what all ranks have into them"
+                " (hvd.allgather, hvd.allreduce)"
+            )
+
+
+def _of_own_layers(model: Any) -> set[int]:
+    """The ids of variables that layers of the user's own hold, which are not trained."""
+    own = [layer for layer in model._flatten_layers() if not type(layer).__module__.startswith("keras.")]
+    return {id(variable) for layer in own for variable in layer._non_trainable_variables}
+
+
+@tf.function(autograph=False)
+def _average_where_unlike(variables: Sequence[Any], looked_at: tuple[int, ...]) -> Any:
+    """Returns (looked_at,) bool: which of the variables in these places were unlike."""
+    widest = tf.float64 if any(v.dtype == tf.float64 for v in variables) else tf.float32
+    flat = tf.concat([tf.reshape(tf.cast(v, widest), [-1]) for v in variables], axis=0)
+    highest, not_lowest = tf.split(_over_ranks(tf.concat([flat, -flat], axis=0), hvd.Max, "extremes"), 2)
+    differs = highest != -not_lowest
+    sizes = [v.shape.num_elements() for v in variables]
+    agreed = tf.split(tf.where(differs, _over_ranks(flat, hvd.Average, "mean"), flat), sizes)
+    for variable, values in zip(variables, agreed, strict=True):
+        variable.assign(tf.cast(tf.reshape(values, variable.shape), variable.dtype))
+    if not looked_at:
+        return tf.zeros([0], tf.bool)
+    parts = tf.split(differs, sizes)
+    return tf.stack([tf.reduce_any(parts[place]) for place in looked_at])
+
+
+def _over_ranks(values: Any, op: Any, name: str) -> Any:
+    return hvd.allreduce(values, op=op, name=f"{IN_STREAM}_{name}")
+
+
+traced_for_each_model(_average_where_unlike)

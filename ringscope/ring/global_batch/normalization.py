@@ -1,0 +1,65 @@
+"""Batch normalisation over the batches of all ranks: what `BatchNormalization(synchronized=True)` asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from ..exchange import sum_over_ranks
+from ..internals.frameworks import tf
+
+__all__ = ["alone", "is_synchronised", "synchronise"]
+
+
+def _layers(model: Any) -> list[Any]:
+    from keras.layers import BatchNormalization
+
+    return [
+        layer
+        for layer in model._flatten_layers(include_self=False)
+        if isinstance(layer, BatchNormalization) and getattr(layer, "synchronized", False)
+    ]
+
+
+def is_synchronised(model: Any) -> bool:
+    """Whether ranks exchange inside the model's forward pass, where XLA cannot compile it."""
+    return bool(_layers(model))
+
+
+def synchronise(model: Any) -> None:
+    """Have its synchronised layers take their moments over all ranks, in any step from now on."""
+    for layer in _layers(model):
+        layer.__dict__["_moments"] = partial(moments_over_ranks, layer)
+
+
+@contextmanager
+def alone(model: Any) -> Iterator[None]:
+    """While it lasts its layers take the moments of what this rank has: the others may not be computing."""
+    over_ranks = [(layer, layer.__dict__.pop("_moments", None)) for layer in _layers(model)]
+    try:
+        yield
+    finally:
+        for layer, moments in over_ranks:
+            if moments is not None:
+                layer.__dict__["_moments"] = moments
+
+
+def moments_over_ranks(layer: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
+    """Mean and variance (channels,) of all ranks' inputs; masked ones do not count.
+
+    Count, sum and sum of squares of the distances from the moving mean are summed over ranks: one exchange forward and
+    one back, and nothing is lost to cancellation where the mean is large (`tf.nn.sufficient_statistics`).
+    """
+    axis = layer.axis % len(inputs.shape)
+    along = [-1 if dimension == axis else 1 for dimension in range(len(inputs.shape))]
+    shift = tf.cast(tf.convert_to_tensor(layer.moving_mean), inputs.dtype)
+    distances = inputs - tf.reshape(shift, along)
+    weights = tf.ones_like(inputs) if mask is None else tf.cast(mask, inputs.dtype)[..., tf.newaxis] + 0 * inputs
+    axes = layer._reduction_axes
+    own = [tf.reduce_sum(values, axes) for values in (weights, weights * distances, weights * distances**2)]
+    count, total, squares = tf.unstack(sum_over_ranks(tf.stack(own), "moments"), num=3)
+    mean = tf.math.divide_no_nan(total, count)
+    variance = tf.maximum(tf.math.divide_no_nan(squares, count) - mean**2, 0)
+    return mean + shift, variance

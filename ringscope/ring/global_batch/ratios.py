@@ -1,0 +1,161 @@
+"""Losses that divide a sum over the batch by another, such as a mean of what a mask keeps, with sums of all ranks.
+
+Each rank would divide by its own, and the mean over ranks is no such quotient. The graph of the function shows which of
+the sums that it takes must be everybody's (flow.py). They are told by their turn: the function is called again while
+the step is traced, and these are exchanged as they are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from profiles.errors import RingscopeError
+
+from ..internals.frameworks import tf
+from . import totals
+from .flow import MEAN, SUM, Fixed, Flow, Joint, NotApart, Own, Rows, Value
+from .flow_rules import rule_of
+from .reductions import Sum, Taken, each_sum, taken
+
+__all__ = ["Apart", "look", "of_all_ranks"]
+
+
+class Apart(NamedTuple):
+    """What a function is to the rows of its batch.
+
+    kinds: of each number that it gives: `mean`, `sum`, `rows` (a value for each), `joined` (it is of all ranks) or
+    `fixed`. cuts: which of the sums that it takes, by kind and turn, must be exchanged for that, each with the rows
+    that it is the mean of, if it is one. likes: by kind what each is of, up to the last cut.
+    """
+
+    kinds: tuple[str, ...]
+    cuts: dict[tuple[str, int], Rows | None]
+    likes: dict[str, tuple[str, ...]]
+
+    @property
+    def kind(self) -> str:
+        (kind,) = self.kinds
+        return kind
+
+
+def look(
+    function: Callable[..., Any],
+    given: Sequence[Any],
+    learnt: Sequence[bool],
+    *,
+    joins: Sequence[str] = (),
+    is_traced: bool | None = None,
+) -> Apart | None:
+    """What becomes of the batch in a function's graph; None where it cannot be read from it.
+
+    function: gives a number, or a list of them. given: what it is called with, in which the first axis of each tensor
+    is the batch's. learnt: whether gradients go to each. joins: kinds of numbers that are to be of all ranks, too.
+    is_traced: whether it will be called in a graph; None: as this is.
+    """
+    is_traced = not tf.executing_eagerly() if is_traced is None else is_traced
+    try:
+        found = taken(function, given, open_batch=True)
+        try:
+            apart = _read(found, learnt, joins)
+        except NotApart:
+            if not found.of_all:
+                raise
+            return Apart(("joined",) * len(found.outputs), {}, {})  # whoever calls `ring.sum` knows what it is
+        if not is_traced and any(kind == "Size" for kind, _ in apart.cuts):
+            raise NotApart("a size, which no operation tells where functions are run")
+        if apart.cuts:
+            again = taken(function, given, open_batch=False)
+            if _likes(again.sums, apart.cuts) != apart.likes:
+                raise NotApart("it takes other sums of a batch of this shape")
+        return apart
+    except Exception:  # NotApart, or a user's function, which may raise anything
+        return None
+
+
+def _read(found: Taken, learnt: Sequence[bool], joins: Sequence[str]) -> Apart:
+    if any(not isinstance(outer, tf.__internal__.EagerTensor) for outer, _ in found.graph.captures):
+        raise NotApart("a tensor of another graph")
+    sources: dict[str, Value] = {inner.name: Fixed() for _, inner in found.graph.captures}
+    sources |= {tensor.name: Rows(0, learnt=tensor.dtype.is_floating) for tensor in found.of_layers}
+    for part, is_learnt in zip(found.inputs, learnt, strict=True):
+        for tensor in tf.nest.flatten(part):
+            if isinstance(tensor, tf.Tensor):
+                sources[tensor.name] = Rows(0, learnt=is_learnt and tensor.dtype.is_floating)
+    flow = Flow(sources, rule_of, [tensor.name for tensor in found.of_all])
+    values = flow.run(found.outputs)
+    for value, tensor in zip(values, found.outputs, strict=True):
+        # Keras would take several numbers for those of rows.
+        several = isinstance(value, Own) and tensor.shape.rank
+        if several or _kind(value) in ("joined", *joins):
+            flow.joint(value)
+    kinds = tuple(_kind(value) for value in flow.run(found.outputs))
+    by_name = {each.total.name: each for each in found.sums}
+    cuts: dict[tuple[str, int], Rows | None] = {}
+    for name in flow.cuts:
+        if name not in by_name:
+            raise NotApart("what must be of all ranks is no sum of TensorFlow's")
+        cut = by_name[name]
+        rows = flow.values[cut.total.op.inputs[0].name] if cut.kind == "Mean" else None
+        cuts[cut.kind, cut.turn] = rows if isinstance(rows, Rows) else None
+    return Apart(kinds, cuts, _likes(found.sums, cuts))
+
+
+def _likes(sums: Sequence[Sum], cuts: Iterable[tuple[str, int]]) -> dict[str, tuple[str, ...]]:
+    """By kind, what the sums up to the last cut of that kind are of."""
+    last = {kind: turn for kind, turn in sorted(cuts)}
+    return {kind: tuple(s.like for s in sums if s.kind == kind and s.turn <= turn) for kind, turn in last.items()}
+
+
+def _kind(value: Value) -> str:
+    if isinstance(value, Rows) and not value.axis and not value.power:
+        return "rows"
+    if isinstance(value, Fixed):
+        return "fixed"
+    if isinstance(value, Own):
+        return {MEAN: "mean", SUM: "sum", (0, 0): "fixed"}.get((value.degree, value.power), "joined")
+    if isinstance(value, Joint):
+        return "joined"
+    raise NotApart(type(value).__name__)
+
+
+@contextmanager
+def of_all_ranks(
+    apart: Apart | None, share: totals.Share, ranks: int, *, uneven: bool, name: str = "the loss"
+) -> Iterator[None]:
+    """While it lasts, the function may be called once, and takes the sums that must be of all ranks so.
+
+    uneven: their batches may be of unlike sizes. Raises RingscopeError at the end where it has taken other sums than
+    before.
+    """
+    if apart is None or not apart.cuts:
+        yield
+        return
+    seen: list[Sum] = []
+
+    def take(found: Sum, values: Any) -> Any:
+        seen.append(found)
+        place = found.kind, found.turn
+        if place not in apart.cuts:
+            return found.total
+        return _everybodys(values, found.total, apart.cuts[place], share, ranks, uneven)
+
+    with each_sum(take):
+        yield
+    if _likes(seen, apart.cuts) != apart.likes:
+        raise RingscopeError(
+            f"{name} takes other sums each time it is traced, so that ring cannot tell which of them are to be of all"
+            " ranks; take these by ring.sum(values) or ring.mean(values, mask)"
+        )
+
+
+def _everybodys(values: Any, own: Any, rows: Rows | None, share: totals.Share, ranks: int, uneven: bool) -> Any:
+    if rows is None:
+        return totals.of_all(own, share, ranks)
+    # A mean: of as many rows on every rank, or by how many there are.
+    if rows.whole and not uneven:
+        return totals.of_all(own / ranks, share, ranks)
+    count = tf.cast(tf.shape(values)[rows.axis], own.dtype)
+    total = totals.of_all(tf.math.multiply_no_nan(own, count), share, ranks)  # of no rows the mean is no number
+    return total / tf.stop_gradient(share(count))

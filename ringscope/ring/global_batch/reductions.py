@@ -1,0 +1,194 @@
+"""The sums and means that a function takes, in turn: found in a graph of its own, or met while it is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras.src.trainers.compile_utils import CompileLoss
+from keras.src.trainers.trainer import Trainer
+from tensorflow.python.eager.backprop import GradientTape
+from tensorflow.python.framework.func_graph import FuncGraph
+from tensorflow.python.ops import gen_array_ops, gen_math_ops
+
+from ..internals.frameworks import tf
+from ..internals.laid_over import laid_over, lifted
+from . import totals
+from .flow import NotApart
+
+__all__ = ["Taken", "compared_with", "each_sum", "taken"]
+
+# TensorFlow's functions, by which all of its and Keras's take sums, and tell how many rows there are.
+SUMS = {
+    (gen_math_ops, "_sum"): "Sum",
+    (gen_math_ops, "mean"): "Mean",
+    (gen_array_ops, "size"): "Size",
+    (gen_array_ops, "strided_slice"): "StridedSlice",
+}
+# Gradients, Keras's part of a loss, and what layers do take sums of their own, in some forms more than in others.
+NOT_COUNTED = (
+    (GradientTape, "gradient"),
+    (Trainer, "compute_loss"),
+    (CompileLoss, "__call__"),
+    (keras.layers.Layer, "__call__"),
+)
+COMPARISONS = ("Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual")
+NO_NUMBERS = (tf.string.as_datatype_enum, tf.bool.as_datatype_enum)
+MANY = 8
+FORMS = "ringscope.ring.forms"
+
+
+class Sum(NamedTuple):
+    """kind: the operation's type. turn: how many of that type came before. like: a word for what it is of."""
+
+    kind: str
+    turn: int
+    like: str
+    total: Any
+
+
+class Taken(NamedTuple):
+    """inputs: what the function was called with. of_all: sums by `ring.sum`. of_layers: what layers have given, a row
+    for each of the batch."""
+
+    graph: Any
+    inputs: Any
+    outputs: list[Any]
+    sums: list[Sum]
+    of_all: list[Any]
+    of_layers: list[Any]
+
+
+def taken(function: Callable[..., Any], given: Sequence[Any], *, open_batch: bool) -> Taken:
+    """What it takes of such tensors, in a graph of its own, of which nothing is computed.
+
+    open_batch: of any number of rows, and without ring's forms.
+    """
+    graph = FuncGraph("loss")
+
+    def made(leaf: Any) -> Any:
+        if not isinstance(leaf, tf.Tensor):
+            return leaf
+        if not leaf.shape.rank:
+            raise NotApart("what has no rows")
+        return tf.compat.v1.placeholder(leaf.dtype, [None if open_batch else leaf.shape[0], *leaf.shape[1:]])
+
+    sums: list[Sum] = []
+    of_layers: list[Any] = []
+
+    def keep(found: Sum, values: Any) -> Any:
+        sums.append(found)
+        return found.total
+
+    with tf.init_scope(), totals.looked_for() as of_all, graph.as_default(), ExitStack() as stack:
+        if open_batch:
+            stack.enter_context(lifted())
+        stack.enter_context(_layers_kept(of_layers))
+        stack.enter_context(each_sum(keep))
+        stack.enter_context(tf.variable_creator_scope(_no_variable))
+        inputs = tf.nest.map_structure(made, list(given))
+        outputs = function(*inputs)
+        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        return Taken(graph, inputs, [tf.convert_to_tensor(each) for each in outputs], sums, of_all, of_layers)
+
+
+def compared_with(function: Callable[..., Any], given: Sequence[Any]) -> list[float]:
+    """The constants that it compares something with, as labels with one that stands for none; also in its loops."""
+    try:
+        graph = taken(function, given, open_batch=False).graph.as_graph_def()
+    except Exception:  # a user's function, which may raise anything
+        return []
+    found: set[float] = set()
+    for nodes in (graph.node, *(each.node_def for each in graph.library.function)):
+        known = {node.name: node for node in nodes}
+        for node in nodes:
+            for name in node.input if node.op in COMPARISONS else ():
+                each = known.get(name.split(":")[0])
+                while each is not None and each.op in ("Cast", "Identity"):
+                    each = known.get(each.input[0].split(":")[0])
+                if each is not None and each.op == "Const" and each.attr["dtype"].type not in NO_NUMBERS:
+                    found |= set(np.ravel(tf.make_ndarray(each.attr["value"].tensor)).astype(float)[:MANY].tolist())
+    return sorted(found)
+
+
+def _no_variable(*_: Any, **__: Any) -> Any:
+    raise NotApart("it makes variables, which would be lost with this graph")
+
+
+@contextmanager
+def _layers_kept(found: list[Any]) -> Iterator[None]:
+    """While it lasts, what layers give for each row of a batch is kept. Not what is open in more dimensions than its
+    inputs, such as of pairs of rows."""
+    own = keras.layers.Layer.__call__
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        given = own(layer, *args, **kwargs)
+        opens = any(None in shape[1:] for shape in _shapes((args, kwargs)))
+        for tensor in tf.nest.flatten(given):
+            if isinstance(tensor, tf.Tensor) and tensor.shape.rank:
+                first, *others = tensor.shape
+                if first is None and (opens or None not in others):
+                    found.append(tensor)
+        return given
+
+    with laid_over(keras.layers.Layer, __call__=call):
+        yield
+
+
+def _shapes(given: Any) -> Iterator[list[int | None]]:
+    for leaf in tf.nest.flatten(given):
+        if isinstance(leaf, tf.Tensor) and leaf.shape.rank:
+            yield list(leaf.shape)
+
+
+@contextmanager
+def each_sum(take: Callable[[Sum, Any], Any]) -> Iterator[None]:
+    """While it lasts, each sum that is taken is what this makes of it: (sum, of what) -> sum; but for NOT_COUNTED, and
+    what ring's own forms take."""
+    pausing: list[bool] = []
+    turns = dict.fromkeys(SUMS.values(), 0)
+
+    def counted(own: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            total = own(*args, **kwargs)
+            if pausing or _within_forms():
+                return total
+            values = args[0] if args else kwargs["input"]
+            turn, turns[kind] = turns[kind], turns[kind] + 1
+            pausing.append(True)
+            try:
+                return take(Sum(kind, turn, f"{kind} {total.dtype.name} {total.shape.rank}", total), values)
+            finally:
+                pausing.pop()
+
+        return call
+
+    def paused(own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            pausing.append(True)
+            try:
+                return own(*args, **kwargs)
+            finally:
+                pausing.pop()
+
+        return call
+
+    with ExitStack() as stack:
+        for kind, name in NOT_COUNTED:
+            stack.enter_context(laid_over(kind, **{name: paused(getattr(kind, name))}))
+        for (module, name), counts in SUMS.items():
+            stack.enter_context(laid_over(module, **{name: counted(getattr(module, name), counts)}))
+        yield
+
+
+def _within_forms() -> bool:
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(FORMS):
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,147 @@
+"""Functions tried on rows that are made up: once, while a step is traced, with what they assign undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+
+from ..internals.frameworks import tf
+from ..internals.laid_over import lifted
+from . import totals
+
+__all__ = ["OPEN", "at_hand", "labels_at_hand", "PARTS", "is_known", "made_rows", "tried", "with_some"]
+
+OPEN = 6  # the length of a dimension that is left open
+
+PARTS: tuple[Callable[[Any], Any], ...] = (
+    lambda rows: rows,
+    lambda rows: rows[::-1],  # another order: only noise tells it from the first
+    lambda rows: rows[: len(rows) // 2],
+    lambda rows: rows[len(rows) // 2 :],
+)
+
+
+_batch: list[Callable[[], Any]] = []  # what `fit` is about to take a step on
+
+
+@contextmanager
+def at_hand(batch: Callable[[], Any]) -> Iterator[None]:
+    """While it lasts, labels of this batch of the training may be tried."""
+    _batch.append(batch)
+    try:
+        yield
+    finally:
+        _batch.pop()
+
+
+def labels_at_hand(like: Any) -> Any:
+    """Labels of the batch at hand in the structure, shapes and types of these; None where there are none such."""
+    if not _batch:
+        return None
+
+    def found() -> Any:
+        _, labels, _ = keras.utils.unpack_x_y_sample_weight(_batch[-1]())
+        return tf.nest.map_structure(lambda own, spec: _as_spec(own.numpy(), spec), labels, like)
+
+    return tried(found, "/CPU:0")
+
+
+def _as_spec(values: Any, spec: Any) -> Any:
+    """Raises ValueError for what is of another shape."""
+    while values.ndim < spec.shape.rank:
+        values = values[..., np.newaxis]
+    if not spec.shape[1:].is_compatible_with(values.shape[1:]):
+        raise ValueError(values.shape)
+    return values.astype(spec.dtype.as_numpy_dtype)
+
+
+def tried(work: Callable[[], Any], device: str | None = None) -> Any:
+    """What it gives, computed now; None where it does not take what is made up."""
+    try:
+        with tf.init_scope(), tf.device(device), lifted(), _restored(), _no_exchange(), totals.looked_for():
+            return work()
+    except Exception:  # a user's function, which may raise anything
+        return None
+
+
+class _Nothing:
+    """In the place of Horovod's operations."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"{name}: other ranks need not try what this one does")
+
+
+@contextmanager
+def _no_exchange() -> Iterator[None]:
+    """While it lasts no rank waits for another: it may be alone with a shape."""
+    from horovod.tensorflow import mpi_ops
+
+    operations, mpi_ops.MPI_LIB = mpi_ops.MPI_LIB, _Nothing()
+    try:
+        yield
+    finally:
+        mpi_ops.MPI_LIB = operations
+
+
+@contextmanager
+def _restored() -> Iterator[None]:
+    """What is assigned meanwhile to TensorFlow's own variables, of which no scope of Keras knows, is undone at its
+    end."""
+    from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+    before: dict[int, tuple[Any, Any]] = {}
+    own = {name: getattr(ResourceVariable, name) for name in ("assign", "assign_add", "assign_sub")}
+
+    def remembering(assign: Callable[..., Any]) -> Callable[..., Any]:
+        def assigned(variable: Any, *args: Any, **kwargs: Any) -> Any:
+            before.setdefault(id(variable), (variable, variable.read_value()))
+            return assign(variable, *args, **kwargs)
+
+        return assigned
+
+    for name, assign in own.items():
+        setattr(ResourceVariable, name, remembering(assign))
+    try:
+        yield
+    finally:
+        for name, assign in own.items():
+            setattr(ResourceVariable, name, assign)
+        for variable, value in before.values():
+            variable.assign(value)
+
+
+def made_rows(spec: Any, random: Any, rows: int, *, labels: bool = False) -> Any:
+    """Arrays of so many rows, of the spec's structure; None where it holds what cannot be made up."""
+    leaves = tf.nest.flatten(spec)
+    if not all(is_known(leaf) for leaf in leaves):
+        return None
+    return tf.nest.pack_sequence_as(spec, [_filled(leaf, random, rows, labels) for leaf in leaves])
+
+
+def with_some(values: Any, random: Any, labels: Sequence[float]) -> Any:
+    if values.dtype == bool:
+        return values
+    return np.where(random.uniform(size=values.shape) < 0.4, random.choice(labels, values.shape), values).astype(
+        values.dtype
+    )
+
+
+def is_known(leaf: Any) -> bool:
+    if not isinstance(leaf, tf.Tensor) or leaf.shape.rank in (None, 0):
+        return False
+    return bool(leaf.dtype.is_floating or leaf.dtype.is_integer or leaf.dtype.is_bool)
+
+
+def _filled(leaf: Any, random: Any, rows: int, labels: bool) -> Any:
+    """Between 0 and 1, both of which are labels, tokens and probabilities; some labels are 0, as where they are
+    masked."""
+    shape = [rows, *(OPEN if size is None else size for size in leaf.shape[1:])]
+    kind = leaf.dtype.as_numpy_dtype
+    if leaf.dtype.is_floating:
+        values = random.uniform(0.05, 0.95, shape)
+        return np.where(labels & (values < 0.3), 0, values).astype(kind)
+    return random.integers(0, 2, shape).astype(kind)

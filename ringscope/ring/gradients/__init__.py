@@ -1,0 +1,1 @@
+"""How gradients travel between the ranks, and come together."""

@@ -1,0 +1,1 @@
+"""Gradients that are exchanged while the program that computes them runs."""

@@ -1,0 +1,87 @@
+"""Horovod's calls inside a program of XLA (scripts/horovod_in_xla.cc): one sums, two are for sums made beside it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from ...internals.frameworks import hvd, tf
+from ...internals.stablehlo import TYPES, call_module, interface, layout, row_major, tensor_type
+from ..types import sums_bfloat16
+
+PROGRAM = "step"  # one at a time runs in a process
+
+
+@cache
+def is_registered() -> bool:
+    """Whether XLA knows Horovod's calls: this Horovod has them, and TensorFlow shows its interface for them."""
+    known = interface()
+    horovod = hvd.mpi_ops._basics.MPI_LIB_CTYPES
+    if known is None or not hasattr(horovod, "horovod_register_sums_in_xla"):
+        return False
+    return bool(horovod.horovod_register_sums_in_xla(ctypes.c_void_p(known)))
+
+
+def is_sent(gradient: Any) -> bool:
+    dense = isinstance(gradient, tf.Tensor) and gradient.shape.is_fully_defined() and gradient.dtype in TYPES
+    return dense and (gradient.dtype != tf.bfloat16 or sums_bfloat16())
+
+
+def size_bytes(gradient: Any) -> int:
+    return int(gradient.shape.num_elements() * gradient.dtype.size)
+
+
+def sums(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> list[Any]:
+    """All ranks' sums of tensors, those of one type side by side, each type by a name with its own at the end; then
+    what passes by, unchanged and computed before."""
+    return _called("ring_sum", [*tensors, *passing], _settings(tensors, name, op))
+
+
+def hand_over(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> list[Any]:
+    """Tensors of one type as they will be once they are summed, beside the program that goes on; then what passes by,
+    unchanged and computed before."""
+    with tf.control_dependencies(None):
+        handed = _called("ring_exchange", [*tensors, *passing], _settings(tensors, name, op))
+    # Else TensorFlow has it come after all stateful operations that were traced before, calls of XLA's such as
+    # attention's among them: also after those that are to take what passes by, in a circle.
+    manager = getattr(handed[0].graph, "experimental_acd_manager", None)
+    if manager is not None:
+        manager.run_independently(handed[0].op)
+    return handed
+
+
+def summed(handed_over: Sequence[Any]) -> list[Any]:
+    """The sums of all that was handed over."""
+    return _called("ring_exchanged", handed_over)
+
+
+def _settings(tensors: Sequence[Any], name: str, op: Any) -> str:
+    return f'name = "{name}", op = {int(op)} : i64, count = {len(tensors)} : i64'
+
+
+def _called(target: str, operands: Sequence[Any], settings: str = "") -> list[Any]:
+    """The results of one of Horovod's calls: as many as operands, in their place."""
+    types = ", ".join(tensor_type(each.shape, each.dtype) for each in operands)
+    names = [f"%arg{i}" for i in range(len(operands))]
+    aliases = ", ".join(
+        f"#stablehlo.output_operand_alias<output_tuple_indices = [{i if len(names) > 1 else ''}], operand_index = {i},"
+        " operand_tuple_indices = []>"
+        for i in range(len(names))
+    )
+    settings = ", ".join(filter(None, (f'program = "{PROGRAM}"', settings)))
+    # Else XLA, for a convolution's kernel on a GPU, turns what one call has handed over before the other has waited.
+    layouts = ", ".join(layout(row_major(each.shape)) for each in operands)
+    call = (
+        f"stablehlo.custom_call @{target}({', '.join(names)}) {{api_version = 4 : i32, has_side_effect = true,"
+        f" backend_config = {{{settings}}}, output_operand_aliases = [{aliases}], operand_layouts = [{layouts}],"
+        f" result_layouts = [{layouts}]}} : ({types}) -> ({types})"
+    )
+    arguments = ", ".join(f"{name}: {kind}" for name, kind in zip(names, types.split(", "), strict=True))
+    returned = ", ".join(f"%all#{i}" for i in range(len(names)))
+    text = (
+        f"module {{\n  func.func public @main({arguments}) -> ({types}) {{\n    %all:{len(names)} = {call}\n"
+        f"    return {returned} : {types}\n  }}\n}}\n"
+    )
+    return call_module(text, operands, [(tuple(each.shape), each.dtype) for each in operands])

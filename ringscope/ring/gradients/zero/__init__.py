@@ -1,0 +1,1 @@
+"""The optimizer's state in parts, one per rank (ZeRO-1)."""

@@ -1,0 +1,228 @@
+"""Which part of the weights and of the optimizer's state is a rank's own, and how all of it comes together to be saved,
+and is taken apart again when it is loaded (ringscope/ring/gradients/zero/sharded.py)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from profiles.errors import RingscopeError
+
+from ...exchange import from_rank, on_host
+from ...internals.frameworks import hvd, tf
+from ...models import optimizers_of, parts_of
+from .. import float8_scales
+
+
+class Parts:
+    """The weights of an optimizer as one vector, padded to a multiple of the ranks, of which each has one part.
+
+    segments: this rank's part of each weight, a variable of one dimension, empty where none of it is here. State that
+    the optimizer keeps for a weight is cut likewise. Nothing is cut before the first step: until then a weight may be
+    unfrozen, and the optimizer loaded.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer, self._inner = optimizer, getattr(optimizer, "inner_optimizer", optimizer)
+        self.variables: list[Any] = []
+        self.segments: list[Any] = []
+        self._slots: list[list[Any]] = []  # of state, such as momentum: one variable for each weight
+        self._gathered: dict[int, Any] = {}  # by id of a variable of state: all ranks' parts
+        self._gathered_at = -1  # the optimizer's iteration
+        self._loaded: dict[int, Any] | None = None  # likewise, until rank 0's have gone to all
+        for each in {id(one): one for one in (optimizer, self._inner)}.values():
+            each.save_own_variables = partial(self._save, each, each.save_own_variables)
+            each.load_own_variables = partial(self._load, each, each.load_own_variables)
+
+    # ---- the vector
+
+    def cut(self, variables: Sequence[Any]) -> None:
+        """Make the segments, once, and cut the optimizer's state."""
+        if self.segments:
+            if list(map(id, variables)) != list(map(id, self.variables)):
+                raise RingscopeError(
+                    "a sharded optimizer updates the same weights in each step; after weights are frozen or unfrozen"
+                    " compile the model again and call ring.distribute(model, sharded=True) again"
+                )
+            return
+        _check_weights(variables)
+        with tf.init_scope():
+            self._cut(list(variables))
+
+    def _cut(self, variables: list[Any]) -> None:
+        import keras
+
+        sizes = [math.prod(variable.shape) for variable in variables]
+        self._starts = [0, *accumulate(sizes)]
+        self._length = -(-sum(sizes) // hvd.size())
+        first = hvd.rank() * self._length
+        self._ranges = [
+            (min(max(first - start, 0), size), min(max(first + self._length - start, 0), size))
+            for start, size in zip(self._starts, sizes, strict=False)
+        ]
+        self.variables = variables
+        self.segments = [
+            keras.Variable(tf.zeros([last - first]), name=variable.name)
+            for variable, (first, last) in zip(variables, self._ranges, strict=True)
+        ]
+        inner, built = self._inner, self._optimizer.built
+        excluded: set[int] = getattr(inner, "_exclude_from_weight_decay", set())
+        excluded |= {
+            inner._var_key(own)
+            for v, own in zip(variables, self.segments, strict=True)
+            if inner._var_key(v) in excluded
+        }
+        if built:
+            inner._trainable_variables_indices.update({inner._var_key(own): i for i, own in enumerate(self.segments)})
+            self._slots = _slots(inner, variables)
+            for slot in self._slots:
+                for state, (first, last) in zip(slot, self._ranges, strict=True):
+                    # In its place in the optimizer, so that the whole one's memory goes.
+                    state._value = tf.Variable(tf.reshape(state.value, [-1])[first:last], trainable=False)
+                    state._shape, state._ndim = (last - first,), 1
+        else:
+            self._optimizer.build(self.segments)
+            self._slots = _slots(inner, self.segments)
+
+    def read(self) -> None:
+        """Take the segments' values from the weights: whatever has been assigned to these since counts."""
+        for segment, variable, (first, last) in zip(self.segments, self.variables, self._ranges, strict=True):
+            segment.assign(tf.reshape(variable.value, [-1])[first:last])
+
+    def split(self, own: Any) -> list[Any]:
+        """A vector of this rank's part -> a part for each weight, as the segments."""
+        sizes = [last - first for first, last in self._ranges]
+        return tf.split(own[: sum(sizes)], sizes)  # type: ignore[no-any-return]
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """Of each weight's part, as the segments, a vector that is as long on all ranks."""
+        own = tf.concat(list(parts), axis=0)
+        return tf.pad(own, [[0, self._length - own.shape[0]]])
+
+    def whole(self, vector: Any) -> list[Any]:
+        """The vector of all ranks' parts -> a value for each weight."""
+        return [
+            tf.reshape(vector[first:last], variable.shape)
+            for variable, first, last in zip(self.variables, self._starts[:-1], self._starts[1:], strict=True)
+        ]
+
+    # ---- saved and loaded
+
+    def state(self) -> list[Any]:
+        """The variables of the optimizer that hold a part each."""
+        return [variable for slot in self._slots for variable in slot]
+
+    def gather(self) -> None:
+        """Bring all ranks' state together in host memory, for it to be saved by any of them."""
+        self._gathered = {}
+        for slot in self._slots:
+            vector = hvd.allgather(self.joined([state.value for state in slot]), name="state")
+            with on_host():
+                values = [value.numpy() for value in self.whole(tf.identity(vector))]
+            self._gathered |= {id(state): value for state, value in zip(slot, values, strict=True)}
+        self._gathered_at = self._iteration()
+
+    def _iteration(self) -> int:
+        return int(self._inner._iterations)
+
+    def _save(self, optimizer: Any, save: Callable[[Any], None], store: Any) -> None:
+        """What an optimizer that is not sharded would write."""
+        if not self._slots:
+            save(store)
+            return
+        if self._gathered_at != self._iteration():
+            raise RingscopeError(
+                "the optimizer's state is in parts on all ranks, and steps were taken since it was together; call"
+                " ring.gather(model) on all ranks before it is saved"
+            )
+        for i, variable in enumerate(optimizer.variables):
+            found = self._gathered.get(id(variable))
+            store[str(i)] = variable.numpy() if found is None else found
+
+    def _load(self, optimizer: Any, load: Callable[[Any], None], store: Any) -> None:
+        """Take this rank's part of what `_save` wrote, or an optimizer that is not sharded."""
+        if not self._slots or len(store.keys()) != len(optimizer.variables):
+            load(store)  # which says so where it does not fit
+            return
+        places = {id(state): i for slot in self._slots for i, state in enumerate(slot)}
+        self._loaded = {}
+        for number, variable in enumerate(optimizer.variables):
+            value = np.asarray(store[str(number)])
+            if (place := places.get(id(variable))) is None:
+                variable.assign(value)
+            else:
+                self._loaded[id(variable)] = value
+                self._take(variable, place, value)
+
+    def _take(self, state: Any, place: int, value: Any) -> None:
+        first, last = self._ranges[place]
+        state.assign(value.reshape(-1)[first:last])
+
+    def from_rank_0(self) -> None:
+        """Each rank's part of what rank 0 has loaded, if it has."""
+        if not from_rank(0, self._loaded is not None):
+            return
+        for slot in self._slots:
+            for place, state in enumerate(slot):
+                value = (self._loaded or {}).get(id(state)) if hvd.rank() == 0 else None
+                shape = tuple(self.variables[place].shape)
+                with on_host():
+                    sent = tf.zeros(shape) if value is None else tf.constant(value, tf.float32)
+                    self._take(state, place, hvd.broadcast(sent, root_rank=0, name="loaded").numpy())
+        self._loaded = None
+
+
+def gather(model: Any) -> None:
+    """Bring a sharded optimizer's state together in host memory, so that the model can be saved now. All ranks call it
+    after the same step; `fit` does at its end."""
+    for optimizer in optimizers_of(model):
+        if (parts := parts_of(optimizer)) is not None:
+            parts.gather()
+
+
+def saves_epochs(model: Any, savers: Sequence[Any]) -> bool:
+    """Whether these callbacks of rank 0 save a sharded optimizer after each epoch. Raises RingscopeError where one
+    would do so between."""
+    if all(parts_of(optimizer) is None for optimizer in optimizers_of(model)):
+        return False
+    when = from_rank(0, [each.save_freq for each in savers if hasattr(each, "save_freq")])
+    if any(each != "epoch" for each in when):
+        raise RingscopeError(
+            "a sharded optimizer's state is together only after an epoch; give ModelCheckpoint and"
+            " BackupAndRestore save_freq='epoch'"
+        )
+    return bool(when)
+
+
+def _check_weights(variables: Sequence[Any]) -> None:
+    types = {tf.as_dtype(variable.dtype).name for variable in variables}
+    if types != {"float32"}:
+        raise RingscopeError(f"sharded updates float32 weights, and these are {', '.join(sorted(types))}")
+    bound = [variable.path for variable in variables if variable.constraint is not None]
+    if bound:
+        raise RingscopeError(f"{bound[0]} has a constraint, which sharded would put on parts of it; leave one out")
+    if found := float8_scales.places(variables):
+        raise RingscopeError(
+            f"{variables[found[0]].path} is overwritten, not updated (float8 keeps its scales so); take sharded=False"
+        )
+
+
+def _slots(optimizer: Any, references: Sequence[Any]) -> list[list[Any]]:
+    """The lists of state that a Keras optimizer keeps, each with one variable for each weight, as `references`."""
+    known = {id(variable) for variable in optimizer.variables}
+    slots = [
+        list(value)
+        for name, value in vars(optimizer).items()
+        if name != "_variables" and isinstance(value, list) and len(value) == len(references)
+        if all(id(each) in known and each.shape == own.shape for each, own in zip(value, references, strict=True))
+    ]
+    told = {id(each) for slot in slots for each in slot} | {id(optimizer._iterations), id(optimizer._learning_rate)}
+    # A scalar is of the step, as Nadam's product of its rates, and alike on all ranks.
+    if left := [variable.path for variable in optimizer.variables if len(variable.shape) and id(variable) not in told]:
+        raise RingscopeError(f"sharded does not know what {left[0]} is to the weights; take sharded=False")
+    return slots

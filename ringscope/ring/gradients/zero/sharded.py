@@ -1,0 +1,140 @@
+"""The optimizer's state in parts, one per rank (ZeRO-1, Rajbhandari et al. 2020, arXiv:1910.02054).
+
+A step: gradients as one vector, of which every rank gets the average of its own part (reduce-scatter); each updates
+that part of the weights, with optimizer state for it alone; all ranks get all parts (all-gather). An all-reduce is the
+same two halves with nothing between them, so as many bytes travel.
+
+A rank's part of the vector is a segment of each weight, empty for most. Keras's optimizer updates segments as it would
+weights: in their order, by their names. The weights stay what counts: a segment is read from them in each step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+from ...exchange import name_in_graph, on_device_of, outside_scopes
+from ...internals.frameworks import hvd, tf
+from .parts import Parts
+
+NARROW = {"none": tf.float32, "fp32": tf.float32, "fp16": tf.float16}
+# They update each number by itself, so that a segment is updated as within its weight.
+ONE_BY_ONE = ("SGD", "Adam", "AdamW", "Adamax", "Nadam", "RMSprop", "Adagrad", "Adadelta", "Ftrl", "Lion")
+
+
+def check_sharded(optimizers: Sequence[Any], compression: str, **others: Any) -> None:
+    """Raise RingscopeError for what cannot be sharded. others: options with the only value that each may have."""
+    import keras
+
+    if len(optimizers) != 1:
+        raise RingscopeError(f"sharded=True wants one optimizer, and this model has {len(optimizers)}")
+    for name, (value, only) in others.items():
+        if value != only:
+            raise RingscopeError(f"sharded=True goes with {name}={only}, not with {name}={value}")
+    if compression not in NARROW:
+        raise RingscopeError(f"sharded gradients travel as {' or '.join(NARROW)}, not as {compression}")
+    inner = getattr(optimizers[0], "inner_optimizer", optimizers[0])
+    if type(inner) not in [getattr(keras.optimizers, name) for name in ONE_BY_ONE]:
+        raise RingscopeError(
+            f"sharded=True wants an optimizer that updates each number of a weight by itself ({', '.join(ONE_BY_ONE)});"
+            f" {type(inner).__name__} would train something else on parts of weights"
+        )
+    if inner.use_ema or inner.gradient_accumulation_steps:
+        raise RingscopeError(
+            "sharded=True has no moving averages of weights (use_ema) and no gradient_accumulation_steps; for these"
+            " take ring.distribute(..., aggregate=k)"
+        )
+
+
+class Shards:
+    """How a step of an optimizer is taken in parts, by its `apply` as it is now. narrow: what gradients travel as."""
+
+    def __init__(self, optimizer: Any, narrow: Any) -> None:
+        self._optimizer, self._narrow = optimizer, narrow
+        self._apply: Callable[[Sequence[Any], Any], None] = optimizer.apply
+        self._inner = getattr(optimizer, "inner_optimizer", optimizer)
+        self._scales = optimizer is not self._inner  # as float16 wants it
+        self._clips = bool(self._inner.clipnorm or self._inner.global_clipnorm)
+        self._missing: list[bool] = []  # by weight: whether it has no gradient
+        self._clip_by: tuple[Any, list[Any]] = (None, [])  # norms of all gradients, and of each that is clipped
+        self._programs: dict[tuple[Any, ...], Any] = {}
+        self.parts = Parts(optimizer)
+        if self._clips:
+            self._inner._clip_gradients = self._clipped
+        optimizer.parts_by_ring = self._inner.parts_by_ring = self.parts
+
+    def pack(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The gradients as one vector, of a length that the ranks divide."""
+        self._missing = [gradient is None for gradient in gradients]
+        kind = next((g.dtype for g in gradients if g is not None), tf.float32)
+        sizes = [math.prod(variable.shape) for variable in variables]  # a gradient's own shape may be unknown
+        flat = [
+            tf.zeros([size], kind) if g is None else tf.reshape(tf.convert_to_tensor(g), [size])
+            for g, size in zip(gradients, sizes, strict=True)
+        ]
+        vector = tf.concat(flat, axis=0)
+        return [tf.pad(vector, [[0, -vector.shape[0] % hvd.size()]])]
+
+    def update(self, packed: Sequence[Any], variables: Sequence[Any], *, compiled: bool) -> None:
+        """One step with the packed gradients of this rank. compiled: what crosses no ranks is compiled by XLA."""
+        self.parts.cut(variables)
+        gradient = tf.cast(packed[0], self._narrow)
+        with outside_scopes(), on_device_of(gradient):
+            own = hvd.reducescatter(gradient, op=hvd.Average, name=name_in_graph("gradients"))
+        told = self._over_ranks(self._run(self._tell, compiled)(own)) if self._scales or self._clips else None
+        values = self._run(self._update, compiled)(own, told)
+        with outside_scopes(), on_device_of(values):
+            joined = hvd.allgather(values, name=name_in_graph("weights"))
+        self._run(self._spread, compiled)(joined)
+
+    def _run(self, function: Callable[..., Any], compiled: bool) -> Callable[..., Any]:
+        if not compiled:
+            return function
+        key = function.__name__, *self._missing
+        if key not in self._programs:
+            self._programs[key] = tf.function(function, autograph=False, jit_compile=True)
+        return self._programs[key]  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _over_ranks(own: Any) -> Any:
+        with outside_scopes(), on_device_of(own):
+            return hvd.allreduce(own, op=hvd.Sum, name=name_in_graph("norms"))
+
+    def _tell(self, own: Any) -> Any:
+        """Whether a number of this part overflowed (1 or 0), then each weight's sum of squares in it."""
+        gradient = tf.cast(own, tf.float32)
+        overflow = 1 - tf.cast(tf.reduce_all(tf.math.is_finite(gradient)), tf.float32)
+        return tf.stack([overflow, *(tf.reduce_sum(part**2) for part in self.parts.split(gradient))])
+
+    def _update(self, own: Any, told: Any) -> Any:
+        """Update the segments; this rank's part of the vector of weights then."""
+        gradient = tf.cast(own, tf.float32)
+        if self._scales:  # an overflow in one part is one in all: all skip the step and halve the scale
+            gradient = tf.where(told[0] > 0, float("inf"), gradient)
+        self.parts.read()
+        trained = [i for i, segment in enumerate(self.parts.segments) if segment.shape[0]]
+        trained = trained or [0]  # more ranks than weights: one that has nothing counts its steps all the same
+        if self._clips:
+            scale = self._optimizer.scale_loss(1.0)
+            squares = [told[1 + i] for i in trained if not self._missing[i]]
+            self._clip_by = tf.sqrt(tf.reduce_sum(told[1:])) / scale, [tf.sqrt(each) / scale for each in squares]
+        gradients = self.parts.split(gradient)
+        self._apply(
+            [None if self._missing[i] else gradients[i] for i in trained], [self.parts.segments[i] for i in trained]
+        )
+        return self.parts.joined([segment.value for segment in self.parts.segments])
+
+    def _clipped(self, gradients: Sequence[Any]) -> list[Any]:
+        """In the place of the optimizer's own clipping, which would take the norms of this rank's parts."""
+        (of_all, of_each), inner = self._clip_by, self._inner
+        limit = inner.clipnorm or inner.global_clipnorm
+        norms = of_each if inner.clipnorm else [of_all] * len(gradients)
+        return [g * limit / tf.maximum(norm, limit) for g, norm in zip(gradients, norms, strict=True)]
+
+    def _spread(self, joined: Any) -> None:
+        """Give the weights the joined vector's values."""
+        for variable, part in zip(self.parts.variables, self.parts.whole(joined), strict=True):
+            variable.assign(part)

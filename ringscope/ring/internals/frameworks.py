@@ -1,0 +1,45 @@
+"""TensorFlow, Keras and Horovod, loaded once; an error says what is missing."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from profiles.errors import MissingLibrary
+
+from .garbage import uncollected
+
+__all__ = ["has_gpu", "hvd", "keras", "tf", "traced_for_each_model"]
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+try:
+    with uncollected():
+        import tensorflow as tf
+except ImportError as error:
+    raise MissingLibrary(
+        f"TensorFlow does not load here ({error}); in a clone of ringscope `make setup` makes an environment with it,"
+        " or: pip install '.[train]' && python scripts/build_horovod.py"
+    ) from error
+try:
+    with uncollected():
+        import keras
+except ImportError as error:
+    raise MissingLibrary(f"Keras does not load here ({error}); ring wants KERAS_BACKEND=tensorflow") from error
+try:
+    import horovod.tensorflow as hvd
+except ImportError as error:
+    raise MissingLibrary(
+        f"Horovod is not installed or does not load ({error}); `python scripts/build_horovod.py` builds it: the release"
+        " on PyPI needs edits before today's TensorFlow takes it"
+    ) from error
+
+
+def has_gpu() -> bool:
+    """Whether this process trains on one."""
+    return bool(tf.config.get_visible_devices("GPU"))
+
+
+def traced_for_each_model(function: Any) -> None:
+    """Have TensorFlow not warn that it traces this one often, which a script that tries many models cannot help."""
+    function._omit_frequent_tracing_warning = True

@@ -1,0 +1,18 @@
+"""Whether a launcher of ranks started this process, by the variables of the launcher."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+# What launchers that start MPI's processes tell them, in any of its kinds: whoever has none of these is alone.
+_LAUNCHED = re.compile(
+    r"HOROVOD_(RANK|SIZE|ELASTIC|RENDEZVOUS|GLOO_RENDEZVOUS)|OMPI_(COMM_WORLD|UNIVERSE)_|PMIX?_|MPI_LOCAL|MPIRUN_|MV2_COMM_"
+    r"|HYD|JSM_NAMESPACE_|ALPS_APP_|PALS_|FLUX_TASK_|SLURM_(PROCID|STEP)|MP_CHILD"
+)
+
+
+def launched(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher of ranks started this process, be it one."""
+    return any(_LAUNCHED.match(name) for name in environ)

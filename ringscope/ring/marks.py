@@ -1,0 +1,114 @@
+"""NVTX ranges of domain `ringscope`.
+
+`step N`, `wait input` and `rank k of n` let a recording tell waiting for data from Python's own time; `batch N` tells
+which copies bring the batch of step N; `fed by PyDataset` what makes the batches; `paused N ns: why` that an elastic
+training goes on. Without a profiler attached nvtx hands out a domain whose calls do nothing, so the marks are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from typing import Any, Protocol
+
+from profiles import marks
+
+from .lost import restart
+
+
+class Marks(Protocol):
+    """What is written into a recording."""
+
+    def step(self, number: int) -> AbstractContextManager[Any]: ...
+
+    def batch(self, number: int) -> AbstractContextManager[Any]: ...
+
+    def wait_input(self) -> AbstractContextManager[Any]: ...
+
+    def rank(self, rank: int, size: int) -> None: ...
+
+    def fed_by(self, loader: str) -> None: ...
+
+    def paused(self, ns: int, why: str) -> None: ...
+
+
+class NoMarks:
+    """Nothing is written."""
+
+    def step(self, number: int) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def batch(self, number: int) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def wait_input(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def rank(self, rank: int, size: int) -> None:
+        pass
+
+    def fed_by(self, loader: str) -> None:
+        pass
+
+    def paused(self, ns: int, why: str) -> None:
+        pass
+
+
+@cache
+def nvtx_marks() -> Marks:
+    """The process's marks; none where the package nvtx is not installed."""
+    try:
+        return NvtxMarks()
+    except ImportError:
+        return NoMarks()
+
+
+def mark_pause() -> None:
+    """Where an elastic training goes on after a pause; nothing where there was none, or it is marked."""
+    pause = restart.go_on()
+    if pause:
+        nvtx_marks().paused(*pause)
+
+
+class NvtxMarks:
+    """Ranges on the calling thread; `step` carries the step's number, which starts at 0 with the warm-up's first."""
+
+    def __init__(self) -> None:
+        import nvtx
+
+        self._domain = nvtx.get_domain(marks.DOMAIN)
+        self._wait = self._domain.get_event_attributes(message=marks.WAIT_INPUT)
+
+    def step(self, number: int) -> AbstractContextManager[None]:
+        return self._range(self._domain.get_event_attributes(message=marks.step(number)))
+
+    def batch(self, number: int) -> AbstractContextManager[None]:
+        """Around the calls that copy the batch of step `number`."""
+        return self._range(self._domain.get_event_attributes(message=marks.batch(number)))
+
+    def wait_input(self) -> AbstractContextManager[None]:
+        return self._range(self._wait)
+
+    def rank(self, rank: int, size: int) -> None:
+        """Tell the recording whose it is: written once the profiler has started, else it is not recorded."""
+        with self._range(self._domain.get_event_attributes(message=str(marks.Rank(rank, size)))):
+            pass
+
+    def fed_by(self, loader: str) -> None:
+        """Tell the recording what makes the batches, one of `profiles.marks.LOADERS`; likewise."""
+        with self._range(self._domain.get_event_attributes(message=marks.FED_BY + loader)):
+            pass
+
+    def paused(self, ns: int, why: str) -> None:
+        """An elastic training goes on now, after so long."""
+        with self._range(self._domain.get_event_attributes(message=marks.paused(ns, why))):
+            pass
+
+    @contextmanager
+    def _range(self, attributes: object) -> Iterator[None]:
+        self._domain.push_range(attributes)
+        try:
+            yield
+        finally:
+            self._domain.pop_range()

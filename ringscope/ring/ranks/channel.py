@@ -1,0 +1,229 @@
+"""Messages between the ranks' hosts, beside the exchanges: meetings with a limit, a common last step, and who left.
+
+Rank 0 serves; every rank, rank 0 too, keeps one TCP connection to it and says one JSON object a line. Nothing here
+touches TensorFlow or Horovod's operations, so a rank that waits inside an exchange still hears.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .. import say
+from ..internals.frameworks import hvd
+from ..lost import restart
+from .channel_server import Server, parse
+
+__all__ = ["CONNECT_LIMIT_S", "Channel", "launcher_share", "left", "meet_server"]
+
+CONNECT_LIMIT_S = 20.0
+GRACE_S = 10.0  # for a rank to end by its own error, or by ours in Python, before its process is ended
+
+
+class Channel:
+    """A rank's half. Its thread answers rank 0 at once, whatever the main thread waits for."""
+
+    def __init__(
+        self, connection: socket.socket, rank: int, size: int, token: str, when_lost: Callable[[str], None] | None
+    ) -> None:
+        self.rank, self.size, self._when_lost = rank, size, when_lost
+        self._connection = connection
+        self._changed = threading.Condition()
+        self._met: dict[str, list[Any] | None] = {}
+        self._numbers: dict[str, int] = {}
+        self._closed = self._over = False
+        self.steps_begun = 0
+        self.training = False
+        self._held = False  # a common last step is being agreed on: begin no other
+        self.last_step: int | None = None
+        self.failure: tuple[int, str] | None = None
+        self._say({"rank": rank, "token": token})
+        threading.Thread(target=self._listen, name="ring channel", daemon=True).start()
+
+    def _say(self, message: dict[str, Any]) -> None:
+        try:
+            self._connection.sendall((json.dumps(message) + "\n").encode())
+        except OSError:
+            self._closed = True
+
+    def _listen(self) -> None:
+        try:
+            for line in self._connection.makefile("r", encoding="utf-8"):
+                self._hear(parse(line))
+        except OSError:
+            pass
+        if self.rank != 0:
+            self._lost(0)
+        with self._changed:
+            self._closed = True
+            self._held = False
+            self._changed.notify_all()
+
+    def _lost(self, rank: int) -> None:
+        """That rank has ended without a goodbye."""
+        if self._when_lost is not None and not self._over:
+            self._when_lost(f"rank {rank} of {self.size} is lost")
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        if message.get("kind") == "lost":
+            self._lost(int(message["rank"]))
+            return
+        with self._changed:
+            if message.get("kind") == "met":
+                self._met[message["key"]] = message["payloads"]
+            elif message.get("kind") == "where":
+                self._held = True
+                self._say({"kind": "here", "step": self.steps_begun})
+            elif message.get("kind") == "stop":
+                self.last_step, self._held = int(message["step"]), False
+            elif message.get("kind") == "over":
+                self._over = True
+            elif message.get("kind") == "failed" and message["rank"] != self.rank and self._when_lost is None:
+                # (Elastic ranks wait for its end, and go on without it.)
+                self.failure = (int(message["rank"]), str(message["what"]))
+                if self.training:
+                    threading.Thread(target=self._end_process, daemon=True).start()
+            self._changed.notify_all()
+
+    def _end_process(self) -> None:
+        """End this process if it is still inside the loop that another rank has left by an error: it waits in an
+        exchange for that rank, where no Python exception reaches it."""
+        deadline = time.monotonic() + GRACE_S
+        while time.monotonic() < deadline:
+            if not self.training:
+                return
+            time.sleep(0.1)
+        assert self.failure is not None
+        say.line(f"rank {self.rank} ends: {left(*self.failure)}")
+        os._exit(1)
+
+    def meet(self, kind: str, payload: Any = None, *, limit_s: float = -1) -> list[Any] | None:
+        """The payloads of all ranks that come to this meeting, by rank; None, on every rank that asks, where not all
+        came within `limit_s` of the first (-1: no limit), one has ended, or one waits at another meeting (of meetings
+        without a limit: all ranks wait, at several). The k-th of a kind meets the k-th of the others."""
+        self._numbers[kind] = self._numbers.get(kind, 0) + 1
+        key = f"{kind} {self._numbers[kind]}"
+        self._say({"kind": "meet", "key": key, "payload": payload, "limit_s": limit_s})
+        with self._changed:
+            limit = limit_s + CONNECT_LIMIT_S if limit_s >= 0 else None
+            self._changed.wait_for(lambda: key in self._met or self._closed, timeout=limit)
+            met = self._met.pop(key, None)
+        if met is None:
+            restart.check()
+        return met
+
+    def begin_loop(self) -> None:
+        with self._changed:
+            self.steps_begun, self.last_step, self.failure, self.training = 0, None, None, True
+
+    def end_loop(self) -> None:
+        self.training = False
+
+    def begin_step(self) -> bool:
+        """Count a step that is about to begin, once a common last step that is being agreed on is known; False where
+        that one has been taken already."""
+        with self._changed:
+            if self._held:
+                self._changed.wait_for(lambda: not self._held)
+            if self.last_step is not None and self.steps_begun >= self.last_step:
+                return False
+            self.steps_begun += 1
+            return True
+
+    def agree_on_last_step(self) -> int:
+        """Ask all ranks to stop together; returns the last step of this loop, which no rank has passed."""
+        with self._changed:
+            if self.last_step is None:
+                self._say({"kind": "stop"})
+                self._changed.wait_for(lambda: self.last_step is not None or self._closed)
+            return self.steps_begun if self.last_step is None else self.last_step
+
+    def tell_failure(self, what: str) -> None:
+        self._say({"kind": "failed", "what": what})
+
+    def heard_failure(self) -> tuple[int, str] | None:
+        """Why another rank has left, if it has said so: its word may be heard after Horovod has shut down here."""
+        with self._changed:
+            if self._when_lost is None:
+                self._changed.wait_for(lambda: self.failure is not None or self._closed, timeout=GRACE_S / 2)
+            return self.failure
+
+    def close(self) -> None:
+        self._say({"kind": "bye"})
+
+
+def left(rank: int, what: str) -> str:
+    return f"rank {rank} left the training: {what}"
+
+
+def launcher_share(rank: int) -> Callable[[Any], Any]:
+    """Rank 0's value for every rank, by what launched them: a broadcast of Horovod's would have TensorFlow take its
+    devices before the script has set them up."""
+    if not hvd.gloo_enabled():
+        from mpi4py import MPI
+
+        return lambda value: MPI.COMM_WORLD.bcast(value, root=0)
+    from horovod.runner.http import http_client
+
+    where = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]), "ringscope"
+    numbers = iter(range(1 << 30))
+
+    def share(value: Any) -> Any:
+        key = f"value{next(numbers)}"
+        if rank == 0:
+            http_client.put_data_into_kvstore(*where, key, value)
+            return value
+        deadline = time.monotonic() + CONNECT_LIMIT_S
+        while True:
+            try:
+                return http_client.read_data_from_kvstore(*where, key)
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    return share
+
+
+def _address(server: Server, token: str) -> dict[str, Any]:
+    """What the other ranks need to know to find the server of rank 0."""
+    import psutil
+
+    addresses = [
+        address.address
+        for interface in psutil.net_if_addrs().values()
+        for address in interface
+        if address.family == socket.AF_INET and not address.address.startswith("127.")
+    ]
+    return {"host": socket.gethostname(), "addresses": addresses, "port": server.port, "token": token}
+
+
+def meet_server(
+    rank: int, size: int, share: Callable[[Any], Any], when_lost: Callable[[str], None] | None = None
+) -> Channel | None:
+    """Connect all ranks to a server in rank 0's process; None where this rank cannot reach it.
+
+    share: gives every rank rank 0's value. when_lost: called, on a thread, with the words for it when a rank has ended
+    that has not said so.
+    """
+    said = None
+    if rank == 0:
+        token = secrets.token_hex(16)
+        said = _address(Server(size, token), token)
+    found = share(said)
+    same_host = found["host"] == socket.gethostname()
+    for address in [*(["127.0.0.1"] if same_host else []), *found["addresses"], found["host"]]:
+        try:
+            connection = socket.create_connection((address, found["port"]), timeout=CONNECT_LIMIT_S / 4)
+        except OSError:
+            continue
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return Channel(connection, rank, size, found["token"], when_lost)
+    return None

@@ -1,0 +1,174 @@
+"""Files that every rank writes under one name, as a script for one process does.
+
+Models: Keras writes in place, so ranks would write into each other's file, and one that reads it would read half of it.
+Here each rank writes a file of its own beside it and gives it the name when it is done; what they hold is the same.
+The files of a SavedModel's folder belong together, since TensorFlow numbers the variables as it finds them, and so do
+those of a checkpoint: names are changed, and files are read, under a lock.
+
+Caches of data sets: TensorFlow refuses a second writer while there is one. Here each rank has a file of its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import glob
+import importlib
+import inspect
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+from ..internals.frameworks import hvd, tf
+
+__all__ = ["write_whole_files"]
+
+
+def write_whole_files() -> None:
+    """Have Keras do so in `model.save`, `save_weights`, `export`, `keras.saving.save_model` and what callbacks save,
+    and TensorFlow in `tf.saved_model.save`, `tf.train.Checkpoint` and `Dataset.cache`."""
+    from keras.src.legacy.saving import legacy_h5_format
+    from keras.src.saving import saving_lib
+
+    # Imported so it is a module of its own, which takes the place of the attribute of `tensorflow`: `export` does that.
+    saved_model = importlib.import_module("tensorflow.saved_model")
+    for module, name, laid_over in (
+        (saving_lib, "save_model", _whole),
+        (saving_lib, "save_weights_only", _whole),
+        (legacy_h5_format, "save_model_to_hdf5", _whole),
+        (saved_model, "save", _whole_folder),
+        (saved_model, "load", _read_alone),
+        (tf.train.Checkpoint, "_write", _whole_checkpoint),  # where all that write one come together
+        (tf.train.Checkpoint, "read", _checkpoint_read_alone),
+        (tf.data.Dataset, "cache", _of_own_file),
+    ):
+        write = getattr(module, name)
+        if not getattr(write, "by_ring", False):
+            written = functools.wraps(write)(laid_over(write))
+            written.by_ring = True  # type: ignore[attr-defined]
+            setattr(module, name, written)
+
+
+def _whole(write: Callable[..., Any]) -> Callable[..., Any]:
+    def written(model: Any, filepath: Any, *args: Any, **options: Any) -> Any:
+        if not _is_file_here(filepath) or options.get("zipped") is False or options.get("max_shard_size") is not None:
+            return write(model, filepath, *args, **options)
+        path, own = _places(filepath)
+        try:
+            found = write(model, str(own), *args, **options)
+            own.replace(path)
+        finally:
+            with suppress(OSError):
+                own.unlink()
+        return found
+
+    return written
+
+
+def _whole_folder(write: Callable[..., Any]) -> Callable[..., Any]:
+    def written(model: Any, export_dir: Any, *args: Any, **options: Any) -> Any:
+        if not _is_here(export_dir):
+            return write(model, export_dir, *args, **options)
+        path, own = _places(export_dir)
+        try:
+            found = write(model, str(own / "new"), *args, **options)
+            (own / "old").mkdir()
+            with _alone(path.parent):
+                path.mkdir(exist_ok=True)
+                for new in (own / "new").iterdir():  # whatever else lies in the folder stays
+                    if (place := path / new.name).exists():
+                        place.rename(own / "old" / new.name)
+                    new.rename(place)
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
+        return found
+
+    return written
+
+
+def _read_alone(read: Callable[..., Any]) -> Callable[..., Any]:
+    def found(export_dir: Any, *args: Any, **options: Any) -> Any:
+        with _alone_beside(export_dir):
+            return read(export_dir, *args, **options)
+
+    return found
+
+
+def _whole_checkpoint(write: Callable[..., Any]) -> Callable[..., Any]:
+    def written(checkpoint: Any, file_prefix: Any, options: Any = None) -> Any:
+        later = options is not None and options.experimental_enable_async_checkpoint  # comes here again by a thread
+        if later or not _is_here(file_prefix) or not tf.executing_eagerly():
+            return write(checkpoint, file_prefix, options)
+        path, own = _places(file_prefix)
+        options = options or tf.train.CheckpointOptions()
+        # They write which checkpoint is the latest, and delete older ones: once this one has its name.
+        told, options.experimental_write_callbacks = options.experimental_write_callbacks or [], None
+        try:
+            write(checkpoint, str(own), options)
+            with _alone(path.parent):
+                for new in path.parent.glob(f"{glob.escape(own.name)}.*"):
+                    new.replace(path.with_name(path.name + new.name.removeprefix(own.name)))
+        finally:
+            options.experimental_write_callbacks = told
+        for tell in told:
+            tell(*[os.fspath(file_prefix)][: len(inspect.signature(tell).parameters)])
+        return os.fspath(file_prefix)
+
+    return written
+
+
+def _checkpoint_read_alone(read: Callable[..., Any]) -> Callable[..., Any]:
+    def found(checkpoint: Any, save_path: Any, options: Any = None) -> Any:
+        with _alone_beside(save_path):
+            return read(checkpoint, save_path, options)
+
+    return found
+
+
+def _alone_beside(place: Any) -> AbstractContextManager[None]:
+    """`_alone` in the folder that the place lies in, where that is one of this machine's."""
+    return _alone(Path(place).resolve().parent) if _is_here(place) else nullcontext()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """While it lasts no other rank changes names here or reads; of other hosts, where a folder can be locked."""
+    try:
+        number = os.open(folder, os.O_RDONLY)
+    except OSError:  # it is not there, as who reads it will say
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
+def _places(filepath: Any) -> tuple[Path, Path]:
+    """(what a link points to, a rank's own place beside it)."""
+    path = Path(filepath).resolve()
+    return path, path.with_name(f".{hvd.rank()}-{os.getpid()}-{path.name}")  # Keras wants its ending
+
+
+def _is_here(filepath: Any) -> bool:
+    """Not an open file, or an address such as `gs://`."""
+    return isinstance(filepath, (str, os.PathLike)) and "://" not in str(filepath)
+
+
+def _is_file_here(filepath: Any) -> bool:
+    """Nor a folder, or a place without one."""
+    return _is_here(filepath) and Path(filepath).parent.is_dir() and not Path(filepath).is_dir()
+
+
+def _of_own_file(cache: Callable[..., Any]) -> Callable[..., Any]:
+    def cached(data: Any, filename: Any = "", name: Any = None) -> Any:
+        if hvd.rank() and isinstance(filename, (str, os.PathLike)) and str(filename):
+            filename = f"{filename}.rank{hvd.rank()}"
+        return cache(data, filename, name)
+
+    return cached

@@ -1,0 +1,47 @@
+"""Lines for the user, on standard error."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .internals.frameworks import hvd
+
+FIRST_S, EVERY_S = 20.0, 30.0  # until what lasts is said to last, and until it is said again
+
+_said: set[str] = set()
+
+
+def line(text: str) -> None:
+    print(f"ring: {text}", file=sys.stderr, flush=True)
+
+
+def once(text: str) -> None:
+    """On rank 0 alone, once a process; before Horovod has started each process is alone."""
+    if text not in _said and (not hvd.is_initialized() or hvd.rank() == 0):
+        line(text)
+    _said.add(text)
+
+
+@contextmanager
+def lasting(what: str, *, then: str = "") -> Iterator[None]:
+    """While it lasts rank 0 says from time to time how long it has. then: what to know of it, said the first time."""
+    over, began = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        wait_s, more = FIRST_S, then
+        while not over.wait(wait_s):
+            if hvd.rank() == 0:
+                line(f"{what}: {time.monotonic() - began:.0f} s so far{more}")
+            wait_s, more = EVERY_S, ""
+
+    thread = threading.Thread(target=tell, name="ring lasting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

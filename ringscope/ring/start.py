@@ -1,0 +1,185 @@
+"""The start of a rank: Horovod, its GPU, its cores, its seed and its line to the other ranks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+from .alike import ending, horovod_names, undistributed
+from .data import seeds, shuffles
+from .internals import garbage, xla_cache, xla_options
+from .internals.frameworks import hvd, tf
+from .lost import launcher, restart
+from .ranks import alone, files
+from .ranks.channel import CONNECT_LIMIT_S, Channel, launcher_share, meet_server
+
+__all__ = ["by_mpi", "channel", "init", "local_rank", "meet", "rank", "size", "threads"]
+
+OF_PARENT = "RINGSCOPE_RANK_OF_PARENT"  # an environment variable: rank, size, local rank
+STARTS = 5  # in a row that may fail, under elastic Horovod
+
+_channel: Channel | None = None
+
+
+def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any = None) -> None:
+    """Start Horovod, give this process one GPU and its share of the host's cores; before TensorFlow is first used.
+
+    pin: False leaves all GPUs to this process.
+    seed: of Python's, NumPy's and TensorFlow's generators, so that all ranks prepare the same data: drawn by rank 0 and
+        printed unless given; False leaves the generators alone.
+    process_sets: Horovod's, for `average_gradients(..., process_set=...)`: a list of them, or "dynamic" for those that
+        are added later with hvd.add_process_set.
+
+    Under elastic Horovod the script is begun again whenever ranks are lost or added (docs/guides/train.md), and this
+    may end it where this process is no rank any more.
+
+    Raises RingscopeError where there are fewer GPUs than local ranks, TensorFlow has already taken all of them, or
+    Keras computes with something else.
+    """
+    if hvd.is_initialized() or _parents() is not None:
+        return
+    undistributed.check_backend()
+    garbage.set_apart()
+    set_up_compiler()
+    # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
+    os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")
+    if process_sets is not None:
+        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # read when Horovod starts
+    if launcher.is_elastic():
+        _init_elastic(process_sets)
+    elif process_sets is not None:
+        hvd.init(process_sets=process_sets)
+    else:
+        with alone.alone():
+            hvd.init()
+    horovod_names.refuse_left_over()
+    os.environ[OF_PARENT] = f"{hvd.rank()} {hvd.size()} {hvd.local_rank()}"
+    try:
+        _take_gpu(pin=pin)
+        # Else each of N local ranks starts a thread for every core (horovod#2295).
+        tf.config.threading.set_intra_op_parallelism_threads(threads())
+        tf.config.threading.set_inter_op_parallelism_threads(max(2, threads()))
+    except RuntimeError as error:
+        raise RingscopeError(
+            "TensorFlow was used before ring.init(); make ring.init() the script's first line"
+        ) from error
+    _meet(seed)
+
+
+def set_up_compiler() -> None:
+    """In the environment, before TensorFlow first looks at devices: XLA's options, and where it keeps what it makes."""
+    version = tf.version.VERSION
+    xla_options.set_options(gpu=xla_cache.has_gpu(), tensorflow=version)
+    if (kept := xla_cache.turn_on()) is not None:  # what is compiled with other options is kept apart
+        xla_options.keep_choices(kept / "choices", tensorflow=version)
+
+
+def _init_elastic(process_sets: Any) -> None:
+    """Start Horovod with the ranks that there are now."""
+    if restart.before().times:
+        launcher.ask_for_rank()
+    launcher.listen()
+    try:
+        hvd.init(process_sets=process_sets)
+    except ValueError:  # one of them has ended meanwhile
+        failed = restart.before().failed + 1
+        if failed > STARTS:
+            raise
+        restart.carry(failed=failed)
+        restart.begin("a rank ended before all had begun")
+
+
+def _meet(seed: int | bool | None) -> None:
+    """Connect the ranks' hosts, and sow."""
+    global _channel
+    before = restart.before().seed
+    restart.carry(ranks=hvd.size())
+    if hvd.size() == 1:
+        restart.carry(seed=seeds.sow(seed, 0, lambda value: value, before))
+        return
+    share = launcher_share(hvd.rank())
+    _channel = meet_server(hvd.rank(), hvd.size(), share, restart.left if launcher.is_elastic() else None)
+    if _channel is None:
+        raise RingscopeError(f"rank {hvd.rank()} cannot reach rank 0's host by TCP; open the ports between the hosts")
+    restart.carry(seed=seeds.sow(seed, hvd.rank(), share, before))
+    # A rank that leaves stops Horovod and MPI on all, and rank 0 serves the others: nobody may end before all are here.
+    _channel.meet("start", limit_s=CONNECT_LIMIT_S)
+    ending.at_exit(_channel)
+    undistributed.watch_models()
+    shuffles.count_beginnings()
+    files.write_whole_files()
+
+
+def _take_gpu(*, pin: bool) -> None:
+    """Let memory grow as it is used on all GPUs, and see the one of this rank alone where it is pinned."""
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if not gpus or not pin:
+        return
+    # A launcher that already shows each process one GPU leaves nothing to choose.
+    mine = 0 if len(gpus) == 1 and _one_gpu_each() else hvd.local_rank()
+    if mine >= len(gpus):
+        raise RingscopeError(
+            f"{hvd.local_size()} ranks on this host but {len(gpus)} GPUs; start at most {len(gpus)} ranks here"
+        )
+    tf.config.set_visible_devices(gpus[mine], "GPU")
+
+
+def _one_gpu_each() -> bool:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return bool(visible) and "," not in visible
+
+
+def threads() -> int:
+    """The cores for this process: those it is bound to, or its share of those that the ranks of this host all use."""
+    mine, everybodys = len(os.sched_getaffinity(0)), len(os.sched_getaffinity(1))
+    ranks = int(hvd.local_size())
+    return mine if mine * ranks <= everybodys else max(1, mine // ranks)
+
+
+def _parents() -> tuple[int, int, int] | None:
+    """(rank, size, local rank) of the process that has started this one by `multiprocessing`; None where that is none.
+
+    A process that is spawned runs the script's lines above `if __name__ == "__main__"` again, `ring.init()` among them,
+    and is no rank: it would take its parent's place among the ranks, and leave it when it ends.
+    """
+    # While it runs those lines it has no parent yet.
+    begins = getattr(multiprocessing.current_process(), "_inheriting", False)
+    if OF_PARENT not in os.environ or hvd.is_initialized():
+        return None
+    if not begins and multiprocessing.parent_process() is None:
+        return None
+    mine, ranks, local = map(int, os.environ[OF_PARENT].split())
+    return mine, ranks, local
+
+
+def rank() -> int:
+    """A process that a rank has started by `multiprocessing` has that one's."""
+    return int(hvd.rank()) if (of_parent := _parents()) is None else of_parent[0]
+
+
+def size() -> int:
+    return int(hvd.size()) if (of_parent := _parents()) is None else of_parent[1]
+
+
+def local_rank() -> int:
+    return int(hvd.local_rank()) if (of_parent := _parents()) is None else of_parent[2]
+
+
+def by_mpi() -> bool:
+    """Whether the ranks exchange by MPI, and not by Gloo."""
+    return bool(hvd.mpi_enabled())
+
+
+def meet(kind: str, payload: Any) -> list[Any] | None:
+    """What every rank brings to the meeting of that kind, by rank, without TensorFlow; None where a rank has ended."""
+    return [payload] if _channel is None else _channel.meet(kind, payload)
+
+
+def channel() -> Channel | None:
+    """By which the ranks' hosts talk; None where there is one rank."""
+    return _channel

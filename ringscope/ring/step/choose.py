@@ -1,0 +1,222 @@
+"""Whether a step is compiled by XLA: `step="auto"` chooses, says what it has chosen and why, and goes back on it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tensorflow.python.eager import context as eager
+
+from profiles.errors import RingscopeError
+
+from .. import say
+from ..forms.rnn import layers as recurrent
+from ..internals import xla_cache
+from ..internals.frameworks import has_gpu, hvd, tf
+
+SHAPES = 8  # programs that are compiled for one model; batches of more shapes are trained without XLA
+# Operations that draw from the generator of the process, which `ring` sets apart by rank. XLA has one of its own, that
+# begins alike in every process.
+DRAWS = (
+    "Multinomial",
+    "ParameterizedTruncatedNormal",
+    "RandomGamma",
+    "RandomPoissonV2",
+    "RandomShuffle",
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
+    "TruncatedNormal",
+)
+
+
+class DrawsAlike(RingscopeError):
+    """A compiled step would draw the same noise on every rank."""
+
+
+class NotOneUpdate(RingscopeError):
+    """A train step that applies gradients never, several times, or before its end: it has no halves to compile."""
+
+
+# What TensorFlow writes above an error's own words, once for each function that was on the way to it.
+ABOVE = re.compile(r'Graph execution error:|Detected at node |<stack traces unavailable>|File "')
+# A function's settings, behind its name; the function or node that an error came through, before its words.
+BESIDE = re.compile(r"\[_Xla[^]]*\]|^\s*\{\{\w+ [^}]*\}\} ?", re.MULTILINE)
+# What XLA says of a step that it cannot compile. Memory that does not suffice is none of these.
+REFUSALS = (
+    tf.errors.InvalidArgumentError,
+    tf.errors.UnimplementedError,
+    tf.errors.InternalError,
+    tf.errors.NotFoundError,
+    DrawsAlike,
+    NotOneUpdate,
+)
+COST = "with one such layer a ResNet-50 on an H200 trained 12 times slower"  # 604 images/s, 7 813 without
+# Kernels that depend on each other run at once by it: a ViT on an H200 did not learn (docs/results, 2026-11-23).
+TRAINS_WRONG = "xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
+Take = Callable[[bool], Any]
+"""(compiled?) -> one step's logs."""
+
+
+def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
+    """(step, why): what `auto` begins with for this model here."""
+    from keras import layers
+
+    if not has_gpu():
+        return "fit", "no GPU: on a CPU XLA is slower"
+    if model.run_eagerly:
+        return "fit", "the model runs eagerly"
+    if optimizers > 1:
+        return "fit", f"the model has {optimizers} optimizers"
+    if groups > 1:
+        return "fit", "groups are exchanged while the backward pass runs"
+    for layer in model._flatten_layers(include_self=False):
+        in_cudnn = isinstance(layer, (layers.LSTM, layers.GRU)) and recurrent.runs_in_cudnn(layer)
+        if in_cudnn and not recurrent.fits(layer):
+            return "fit", f"layer {layer.name} runs in cuDNN, which XLA cannot compile"
+    return "compiled", "there is a GPU"
+
+
+def check_options() -> None:
+    """Refuse to compile with an option of XLA by which a step trains wrongly."""
+    if TRAINS_WRONG in os.environ.get("XLA_FLAGS", ""):
+        raise RingscopeError(
+            f"XLA_FLAGS holds --{TRAINS_WRONG}, with which compiled steps train wrongly; leave it out, or step='fit'"
+        )
+
+
+@contextmanager
+def left_to_xla() -> Iterator[None]:
+    """While it lasts, functions are called without TensorFlow's own passes over their graphs: XLA does that work again,
+    and they take 2 to 4 s before the first step of a ResNet-50 or a ViT.
+
+    The option is part of a call, so it must be the same for each call of a function. TensorFlow has no public way to
+    set it for one call; where its private one changes, the passes are taken.
+    """
+    context = eager.context()
+    before = getattr(context, "function_call_options", None)
+    if before is None or not hasattr(eager, "FunctionCallOptions"):
+        yield
+        return
+    context.function_call_options = _without_passes(before.executor_type, before.config_proto_serialized)
+    try:
+        yield
+    finally:
+        context.function_call_options = before
+
+
+@functools.cache
+def _without_passes(executor_type: str | None, config: bytes) -> Any:
+    from tensorflow.core.protobuf import config_pb2
+
+    settings = config_pb2.ConfigProto.FromString(config)
+    settings.graph_options.rewrite_options.disable_meta_optimizer = True
+    return eager.FunctionCallOptions(executor_type=executor_type, config_proto=settings)
+
+
+def check_draws(graph: Any) -> None:
+    """Refuse a traced step that draws by `tf.random`; what `keras.random` draws comes from variables, and is right."""
+    if hvd.size() == 1:
+        return
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+    drawn = sorted({node.op for node in nodes} & set(DRAWS))
+    if drawn:
+        raise DrawsAlike(
+            f"the step draws by tf.random ({', '.join(drawn)}), which XLA would draw alike on all ranks; "
+            "keras.random draws apart, and so does step='fit'"
+        )
+
+
+class Chooser:
+    """Has each batch's step taken, compiled or not. The exchange is the same either way, so that one rank may go back
+    on it, or meet a shape of its own, while the others do not.
+
+    falls_back: what XLA refuses is trained without it; else its error is the user's. layers: of the model, to name the
+    one that XLA refuses.
+    """
+
+    def __init__(self, *, falls_back: bool, layers: Callable[[], Sequence[Any]] = list) -> None:
+        self._falls_back = falls_back
+        self._layers = layers
+        self._known: dict[Hashable, bool] = {}
+        self._refused = False
+
+    @property
+    def has_compiled(self) -> bool:
+        """Whether batches of some shape are compiled here, as they may be on other ranks while this one's are not."""
+        return any(self._known.values())
+
+    def run(self, take: Take, leaves: Sequence[Any], shapes: Hashable = None) -> Any:
+        """One step. leaves: the batch's. shapes: theirs, where they are known."""
+        shape = shapes or tuple(_shape(leaf) for leaf in leaves)
+        if shape in self._known:
+            return take(self._known[shape])
+        if self._wanted(leaves):
+            try:
+                kept = "; it is kept for later starts" if xla_cache.is_on() else ""
+                with say.lasting("XLA compiles the step", then=kept):
+                    logs = take(True)
+            except REFUSALS as error:
+                if not self._falls_back:
+                    if isinstance(error, NotOneUpdate) or "tf2xla" in str(error):
+                        raise RingscopeError(
+                            f"XLA does not compile this step ({_first_line(error)}); take step='auto' or step='fit'"
+                        ) from error
+                    raise
+                because = f"XLA does not compile this step ({_first_line(error)})"
+                self._refuse(because + price(self._layers(), str(error)))
+            else:
+                self._known[shape] = True
+                return logs
+        self._known[shape] = False
+        return take(False)
+
+    def _wanted(self, leaves: Sequence[Any]) -> bool:
+        strings = any(getattr(leaf, "dtype", None) == tf.string for leaf in leaves)
+        if not self._falls_back:
+            if strings:  # XLA would end the process
+                raise RingscopeError("a batch holds strings, which XLA does not take; take step='auto' or step='fit'")
+            return True
+        if not self._refused and strings:
+            self._refuse("a batch holds strings, which XLA does not take")
+        if not self._refused and len(self._known) == SHAPES:
+            self._refuse(f"batches come in more than {SHAPES} shapes; those seen so far stay compiled")
+        return not self._refused
+
+    def _refuse(self, why: str) -> None:
+        self._refused = True
+        say.line(f"rank {hvd.rank()}: training without XLA: {why}")
+
+
+def price(layers: Sequence[Any], error: str) -> str:
+    """What it costs, where the error names one of the layers: it alone has no kernel, and nothing is compiled."""
+    found = [layer for path in re.findall(r"\{\{node ([^}]+)\}\}", error) for layer in _on(path, layers)]
+    if not found:
+        return ""
+    named = ", ".join(dict.fromkeys(f"{layer.name} ({type(layer).__name__})" for layer in found))
+    return f"; it costs the whole step its compilation, {COST}; what {named} does can be left to the data set's map()"
+
+
+def _on(path: str, layers: Sequence[Any]) -> list[Any]:
+    """The innermost layer among the names, each with a number or none, on the way to an operation."""
+    for name in reversed(path.split("/")):
+        of_it = [layer for layer in layers if re.fullmatch(re.escape(layer.name) + r"(_\d+)*", name)]
+        if of_it:
+            return [max(of_it, key=lambda layer: len(layer.name))]
+    return []
+
+
+def _shape(leaf: Any) -> Hashable:
+    return tuple(leaf.shape) if isinstance(leaf, tf.Tensor) else str(getattr(leaf, "shape", None))
+
+
+def _first_line(error: Exception) -> str:
+    """What an error says for itself, in one line."""
+    text = BESIDE.sub("", str(getattr(error, "message", error)))
+    lines = [line for line in map(str.strip, text.splitlines()) if line and not ABOVE.match(line)]
+    return next((line for line in lines if "nsupported" in line or "XLA" in line), lines[0] if lines else "")[:300]

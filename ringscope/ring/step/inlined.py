@@ -1,0 +1,37 @@
+"""The tf.functions that a train step is, or calls, traced as parts of it.
+
+Each has a graph of its own, and keeps it. Gradients that are caught in there cannot be used outside; and what was
+traced before the model was distributed, or for the other kind of step, would be taken for this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from ..internals.frameworks import tf
+from ..internals.laid_over import while_laid
+
+
+@contextmanager
+def functions() -> Iterator[None]:
+    """While it lasts, calls of them in a graph add to that graph; ring's own stay functions."""
+    from tensorflow.python.eager.polymorphic_function import autograph_util
+    from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+    own = Function.__call__
+
+    def call(function: Any, *given: Any, **options: Any) -> Any:
+        if tf.executing_eagerly() or hasattr(function, "by_ring"):
+            return own(function, *given, **options)
+        python = function.python_function
+        if function._autograph:
+            python = autograph_util.py_func_from_autograph(python, function._experimental_autograph_options)
+        return python(*given, **options)
+
+    with while_laid(
+        partial(setattr, Function, "__call__", call), partial(setattr, Function, "__call__", own), stays=True
+    ):
+        yield

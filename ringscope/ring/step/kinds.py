@@ -1,0 +1,100 @@
+"""The kinds of step: gradients averaged in the optimizer's `apply`, inside of one program of XLA, or between two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from ..feed import opened
+from ..global_batch import sizes
+from ..gradients import float8_scales
+from ..gradients.aggregate import Update, aggregated
+from ..gradients.average import Exchange
+from ..gradients.zero.sharded import Shards
+from .choose import Chooser, NotOneUpdate
+from .exchange_inside import Inside
+from .one_program import check_start, in_joined_losses, taken_whole
+from .two_programs import Halves
+from .variables import make_variables
+
+
+def reduce_in_apply(
+    model: Any, optimizer: Any, exchange: Exchange, aggregate: int, shards: Shards | None = None
+) -> Update:
+    """Shadow the optimizer's `apply`; returns what it was.
+
+    shards: how gradients are exchanged and applied in the place of both, where the optimizer is sharded.
+
+    With float16 that is the loss-scaling optimizer's: an overflow on one rank is then an overflow on all, and all of
+    them skip the step and halve the scale together.
+    """
+    apply: Update = optimizer.apply
+
+    def update(gradients: Sequence[Any], variables: Any) -> None:
+        if shards is None:
+            apply(exchange(gradients, largest(variables)), variables)
+        else:
+            own = variables or model.trainable_variables
+            shards.update(shards.pack(gradients, own), own, compiled=False)
+
+    def largest(variables: Any) -> list[int]:
+        known = getattr(optimizer, "inner_optimizer", optimizer)
+        return float8_scales.places(variables or getattr(known, "_trainable_variables", []))
+
+    wrapped = aggregated(update, aggregate, {}, largest) if aggregate > 1 else update
+
+    def reduced(grads: Sequence[Any], trainable_variables: Any = None) -> None:
+        check_start(model)
+        wrapped(list(grads), trainable_variables)
+
+    optimizer.apply = reduced
+    return apply
+
+
+def compile_step(
+    model: Any,
+    optimizer: Any,
+    apply: Update,
+    chooser: Chooser,
+    halves: Halves,
+    inside: Inside | None = None,
+    *,
+    reduces: bool,
+) -> None:
+    """Replace `train_step` by one XLA program where gradients can be exchanged `inside` of it, else by two.
+
+    `apply`: the optimizer's own; the one that stands in its place serves steps other than the model's train step.
+    `halves`: the step as two programs. `inside`: how gradients are exchanged in the middle of one; None: a step is
+    taken in halves, and what turns out to have none as without XLA. `reduces`: whether ranks exchange at all.
+    `chooser`: says for each batch whether they are compiled; it runs the step, and the exchange is the same either way.
+    """
+    halved: set[str] = set()  # what the ranks' batches are to each other (`batches`) where one program cannot do it
+    has_halves = True  # until a trace shows that it has none
+    one = partial(taken_whole, model, model.train_step, [(optimizer, apply)], chooser, inside)
+    at_once, whole = one(refuses=True), one()
+    exchanging_in_apply = in_joined_losses(model, model.train_step, reduces=reduces)
+
+    def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
+        nonlocal at_once, has_halves
+        ours = sizes.told(model)
+        make_variables(model, lambda: opened(data, kinds))
+        if inside and halves.is_compiled and ours not in halved:
+            try:
+                return at_once(data, kinds, compiled)
+            except NotOneUpdate:
+                halved.add(ours)
+                at_once = one(refuses=True)  # a function whose first trace ended halfway is of no more use
+        is_bound = compiled and not inside
+        if has_halves or is_bound:
+            try:
+                return halves.step(data, kinds, compiled, ours)
+            except NotOneUpdate:
+                has_halves = False
+                if is_bound:
+                    raise
+        return whole(data, kinds, compiled) if inside else exchanging_in_apply(opened(data, kinds))
+
+    step.by_ring = True  # type: ignore[attr-defined]
+    step.chooser = chooser  # type: ignore[attr-defined]
+    model.train_step = step

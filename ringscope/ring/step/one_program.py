@@ -1,0 +1,168 @@
+"""A train step taken whole, as one program by XLA, alone and, with the exchange inside of it, on several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+from profiles.errors import RingscopeError
+
+from ..feed import opened
+from ..forms import forms, optimizers
+from ..global_batch import losses, normalization, sizes
+from ..gradients.aggregate import Update
+from ..gradients.types import as_computed
+from ..internals.frameworks import hvd, tf
+from ..internals.laid_over import laid_over
+from ..models import began_alike
+from . import inlined
+from .choose import Chooser, NotOneUpdate, check_draws
+from .exchange_inside import Inside
+
+Step = Callable[..., Any]
+"""(data, kinds, compiled?) -> one step's logs."""
+
+
+def compile_whole(model: Any, applies: Sequence[tuple[Any, Update]], chooser: Chooser, inside: Inside | None) -> None:
+    """Replace `train_step`, whatever it does and with how many optimizers, by one XLA program.
+
+    In halves each gradient would be an output of the first, which costs TensorFlow some 10 us of the host's time a step
+    and lies at another address each time, so that XLA updates its CUDA graphs: an N-BEATS trains half as fast then.
+    """
+    step = taken_whole(model, model.train_step, applies, chooser, inside)
+    step.by_ring = True  # type: ignore[attr-defined]
+    step.chooser = chooser  # type: ignore[attr-defined]
+    model.train_step = step
+
+
+def taken_whole(
+    model: Any,
+    train_step: Callable[[Any], Any],
+    applies: Sequence[tuple[Any, Update]],
+    chooser: Chooser,
+    inside: Inside | None,
+    *,
+    refuses: bool = False,
+) -> Step:
+    """The train step in one program, compiled or not.
+
+    applies: each optimizer with its own `apply`. inside: how ranks sum gradients in the middle of it; None alone.
+    refuses: raise NotOneUpdate for what a compiled step cannot do where it is not compiled too, so that all ranks go on
+    alike; else what is not compiled does it.
+    """
+
+    # XLA names the program by it.
+    def whole_step(data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
+        is_bound = compiled or refuses
+        if inside is not None:
+            inside.begin(alike=ours == sizes.ALIKE, is_bound=is_bound)
+            if is_bound and normalization.is_synchronised(model):
+                raise NotOneUpdate("the train step has no halves, and normalises over all ranks")
+        with ExitStack() as stack:
+            if compiled:
+                stack.enter_context(forms(model))
+            for optimizer, apply in applies:
+                by_xla = compiled or (inside is not None and chooser.has_compiled)
+                stack.enter_context(_applied(model, optimizer, apply, inside, compiled=compiled, by_xla=by_xla))
+            share = losses.shared_inline if inside is None else partial(inside.total, compiled=compiled)
+            batch = opened(data, kinds)
+            stack.enter_context(joined_losses(model, inside is not None, share, ours, train_step, batch))
+            logs = train_step(batch)
+        if compiled:
+            check_draws(tf.compat.v1.get_default_graph())
+        return logs
+
+    program = tf.function(whole_step, autograph=False, jit_compile=True)
+
+    def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
+        ours = sizes.told(model)
+        if refuses and not compiled:  # traced aside first: what is traced up to a refusal is not to be run
+            tf.function(whole_step, autograph=False).get_concrete_function(data, kinds, compiled, ours)
+        return (program if compiled else whole_step)(data, kinds, compiled, ours)
+
+    return step
+
+
+@contextmanager
+def _applied(
+    model: Any, optimizer: Any, apply: Update, inside: Inside | None, *, compiled: bool, by_xla: bool
+) -> Iterator[None]:
+    """While it lasts, gradients are dense and of all ranks, and the optimizer's own `apply` takes them, for XLA in its
+    short form. by_xla: also in a step that is not compiled: XLA rounds otherwise, and other ranks may have it.
+    """
+    from keras.src.backend import name_scope
+
+    def taken(gradients: Sequence[Any], variables: Any = None) -> None:
+        check_start(model)
+        if not optimizer.built and variables:
+            # What a trace makes that is refused afterwards is lost.
+            with tf.init_scope(), name_scope(optimizer.name, caller=optimizer):
+                optimizer.build(variables)
+        if inside is not None:
+            known = getattr(optimizer, "inner_optimizer", optimizer)
+            gradients = inside.exchange(gradients, variables or known._trainable_variables, compiled=compiled)
+        elif compiled:
+            gradients = [None if g is None else _turned(tf.convert_to_tensor(g)) for g in gradients]
+
+        def update() -> None:
+            with optimizers.short(optimizer) if by_xla else nullcontext():
+                apply(gradients, variables)
+
+        if by_xla and not compiled:
+            program = tf.function(update, autograph=False, jit_compile=True)
+            program.by_ring = True
+            program()
+        else:
+            update()
+
+    with laid_over(optimizer, apply=taken):
+        yield
+
+
+def _turned(gradient: Any) -> Any:
+    """A gradient as its weight lies, before the update reads it. On a GPU a convolution's lies otherwise, and an update
+    that turns it cannot write where the weight is: XLA copies all weights then."""
+    from tensorflow.compiler.tf2xla.python import xla
+
+    if not gradient.shape.is_fully_defined() or gradient.shape.rank < 3:
+        return gradient
+    flat = tf.reshape(as_computed(gradient), [-1])
+    return tf.cast(tf.reshape(xla.optimization_barrier(flat)[0], gradient.shape), gradient.dtype)
+
+
+def check_start(model: Any) -> None:
+    if not began_alike(model):
+        raise RingscopeError(
+            "the ranks began with weights of their own; call the model on a batch before ring.distribute(model), to"
+            " have them all, or ring.broadcast(model) before the first step"
+        )
+
+
+def join_losses(model: Any) -> None:
+    """Have the model's train step traced with the losses of the joined batch, exchanging inside it."""
+    step = in_joined_losses(model, model.train_step, reduces=True)
+    step.by_ring = True  # type: ignore[attr-defined]
+    model.train_step = step
+
+
+def in_joined_losses(model: Any, train_step: Callable[[Any], Any], *, reduces: bool) -> Callable[[Any], Any]:
+    """The train step with the losses of the joined batch, which exchanges inside it."""
+
+    def step(data: Any) -> Any:
+        with joined_losses(model, reduces, losses.shared_inline, sizes.told(model), train_step, data):
+            return train_step(data)
+
+    return step
+
+
+@contextmanager
+def joined_losses(
+    model: Any, reduces: bool, share: losses.Share, ours: str, train_step: Callable[[Any], Any], data: Any
+) -> Iterator[None]:
+    """While it lasts, this step is traced with them, in one graph, with such data. ours: what the ranks' batches are to
+    each other (`batches`)."""
+    ranks = hvd.size() if reduces else 1
+    with inlined.functions(), losses.joined(model, ranks, share, train_step, data, uneven=ours == sizes.UNEVEN):
+        yield

@@ -1,0 +1,174 @@
+"""A train step in halves: a program of XLA for gradients, one for the update, and the exchange between them, or within
+the first. It takes what `whole` cannot: gradients that ranks cannot sum inside of a program, or not without changing
+them on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+from ..feed import opened
+from ..forms import forms, optimizers
+from ..global_batch import losses, normalization, sizes
+from ..gradients.aggregate import Update, aggregated
+from ..gradients.average import Exchange
+from ..gradients.overlap.buckets import Overlap
+from ..gradients.overlap.trace_order import Traced
+from ..gradients.wire import Outgoing
+from ..gradients.zero.sharded import Shards
+from ..internals.frameworks import tf
+from ..internals.laid_over import laid_over
+from . import after_update
+from .choose import Chooser, NotOneUpdate, check_draws
+from .one_program import check_start, joined_losses
+
+
+class Halves:
+    """The step of a model by an optimizer of which `apply` is the own one; another stands in its place.
+
+    The first half is the model's own train step, traced with an `apply` that only catches the gradients; the second is
+    `apply`. outgoing: what gradients go from one to the other as. aggregate: steps of which gradients are exchanged
+    together. reduces: whether ranks exchange at all. shards: in the place of `apply` and `exchange` where the optimizer
+    is sharded. overlap: in the place of `exchange` for gradients that it takes, while the first half still runs.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        apply: Update,
+        exchange: Exchange,
+        outgoing: Outgoing,
+        chooser: Chooser,
+        *,
+        aggregate: int,
+        reduces: bool,
+        shards: Shards | None,
+        overlap: Overlap | None,
+    ) -> None:
+        self._model, self._optimizer, self._apply, self._exchange = model, optimizer, apply, exchange
+        self._outgoing, self._chooser, self._reduces = outgoing, chooser, reduces
+        self._shards, self._overlap = shards, overlap
+        self._train_step = model.train_step
+        self._caught: list[tuple[list[Any], list[Any]]] = []
+        self._applied_at: after_update.Place = 0  # where in the trace
+        self._exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
+        self.is_compiled = not (reduces and normalization.is_synchronised(model))
+        """Whether XLA compiles it: not what ranks exchange inside the forward pass."""
+        self._forget()
+        self._updated_by_xla = tf.function(self.update, autograph=False, jit_compile=True)
+        self._aggregate = aggregate
+        self._collected: dict[str, Any] = {}  # the sums of several steps, where they are exchanged together
+
+    def step(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
+        """One step's logs. ours: what the ranks' batches are to each other (`batches`).
+
+        Raises NotOneUpdate for a step that has no halves.
+        """
+        totals = self._totals(data, kinds, compiled, ours)
+        logs, gradients = self._programs[compiled](data, kinds, compiled, ours, totals)
+        update: Update = partial(self._exchanged, compiled=compiled)
+        if self._aggregate > 1:
+            update = aggregated(update, self._aggregate, self._collected, lambda _: self._outgoing.largest)
+        update(gradients, self._caught[0][1])
+        return logs
+
+    def _forget(self) -> None:
+        """Trace anew: a function whose first trace ended halfway is of no more use."""
+        # A graph for each shape: one for all would hide from the layers' forms what it is.
+        self._programs = {
+            compiled: tf.function(self.forward_backward, autograph=False, jit_compile=compiled and self.is_compiled)
+            for compiled in (True, False)
+        }
+
+    # XLA names the programs by these two.
+    def forward_backward(
+        self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str, totals: Sequence[Any]
+    ) -> tuple[Any, list[Any]]:
+        """The first half: logs, and what travels of the gradients."""
+        share = losses.given(totals) if self._exchanging else self._needed
+        logs = self._traced(data, kinds, compiled, ours, share)
+        if compiled and self.is_compiled:
+            check_draws(tf.compat.v1.get_default_graph())
+        if len(self._caught) != 1:
+            raise NotOneUpdate(
+                f"the train step applies gradients {len(self._caught)} times, a compiled one exactly once"
+            )
+        found, variables = self._caught[0]
+        if (used := after_update.used_since(self._applied_at, variables)) is not None:
+            raise NotOneUpdate(f"the train step uses {used} after it has applied gradients, a compiled one before")
+        typed = self._outgoing.typed(found, variables, alike=ours == sizes.ALIKE)
+        if self._shards is not None:
+            return logs, self._shards.pack(typed, variables)
+        gradients = self._outgoing.pack(typed)
+        if compiled and (beside := self._beside(gradients)) is not None:
+            gradients = beside.inside(gradients, Traced(self._applied_at))
+        return logs, gradients
+
+    def update(self, sums: Sequence[Any]) -> None:
+        """The second half."""
+        variables = self._caught[0][1]
+        with optimizers.short(self._optimizer):
+            self._apply(self._outgoing.unpack(sums, variables), variables)
+
+    def _exchanged(self, gradients: Sequence[Any], variables: Any, *, compiled: bool) -> None:
+        """The exchange of what travels, and the second half."""
+        if self._shards is not None:
+            self._shards.update(gradients, variables, compiled=compiled)
+            return
+        beside = self._beside(gradients)
+        if beside is None:
+            gradients = self._exchange(gradients, self._outgoing.largest)
+        elif not compiled:
+            gradients = beside.between(gradients)
+        # Other ranks may have compiled this step: XLA, which rounds otherwise, updates the weights on all.
+        (self._updated_by_xla if compiled or self._chooser.has_compiled else self.update)(gradients)
+
+    def _beside(self, gradients: Sequence[Any]) -> Overlap | None:
+        if self._overlap is None or not self.is_compiled or tf.executing_eagerly():
+            return None
+        return self._overlap if self._overlap.takes(gradients, self._outgoing.largest) else None
+
+    def _traced(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str, share: losses.Share) -> Any:
+        """The model's step up to the gradients, which end in `_caught`."""
+        self._caught.clear()
+        by_forms = forms(self._model) if compiled and self.is_compiled else nullcontext()
+        caught = laid_over(self._optimizer, apply=self._catch)
+        batch = opened(data, kinds)
+        with caught, by_forms, joined_losses(self._model, self._reduces, share, ours, self._train_step, batch):
+            return self._train_step(batch)
+
+    def _catch(self, gradients: Any, trainable_variables: Any = None) -> None:
+        check_start(self._model)
+        self._caught.append((list(gradients), list(trainable_variables or self._model.trainable_variables)))
+        self._applied_at = after_update.place()
+
+    def _needed(self, own: Any) -> Any:
+        self._exchanging.append(True)
+        raise losses.NeedsExchange
+
+    def _totals(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> list[Any]:
+        """Everybody's denominators of this step, exchanged alike whether it is compiled or not."""
+        if not self._exchanging:
+            try:
+                self._programs[compiled].get_concrete_function(data, kinds, compiled, ours, [])
+                return []
+            except Exception:
+                if not self._exchanging:
+                    raise
+                self._forget()
+        return _told(self._model, lambda share: self._traced(data, kinds, False, ours, share))
+
+
+def _told(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
+    """Everybody's denominators of a step, found by a forward pass of which nothing else is computed: what it assigns is
+    kept apart, and what no denominator comes from is pruned."""
+    from keras import StatelessScope
+
+    found: list[Any] = []
+    # Keras's regularisers look up each weight in the scope itself.
+    with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
+        trace(losses.collected(found))
+    return found

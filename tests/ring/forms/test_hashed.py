@@ -1,0 +1,152 @@
+"""Dropout by a hash: how many numbers stay and which, there and back, from step to step, in layers and on resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ringscope.ring.forms import hashed
+
+BIG = (64, 96, 256)  # 1.6 million numbers: a share is told to 0.0003
+
+
+def _kept(seed: tuple[int, int], shape: tuple[int, ...], rate: float, known: bool = True) -> np.ndarray:
+    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
+    def run() -> Any:
+        sizes = list(shape) if known else [tf.constant(shape[0]), *shape[1:]]
+        return hashed.kept(tf.constant(seed, tf.int64), sizes, rate)
+
+    return np.asarray(run())
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.97])
+@pytest.mark.parametrize("known", [True, False])
+def test_as_many_stay_as_shall_whichever_axis_is_looked_along(rate: float, known: bool) -> None:
+    stays = _kept((1337, 5), BIG, rate, known)
+    deviation = np.sqrt(rate * (1 - rate))
+    assert abs(stays.mean() - (1 - rate)) < 4 * deviation / np.sqrt(stays.size)
+    for axis in range(3):
+        along = stays.mean(axis)
+        spread = along.std() / (deviation / np.sqrt(BIG[axis]))
+        assert 0.9 < spread < 1.1  # as of numbers drawn apart
+        one, next_ = (stays.take(range(start, BIG[axis] - 1 + start), axis).astype(float) for start in (0, 1))
+        assert abs(np.corrcoef(one.ravel(), next_.ravel())[0, 1]) < 4 / np.sqrt(one.size)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_of_near_seeds_the_masks_have_nothing_in_common(known: bool) -> None:
+    masks = [_kept(seed, BIG, 0.5, known).astype(float).ravel() for seed in ((7, 0), (7, 1), (8, 0), (7, 2**31 + 1))]
+    for i, one in enumerate(masks):
+        for other in masks[:i]:
+            assert abs(np.corrcoef(one, other)[0, 1]) < 4 / np.sqrt(one.size)
+            for moved in (1, 2, 256, 0x9E37):  # nor is one the other, moved
+                assert abs(np.corrcoef(one[moved:], other[:-moved])[0, 1]) < 5 / np.sqrt(one.size)
+
+
+def test_more_places_than_32_bits_tell_apart_are_drawn_by_parts() -> None:
+    shape = (3, 1 << 11, 1 << 20)
+
+    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
+    def first_of_each() -> Any:
+        whole = hashed.kept(tf.constant([1, 2], tf.int64), list(shape), 0.5)
+        return whole[:, 0, : 1 << 12]
+
+    one, two, three = np.asarray(first_of_each()).astype(float)
+    assert abs(np.corrcoef(one, two)[0, 1]) < 0.08 and abs(np.corrcoef(two, three)[0, 1]) < 0.08
+
+
+def _step(layer: Any, x: Any) -> list[np.ndarray]:
+    """Outputs and the gradients of twice their sum."""
+
+    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
+    def run(x: Any) -> Any:
+        with hashed.dropout(), tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x, training=True)
+            total = tf.reduce_sum(tf.cast(y, tf.float32)) * 2
+        return y, tape.gradient(total, x)
+
+    return [np.asarray(tf.cast(each, tf.float32)) for each in run(x)]
+
+
+LAYERS = {
+    "plain": keras.layers.Dropout,
+    "of maps": keras.layers.SpatialDropout1D,
+    "of rows": lambda rate, **options: keras.layers.Dropout(rate, noise_shape=(None, 1, None), **options),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_what_is_dropped_there_has_no_gradient_and_the_rest_the_same_factor(kind: str, dtype: str) -> None:
+    layer = LAYERS[kind](0.25, dtype=dtype)
+    x = tf.constant(np.random.default_rng(0).uniform(1, 2, (16, 12, 40)), dtype)
+    y, back = _step(layer, x)
+    near = {"float32": 1e-6, "bfloat16": 8e-3, "float16": 1e-3}[dtype]
+    x = np.asarray(tf.cast(x, tf.float32))
+    np.testing.assert_allclose(y, np.where(y == 0, 0, x / 0.75), rtol=near)
+    np.testing.assert_allclose(back, np.where(y == 0, 0, 2 / 0.75), rtol=near)
+    assert 0.6 < (y != 0).mean() < 0.9
+    if kind != "plain":
+        assert ((y == 0) == (y[:, :1] == 0)).all()
+
+
+def test_each_step_and_each_layer_draws_another_mask_and_a_seed_the_same() -> None:
+    x = tf.ones((32, 64))
+    first, second, twin = (keras.layers.Dropout(0.5, seed=seed) for seed in (1, 2, 1))
+    (one, _), (two, _), (other, _), (same, _) = (_step(layer, x) for layer in (first, first, second, twin))
+    np.testing.assert_array_equal(one, same)
+    for mask in (two, other):
+        assert abs(np.corrcoef(one.ravel(), mask.ravel())[0, 1]) < 0.1
+
+
+def test_where_a_layers_seeds_are_restored_its_masks_are_those_that_were_next() -> None:
+    x, layer, other = tf.ones((32, 64)), keras.layers.Dropout(0.5, seed=3), keras.layers.Dropout(0.5, seed=4)
+    _step(layer, x)
+    state = layer.seed_generator.state.numpy()
+    following = [_step(layer, x)[0] for _ in range(2)]
+    other.seed_generator.state.assign(state)
+    for mask in following:
+        np.testing.assert_array_equal(_step(other, x)[0], mask)
+
+
+def test_a_batch_of_unknown_size_is_dropped_too() -> None:
+    layer = keras.layers.Dropout(0.5)
+
+    @tf.function(jit_compile=True, autograph=False, input_signature=[tf.TensorSpec((None, 64))])  # type: ignore[untyped-decorator]
+    def run(x: Any) -> Any:
+        with hashed.dropout():
+            return layer(x, training=True)
+
+    made = run(tf.ones((128, 64))).numpy()
+    assert set(np.unique(made)) == {0, 2} and 0.45 < (made == 0).mean() < 0.55
+
+
+def test_neither_random_words_nor_the_mask_are_written_to_memory() -> None:
+    """Of 64 x 64 numbers: XLA's program has no generator, and hands no truth values on."""
+    layer = keras.layers.Dropout(0.5)
+
+    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
+    def run(x: Any, weight: Any) -> Any:
+        with hashed.dropout(), tf.GradientTape() as tape:
+            tape.watch([x, weight])
+            total = tf.reduce_sum(tf.square(layer(tf.tanh(x @ weight), training=True)) @ weight)
+        return tape.gradient(total, [x, weight])
+
+    layer(tf.ones((64, 64)))
+    text = run.experimental_get_compiler_ir(tf.ones((64, 64)), tf.ones((64, 64)))(stage="optimized_hlo")
+    assert "rng" not in text
+    entry = text[text.index("ENTRY") :]
+    assert "pred[64,64]" not in entry and "u32[64,64]" not in entry
+
+
+def test_evaluation_and_rates_of_none_are_kerass() -> None:
+    x = tf.ones((4, 4))
+    with hashed.dropout():
+        np.testing.assert_array_equal(keras.layers.Dropout(0.5)(x, training=False), x)
+        np.testing.assert_array_equal(keras.random.dropout(x, 0.0), x)
+        np.testing.assert_array_equal(keras.random.dropout(x, 1.0), 0 * x)

@@ -1,0 +1,92 @@
+"""A process that nothing has launched starts as one rank without MPI; what a launcher has started asks MPI."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ringscope.ring.internals.launched import launched
+from tests.harness.running import ROOT
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("horovod", reason="Horovod is not built")
+
+from ringscope.ring.ranks.alone import ONE_RANK
+
+SAY = """
+import json, os, sys
+from ringscope import ring
+before = dict(os.environ)
+ring.init(seed=1)
+left = sorted(name for name in os.environ if os.environ[name] != before.get(name))
+print(json.dumps({"mpi": ring.by_mpi(), "size": ring.size(), "left": left}))
+"""
+LAUNCH = """
+import subprocess
+two = ["mpirun", "--oversubscribe", "-np", "2", sys.executable, "-c", sys.argv[1]]
+launched = subprocess.run(two, capture_output=True)
+sys.stdout.write(launched.stdout.decode())
+sys.exit(launched.stderr.decode() if launched.returncode else 0)
+"""
+
+
+def _said(script: str, *arguments: str, **environ: str) -> list[dict[str, object]]:
+    own = {name: value for name, value in os.environ.items() if not launched({name: value})}
+    path = f"{Path(sys.executable).parent}:{own['PATH']}"
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    made = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env=own | root | {"PATH": path, "PYTHONPATH": str(ROOT)} | environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert made.returncode == 0, made.stderr
+    # mpirun may put what two ranks say into one line.
+    return [json.loads(one) for one in re.findall(r"\{[^{}]*\}", made.stdout)]
+
+
+def test_alone_there_is_no_mpi_and_nothing_is_left_in_the_environment() -> None:
+    (said,) = _said(SAY)
+    assert not said["mpi"] and said["size"] == 1
+    assert isinstance(said["left"], list) and not set(ONE_RANK) & set(said["left"])
+
+
+@pytest.mark.ci
+def test_what_it_launches_are_ranks_of_their_own() -> None:
+    said = _said(SAY + LAUNCH, SAY)
+    assert [(one["mpi"], one["size"]) for one in said] == [(False, 1), (True, 2), (True, 2)]
+
+
+@pytest.mark.parametrize("name", ["SLURM_PROCID", pytest.param("HOROVOD_CONTROLLER", marks=pytest.mark.ci)])
+def test_where_something_else_is_said_horovod_starts_as_it_would(name: str) -> None:
+    (said,) = _said(SAY, **{name: "mpi" if name.startswith("HOROVOD") else "0"})
+    assert said["mpi"] and said["size"] == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HOROVOD_RANK",
+        "HOROVOD_ELASTIC",
+        "OMPI_COMM_WORLD_SIZE",
+        "PMI_RANK",
+        "PMIX_NAMESPACE",
+        "MV2_COMM_WORLD_RANK",
+        "PALS_RANKID",
+        "SLURM_STEP_ID",
+    ],
+)
+def test_what_launchers_set_is_known(name: str) -> None:
+    assert launched({"PATH": "/bin", name: "0"})
+
+
+@pytest.mark.parametrize("name", ["OMPI_ALLOW_RUN_AS_ROOT", "HOROVOD_FUSION_THRESHOLD", "SLURM_JOB_ID", "MPI_HOME"])
+def test_what_others_set_is_not_a_launch(name: str) -> None:
+    assert not launched({"PATH": "/bin", name: "1"})
