@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from harness.launch.environment import allowed
-from profiles.cell import setting
-from profiles.files import write_whole
+from profiles.ground.files import write_whole
+from profiles.runs.cell import setting
 
 ROOT = Path(__file__).resolve().parents[1]
 CODES = {"holds": 0, "fails": 1, "not resolved": 2}

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.by_turns import interval, launched, options_of, over_all_ranks, write_verdict
-from profiles.files import write_whole
+from profiles.ground.files import write_whole
 
 MODULE = "benchmarks.checks_overhead"
 ROWS = 4  # batches of made-up data, over and over

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.by_turns import interval, launched, options_of, over_all_ranks, write_verdict
-from profiles.files import write_whole
-from profiles.records import Cell
+from profiles.ground.files import write_whole
+from profiles.runs.records import Cell
 
 MODULE = "benchmarks.harness_overhead"
 SETTLING = 5

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.published_scaling import TABLES
-from profiles import numbers
-from profiles.judging.curve import Point
-from profiles.judging.forecast import Hosts, Row, of_points
-from profiles.judging.network import BACKWARD_SHARE, UNKNOWN_OVERLAP, between_hosts_ns, network
+from profiles.ground import numbers
+from profiles.predicting.curve import Point
+from profiles.predicting.forecast import Hosts, Row, of_points
+from profiles.predicting.network import BACKWARD_SHARE, UNKNOWN_OVERLAP, between_hosts_ns, network
 
 GPUS, GPUS_PER_HOST = 512, 4
 NETWORK = "1x25Gb/s,30us"  # the latency is that of TCP

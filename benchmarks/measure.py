@@ -23,11 +23,11 @@ from typing import Any
 
 # name of the part -> the functions it is made of, each under the name that its caller knows it by
 PARTS = {
-    "clocks": ("gpus.clock.ends", "partials.join.aligned"),
+    "clocks": ("gpus.clock.ends", "measuring.together.aligned"),
     "GPUs and launch calls": ("gpus.gather.take", "gpus.gather.made_of"),
     "collectives": ("metrics.message_sizes.moved", "metrics.collectives.Matched", "metrics.collectives.measure"),
     "steps": ("steps.find.find",),
-    "the ledger": ("partials.unit.account", "metrics.gpu._step_rows", "metrics.gpu._batch_gap_ledger"),
+    "the ledger": ("measuring.one_recording.account", "metrics.gpu._step_rows", "metrics.gpu._batch_gap_ledger"),
     "kernels": ("metrics.kernels.measure",),
     "copies": ("metrics.copies.measure", "metrics.gpu._input_copies", "metrics.gpu.exposed_inputs"),
     "the host meanwhile": (
@@ -58,7 +58,8 @@ def timed(
 
 def once(path: Path) -> dict[str, tuple[float, float]]:
     """(wall, CPU) seconds of each part, of reading, and of measuring as a whole."""
-    from profiles import analysis, readers
+    from profiles import readers
+    from profiles.measuring import analysis
 
     spans: dict[str, list[tuple[float, float, float]]] = {name: [] for name in PARTS}
     for part, calls in PARTS.items():

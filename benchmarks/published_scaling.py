@@ -2,7 +2,7 @@
 
 Every form of the loss is fitted on all tables but one and asked for that one (leave one table out), so that no table
 judges itself. Prints the mean error and the share inside the interval for each form, and the constants that
-profiles/judging/curve.py holds.
+profiles/predicting/curve.py holds.
 
 Throughputs over all GPUs, as published:
 * mxnet: NVIDIA/DeepLearningExamples, MxNet/Classification/RN50v1.5/README.md (134510b4): ResNet-50, Horovod + NCCL
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiles.judging.curve import CONSTANTS, Constants, Point, predict
+from profiles.predicting.curve import CONSTANTS, Constants, Point, predict
 
 _TO_16 = (1, 2, 4, 8, 16)
 _K80 = (1, 8, 16, 32, 64)

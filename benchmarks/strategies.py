@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.training import turns
-from profiles import strategies as known
+from profiles.runs import strategies as known
 
 AFTER_S = 180.0  # the timed steps of one launch, and what it does afterwards
 PATIENCE = ("--launches", "1", "--no-explain", "--stall-limit", "900", "--time-limit", "1200")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from profiles.timeline import Recording, Timeline, make
+from profiles.model.timeline import Recording, Timeline, make
 
 EPOCH_NS = 1_700_000_000_123_456_789  # when the session began, UTC
 COMPUTE_STREAM, COLLECTIVE_STREAM, H2D_STREAM, OTHER_STREAM = 13, 20, 14, 15

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiles.lazy import LazyGroup, run
+from profiles.ground.lazy import LazyGroup, run
 from profiles.verbs import VERBS as PROFILE_VERBS
 
 from .verbs import VERBS

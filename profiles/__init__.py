@@ -12,14 +12,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from .errors import MissingLibrary, RingscopeError, UnreadableRecording
+from .ground.errors import MissingLibrary, RingscopeError, UnreadableRecording
 
 if TYPE_CHECKING:
-    from .analysed import Analysis
-    from .analysis import analyse, measure
-    from .measures import Finding, GpuMeasures, Measures
+    from .measuring.analysis import analyse, measure
+    from .model.analysed import Analysis
+    from .model.measures import Finding, GpuMeasures, Measures
+    from .model.timeline import Doubt, Recording, Timeline
     from .readers import read
-    from .timeline import Doubt, Recording, Timeline
     from .verdicts import Context
 
 __all__ = [
@@ -40,11 +40,11 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "analysed": ("Analysis",),
-    "analysis": ("analyse", "measure"),
-    "measures": ("Finding", "GpuMeasures", "Measures"),
+    "model.analysed": ("Analysis",),
+    "measuring.analysis": ("analyse", "measure"),
+    "model.measures": ("Finding", "GpuMeasures", "Measures"),
     "readers": ("read",),
-    "timeline": ("Doubt", "Recording", "Timeline"),
+    "model.timeline": ("Doubt", "Recording", "Timeline"),
     "verdicts": ("Context",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

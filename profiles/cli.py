@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .lazy import LazyGroup, run
+from .ground.lazy import LazyGroup, run
 from .verbs import VERBS
 
 HELP = "Turn recordings and run records into answers."

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import profiles
 from profiles import MissingLibrary, RingscopeError, UnreadableRecording
-from profiles.version import VERSION as __version__
+from profiles.ground.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from profiles import (

@@ -31,7 +31,7 @@ give 1 a meaning of their own.
 def page() -> str:
     """The page's text."""
     from harness.verbs import VERBS as HARNESS
-    from profiles.lazy import LazyGroup
+    from profiles.ground.lazy import LazyGroup
     from profiles.verbs import VERBS as PROFILES
 
     group = LazyGroup(name="ringscope", verbs={**HARNESS, **PROFILES})

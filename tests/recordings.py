@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from profiles import read
-from profiles.timeline import Timeline
+from profiles.model.timeline import Timeline
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"

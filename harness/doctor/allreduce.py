@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from profiles.files import write_whole
+from profiles.ground.files import write_whole
 
 WARM_UP = 3
 REPEATS = 10

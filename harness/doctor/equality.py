@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from profiles.cell import setting
-from profiles.errors import RingscopeError
-from profiles.records import Cell
+from profiles.ground.errors import RingscopeError
+from profiles.runs.cell import setting
+from profiles.runs.records import Cell
 
 TOLERANCE = 1e-5  # float32 sums in another order: 1e-7 a step, some tens of them
 LAST_LINES = 30  # of a log, in the error

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from .. import launch
 from ..launch.environment import INHERITED, allowed, search_path

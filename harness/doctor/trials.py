@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from profiles.errors import RingscopeError
-from profiles.records import Cell
+from profiles.ground.errors import RingscopeError
+from profiles.runs.records import Cell
 
 from .. import launch
 from ..processes.lifeline import Lifeline

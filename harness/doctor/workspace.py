@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 LARGEST_BYTES = 1 << 30
 MOST_FILES = 100_000

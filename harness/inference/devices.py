@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from profiles import stats
+from profiles.ground import stats
 from profiles.inference import crossover, parts
 from profiles.inference.records import Call
 
@@ -87,7 +87,7 @@ def timed(call: Callable[[], object], least_s: float) -> list[int]:
 
 def _with_parts(found: Call, call: Callable[[], object]) -> Call:
     """The call with its copies, launches and compute, as TensorFlow's profiler and the ledger tell them."""
-    from profiles.analysis import measure
+    from profiles.measuring.analysis import measure
 
     with tempfile.TemporaryDirectory() as folder:
         try:

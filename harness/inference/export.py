@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from profiles.files import write_whole
+from profiles.ground.files import write_whole
 
 from . import models
 

@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from profiles.files import write_whole
+from profiles.ground.files import write_whole
 from profiles.inference import batching
 
 # Batches of other sizes round otherwise: float32 answers of one sample differ by this much, bfloat16's by 1 %.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..training import models
 from . import is_file

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from profiles.errors import RingscopeError
-from profiles.files import write_whole
+from profiles.ground.errors import RingscopeError
+from profiles.ground.files import write_whole
 from profiles.inference.loads import Limits
 
 TENSORFLOW_SERVING = "tensorflow_model_server"

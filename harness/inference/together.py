@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.files import write_whole
+from profiles.ground.files import write_whole
 
 from ..training.strategies import devices
 from . import models

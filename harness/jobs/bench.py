@@ -14,14 +14,14 @@ from typing import Any
 
 from rich.console import Console
 
-from profiles.cell import TFRECORDS, in_words
-from profiles.errors import RingscopeError
-from profiles.judging import explained
-from profiles.lazy import INTERRUPTED
-from profiles.records import Cell, SweepRecord, read_sweep
+from profiles.explaining import explained
+from profiles.ground.errors import RingscopeError
+from profiles.ground.lazy import INTERRUPTED
+from profiles.runs.cell import TFRECORDS, in_words
+from profiles.runs.records import Cell, SweepRecord, read_sweep
 from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling
-from profiles.views import sweep as view
+from profiles.views.terminal import sweep as view
 
 from ..launch import BATCH, slurm
 from ..launch import hosts as host_lists

@@ -1,8 +1,8 @@
 """After the timed launches of a sweep: a few more that tell why its most ranks are not so many times one.
 
 With GPUs each model is recorded once on one rank and once on the most; without, launches on the most ranks exchange
-nothing (profiles.judging.explained says what is made of them). They lie in `explain/` of the run directory, which is a
-sweep of its own: resumed like one, and a fault there is a row there.
+nothing (profiles.explaining.explained says what is made of them). They lie in `explain/` of the run directory, which is
+a sweep of its own: resumed like one, and a fault there is a row there.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from statistics import median
 
 from rich.console import Console
 
-from profiles.errors import RingscopeError
-from profiles.judging import explained
-from profiles.records import Cell, Run, SweepRecord, read_runs
+from profiles.explaining import explained
+from profiles.ground.errors import RingscopeError
+from profiles.runs.records import Cell, Run, SweepRecord, read_runs
 from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling
 

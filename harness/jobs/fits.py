@@ -13,15 +13,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from profiles.errors import RingscopeError
-from profiles.files import write_whole
-from profiles.lazy import INTERRUPTED
-from profiles.records import Cell, read_runs
+from profiles.ground.errors import RingscopeError
+from profiles.ground.files import write_whole
+from profiles.ground.lazy import INTERRUPTED
+from profiles.runs.records import Cell, read_runs
 from profiles.scaling import fits, run_directory, search
 from profiles.scaling.search import Plan
 from profiles.scaling.tries import tried
 from profiles.verbs.options import write_json
-from profiles.views import fits as view
+from profiles.views.terminal import fits as view
 
 from ..machine import describe as machine
 from ..machine import memory, nvml

@@ -1,4 +1,4 @@
-"""The grid: lists of choices -> cells, with defaults that fit the machine. The cell itself is profiles.cell.Cell."""
+"""The grid: lists of choices -> cells, with defaults that fit the machine. A cell is a profiles.runs.cell.Cell."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from profiles.cell import SETTINGS, Cell, setting
-from profiles.strategies import OWN_SETTINGS
+from profiles.runs.cell import SETTINGS, Cell, setting
+from profiles.runs.strategies import OWN_SETTINGS
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,16 @@ from pathlib import Path
 from rich.console import Console
 
 from profiles.doubts import inference as doubts
-from profiles.errors import RingscopeError
-from profiles.files import write_whole
+from profiles.ground.errors import RingscopeError
+from profiles.ground.files import write_whole
+from profiles.ground.lazy import INTERRUPTED
 from profiles.inference import loads
 from profiles.inference.records import Inference
-from profiles.lazy import INTERRUPTED
-from profiles.timeline import Doubt
+from profiles.model.timeline import Doubt
 from profiles.verbs.options import write_json
-from profiles.views import inference as view
-from profiles.views import measured_files
 from profiles.views.charts import chart
+from profiles.views.files import measured_files
+from profiles.views.terminal import inference as view
 
 from ..inference import is_file, serving
 from ..machine import describe as machine

@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from profiles.files import write_whole
+from profiles.ground.files import write_whole
 from profiles.inference.crossover import crossover
 from profiles.inference.records import Call, Inference
 

@@ -9,9 +9,9 @@ import urllib.request
 from functools import partial
 from pathlib import Path
 
-from profiles import typed
-from profiles.errors import RingscopeError
-from profiles.files import text_of, write_whole
+from profiles.ground import typed
+from profiles.ground.errors import RingscopeError
+from profiles.ground.files import text_of, write_whole
 from profiles.inference import loads
 from profiles.inference.loads import Limits
 from profiles.inference.records import Inference

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from profiles import stats
-from profiles.files import write_whole
+from profiles.ground import stats
+from profiles.ground.files import write_whole
+from profiles.ground.threads import usable_cpus
 from profiles.inference.records import Inference, Together
-from profiles.threads import usable_cpus
 
 from ..inference import models
 from ..machine import nvml

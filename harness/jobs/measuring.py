@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from profiles import measures_json
-from profiles.errors import RingscopeError
-from profiles.files import in_order, write_whole
-from profiles.judging.subject import load
-from profiles.measures import Measures
+from profiles.ground.errors import RingscopeError
+from profiles.ground.files import in_order, write_whole
+from profiles.measuring.subject import load
+from profiles.model import measures_json
+from profiles.model.measures import Measures
 from profiles.readers.nsys.report import run_export
 
 from .. import launch

@@ -71,7 +71,7 @@ class Fits:
 class Rules:
     """Which rules of thumb are measured, on what, how often, and where the files go."""
 
-    names: tuple[str, ...]  # of profiles.judging.rules.RULES
+    names: tuple[str, ...]  # of profiles.rules.RULES
     model: str | None  # None: what suits the machine
     batch: int | None
     pairs: int

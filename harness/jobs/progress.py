@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from profiles import terminals
-from profiles.cell import in_words
-from profiles.records import Cell, RunRecord
-from profiles.views import terminal
+from profiles.ground import terminals
+from profiles.runs.cell import in_words
+from profiles.runs.records import Cell, RunRecord
+from profiles.views.terminal import recording as terminal
 
 from ..processes.supervise import Progress as RankProgress
 from .sweep import Task

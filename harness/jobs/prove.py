@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from profiles import numbers
-from profiles.errors import RingscopeError
-from profiles.files import in_order, write_whole
-from profiles.judging.subject import Subject, load
-from profiles.measures import Finding
-from profiles.records import Cell, RunRecord, beside
+from profiles.ground import numbers
+from profiles.ground.errors import RingscopeError
+from profiles.ground.files import in_order, write_whole
+from profiles.ground.stats import Ratio, ratio
+from profiles.measuring.subject import Subject, load
+from profiles.model.measures import Finding
+from profiles.runs.records import Cell, RunRecord, beside
 from profiles.scaling.measure import Scaling
-from profiles.stats import Ratio, ratio
 from profiles.verdicts.feed import HOST_FED
 
 RECORDINGS = (".sqlite", ".nvvp", ".xplane.pb")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from profiles.errors import RingscopeError
-from profiles.measures import Measures
-from profiles.records import read_run
-from profiles.views import terminal
+from profiles.ground.errors import RingscopeError
+from profiles.model.measures import Measures
+from profiles.runs.records import read_run
+from profiles.views.terminal import recording as terminal
 
 from .. import launch
 from ..launch import hosts, profilers, ssh

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from profiles.errors import RingscopeError
-from profiles.files import write_whole
-from profiles.judging import rules
-from profiles.judging.rules import RULES, Found, Rule
-from profiles.lazy import INTERRUPTED
-from profiles.records import Damaged, read_rank
+from profiles import rules
+from profiles.ground.errors import RingscopeError
+from profiles.ground.files import write_whole
+from profiles.ground.lazy import INTERRUPTED
+from profiles.rules import RULES, Found, Rule
+from profiles.runs.records import Damaged, read_rank
 from profiles.verbs.options import write_json
-from profiles.views import measured_files
-from profiles.views import rules as view
+from profiles.views.files import measured_files
+from profiles.views.terminal import rules as view
 
 from .. import launch
 from ..machine import describe, nvml

@@ -19,9 +19,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from profiles.errors import RingscopeError
-from profiles.files import write_whole
-from profiles.records import Cell, RunRecord, SweepRecord, read_rank, read_run, read_sweep
+from profiles.ground.errors import RingscopeError
+from profiles.ground.files import write_whole
+from profiles.runs.records import Cell, RunRecord, SweepRecord, read_rank, read_run, read_sweep
 from profiles.scaling.run_directory import ROOT
 
 # What --resume launches again.

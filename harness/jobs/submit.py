@@ -11,9 +11,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from profiles.errors import RingscopeError
-from profiles.files import write_whole
-from profiles.records import SweepRecord
+from profiles.ground.errors import RingscopeError
+from profiles.ground.files import write_whole
+from profiles.runs.records import SweepRecord
 
 from ..launch import batch, kubeflow, lsf, pbs, slurm
 from .options import Launch

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from profiles.errors import RingscopeError
-from profiles.records import Cell, RunRecord
+from profiles.ground.errors import RingscopeError
+from profiles.runs.records import Cell, RunRecord
 
 from .. import launch
 from ..launch import mpirun, ssh

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from profiles.files import write_whole
+from profiles.ground.files import write_whole
 from profiles.readers.nsys.report import cache_folder
-from profiles.records import Cell, read_rank
+from profiles.runs.records import Cell, read_rank
 
 from ..machine.tuning import Choice
 

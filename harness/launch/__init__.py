@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..machine import sample
 from . import container as containers

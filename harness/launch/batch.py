@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from .environment import allowed
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from profiles import threads
-from profiles.errors import RingscopeError
+from profiles.ground import threads
+from profiles.ground.errors import RingscopeError
 
 from ..machine import describe
 from . import ssh

@@ -8,7 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..machine import describe, nvml
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from profiles import marks
+from profiles.model import marks
 
 from ..machine import capture_range, sample
 from . import script, tensorflow_profiler

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from . import batch
 from .hosts import Host, slurm_slots

@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from profiles.threads import usable_cpus
+from profiles.ground.threads import usable_cpus
 
 from . import nvml
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 ALL, FIRST_PER_HOST = "all", "first-per-host"
 # Tells a rank's own code, where a profiler is not what stands before its command: "0", it is not to be recorded.

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiles.cell import Cell, setting
+from profiles.runs.cell import Cell, setting
 
 MIB = 1 << 20
 # Points that autotune tries, and steps at each of five samples of a point: fewer than Horovod's own 20 and 10, which

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from .. import launch
 from ..launch.environment import allowed

@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from profiles.files import write_whole
+from profiles.ground.files import write_whole
 
 from ..machine import ranks, sample
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..launch.hosts import Host, is_local
 

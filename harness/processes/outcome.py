@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from profiles.errors import RingscopeError
-from profiles.records import STATUSES, read_rank
+from profiles.ground.errors import RingscopeError
+from profiles.runs.records import STATUSES, read_rank
 
 from ..machine.memory import OUT_OF_MEMORY
 from .keeper import MIB
@@ -45,7 +45,7 @@ KEEPERS = re.compile(r"ringscope: ")  # what keepers say of their own
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One of profiles.records.STATUSES, and the reason if it is not ok."""
+    """One of profiles.runs.records.STATUSES, and the reason if it is not ok."""
 
     status: str
     reason: str = ""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from profiles.files import whole
+from profiles.ground.files import whole
 
 from .. import launch
 from ..launch.environment import allowed

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from profiles.cell import SETTINGS, setting
-from profiles.records import Cell
-from profiles.strategies import OWN_SETTINGS, STRATEGIES
+from profiles.runs.cell import SETTINGS, setting
+from profiles.runs.records import Cell
+from profiles.runs.strategies import OWN_SETTINGS, STRATEGIES
 
 from .models import MODELS
 from .strategies import Unsupported

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from profiles.records import Cell
+from profiles.runs.records import Cell
 from ringscope import ring
 
 from .feeds.generated import BEST_ACCURACY, Generated

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 
 def closing(model: Any, logs: Any) -> dict[str, Any]:

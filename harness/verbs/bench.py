@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from profiles.records import MOST_LAUNCHES
+from profiles.runs.records import MOST_LAUNCHES
 
 from . import options
 

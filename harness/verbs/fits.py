@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from profiles.cell import MOST
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
+from profiles.runs.cell import MOST
 
 from . import options
 

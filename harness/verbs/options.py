@@ -1,4 +1,4 @@
-"""Options that several verbs share: the settings of cells, made from profiles.cell.SETTINGS, and those of a launch."""
+"""Options that several verbs share: the settings of cells, made from profiles.runs.cell.SETTINGS; and a launch's."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from profiles.cell import MOST, SETTINGS
-from profiles.errors import RingscopeError
-from profiles.setting import Setting
+from profiles.ground.errors import RingscopeError
+from profiles.runs.cell import MOST, SETTINGS
+from profiles.runs.setting import Setting
 from profiles.verbs.options import Number as Number
 from profiles.verbs.options import Output as Output
 from profiles.verbs.options import Rule as Rule
@@ -181,7 +181,7 @@ def of_learning(chosen: Mapping[str, Any]) -> list[Rule]:
 
 
 def _check_until(until: str, data: str) -> None:
-    from profiles.cell import Cell
+    from profiles.runs.cell import Cell
 
     try:
         Cell("", 1, 1, until=until).accuracy_wanted  # noqa: B018

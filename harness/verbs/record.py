@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from . import options
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from profiles.errors import RingscopeError
-from profiles.judging.rules import LEAST_PAIRS, RULES
+from profiles.ground.errors import RingscopeError
+from profiles.rules import LEAST_PAIRS, RULES
 
 from . import options
 

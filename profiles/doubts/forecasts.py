@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..timeline import Doubt
+from ..model.timeline import Doubt
 
 
 def point_out_of_line(gpus: int) -> Doubt:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..timeline import Doubt
+from ..model.timeline import Doubt
 
 # Loads of fewer requests: their p99 is one of the two slowest.
 FEW_REQUESTS = 200

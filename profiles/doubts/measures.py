@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from .. import numbers
-from ..measures import CLASSES, Arithmetic, GpuMeasures, Launches, Steps
-from ..timeline import Doubt
+from ..ground import numbers
+from ..model.measures import CLASSES, Arithmetic, GpuMeasures, Launches, Steps
+from ..model.timeline import Doubt
 from .recordings import CAPTURE_REMEDY, LOSES_LESS, LOSES_LESS_ELSE
 
 # What of the collectives takes the recordings of several ranks.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..errors import UnreadableRecording
-from ..timeline import Doubt
+from ..ground.errors import UnreadableRecording
+from ..model.timeline import Doubt
 
 # What makes a profiler lose less of what was launched, by the format of the recording.
 LOSES_LESS = {

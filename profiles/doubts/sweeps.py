@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ..timeline import Doubt
+from ..model.timeline import Doubt
 
 
 def low_replication(few: int, cells: int, least: int) -> Doubt:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..threads import each, release_unused
-from ..timeline import Timeline
+from ..ground.threads import each, release_unused
+from ..model.timeline import Timeline
 from .collective_kernels import is_collective
 from .launch_calls import LaunchCalls
 from .operations import (

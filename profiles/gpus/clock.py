@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import marks
-from ..names import rows_of
-from ..stats import nearest_rank
-from ..timeline import Timeline
+from ..ground.stats import nearest_rank
+from ..model import marks
+from ..model.names import rows_of
+from ..model.timeline import Timeline
 from .collective_kernels import is_collective
 
 Int64s = NDArray[np.int64]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import marks
-from ..measures import Launches
-from ..threads import release_unused
-from ..timeline import Timeline
+from ..ground.threads import release_unused
+from ..model import marks
+from ..model.measures import Launches
+from ..model.timeline import Timeline
 from . import assembly, lost
 from .merged import told_apart
 from .operations import TABLES, Gpu, Operations, distinct

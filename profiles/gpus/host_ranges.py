@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysed import HostRanges, HostThread
-from ..measures import HOST
-from ..timeline import Timeline
+from ..model.analysed import HostRanges, HostThread
+from ..model.measures import HOST
+from ..model.timeline import Timeline
 from .operations import Gpu, distinct
 
 _TABLES = {"host_range": "marks", "host_operator": "operators", "host_call": "api"}

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..timeline import Timeline
+from ..model.timeline import Timeline
 from .operations import distinct
 
 _BLOCK: Final = 1 << 17  # rows looked at together: what a cache holds

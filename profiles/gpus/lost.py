@@ -8,9 +8,9 @@ from dataclasses import astuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import launching
-from ..measures import Launches
-from ..timeline import Timeline
+from ..model import launching
+from ..model.measures import Launches
+from ..model.timeline import Timeline
 from .launch_calls import LaunchCalls
 from .operations import distinct
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import intervals
-from ..names import rows_of
-from ..timeline import Timeline
+from ..ground import intervals
+from ..model.names import rows_of
+from ..model.timeline import Timeline
 from .collective_kernels import is_collective
 from .operations import TABLES, distinct
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysed import GpuOperations, Stream
-from ..measures import CLASSES, Launches
+from ..model.analysed import GpuOperations, Stream
+from ..model.measures import CLASSES, Launches
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .. import numbers
+from ..ground import numbers
 from .records import Call, Crossover
 
 

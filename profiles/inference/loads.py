@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import numbers, stats
+from ..ground import numbers, stats
 from . import batching
 from .records import Best, Served
 

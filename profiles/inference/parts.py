@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..measures import GpuMeasures
+from ..model.measures import GpuMeasures
 from .records import Call
 
 COPIES = ("h2d", "d2h", "p2p", "d2d", "memset")

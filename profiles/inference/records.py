@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..timeline import Doubt
+from ..model.timeline import Doubt
 
 SCHEMA = "ringscope.inference/1"
 

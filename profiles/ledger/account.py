@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import intervals
-from ..analysed import Ownership
 from ..gpus.operations import COLLECTIVE, COMPUTE, DIRECTIONS, MEMSET, Gpu, Operations
-from ..intervals import Intervals
-from ..measures import CAUSES, CLASSES, OWNERS
+from ..ground import intervals
+from ..ground.intervals import Intervals
+from ..model.analysed import Ownership
+from ..model.measures import CAUSES, CLASSES, OWNERS
+from ..model.timeline import Timeline
 from ..steps import pauses
 from ..steps.found import FoundSteps
-from ..timeline import Timeline
 from . import batch_ranges, causes, peers
 from . import ownership as ledger
 from .handed_over import HandedOver

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import H2D, Gpu, Operations, distinct
-from ..marks import BATCH, BATCH_PREFIX, DOMAIN
-from ..names import rows_of, wholly
-from ..timeline import Timeline
+from ..model.marks import BATCH, BATCH_PREFIX, DOMAIN
+from ..model.names import rows_of, wholly
+from ..model.timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd

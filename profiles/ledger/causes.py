@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import intervals
 from ..gpus.operations import D2D, D2H, H2D, HAND_OVER_NS, P2P, Operations, distinct
-from ..intervals import Intervals
-from ..marks import WAIT_INPUT
-from ..measures import CAUSES, CLASSES
-from ..names import fitting, rows_of
+from ..ground import intervals
+from ..ground.intervals import Intervals
+from ..model.marks import WAIT_INPUT
+from ..model.measures import CAUSES, CLASSES
+from ..model.names import fitting, rows_of
+from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
-from ..timeline import Timeline
 from .input_copies import InputCopies
 from .ownership import IDLE
 

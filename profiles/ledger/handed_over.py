@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import Gpu, Operations, distinct
-from ..names import fitting, rows_of
-from ..timeline import Timeline
+from ..model.names import fitting, rows_of
+from ..model.timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import intervals
-from ..analysed import Ownership
 from ..gpus.operations import Operations
-from ..intervals import Intervals
-from ..measures import CLASSES, OWNERS
+from ..ground import intervals
+from ..ground.intervals import Intervals
+from ..model.analysed import Ownership
+from ..model.measures import CLASSES, OWNERS
 
 Int64s = NDArray[np.int64]
 

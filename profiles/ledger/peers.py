@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import intervals
 from ..gpus.operations import COLLECTIVE, Gpu, Operations
-from ..intervals import Intervals
-from ..measures import OWNERS
-from ..names import fitting
+from ..ground import intervals
+from ..ground.intervals import Intervals
+from ..model.measures import OWNERS
+from ..model.names import fitting
 from .handed_over import BY_HOROVOD, FOREVER, UNKNOWN, HandedOver
 
 Int64s = NDArray[np.int64]

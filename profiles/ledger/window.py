@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import intervals
 from ..gpus.operations import Operations
-from ..intervals import EMPTY, Intervals
+from ..ground import intervals
+from ..ground.intervals import EMPTY, Intervals
 from ..steps.found import FoundSteps
 
 Int64s = NDArray[np.int64]

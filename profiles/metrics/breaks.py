@@ -8,14 +8,14 @@ from typing import Final
 
 import numpy as np
 
-from .. import intervals
-from ..analysed import Ownership
 from ..gpus.operations import D2H, Gpu
+from ..ground import intervals
 from ..ledger import ownership
 from ..ledger.account import Account
-from ..measures import Break
+from ..model.analysed import Ownership
+from ..model.measures import Break
+from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
-from ..timeline import Timeline
 from .host import host_while_idle, launch_idle_by_host
 
 # Of more breaks than these nobody reads what the host did, and each is looked for among all of its ranges.

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .. import intervals
-from ..intervals import Intervals
+from ..ground import intervals
+from ..ground.intervals import Intervals
 from ..ledger.window import Window
-from ..measures import Bucket, OneStep, StepRow
+from ..model.measures import Bucket, OneStep, StepRow
 from .collectives import Calls
 from .message_sizes import UNKNOWN
 

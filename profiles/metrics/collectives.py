@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import intervals
 from ..gpus.collective_kernels import KINDS, kind_of
 from ..gpus.operations import COLLECTIVE, Gpu, Operations
-from ..intervals import Intervals, one_after_another
+from ..ground import intervals
+from ..ground.intervals import Intervals, one_after_another
+from ..ground.stats import lasting, nearest_rank
 from ..ledger import ownership
 from ..ledger.handed_over import FOREVER, HandedOver
 from ..ledger.window import Window
-from ..measures import CLASSES, Collectives, Straggler
-from ..stats import lasting, nearest_rank
+from ..model.measures import CLASSES, Collectives, Straggler
 from ..steps.found import FoundSteps
 from . import matching
 from .collective_sizes import by_size, with_transfers

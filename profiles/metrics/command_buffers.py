@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import TABLES, Gpu, Ints, distinct
-from ..timeline import Timeline
-from ..xla_names import compiled
+from ..model.timeline import Timeline
+from ..model.xla_names import compiled
 from .operator_names import Texts, Thunk, thunk
 
 Int64s = NDArray[np.int64]

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..gpus.operations import D2D, D2H, DIRECTIONS, H2D, P2P, TABLES, Gpu, Operations
+from ..ground.stats import nearest_rank
 from ..ledger.account import Account
-from ..measures import CLASSES, Copies
-from ..names import fitting, rows_of
-from ..stats import nearest_rank
+from ..model.measures import CLASSES, Copies
+from ..model.names import fitting, rows_of
+from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
-from ..timeline import Timeline
 from . import kernels
 
 SMALL_BYTES = 64 * 1024

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .. import intervals
 from ..doubts import measures as say
 from ..doubts.recordings import before_their_calls
 from ..gpus.clock import AGREE_NS, Clock
 from ..gpus.collective_kernels import sounds_like_one
 from ..gpus.operations import COMPUTE, TABLES, Gpu
+from ..ground import intervals
+from ..ground.stats import all_along
 from ..ledger.account import Account
 from ..ledger.window import Window
-from ..measures import GpuMeasures
-from ..stats import all_along
+from ..model.measures import GpuMeasures
+from ..model.timeline import Doubt, Timeline
 from ..steps.found import FoundSteps
-from ..timeline import Doubt, Timeline
 from . import copies
 from .collectives import Calls
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from .. import marks
 from ..gpus.operations import Gpu
-from ..names import fitting
-from ..timeline import Timeline
+from ..model import marks
+from ..model.names import fitting
+from ..model.timeline import Timeline
 from .kernels import TORCH_COMPILED
 
 # By ranges, then by kernels; the first that has any.

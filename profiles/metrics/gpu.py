@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import intervals
 from ..gpus.operations import Gpu
-from ..intervals import Intervals
+from ..ground import intervals
+from ..ground.intervals import Intervals
+from ..ground.stats import nearest_rank, nearest_ranks
 from ..ledger import ownership
 from ..ledger.account import Account, exposed_inputs
-from ..measures import OWNERS, Gaps, GpuMeasures, Percentiles, StepRow, Steps
-from ..stats import nearest_rank, nearest_ranks
+from ..model.measures import OWNERS, Gaps, GpuMeasures, Percentiles, StepRow, Steps
+from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
-from ..timeline import Timeline
 from . import arithmetic, breaks, collectives, copies, framework, idle_gaps, kernels, operators
 from .hand_over import hand_over_ns
 from .held_launches import held_launches

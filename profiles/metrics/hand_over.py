@@ -6,7 +6,7 @@ import numpy as np
 
 from ..gpus.operations import HAND_OVER_NS
 from ..ledger.account import Account
-from ..measures import OWNERS
+from ..model.measures import OWNERS
 from .kernels import KERNELS
 
 _BLOCK = 1 << 17  # pieces of the ledger looked at together: what a cache holds

@@ -7,7 +7,7 @@ import numpy as np
 from ..gpus.operations import H2D
 from ..ledger import ownership
 from ..ledger.account import Account
-from ..measures import OWNERS
+from ..model.measures import OWNERS
 from ..steps.found import FoundSteps
 from .copies import SMALL_BYTES
 

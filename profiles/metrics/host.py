@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import intervals
-from ..analysed import Ownership
 from ..gpus.operations import Gpu, distinct
-from ..intervals import Intervals
+from ..ground import intervals
+from ..ground.intervals import Intervals
+from ..ground.stats import all_along
 from ..ledger import ownership as ledger
 from ..ledger.causes import PAUSE, TURNAROUND, WAITING_FOR_INPUT
 from ..ledger.window import Window
-from ..measures import CAUSES, CLASSES
-from ..names import fitting, rows_of
-from ..stats import all_along
-from ..timeline import Timeline
+from ..model.analysed import Ownership
+from ..model.measures import CAUSES, CLASSES
+from ..model.names import fitting, rows_of
+from ..model.timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd

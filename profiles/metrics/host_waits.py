@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import intervals
-from ..analysed import Ownership
 from ..gpus.operations import D2D, D2H, H2D, P2P, Gpu, Operations
+from ..ground import intervals
 from ..ledger import ownership as ledger
 from ..ledger.causes import SYNC, SYNCHRONISING
-from ..measures import CLASSES
-from ..names import fitting, rows_of
-from ..timeline import Timeline
+from ..model.analysed import Ownership
+from ..model.measures import CLASSES
+from ..model.names import fitting, rows_of
+from ..model.timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import intervals
-from ..analysed import Ownership
 from ..gpus.operations import TABLES, Gpu, Operations
-from ..intervals import Intervals
+from ..ground import intervals
+from ..ground.intervals import Intervals
 from ..ledger.ownership import is_idle
-from ..measures import CLASSES, OWNERS, IdleGap
+from ..model.analysed import Ownership
+from ..model.measures import CLASSES, OWNERS, IdleGap
+from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
-from ..timeline import Timeline
 from .host import under_way
 
 LONGEST = 10

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import intervals
-from ..analysed import Ownership
 from ..gpus.collective_kernels import is_collective
 from ..gpus.operations import TABLES, Gpu, Ints, Operations, narrow
+from ..ground import intervals
+from ..ground.stats import nearest_rank, nearest_ranks
 from ..ledger.window import Window
-from ..measures import Kernels, NamedKernel
-from ..names import fitting
-from ..stats import nearest_rank, nearest_ranks
+from ..model.analysed import Ownership
+from ..model.measures import Kernels, NamedKernel
+from ..model.names import fitting
 from ..steps.found import FoundSteps
 from . import recurrence
 from .owned import owned_ns

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ..gpus.operations import Gpu, Operations, distinct
 from ..ledger.handed_over import FOREVER, last_open, spans
-from ..names import fitting, rows_of
-from ..timeline import Timeline
+from ..model.names import fitting, rows_of
+from ..model.timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ..marks import DOMAIN, WAIT_INPUT
+from ..model.marks import DOMAIN, WAIT_INPUT
+from ..model.xla_names import COMMAND_BUFFER, compiled
 from ..steps.marks import STEPS
-from ..xla_names import COMMAND_BUFFER, compiled
 
 # Ranges of libraries that move data, and those that name an edge of TensorFlow's graph, are of no operator.
 _OTHER_DOMAINS: Final = frozenset({"NCCL", "HorovodOps", "MPI", "UCX"})

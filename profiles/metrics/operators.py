@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysed import Ownership
 from ..gpus.operations import TABLES, Gpu, Operations, distinct
-from ..intervals import Nested
+from ..ground.intervals import Nested
 from ..ledger.account import Account
 from ..ledger.ownership import is_idle
-from ..measures import NamedOperator, Operators
-from ..timeline import Timeline
-from ..xla_names import COMMAND_BUFFER
+from ..model.analysed import Ownership
+from ..model.measures import NamedOperator, Operators
+from ..model.timeline import Timeline
+from ..model.xla_names import COMMAND_BUFFER
 from . import command_buffers, operator_names
 from .operator_names import Texts
 from .owned import owned_ns

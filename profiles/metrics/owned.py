@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import intervals
-from ..analysed import Ownership
 from ..gpus.operations import COLLECTIVE, COMPUTE, Operations
+from ..ground import intervals
 from ..ledger import ownership as ledger
 from ..ledger.window import Window
-from ..measures import CLASSES
+from ..model.analysed import Ownership
+from ..model.measures import CLASSES
 
 Int64s = NDArray[np.int64]
 _BLOCK = 1 << 17  # operations looked at together: what a cache holds

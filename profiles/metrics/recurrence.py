@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..names import fitting
+from ..model.names import fitting
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,12 +24,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from .. import marks
 from ..doubts import recordings as doubts
-from ..errors import UnreadableRecording
-from ..files import in_order
-from ..records import of_a_run
-from ..timeline import Doubt, Timeline
+from ..ground.errors import UnreadableRecording
+from ..ground.files import in_order
+from ..model import marks
+from ..model.timeline import Doubt, Timeline
+from ..runs.records import of_a_run
 from . import opening, refused, twice
 from .nsys import report
 from .progress import heard_by

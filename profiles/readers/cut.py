@@ -19,8 +19,8 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Final
 
-from ..errors import RingscopeError, UnreadableRecording
-from ..marks import RANK_PREFIX, STEP_PREFIX
+from ..ground.errors import RingscopeError, UnreadableRecording
+from ..model.marks import RANK_PREFIX, STEP_PREFIX
 from . import opened, private, read
 from .nsys import marks as nsys_marks
 from .nsys import sqlite as nsys_sqlite

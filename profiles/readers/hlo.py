@@ -17,7 +17,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Final
 
-from .. import xla_names
+from ..model import xla_names
 from . import messages
 
 # xla.PrimitiveType: the name of the type and its bits.

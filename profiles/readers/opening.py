@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from ..errors import UnreadableRecording
+from ..ground.errors import UnreadableRecording
 
 HEAD_BYTES: Final = 1 << 16
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from .. import marks
+from ..model import marks
 from .chrome import events as chrome
 
 _CALL: Final = re.compile(r"cu(da)?[A-Z]")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from ..errors import UnreadableRecording
+from ..ground.errors import UnreadableRecording
 from . import opening
 
 _END_BYTES: Final = 1 << 16  # of unlike recordings of one size almost always unlike

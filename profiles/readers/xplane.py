@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from .. import xla_names
 from ..doubts.recordings import no_gpu, profiler_warnings, python_traced
-from ..errors import UnreadableRecording
-from ..timeline import WITHOUT_TIMES, Doubt, Recording, Timeline, make
+from ..ground.errors import UnreadableRecording
+from ..model import xla_names
+from ..model.timeline import WITHOUT_TIMES, Doubt, Recording, Timeline, make
 from . import messages, planes, programs
 from .chrome import events as chrome
 from .programs import Programs

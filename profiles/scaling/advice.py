@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from ..cell import AXES, SETTINGS, Cell
 from ..doubts import sweeps as say
-from ..records import Run, SweepRecord
-from ..stats import Spread, ratio
-from ..timeline import Doubt
+from ..ground.stats import Spread, ratio
+from ..model.timeline import Doubt
+from ..runs.cell import AXES, SETTINGS, Cell
+from ..runs.records import Run, SweepRecord
 from . import batches, beside
 from .batches import most_ranks
 from .look import WORTH_A_LOOK, Look, ranks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..cell import Cell
-from ..stats import Spread, ratio
+from ..ground.stats import Spread, ratio
+from ..runs.cell import Cell
 from .look import WORTH_A_LOOK, Look, ranks
 from .rows import CellRow
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..cell import Cell
-from ..stats import Spread, ratio
+from ..ground.stats import Spread, ratio
+from ..runs.cell import Cell
 from .look import WORTH_A_LOOK, Look
 from .rows import same_work
 

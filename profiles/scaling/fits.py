@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .. import typed
-from ..cell import Cell
 from ..doubts import sweeps as say
-from ..errors import RingscopeError
-from ..records import Run, SweepRecord, read_run, read_runs, read_sweep
-from ..timeline import Doubt
+from ..ground import typed
+from ..ground.errors import RingscopeError
+from ..model.timeline import Doubt
+from ..runs.cell import Cell
+from ..runs.records import Run, SweepRecord, read_run, read_runs, read_sweep
 from . import search
 from .remedies import Known, Remedy, alike, known, memory_of, needed, remedies
 from .search import Line, Plan, Try

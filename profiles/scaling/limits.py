@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from ..cell import Cell
+from ..runs.cell import Cell
 from .rows import CellRow, same_work
 
 WORTH_A_WORD = 0.05  # of a step: less is no limit

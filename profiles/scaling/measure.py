@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..records import Run, SweepRecord
-from ..stats import Spread, spread
-from ..timeline import Doubt
+from ..ground.stats import Spread, spread
+from ..model.timeline import Doubt
+from ..runs.records import Run, SweepRecord
 from . import limits, out_of_memory
 from .advice import doubts, first_looks
 from .look import Look

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .. import numbers
-from ..cell import in_words
-from ..records import Run
+from ..ground import numbers
+from ..runs.cell import in_words
+from ..runs.records import Run
 from .advice import options
 from .fits import capacity
 from .look import Look

@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..cell import Cell
-from ..records import Run
+from ..runs.cell import Cell
+from ..runs.records import Run
 from .search import Line, Try, long_line
 
 PARTS = 2  # GPUs that a split or sharded model has at least

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ..cell import SETTINGS, TELLING, Cell
-from ..records import RankRecord, Run, SweepRecord
-from ..stats import Ratio, Spread, nearest_rank, ratio, spread
-from ..strategies import OWN_SETTINGS
+from ..ground.stats import Ratio, Spread, nearest_rank, ratio, spread
+from ..runs.cell import SETTINGS, TELLING, Cell
+from ..runs.records import RankRecord, Run, SweepRecord
+from ..runs.strategies import OWN_SETTINGS
 
 
 @dataclass(slots=True)

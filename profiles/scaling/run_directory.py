@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import RingscopeError
-from ..files import write_whole
-from ..records import Damaged, read_runs, read_sweep
+from ..ground.errors import RingscopeError
+from ..ground.files import write_whole
+from ..runs.records import Damaged, read_runs, read_sweep
 from .measure import Scaling, measure
 from .rows import CellRow, LaunchRow, column_names, columns
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..records import Run, RunRecord
+from ..runs.records import Run, RunRecord
 from .remedies import memory_of
 from .search import CONFIRMATIONS, Try
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..gpus.operations import H2D, Gpu
-from ..names import fitting, rows_of, wholly
-from ..timeline import Timeline
+from ..model.names import fitting, rows_of, wholly
+from ..model.timeline import Timeline
 from .cycles import Flags, Int64s, KernelSequence
 from .marks import Marks, owners
 

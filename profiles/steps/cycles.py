@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import intervals
 from ..gpus.collective_kernels import KINDS, is_collective, kind_of
 from ..gpus.operations import D2D, HAND_OVER_NS, MEMSET, Gpu
-from ..intervals import Intervals
-from ..names import fitting
+from ..ground import intervals
+from ..ground.intervals import Intervals
+from ..model.names import fitting
 
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]

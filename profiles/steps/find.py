@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import intervals, numbers, stats
 from ..gpus.operations import Gpu
-from ..measures import Pause
-from ..timeline import Timeline
+from ..ground import intervals, numbers, stats
+from ..model.measures import Pause
+from ..model.timeline import Timeline
 from . import content, pauses, period
 from . import marks as mark
 from .cycles import KernelSequence, agreement, boundaries, kernel_sequence, trains

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..gpus.operations import Gpu
-from ..timeline import Timeline
+from ..model.timeline import Timeline
 from .cycles import Int64s, KernelSequence
 
 # `FSDP::pre_forward (encoder.block.14.layer.1), op_id = 314382` lies in layer `encoder.block.14`.

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import Gpu
-from ..marks import STEP_PREFIX
-from ..names import rows_of, wholly
-from ..timeline import Timeline
+from ..model.marks import STEP_PREFIX
+from ..model.names import rows_of, wholly
+from ..model.timeline import Timeline
 from .cycles import Int64s, KernelSequence
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import intervals
 from ..gpus.operations import Gpu
-from ..intervals import Intervals
-from ..marks import DOMAIN, PAUSED
-from ..measures import Pause
-from ..names import rows_of, wholly
-from ..timeline import Timeline
+from ..ground import intervals
+from ..ground.intervals import Intervals
+from ..model.marks import DOMAIN, PAUSED
+from ..model.measures import Pause
+from ..model.names import rows_of, wholly
+from ..model.timeline import Timeline
 
 _PAUSED = re.compile(PAUSED)
 

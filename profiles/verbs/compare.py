@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .. import terminals
+from ..ground import terminals
 from . import predict
 from .options import Output, Verb, refuse_ignored, write_json
 
@@ -56,8 +56,9 @@ def command(context: click.Context, /, **chosen: object) -> None:
 def _compare(options: Options) -> None:
     import json
 
-    from ..judging import compare, subject
-    from ..views import compare as view
+    from ..comparing import compare
+    from ..measuring import subject
+    from ..views.terminal import compare as view
 
     found = compare.compare(subject.load([options.before]), subject.load([options.after]))
     if options.as_json is None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from .. import terminals
-from ..errors import RingscopeError
+from ..ground import terminals
+from ..ground.errors import RingscopeError
 from .options import refuse_ignored
 
 
@@ -57,9 +57,10 @@ def write(given: Options) -> None:
     """One recording in, one new file out."""
     if given.steps is None and given.time is None and not (given.shrink or given.strip_private):
         raise RingscopeError("nothing to leave out: give --steps, --time, --shrink or --strip-private")
-    from ..cutting import of_steps
+    from ..measuring.cutting import of_steps
     from ..readers import cut
-    from ..views import recordings, waiting
+    from ..views.terminal import info as recordings
+    from ..views.terminal import waiting
 
     reading: dict[str, Any] = {"max_bytes": given.max_size, "cache": not given.no_cache}
     within = cut.span(given.time) if given.time is not None else None

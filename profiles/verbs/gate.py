@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from .. import terminals
-from ..errors import RingscopeError
+from ..ground import terminals
+from ..ground.errors import RingscopeError
 from .options import Output, Verb, refuse_ignored
 
 
@@ -69,10 +69,10 @@ def command(context: click.Context, /, **options: Any) -> None:
     import json
     import sys
 
-    from ..judging import gate
-    from ..judging import subject as subjects
-    from ..views import gate as view
-    from ..views import terminal
+    from .. import gate
+    from ..measuring import subject as subjects
+    from ..views.terminal import gate as view
+    from ..views.terminal import recording as terminal
 
     given = Options(**options)
     if not (given.judges or given.write_baseline):
@@ -97,7 +97,7 @@ def command(context: click.Context, /, **options: Any) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    from ..files import written_whole
+    from ..ground.files import written_whole
 
     with written_whole(path) as beside:
         beside.write_text(text, encoding="utf-8")
@@ -117,8 +117,8 @@ def _budgets(given: tuple[str, ...], option: str) -> dict[str, float]:
 
 
 def _json(path: Path) -> object:
-    from .. import typed
-    from ..files import text_of
+    from ..ground import typed
+    from ..ground.files import text_of
 
     try:
         return typed.loads(text_of(path))

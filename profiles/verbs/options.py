@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from ..errors import RingscopeError
+from ..ground.errors import RingscopeError
 
 STDOUT: Final = Path("-")
 # What a profiler leaves: not written over where it lies in a directory that is read.
@@ -86,7 +86,7 @@ def _words(context: click.Context, parameter: click.Parameter) -> Iterator[str]:
 
 def _is_read(path: Path, word: str) -> bool:
     """Is `path` the file that `word` names, or one of the recordings and records in the directory that it names?"""
-    from .. import records
+    from ..runs import records
 
     try:
         if not path.is_file():
@@ -116,7 +116,7 @@ def refuse_ignored(context: click.Context, rules: Iterable[Rule]) -> None:
 
 def write_json(text: str, to: Path) -> None:
     """To a file, or to the terminal where it is called `-`."""
-    from ..files import written_whole
+    from ..ground.files import written_whole
 
     if to == STDOUT:
         click.echo(text, nl=False)

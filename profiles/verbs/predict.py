@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .. import terminals
-from ..errors import RingscopeError
+from ..ground import terminals
+from ..ground.errors import RingscopeError
 from .options import Number, Output, Verb, refuse_ignored, write_json
 
 if TYPE_CHECKING:
-    from ..judging.forecast import Hosts
+    from ..predicting.forecast import Hosts
 
 _PATH = click.Path(path_type=Path)
 _OF_HOSTS = ("gpus_per_host", "step_bytes", "overlap")
@@ -103,9 +103,10 @@ def show(paths: list[Path], option: str, ranks: str, larger: Path | None, as_jso
     """Predict from recordings and print. `option` is what asked for the `ranks`."""
     import json
 
-    from ..judging import predict, subject
-    from ..views import predict as view
-    from ..views import terminal
+    from ..measuring import subject
+    from ..predicting import predict
+    from ..views.terminal import predict as view
+    from ..views.terminal import recording as terminal
 
     wanted = _counts(option, ranks)
     one, two = (subject.load([path]) for path in paths)
@@ -120,8 +121,9 @@ def _forecast(options: Options) -> None:
     """Predict from throughput and print."""
     import json
 
-    from ..judging import forecast, subject
-    from ..judging.curve import Point
+    from ..measuring import subject
+    from ..predicting import forecast
+    from ..predicting.curve import Point
 
     wanted = _counts("--ranks", options.ranks or "")
     hosts = _hosts(options)
@@ -134,14 +136,14 @@ def _forecast(options: Options) -> None:
             raise RingscopeError(f"{options.paths[0]}: no sweep there; name a run directory of ringscope bench")
         found = forecast.of_sweep(scaling, wanted, hosts)
     if options.charts is not None:
-        from ..views import forecast as pictures
         from ..views.charts import chart
+        from ..views.terminal import forecast as pictures
 
         chart.write([pictures.chart(found)], options.charts)
     if options.as_json is not None:
         write_json(json.dumps(forecast.to_json(found), indent=1) + "\n", options.as_json)
     if str(options.as_json) != "-":
-        from ..views import forecast as view
+        from ..views.terminal import forecast as view
 
         view.show(found, terminals.console())
 
@@ -149,8 +151,8 @@ def _forecast(options: Options) -> None:
 def _hosts(options: Options) -> Hosts | None:
     if options.network is None:
         return None
-    from ..judging.forecast import Hosts
-    from ..judging.network import measured, network
+    from ..predicting.forecast import Hosts
+    from ..predicting.network import measured, network
 
     batch = options.per_rank_batch if options.points is not None else 1  # a run directory's cells know theirs
     if options.gpus_per_host is None or options.step_bytes is None or batch is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .. import terminals
+from ..ground import terminals
 from .options import Output, Verb, write_json
 
 
@@ -49,7 +49,7 @@ def command(**chosen: Path | None) -> None:
     import json
     import sys
 
-    from profiles.judging import explained
+    from profiles.explaining import explained
     from profiles.scaling.run_directory import machine, newest, read, write
 
     options = Options(**chosen)
@@ -61,13 +61,13 @@ def command(**chosen: Path | None) -> None:
         scaling = read(path)
     scaling, found = explained.told(scaling, path)
     if any(options.pictures.values()):
-        from profiles.views import sweep_files
+        from profiles.views.files import sweep_files
 
         sweep_files.write(scaling, path, **options.pictures, machine=machine(path), explained=found)
     if options.as_json:
         write_json(json.dumps(explained.to_json(scaling, found), indent=1) + "\n", options.as_json)
     if str(options.as_json) != "-":
-        from profiles.views import sweep
+        from profiles.views.terminal import sweep
 
         sweep.show(scaling, str(path), terminals.console(), found)
     sys.exit(0 if all(row.status == "ok" for row in scaling.cells) else 1)

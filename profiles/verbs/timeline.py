@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import numbers, terminals
-from ..errors import RingscopeError
-from ..measures import Measures
+from ..ground import numbers, terminals
+from ..ground.errors import RingscopeError
+from ..model.measures import Measures
 from . import cut
 from .options import STDOUT, Output, Rule, Verb, refuse_ignored, write_json
 
 if TYPE_CHECKING:
-    from ..analysed import Analysis
-    from ..analysis import Progress
+    from ..measuring.analysis import Progress
+    from ..model.analysed import Analysis
 
 HELP = """Measure recordings: where every nanosecond of every GPU went.
 
@@ -215,7 +215,9 @@ def _cut(given: Options) -> None:
 def _info(given: Options) -> None:
     """What is in the recordings, unmeasured."""
     from ..readers import read_all
-    from ..views import recordings, terminal, waiting
+    from ..views.terminal import info as recordings
+    from ..views.terminal import recording as terminal
+    from ..views.terminal import waiting
 
     with waiting.progress("reading") as progress:
         timelines, doubts = read_all(given.paths, strict=given.strict, progress=progress, **given.reading)
@@ -224,9 +226,12 @@ def _info(given: Options) -> None:
 
 def _measure(given: Options) -> None:
     """Measure, write the files asked for, and show the numbers unless the JSON goes where they would."""
-    from .. import measures_json, records
-    from ..judging import ranks_summary
-    from ..views import ranks, recording_files, terminal, waiting
+    from ..many_gpus import ranks_summary
+    from ..model import measures_json
+    from ..runs import records
+    from ..views.files import recording_files
+    from ..views.terminal import ranks, waiting
+    from ..views.terminal import recording as terminal
 
     files = recording_files.Files(**{kind: getattr(given, kind) for kind in recording_files.KINDS})
     with waiting.stages() as progress:
@@ -267,10 +272,10 @@ def _measure(given: Options) -> None:
 
 def _analysis(given: Options, pictures: bool, progress: Progress) -> Analysis | None:
     """Over MPI where a launcher started several processes; then None in all but the first."""
-    from ..analysis import analyse, analyse_over_mpi
-    from ..partials.mpi import Job, started
-    from ..partials.processes import Reading
-    from ..partials.unit import Asked
+    from ..measuring.analysis import analyse, analyse_over_mpi
+    from ..measuring.mpi import Job, started
+    from ..measuring.one_recording import Asked
+    from ..measuring.processes import Reading
 
     if given.processes is None and started() > 1:
         job = Job(given.paths, Asked(given.window, pictures, given.from_step), Reading(**given.reading))

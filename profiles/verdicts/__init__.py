@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..measures import Finding, Measures
+from ..model.measures import Finding, Measures
 from . import because, breaks, collectives, compute, copies, feed, host, order, ranks, slow, spread, words
 from .case import INPUT_LADDER, Case, Context
 from .not_judged import not_judged

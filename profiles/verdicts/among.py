@@ -9,9 +9,9 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import numbers
-from ..measures import Measures, StepRow
-from ..stats import lasting
+from ..ground import numbers
+from ..ground.stats import lasting
+from ..model.measures import Measures, StepRow
 from .case import Case
 
 # So much of the steps at the end must be slow for a GPU that was not from the start.

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from .. import numbers
-from ..measures import OF_RANKS, Consequence, Finding
+from ..ground import numbers
+from ..model.measures import OF_RANKS, Consequence, Finding
 from .case import REPORT_SHARE, Case
 from .order import WITH_WAITING, without, worth
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .. import numbers
-from ..measures import Break, Consequence, Finding, GpuMeasures, Measures, ToldBreak
+from ..ground import numbers
+from ..model.measures import Break, Consequence, Finding, GpuMeasures, Measures, ToldBreak
 from .case import Case
 
 # A checkpoint copies the model's variables: so many more tensors than a step fetches.

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..measures import Finding, GpuMeasures, StepRow
 from ..metrics.doubts import shows_training
-from ..records import Cell
+from ..model.measures import Finding, GpuMeasures, StepRow
+from ..runs.records import Cell
 from . import whatif
 
 # What costs less than this share of the window is not worth a sentence.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from .. import numbers
-from ..measures import Finding, GpuMeasures
-from ..numbers import share as percent
+from ..ground import numbers
+from ..ground.numbers import share as percent
+from ..model.measures import Finding, GpuMeasures
 from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
 
 MANY = 10  # collectives a step; a fused one needs one or two

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .. import numbers
-from ..measures import Finding
-from ..numbers import share as percent
+from ..ground import numbers
+from ..ground.numbers import share as percent
+from ..model.measures import Finding
 from .case import INPUT_LADDER, OTHER_LADDER, PLAIN, Case, degree
 
 # Copies that are hidden for less than this were asked for by the step that needs them.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from .. import numbers
+from ..ground import numbers
+from ..ground.numbers import share as percent
 from ..ledger.causes import WAITING_FOR_INPUT
-from ..measures import Finding
-from ..numbers import share as percent
+from ..model.measures import Finding
 from .case import INPUT_LADDER, PLAIN, Case, degree
 from .copies import BY_RING, UINT8_SAVES, asked_late, exposed_inputs, overlap_of, pageable, shorter_copies
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .. import numbers
-from ..measures import Finding
-from ..numbers import share as percent
+from ..ground import numbers
+from ..ground.numbers import share as percent
+from ..model.measures import Finding
 from .case import OTHER_LADDER, PLAIN, Case, called, degree
 
 

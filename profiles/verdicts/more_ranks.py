@@ -1,6 +1,6 @@
 """What to change where N ranks are not N times one, told by the largest of the losses and not by a timeline.
 
-The losses are those of profiles.judging.without_exchange, and the idle time of timed steps on GPUs, in ns per step;
+The losses are those of profiles.explaining.without_exchange, and the idle time of timed steps on GPUs, in ns per step;
 docs/reference/findings.md has the rules.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .. import numbers
-from ..measures import Finding
-from ..records import Cell
+from ..ground import numbers
+from ..model.measures import Finding
+from ..runs.records import Cell
 
 
 def find(cause: str, ns: int, step_ns: int, cell: Cell) -> Finding:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from .. import numbers
 from ..doubts.measures import where_kernels_lie
-from ..measures import OWNERS, Finding, GpuMeasures, Measures
+from ..ground import numbers
+from ..ground.numbers import share as percent
 from ..metrics.doubts import LOST, STARTUP_SHARE, shows_training
-from ..numbers import share as percent
-from ..timeline import Doubt
+from ..model.measures import OWNERS, Finding, GpuMeasures, Measures
+from ..model.timeline import Doubt
 from .case import REPORT_SHARE, Case, called
 
 CALLED = {

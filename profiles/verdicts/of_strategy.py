@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..measures import Finding
-from ..records import Cell
+from ..model.measures import Finding
+from ..runs.records import Cell
 
 # Their step is the graph that fit makes, in a loop of the strategy's own.
 ELSEWHERE = (

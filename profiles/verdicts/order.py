@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..measures import OF_RANKS, Finding
+from ..model.measures import OF_RANKS, Finding
 
 # Priced by exposed collectives, in which others' waiting for a slow rank lies.
 WITH_WAITING = frozenset({"all-reduce-exposed", "collectives-exposed", "collectives-not-fused", "model-too-small"})

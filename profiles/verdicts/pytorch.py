@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from ..measures import GpuMeasures
 from ..metrics.kernels import TORCH_COMPILED
+from ..model.measures import GpuMeasures
 from .case import CONVOLUTIONS
 from .collectives import summed_as
 from .compute import misaligned

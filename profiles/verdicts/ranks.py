@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .. import numbers
-from ..measures import Finding, Measures
-from ..numbers import share as percent
+from ..ground import numbers
+from ..ground.numbers import share as percent
+from ..model.measures import Finding, Measures
 from .case import OTHER_LADDER, Case, degree
 from .collectives import GRADIENTS, exposed_kind
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from .. import numbers
-from ..measures import Finding, Measures
-from ..numbers import share as percent
+from ..ground import numbers
+from ..ground.numbers import share as percent
+from ..model.measures import Finding, Measures
 from .among import Slower, Whose, far, slower, whose
 from .case import OTHER_LADDER, Case
 

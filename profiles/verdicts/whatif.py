@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..measures import CLASSES, OWNERS, GpuMeasures, WhatIf
+from ..model.measures import CLASSES, OWNERS, GpuMeasures, WhatIf
 
 
 def span_without(

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from ..measures import Finding, GpuMeasures
-from ..records import Cell
+from ..model.measures import Finding, GpuMeasures
+from ..runs.records import Cell
 from . import of_strategy, pytorch
 from .case import PLAIN
 from .collectives import MOSTLY_WAITING

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any, Protocol
 
-from profiles import marks
+from profiles.model import marks
 
 from .lost import restart
 
@@ -96,7 +96,7 @@ class NvtxMarks:
             pass
 
     def fed_by(self, loader: str) -> None:
-        """Tell the recording what makes the batches, one of `profiles.marks.LOADERS`; likewise."""
+        """Tell the recording what makes the batches, one of `profiles.model.marks.LOADERS`; likewise."""
         with self._range(self._domain.get_event_attributes(message=marks.FED_BY + loader)):
             pass
 

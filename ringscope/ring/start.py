@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from typing import Any
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from .alike import ending, horovod_names, undistributed
 from .data import seeds, shuffles

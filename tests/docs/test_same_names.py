@@ -16,14 +16,17 @@ import pytest
 
 import ringscope
 from harness.verbs import VERBS as HARNESS_VERBS
-from profiles import measures_json
+from profiles import gate, rules
+from profiles.explaining import explained, without_exchange
 from profiles.gpus.collective_kernels import KINDS
-from profiles.judging import explained, forecast, gate, predict, ranks_summary, rules, without_exchange
-from profiles.judging.curve import Point
-from profiles.judging.network import Network
-from profiles.lazy import LazyGroup
-from profiles.measures import CLASSES, OWNERS, Arithmetic, Break, Computed, Straggler, ToldBreak
+from profiles.ground.lazy import LazyGroup
+from profiles.many_gpus import ranks_summary
 from profiles.metrics.kernels import GROUPS
+from profiles.model import measures_json
+from profiles.model.measures import CLASSES, OWNERS, Arithmetic, Break, Computed, Straggler, ToldBreak
+from profiles.predicting import forecast, predict
+from profiles.predicting.curve import Point
+from profiles.predicting.network import Network
 from profiles.scaling import fits
 from profiles.scaling.rows import CellRow, LaunchRow, column_names
 from profiles.steps.found import Repeats

@@ -7,19 +7,19 @@ from functools import cache
 import numpy as np
 import pytest
 
-from profiles.analysis import measure
+from profiles.comparing.loss_ledger import losses
 from profiles.gpus.gather import gather
-from profiles.judging import curve, network, predict
-from profiles.judging.loss_ledger import losses
+from profiles.ground.stats import Spread, nearest_rank, ratio, spread
 from profiles.ledger.account import account
 from profiles.ledger.window import Window
-from profiles.measures import Bucket, GpuMeasures, Measures, OneStep
+from profiles.measuring.analysis import measure
 from profiles.metrics import collectives
 from profiles.metrics.message_sizes import Moved
+from profiles.model.measures import Bucket, GpuMeasures, Measures, OneStep
+from profiles.predicting import curve, network, predict
 from profiles.readers import read_all
-from profiles.records import RankRecord
+from profiles.runs.records import RankRecord
 from profiles.scaling.rows import samples_per_s
-from profiles.stats import Spread, nearest_rank, ratio, spread
 from profiles.steps import find
 from profiles.steps.found import FoundSteps
 from profiles.verdicts import whatif

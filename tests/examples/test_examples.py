@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.harness.running import prepared, run_python
-from tests.profiles.judging.test_action import environment, shell_of
+from tests.profiles.gate.test_action import environment, shell_of
 from tests.recordings import DATA, ROOT
 
 EXAMPLES = ROOT / "examples"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from profiles.version import VERSION
+from profiles.ground.version import VERSION
 from tests.recordings import ROOT
 
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ringscope
-from profiles.version import VERSION
+from profiles.ground.version import VERSION
 from tests.recordings import OURS, ROOT
 
 # An environment of readers only: nothing of these is found, whatever is installed.
@@ -116,9 +116,9 @@ ringscope.nothing
     done = subprocess.run([*mypy, str(script)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
     said = [line.partition(": ")[2] for line in done.stdout.splitlines()]
     read, measure, analyse, init, rank, version, nothing, *_ = said
-    assert 'Revealed type is "def (path: str | pathlib.Path' in read and "-> profiles.timeline.Timeline" in read
-    assert "-> profiles.measures.Measures" in measure
-    assert "-> profiles.analysed.Analysis" in analyse
+    assert 'Revealed type is "def (path: str | pathlib.Path' in read and "-> profiles.model.timeline.Timeline" in read
+    assert "-> profiles.model.measures.Measures" in measure
+    assert "-> profiles.model.analysed.Analysis" in analyse
     assert 'Revealed type is "def (*, pin: bool =' in init
     assert 'Revealed type is "int"' in rank.replace("builtins.", "")
     assert 'Revealed type is "str"' in version.replace("builtins.", "")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from profiles.version import VERSION
+from profiles.ground.version import VERSION
 from tests.recordings import ROOT
 
 PACKAGES = ("harness", "profiles", "ringscope")

@@ -25,8 +25,9 @@ from typing import Any
 
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
-from profiles import analyse, measures_json
-from profiles.judging import gate, subject
+from profiles import analyse, gate
+from profiles.measuring import subject
+from profiles.model import measures_json
 from profiles.verbs import gate as gate_verb
 
 from . import documents, verbs

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from profiles.errors import UnreadableRecording
-from profiles.timeline import COLUMNS, Timeline
+from profiles.ground.errors import UnreadableRecording
+from profiles.model.timeline import COLUMNS, Timeline
 
 READERS = (
     "nsys.sqlite",

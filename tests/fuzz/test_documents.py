@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from profiles import analyse, measures_json
-from profiles.errors import RingscopeError
-from profiles.judging import gate, subject
+from profiles import analyse, gate
+from profiles.ground.errors import RingscopeError
+from profiles.measuring import subject
+from profiles.model import measures_json
 from profiles.verbs import gate as gate_verb
 
 from ..recordings import DATA

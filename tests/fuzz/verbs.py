@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 from profiles.verbs import compare, cut, gate, timeline
 
 # What `timeline` writes beside its terminal page.

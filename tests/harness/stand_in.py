@@ -18,8 +18,8 @@ from pathlib import Path
 
 from harness.training import facts
 from harness.training.worker import Progress, what_became
-from profiles.files import write_whole
-from profiles.records import Cell, RankRecord, write_rank
+from profiles.ground.files import write_whole
+from profiles.runs.records import Cell, RankRecord, write_rank
 
 STEP_S = 0.01
 PATIENCE_S = 240

@@ -20,9 +20,9 @@ from harness.launch.hosts import Host
 from harness.processes.supervise import Limits
 from harness.verbs import bench as verb_bench
 from harness.verbs import doctor, fits, infer, options, record, rules, train
-from profiles.errors import RingscopeError
-from profiles.files import write_whole
-from profiles.records import Cell, SweepRecord
+from profiles.ground.errors import RingscopeError
+from profiles.ground.files import write_whole
+from profiles.runs.records import Cell, SweepRecord
 
 ROOT = Path(__file__).parents[2]
 COMMAND = ["--", "python", "x.py"]

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from profiles import timeline as contract
-from profiles.timeline import Recording, Timeline
+from profiles.model import timeline as contract
+from profiles.model.timeline import Recording, Timeline
 
 RECORDED = frozenset({"kernels", "graphs", "copies", "memsets", "api", "marks", "syncs", "devices"})
 

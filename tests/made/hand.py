@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profiles.measures import (
+from profiles.model.measures import (
     CLASSES,
     OWNERS,
     Collectives,
@@ -19,7 +19,7 @@ from profiles.measures import (
     StepRow,
     Steps,
 )
-from profiles.timeline import Recording
+from profiles.model.timeline import Recording
 
 
 def gpu(

@@ -16,7 +16,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from profiles.version import VERSION
+from profiles.ground.version import VERSION
 
 MIB = 1 << 20
 EVENT = '{"ph":"X","cat":"kernel","name":"k","ts":%s,"dur":%s,"args":{"device":0,"stream":7}}'

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiles.analysed import Analysis, GpuAnalysis, Ownership
 from profiles.gpus.gather import gather
 from profiles.gpus.operations import for_pictures
-from profiles.measures import (
+from profiles.model.analysed import Analysis, GpuAnalysis, Ownership
+from profiles.model.measures import (
     CLASSES,
     OWNERS,
     Collectives,
@@ -27,7 +27,7 @@ from profiles.measures import (
     StepRow,
     Steps,
 )
-from profiles.timeline import Doubt, Timeline
+from profiles.model.timeline import Doubt, Timeline
 from tests.made.build import Build
 
 NAMES = (

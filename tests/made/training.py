@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiles.timeline import Timeline
+from profiles.model.timeline import Timeline
 from tests.made.build import Build
 
 US, MS = 1_000, 1_000_000

@@ -8,20 +8,20 @@ FIND = "profiles/steps/find.py"
 CAUSES = "profiles/ledger/causes.py"
 ACCOUNT = "profiles/ledger/account.py"
 DOUBTS = "profiles/metrics/doubts.py"
-GATE = "profiles/judging/gate.py"
-JOIN = "profiles/partials/join.py"
-FILE = "profiles/partials/file.py"
+GATE = "profiles/gate/__init__.py"
+JOIN = "profiles/measuring/together.py"
+FILE = "profiles/measuring/partial_file.py"
 GRADIENTS = "ringscope/ring/gradients/average.py"
 SHARING = "ringscope/ring/data/sharing.py"
 SAMPLES = "ringscope/ring/data/samples.py"
 
-OF_LEDGER = ("tests/profiles/ledger/test_ownership.py", "tests/profiles/test_analysis.py")
+OF_LEDGER = ("tests/profiles/ledger/test_ownership.py", "tests/profiles/measuring/test_analysis.py")
 OF_STEPS = ("tests/profiles/steps/test_find.py", "tests/profiles/steps/test_cycles.py")
 OF_CAUSES = ("tests/profiles/ledger/test_causes.py", "tests/profiles/ledger/test_ownership.py")
-OF_DOUBTS = ("tests/profiles/test_analysis.py",)
+OF_DOUBTS = ("tests/profiles/measuring/test_analysis.py",)
 OF_RANKS_DOUBTS = ("tests/profiles/metrics/test_collectives.py",)
-OF_GATE = ("tests/profiles/judging/test_gate.py",)
-OF_PARTIALS = ("tests/profiles/partials/test_partials.py",)
+OF_GATE = ("tests/profiles/gate/test_gate.py",)
+OF_PARTIALS = ("tests/profiles/measuring/test_partials.py",)
 OF_RANKS = ("tests/ring/test_ring.py",)
 OF_ALIKE = ("tests/ring/alike/test_alike.py",)
 OF_SHARES = ("tests/ring/data/test_samples.py", "tests/ring/data/test_sharing.py")
@@ -236,7 +236,7 @@ ALL = (
     ),
     Mutation(
         "partials-given-twice-counted-twice",
-        "profiles/analysis.py",
+        "profiles/measuring/analysis.py",
         "        _refuse_twice(units, sources)\n",
         "",
         OF_PARTIALS,

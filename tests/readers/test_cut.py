@@ -13,10 +13,10 @@ import pytest
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import measure, readers
-from profiles.errors import RingscopeError, UnreadableRecording
+from profiles.ground.errors import RingscopeError, UnreadableRecording
+from profiles.model.timeline import Timeline
 from profiles.readers import cut
 from profiles.readers.cut import Span, span
-from profiles.timeline import Timeline
 
 from ..recordings import OURS, SHARED, fingerprint, needs_shared, rows, tables
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import measure, readers
-from profiles.errors import RingscopeError, UnreadableRecording
+from profiles.ground.errors import RingscopeError, UnreadableRecording
 from profiles.readers import cut
 
 from ..fuzz.target import CORPUS

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from profiles import readers
-from profiles.errors import UnreadableRecording
+from profiles.ground.errors import UnreadableRecording
 from profiles.readers.chrome import horovod
 from tests import recordings
 

@@ -19,11 +19,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles import analyse, terminals
-from profiles.errors import UnreadableRecording
+from profiles import analyse
+from profiles.ground import terminals
+from profiles.ground.errors import UnreadableRecording
 from profiles.readers import read, read_all, xplane
-from profiles.views import markdown, recordings, terminal
+from profiles.views.files import markdown
 from profiles.views.tables.table import document_of
+from profiles.views.terminal import info as recordings
+from profiles.views.terminal import recording as terminal
 from tests.made.build import Build
 from tests.made.training import training
 from tests.recordings import DATA, SHARED

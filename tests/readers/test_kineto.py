@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles import measure, readers
-from profiles.errors import UnreadableRecording
+from profiles.ground.errors import UnreadableRecording
+from profiles.model.timeline import Timeline
 from profiles.readers.chrome import events as chrome
-from profiles.timeline import Timeline
 from tests.recordings import SHARED
 
 PUBLIC = SHARED / "public" / "kineto"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from profiles import readers
-from profiles.errors import UnreadableRecording
+from profiles.ground.errors import UnreadableRecording
 
 from ..recordings import DATA
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from profiles import readers
-from profiles.timeline import Timeline
+from profiles.model.timeline import Timeline
 
 from ..recordings import DATA, SHARED, needs_shared, rows
 from .test_nsys_sqlite import CUPTI, PID, build, kernel, strings

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import readers
-from profiles.errors import UnreadableRecording
+from profiles.ground.errors import UnreadableRecording
 from profiles.readers.nsys import report as nsys_rep
 
 from ..recordings import fingerprint

@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 
 from profiles import readers
-from profiles.analysis import measure
-from profiles.errors import UnreadableRecording
-from profiles.timeline import COLUMNS, IDS
-from profiles.views import recordings
+from profiles.ground.errors import UnreadableRecording
+from profiles.measuring.analysis import measure
+from profiles.model.timeline import COLUMNS, IDS
+from profiles.views.terminal import info as recordings
 
 from ..recordings import NSYS, OURS, SHARED, needs_shared, rows, tables, timeline
 

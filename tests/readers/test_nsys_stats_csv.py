@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from profiles import measure, readers
-from profiles.errors import UnreadableRecording
+from profiles.ground.errors import UnreadableRecording
 from tests.recordings import SHARED
 
 H200 = SHARED / "h200"

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from profiles import read
+from profiles.model.timeline import TABLES, Timeline
 from profiles.readers import cut
-from profiles.timeline import TABLES, Timeline
 from tests.recordings import DATA
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from profiles import readers
-from profiles.errors import UnreadableRecording
-from profiles.timeline import Timeline
+from profiles.ground.errors import UnreadableRecording
+from profiles.model.timeline import Timeline
 from tests.recordings import SHARED
 
 PUBLIC = SHARED / "public" / "nvprof-csv"

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.training import EPOCH_NS, Shape
 from benchmarks.write import WRITERS
 from profiles import readers
-from profiles.errors import UnreadableRecording
+from profiles.ground.errors import UnreadableRecording
 from profiles.readers.nvprof.sqlite import demangled
 
 from ..recordings import NVPROF, SHARED, needs_shared, rows, tables

@@ -18,7 +18,7 @@ import pytest
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import readers
-from profiles.errors import UnreadableRecording
+from profiles.ground.errors import UnreadableRecording
 from profiles.readers import opening
 
 from ..recordings import DATA, OURS, SHARED, fingerprint, needs_shared

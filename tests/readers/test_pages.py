@@ -7,7 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from profiles.errors import UnreadableRecording
+from profiles.ground.errors import UnreadableRecording
 from profiles.readers.tables.pages import Odd, Pages, places
 from profiles.readers.tables.scan import Column, scan
 from profiles.readers.tables.sqlite import Database

@@ -16,9 +16,10 @@ import pytest
 
 from benchmarks.training import EPOCH_NS, Shape
 from benchmarks.write import WRITERS
-from profiles import analyse, measures_json, readers
-from profiles.possible import AT_ZERO, DAY_NS, ENDS_EARLY, OUTSIDE, UNTIMED
-from profiles.timeline import COLUMNS, Timeline, make
+from profiles import analyse, readers
+from profiles.model import measures_json
+from profiles.model.possible import AT_ZERO, DAY_NS, ENDS_EARLY, OUTSIDE, UNTIMED
+from profiles.model.timeline import COLUMNS, Timeline, make
 
 from ..made.build import Build
 from ..recordings import SHARED

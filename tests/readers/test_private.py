@@ -13,8 +13,9 @@ import pytest
 
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
-from profiles import measures_json, readers
-from profiles.analysis import measure
+from profiles import readers
+from profiles.measuring.analysis import measure
+from profiles.model import measures_json
 from profiles.readers import cut
 
 from ..recordings import DATA

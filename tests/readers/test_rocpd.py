@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from profiles import analyse
-from profiles.errors import UnreadableRecording
+from profiles.ground.errors import UnreadableRecording
 from profiles.readers import read
 from tests.readers.test_rocprofv3 import CPU, GPU0, GPU1, KERNELS, KINDS, Made, results, training
 

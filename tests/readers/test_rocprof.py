@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiles import analyse
-from profiles.errors import UnreadableRecording
+from profiles.ground.errors import UnreadableRecording
 from profiles.readers import read
 
 SECTIONS = {0: "Markers and Ranges", 2: "CPU HIP API", 3: "CPU HSA API", 1: "COPY", 6: "GPU0", 7: "GPU1"}

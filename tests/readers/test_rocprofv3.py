@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from profiles import analyse, measure
-from profiles.errors import UnreadableRecording
+from profiles.ground.errors import UnreadableRecording
 from profiles.readers import read
 from tests.recordings import SHARED
 

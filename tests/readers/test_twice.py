@@ -15,7 +15,8 @@ import pytest
 import ringscope
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
-from profiles import measures_json, readers
+from profiles import readers
+from profiles.model import measures_json
 from profiles.readers import twice
 
 SHAPE = Shape(steps=6, kernels=12, gpus=2, processes=2, skew_ns=50, hidden_ns=150_000, feed_ns=100_000)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from profiles import readers
-from profiles.errors import UnreadableRecording
+from profiles.ground.errors import UnreadableRecording
+from profiles.model.timeline import Timeline
 from profiles.readers import xplane
-from profiles.timeline import Timeline
 from tests import recordings
 
 DATA = recordings.DATA / "xplane"

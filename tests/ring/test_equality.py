@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.doctor import equality
-from profiles.records import Cell
+from profiles.runs.records import Cell
 from tests.harness.running import LAUNCHERS, environment, prepared, run_in_turn
 from tests.ring import SCRIPTS
 

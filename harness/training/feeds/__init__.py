@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 from ringscope.ring.feed import slots, staged
 
 from .sources import Source

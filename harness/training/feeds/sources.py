@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from profiles.cell import TFRECORDS
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
+from profiles.runs.cell import TFRECORDS
 
 from ..models import Spec
 

@@ -1,4 +1,4 @@
-"""Rules of thumb as two ways to train: a function per rule (profiles.judging.rules has their advice).
+"""Rules of thumb as two ways to train: a function per rule (profiles.rules has their advice).
 
     rule(on: Subject) -> Ways
 

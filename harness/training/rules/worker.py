@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from profiles.files import write_whole
-from profiles.records import RankRecord, write_rank
+from profiles.ground.files import write_whole
+from profiles.runs.records import RankRecord, write_rank
 
 from .. import facts
 from ..worker import Progress, what_became

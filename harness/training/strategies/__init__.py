@@ -1,6 +1,6 @@
 """Ways to spread the work, beside each other: a module per way, whose `trainer(cell, device)` gives a `Trainer`.
 
-profiles/strategies.py says what each is and what it can be combined with.
+profiles/runs/strategies.py says what each is and what it can be combined with.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.errors import RingscopeError
-from profiles.records import Cell
+from profiles.ground.errors import RingscopeError
+from profiles.runs.records import Cell
 
 
 class Unsupported(RingscopeError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 
 def take(device: str, count: int, *, local_rank: int = 0) -> list[str]:

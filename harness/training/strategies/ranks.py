@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from profiles.records import Cell
+from profiles.runs.records import Cell
 from ringscope import ring
 from ringscope.ring.feed import as_feed
 

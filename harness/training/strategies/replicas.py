@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from profiles.records import Cell
+from profiles.runs.records import Cell
 from ringscope import ring
 from ringscope.ring.feed import as_feed
 from ringscope.ring.fit.loop import Turns

@@ -14,8 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from profiles.errors import RingscopeError
-from profiles.records import Cell
+from profiles.ground.errors import RingscopeError
+from profiles.runs.records import Cell
 from ringscope import ring
 from ringscope.ring.feed import as_feed
 from ringscope.ring.fit.loop import Turns

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import UnreadableRecording
+from ...ground.errors import UnreadableRecording
 from ..opening import whole
 from ..tables import printed
 

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from ...doubts.recordings import unfinished_recording
-from ...errors import UnreadableRecording
-from ...timeline import Recording, Timeline, make
+from ...ground.errors import UnreadableRecording
+from ...model.timeline import Recording, Timeline, make
 from ..opening import whole
 from ..tables import printed
 from . import events as chrome

@@ -17,16 +17,16 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from ... import launching
 from ...doubts.recordings import (
     CAPTURE_REMEDY,
     LOSES_LESS,
     coarse_times_in_microseconds,
     python_traced,
 )
-from ...errors import UnreadableRecording
-from ...possible import LIMIT_NS, OPERATIONS
-from ...timeline import WITHOUT_TIMES, Doubt, Recording, Timeline, make
+from ...ground.errors import UnreadableRecording
+from ...model import launching
+from ...model.possible import LIMIT_NS, OPERATIONS
+from ...model.timeline import WITHOUT_TIMES, Doubt, Recording, Timeline, make
 from ..tables.gathering import require_gpu_work
 from . import events as chrome
 from . import launches, operators

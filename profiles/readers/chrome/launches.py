@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from ...names import fitting, rows_of
+from ...model.names import fitting, rows_of
 from . import events as chrome
 
 OPERATIONS: Final = ("kernels", "copies", "memsets", "syncs")

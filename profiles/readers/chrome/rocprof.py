@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from ...errors import UnreadableRecording
-from ...possible import OPERATIONS
-from ...timeline import WITHOUT_TIMES, Recording, Timeline, make
+from ...ground.errors import UnreadableRecording
+from ...model.possible import OPERATIONS
+from ...model.timeline import WITHOUT_TIMES, Recording, Timeline, make
 from ..tables.gathering import require_gpu_work
 from . import events as chrome
 

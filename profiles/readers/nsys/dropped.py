@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ... import launching
 from ...doubts.recordings import dropped_events
-from ...marks import STEP_PREFIX
-from ...timeline import Doubt
+from ...model import launching
+from ...model.marks import STEP_PREFIX
+from ...model.timeline import Doubt
 from ..tables.sqlite import Database
 
 _DIAGNOSTICS: Final = "DIAGNOSTIC_EVENT"

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from ...errors import UnreadableRecording
+from ...ground.errors import UnreadableRecording
 
 # So begin the reports of nsys 2022.4; the name of its ancestor stayed. What nsys calls a report it may read itself.
 _MAGIC: Final = b"NVIDIA Tegra Profiler Report"

@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...possible import LIMIT_NS
-from ...timeline import Recording, Timeline
+from ...model.possible import LIMIT_NS
+from ...model.timeline import Recording, Timeline
 from ..tables import cupti, sqlite
 from ..tables.gathering import NO_TIME, Gathered, constant, require_gpu_work
 from ..tables.scan import Column, scan

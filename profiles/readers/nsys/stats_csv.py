@@ -15,8 +15,8 @@ import pandas as pd
 import pyarrow as pa
 
 from ...doubts.recordings import coarse_sizes
-from ...errors import UnreadableRecording
-from ...timeline import NAMELESS, WITHOUT_TIMES, Recording, Timeline, make
+from ...ground.errors import UnreadableRecording
+from ...model.timeline import NAMELESS, WITHOUT_TIMES, Recording, Timeline, make
 from ..opening import whole
 from ..tables import printed
 from ..tables.gathering import require_gpu_work

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from ...doubts.recordings import coarse_times_printed
-from ...errors import UnreadableRecording
-from ...timeline import Recording, Timeline, make
+from ...ground.errors import UnreadableRecording
+from ...model.timeline import Recording, Timeline, make
 from ..opening import whole
 from ..tables import printed
 from ..tables.gathering import require_gpu_work

@@ -13,8 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import UnreadableRecording
-from ...timeline import NAMELESS, WITHOUT_TIMES
+from ...ground.errors import UnreadableRecording
+from ...model.timeline import NAMELESS, WITHOUT_TIMES
 from ..tables import printed
 
 Array = np.ndarray

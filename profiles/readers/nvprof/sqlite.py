@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from ...doubts.recordings import clocks_apart
-from ...possible import OPERATIONS
-from ...timeline import Doubt, Recording, Timeline
+from ...model.possible import OPERATIONS
+from ...model.timeline import Doubt, Recording, Timeline
 from ..tables import cupti, sqlite
 from ..tables.gathering import NO_TIME, Gathered, constant, require_gpu_work
 from ..tables.scan import Column, scan

@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pandas as pd
 
-from ...errors import UnreadableRecording
-from ...possible import OPERATIONS
-from ...timeline import WITHOUT_TIMES, Recording, Timeline, make
+from ...ground.errors import UnreadableRecording
+from ...model.possible import OPERATIONS
+from ...model.timeline import WITHOUT_TIMES, Recording, Timeline, make
 from ..chrome import events as chrome
 from ..tables.gathering import require_gpu_work
 from .document import Agent

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ...errors import UnreadableRecording
-from ...timeline import Timeline
+from ...ground.errors import UnreadableRecording
+from ...model.timeline import Timeline
 from ..tables import sqlite
 from ..tables.sqlite import Database, quoted
 from .assembly import GPU, MARKER, OF_NO_GPU, RECORD, WITHOUT_TEXT, copy_of, number_of, timeline

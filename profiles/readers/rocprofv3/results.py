@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ...timeline import Timeline
+from ...model.timeline import Timeline
 from ..chrome import events as chrome
 from .assembly import MARKER, OF_NO_GPU, WITHOUT_TEXT, copy_of, number_of, timeline
 from .document import Agent, Document, Handle, Message, Process, Raws, Record, Symbol

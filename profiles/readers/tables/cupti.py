@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ...timeline import COPY_KINDS, MEMORY_KINDS
+from ...model.timeline import COPY_KINDS, MEMORY_KINDS
 from .gathering import constant
 
 # 0 unknown, 1 HtoD, 2 DtoH, 3 HtoA, 4 AtoH, 5 AtoA, 6 AtoD, 7 DtoA, 8 DtoD, 9 HtoH, 10 PtoP;

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ... import launching
 from ...doubts import recordings as doubts
-from ...errors import UnreadableRecording
-from ...possible import OPERATIONS
-from ...timeline import COLUMNS, UNSAID, Doubt, Recording, Timeline, make, unsaid
+from ...ground.errors import UnreadableRecording
+from ...model import launching
+from ...model.possible import OPERATIONS
+from ...model.timeline import COLUMNS, UNSAID, Doubt, Recording, Timeline, make, unsaid
 
 # What NULL becomes where a time is read.
 NO_TIME: Final = -(1 << 63)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...intervals import one_after_another
+from ...ground.intervals import one_after_another
 from .sqlite import Database, quoted
 
 Bytes = NDArray[np.uint8]

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import UnreadableRecording
-from ...threads import at_once
+from ...ground.errors import UnreadableRecording
+from ...ground.threads import at_once
 from ..progress import tell
 from . import pages
 from .pages import Odd, Pages

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ...files import written_whole
+from ...ground.files import written_whole
 
 Spec = dict[str, Any]
 Row = Mapping[str, Any]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ...measures import OWNERS
+from ...model.measures import OWNERS
+from ..palette import OWNERS as LOOKS
 from ..tables.table import Document
 from .chart import Chart, Row, Spec, axis, series_colour
-from .palette import OWNERS as LOOKS
 
 MOST_BARS: Final = 240  # steps drawn one by one; more become the mean of neighbours
 

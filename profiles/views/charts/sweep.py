@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ...cell import TELLING
+from ...runs.cell import TELLING
 from .chart import Chart, Row, Spec, axis, series_colour
 
 # What curves are drawn over, the first in which the cells differ.

@@ -12,14 +12,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ... import numbers
-from ...analysed import Analysis
-from ...files import written_whole
-from ...judging.ranks_summary import Summary
+from ...ground import numbers
+from ...ground.files import written_whole
+from ...many_gpus.ranks_summary import Summary
+from ...model.analysed import Analysis
 from ..charts import sweep as sweep_charts
 from ..charts.chart import Chart
-from ..charts.palette import HOST as HOST_LOOKS
-from ..charts.palette import OWNERS as LOOKS
+from ..palette import HOST as HOST_LOOKS
+from ..palette import OWNERS as LOOKS
 from ..tables import explained as losses
 from ..tables import report
 from ..tables.table import Cell, Document, Table

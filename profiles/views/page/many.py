@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ... import numbers
-from ..charts.palette import OWNERS as LOOKS
+from ...ground import numbers
+from ..palette import OWNERS as LOOKS
 from ..tables import ranks
 from ..tables.table import Cell, Document
 

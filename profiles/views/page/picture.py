@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...analysed import Analysis
-from ..lanes import KINDS, GpuLanes, Lane, ledger_lane, of_gpus, of_host, shift_ns
+from ...model.analysed import Analysis
+from ..charts.lanes import KINDS, GpuLanes, Lane, ledger_lane, of_gpus, of_host, shift_ns
 
 BINS = 2000
 _BLOCK = 1 << 17  # operations looked at together: what a cache holds

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ... import numbers
-from ...analysed import Analysis
-from ...judging.ranks_summary import Summary
-from ...measures import OF_RANKS, OWNERS
+from ...ground import numbers
+from ...many_gpus.ranks_summary import Summary
+from ...model.analysed import Analysis
+from ...model.measures import OF_RANKS, OWNERS
 from ..charts import recording
-from ..charts.palette import OWNERS as LOOKS
+from ..palette import OWNERS as LOOKS
 from ..tables import ranks, report
 from ..tables import table as tables
 from ..tables.table import Cell, Document

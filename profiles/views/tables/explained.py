@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ... import numbers
-from ..charts.palette import OWNERS as LOOKS
+from ...ground import numbers
+from ..palette import OWNERS as LOOKS
 from .table import Cell, Json, Table, words
 
 CAUSES: Final = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import numbers
+from ...ground import numbers
 from .table import Document, Format, Table, words
 
 

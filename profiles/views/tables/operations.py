@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ... import numbers
-from ..charts.palette import OWNERS as LOOKS
+from ...ground import numbers
+from ..palette import OWNERS as LOOKS
 from .table import Cell, Document, Format, Json, Table, each_gpu, words
 
 # What a column adds to its GPU's title, how its numbers are written, and for a quotient what they are divided by.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ... import numbers
-from ...judging.ranks_summary import Summary
-from ...measures import Measures
-from ...measures_json import plain, to_json
-from ..charts.palette import OWNERS as LOOKS
+from ...ground import numbers
+from ...many_gpus.ranks_summary import Summary
+from ...model.measures import Measures
+from ...model.measures_json import plain, to_json
+from ..palette import OWNERS as LOOKS
 from .table import Cell, Document, Json, Table, words
 
 NAMES = {"step": "the whole step", "waiting": "waiting for ranks"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ... import numbers
-from ...cell import TELLING
+from ...ground import numbers
+from ...runs.cell import TELLING
 from . import operations, ranks, time
 from .table import Cell, Document, Format, Json, Table, words
 

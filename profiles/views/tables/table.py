@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ... import numbers
-from ...measures import Measures, gpu_titles
-from ...measures_json import to_json
+from ...ground import numbers
+from ...model.measures import Measures, gpu_titles
+from ...model.measures_json import to_json
 
 Json = Mapping[str, Any]
 Format = Callable[[Any], str]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ... import numbers
-from ...measures import OWNERS
-from ..charts.palette import OWNERS as LOOKS
+from ...ground import numbers
+from ...model.measures import OWNERS
+from ..palette import OWNERS as LOOKS
 from .table import Cell, Document, Table, each_gpu, words
 
 GAPS = {

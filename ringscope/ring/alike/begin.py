@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..exchange import IN_STREAM, from_all, sent_as
 from ..internals.frameworks import hvd, tf, traced_for_each_model

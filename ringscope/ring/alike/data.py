@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..data.samples import are_arrays
 from ..internals.frameworks import tf

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..internals.frameworks import tf
 from ..models import is_seen, optimizers_of

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..exchange import from_all, reduced_on_host
 from ..internals.frameworks import hvd, tf, traced_for_each_model

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..internals.frameworks import tf
 

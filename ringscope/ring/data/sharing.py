@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras.src.trainers import data_adapters
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..global_batch.sizes import ALIKE, EVEN, UNEVEN
 from ..internals.frameworks import tf
@@ -65,7 +65,7 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
 
 
 def loader_of(x: Any) -> str:
-    """What makes the batches, one of `profiles.marks.LOADERS`; "" where that is not known."""
+    """What makes the batches, one of `profiles.model.marks.LOADERS`; "" where that is not known."""
     if isinstance(x, tf.data.Dataset):
         return "tf.data"
     if isinstance(x, keras.utils.PyDataset):

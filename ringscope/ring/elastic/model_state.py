@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..global_batch.metrics import is_summed, sums
 from ..internals.frameworks import hvd, tf

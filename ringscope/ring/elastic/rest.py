@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..alike import data
 from ..data.samples import BATCH, length

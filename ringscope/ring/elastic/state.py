@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..alike.begin import broadcast
 from ..lost import launcher

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras.src.trainers.data_adapters import get_data_adapter
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..data import samples
 from ..internals.frameworks import tf

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..alike import data, undistributed
 from ..alike.weights import compared

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..data import samples
 from ..internals.frameworks import hvd, tf

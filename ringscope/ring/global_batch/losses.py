@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..internals.frameworks import tf
 from . import added_losses, metrics, train_step_losses

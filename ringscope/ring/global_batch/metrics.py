@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..exchange import reduced_on_host
 from ..internals.frameworks import hvd, tf

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..internals.frameworks import tf
 from . import totals

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..exchange import name_in_graph, on_host, outside_scopes, summed_as
 from ..internals.frameworks import hvd, tf

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..exchange import IN_STREAM, name_in_graph, on_device_of, outside_scopes
 from ..internals.frameworks import has_gpu, hvd, tf

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from profiles.errors import MissingLibrary
+from profiles.ground.errors import MissingLibrary
 
 from .garbage import uncollected
 

@@ -8,7 +8,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.request import urlopen
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from .. import say
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorflow.python.eager import context as eager
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from .. import say
 from ..forms.rnn import layers as recurrent

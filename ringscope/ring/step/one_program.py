@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ..feed import opened
 from ..forms import forms, optimizers

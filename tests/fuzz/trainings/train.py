@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 from ringscope import ring
 from tests.fuzz.trainings.between import asked, between
 from tests.fuzz.trainings.combination import draw

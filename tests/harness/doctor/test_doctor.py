@@ -15,7 +15,7 @@ from harness.doctor import trials
 from harness.doctor.allreduce import bus_gb_per_s
 from harness.doctor.equality import Equality
 from harness.verbs.doctor import command
-from profiles.records import Cell
+from profiles.runs.records import Cell
 
 GPU = {
     "index": 0,

@@ -10,7 +10,7 @@ import pytest
 from harness.doctor import workspace
 from harness.doctor.script import Observed, Rank, Trial
 from harness.doctor.together import judge
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 TRIAL = Trial(["python", "train.py"], 2, "horovodrun")
 

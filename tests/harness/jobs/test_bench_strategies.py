@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from profiles.records import read_runs
-from profiles.strategies import STRATEGIES
+from profiles.runs.records import read_runs
+from profiles.runs.strategies import STRATEGIES
 from tests.harness.running import run_python
 
 pytest.importorskip("tensorflow")

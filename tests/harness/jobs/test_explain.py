@@ -21,11 +21,11 @@ from harness.jobs import explain
 from harness.jobs.explain import SHARE, Budget, planned
 from harness.jobs.sweep import How
 from harness.launch.profilers import Profiler
-from profiles.judging.explained import Explained, told
-from profiles.records import Cell, read_runs
+from profiles.explaining.explained import Explained, told
+from profiles.runs.records import Cell, read_runs
 from profiles.scaling import run_directory
 from tests.harness.running import DRIVE, PATIENCE_S, ROOT, carrying, named, wait_until
-from tests.profiles.judging.test_explained import write
+from tests.profiles.explaining.test_explained import write
 from tests.recordings import DATA
 
 ONE = Cell("mlp", 1, 8, steps=10)

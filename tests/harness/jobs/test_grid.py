@@ -17,11 +17,11 @@ from harness.training.models import MODELS
 from harness.verbs import bench as verb_bench
 from harness.verbs import options, train
 from harness.verbs import record as verb_record
-from profiles.cell import AXES, SETTINGS, setting
-from profiles.errors import RingscopeError
-from profiles.records import Cell
-from profiles.setting import Setting
-from profiles.strategies import STRATEGIES
+from profiles.ground.errors import RingscopeError
+from profiles.runs.cell import AXES, SETTINGS, setting
+from profiles.runs.records import Cell
+from profiles.runs.setting import Setting
+from profiles.runs.strategies import STRATEGIES
 from tests.harness.running import ROOT
 
 CELL = Cell("mlp", 2, 8, steps=3)

@@ -21,7 +21,7 @@ from harness.jobs import infer, infer_devices, infer_served, infer_together
 from harness.jobs.options import Infer
 from harness.jobs.progress import Steps
 from harness.verbs.infer import command
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 from profiles.inference.loads import Limits
 from profiles.inference.records import Call, Inference, Served, Together
 from tests.harness.inference.http_server import serving

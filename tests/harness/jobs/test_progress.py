@@ -9,8 +9,8 @@ from rich.console import Console
 
 from harness.jobs.progress import Clock, Watch, duration
 from harness.processes.supervise import Progress
-from profiles.cell import in_words
-from profiles.records import Cell, RunRecord
+from profiles.runs.cell import in_words
+from profiles.runs.records import Cell, RunRecord
 
 QUICK, SLOW = Cell("mlp", 1, 8), Cell("resnet50", 2, 8)
 

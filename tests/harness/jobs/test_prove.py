@@ -15,13 +15,13 @@ from harness.jobs.prove import BY_HAND, CHANGES, outcome, report, trial
 from harness.training.combinations import check
 from harness.training.models import MODELS
 from harness.verbs.bench import command
-from profiles import measures_json as view
 from profiles import verdicts
-from profiles.errors import RingscopeError
-from profiles.records import Cell, RunRecord, SweepRecord
+from profiles.ground.errors import RingscopeError
+from profiles.ground.stats import spread
+from profiles.model import measures_json as view
+from profiles.runs.records import Cell, RunRecord, SweepRecord
+from profiles.runs.strategies import STRATEGIES
 from profiles.scaling.measure import Scaling
-from profiles.stats import spread
-from profiles.strategies import STRATEGIES
 from profiles.verdicts import Context, find
 from tests.made.hand import gpu, measures
 

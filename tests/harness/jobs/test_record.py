@@ -16,8 +16,8 @@ from harness.launch import recorded
 from harness.launch.profilers import Profiler, Span, choose
 from harness.machine import describe, nvml, sample
 from harness.verbs import record
-from profiles.errors import RingscopeError
-from profiles.records import read_runs
+from profiles.ground.errors import RingscopeError
+from profiles.runs.records import read_runs
 from tests.harness.running import ROOT
 
 NSYS = Profiler("nsys", "/opt/nsys")

@@ -14,9 +14,9 @@ import pytest
 from harness.jobs import rules
 from harness.training.rules import Subject, Ways, worker
 from harness.verbs import rules as verb
-from profiles.errors import RingscopeError
-from profiles.judging.rules import RULES, judge
-from profiles.records import read_rank
+from profiles.ground.errors import RingscopeError
+from profiles.rules import RULES, judge
+from profiles.runs.records import read_rank
 from tests.harness.running import prepared, run_python
 
 WAYS = Path(__file__).parents[1] / "training" / "scripts" / "rule_ways.py"
@@ -25,7 +25,7 @@ PLANTED = """
 import json, sys, time
 from pathlib import Path
 from harness.training.rules.worker import record
-from profiles.records import write_rank
+from profiles.runs.records import write_rank
 rule, out = sys.argv[1], Path(sys.argv[2])
 if rule == "prefetch":
     raise MemoryError("no room")

@@ -13,9 +13,9 @@ import pytest
 
 from harness.jobs import sweep
 from harness.jobs.run_directory import RunDirectory, check_space
-from profiles.errors import RingscopeError
-from profiles.files import write_whole
-from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
+from profiles.ground.errors import RingscopeError
+from profiles.ground.files import write_whole
+from profiles.runs.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
 from profiles.scaling import run_directory
 
 CELL = Cell("mlp", 2, 8, steps=3)

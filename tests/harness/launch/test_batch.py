@@ -21,7 +21,7 @@ from harness.launch import hosts, kubeflow, lsf, pbs, slurm
 from harness.launch.batch import Request
 from harness.launch.hosts import Host
 from harness.verbs import bench
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 ECHO = (sys.executable, "-c", "import os, sys, json; print(json.dumps([sys.argv[1:], dict(os.environ)]))")
 NASTY = ["a b", "a'b", 'a"b', "$(touch pwned)", "`touch pwned`", "; touch pwned", "a\nb", "\\", "#x", "*", "-x", "é"]

@@ -22,8 +22,8 @@ from harness.launch import hosts, mpirun, slurm, ssh
 from harness.launch.environment import allowed
 from harness.launch.hosts import Host
 from harness.machine import describe
-from profiles import threads
-from profiles.errors import RingscopeError
+from profiles.ground import threads
+from profiles.ground.errors import RingscopeError
 from tests.harness.running import DRIVE, ROOT
 
 RANK = ["python", "train.py"]

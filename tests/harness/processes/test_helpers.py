@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.processes.helpers import Helpers
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 from tests.harness.running import PATIENCE_S, carrying, wait_until
 
 FAMILY = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"

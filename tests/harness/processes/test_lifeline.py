@@ -14,7 +14,7 @@ import pytest
 from harness.processes import lifeline as module
 from harness.processes.keeper import connect
 from harness.processes.lifeline import Lifeline
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 from tests.harness.running import PATIENCE_S, ROOT, wait_until
 
 

@@ -17,7 +17,7 @@ from harness.training.feeds.generated import BEST_ACCURACY, VALIDATION, Generate
 from harness.training.models import Spec  # noqa: E402
 from harness.training.strategies.ranks import optimizer  # noqa: E402
 from harness.training.windows import Window  # noqa: E402
-from profiles.cell import Cell  # noqa: E402
+from profiles.runs.cell import Cell  # noqa: E402
 
 pytestmark = [pytest.mark.train, pytest.mark.beside]
 COUNT = 4000

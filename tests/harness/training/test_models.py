@@ -12,7 +12,7 @@ from benchmarks import horovod_512
 from harness.training import facts
 from harness.training.models import MODELS, build
 from harness.training.strategies import multiworker
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 from ringscope import ring
 
 pytestmark = [pytest.mark.train, pytest.mark.beside]

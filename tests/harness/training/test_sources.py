@@ -14,7 +14,7 @@ tf = pytest.importorskip("tensorflow")
 from harness.training.feeds import FEEDS  # noqa: E402
 from harness.training.feeds.sources import Synthetic, TFRecords, _random_rows  # noqa: E402
 from harness.training.models import MODELS, Spec  # noqa: E402
-from profiles.errors import RingscopeError  # noqa: E402
+from profiles.ground.errors import RingscopeError  # noqa: E402
 
 pytestmark = [pytest.mark.train, pytest.mark.beside]
 SPEC = Spec((5, 3), 10)

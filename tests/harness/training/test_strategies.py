@@ -11,9 +11,9 @@ import pytest
 
 from harness.doctor import equality
 from harness.training import combinations
-from profiles.records import Cell
+from profiles.runs.records import Cell
+from profiles.runs.strategies import OWN_SETTINGS, STRATEGIES
 from profiles.scaling.rows import bubble_share
-from profiles.strategies import OWN_SETTINGS, STRATEGIES
 from tests.harness.running import environment, prepared, run_python
 
 pytest.importorskip("tensorflow")

@@ -13,8 +13,8 @@ import pytest
 from harness.doctor import equality
 from harness.machine import ranks
 from harness.training import worker
-from profiles.errors import RingscopeError
-from profiles.records import Cell, RankRecord, read_rank
+from profiles.ground.errors import RingscopeError
+from profiles.runs.records import Cell, RankRecord, read_rank
 from tests.harness.running import environment, prepared, run_python
 
 pytest.importorskip("tensorflow")

@@ -9,7 +9,7 @@ import pytest
 
 from profiles.gpus.clock import align, aligned, nearest
 from profiles.gpus.clock import ends as ends_of_recording
-from profiles.timeline import Timeline
+from profiles.model.timeline import Timeline
 from tests.made.build import Build
 from tests.recordings import SHARED, needs_shared
 from tests.recordings import timeline as timeline_of

@@ -6,7 +6,7 @@ import numpy as np
 
 from profiles.gpus import gather
 from profiles.gpus.host_ranges import OfGpus
-from profiles.measures import HOST
+from profiles.model.measures import HOST
 from tests.made.build import Build
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from profiles import analyse, read
-from profiles.errors import UnreadableRecording
 from profiles.gpus.gather import gather
-from profiles.measures import Launches, Measures
-from profiles.timeline import Timeline
+from profiles.ground.errors import UnreadableRecording
+from profiles.model.measures import Launches, Measures
+from profiles.model.timeline import Timeline
 from tests.made.build import Build
 from tests.recordings import DATA, NSYS, NVPROF, OURS, SHARED, needs_shared, timeline
 

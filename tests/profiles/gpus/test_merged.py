@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from profiles import analyse, read
-from profiles.errors import UnreadableRecording
 from profiles.gpus.gather import gather
-from profiles.measures import Measures
+from profiles.ground.errors import UnreadableRecording
+from profiles.model.measures import Measures
 from tests.made.build import Build
 from tests.recordings import DATA
 

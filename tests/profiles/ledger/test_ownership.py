@@ -10,8 +10,8 @@ from profiles.gpus.gather import gather
 from profiles.ledger import ownership
 from profiles.ledger.account import Account, account, exposed_inputs
 from profiles.ledger.window import Window, of_steps
-from profiles.measures import OWNERS
 from profiles.metrics.owned import owned_ns
+from profiles.model.measures import OWNERS
 from profiles.steps.found import FoundSteps, LongSteps
 from tests.made.bruteforce import CLASS_NAMES, BruteForce
 from tests.made.build import Build

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import profiles
-from profiles import measures_json
 from profiles.gpus.gather import gather
 from profiles.ledger.account import account
 from profiles.ledger.window import Window
-from profiles.measures import Measures
+from profiles.model import measures_json
+from profiles.model.measures import Measures
 from profiles.steps import find, pauses
 from profiles.steps.found import FoundSteps
 from tests.made.bruteforce import BruteForce

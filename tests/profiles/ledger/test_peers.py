@@ -13,10 +13,10 @@ import pytest
 import profiles
 from profiles import read
 from profiles.gpus.gather import gather
-from profiles.measures import Measures
+from profiles.model.measures import Measures
+from profiles.model.timeline import Timeline
 from profiles.steps.find import find
 from profiles.steps.found import FoundSteps
-from profiles.timeline import Timeline
 from tests.made.bruteforce import BruteForce
 from tests.made.build import Build
 from tests.recordings import DATA

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import profiles
-from profiles.measures import Measures
-from profiles.measures_json import from_json, to_json
+from profiles.model.measures import Measures
+from profiles.model.measures_json import from_json, to_json
 from tests.made.build import Build
 from tests.recordings import ROOT
 

@@ -7,8 +7,8 @@ import pytest
 
 import ringscope
 from benchmarks.training import Shape, timeline
-from profiles.measures import StepRow
 from profiles.metrics.buckets import pace
+from profiles.model.measures import StepRow
 
 MS = 1_000_000
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import profiles
-from profiles.measures import Finding, Measures
-from profiles.timeline import Timeline
+from profiles.model.measures import Finding, Measures
+from profiles.model.timeline import Timeline
 from tests.made.build import Build
 
 MS, US = 1_000_000, 1_000

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.analysis import measure
 from profiles.gpus.gather import gather
+from profiles.measuring.analysis import measure
 from profiles.metrics import collectives, message_sizes
-from profiles.timeline import Timeline
+from profiles.model.timeline import Timeline
 from tests.made.build import Build
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"

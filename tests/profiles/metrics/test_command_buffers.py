@@ -12,7 +12,7 @@ from profiles import measure, read
 from profiles.gpus.gather import gather
 from profiles.metrics import operators
 from profiles.metrics.operator_names import COMMAND_BUFFER
-from profiles.xla_names import compiled
+from profiles.model.xla_names import compiled
 from tests.made.build import Build
 from tests.profiles.metrics.test_operators import adds_up, sums
 from tests.recordings import DATA

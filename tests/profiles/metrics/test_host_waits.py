@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiles import analyse
-from profiles.measures import GpuMeasures
+from profiles.model.measures import GpuMeasures
 from tests.made.build import Build
 from tests.profiles.verdicts.test_people import MS, US, findings
 from tests.recordings import OURS, timeline

@@ -10,8 +10,8 @@ import pytest
 
 from profiles import measure, read
 from profiles.gpus.gather import gather
-from profiles.measures import Measures
 from profiles.metrics import collectives, message_sizes
+from profiles.model.measures import Measures
 from tests.made.build import Build
 from tests.recordings import DATA, rows
 

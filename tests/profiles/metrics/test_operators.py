@@ -13,8 +13,8 @@ import pytest
 
 from profiles import measure, read
 from profiles.gpus.gather import gather
-from profiles.measures import GpuMeasures, NamedOperator, Operators
 from profiles.metrics import operator_names, operators
+from profiles.model.measures import GpuMeasures, NamedOperator, Operators
 from tests.made.build import Build
 from tests.recordings import DATA, MORE
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from profiles.errors import RingscopeError
-from profiles.records import Cell, Run, RunRecord, SweepRecord
+from profiles.ground.errors import RingscopeError
+from profiles.runs.records import Cell, Run, RunRecord, SweepRecord
 from profiles.scaling import fits, search
 from profiles.scaling.measure import measure
 from profiles.scaling.remedies import Remedy, known, remedies
 from profiles.scaling.search import Line, Plan, Try
-from profiles.views import fits as view
+from profiles.views.terminal import fits as view
 from tests.figures import figures
 from tests.profiles.scaling.test_scaling import rank, run
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from profiles.records import Cell, SweepRecord
+from profiles.runs.records import Cell, SweepRecord
 from profiles.scaling.measure import Scaling, measure
 from profiles.scaling.rows import columns
-from profiles.views import sweep as view
 from profiles.views.tables import report
+from profiles.views.terminal import sweep as view
 from tests.figures import figures
 from tests.profiles.scaling.test_scaling import rank, run
 

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from profiles.records import Cell, RankRecord, Run, RunRecord, SweepRecord
+from profiles.runs.records import Cell, RankRecord, Run, RunRecord, SweepRecord
 from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling, measure
 from profiles.scaling.rows import CellRow, LaunchRow, column_names, samples_per_s
 from profiles.scaling.run_directory import csv_text
-from profiles.views import sweep as view
+from profiles.views.terminal import sweep as view
 
 MS = 1_000_000
 ONE = Cell("resnet50", 1, 64)

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 
 from profiles import readers
-from profiles.analysis import measure
+from profiles.comparing.loss_ledger import losses
 from profiles.gpus.clock import align
 from profiles.gpus.gather import gather
 from profiles.gpus.operations import Gpu
-from profiles.judging.loss_ledger import losses
+from profiles.measuring.analysis import measure
 from profiles.metrics import collectives
 from profiles.metrics.collectives import Calls, Matched, of
 from profiles.metrics.message_sizes import moved
+from profiles.model.timeline import Timeline
 from profiles.steps.find import find
 from profiles.steps.found import FoundSteps
-from profiles.timeline import Timeline
 from tests.recordings import DATA, SHARED
 
 H200, PUBLIC = SHARED / "h200", SHARED / "public"

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from profiles import analyse, measures_json
-from profiles.errors import RingscopeError
-from profiles.measures import OWNERS
+from profiles import analyse
+from profiles.ground.errors import RingscopeError
+from profiles.model import measures_json
+from profiles.model.measures import OWNERS
 from profiles.verdicts.not_judged import CALLED
 from tests.made.build import Build
 from tests.profiles.verdicts.test_people import ATEN, MS, US, findings, looped

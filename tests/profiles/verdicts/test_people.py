@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profiles import analyse
-from profiles.measures import Finding
+from profiles.model.measures import Finding
 from tests.made.build import Build
 
 US, MS = 1_000, 1_000_000

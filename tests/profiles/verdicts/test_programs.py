@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from profiles.analysis import analyse
-from profiles.measures import Measures
+from profiles.measuring.analysis import analyse
+from profiles.model.measures import Measures
 from tests.made.build import Build
 
 US, MS = 1_000, 1_000_000

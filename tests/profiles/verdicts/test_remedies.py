@@ -11,8 +11,8 @@ import pytest
 
 from profiles import analyse
 from profiles.doubts.measures import warm_up_inside
-from profiles.measures import GpuMeasures, Steps
 from profiles.metrics.kernels import of_group
+from profiles.model.measures import GpuMeasures, Steps
 from profiles.verdicts import find
 from tests.made.build import Build
 from tests.made.hand import gpu, measures

@@ -9,9 +9,9 @@ import pytest
 
 import ringscope
 from benchmarks.training import Shape, timeline
-from profiles.measures import Finding, Measures
-from profiles.stats import lasting
-from profiles.timeline import Timeline
+from profiles.ground.stats import lasting
+from profiles.model.measures import Finding, Measures
+from profiles.model.timeline import Timeline
 from profiles.verdicts.among import _of_others
 from tests.made.build import Build
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from profiles import measure
-from profiles.measures import Finding, GpuMeasures
-from profiles.records import Cell
+from profiles.model.measures import Finding, GpuMeasures
+from profiles.runs.records import Cell
 from profiles.verdicts import Context, find
 from profiles.verdicts.collectives import MOSTLY_WAITING
 from tests.figures import figures

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import profiles
-from profiles.measures import Finding
-from profiles.records import Cell
+from profiles.model.measures import Finding
+from profiles.runs.records import Cell
 from profiles.verdicts import Context
 from profiles.verdicts.pytorch import TRAINING as CHANGES
 from tests.made.build import Build

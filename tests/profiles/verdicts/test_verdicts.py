@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from profiles import measure
-from profiles.measures import Finding, Straggler
-from profiles.records import Cell
+from profiles.model.measures import Finding, Straggler
+from profiles.runs.records import Cell
 from profiles.verdicts import Context, find
 from tests.figures import figures
 from tests.made.build import Build

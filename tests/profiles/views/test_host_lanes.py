@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from profiles import analyse
-from profiles.analysed import Analysis
-from profiles.measures import HOST
-from profiles.views import page, perfetto
-from profiles.views.lanes import KINDS, of_host
+from profiles.model.analysed import Analysis
+from profiles.model.measures import HOST
+from profiles.views import page
+from profiles.views.charts.lanes import KINDS, of_host
+from profiles.views.files import perfetto
 from tests.made.build import Build
 from tests.recordings import DATA, rows
 

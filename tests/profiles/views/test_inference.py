@@ -10,7 +10,7 @@ from rich.console import Console
 from profiles.doubts import inference as doubts
 from profiles.inference import crossover, loads
 from profiles.inference.records import Call, Inference, Served, Together
-from profiles.views import inference as view
+from profiles.views.terminal import inference as view
 from tests.figures import figures
 
 MS = 1_000_000

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from profiles import numbers
-from profiles.judging.rules import RULES, Found, judge, to_json
-from profiles.views import measured_files
+from profiles.ground import numbers
+from profiles.rules import RULES, Found, judge, to_json
+from profiles.views.files import measured_files
 from tests.made.pointer import at_pointer
 from tests.profiles.views.test_inference import FOUND
 from tests.profiles.views.test_page import Opened

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from profiles import analyse, numbers
-from profiles.analysed import Analysis
-from profiles.timeline import Timeline
-from profiles.views import markdown, page
+from profiles import analyse
+from profiles.ground import numbers
+from profiles.model.analysed import Analysis
+from profiles.model.timeline import Timeline
+from profiles.views import page
+from profiles.views.files import markdown
 from profiles.views.tables import table
 from tests.browser import PATIENCE_S, wait_until
 from tests.made.build import Build

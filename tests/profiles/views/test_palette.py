@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from profiles.measures import OWNERS as OWNER_NAMES
-from profiles.views.charts.palette import OWNERS
+from profiles.model.measures import OWNERS as OWNER_NAMES
+from profiles.views.palette import OWNERS
 
 # Full dichromacy, on linear RGB: Machado, Oliveira and Fernandes 2009, severity 1.0.
 VISION = {

@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.analysed import Analysis
-from profiles.analysis import analyse
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
+from profiles.measuring.analysis import analyse
+from profiles.model.analysed import Analysis
+from profiles.model.timeline import Timeline
 from profiles.readers import read_all
-from profiles.timeline import Timeline
-from profiles.views import perfetto
-from profiles.views.lanes import layer
+from profiles.views.charts.lanes import layer
+from profiles.views.files import perfetto
 from tests.browser import served
 from tests.made.sample import sample, with_operations
 from tests.recordings import DATA

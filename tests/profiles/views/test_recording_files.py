@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from profiles import numbers
-from profiles.errors import UnreadableRecording
-from profiles.measures import OWNERS
+from profiles.ground import numbers
+from profiles.ground.errors import UnreadableRecording
+from profiles.model.measures import OWNERS
 from profiles.verbs.timeline import command
 from tests.browser import wait_until
 from tests.made.pointer import at_pointer

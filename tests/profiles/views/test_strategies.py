@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.console import Console
 
-from profiles.cell import Cell, setting
-from profiles.records import RankRecord, Run, RunRecord, SweepRecord
+from profiles.runs.cell import Cell, setting
+from profiles.runs.records import RankRecord, Run, RunRecord, SweepRecord
 from profiles.scaling.measure import Scaling, measure
 from profiles.scaling.rows import columns
-from profiles.views import strategies, sweep
 from profiles.views.tables import report
+from profiles.views.terminal import strategies, sweep
 
 CELL = Cell("mlp", ranks=2, per_rank_batch=8, steps=2)
 BESIDE = {

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from profiles import numbers
-from profiles.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
+from profiles.ground import numbers
+from profiles.runs.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
 from profiles.verbs.report import command
-from tests.profiles.judging import test_explained as why
+from tests.profiles.explaining import test_explained as why
 
 MACHINE = {
     "host": "node1",

@@ -8,13 +8,16 @@ import re
 import pytest
 from rich.console import Console
 
-from profiles import numbers, verdicts
-from profiles.measures import OF_RANKS, Measures, StepRow
-from profiles.views import markdown, page, terminal
+from profiles import verdicts
+from profiles.ground import numbers
+from profiles.model.measures import OF_RANKS, Measures, StepRow
+from profiles.views import page
 from profiles.views.charts import recording
-from profiles.views.charts.palette import OWNERS as LOOKS
-from profiles.views.lanes import of_gpus
+from profiles.views.charts.lanes import of_gpus
+from profiles.views.files import markdown
+from profiles.views.palette import OWNERS as LOOKS
 from profiles.views.tables import table
+from profiles.views.terminal import recording as terminal
 from tests.made import hand
 from tests.made.sample import sample
 

@@ -15,26 +15,30 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from profiles import analyse
-from profiles.judging import compare, forecast, gate, predict, ranks_summary, rules, subject
-from profiles.judging.curve import Point
-from profiles.judging.subject import Subject
-from profiles.measures import Measures
+from profiles import analyse, gate, rules
+from profiles.comparing import compare
+from profiles.many_gpus import ranks_summary
+from profiles.measuring import subject
+from profiles.measuring.subject import Subject
+from profiles.model.measures import Measures
+from profiles.predicting import forecast, predict
+from profiles.predicting.curve import Point
 from profiles.scaling.remedies import remedies as remedies_of
-from profiles.views import compare as compare_view
-from profiles.views import fits as fits_view
-from profiles.views import forecast as forecast_view
-from profiles.views import gate as gate_view
-from profiles.views import inference as inference_view
-from profiles.views import predict as predict_view
-from profiles.views import ranks as ranks_view
-from profiles.views import rules as rules_view
-from profiles.views import sweep, terminal
-from profiles.views.fitted import Column, Fitted, Prose, broken
+from profiles.views.terminal import compare as compare_view
+from profiles.views.terminal import fits as fits_view
+from profiles.views.terminal import forecast as forecast_view
+from profiles.views.terminal import gate as gate_view
+from profiles.views.terminal import inference as inference_view
+from profiles.views.terminal import predict as predict_view
+from profiles.views.terminal import ranks as ranks_view
+from profiles.views.terminal import recording as terminal
+from profiles.views.terminal import rules as rules_view
+from profiles.views.terminal import sweep
+from profiles.views.terminal.fitted import Column, Fitted, Prose, broken
 from tests.made import hand
-from tests.profiles.judging import test_explained
-from tests.profiles.judging.test_rules import planted
+from tests.profiles.explaining import test_explained
 from tests.profiles.scaling import test_fits, test_learning
+from tests.profiles.test_rules import planted
 from tests.profiles.views import test_inference, test_strategies
 from tests.recordings import DATA
 

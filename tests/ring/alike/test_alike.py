@@ -12,7 +12,7 @@ pytest.importorskip("horovod.tensorflow", reason="Horovod is not installed")
 import keras
 import tensorflow as tf
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 from ringscope.ring.alike.data import check_data, data_facts
 from ringscope.ring.alike.weights import differing_weight, weights_digest
 from ringscope.ring.fit import plan

@@ -12,7 +12,7 @@ pytest.importorskip("horovod.tensorflow", reason="Horovod is not built")
 import keras
 import tensorflow as tf
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 from ringscope.ring.data import ids
 from ringscope.ring.feed import staged
 from ringscope.ring.feed.slots import host_pool

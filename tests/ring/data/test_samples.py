@@ -15,7 +15,7 @@ import keras
 import scipy.sparse
 import tensorflow as tf
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 from ringscope.ring.data import sharing
 
 KINDS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {

@@ -16,8 +16,8 @@ import keras
 import scipy.sparse
 import tensorflow as tf
 
-from profiles import marks
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
+from profiles.model import marks
 from ringscope.ring.data import blocks, sharing, shuffles
 from ringscope.ring.global_batch import sizes as batches
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 
 def refused(work: Callable[[], object]) -> str:

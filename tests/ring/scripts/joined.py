@@ -15,7 +15,7 @@ import scipy.sparse
 import tensorflow as tf
 from keras import layers, losses
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 from ringscope import ring
 
 ring.init(seed=7)

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 from ringscope import ring
 
 ring.init(seed=7)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.doctor import equality
 from harness.training import strategies
-from profiles.records import Cell
+from profiles.runs.records import Cell
 from ringscope import ring
 
 ring.init()

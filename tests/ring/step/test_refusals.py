@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 tf = pytest.importorskip("tensorflow")
 choose = pytest.importorskip("ringscope.ring.step.choose")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ...exchange import from_rank, on_host
 from ...internals.frameworks import hvd, tf

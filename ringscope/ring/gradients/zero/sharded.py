@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 from ...exchange import name_in_graph, on_device_of, outside_scopes
 from ...internals.frameworks import hvd, tf

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.inference import devices, models
 from harness.inference.server import Answers
-from profiles.errors import RingscopeError
+from profiles.ground.errors import RingscopeError
 
 
 def main() -> None:

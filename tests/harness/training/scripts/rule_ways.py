@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from harness.training import rules
 from harness.training.rules import Subject, feeding, ways
-from profiles.judging.rules import RULES
+from profiles.rules import RULES
 
 COMPILED = [rule for rule, module in rules._MODULES.items() if module == "computing"]
 

@@ -1,0 +1,249 @@
+"""Two runs or two sets of recordings: may they be compared, what changed, and is it more than noise?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from ..gate import gpu_names, machine_gpu_names
+from ..ground.errors import RingscopeError
+from ..ground.stats import Difference, difference
+from ..measuring.subject import Subject
+from ..model.measures import OWNERS, Measures
+from ..runs.cell import SETTINGS, Cell
+from .loss_ledger import LossLedger, losses
+from .named_changes import NamedChange, NamedChanges, by_kernel, by_layer, by_operator
+
+# One recording or one launch a side tells nothing of its own noise; steps of one run agree to some 2 %.
+NOISE_FLOOR = 0.02
+# What makes a step another one's work. In the other settings two cells may differ and still be compared.
+WORK = ("model", "ranks", "per_rank_batch")
+_OTHERS = {one.name for one in SETTINGS if not one.derived} - {*WORK, "steps", "warmup"}  # not how long was measured
+_FACTS = (*WORK, *(one.name for one in SETTINGS if one.name in _OTHERS), "options")
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """What is alike between two subjects and what is not. `score`: the share of known facts that agree, 0..1."""
+
+    alike: dict[str, Any]
+    unlike: dict[str, tuple[Any, Any]]
+
+    @property
+    def score(self) -> float | None:
+        known = len(self.alike) + len(self.unlike)
+        return len(self.alike) / known if known else None
+
+    @property
+    def comparable(self) -> bool:
+        """Other GPUs or another model, batch or count of ranks: a difference then says nothing of a change."""
+        return not {"gpus", "cpu", *WORK} & set(self.unlike)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An owner's time in a step, before and after; None where either set cannot tell."""
+
+    owner: str
+    change_ns: Fraction | None
+    share_of_step: float | None  # of the step before
+
+
+@dataclass(frozen=True, slots=True)
+class CellChange:
+    """Throughput of one cell in both sweeps. `noise`: the difference is no more than launches scatter, or the floor."""
+
+    cell: str
+    before: float
+    after: float
+    ratio: float
+    launches: tuple[int, int]
+    difference: Difference | None  # None below two launches a side
+    verdict: str  # faster, slower, no difference, not resolved
+
+
+@dataclass(slots=True)
+class Comparison:
+    before: str
+    after: str
+    likeness: Likeness
+    ledger: LossLedger | None = None
+    changes: list[Change] = field(default_factory=list)
+    step_verdict: str | None = None  # of the recordings: faster, slower, no difference
+    kernels: NamedChanges | None = None
+    operators: NamedChanges | None = None
+    layers: NamedChanges | None = None
+    cells: list[CellChange] = field(default_factory=list)
+    noise_floor: float = NOISE_FLOOR
+    reasons: list[str] = field(default_factory=list)  # why a part is missing
+
+
+def compare(before: Subject, after: Subject) -> Comparison:
+    """Raises RingscopeError where the two have nothing that can be compared."""
+    found = Comparison(before.label, after.label, likeness(before, after))
+    if before.measures is not None and after.measures is not None:
+        try:
+            found.ledger = losses(before.measures, after.measures)
+        except RingscopeError as error:
+            found.reasons.append(str(error))
+        else:
+            found.changes = _changes(found.ledger)
+            found.step_verdict = _by_floor(1 / (1 + _relative(found.ledger)))
+        _by_name(found, before.measures, after.measures)
+    found.reasons += [subject.unmeasured for subject in (before, after) if subject.unmeasured]
+    if before.scaling is not None and after.scaling is not None:
+        found.cells = _cells(before, after)
+        if not found.cells:
+            found.reasons.append("the sweeps have no cell in common; compare sweeps of the same grid")
+    if found.ledger is None and found.kernels is None and not found.cells:
+        why = "; ".join(found.reasons) or "one is a sweep without recordings, the other is recordings"
+        raise RingscopeError(f"nothing to compare between {before.label} and {after.label}: {why}")
+    return found
+
+
+def _by_name(found: Comparison, before: Measures, after: Measures) -> None:
+    try:
+        found.kernels = by_kernel(before, after, NOISE_FLOOR)
+        found.operators = by_operator(before, after, NOISE_FLOOR)
+        found.layers = by_layer(before, after, NOISE_FLOOR)
+    except RingscopeError as error:
+        found.reasons.append(str(error))
+
+
+def likeness(before: Subject, after: Subject) -> Likeness:
+    """The facts both subjects know, told apart by whether they agree."""
+    recorded = before.measures is not None and after.measures is not None
+    one, other = (_facts(subject, recorded) for subject in (before, after))
+    shared = [name for name in one if name in other]
+    alike = {name: one[name] for name in shared if one[name] == other[name]}
+    return Likeness(alike, {name: (one[name], other[name]) for name in shared if name not in alike})
+
+
+def _facts(subject: Subject, recorded: bool) -> dict[str, Any]:
+    """recorded: both are; else the GPUs that one was recorded on are not those of the other's whole machine."""
+    facts: dict[str, Any] = {}
+    if names := (not recorded and machine_gpu_names(subject)) or gpu_names(subject):
+        facts["gpus"] = names
+    elif subject.machine.get("cpu"):
+        facts["cpu"] = subject.machine["cpu"]
+    packages: Mapping[str, Any] = subject.machine.get("packages") or {}
+    facts |= {f"version of {name}": packages[name] for name in ("tensorflow", "keras", "horovod") if packages.get(name)}
+    if subject.measures is not None:
+        facts["recorded ranks"] = len(subject.measures.gpus)
+    cell: Cell | None = subject.record.cell if subject.record else None
+    if cell is not None:
+        facts |= {name: getattr(cell, name) for name in _FACTS}
+    return facts
+
+
+def _changes(ledger: LossLedger) -> list[Change]:
+    """Every owner, the largest change first."""
+    step = ledger.step_before_ns
+    found = [
+        Change(owner, ns, float(ns / step) if ns is not None and step else None)
+        for owner, ns in ((owner, ledger.loss_ns[owner]) for owner in OWNERS)
+    ]
+    return sorted(found, key=lambda change: abs(float(change.change_ns or 0)), reverse=True)
+
+
+def _relative(ledger: LossLedger) -> float:
+    return float(ledger.step_after_ns / ledger.step_before_ns - 1)
+
+
+def _by_floor(ratio: float) -> str:
+    """Of throughputs after / before, where nothing tells the noise but the floor."""
+    if abs(ratio - 1) <= NOISE_FLOOR:
+        return "no difference"
+    return "faster" if ratio > 1 else "slower"
+
+
+def _cells(before: Subject, after: Subject) -> list[CellChange]:
+    one, other = _throughputs(before), _throughputs(after)
+    found = []
+    asked = [row.cell.id for row in before.scaling.cells] if before.scaling else []
+    for cell in (cell for cell in dict.fromkeys([*asked, *one]) if cell in one and cell in other):
+        first, second = one[cell], other[cell]
+        tested = difference(first, second) if min(len(first), len(second)) > 1 else None
+        ratio = _median(second) / _median(first)
+        found.append(
+            CellChange(
+                cell=cell,
+                before=_median(first),
+                after=_median(second),
+                ratio=ratio,
+                launches=(len(first), len(second)),
+                difference=tested,
+                verdict=_verdict(ratio, tested),
+            )
+        )
+    return found
+
+
+def _verdict(ratio: float, tested: Difference | None) -> str:
+    """By the test where the launches suffice for one (4 and 4), else by the noise floor, and then only `no difference`
+    or `not resolved`: a few launches never prove a change."""
+    floor = _by_floor(ratio)
+    if floor == "no difference":
+        return floor
+    if tested is None or not tested.resolvable:
+        return f"{floor}, not resolved by so few launches"
+    return floor if tested.significant else "no difference"
+
+
+def _throughputs(subject: Subject) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for row in subject.scaling.launches if subject.scaling else ():
+        if row.status == "ok" and row.samples_per_s_global and not row.profiled:
+            found.setdefault(row.cell.id, []).append(row.samples_per_s_global)
+    return found
+
+
+def _median(values: list[float]) -> float:
+    from statistics import median
+
+    return float(median(values))
+
+
+def _named(changes: NamedChanges | None) -> dict[str, Any] | None:
+    if changes is None:
+        return None
+
+    def row(change: NamedChange) -> dict[str, Any]:
+        times = ("before_ns", "after_ns", "idle_before_ns", "idle_after_ns")
+        return {"name": change.name, "state": change.state} | {one: round(getattr(change, one)) for one in times}
+
+    return {"per": changes.per, "rows": [row(one) for one in changes.rows], "others": row(changes.others)}
+
+
+def to_json(comparison: Comparison) -> dict[str, Any]:
+    """What `json.dumps` takes; fractions of ns as the nearest integer."""
+    ledger = comparison.ledger
+    found = {
+        "schema": "ringscope.comparison/1",
+        "before": comparison.before,
+        "after": comparison.after,
+        "comparable": comparison.likeness.comparable,
+        "comparability": comparison.likeness.score,
+        "alike": comparison.likeness.alike,
+        "unlike": {name: list(pair) for name, pair in comparison.likeness.unlike.items()},
+        "noise_floor": comparison.noise_floor,
+        "step_before_ns": None if ledger is None else round(ledger.step_before_ns),
+        "step_after_ns": None if ledger is None else round(ledger.step_after_ns),
+        "step_verdict": comparison.step_verdict,
+        "changes": [
+            {
+                "owner": c.owner,
+                "change_ns": None if c.change_ns is None else round(c.change_ns),
+                "share": c.share_of_step,
+            }
+            for c in comparison.changes
+        ],
+        "kernels": _named(comparison.kernels),
+        "operators": _named(comparison.operators),
+        "layers": _named(comparison.layers),
+        "cells": [asdict(cell) for cell in comparison.cells],
+        "reasons": comparison.reasons,
+    }
+    return found

@@ -1,0 +1,1 @@
+"""Why N ranks are not N times one."""

@@ -1,0 +1,310 @@
+"""Why N ranks are not N times one: for each model of a sweep the loss ledger from 1 to N, and the finding behind it.
+
+Beside the timed launches a run directory holds some more, in `explain/`, a sweep of its own: of each model one recorded
+launch on one rank and on the most (then the ledger is that of the recordings, with the idle time of the timed launches
+where recording made steps longer), or, without a GPU, launches that exchange nothing (then it is that of
+profiles.explaining.without_exchange).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from ..comparing.loss_ledger import IDLE, LossLedger, losses, losses_of_timed
+from ..doubts import sweeps as say
+from ..ground.errors import RingscopeError
+from ..model import measures_json
+from ..model.measures import Finding, Measures
+from ..model.timeline import Doubt
+from ..runs.cell import Cell, setting
+from ..runs.records import Run, read_runs
+from ..runs.strategies import OWN_SETTINGS, of
+from ..scaling.look import ranks as of_ranks
+from ..scaling.measure import Scaling
+from ..scaling.rows import same_but_ranks
+from ..verdicts import more_ranks
+from ..verdicts.case import OTHER_LADDER
+from . import without_exchange
+
+FOLDER = "explain"  # of a run directory
+_RESUME = "ringscope bench --resume"
+RECORDINGS, WITHOUT_EXCHANGE = "recordings", "without-exchange"  # methods
+BOUNDS = (("feed", "resident"), ("strategy", "independent"))  # they leave out the feed, or the exchange
+WORTH = OTHER_LADDER[1]  # of the step: no smaller loss is worth a word
+# A recorded step that takes so much longer or shorter than the timed ones is another step.
+UNLIKE = 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The cells of one model between which its time is lost: on one rank, and on the most."""
+
+    one: Cell
+    many: Cell
+
+    @property
+    def scale(self) -> Fraction:
+        """What of one rank's step a step of many has to do: 1, but with strong scaling the share of a rank."""
+        return Fraction(self.many.per_rank_batch, self.one.per_rank_batch)
+
+
+@dataclass(slots=True)
+class Loss:
+    """What a step takes more for one cause, in ns; None where it could not be told, and `why`.
+
+    low_ns, high_ns: the least and the most between launches; None where there is one launch of a kind, or a recording.
+    """
+
+    cause: str
+    ns: int | None
+    low_ns: int | None = None
+    high_ns: int | None = None
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Explained:
+    """Of one model: step_after_ns - step_before_ns is the sum of the losses, which are None or whole ns.
+
+    With strong scaling step_before_ns is the share of one rank's step that a rank has to do.
+    """
+
+    model: str
+    ranks: int
+    before: str  # ids of cells
+    after: str
+    method: str | None  # None: not told why
+    profiler: str | None
+    launches: dict[str, int]  # one, many, without_exchange: of how many launches
+    step_before_ns: int
+    step_after_ns: int
+    losses: list[Loss]  # the largest first
+    largest: str | None  # the cause of the largest; None where none is worth a word, or more than launches differ by
+    finding: Finding | None
+    recording: str | None = None  # the folder of the recorded launch on most ranks, in the run directory
+    doubts: list[Doubt] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "doubts"}
+
+
+def told(scaling: Scaling, directory: Path) -> tuple[Scaling, list[Explained]]:
+    """The scaling with what its explanation adds and makes needless, and the explanation; none without `explain/`."""
+    scaling = _resumed_by_name(scaling, directory)
+    if not (directory / FOLDER / "sweep.json").is_file():
+        return scaling, []
+    timed, beside = read_runs(directory), read_runs(directory / FOLDER)
+    found = [explained(pair, timed, beside, directory) for pair in pairs(scaling)]
+    doubts = [doubt for one in found for doubt in one.doubts]
+    known = {one.model for one in found if one.method}
+    looks = [look for look in scaling.looks if look.code != "scaling-loss" or look.model not in known]
+    return _resumed_by_name(replace(scaling, looks=looks, doubts=[*scaling.doubts, *doubts]), directory), found
+
+
+def _resumed_by_name(scaling: Scaling, directory: Path) -> Scaling:
+    """What is to be run again names the directory: without it the newest sweep under `runs/` would be gone on with."""
+
+    def named(text: str) -> str:
+        alone = re.compile(rf"{_RESUME}(?! --out)")
+        return alone.sub(lambda _: f"{_RESUME} --out {shlex.quote(str(directory))}", text)
+
+    return replace(
+        scaling,
+        looks=[replace(look, next=named(look.next)) for look in scaling.looks],
+        doubts=[replace(doubt, next=named(doubt.next)) for doubt in scaling.doubts],
+    )
+
+
+def to_json(scaling: Scaling, found: Sequence[Explained]) -> dict[str, Any]:
+    """What `ringscope report --json` writes: the explanation leads."""
+    return {"schema": "ringscope.scaling/1", "explained": [one.to_json() for one in found], **scaling.to_json()}
+
+
+def pairs(scaling: Scaling) -> list[Pair]:
+    """Of each model that ran on one rank and on more: the fastest of its settings on the most ranks, horovod before
+    other strategies.
+
+    Upper bounds (BOUNDS) are no settings to train with: one is taken where nothing else was measured.
+    """
+    speed = {row.cell: row.samples_per_s_global or 0.0 for row in scaling.cells if row.samples_per_s_global}
+    best: dict[str, Pair] = {}
+    for many in speed:
+        one = next((cell for cell in speed if cell.ranks == 1 and same_but_ranks(many, cell)), None)
+        if one is None or many.ranks == 1:
+            continue
+        before = best.get(many.model)
+        if before is None or _rank_of(many, speed) > _rank_of(before.many, speed):
+            best[many.model] = Pair(one, many)
+    return list(best.values())
+
+
+def _rank_of(cell: Cell, speed: dict[Cell, float]) -> tuple[int, bool, bool, float]:
+    bound = any(getattr(cell, name) == value for name, value in BOUNDS)
+    return cell.ranks, not bound, cell.strategy == "horovod", speed[cell]
+
+
+def short(cell: Cell, steps: int) -> Cell:
+    """The cell as it is recorded."""
+    return replace(cell, steps=min(cell.steps, steps), until="")
+
+
+def exchanging_nothing(cell: Cell) -> Cell | None:
+    """The same ranks beside each other without the exchange; None where it cannot be left out."""
+    if cell.strategy not in ("horovod", "independent"):
+        return None
+    unheeded = {name: setting(name).default for name in OWN_SETTINGS if name not in of("independent").heeds}
+    return replace(cell, strategy="independent", until="", **unheeded)
+
+
+def explained(pair: Pair, timed: Sequence[Run], beside: Sequence[Run], directory: Path) -> Explained:
+    """What can be told of one model."""
+    one, many = _launches(timed, pair.one), _launches(timed, pair.many)
+    recorded = [next((run for run in beside if _is_recorded(run, cell)), None) for cell in (pair.one, pair.many)]
+    if any(recorded):
+        return _by_recordings(pair, one, many, recorded, directory)
+    return _by_launches(pair, one, many, beside)
+
+
+def _launches(runs: Sequence[Run], cell: Cell) -> list[without_exchange.Launch]:
+    return [run.ranks for run in runs if run.record.cell == cell and run.ranks and not run.record.profiled]
+
+
+def _is_recorded(run: Run, cell: Cell) -> bool:
+    return run.record.profiled is not None and replace(run.record.cell, steps=cell.steps, until=cell.until) == cell
+
+
+def _by_launches(pair: Pair, one: list[Any], many: list[Any], beside: Sequence[Run]) -> Explained:
+    cell = exchanging_nothing(pair.many)
+    without = many if pair.many.strategy == "independent" else _launches(beside, cell) if cell else []
+    ledger = without_exchange.ledger(one, many, without, scale=pair.scale)
+    bounds = without_exchange.bounds(one, many, without, scale=pair.scale) if len(one) > 1 and len(many) > 1 else {}
+    why = "" if without else _why_not(cell, beside)
+    found = _made(pair, ledger, WITHOUT_EXCHANGE if without else None, why)
+    found.launches = {"one": len(one), "many": len(many), "without_exchange": len(without)}
+    for loss in found.losses:
+        if loss.cause in bounds:
+            loss.low_ns, loss.high_ns = map(round, bounds[loss.cause])
+    if found.largest and _is_noise(found.losses[0]):
+        found.largest = None
+    if found.largest:
+        ns = found.losses[0].ns or 0
+        found.finding = more_ranks.find(found.largest, ns, found.step_after_ns, pair.many)
+    if why:
+        found.doubts.append(say.not_explained(f"{pair.many.model} on {of_ranks(pair.many.ranks)}", why))
+    return found
+
+
+def _is_noise(loss: Loss) -> bool:
+    """Do some launches show none of it?"""
+    return loss.low_ns is not None and loss.low_ns <= 0
+
+
+def _why_not(cell: Cell | None, beside: Sequence[Run]) -> str:
+    """Why there is no launch without the exchange."""
+    if cell is None:
+        return "only the exchange of Horovod can be left out of a launch"
+    failed = next((run.record for run in beside if run.record.cell == cell), None)
+    if failed is None:
+        return (
+            "the launch without the exchange has not run: it takes more than a third of the sweep's time, or the sweep "
+            "was stopped"
+        )
+    return f"the launch without the exchange is {failed.status}: {failed.reason}"
+
+
+def _by_recordings(
+    pair: Pair, one: list[Any], many: list[Any], recorded: Sequence[Run | None], directory: Path
+) -> Explained:
+    try:
+        before, after = (_measures(run, cell) for run, cell in zip(recorded, (pair.one, pair.many), strict=True))
+        ledger = losses(before, after, scale=pair.scale)
+    except RingscopeError as error:
+        found = _made(pair, without_exchange.ledger(one, many, [], scale=pair.scale), None, str(error))
+        found.doubts.append(say.not_explained(f"{pair.many.model} on {of_ranks(pair.many.ranks)}", str(error)))
+        return found
+    steps = without_exchange.usual(one), without_exchange.usual(many)
+    timed = pair.scale * steps[0].whole, steps[1].whole
+    unlike = list(_unlike(pair, ledger, timed))
+    slowed = bool(unlike) and all(recorded > usual for _, recorded, usual in unlike)
+    corrected = losses_of_timed(before, after, timed, scale=pair.scale) if slowed else None
+    found = _made(pair, corrected or ledger, RECORDINGS, "the recordings do not tell it")
+    run = recorded[1]
+    assert run is not None  # it has measures
+    found.profiler, found.recording = run.record.profiled, str(run.directory.relative_to(directory))
+    if found.largest == IDLE:
+        found.finding = _behind_idle(found, steps[1].wait - pair.scale * steps[0].wait, pair.many)
+    else:
+        found.finding = _behind(found, before, after)
+    found.doubts += [say.recorded_unlike_timed(*each, corrected=corrected is not None) for each in unlike]
+    return found
+
+
+def _behind_idle(found: Explained, waits_ns: Fraction, cell: Cell) -> Finding:
+    """Waiting for input where its growth in the timed launches is half of the loss and more, else the host."""
+    ns = found.losses[0].ns or 0
+    behind = more_ranks.find(without_exchange.INPUT if 2 * waits_ns >= ns else IDLE, ns, found.step_after_ns, cell)
+    behind.saved_ns = {IDLE: ns}
+    return behind
+
+
+def _behind(found: Explained, before: Measures, after: Measures) -> Finding | None:
+    """The first finding on most ranks that takes the largest loss from its owner and is not there on one rank alike:
+    what it costs must have grown by half of the loss."""
+    if found.largest is None:
+        return None
+    cost = {one.code: one.cost_ns_per_step or 0 for one in before.findings}
+    half = (found.losses[0].ns or 0) / 2
+    grown = (one for one in after.findings if (one.cost_ns_per_step or 0) - cost.get(one.code, 0) >= half)
+    return next((one for one in grown if found.largest in one.owners), None)
+
+
+def _measures(run: Run | None, cell: Cell) -> Measures:
+    """Raises RingscopeError where the launch was not recorded, or not measured whole."""
+    if run is None:
+        raise RingscopeError(f"the recording on {of_ranks(cell.ranks)} was left out, for its time or by a stop")
+    if run.record.status != "ok":
+        raise RingscopeError(f"the recording on {of_ranks(cell.ranks)} is {run.record.status}: {run.record.reason}")
+    if not (run.directory / "measures.json").exists():
+        raise RingscopeError(f"the recording on {of_ranks(cell.ranks)} is not measured yet")
+    measures = measures_json.load(run.directory / "measures.json")
+    if len(measures.recordings) < cell.processes:
+        read = f"{len(measures.recordings)} of {cell.processes} recordings could be read"
+        raise RingscopeError(f"of the launch on {of_ranks(cell.ranks)} {read}; see {run.directory}")
+    return measures
+
+
+def _unlike(
+    pair: Pair, ledger: LossLedger, timed_ns: tuple[Fraction, Fraction]
+) -> Iterator[tuple[str, Fraction, Fraction]]:
+    """(cell, ns of its recorded step, of its timed ones) where these are not alike."""
+    recorded_ns = ledger.step_before_ns, ledger.step_after_ns
+    for cell, recorded, timed in zip((pair.one, pair.many), recorded_ns, timed_ns, strict=True):
+        if abs(recorded / timed - 1) > UNLIKE:
+            yield f"{cell.model} on {of_ranks(cell.ranks)}", recorded, timed
+
+
+def _made(pair: Pair, ledger: LossLedger, method: str | None, why: str) -> Explained:
+    before, after, parts = ledger.whole()
+    found = [Loss(cause, ns, why="" if ns is not None else why) for cause, ns in parts.items() if ns != 0]
+    found.sort(key=lambda loss: (loss.ns is None, -(loss.ns or 0)))
+    most = max((loss for loss in found if loss.ns is not None), key=lambda loss: loss.ns or 0, default=None)
+    return Explained(
+        model=pair.many.model,
+        ranks=pair.many.ranks,
+        before=pair.one.id,
+        after=pair.many.id,
+        method=method,
+        profiler=None,
+        launches={"one": 1, "many": 1, "without_exchange": 0},
+        step_before_ns=before,
+        step_after_ns=after,
+        losses=found,
+        largest=most.cause if method and most and (most.ns or 0) >= WORTH * after else None,
+        finding=None,
+    )

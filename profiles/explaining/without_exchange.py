@@ -1,0 +1,86 @@
+"""Where the time of a step goes that N ranks take more than one, told by launches alone: with the exchange of gradients
+and without it.
+
+For machines without a GPU to record. Three kinds of launches of a cell are set against each other: on one rank, on N
+ranks, and on N ranks that train beside each other and exchange nothing (`--strategy independent`). Of each the step's
+time and its wait for input are the means over all steps of all ranks. With t the step less its wait:
+
+    waiting for input     wait(N) - wait(1)
+    exchange              t(N) - t(N without the exchange)
+    compute               t(N without the exchange) - t(1)
+
+which add up to step(N) - step(1). So the exchange holds its own work and its waiting for other ranks; compute holds
+what ranks take from each other that share cores, caches and memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ..comparing.loss_ledger import LossLedger
+from ..runs.records import RankRecord
+
+INPUT, EXCHANGE, COMPUTE, UNKNOWN = "input_wait", "exchange", "compute", "unknown"
+CAUSES = (INPUT, EXCHANGE, COMPUTE, UNKNOWN)
+Launch = Sequence[RankRecord]  # of all its ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Means of a launch over all its steps and ranks, in ns."""
+
+    whole: Fraction
+    wait: Fraction
+
+    @property
+    def work(self) -> Fraction:
+        return self.whole - self.wait
+
+
+def step_of(launch: Launch) -> Step:
+    """Ranks take as many steps each."""
+    steps = sum(len(rank.step_ns) for rank in launch)
+    whole = sum(sum(rank.step_ns) for rank in launch)
+    return Step(Fraction(whole, steps), Fraction(sum(sum(rank.input_wait_ns) for rank in launch), steps))
+
+
+def usual(launches: Sequence[Launch]) -> Step:
+    """That of the launch with the median step (the faster of two)."""
+    return sorted(map(step_of, launches), key=lambda step: step.whole)[(len(launches) - 1) // 2]
+
+
+def ledger(
+    one: Sequence[Launch], many: Sequence[Launch], without: Sequence[Launch], *, scale: Fraction = Fraction(1)
+) -> LossLedger:
+    """The ledger of the usual launch of each kind; all but the wait is unknown where none is without the exchange.
+
+    scale: as of loss_ledger.losses.
+    """
+    before, after = usual(one), usual(many)
+    loss_ns: dict[str, Fraction | None] = {INPUT: after.wait - scale * before.wait}
+    rest = after.work - scale * before.work
+    if without:
+        alone = usual(without)
+        loss_ns |= {EXCHANGE: after.work - alone.work, COMPUTE: alone.work - scale * before.work, UNKNOWN: Fraction(0)}
+    else:
+        loss_ns |= {EXCHANGE: None, COMPUTE: None, UNKNOWN: rest}
+    return LossLedger(scale * before.whole, after.whole, loss_ns)
+
+
+def bounds(
+    one: Sequence[Launch], many: Sequence[Launch], without: Sequence[Launch], *, scale: Fraction = Fraction(1)
+) -> dict[str, tuple[Fraction, Fraction]]:
+    """Per cause the least and the most that any launch of each kind gives, taken with any of the others."""
+    before, after, alone = ([step_of(launch) for launch in launches] for launches in (one, many, without))
+    found = {INPUT: _apart([step.wait for step in after], [scale * step.wait for step in before])}
+    if alone:
+        works = [step.work for step in alone]
+        found[EXCHANGE] = _apart([step.work for step in after], works)
+        found[COMPUTE] = _apart(works, [scale * step.work for step in before])
+    return found
+
+
+def _apart(of: Sequence[Fraction], to: Sequence[Fraction]) -> tuple[Fraction, Fraction]:
+    return min(of) - max(to), max(of) - min(to)

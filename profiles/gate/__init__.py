@@ -1,0 +1,269 @@
+"""Budgets and baselines: does a run hold what was asked of it (docs/guides/ci.md)?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..ground import numbers, typed
+from ..ground.errors import RingscopeError
+from ..measuring.subject import Subject
+from ..model.measures import CLASSES, OWNERS, GpuMeasures
+from ..scaling.rows import CellRow
+from . import same_work
+
+BASELINE_SCHEMA = "ringscope.baseline/1"
+HOLDS, BROKEN, UNJUDGED = "holds", "broken", "cannot be judged"
+EXIT_CODES = {HOLDS: 0, BROKEN: 1, UNJUDGED: 2}
+# How much worse than the baseline is noise: of single recordings, 5 % of the value and half a point of share.
+RELATIVE, ABSOLUTE_SHARE = 0.05, 0.005
+# More of these is better; of every other metric, less.
+HIGHER_IS_BETTER = ("efficiency", "samples_per_s_global", "compute_share")
+_SHARES = {
+    "feed_gap_share": "idle_feed",
+    "compute_share": "compute",
+    **{f"exposed_{name}_share": name for name in CLASSES if name != "compute"},
+    **{f"{owner}_share": owner for owner in OWNERS if owner.startswith("idle_") and owner != "idle_feed"},
+}
+RECORDED = (*_SHARES, "input_stall_share")
+SWEPT = ("efficiency", "samples_per_s_global")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric's value over the worst GPU, or cell; None with the reason where it is not known."""
+
+    name: str
+    value: float | None
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One budget and what became of it."""
+
+    metric: str
+    bound: str  # max, min
+    limit: float
+    value: float | None
+    status: str
+    message: str
+    where: str = ""  # where to look, of a broken one
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A file small enough for git: the metrics of a run that was good, and what it ran on."""
+
+    metrics: Mapping[str, float]
+    gpus: Sequence[str]  # names, sorted; empty without a GPU
+    cell: str | None = None
+    relative: float = RELATIVE
+    absolute_share: float = ABSOLUTE_SHARE
+    schema: str = BASELINE_SCHEMA
+    # What the work was, where no cell tells it; unknown in baselines of before.
+    kernels_per_step: int | None = None
+    kernels: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Judgement:
+    """All checks of a run; its status is the worst of theirs, a broken budget before one that cannot be judged."""
+
+    subject: str
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        found = {check.status for check in self.checks}
+        return next((status for status in (BROKEN, UNJUDGED) if status in found), HOLDS if found else UNJUDGED)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.status]
+
+
+def metrics(subject: Subject) -> dict[str, Metric]:
+    """Every metric of a subject, by name; of a sweep also `samples_per_s_global[<cell id>]`, `efficiency[...]`."""
+    found = {name: _recorded(subject, name) for name in RECORDED}
+    for name in SWEPT:
+        rows = [] if subject.scaling is None else subject.scaling.cells
+        each = {row.cell.id: getattr(row, name) for row in rows if getattr(row, name) is not None and _tells(name, row)}
+        for cell, value in each.items():
+            found[f"{name}[{cell}]"] = Metric(f"{name}[{cell}]", value, f"cell {cell}")
+        if each:
+            worst = min(each, key=lambda cell: each[cell])
+            found[name] = Metric(name, each[worst], f"cell {worst}")
+        else:
+            none = "no cell has it (efficiency is of more ranks than one, and needs the 1-rank cell)"
+            why = "not a sweep" if subject.scaling is None else none
+            found[name] = Metric(name, None, why)
+    return found
+
+
+def _tells(name: str, row: CellRow) -> bool:
+    """One rank's efficiency is 1 whatever happens: it would hold every budget."""
+    return name != "efficiency" or row.cell.ranks > 1
+
+
+def _recorded(subject: Subject, name: str) -> Metric:
+    if subject.measures is None:
+        none = "no recording: record with ringscope record, or name recordings"
+        return Metric(name, None, subject.unmeasured or none)
+    values = [(_share(gpu, name), gpu) for gpu in subject.measures.gpus]
+    if any(value is None for value, _ in values) or not values:
+        return Metric(name, None, "the recording cannot tell: see the doubts of ringscope timeline")
+    pick = min if name in HIGHER_IS_BETTER else max
+    value, gpu = pick(((v, g) for v, g in values if v is not None), key=lambda pair: pair[0])
+    return Metric(name, value, _where(gpu, name))
+
+
+def _share(gpu: GpuMeasures, name: str) -> float | None:
+    if name == "input_stall_share":
+        return gpu.input_stall_share
+    ns = gpu.ledger_ns[_SHARES[name]]
+    return None if ns is None or not gpu.span_ns else ns / gpu.span_ns
+
+
+def _where(gpu: GpuMeasures, name: str) -> str:
+    """The GPU, and the step in which it lost most."""
+    place = gpu.title
+    owners = ("idle_feed", "h2d") if name == "input_stall_share" else (_SHARES[name],)
+    if not gpu.steps.rows:
+        return place
+    pick = min if name in HIGHER_IS_BETTER else max
+    worst = pick(gpu.steps.rows, key=lambda row: sum(row.ledger_ns[owner] or 0 for owner in owners))
+    ns = sum(worst.ledger_ns[owner] or 0 for owner in owners)
+    return f"{place}, look at step {worst.step} ({numbers.duration(ns)} of it)"
+
+
+def judge(
+    subject: Subject,
+    *,
+    at_most: Mapping[str, float],
+    at_least: Mapping[str, float],
+    baseline: Baseline | None = None,
+) -> Judgement:
+    """Hold a subject against budgets and, metric by metric, against a baseline."""
+    known = metrics(subject)
+    _refuse_what_says_nothing(at_most, at_least)
+    for name in (*at_most, *at_least):
+        if name not in known:
+            names = ", ".join((*RECORDED, *SWEPT))
+            raise RingscopeError(f"unknown metric {name!r}; use one of {names}, also with [<cell id>]")
+    judgement = Judgement(subject.label)
+    judgement.checks += [_check(known[name], "max", limit, "budget") for name, limit in at_most.items()]
+    judgement.checks += [_check(known[name], "min", limit, "budget") for name, limit in at_least.items()]
+    if baseline is not None:
+        judgement.checks += _against(subject, known, baseline)
+    return judgement
+
+
+def _refuse_what_says_nothing(at_most: Mapping[str, float], at_least: Mapping[str, float]) -> None:
+    """Budgets that every run holds, such as 2 where 2 % is meant, or none."""
+    for option, budgets in (("--max", at_most), ("--min", at_least)):
+        for name, limit in budgets.items():
+            if name in RECORDED and not 0 <= limit <= 1:
+                meant = f"; write {limit:g} % as {limit / 100:g}" if 1 < limit <= 100 else ""
+                raise RingscopeError(f"{option} {name}={limit:g}: a share lies between 0 and 1{meant}")
+    for name in at_most:
+        if at_least.get(name, at_most[name]) > at_most[name]:
+            raise RingscopeError(f"--min {name} is above its --max: no run holds both; leave one of them out")
+
+
+def _check(metric: Metric, bound: str, limit: float, what: str) -> Check:
+    if metric.value is None:
+        text = f"{metric.name} is not known: {metric.where}"
+        return Check(metric.name, bound, limit, None, UNJUDGED, text)
+    holds = metric.value <= limit if bound == "max" else metric.value >= limit
+    relation = "at most" if bound == "max" else "at least"
+    text = f"{metric.name} = {metric.value:.6g}, {what} {relation} {limit:.6g}"
+    if holds:
+        return Check(metric.name, bound, limit, metric.value, HOLDS, text)
+    return Check(metric.name, bound, limit, metric.value, BROKEN, f"{text} ({metric.where})", metric.where)
+
+
+def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) -> list[Check]:
+    mine = gpu_names(subject)
+    if list(baseline.gpus) != mine:
+        text = f"unlike machines: the baseline is of {_names(baseline.gpus)}, this run of {_names(mine)}"
+        return [Check("baseline", "max", 0.0, None, UNJUDGED, f"{text}; write one here with --write-baseline")]
+    cell = subject.record.cell.id if subject.record else None
+    if cell and baseline.cell and _work(cell) != _work(baseline.cell):
+        text = f"unlike work: the baseline is of {_work(baseline.cell)}, this run of {_work(cell)}"
+        return [Check("baseline", "max", 0.0, None, UNJUDGED, f"{text}; write one for it with --write-baseline")]
+    first = _first_gpu(subject)
+    known_work = cell and baseline.cell
+    if first and not known_work and (why := same_work.unlike(baseline.kernels, baseline.kernels_per_step, first)):
+        text = f"unlike recordings: {why}; write a baseline of this one with --write-baseline"
+        return [Check("baseline", "max", 0.0, None, UNJUDGED, text)]
+    if not baseline.metrics:
+        return [Check("baseline", "max", 0.0, None, UNJUDGED, "the baseline has no metrics; write it again")]
+    checks = []
+    for name, value in baseline.metrics.items():
+        metric = known.get(name, Metric(name, None, "this run has no such metric"))
+        if name.split("[")[0] in HIGHER_IS_BETTER:
+            slack = baseline.relative * value
+            checks.append(_check(metric, "min", value - slack, f"baseline {value:.6g},"))
+        else:
+            slack = baseline.relative * value + baseline.absolute_share
+            checks.append(_check(metric, "max", value + slack, f"baseline {value:.6g},"))
+    return checks
+
+
+def _work(cell: str) -> str:
+    """What a cell's id says of the work: the model, the ranks and the batch. How it is done may change."""
+    return "-".join(cell.split("-")[:3])
+
+
+def _names(gpus: Sequence[str]) -> str:
+    return ", ".join(gpus) or "no GPU"
+
+
+def gpu_names(subject: Subject) -> list[str]:
+    """The GPUs a subject was measured on, sorted by name."""
+    if subject.measures is not None:
+        return sorted(gpu.name or "unknown GPU" for gpu in subject.measures.gpus)
+    return machine_gpu_names(subject)
+
+
+def machine_gpu_names(subject: Subject) -> list[str]:
+    """The GPUs of the machine that its launches ran on, sorted by name."""
+    return sorted(str(gpu.get("name", "unknown GPU")) for gpu in subject.machine.get("gpus") or ())
+
+
+def _first_gpu(subject: Subject) -> GpuMeasures | None:
+    return subject.measures.gpus[0] if subject.measures and subject.measures.gpus else None
+
+
+def baseline_of(subject: Subject) -> Baseline:
+    """The baseline that a subject makes: every metric it knows. Raises RingscopeError where it knows none."""
+    values = {name: metric.value for name, metric in metrics(subject).items() if metric.value is not None}
+    if not values:
+        raise RingscopeError(f"{subject.label}: no metric is known, so later runs cannot be compared with it")
+    first = _first_gpu(subject)
+    return Baseline(
+        values,
+        gpu_names(subject),
+        subject.record.cell.id if subject.record else None,
+        kernels_per_step=first.kernels.per_step if first else None,
+        kernels=same_work.kernels(first) if first else {},
+    )
+
+
+def to_json(baseline: Baseline) -> dict[str, Any]:
+    return asdict(baseline)
+
+
+def from_json(data: Any) -> Baseline:
+    """Raises RingscopeError for anything but a baseline."""
+    if not isinstance(data, dict) or data.get("schema") != BASELINE_SCHEMA:
+        raise RingscopeError(f"not a baseline of schema {BASELINE_SCHEMA}; write one with --write-baseline")
+    try:
+        found = typed.made(Baseline, data, texts=False)
+        if found.relative < 0 or found.absolute_share < 0:
+            raise ValueError("a tolerance is below 0")
+        return found
+    except ValueError as error:
+        raise RingscopeError(f"not a whole baseline ({error}); write it again with --write-baseline") from None

@@ -1,0 +1,40 @@
+"""Is a recording of the same work as one before, where no run directory names its cell? By what its kernels are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ..gpus.collective_kernels import names_collective
+from ..ground import numbers
+from ..model.measures import GpuMeasures
+
+MOST: Final = 30  # names, which have nearly all the time
+# Of one model trained in the same way on 1 to 4 GPUs the kernels of the same names take 61 % of the time and more, of
+# unlike models, and of one that is compiled and one that is not, 54 % and less; steps have 0 to 13 % more kernels,
+# and 18 % and more. A newer library may rename all kernels, and is to be judged: so both must differ.
+_SAME_TIME, _SAME_COUNT = 0.55, 0.15
+
+
+def kernels(gpu: GpuMeasures) -> dict[str, float]:
+    """The kernels that take most of the time, but for collectives, with their shares of it."""
+    computing = [one for one in gpu.kernels.top if not names_collective(one.name)]
+    longest = sorted(computing, key=lambda one: -one.total_ns)[:MOST]
+    total = sum(one.total_ns for one in longest)
+    return {one.name: one.total_ns / total for one in longest} if total else {}
+
+
+def unlike(before: Mapping[str, float], before_per_step: int | None, gpu: GpuMeasures) -> str:
+    """What tells that the work is another one; "" where nothing does, or it is not known."""
+    now, per_step = kernels(gpu), gpu.kernels.per_step
+    if not before or not now or not before_per_step or not per_step:
+        return ""
+    common = before.keys() & now.keys()
+    same = min(sum(one[name] for name in common) for one in (before, now))
+    most, least = max(before_per_step, per_step), min(before_per_step, per_step)
+    if same >= _SAME_TIME or most - least <= _SAME_COUNT * most:
+        return ""
+    return (
+        f"{numbers.count(before_per_step)} kernels per step in the baseline, {numbers.count(per_step)} here, and those "
+        f"of the same names take {numbers.share(same)} of the time: another model, or the same one compiled otherwise"
+    )

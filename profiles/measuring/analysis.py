@@ -1,0 +1,164 @@
+"""From recordings to measures: units of recordings (`one_recording`) put together, and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import count, islice
+from os import PathLike
+from pathlib import Path
+from typing import TypeAlias
+
+from .. import readers, verdicts
+from ..ground.errors import RingscopeError
+from ..model.analysed import Analysis
+from ..model.measures import Measures
+from ..model.timeline import Doubt, Timeline
+from ..verdicts import Context, whatif
+from . import partial_file
+from . import processes as workers
+from .mpi import Job
+from .one_recording import Asked, Unit, gather_unit
+from .partial_file import Held
+from .processes import Here, Measurer, Reading, Source
+from .together import join, settle
+
+# What is measured: a recording that was read, or a path (a file, a directory, a pattern), or several of either.
+Recordings: TypeAlias = "str | PathLike[str] | Timeline | Iterable[str | PathLike[str] | Timeline]"
+# Called with what is being done ("reading" or "measuring"), how much is done, of how much, and the recording at hand.
+Progress: TypeAlias = Callable[[str, float, float, Path], None]
+
+
+def measure(recordings: Recordings, *, window: str | None = None, context: Context | None = None) -> Measures:
+    """The numbers of `analyse` alone."""
+    return analyse(recordings, window=window, context=context).measures
+
+
+def analyse(
+    recordings: Recordings,
+    *,
+    window: str | None = None,
+    context: Context | None = None,
+    strict: bool = False,
+    max_bytes: int | None = None,
+    cache: bool = True,
+    operations: bool = False,
+    from_step: int = 0,
+    processes: int | None = 1,
+    partial_to: Path | None = None,
+    progress: Progress | None = None,
+) -> Analysis:
+    """Measure every GPU of some recordings: from files to numbers, findings and doubts.
+
+    `recordings`: a path (a file, a directory, or a pattern such as "run/rank*.sqlite"), a Timeline that `read` gave, or
+    several of either, which are measured together, on one clock.
+    `window`: "steps", from the first to the last measured step, or "capture", all that was recorded. Default: steps if
+    any are found, else capture.
+    `context`: what is known of the run, for the findings. Default: what the record of the run beside the first path
+    says, where there is one.
+    `strict`: one recording that cannot be read is an error, not a doubt.
+    `max_bytes`, `cache`: as in `read`.
+    `operations`: keep every operation in the result, for pictures (page, Perfetto).
+    `from_step`: leave out the steps before that number, as warm-up.
+    `processes`: so many measure files side by side (None: as many as there are cores and memory for). A script that
+    asks for more than one needs `if __name__ == "__main__":`, as with multiprocessing.
+    `partial_to`: also write a partial file there, which a later call takes in place of these recordings.
+    `progress` is called with ("reading" or "measuring", done, in all, the recording at hand).
+    Raises UnreadableRecording where nothing could be read, RingscopeError where no GPU did anything.
+    """
+    given = [recordings] if isinstance(recordings, (str, PathLike, Timeline)) else list(recordings)
+    paths = [Path(one) for one in given if not isinstance(one, Timeline)]
+    own = [one for one in given if isinstance(one, Timeline)]
+    del given, recordings
+    if not paths and not own:
+        raise RingscopeError("no recording given: name at least one")
+    asked, how = Asked(window, operations, from_step), Reading(max_bytes, cache)
+    with ExitStack() as opened:
+        files = opened.enter_context(readers.listed(paths, max_bytes)) if paths else []
+        files = [file for file in files if partial_to is None or not _is(file.path, partial_to)]
+        several = workers.count(files) if processes is None else processes
+        by: Measurer = opened.enter_context(workers.pool(several, asked, how)) if several > 1 else Here(asked, how)
+        return _analysed(by, files, own, asked, context, strict, progress, partial_to)
+
+
+def _is(path: Path, other: Path) -> bool:
+    try:
+        return path.samefile(other)
+    except OSError:
+        return False
+
+
+def analyse_over_mpi(
+    job: Job, *, strict: bool = False, partial_to: Path | None = None, progress: Progress | None = None
+) -> Analysis:
+    """The same in the first process of an MPI job, with what all of its processes measure (`measuring.mpi`)."""
+    try:
+        return _analysed(job, job.files, [], job.asked, None, strict, progress, partial_to)
+    finally:
+        job.end()
+
+
+def _analysed(
+    by: Measurer,
+    files: Sequence[readers.File],
+    own: list[Timeline],
+    asked: Asked,
+    context: Context | None,
+    strict: bool,
+    progress: Progress | None,
+    partial_to: Path | None,
+) -> Analysis:
+    """Files first, then recordings that were read, which are used up."""
+    told = partial(progress, "reading" if isinstance(by, Here) else "measuring") if progress else None
+    sources: list[Source] = []
+    units: list[Unit] = []
+    unread: list[Doubt] = []
+    if files:
+        made, unread = readers.sorted_out(files, by.each(files, told), strict=strict)
+        for file, some in made:
+            units += some
+            sources += _sources(file, some)
+        _refuse_twice(units, sources)
+        context = context or _beside(units[0])
+    while own:
+        sources.append(own[0])
+        units.append(gather_unit([own.pop(0)], (), (0,), asked))
+    place = count()
+    for unit in units:
+        unit.members = tuple(islice(place, len(unit.recordings)))
+    again = partial(by.again, sources)
+    settled = settle(units, again, asked, partial(progress, "measuring") if progress else None)
+    if partial_to:
+        partial_file.write(partial_to, settled.units, unread, asked)
+    analysis = join(settled, unread)
+    for one in analysis.measures.gpus:
+        one.what_if = whatif.each(one)
+    verdicts.judge(analysis.measures, context)
+    return analysis
+
+
+def _sources(file: readers.File, units: Sequence[Unit]) -> Iterator[Source]:
+    """What each of the recordings that a file holds was read from."""
+    held = partial_file.detects(file.path)
+    for one in (one for unit in units for one in unit.recordings):
+        yield Held(file.path, one.recording.path) if held else file
+
+
+def _refuse_twice(units: Sequence[Unit], sources: Sequence[Source]) -> None:
+    """Raises RingscopeError for a recording that is named, and lies in a partial file too, or in two."""
+    seen: dict[tuple[object, ...], Source] = {}
+    recorded = (one for unit in units for one in unit.recordings)
+    for one, source in zip(recorded, sources, strict=True):
+        about = one.recording
+        key = (Path(about.path).name, about.host, about.rank, about.origin_utc_ns, one.ends.end_ns.tobytes())
+        other = seen.setdefault(key, source)
+        held = next((each for each in (source, other) if isinstance(each, Held)), None)
+        if other is not source and held:
+            raise RingscopeError(f"{about.path} is given twice, once in {held.path}; name one of them")
+
+
+def _beside(unit: Unit) -> Context | None:
+    """What the record of the launch that a recording belongs to tells the findings."""
+    record = unit.recordings[0].record
+    return Context(cell=record.cell, machine=record.machine) if record else None

@@ -1,0 +1,61 @@
+"""Which span of a recording holds the steps that a cut shall keep."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..ground.errors import RingscopeError
+from ..model import marks
+from ..model.timeline import Timeline
+from ..readers import read
+from ..readers.cut import Span
+from .analysis import analyse
+
+_STEPS = re.compile(r"\s*(\d*)\s*:\s*(\d*)\s*")
+
+
+def of_steps(path: Path, text: str, *, max_bytes: int | None = None, cache: bool = True) -> Span:
+    """`10:20`: from the start of step 10 to the start of step 20; `10:` and `:20` are open.
+
+    Where the recording has `step N` marks these are the host's steps, so that each kept step has its mark; else those
+    that are found in what the GPUs did. Raises RingscopeError where there is no such step.
+    """
+    match = _STEPS.fullmatch(text)
+    if match is None or not any(match.groups()):
+        raise RingscopeError(f"--steps {text}: write it as 10:20 (from step 10 up to step 20), 10: or :20")
+    first, end = (int(part) if part else None for part in match.groups())
+    if first is not None and end is not None and first >= end:
+        raise RingscopeError(f"--steps {text}: ends before it starts")
+    timeline = read(path, max_bytes=max_bytes, cache=cache)
+    start_of = _marked(timeline) or _measured(timeline)
+    if not start_of:
+        raise RingscopeError(f"{path}: no steps are found in it; cut it with --time, `ringscope timeline` says why")
+    there = f"there are steps {min(start_of)} to {max(start_of)}"
+    if first is not None and first not in start_of:
+        raise RingscopeError(f"--steps {text}: {path} has no step {first}; {there}")
+    if end is not None and end not in start_of and end != max(start_of) + 1:
+        raise RingscopeError(f"--steps {text}: {path} has no step {end}; {there}")
+    return Span(None if first is None else start_of[first], None if end is None else start_of.get(end))
+
+
+def _marked(timeline: Timeline) -> dict[int, int]:
+    """Where the marks `step N` start; the first of each number."""
+    names = timeline.marks["name"].astype(str)
+    chosen = names.str.fullmatch(marks.STEP)
+    numbers = names[chosen].str.removeprefix(marks.STEP_PREFIX).astype("int64")
+    return _earliest(zip(numbers.tolist(), timeline.marks["start_ns"][chosen].tolist(), strict=True))
+
+
+def _measured(timeline: Timeline) -> dict[int, int]:
+    """Where the measured steps start; on several GPUs the first of each number."""
+    gpus = analyse(timeline, window="steps").measures.gpus
+    return _earliest((row.step, row.start_ns) for gpu in gpus for row in gpu.steps.rows)
+
+
+def _earliest(starts: Iterable[tuple[int, int]]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for number, start_ns in starts:
+        found[number] = min(start_ns, found.get(number, start_ns))
+    return found

@@ -1,0 +1,180 @@
+"""Units from the processes of an MPI job (`mpirun -np 16 ringscope timeline DIR`), each of what lies on its host.
+
+A recording that several processes see, as on a shared disk, is measured by one of them. The first process puts the
+units together and has the others make again what they correct.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .. import readers
+from ..ground import threads
+from ..ground.errors import RingscopeError, UnreadableRecording
+from ..readers import File
+from .one_recording import Asked, Unit
+from .processes import Made, Reading, Source, measured, remade
+from .together import Again
+
+# How many processes were started together, as launchers tell each of them. A batch script itself has none of these.
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A file as one process sees it. `identity` is the same for all that see the same file."""
+
+    file: File
+    identity: tuple[object, ...]
+    bytes: int
+
+
+def started() -> int:
+    """How many processes a launcher started together with this one; 1: it was not started by one."""
+    return max((int(text) for name in _SIZES if (text := os.environ.get(name, "")).isdigit()), default=1)
+
+
+class Job:
+    """This process among those of the job. Every process makes one, with the same paths and options.
+
+    Raises RingscopeError where MPI cannot be used.
+    """
+
+    def __init__(self, paths: Sequence[str | Path], asked: Asked, how: Reading) -> None:
+        self._comm = _world()
+        self.asked, self._how = asked, how
+        self.first = self._comm.Get_rank() == 0
+        threads.alone()
+        self._open = readers.listed(paths, how.max_bytes)
+        seen, error = self._listed()
+        everybody: list[list[_Seen]] = self._comm.allgather(seen)
+        errors = self._comm.allgather(error)
+        files: dict[tuple[object, ...], _Seen] = {}
+        each = [one for process in everybody for one in process]
+        found = {one.identity[0] for one in each if len(one.identity) > 1}
+        for one in each:
+            # One that is missing here is no fault where another host has it.
+            if len(one.identity) > 1 or one.identity[0] not in found:
+                files.setdefault(one.identity, one)
+        if not files:
+            raise next(error for error in errors if error is not None)
+        self.files = [one.file for one in files.values()]
+        self._mine = {one.identity: one.file for one in seen}
+        self._sees = [{one.identity for one in process} for process in everybody]
+        self._identities = list(files)
+        self._whose = _shared_out(list(files.values()), self._sees)
+
+    def _listed(self) -> tuple[list[_Seen], UnreadableRecording | None]:
+        try:
+            return [_seen(file) for file in self._open.__enter__()], None
+        except UnreadableRecording as error:  # this host may have none
+            return [], error
+
+    def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
+        """In the first process: a measured unit of each file, in their order; the others run `follow`."""
+        made: list[Made] = self._gathered(self._own(told), len(files))
+        return iter(made)
+
+    def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
+        """In the first process: units that others correct. `sources` are some of the files."""
+        place = {id(file): number for number, file in enumerate(self.files)}
+        asked = [(one, [place[id(sources[member])] for member in one.members]) for one in wanted]
+        self._comm.bcast(asked)
+        made: list[Unit] = self._gathered(self._remade(asked), len(asked))
+        return made
+
+    def follow(self) -> None:
+        """In the others: measure what the first process asks for, until it has all."""
+        self._comm.gather(self._own(None))
+        while (asked := self._comm.bcast(None)) is not None:
+            self._comm.gather(self._remade(asked))
+
+    def end(self) -> None:
+        """In the first process: the others need not wait any longer."""
+        self._comm.bcast(None)
+
+    def _own(self, told: readers.Progress | None) -> list[tuple[int, Any]]:
+        mine = [place for place, process in enumerate(self._whose) if process == self._comm.Get_rank()]
+        found = []
+        for done, place in enumerate(mine):
+            file = self._mine[self._identities[place]]
+            if told:
+                told(done, len(mine), file.path)
+            found.append((place, _safely(partial(measured, file, self.asked, self._how))))
+        return found
+
+    def _remade(self, asked: Sequence[tuple[Again, list[int]]]) -> list[tuple[int, Any]]:
+        """Those of which this process is the first that sees all files."""
+        found = []
+        for number, (one, files) in enumerate(asked):
+            able = [self._able(process, files) for process in range(len(self._sees))]
+            if not any(able):
+                problem = "recordings of one GPU lie on different hosts; bring them to one"
+                found += [(number, RingscopeError(problem))] if self.first else []
+            elif self._chosen(able, files) == self._comm.Get_rank():
+                sources = [self._mine[self._identities[file]] for file in files]
+                found.append((number, _safely(partial(remade, sources, one, self.asked, self._how))))
+        return found
+
+    def _able(self, process: int, files: Sequence[int]) -> bool:
+        return all(self._identities[file] in self._sees[process] for file in files)
+
+    def _chosen(self, able: Sequence[bool], files: Sequence[int]) -> int:
+        """Who measured the first of the files, if it sees them all."""
+        first = self._whose[files[0]]
+        return first if able[first] else able.index(True)
+
+    def _gathered(self, own: list[tuple[int, Any]], count: int) -> list[Any]:
+        everybody: list[list[tuple[int, Any]]] = self._comm.gather(own)
+        found = dict(pair for process in everybody for pair in process)
+        for one in found.values():
+            if isinstance(one, Exception) and not isinstance(one, UnreadableRecording):
+                raise one
+        return [found[number] for number in range(count)]
+
+
+def _safely(work: Any) -> Any:
+    """What it gives, or its error: an error that ends one process would leave the others waiting."""
+    try:
+        return work()
+    except Exception as error:
+        return error
+
+
+def _world() -> Any:
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        problem = f"{started()} processes were started together, and mpi4py does not load ({error})"
+        raise RingscopeError(f"{problem}; pip install mpi4py, or start one process") from None
+    if MPI.COMM_WORLD.Get_size() == 1:
+        problem = f"{started()} processes were started together, and MPI knows of one alone"
+        raise RingscopeError(f"{problem}; with Slurm try srun --mpi=pmix, or start one process with --processes N")
+    return MPI.COMM_WORLD
+
+
+def _seen(file: File) -> _Seen:
+    """On a shared disk a file has one number, size and time; on disks of their own two hosts' files do not."""
+    origin = file.folder if file.folder and file.folder.is_file() else file.path
+    try:
+        status, size = origin.stat(), file.path.stat().st_size
+    except OSError:
+        return _Seen(file, (str(file.called),), 0)
+    return _Seen(file, (str(file.called), size, status.st_ino, status.st_mtime_ns), size)
+
+
+def _shared_out(files: Sequence[_Seen], sees: Sequence[set[tuple[object, ...]]]) -> list[int]:
+    """Who measures each file: of the processes that see it the one with the fewest bytes so far."""
+    load = [0] * len(sees)
+    whose = []
+    for file in files:
+        able = [process for process, seen in enumerate(sees) if file.identity in seen]
+        chosen = min(able, key=lambda process: (load[process], process))
+        load[chosen] += file.bytes
+        whose.append(chosen)
+    return whose

@@ -1,0 +1,211 @@
+"""One recording, or those that share a GPU: read, gathered and measured without knowing of any other.
+
+What other ranks' recordings change is little: which first steps are warm-up on any of them, how far the clocks are
+apart, who waited for whom in a collective. Beside its measures a unit therefore holds what tells these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from ..gpus import clock, gather, host_ranges
+from ..gpus.clock import Ends
+from ..gpus.merged import told_apart
+from ..gpus.operations import Gpu, for_pictures
+from ..ground.intervals import Intervals
+from ..ground.threads import each, release_unused
+from ..ledger import window
+from ..ledger.account import account
+from ..ledger.handed_over import BY_HOROVOD, HandedOver, handed_over
+from ..ledger.peers import Waits
+from ..ledger.window import Window
+from ..metrics import collectives, doubts, message_sizes
+from ..metrics.collectives import Own
+from ..metrics.gpu import measure as measure_gpu
+from ..metrics.message_sizes import Moved
+from ..model import marks
+from ..model.analysed import GpuAnalysis
+from ..model.measures import GpuMeasures
+from ..model.timeline import Doubt, Recording, Timeline
+from ..runs import records
+from ..steps import find as steps
+from ..steps.found import FoundSteps, first_of_all, starting_from, starting_with
+
+Identity = tuple[object, ...]
+FirstSteps = Mapping[str | None, int]  # by source of steps, see `steps.found.first_of_all`
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How to measure. `window`: steps, capture or None; `operations`: keep all of them, for pictures; `from_step`:
+    leave out the steps before that number."""
+
+    window: str | None = None
+    operations: bool = False
+    from_step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What one recording tells beside its GPUs."""
+
+    recording: Recording
+    doubts: tuple[Doubt, ...]
+    ends: Ends
+    ranks: frozenset[marks.Rank]
+    record: records.RunRecord | None  # of the launch it belongs to
+    only_phases: bool  # it tells of collectives alone
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHead:
+    """A GPU before it is measured. `places`: (recording of the unit, device number in it), each."""
+
+    places: tuple[tuple[int, int], ...]
+    identity: Identity
+    rank: int | None
+    collectives: Own
+    steps_source: str | None
+    first_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A GPU, measured as its unit alone tells it: GPUs and recordings are numbered in the unit. `exposed`: when
+    collectives owned it. `waits`: idle time that other ranks may explain; `meanwhile`: what of it counts among the
+    launch idle that measures name, by their names."""
+
+    measures: GpuMeasures
+    doubts: tuple[Doubt, ...]
+    exposed: Intervals
+    waits: Waits
+    meanwhile: Mapping[str, Intervals]
+    picture: GpuAnalysis | None
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What measuring takes; a GPU is let go as soon as it is measured."""
+
+    timelines: list[Timeline]
+    gpus: list[Gpu]
+    found: list[FoundSteps]
+    moved: list[Moved]
+    handed: list[HandedOver]
+
+
+@dataclass(slots=True)
+class Unit:
+    """`members`: the places of its recordings among all. `shift_ns`: what brings their times on the clock of the first.
+    `gathered` is None from `measure` on, which tells `measured`, from the steps `measured_from`."""
+
+    members: tuple[int, ...]
+    recordings: tuple[Recorded, ...]
+    shift_ns: tuple[int, ...]
+    gpus: tuple[GpuHead, ...]
+    gathered: _Gathered | None
+    measured: tuple[Measured, ...] = ()
+    measured_from: FirstSteps = field(default_factory=dict)
+
+    @property
+    def first_steps(self) -> FirstSteps:
+        """What holds where it is the only unit."""
+        return first_of_all((gpu.steps_source, gpu.first_step) for gpu in self.gpus)
+
+
+def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns: Sequence[int], asked: Asked) -> Unit:
+    """A unit of recordings, before it is measured."""
+    timelines = [told_apart(_with_host(timeline)) for timeline in timelines]
+    recordings = tuple(map(_recorded, timelines))
+    rows = sum(len(one.kernels) + len(one.api) for one in timelines)
+    taken = gather.take(timelines)
+    own = [gather.without_kernels(one) for one in timelines]
+    del timelines
+    release_unused(rows)
+    gpus = gather.made_of(taken, own, shift_ns)
+    moved = [message_sizes.moved(own, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
+    handed = [handed_over(own, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
+    largest = max((len(gpu.operations) for gpu in gpus), default=0)
+    found = list(each(partial(steps.find, timelines=own, shift_ns=shift_ns), gpus, largest))
+    first = dict.fromkeys((one.source for one in found), asked.from_step)
+    found = [starting_from(one, first) for one in found]
+    release_unused(rows)
+    heads = tuple(
+        GpuHead(
+            gpu.places,
+            gather.identity(own[gpu.places[0][0]], gpu.places[0][1]),
+            gpu.rank,
+            collectives.own(gpu, sizes, there),
+            one.source,
+            one.first,
+        )
+        for gpu, sizes, there, one in zip(gpus, moved, handed, found, strict=True)
+    )
+    return Unit(tuple(members), recordings, tuple(shift_ns), heads, _Gathered(own, gpus, found, moved, handed))
+
+
+def _with_host(timeline: Timeline) -> Timeline:
+    """The record of its rank beside it tells the host, else the recording itself."""
+    host = records.host_beside(Path(timeline.recording.path)) or timeline.recording.host
+    return replace(timeline, recording=replace(timeline.recording, host=host))
+
+
+def _recorded(timeline: Timeline) -> Recorded:
+    return Recorded(
+        recording=timeline.recording,
+        doubts=timeline.doubts,
+        ends=clock.ends(timeline),
+        ranks=frozenset(marks.ranks(timeline).values()),
+        record=records.beside(Path(timeline.recording.path)),
+        only_phases=len(timeline.phases) > 0,
+    )
+
+
+def measure(unit: Unit, first: FirstSteps, asked: Asked) -> None:
+    """Measure the GPUs of a unit, from the steps on that `first` names; what was gathered is used up."""
+    parts = unit.gathered
+    if parts is None:
+        raise ValueError("measured already")
+    unit.gathered, unit.measured_from = None, dict(first)
+    found = [starting_with(one, first) for one in parts.found]
+    largest = max((len(gpu.operations) for gpu in parts.gpus), default=0)
+    # A GPU's millions of operations go as soon as it is measured: nothing here may hold them.
+    each_gpu = (
+        (number, parts.gpus.pop(0), found[number], parts.moved[number], parts.handed[number])
+        for number in range(len(found))
+    )
+    host = host_ranges.OfGpus(parts.timelines, unit.shift_ns)
+    unit.measured = tuple(each(partial(_measured, parts.timelines, unit.shift_ns, asked, host), each_gpu, largest))
+
+
+def _measured(
+    timelines: Sequence[Timeline],
+    shift_ns: Sequence[int],
+    asked: Asked,
+    host: host_ranges.OfGpus,
+    of: tuple[int, Gpu, FoundSteps, Moved, HandedOver],
+) -> Measured:
+    number, gpu, found, moved, handed = of
+    # Steps may hold nothing but operations without a length.
+    some = found.count and found.start_ns[0] < found.end_ns[-1]
+    kind = "steps" if some and asked.window != "capture" else "capture"
+    books = account(timelines, shift_ns, gpu, found, _window(gpu, found, kind), handed)
+    measured, meanwhile = measure_gpu(timelines, shift_ns, gpu, found, books, moved, kind)
+    raised = tuple(doubts.of_gpu(timelines, gpu, found, books, measured, f"/gpus/{number}"))
+    operations = for_pictures(gpu) if asked.operations else None
+    did = host.of(gpu) if asked.operations else None
+    if (handed.source == BY_HOROVOD).any() and measured.ledger_ns["idle_launch"] is not None:
+        measured.collectives.negotiation_ns = 0  # told when all ranks are joined
+    exposed = collectives.exposed(books)
+    picture = GpuAnalysis(number, books.owned, found.start_ns, found.end_ns, operations, did)
+    release_unused(len(gpu.operations))
+    return Measured(measured, raised, exposed, books.waits, meanwhile, picture)
+
+
+def _window(gpu: Gpu, found: FoundSteps, kind: str) -> Window:
+    if kind == "steps":
+        return window.of_steps(found)
+    return Window(int(gpu.operations.start_ns.min()), int(gpu.operations.end_ns.max()))

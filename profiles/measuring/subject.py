@@ -1,0 +1,88 @@
+"""What `gate` and `compare` are given: a run directory, measures that were written down, or recordings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..ground.errors import RingscopeError
+from ..model.measures import Measures
+from ..runs.records import RunRecord, beside
+from ..scaling.measure import Scaling
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """`measures` of its recordings, `scaling` of its launches; None where it has none of them."""
+
+    label: str
+    measures: Measures | None
+    scaling: Scaling | None
+    machine: dict[str, Any] = field(default_factory=dict)
+    record: RunRecord | None = None  # the launch the recordings belong to
+    unmeasured: str = ""  # why there are no measures, although there is a file for them
+
+
+def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
+    """One subject from the paths given. Raises RingscopeError where there is nothing to judge."""
+    label = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    if len(paths) == 1 and _is_run_directory(paths[0]):
+        return _of_a_sweep(paths[0])
+    if len(paths) == 1 and paths[0].is_file() and paths[0].suffix == ".json" and (found := _written(paths[0])):
+        record = beside(paths[0])
+        return Subject(label, found, None, record.machine if record else {}, record)
+    if len(paths) == 1 and (paths[0] / "measures.json").is_file():
+        return load([paths[0] / "measures.json"], strict=strict)
+    from .analysis import analyse
+
+    measures = analyse(paths, strict=strict).measures
+    record = beside(Path(measures.recordings[0].path))
+    return Subject(label, measures, None, record.machine if record else {}, record)
+
+
+def _is_run_directory(path: Path) -> bool:
+    """Raises RingscopeError where it has launches, and no sweep.json: recordings of unlike cells are no one subject."""
+    sweep = path / "sweep.json"
+    if not sweep.is_file() and (launch := next(path.glob("*/*/record.json"), None)):
+        what = "is no file" if sweep.exists() or sweep.is_symlink() else "is gone"
+        raise RingscopeError(
+            f"{sweep} {what}, and it alone says what the sweep's cells are; put it back, or name one launch, "
+            f"such as {launch.parent}"
+        )
+    return sweep.is_file()
+
+
+def _of_a_sweep(path: Path) -> Subject:
+    """Its launches, and the measures of the last one that has them."""
+    from ..runs import records
+    from ..scaling import measure as scaling
+
+    runs = records.read_runs(path)
+    scaled = scaling.measure(records.read_sweep(path), runs)
+    machine = runs[0].record.machine if runs else {}
+    each = (launch / "measures.json" for launch in path.glob("*/*"))
+    written = sorted(file for file in each if os.path.lexists(file))  # a link that leads nowhere is one, too
+    if not written:
+        return Subject(str(path), None, scaled, machine)
+    try:
+        measures = _written(written[-1])
+        why = "" if measures else f"{written[-1]}: no measures of ringscope; remove it, and measure that launch again"
+    except RingscopeError as error:  # of what does not need them all can be said
+        measures, why = None, str(error)
+    return Subject(str(path), measures, scaled, machine, beside(written[-1]), why)
+
+
+def _written(path: Path) -> Measures | None:
+    """Measures from a JSON file; None where it holds something else, such as a Kineto recording."""
+    from ..model import measures_json as view
+    from ..model.measures import SCHEMA
+
+    if not path.is_file():
+        raise RingscopeError(f"{path}: not a file; name measures that ringscope wrote, or recordings")
+    with path.open("rb") as file:
+        if SCHEMA.encode() not in file.read(4096):
+            return None
+    return view.load(path)

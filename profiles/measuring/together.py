@@ -1,0 +1,267 @@
+"""Units become one analysis: on one clock, with the same steps on all GPUs, and collectives matched across ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from ..doubts.measures import merged
+from ..gpus.clock import Clock, aligned
+from ..ground import intervals
+from ..ground.errors import RingscopeError
+from ..ground.intervals import Intervals
+from ..ledger import ownership, peers
+from ..ledger.peers import Waits
+from ..ledger.window import Window
+from ..metrics import buckets, collectives, doubts
+from ..metrics.buckets import Int64s
+from ..metrics.collectives import Calls
+from ..model import marks
+from ..model.analysed import Analysis, GpuAnalysis, Ownership
+from ..model.measures import GpuMeasures, Measures, StepRow
+from ..model.timeline import Doubt
+from ..steps.found import first_of_all
+from .one_recording import Asked, FirstSteps, GpuHead, Identity, Measured, Recorded, Unit, measure
+from .waiting import with_peers
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A unit that must be made anew: of which recordings, on which clocks, measured from which steps on."""
+
+    members: tuple[int, ...]
+    shift_ns: tuple[int, ...]
+    first: FirstSteps
+
+
+Remake: TypeAlias = Callable[[Sequence[Again]], list[Unit]]
+Told: TypeAlias = Callable[[float, float, Path], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Measured units of which none changes what another measured, in order of their recordings; and their clock."""
+
+    units: list[Unit]
+    clock: Clock
+
+
+def settle(units: Sequence[Unit], remake: Remake, asked: Asked, told: Told | None = None) -> Settled:
+    """Measure the units that are not yet, as all of them together tell to.
+
+    `remake` makes units again of which others change what they measured: those that share a GPU, whose clocks or whose
+    first steps others correct.
+    """
+    while True:
+        units = sorted(units, key=lambda unit: unit.members)
+        clock = aligned([one.ends for one in _in_order(units)])
+        first = first_of_all((gpu.steps_source, gpu.first_step) for unit in units for gpu in unit.gpus)
+        of = {unit.members: unit for unit in units}
+        again = []
+        for members in _sharing(units):
+            shift_ns = tuple(clock.shift_ns[place] - clock.shift_ns[members[0]] for place in members)
+            unit = of.get(members)
+            if unit is None or unit.shift_ns != shift_ns or not _steps_hold(unit, first):
+                again.append(Again(members, shift_ns, first))
+        if not again:
+            _measure(units, first, asked, told)
+            return Settled(units, clock)
+        anew = {place for one in again for place in one.members}
+        units = [*(unit for unit in units if not anew & set(unit.members)), *remake(again)]
+
+
+def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
+    """All but what to change: the measures of every GPU, as their recordings together tell them.
+
+    Raises RingscopeError where no GPU did anything.
+    """
+    units, clock = settled.units, settled.clock
+    recorded = _in_order(units)
+    gpus = sorted((_Gpu(unit, number) for unit in units for number in range(len(unit.gpus))), key=lambda gpu: gpu.order)
+    if not gpus:
+        raise RingscopeError(f"{recorded[0].recording.path}: {_nothing(recorded[0])}")
+    seen, size = marks.ranks_seen({rank for one in recorded for rank in one.ranks})
+    shift_ns = [clock.shift_ns[gpu.places[0][0]] for gpu in gpus]
+    own = [gpu.head.collectives for gpu in gpus]
+    matched = collectives.Matched(own, shift_ns, clock.residual_ns, max(size - seen, 0))
+    others_ns = matched.others_handed_ns()
+    gpus = [
+        gpu.settled(peers.settle(gpu.waits, there, seen >= size)) for gpu, there in zip(gpus, others_ns, strict=True)
+    ]
+    calls = matched.calls([gpu.before_ns for gpu in gpus])
+    raised = [*unread, *(doubt for one in recorded for doubt in one.doubts)]
+    raised += [*doubts.of_clock(clock, calls), *doubts.of_ranks(seen, size, calls, [len(one.bytes) for one in own])]
+    raised += [doubt for place, gpu in enumerate(gpus) for doubt in gpu.doubts(place)]
+    rows, waited = [gpu.rows for gpu in gpus], [gpu.waited_ns(among) for gpu, among in zip(gpus, calls, strict=True)]
+    paces, turns_ns = buckets.pace(rows, waited), buckets.by_turns(rows, waited)
+    measures = Measures(
+        recordings=[one.recording for one in recorded],
+        gpus=[gpu.measures(among, pace, turns_ns) for gpu, among, pace in zip(gpus, calls, paces, strict=True)],
+        doubts=merged(raised),
+        clock=clock.to_json() if len(recorded) > 1 else None,
+        straggler=collectives.straggler([gpu.head.rank for gpu in gpus], calls),
+    )
+    pictures = tuple(one for place, gpu in enumerate(gpus) if (one := gpu.picture(place)) is not None)
+    # What other processes or hosts measured has none, unless they were asked for.
+    return Analysis(measures, pictures if len(pictures) == len(gpus) else (), clock.shift_ns)
+
+
+def _in_order(units: Sequence[Unit]) -> list[Recorded]:
+    each = ((place, one) for unit in units for place, one in zip(unit.members, unit.recordings, strict=True))
+    return [one for _, one in sorted(each, key=lambda pair: pair[0])]
+
+
+def _sharing(units: Sequence[Unit]) -> list[tuple[int, ...]]:
+    """The recordings that must be measured together, as they share a GPU; each is of one such set."""
+    leader = list(range(len(units)))
+
+    def led_by(unit: int) -> int:
+        while leader[unit] != unit:
+            unit = leader[unit]
+        return unit
+
+    whose: dict[Identity, int] = {}
+    for number, unit in enumerate(units):
+        for gpu in unit.gpus:
+            first, second = sorted((led_by(number), led_by(whose.setdefault(gpu.identity, number))))
+            leader[second] = first
+    sets: dict[int, list[int]] = {}
+    for number, unit in enumerate(units):
+        sets.setdefault(led_by(number), []).extend(unit.members)
+    return [tuple(sorted(members)) for members in sets.values()]
+
+
+def _steps_hold(unit: Unit, first: FirstSteps) -> bool:
+    """Would it, measured from these first steps on, be as it is measured?"""
+    if unit.gathered is not None:
+        return True  # not measured yet
+    for gpu in unit.gpus:
+        was, now = (one.get(gpu.steps_source, 0) for one in (unit.measured_from, first))
+        if gpu.first_step is not None and was != now and max(was, now) > gpu.first_step:
+            return False
+    return True
+
+
+def _nothing(recorded: Recorded) -> str:
+    if recorded.only_phases:
+        return "only phases of collectives, no GPU operations; `--info` shows them, `ringscope record` records GPUs"
+    return "no GPU did anything in it; record while the training runs, on a machine with a GPU"
+
+
+def _measure(units: Sequence[Unit], first: FirstSteps, asked: Asked, told: Told | None) -> None:
+    """Those that are not measured yet."""
+    left = [unit for unit in units if unit.gathered is not None]
+    total, done = sum(len(unit.gpus) for unit in left), 0
+    for unit in left:
+        measure(unit, first, asked)
+        done += len(unit.gpus)
+        if told and unit.gpus:
+            told(done, total, Path(unit.recordings[0].recording.path))
+
+
+def _reach(owned: Ownership) -> tuple[int, int]:
+    return int(owned.start_ns[0]), int(owned.end_ns[-1])
+
+
+def _window(own: GpuMeasures) -> Window:
+    breaks = np.array([(one.start_ns, one.end_ns) for one in own.breaks if own.window == "steps"], np.int64)
+    between = intervals.union(*breaks.reshape(-1, 2).T)
+    return Window(own.window_ns[0], own.window_ns[1], intervals.clip(between, *own.window_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    """A GPU of a unit among all: what the unit numbers by itself is numbered anew."""
+
+    unit: Unit
+    number: int
+    own: GpuMeasures | None = None  # with what is settled of its waits
+    waiting: Intervals = field(default_factory=lambda: intervals.EMPTY)
+    before_ns: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # waited before each of its collectives
+
+    def settled(self, found: peers.Settled) -> _Gpu:
+        own = with_peers(self._measured, found, _window(self._measured.measures))
+        return replace(self, own=own, waiting=found.peers, before_ns=found.before_ns)
+
+    @property
+    def waits(self) -> Waits:
+        return self._measured.waits
+
+    @property
+    def head(self) -> GpuHead:
+        return self.unit.gpus[self.number]
+
+    @property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        return tuple((self.unit.members[place], device) for place, device in self.head.places)
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """By rank, those without one last; then as they are recorded."""
+        rank = self.head.rank
+        return rank is None, rank or 0, self.places
+
+    @property
+    def _measured(self) -> Measured:
+        return self.unit.measured[self.number]
+
+    def waited_ns(self, among: Calls) -> Int64s:
+        """Exposed waiting in each of its steps, in collectives and before."""
+        before = (row.ledger_ns["idle_peers"] or 0 for row in self.rows)
+        return buckets.waited(among, self._measured.exposed, self.rows) + np.fromiter(before, np.int64)
+
+    @property
+    def rows(self) -> list[StepRow]:
+        return self.measured.steps.rows
+
+    @property
+    def measured(self) -> GpuMeasures:
+        return self.own or self._measured.measures
+
+    def measures(self, among: Calls, pace: tuple[int, int] | None, turns_ns: int | None) -> GpuMeasures:
+        own, exposed = self.measured, self._measured.exposed
+        window = _window(own)
+        behind_ns, varies_ns = pace or (None, None)
+        found = collectives.among_ranks(own.collectives, among, window, exposed)
+        return replace(
+            own,
+            recordings=sorted(self.unit.members[place] for place in own.recordings),
+            collectives=replace(
+                found,
+                one_step=buckets.one_step(among, exposed, self.rows),
+                behind_ns=behind_ns,
+                varies_ns=varies_ns,
+                by_turns_ns=None if found.waiting_ns is None else turns_ns,
+            ),
+        )
+
+    def doubts(self, place: int) -> list[Doubt]:
+        here, there = f"/gpus/{self.number}", f"/gpus/{place}"
+        found = [
+            replace(doubt, where=tuple(there + where.removeprefix(here) for where in doubt.where))
+            for doubt in self._measured.doubts
+        ]
+        return found + list(doubts.of_waits(self.measured, there))
+
+    def picture(self, place: int) -> GpuAnalysis | None:
+        own = self._measured.picture
+        if own is None:
+            return None
+        members = self.unit.members
+        operations, host = own.operations, own.host
+        if operations is not None:
+            streams = tuple(one._replace(recording=members[one.recording]) for one in operations.streams)
+            operations = replace(operations, streams=streams)
+        if host is not None:
+            host = replace(host, threads=tuple(one._replace(recording=members[one.recording]) for one in host.threads))
+        owned = ownership.ownership(
+            np.append(own.ownership.start_ns, own.ownership.end_ns[-1:]),
+            own.ownership.owner.copy(),
+            {"idle_peers": intervals.clip(self.waiting, *_reach(own.ownership))},
+            _reach(own.ownership),
+        )
+        return replace(own, gpu=place, ownership=owned, operations=operations, host=host)

@@ -1,0 +1,162 @@
+"""Measures as JSON and back: the contract of `timeline --json` (docs/reference/measures.md), exact both ways."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ..ground import typed
+from ..ground.errors import RingscopeError
+from ..ground.files import bytes_of
+from .measures import CLASSES, OWNERS, SCHEMA, GpuMeasures, Measures
+
+# Nanoseconds of an epoch exceed 2**53, which many JSON readers take for the largest integer: written as text.
+_AS_TEXT = ("origin_ns", "origin_utc_ns")
+
+
+def to_json(measures: Measures, *, per_step: bool = True) -> dict[str, Any]:
+    """What `json.dumps` takes. Without `per_step` the rows of the steps are left out; then it is no inverse."""
+    if not per_step:  # rows are most of what there is
+        gpus = [replace(gpu, steps=replace(gpu.steps, rows=[])) for gpu in measures.gpus]
+        measures = replace(measures, gpus=gpus)
+    found = plain(measures)
+    return {"schema": found.pop("schema"), **found}
+
+
+def from_json(data: Any) -> Measures:
+    """The measures again. Keys it does not know are left aside. Raises RingscopeError for what is not measures."""
+    found = data.get("schema") if isinstance(data, dict) else None
+    return _measures(found, lambda: typed.made(Measures, data))
+
+
+def _measures(schema: Any, made: Callable[[], Measures]) -> Measures:
+    if schema != SCHEMA:
+        found = str(schema)[:60]
+        raise RingscopeError(f"not measures of schema {SCHEMA} (found {found!r}): measure the recording again")
+    try:
+        measures = made()
+        if not measures.gpus:
+            raise ValueError("no GPU in them")
+        for gpu in measures.gpus:
+            check(gpu, len(measures.recordings))
+        return measures
+    except ValueError as error:
+        raise RingscopeError(f"damaged measures: {error}; measure the recording again") from error
+
+
+# What dictionaries of a GPU's measures hold whatever was measured; of those not named the readers expect nothing.
+_KEYS: Final = {
+    "ledger_ns": OWNERS,
+    "busy_ns": CLASSES,
+    "copies": ("h2d", "d2h", "p2p", "d2d"),
+    "launch_latency_ns": ("p50", "p95"),
+    "skew_ns": ("p50", "max"),
+    "repeats": ("period_ns", "count"),
+    "capture": ("window_ns", "span_ns", "ledger_ns"),
+    "held_launches": ("gaps", "count", "idle_launch_ns", "bytes"),
+    "graph_updates": ("count", "idle_launch_ns"),
+}
+_KEYS_OF_EACH: Final = {
+    "groups": ("count", "total_ns"),
+    "kinds": ("count", "busy_ns", "exposed_ns"),
+    "hand_over_ns": ("count", "p50_ns"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Capture:
+    """`capture`."""
+
+    window_ns: tuple[int, int]
+    span_ns: int
+    ledger_ns: dict[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """An entry of `host_while_idle`."""
+
+    kind: str
+    name: str
+    ns: int
+    share: float
+
+
+def check(gpu: GpuMeasures, recordings: int) -> None:
+    """Raises ValueError where measures of the right types are no whole ones. recordings: how many there are."""
+    if len(gpu.window_ns) != 2:
+        raise ValueError(f"window_ns is {str(gpu.window_ns)[:60]}")
+    for entry in gpu.host_while_idle:
+        typed.made(_Idle, entry)
+    if gpu.capture is not None:
+        typed.made(_Capture, gpu.capture)
+    between = [one for one in gpu.breaks if gpu.window == "steps" and one.end_ns <= gpu.window_ns[-1]]
+    span_ns = gpu.span_ns + sum(one.end_ns - one.start_ns for one in between)
+    for name, table in _tables(gpu):
+        _require(name, table, _KEYS.get(name, ()))
+        for inner in table.values() if name in _KEYS_OF_EACH else ():
+            _require(name, inner, _KEYS_OF_EACH[name])
+    if gpu.window_ns[1] - gpu.window_ns[0] != span_ns or gpu.span_ns <= 0:
+        raise ValueError(f"window_ns is {str(gpu.window_ns)[:60]}, and its length {gpu.span_ns}")
+    if not gpu.recordings or not all(0 <= one < recordings for one in gpu.recordings):
+        raise ValueError(f"a GPU lies in the recordings {str(gpu.recordings)[:60]}, of which there are {recordings}")
+
+
+def _require(name: str, table: Any, keys: tuple[str, ...]) -> None:
+    missing = [key for key in keys if key not in table]
+    if missing:
+        raise ValueError(f"{name} has no {missing[0]}")
+
+
+def _tables(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The dictionaries in fields of dataclasses, by the field's name."""
+    for one in fields(value):
+        inner = getattr(value, one.name)
+        if isinstance(inner, dict):
+            yield one.name, inner
+            yield from (("ledger_ns", inner[key]) for key in ("ledger_ns",) if key in inner)
+        for each in inner if isinstance(inner, list) else inner.values() if isinstance(inner, dict) else [inner]:
+            if is_dataclass(each):
+                yield from _tables(each)
+
+
+def dumps(measures: Measures, *, per_step: bool = True) -> str:
+    """The text of the file: readable, ending in a newline, without NaN."""
+    return json.dumps(to_json(measures, per_step=per_step), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    schema: Any = None
+
+
+def load(path: Path) -> Measures:
+    """Measures from a file. Raises RingscopeError where it holds none."""
+    try:
+        text = bytes_of(path)
+        return _measures(typed.decoded(_Head, text).schema, lambda: typed.decoded(Measures, text))
+    except (OSError, ValueError) as error:
+        raise RingscopeError(f"{path}: cannot be read as measures ({error}); measure the recording again") from error
+    except RingscopeError as error:
+        raise RingscopeError(f"{path}: {error}") from error
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses as objects, with all in them that JSON has no type for."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            one.name: _text(getattr(value, one.name)) if one.name in _AS_TEXT else plain(getattr(value, one.name))
+            for one in fields(value)
+        }
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)

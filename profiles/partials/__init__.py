@@ -1,8 +1,0 @@
-"""What recordings say each by itself, measured anywhere (a process, a host), and put together into one analysis.
-
-unit       measures one recording, or those that share a GPU: a `Unit`
-join       units, of whatever process or host, become the Analysis that their recordings would give together
-processes  units from processes on all cores
-mpi        units from the processes of an MPI job, each with what lies on its host
-file       units as a small file, and back
-"""

@@ -1,0 +1,1 @@
+"""More GPUs and hosts than were measured: what they would do."""

@@ -1,0 +1,182 @@
+"""What more GPUs would do, from throughput that was measured: a sweep's, or given (docs/reference/measures.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..doubts import forecasts as doubts
+from ..ground.errors import RingscopeError
+from ..model.timeline import Doubt
+from ..runs.cell import TELLING, Cell
+from ..scaling.measure import Scaling
+from . import curve
+from .curve import CALIBRATED_TIMES, Point
+from .network import Network, added
+
+SCHEMA = "ringscope.forecast/1"
+SMALL_BUFFER = 1 << 20  # bytes, as where gradients leave layer by layer
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Hosts joined by a network that none of the measured points has crossed."""
+
+    gpus_per_host: int
+    network: Network
+    step_bytes: int  # gradients that a step reduces
+    per_rank_batch: int  # samples: with the throughput it tells the time per step
+    overlap: float | None = None  # share of an all-reduce that a recording shows hidden under compute
+    every: int = 1  # steps whose gradients are added up before they are reduced
+    pieces: int = 1  # all-reduces of a step, one after the other
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Throughput over all GPUs; efficiency is relative to the smallest count measured."""
+
+    gpus: int
+    per_s: float
+    efficiency: float
+    low: float  # of the efficiency; a measured one has no interval here
+    high: float
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What the largest count across hosts would do if gradients were exchanged otherwise."""
+
+    change: str
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """One curve: what was measured and what is expected, by count of GPUs."""
+
+    label: str
+    rows: list[Row]
+    stops_paying: int | None  # from here on another GPU adds less than half of one; None: at none of the next 4,096
+    doubts: list[Doubt]
+    what_if: list[Change]
+
+
+def of_points(label: str, points: Sequence[Point], gpus: Sequence[int], hosts: Hosts | None = None) -> Forecast:
+    """The forecast for these counts (empty: doubled up to 8 times the largest measured one).
+
+    Raises RingscopeError for fewer than two sizes measured, or for measured points that lie on several hosts while
+    `hosts` tells of the network.
+    """
+    expected = curve.predict(points, gpus or _doubled(points))
+    rows = [_asked(one) for one in expected]
+    if hosts is not None:
+        rows = [_across(points, row.gpus, hosts) for row in rows]
+    base = min(points, key=lambda point: point.gpus)
+    known = {point.gpus for point in points}
+    measured = [_row_of(point, base) for point in points]
+    asked = [row for row in rows if row.gpus not in known]
+    stops_paying = curve.worth_adding(points) if hosts is None else None
+    both = sorted([*measured, *asked], key=lambda row: row.gpus)
+    what_if = [] if hosts is None else list(_exchanged_otherwise(points, max(row.gpus for row in rows), hosts))
+    return Forecast(label, both, stops_paying, list(_doubts(points, asked, hosts)), what_if)
+
+
+def _exchanged_otherwise(points: Sequence[Point], gpus: int, hosts: Hosts) -> Iterator[Change]:
+    """Gradients in small buffers, of half the bytes, and of two steps together; nothing where no network is crossed."""
+    if gpus <= hosts.gpus_per_host:
+        return
+    pieces = -(-hosts.step_bytes // SMALL_BUFFER)
+    if pieces > 1:
+        small = replace(hosts, pieces=pieces)
+        yield Change(f"{pieces} exchanges a step, of 1 MiB each (fusion threshold)", _across(points, gpus, small))
+    half = replace(hosts, step_bytes=-(-hosts.step_bytes // 2))
+    yield Change("half the bytes (compression fp16)", _across(points, gpus, half))
+    yield Change("one exchange for two steps (aggregate 2)", _across(points, gpus, replace(hosts, every=2)))
+
+
+def of_sweep(scaling: Scaling, gpus: Sequence[int], hosts: Hosts | None = None) -> list[Forecast]:
+    """A forecast for each curve of weak scaling that was measured on two counts of ranks or more."""
+    curves: dict[Cell, list[Point]] = {}
+    for row in scaling.cells:
+        if row.samples_per_s_global and row.cell.global_batch is None:
+            series = replace(row.cell, ranks=1)
+            curves.setdefault(series, []).append(Point(row.cell.ranks, row.samples_per_s_global))
+    several = {series: points for series, points in curves.items() if len(points) > 1}
+    if not several:
+        raise RingscopeError("prediction needs one cell on two counts of ranks or more; run bench --ranks 1,2")
+    found = [
+        of_points(
+            _label(cell, several),
+            points,
+            gpus,
+            replace(hosts, per_rank_batch=cell.per_rank_batch) if hosts else None,
+        )
+        for cell, points in several.items()
+    ]
+    shared = [doubt for doubt in scaling.doubts if doubt.code == "shared-cores"]
+    return [_sharing(one, shared) for one in found] if shared else found
+
+
+def _sharing(one: Forecast, shared: Sequence[Doubt]) -> Forecast:
+    """Of ranks that share cores: what they lose needs no run that went wrong."""
+    return replace(one, doubts=[*shared, *(doubt for doubt in one.doubts if doubt.code != "point-out-of-line")])
+
+
+def _label(cell: Cell, beside: Collection[Cell]) -> str:
+    """Model, batch, feed and every other setting in which the curves of a sweep differ."""
+    always = ("model", "per_rank_batch", "feed")
+    told = [one for one in TELLING if one.name in always or len({getattr(each, one.name) for each in beside}) > 1]
+    return ", ".join(filter(None, (one.said(getattr(cell, one.name)) for one in told)))
+
+
+def to_json(forecasts: Sequence[Forecast]) -> dict[str, Any]:
+    return {"schema": SCHEMA, "forecasts": [asdict(one) for one in forecasts]}
+
+
+def _doubled(points: Sequence[Point]) -> list[int]:
+    largest = max((point.gpus for point in points), default=1)
+    return [largest * times for times in (2, 4, CALIBRATED_TIMES)]
+
+
+def _row_of(point: Point, base: Point) -> Row:
+    share = point.per_s / point.gpus / (base.per_s / base.gpus)
+    return Row(point.gpus, point.per_s, share, share, share, True)
+
+
+def _asked(one: curve.Expected) -> Row:
+    return Row(one.gpus, one.per_s, one.efficiency, one.low, one.high, False)
+
+
+def _across(points: Sequence[Point], gpus: int, hosts: Hosts) -> Row:
+    """Inside a host as the measured points say; the network's time is added to that step."""
+    if max(point.gpus for point in points) > hosts.gpus_per_host:
+        raise RingscopeError(
+            f"points of more than {hosts.gpus_per_host} GPUs have crossed the network already; leave out --network"
+        )
+    (inside,) = curve.predict(points, [max(min(gpus, hosts.gpus_per_host), min(point.gpus for point in points))])
+    count = -(-gpus // hosts.gpus_per_host)
+    step_ns = hosts.per_rank_batch * inside.gpus / inside.per_s * 1e9
+    more = added(count, hosts.step_bytes, hosts.network, step_ns, overlap=hosts.overlap, pieces=hosts.pieces)
+
+    def longer(share: float, ns: float) -> float:
+        return share * step_ns / (step_ns + ns / hosts.every)
+
+    efficiency = longer(inside.efficiency, more.expected_ns)
+    per_s = inside.per_s / inside.gpus * gpus * efficiency / inside.efficiency
+    low, high = longer(inside.low, more.most_ns), longer(inside.high, more.least_ns)
+    return Row(gpus, per_s, efficiency, low, high, False)
+
+
+def _doubts(points: Sequence[Point], asked: Sequence[Row], hosts: Hosts | None) -> Iterator[Doubt]:
+    if (odd := curve.disagreeing(points)) is not None:
+        yield doubts.point_out_of_line(odd.gpus)
+    if above := curve.above_linear(points):
+        yield doubts.over_100_percent([point.gpus for point in above], min(point.gpus for point in points))
+    largest = max(point.gpus for point in points)
+    far = [row.gpus for row in asked if row.gpus > CALIBRATED_TIMES * largest]
+    if far and hosts is None:
+        yield doubts.beyond_the_tables(far[0], largest, CALIBRATED_TIMES)
+    if hosts is not None and hosts.overlap is None and any(row.gpus > hosts.gpus_per_host for row in asked):
+        yield doubts.overlap_assumed()

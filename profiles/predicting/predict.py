@@ -1,0 +1,266 @@
+"""How long a step will take on more ranks, from recordings on 1 and on 2 (docs/reference/measures.md, "Prediction").
+
+    T(N) = T(1) + other + u(N) + s + w(N)
+
+u(N), what compute does not hide of the all-reduces: those of a recorded step, replayed one after the other with the
+time that each takes on N ranks (`replay`); where a step cannot be replayed, the same share of them as on 2 ranks.
+An all-reduce on a ring takes 2 (N - 1) alpha + 2 (N - 1) / N S / beta (Thakur, Rabenseifner, Gropp 2005). Two ranks
+tell the sum, not its parts: all of it bandwidth is the estimate and, with all of it latency, the interval's other end.
+s + w(N), waiting for the last rank: s is for one that is always behind, and does not grow; w grows as the expected
+largest of N independent normal step times. other: what else 2 ranks cost, taken as constant.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+from ..comparing.compare import likeness
+from ..gate import gpu_names
+from ..ground.errors import RingscopeError
+from ..measuring.subject import Subject
+from ..model.measures import GpuMeasures, Measures, OneStep
+from ..runs.cell import AXES
+from . import replay
+
+SCHEMA = "ringscope.prediction/1"
+SIGMAS = 2  # of the mean step times' standard errors, about 95 %
+# Settings in which recordings of 1 and of 2 ranks have to be the same.
+_ALIKE = tuple(one.name for one in AXES if one.name != "ranks")
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A step on `ranks` GPUs, weak scaling. Efficiency = T(1) / T(N)."""
+
+    ranks: int
+    step_ns: int
+    low_ns: int
+    high_ns: int
+    efficiency: float
+    efficiency_low: float
+    efficiency_high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A step on `ranks` GPUs, the mean over steps and GPUs: what the prediction is of."""
+
+    ranks: int
+    step_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What 2 ranks tell, in ns per step averaged over both."""
+
+    overlap: str  # replayed, or share: as much is hidden of the all-reduces as on 2 ranks
+    unhidden_ns: int  # of the transfers
+    straggling_ns: int  # waiting for a rank that is always behind
+    varying_ns: int  # waiting because steps vary
+
+
+@dataclass(frozen=True, slots=True)
+class _Means:
+    """ns a step, averaged over the GPUs of a run."""
+
+    step: float
+    sigma_of_mean: float
+    exposed: float  # collectives, and waiting for other ranks before they are launched
+    transfer: float | None
+    waiting: float | None  # of `exposed`, for other ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The predictions asked for, what they rest on, and the step of a larger run that they are held against."""
+
+    predictions: list[Prediction]
+    basis: Basis
+    measured: Measured | None = None
+
+    @property
+    def held_back(self) -> bool:
+        """Is any efficiency above 100 %? Then something else than ranks is between the two recordings."""
+        return any(each.efficiency > 1 for each in self.predictions)
+
+    def holds(self, prediction: Prediction) -> bool | None:
+        """Does the measured step lie in the prediction's interval? None: not measured on as many ranks."""
+        if self.measured is None or self.measured.ranks != prediction.ranks:
+            return None
+        return prediction.low_ns <= self.measured.step_ns <= prediction.high_ns
+
+
+def to_json(outlook: Outlook) -> dict[str, Any]:
+    return {"schema": SCHEMA, **asdict(outlook)}
+
+
+def outlook(one: Subject, two: Subject, ranks: Sequence[int], larger: Subject | None = None) -> Outlook:
+    """Predict a step on each of these counts of ranks, and on as many as `larger` was measured on.
+
+    Raises RingscopeError where the recordings do not tell, or are of unlike work.
+    """
+    if one.measures is None or two.measures is None:
+        needed = "prediction needs recordings; record the cell with ringscope record, on 1 rank and on 2"
+        raise RingscopeError(one.unmeasured or two.unmeasured or needed)
+    check_alike(one, two)
+    if larger is None:
+        return Outlook(*predict(one.measures, two.measures, ranks))
+    check_alike(two, larger)
+    if larger.measures is None:
+        raise RingscopeError(f"{larger.label}: no recordings there to compare the prediction with")
+    against = measured(larger.measures)
+    return Outlook(*predict(one.measures, two.measures, sorted({*ranks, against.ranks})), against)
+
+
+def check_alike(one: Subject, two: Subject) -> None:
+    """Raises RingscopeError where two recordings are known to be of unlike work or unlike GPUs."""
+    unlike = likeness(one, two).unlike
+    apart = [f"{name} {unlike[name][0]} and {unlike[name][1]}" for name in _ALIKE if name in unlike]
+    names = [set(gpu_names(subject)) for subject in (one, two)]
+    if names[0] != names[1]:
+        apart.append(f"GPUs {', '.join(sorted(names[0]))} and {', '.join(sorted(names[1]))}")
+    if apart:
+        raise RingscopeError(
+            f"{one.label} and {two.label} are of different runs ({'; '.join(apart)}) and say nothing about more ranks; "
+            "record one cell on 1 and on 2 ranks"
+        )
+
+
+def measured(measures: Measures) -> Measured:
+    """What a step took on as many ranks as were recorded. Raises RingscopeError where there are no steps."""
+    return Measured(len(measures.gpus), round(_means(measures).step))
+
+
+def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> tuple[list[Prediction], Basis]:
+    """A prediction for each count of ranks (2 and up), and what they rest on.
+
+    Raises RingscopeError where the recordings do not tell.
+    """
+    if len(one.gpus) != 1 or len(two.gpus) != 2:
+        found = f"{len(one.gpus)} and {len(two.gpus)}"
+        raise RingscopeError(f"prediction needs recordings of 1 GPU and of 2, not of {found}; record -np 1 and -np 2")
+    first, second = _means(one), _means(two)
+    if second.transfer is None or second.waiting is None:
+        raise RingscopeError(
+            "the 2 ranks' recordings have no collectives in common, so the all-reduce's transfer is not known; record "
+            "both ranks of one run"
+        )
+    waiting = min(second.waiting, second.exposed)
+    varying = _varying(two, waiting)
+    steps = _replayed(two)
+    basis = Basis(
+        overlap="replayed" if steps else "share",
+        unhidden_ns=round(second.exposed - waiting),
+        straggling_ns=round(waiting - varying),
+        varying_ns=round(varying),
+    )
+    constant = second.step - second.exposed + waiting - varying
+    noise = SIGMAS * (first.sigma_of_mean**2 + second.sigma_of_mean**2) ** 0.5
+
+    def predicted(count: int) -> Prediction:
+        if count < 2:
+            raise RingscopeError(f"prediction is for 2 ranks and up, not {count}")
+        base = constant + varying * expected_largest(count) / expected_largest(2)
+        ends = (2 * (count - 1) / count, count - 1)
+        bandwidth, latency = (base + _unhidden(second.exposed - waiting, steps, times) for times in ends)
+        return _predicted(count, first.step, bandwidth, latency, noise)
+
+    return list(map(predicted, ranks)), basis
+
+
+def _varying(two: Measures, waiting: float) -> float:
+    """How much of the waiting on 2 ranks is there because their steps vary: the expected larger of two normal numbers
+    of the measured deviation, and no more than all of it. All of it where the deviation is not known."""
+    deviations = [gpu.collectives.varies_ns for gpu in two.gpus]
+    known = [one for one in deviations if one is not None]
+    if len(known) < len(deviations):
+        return waiting
+    return min(waiting, statistics.fmean(known) * expected_largest(2))
+
+
+def _replayed(two: Measures) -> list[OneStep]:
+    """A step of each GPU that can be replayed; none where that of one cannot."""
+    steps = [gpu.collectives.one_step for gpu in two.gpus]
+    known = [step for step in steps if step is not None and replay.holds(step)]
+    return known if len(known) == len(steps) else []
+
+
+def _unhidden(on_two: float, steps: Sequence[OneStep], times: float) -> float:
+    """What compute does not hide of the all-reduces, if each takes so many times as long as on 2 ranks."""
+    if not steps:
+        return on_two * times
+    took = [[bucket.transfer_ns for bucket in step.buckets] for step in steps]
+    more = [
+        replay.exposed_ns(step, [ns * times for ns in own]) - replay.exposed_ns(step, own)
+        for step, own in zip(steps, took, strict=True)
+    ]
+    return on_two + statistics.fmean(more)
+
+
+def _predicted(ranks: int, one: float, bandwidth: float, latency: float, noise: float) -> Prediction:
+    # More ranks are no faster than one; where the recordings say so, the lower end is the estimate.
+    low, high = min(max(bandwidth - noise, one - noise, 1.0), bandwidth), latency + noise
+    return Prediction(
+        ranks=ranks,
+        step_ns=round(bandwidth),
+        low_ns=round(low),
+        high_ns=round(high),
+        efficiency=one / bandwidth,
+        efficiency_low=one / high,
+        efficiency_high=one / low,
+    )
+
+
+@cache
+def expected_largest(count: int) -> float:
+    """Mean of the largest of `count` independent standard normal numbers."""
+    from scipy import integrate, stats
+
+    def density(x: float) -> float:
+        return float(x * count * stats.norm.pdf(x) * stats.norm.cdf(x) ** (count - 1))
+
+    return float(integrate.quad(density, -10, 10, limit=200)[0])
+
+
+def _means(measures: Measures) -> _Means:
+    for gpu in measures.gpus:
+        if gpu.window != "steps" or not gpu.steps.count:
+            raise RingscopeError(f"{gpu.title} has no steps ({gpu.steps.refused}); record with ringscope record")
+    gpus = measures.gpus
+    return _Means(
+        step=_mean([gpu.span_ns for gpu in gpus], gpus),
+        sigma_of_mean=max(_sigma_of_mean(gpu) for gpu in gpus),
+        exposed=_mean([(gpu.ledger_ns["collective"] or 0) + (gpu.ledger_ns["idle_peers"] or 0) for gpu in gpus], gpus),
+        transfer=_mean_known([gpu.collectives.transfer_ns for gpu in gpus], gpus),
+        waiting=_mean_known([_waiting(gpu) for gpu in gpus], gpus),
+    )
+
+
+def _waiting(gpu: GpuMeasures) -> int | None:
+    """For other ranks, inside of collectives and before they are launched."""
+    measured = gpu.collectives
+    # Measures of earlier versions do not tell how much of the waiting was exposed: all of it at most.
+    inside = measured.waiting_ns if measured.exposed_waiting_ns is None else measured.exposed_waiting_ns
+    return None if inside is None else inside + (gpu.ledger_ns["idle_peers"] or 0)
+
+
+def _mean(totals: Sequence[int], gpus: Sequence[GpuMeasures]) -> float:
+    each = [Fraction(total, gpu.steps.count) for total, gpu in zip(totals, gpus, strict=True)]
+    return float(sum(each) / len(each))
+
+
+def _mean_known(totals: Sequence[int | None], gpus: Sequence[GpuMeasures]) -> float | None:
+    known = [total for total in totals if total is not None]
+    return _mean(known, gpus) if len(known) == len(gpus) else None
+
+
+def _sigma_of_mean(gpu: GpuMeasures) -> float:
+    """The standard error of the mean step time: of the steps' deviation, one late step among them included, since the
+    mean that is predicted has it too. 0 where there are fewer than 2 steps."""
+    lengths = [row.end_ns - row.start_ns for row in gpu.steps.rows]
+    return statistics.stdev(lengths) / len(lengths) ** 0.5 if len(lengths) > 1 else 0.0

@@ -1,0 +1,38 @@
+"""A step's collectives again, with other times: how much of them compute then hides.
+
+The step is what `metrics.buckets` kept of it: collectives go one after the other, each once all ranks have it ready;
+what was seen to wait for one waits for it again; all are done before the step ends. What ran while a collective did
+needs none of it, and runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model.measures import OneStep
+
+# A replay with the recording's own times must give what the recording shows, to this share of the step.
+_SAME = 0.02
+_READY, _NEEDED = 0, 1
+
+
+def exposed_ns(step: OneStep, takes_ns: Sequence[float]) -> float:
+    """By how much the step is longer for its collectives, if each takes so long (in their order)."""
+    events = []
+    for number, bucket in enumerate(step.buckets):
+        needed_ns = step.rest_ns if bucket.needed_ns is None else bucket.needed_ns
+        events += [(bucket.ready_ns, _READY, number), (max(needed_ns, bucket.ready_ns), _NEEDED, number)]
+    late, free = 0.0, 0.0  # the clock that stands is so late; the network is free from then on
+    ends: dict[int, float] = {}
+    for instant, kind, number in sorted(events):
+        if kind == _READY:
+            free = ends[number] = max(instant + late, free) + takes_ns[number]
+        else:
+            late = max(late, ends[number] - instant)
+    return late
+
+
+def holds(step: OneStep) -> bool:
+    """Does the replay with its own times give what the recording shows?"""
+    again = exposed_ns(step, [bucket.transfer_ns for bucket in step.buckets])
+    return abs(again - step.exposed_ns) <= _SAME * (step.rest_ns + step.exposed_ns)

@@ -1,0 +1,160 @@
+"""Rules of thumb, and what turns measured on this machine say of each: does it hold here, and what is it worth?
+
+A rule is an advice with two ways to train: against it, and as it says. Both are run by turns in one process, many short
+turns of each; every pair of turns gives a ratio of samples per second, and its order alternates, so that what drifts
+meets both alike. The ratio is the median over the pairs, its interval that of order statistics (profiles.ground.stats).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from .ground.stats import Spread, spread
+from .runs.records import RankRecord
+
+SCHEMA = "ringscope.rules/1"
+WORTH = 0.03  # a ratio nearer to 1 than this is no reason to change anything
+LEAST_PAIRS = 6  # for an interval with 95 %
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An advice as people give it, and the two ways to train that are measured."""
+
+    name: str
+    advice: str
+    against: str  # in a few words
+    advised: str
+    needs_gpu: bool = False
+
+
+RULES: Final = {
+    one.name: one
+    for one in (
+        Rule("batch-multiple-of-8", "Make batches multiples of 8.", "one sample more", "a multiple of 8"),
+        Rule(
+            "features-multiple-of-8",
+            "Make the widths of layers multiples of 8.",
+            "dense layers of 1023",
+            "of 1024",
+        ),
+        Rule("bfloat16", "Train in mixed_bfloat16.", "float32", "mixed_bfloat16"),
+        Rule("float16", "Train in mixed_float16.", "float32", "mixed_float16"),
+        Rule("tf32", "Leave TF32 on (tensor cores for float32).", "float32", "TF32", needs_gpu=True),
+        Rule(
+            "steps-per-execution",
+            "Raise steps_per_execution where steps are short.",
+            "steps_per_execution=1",
+            "steps_per_execution=16",
+        ),
+        Rule("quiet", "Train with verbose=2 or 0, not with the bar of verbose=1.", "verbose=1", "verbose=2"),
+        Rule(
+            "resident-data",
+            "Keep data that is small enough on the device.",
+            "batches of NumPy arrays by tf.data, prefetched",
+            "all samples on the device, batches cut there",
+        ),
+        Rule("cache", "Keep decoded samples in memory: cache().", "decoded in each epoch", "cache()"),
+        Rule("prefetch", "End a data set with prefetch(AUTOTUNE).", "no prefetch of one's own", "prefetch(AUTOTUNE)"),
+        Rule(
+            "parallel-map",
+            "Map with num_parallel_calls=AUTOTUNE.",
+            "map in one thread",
+            "map(num_parallel_calls=AUTOTUNE)",
+        ),
+        Rule(
+            "batch-before-map",
+            "Batch before a cheap map, so that it runs on whole batches.",
+            "map, batch",
+            "batch, map",
+        ),
+    )
+}
+# What is found of a rule -> in words. `holds` and `costs` are of an interval that leaves out 1.
+VERDICTS: Final = {
+    "holds": "supported: {factor} as fast",
+    "no-difference": "not supported: no difference here worth {worth}",
+    "costs": "refuted: slower here, {factor} as fast",
+    "undecided": "undecided: the interval is too wide; more --pairs",
+    "needs-gpu": "not measured: it is about GPUs, and there is none here",
+    "failed": "not measured: {reason}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is found of a rule. ratio: samples per second as advised, over those against the advice; None without
+    turns."""
+
+    rule: Rule
+    verdict: str  # of VERDICTS
+    ratio: Spread | None = None
+    against_per_s: float | None = None
+    advised_per_s: float | None = None
+    what: str = ""  # was trained, in words
+    reason: str = ""
+
+
+def judge(rule: Rule, turns: Sequence[Mapping[str, Any]], what: str = "") -> Found:
+    """What pairs of turns say of a rule.
+
+    turns: in their order, each {"advised": bool, "samples", "ns"}; pairs are neighbours, one of each kind. Raises
+    ValueError where they are not.
+    """
+    pairs = []
+    for one, other in zip(turns[::2], turns[1::2], strict=True):
+        if one["advised"] == other["advised"]:
+            raise ValueError("a pair of turns is of one kind")
+        pairs.append((other, one) if one["advised"] else (one, other))
+    against = [turn["samples"] * 1e9 / turn["ns"] for turn, _ in pairs]
+    advised = [turn["samples"] * 1e9 / turn["ns"] for _, turn in pairs]
+    ratio = spread([new / old for old, new in zip(against, advised, strict=True)])
+    return Found(rule, verdict(ratio), ratio, spread(against).median, spread(advised).median, what)
+
+
+def verdict(ratio: Spread) -> str:
+    """What a ratio with its interval says."""
+    if ratio.low > 1 and ratio.median >= 1 + WORTH:
+        return "holds"
+    if ratio.high < 1 and ratio.median <= 1 - WORTH:
+        return "costs"
+    if ratio.low > 1 - WORTH and ratio.high < 1 + WORTH:
+        return "no-difference"
+    return "undecided"
+
+
+def of_record(rule: Rule, record: RankRecord) -> Found:
+    """The same of what the rule's process wrote."""
+    return judge(rule, record.extra["turns"], record.extra["what"])
+
+
+def words(found: Found) -> str:
+    """What is found, as a person reads it."""
+    factor = "" if found.ratio is None else f"{found.ratio.median:.2f} x"
+    return VERDICTS[found.verdict].format(factor=factor, worth=f"{100 * WORTH:.0f} %", reason=found.reason)
+
+
+def to_json(found: Sequence[Found], machine: Mapping[str, Any]) -> dict[str, Any]:
+    """`rules.json`."""
+    return {
+        "schema": SCHEMA,
+        "machine": dict(machine),
+        "rules": [
+            {
+                "rule": one.rule.name,
+                "advice": one.rule.advice,
+                "against": one.rule.against,
+                "advised": one.rule.advised,
+                "verdict": one.verdict,
+                "text": words(one),
+                "what": one.what,
+                "ratio": None if one.ratio is None else asdict(one.ratio),
+                "against_samples_per_s": one.against_per_s,
+                "advised_samples_per_s": one.advised_per_s,
+                "reason": one.reason or None,
+            }
+            for one in found
+        ],
+    }

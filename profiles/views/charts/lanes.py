@@ -1,0 +1,155 @@
+"""The operations of each GPU in lanes that never overlap: what the page's picture and Perfetto draw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...model.analysed import Analysis, GpuOperations, HostRanges, Ownership
+from ...model.measures import CLASSES, HOST, OWNERS
+from ..palette import OWNERS as LOOKS
+
+KINDS = (*OWNERS, *HOST)
+_BLOCK = 1 << 17  # operations looked at together: what a cache holds
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Slices that do not overlap, sorted by start, ns on the clock of the GPU's first recording.
+
+    `kind` is an index into KINDS, `label` one into `labels`; `bytes` is 0 where an operation moves none.
+    """
+
+    name: str
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    kind: NDArray[np.int8]
+    label: NDArray[np.int32]
+    labels: Sequence[str]
+    bytes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLanes:
+    """`gpu` is the index into Measures.gpus; `shift_ns` brings its times on the common clock."""
+
+    gpu: int
+    title: str
+    shift_ns: int
+    streams: tuple[Lane, ...]
+
+
+def of_gpus(analysis: Analysis) -> Iterator[GpuLanes]:
+    """The lanes of each GPU of an analysis that kept its operations, in its order."""
+    measures = analysis.measures
+    for picture, title in zip(analysis.gpus, measures.titles, strict=True):
+        if picture.operations is None:
+            raise ValueError("nothing to draw: analyse(..., operations=True) keeps the operations")
+        streams = tuple(_streams(picture.operations))
+        yield GpuLanes(picture.gpu, title, shift_ns(analysis, picture.gpu), streams)
+        del streams  # before those of the next GPU are made
+
+
+def shift_ns(analysis: Analysis, gpu: int) -> int:
+    """What brings the times of a GPU on the common clock."""
+    return analysis.shift_ns[analysis.measures.gpus[gpu].recordings[0]]
+
+
+def _streams(operations: GpuOperations) -> Iterator[Lane]:
+    """A lane per (process, context, stream), and more where operations of one stream ran at once (graph nodes)."""
+    labels = [*operations.names, "CUDA graph", *(LOOKS[name].label for name in CLASSES)]
+    graph = len(operations.names)
+    label = operations.name.astype(np.int32)
+    label[label < 0] = graph
+    label[operations.moving] = graph + 1 + operations.kind[operations.moving].astype(np.int32)
+    moved = np.zeros(len(operations), np.int64)
+    moved[operations.moving] = operations.moved_bytes
+    several = len({(stream.recording, stream.pid) for stream in operations.streams}) > 1
+    # Contexts of one process may number their streams alike.
+    alike = Counter((stream.recording, stream.pid, stream.number) for stream in operations.streams)
+    for number, stream in sorted(enumerate(operations.streams), key=lambda one: one[1]):
+        mine = np.flatnonzero(operations.stream == number)
+        context = f", context {stream.context}" if alike[stream.recording, stream.pid, stream.number] > 1 else ""
+        process = f", process {stream.pid}" if several else ""
+        name = f"stream {stream.number}{context}{process}"
+        layers = layer(operations.start_ns[mine], operations.end_ns[mine])
+        for nth in range(int(layers.max()) + 1):
+            rows = mine[layers == nth]
+            yield Lane(
+                name if nth == 0 else f"{name} ({nth + 1})",
+                operations.start_ns[rows],
+                operations.end_ns[rows],
+                operations.kind[rows],
+                label[rows],
+                labels,
+                moved[rows],
+            )
+
+
+def of_host(host: HostRanges) -> Iterator[Lane]:
+    """Lanes of each thread, the busiest first: what lies in another range stands in the lane below it."""
+    several = len({(thread.recording, thread.pid) for thread in host.threads}) > 1
+    counts = np.bincount(host.thread, minlength=len(host.threads))
+    for number in np.argsort(-counts, kind="stable").tolist():
+        mine = np.flatnonzero(host.thread == number).astype(np.int32)
+        thread = host.threads[number]
+        name = f"thread {thread.tid}" + (f", process {thread.pid}" if several else "")
+        layers = layer(host.start_ns[mine], host.end_ns[mine])
+        for nth in range(int(layers.max(initial=-1)) + 1):
+            rows = mine[layers == nth]
+            yield Lane(
+                name if nth == 0 else f"{name} ({nth + 1})",
+                host.start_ns[rows],
+                host.end_ns[rows],
+                host.kind[rows] + np.int8(len(OWNERS)),
+                host.name[rows],
+                host.names,
+                np.broadcast_to(np.int64(0), len(rows)),
+            )
+
+
+def layer(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]:
+    """For operations sorted by start, the lane of each such that no two of a lane overlap; int32[n] from 0.
+
+    A pass takes those that begin after all before them have ended and leaves the rest to the next lane, so what runs
+    one after another takes one pass whatever its number.
+    """
+    if (start[1:] >= end[:-1]).all():
+        return np.zeros(len(start), np.int32)
+    lane = np.full(len(start), -1, np.int32)
+    left, number = np.arange(len(start), dtype=np.int32), 0
+    while len(left):
+        rest, reach = [], np.iinfo(np.int64).min
+        for first in range(0, len(left), _BLOCK):
+            some = left[first : first + _BLOCK]
+            before = np.maximum.accumulate(np.append(reach, end[some]))
+            fits = start[some] >= before[:-1]
+            lane[some[fits]] = number
+            rest.append(some[~fits])
+            reach = before[-1]
+        left, number = np.concatenate(rest), number + 1
+    return lane
+
+
+def merged(ownership: Ownership) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
+    """Start, end and owner of the longest runs of one owner: the segments without the seams inside a run."""
+    owner = ownership.owner
+    if not len(owner):
+        return ownership.start_ns, ownership.end_ns, owner
+    first = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
+    last = np.concatenate((first[1:] - 1, [len(owner) - 1]))
+    return ownership.start_ns[first], ownership.end_ns[last], owner[first]
+
+
+def ledger_lane(ownership: Ownership) -> Lane:
+    """Who owned each nanosecond, as a lane: it has no holes."""
+    start, end, owner = merged(ownership)
+    names = [LOOKS[name].label for name in OWNERS]
+    return Lane("ledger", start, end, owner, owner.astype(np.int32), names, np.zeros(len(start), np.int64))

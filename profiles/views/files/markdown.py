@@ -1,0 +1,129 @@
+"""A report as GitHub's Markdown: the verdicts, then the page's tables with the same digits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ...ground import numbers
+from ...ground.files import written_whole
+from ...ground.terminals import plain
+from ...model.measures import OF_RANKS
+from ..tables import explained as losses
+from ..tables import report
+from ..tables.table import Cell, Document, Json, Table
+
+LONGEST_NAME = 90
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # where Markdown begins HTML; "<0.1 %" does not
+
+
+def write(path: Path, text: str) -> None:
+    with written_whole(path) as beside:
+        beside.write_text(text, encoding="utf-8")
+
+
+def of_recordings(document: Document, *, title: str, command: str) -> str:
+    """The report of measured recordings; `command` makes it again."""
+    return "\n".join(
+        [
+            f"# {_plain(title)}",
+            "",
+            *_findings(document),
+            *_breaks(document),
+            *_tables(report.of_recordings(document)),
+            *_again(command),
+        ]
+    )
+
+
+def of_sweep(
+    cells: Sequence[Json],
+    *,
+    title: str,
+    command: str,
+    looks: Sequence[Json] = (),
+    doubts: Sequence[Json] = (),
+    explained: Sequence[Json] = (),
+) -> str:
+    """The report of a sweep: what is explained, rows of summary.csv, what to look at first (`text`, `next`), doubts."""
+    first = [f"- {_plain(look['text'])} **Next:** {_plain(look['next'])}" for look in looks]
+    shown = [
+        table
+        for table in (report.learning(cells), report.cells(cells), report.doubts(Document({"doubts": list(doubts)})))
+        if table.rows
+    ]
+    parts = [*_explained(explained), *first, *([""] if first else []), *_tables(shown), *_again(command)]
+    return "\n".join([f"# {_plain(title)}", "", *parts])
+
+
+def _explained(found: Sequence[Json]) -> Iterator[str]:
+    for one in found:
+        yield f"- {_plain(losses.title(one))}"
+        if finding := one["finding"]:
+            gain = numbers.gain(finding["at_most_gain"])
+            yield f"  - **{finding['code']}**: {_plain(finding['text'])}, worth at most {gain}"
+            yield f"  - change: {_plain(finding['change'])}"
+        elif silent := losses.silent(one):
+            yield f"  - {_plain(silent)}"
+    if found:
+        yield from ("", *_tables([losses.losses(found)]))
+
+
+def table(of: Table) -> str:
+    """A table alone. Numbers stand to the right."""
+    right = [of.numeric(place) for place in range(len(of.columns))]
+    lines = [
+        "| " + " | ".join(_plain(column) for column in of.columns) + " |",
+        "|" + "|".join("---:" if one else "---" for one in right) + "|",
+        *("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in of.rows),
+    ]
+    return "\n".join(lines)
+
+
+def _tables(shown: Sequence[Table]) -> Iterator[str]:
+    for one in shown:
+        yield from (f"## {one.title}", "", table(one), "", _plain(one.caption), "")
+
+
+def _findings(document: Document) -> Iterator[str]:
+    found = document[f"{document.told_at}/findings"]
+    if not found:
+        return
+    yield from ("## What to change", "")
+    for place, finding in enumerate(found):
+        at = f"{document.told_at}/findings/{place}"
+        gain = document.number(f"{at}/at_most_gain", numbers.gain).text
+        cost = document.number(f"{at}/cost_ns_per_step", numbers.duration).text
+        gpu = finding["gpu"]
+        where = "" if gpu is None or finding["code"] in OF_RANKS else f" ({document.whose(gpu)})"
+        evidence = "; ".join(f"{key} {value}" for key, value in report.evidence(finding))
+        yield f"{place + 1}. **{_plain(finding['code'])}**{where}: {_plain(finding['text'])}"
+        yield f"   - worth at most {gain} ({cost} per step)"
+        yield f"   - change: {_plain(finding['change'])}"
+        yield from (f"   - and {_plain(one['text'])}" for one in finding.get("consequences", []))
+        yield f"   - evidence: {_plain(evidence)}"
+        yield f"   - refuted by: {_plain(finding['refuted_by'])}"
+    yield ""
+
+
+def _breaks(document: Document) -> Iterator[str]:
+    if found := document.json.get("breaks"):
+        yield from ("## Breaks between the steps", "", *(f"- {_plain(one['text'])}" for one in found), "")
+
+
+def _again(command: str) -> Iterator[str]:
+    yield from ("Make this report again:", "", "```", plain(command), "```", "")
+
+
+def _cell(cell: Cell) -> str:
+    text = cell.text if not cell.code or len(cell.text) <= LONGEST_NAME else cell.text[: LONGEST_NAME - 1] + "…"
+    if cell.code:
+        return "`" + plain(text).replace("|", "\\|").replace("`", "'").replace("\n", " ") + "`"
+    return _plain(text)
+
+
+def _plain(text: str) -> str:
+    """Words that end no cell and start no HTML; `code` in backticks stays."""
+    parts = plain(text).replace("|", "\\|").replace("\n", " ").split("`")
+    return "`".join(part if place % 2 else _TAG.sub("&lt;", part) for place, part in enumerate(parts))

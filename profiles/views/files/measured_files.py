@@ -1,0 +1,57 @@
+"""The pages of `infer` and `rules`, from the JSON that they write."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import page
+from ..tables import measured, report
+from ..tables.table import Document, Table
+from ..terminal import inference
+
+
+def write_inference(path: Path, found: dict[str, Any], *, title: str, command: Sequence[str]) -> None:
+    """found: `inference.json`. command: what makes the page again."""
+    document = Document(found)
+    charts = inference.charts(found)
+    parts = [
+        page.Part("calls", "CPU and GPU", *_of(found, "crossovers", measured.calls(document)), _named(charts, "calls")),
+        page.Part("together", "Replicas", [], [measured.together(document)]),
+        page.Part("served", "Serving", *_of(found, "best", measured.served(document)), _named(charts, "latency")),
+        page.Part("failures", "What failed", [], [measured.failures(document)]),
+    ]
+    lead = "What answers of a model cost here, and which way of serving it is the best."
+    _write(path, document, parts, title=title, lead=lead, command=command)
+
+
+def write_rules(path: Path, found: dict[str, Any], *, title: str, command: Sequence[str]) -> None:
+    """found: `rules.json`. command: what makes the page again."""
+    document = Document(found)
+    parts = [page.Part("rules", "Rules of thumb", [], [measured.rules(document)])]
+    lead = "Rules of thumb, measured on this machine: does the advice hold here, and what is it worth?"
+    _write(path, document, parts, title=title, lead=lead, command=command)
+
+
+def _of(found: dict[str, Any], key: str, table: Table) -> tuple[list[str], list[Table]]:
+    return [one["text"] for one in found[key]], [table]
+
+
+def _named(charts: Sequence[Any], begin: str) -> list[Any]:
+    return [chart for chart in charts if chart.id.startswith(begin)]
+
+
+def _write(
+    path: Path, document: Document, parts: Sequence[page.Part], *, title: str, lead: str, command: Sequence[str]
+) -> None:
+    shown = [part for part in parts if any(table.rows for table in part.tables)]
+    doubts = report.doubts(document) if document.json.get("doubts") else None
+    page.write(
+        path,
+        title=title,
+        command=shlex.join(command),
+        measured=page.Measured(lead, shown, document.json, doubts),
+        machine=report.machine(document.json.get("machine") or {}),
+    )

@@ -1,0 +1,139 @@
+"""A trace for Perfetto (ui.perfetto.dev): steps, the ledger with causes of idle, streams and the host, on one clock.
+
+Chrome's JSON trace format, gzipped: times in µs with three decimals, which keeps every nanosecond. Times count from the
+first recording's origin, since epoch-sized ones lose precision in the browser; slices of one track never overlap,
+since Perfetto drops those that do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ground.files import written_whole
+from ...model.analysed import Analysis, GpuAnalysis, HostThread
+from ..charts.lanes import KINDS, Lane, ledger_lane, of_gpus, of_host
+from ..terminal.waiting import Progress
+
+_COMPRESSION = 5
+BATCH = 50_000  # slices made into text at once
+
+
+def write(analysis: Analysis, path: Path, *, progress: Progress | None = None) -> int:
+    """Write the trace to `path` (.json.gz); returns the number of slices.
+
+    `progress` is called with (slices written, slices in all, path).
+    """
+
+    def told(done: int, total: int) -> None:
+        if progress:
+            progress(done, total, path)
+
+    with written_whole(path) as beside, gzip.open(beside, "wt", _COMPRESSION, encoding="utf-8") as out:
+        return _write(analysis, out, told)
+
+
+def _write(analysis: Analysis, out: TextIO, told: Callable[[int, int], None]) -> int:
+    lanes = list(of_gpus(analysis))
+    hosts = list(_hosts(analysis))
+    starts = [
+        gpu.shift_ns + int(lane.start_ns[0])
+        for gpu, of_host in zip(lanes, hosts, strict=True)
+        for lane in (*gpu.streams, *of_host)
+        if len(lane)
+    ]
+    # Not before the first recording's origin, unless something began before it: negative times are refused.
+    origin = min([analysis.shift_ns[0], *starts])
+    out.write('{"displayTimeUnit":"ns","otherData":{"origin":')
+    out.write(json.dumps("the first recording's origin" if origin == analysis.shift_ns[0] else "the first operation"))
+    out.write('},"traceEvents":[')
+    out.write(_named("process_name", 1, 0, lanes[0].title) if lanes else "")
+    tracks = [
+        (gpu.title, gpu.shift_ns, (_steps(analysis, picture), ledger_lane(picture.ownership), *gpu.streams))
+        for gpu, picture in zip(lanes, analysis.gpus, strict=True)
+    ]
+    named = zip(lanes, hosts, strict=True)
+    tracks += [(f"host of {gpu.title}", gpu.shift_ns, of_host) for gpu, of_host in named if of_host]
+    total = sum(len(lane) for _, _, of_one in tracks for lane in of_one)
+    slices = 0
+    for pid, (title, shift_ns, of_one) in enumerate(tracks, start=1):
+        if pid > 1:
+            out.write(",\n" + _named("process_name", pid, 0, title))
+        out.write(f',\n{{"ph":"M","name":"process_sort_index","pid":{pid},"args":{{"sort_index":{pid}}}}}')
+        for tid, lane in enumerate(of_one, start=1):
+            out.write(",\n" + _named("thread_name", pid, tid, lane.name))
+            out.write(
+                f',\n{{"ph":"M","name":"thread_sort_index","pid":{pid},"tid":{tid},"args":{{"sort_index":{tid}}}}}'
+            )
+            for count, text in _slices(lane, pid, tid, shift_ns - origin):
+                out.write(text)
+                slices += count
+                told(slices, total)
+    out.write("\n]}\n")
+    return slices
+
+
+def _hosts(analysis: Analysis) -> Iterator[tuple[Lane, ...]]:
+    """Of each GPU the lanes of its processes' threads; of a process that has several GPUs with the first alone."""
+    seen: set[HostThread] = set()
+    for picture in analysis.gpus:
+        host = picture.host
+        if host is None or seen & set(host.threads):
+            yield ()
+        else:
+            seen |= set(host.threads)
+            yield tuple(of_host(host))
+
+
+def _steps(analysis: Analysis, picture: GpuAnalysis) -> Lane:
+    rows = analysis.measures.gpus[picture.gpu].steps.rows
+    count = len(picture.step_start_ns)
+    numbers: Sequence[object] = [row.step for row in rows] if len(rows) == count else range(count)
+    none = np.zeros(count, np.int64)
+    return Lane(
+        "steps",
+        picture.step_start_ns,
+        picture.step_end_ns,
+        none.astype(np.int8),
+        np.arange(count, dtype=np.int32),
+        [f"step {number}" for number in numbers],
+        none,
+    )
+
+
+def _slices(lane: Lane, pid: int, tid: int, shift_ns: int) -> Iterator[tuple[int, str]]:
+    """The slices of a lane as JSON text, each led by a comma: how many, and the text, a batch at a time."""
+    category = [json.dumps(name) for name in KINDS]
+    name = [json.dumps(label) for label in lane.labels]
+    fixed = f'"ph":"X","pid":{pid},"tid":{tid}'
+    for first in range(0, len(lane), BATCH):
+        part = slice(first, first + BATCH)
+        columns = zip(
+            _microseconds(lane.start_ns[part] + shift_ns),
+            _microseconds(lane.end_ns[part] - lane.start_ns[part]),
+            lane.label[part].tolist(),
+            lane.kind[part].tolist(),
+            lane.bytes[part].tolist(),
+            strict=True,
+        )
+        text = "".join(
+            f',\n{{{fixed},"ts":{ts},"dur":{dur},"name":{name[label]},"cat":{category[kind]}'
+            + (f',"args":{{"bytes":{count}}}}}' if count else "}")
+            for ts, dur, label, kind, count in columns
+        )
+        yield len(lane.start_ns[part]), text
+
+
+def _microseconds(ns: NDArray[np.int64]) -> list[str]:
+    whole, rest = np.divmod(ns, 1000)
+    return [f"{a}.{b:03d}" for a, b in zip(whole.tolist(), rest.tolist(), strict=True)]
+
+
+def _named(what: str, pid: int, tid: int, name: str) -> str:
+    return json.dumps({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}})

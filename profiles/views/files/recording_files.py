@@ -1,0 +1,103 @@
+"""What `ringscope timeline` writes beside its terminal page: the HTML page, Perfetto, Markdown, charts, Parquet."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from ...ground.errors import RingscopeError
+from ...many_gpus import part
+from ...many_gpus.ranks_summary import Summary
+from ...model.analysed import Analysis
+from ...model.timeline import Recording
+from ..terminal.waiting import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where to write what; None: not asked for. `charts` is a folder."""
+
+    html: Path | None = None
+    perfetto: Path | None = None
+    markdown: Path | None = None
+    charts: Path | None = None
+    parquet: Path | None = None
+
+    @property
+    def pictures(self) -> bool:
+        """Does any of them draw every operation? (`analyse(..., operations=True)` keeps these.)"""
+        return self.html is not None or self.perfetto is not None
+
+
+KINDS = tuple(one.name for one in fields(Files))
+
+
+def refuse_inputs(recordings: Sequence[Recording], files: Files, *more: Path | None) -> None:
+    """Raise RingscopeError where a file to be written is one of the recordings read."""
+    read = {Path(recording.path).resolve() for recording in recordings}
+    for path in (files.html, files.perfetto, files.markdown, files.parquet, *more):
+        if path and path.resolve() in read:
+            raise RingscopeError(f"{path}: is a recording just read and is not written over; name another file")
+
+
+def write(
+    analysis: Analysis,
+    files: Files,
+    *,
+    given: Sequence[str],
+    summary: Summary | None = None,
+    shown: Sequence[int] = (),
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Write the files asked for; `given` as the user gave it, for the command that makes each again.
+
+    With a summary, page, Markdown and charts show it and the GPUs `shown`; Perfetto and Parquet always have all.
+
+    Returns what was written. Raises RingscopeError where a file may not be written.
+    """
+    asked = [kind for kind in KINDS if getattr(files, kind)]
+    if not asked:
+        return []
+    from .. import page
+    from ..charts import chart, recording
+    from ..tables import ranks, table
+    from . import markdown, parquet, perfetto
+
+    told = part.of(analysis, shown) if summary else analysis
+    title = _title([recording.path for recording in analysis.measures.recordings])
+    written = []
+    for done, kind in enumerate(asked):
+        path: Path = getattr(files, kind)
+        if progress:
+            progress(done, len(asked), path)
+        again = shlex.join(["ringscope", "timeline", *given, f"--{kind}", str(path)])
+        if kind == "html":
+            page.write(path, title=title, command=again, analysis=told, summary=summary)
+        elif kind == "perfetto":
+            perfetto.write(analysis, path, progress=progress)
+        elif kind == "markdown":
+            document = ranks.document_of(summary, told.measures) if summary else table.document_of(told.measures)
+            markdown.write(path, markdown.of_recordings(document, title=title, command=again))
+        elif kind == "parquet":
+            parquet.write(analysis.measures, path)
+        elif kind == "charts":
+            chart.write(recording.of_recordings(table.document_of(told.measures)), path)
+        written.append(path)
+    return written
+
+
+def _title(paths: Sequence[str]) -> str:
+    """What the recordings share without their ranks, of a launch its cell; else the first one and how many more."""
+    stems = {_stem(Path(path)) for path in paths}
+    if len(stems) == 1:
+        return stems.pop()
+    return f"{Path(paths[0]).name} and {len(paths) - 1} more"
+
+
+def _stem(path: Path) -> str:
+    if re.fullmatch(r"rank\d+\..*", path.name):  # <cell>/<launch>/rank0.sqlite
+        return next((part for part in reversed(path.parts[:-1]) if not part.isdigit()), path.stem)
+    return path.name.split(".rank")[0] if ".rank" in path.name else path.stem

@@ -1,0 +1,52 @@
+"""A sweep's report as files: the page, Markdown, charts."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ...explaining.explained import Explained
+from ...scaling.measure import Scaling
+from ...scaling.rows import columns
+from .. import page
+from ..charts import chart as drawing
+from ..charts import sweep as sweep_charts
+from ..tables import report
+from . import markdown as text
+
+
+def write(
+    scaling: Scaling,
+    directory: Path,
+    *,
+    html: Path | None = None,
+    markdown: Path | None = None,
+    charts: Path | None = None,
+    machine: Mapping[str, Any] | None = None,
+    explained: Sequence[Explained] = (),
+) -> None:
+    """Write those that are named; page and Markdown lead with what is explained.
+
+    `directory` is the run directory, which the page names in the command for itself; `machine` what a launch's record
+    says of where it ran.
+    """
+    title = directory.resolve().name
+    command = ["ringscope", "report", str(directory)]
+    cells = list(map(columns, scaling.cells))
+    looks = [asdict(look) for look in scaling.looks]
+    doubts = [asdict(doubt) for doubt in scaling.doubts]
+    why = [one.to_json() for one in explained]
+    if html:
+        again = shlex.join([*command, "--html", str(html)])
+        sweep = page.Sweep(cells, looks, doubts, why)
+        page.write(html, title=title, command=again, sweep=sweep, machine=report.machine(machine or {}))
+    if markdown:
+        again = shlex.join([*command, "--markdown", str(markdown)])
+        text.write(
+            markdown, text.of_sweep(cells, title=title, command=again, looks=looks, doubts=doubts, explained=why)
+        )
+    if charts:
+        drawing.write(sweep_charts.of_sweep(cells), charts)

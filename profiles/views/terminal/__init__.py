@@ -1,0 +1,1 @@
+"""Reports on a terminal of any width."""

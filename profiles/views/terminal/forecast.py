@@ -1,0 +1,55 @@
+"""A forecast on a terminal: a line for each count of GPUs, with its bar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from ...ground import numbers
+from ...predicting.forecast import Forecast, Row
+from ..charts.chart import Chart
+from ..charts.sweep import efficiency
+from .fitted import Column, Fitted, Prose
+from .sweep import bar
+
+_BAR = 24  # with it a line fits 80 columns
+
+
+def show(forecasts: Sequence[Forecast], console: Console) -> None:
+    """Print each curve, where another GPU stops paying, and the doubts."""
+    for one in forecasts:
+        console.print(Prose(one.label, "bold"))
+        rows = [(str(row.gpus), f"{row.per_s:,.0f}", bar(row.efficiency, _BAR), _share(row)) for row in one.rows]
+        titles = [Column("GPUs", right=True), Column("samples/s", right=True), Column("efficiency"), Column()]
+        console.print(Fitted(titles, rows))
+        if one.stops_paying is not None:
+            gpus = f"{one.stops_paying:,} GPU{'s' * (one.stops_paying > 1)}"
+            console.print(Prose(f"from {gpus} on, one more adds less than half of what one alone does"))
+        for each in one.what_if:
+            console.print(Prose(f"{each.row.gpus:,} GPUs, {each.change}: {_share(each.row)}"))
+        for doubt in one.doubts:
+            console.print(Prose(f" - {doubt.text} ({doubt.code})\n   -> {doubt.next}", "dim"))
+        console.print()
+
+
+def chart(forecasts: Sequence[Forecast]) -> Chart:
+    """Efficiency over GPUs, with the interval of what was not measured."""
+    rows = [
+        {
+            "model": one.label,
+            "ranks": row.gpus,
+            "efficiency": row.efficiency,
+            "efficiency_low": None if row.measured else row.low,
+            "efficiency_high": None if row.measured else row.high,
+        }
+        for one in forecasts
+        for row in one.rows
+    ]
+    return efficiency(rows)
+
+
+def _share(row: Row) -> str:
+    if row.measured:
+        return f"{numbers.share(row.efficiency)} measured"
+    return f"{numbers.share(row.efficiency)} ({numbers.share(row.low)} to {numbers.share(row.high)})"

@@ -1,0 +1,66 @@
+"""A judgement for people, for a pull request and for CI's own reader."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from ...gate import BROKEN, HOLDS, Check, Judgement
+
+_MARKS = {HOLDS: "✓", BROKEN: "✗"}
+
+
+def text(judgement: Judgement) -> str:
+    """A line a check, broken ones first."""
+    lines = [f"{_MARKS.get(check.status, '?')} {check.status}: {check.message}" for check in _in_order(judgement)]
+    return "\n".join([*lines, f"{judgement.subject}: {judgement.status}"])
+
+
+def markdown(judgement: Judgement) -> str:
+    """A table for a pull request's comment or a job's summary."""
+    rows = [
+        f"| {_MARKS.get(c.status, '?')} | `{c.metric}` | {_number(c.value)} | {_budget(c)} | {_looks(c)} |"
+        for c in _in_order(judgement)
+    ]
+    head = ["| | metric | value | budget | where to look |", "|---|---|---|---|---|"]
+    return "\n".join([f"**ringscope gate: {judgement.status}** ({judgement.subject})", "", *head, *rows]) + "\n"
+
+
+def junit(judgement: Judgement) -> str:
+    """JUnit XML: a case a check; broken is a failure, what cannot be judged an error."""
+    broken = sum(c.status == BROKEN for c in judgement.checks)
+    unjudged = sum(c.status not in (BROKEN, HOLDS) for c in judgement.checks)
+    suite = ElementTree.Element(
+        "testsuite",
+        name="ringscope gate",
+        tests=str(len(judgement.checks)),
+        failures=str(broken),
+        errors=str(unjudged),
+    )
+    for check in judgement.checks:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=judgement.subject, name=f"{check.metric} {check.bound} {check.limit:.6g}"
+        )
+        if check.status != HOLDS:
+            kind = "failure" if check.status == BROKEN else "error"
+            ElementTree.SubElement(case, kind, message=check.message)
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _in_order(judgement: Judgement) -> list[Check]:
+    """Broken ones first, then what cannot be judged."""
+    return sorted(judgement.checks, key=lambda check: (check.status == HOLDS, check.status != BROKEN))
+
+
+def _budget(check: Check) -> str:
+    """`at most 0.02`; nothing where there was none to hold it against."""
+    relation = "at most" if check.bound == "max" else "at least"
+    return "" if check.metric == "baseline" else f"{relation} {check.limit:.6g}"
+
+
+def _looks(check: Check) -> str:
+    return check.where if check.status in (HOLDS, BROKEN) else check.message
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.6g}"

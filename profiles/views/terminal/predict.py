@@ -1,0 +1,46 @@
+"""A prediction in words: a line for each count of ranks."""
+
+from __future__ import annotations
+
+from ...ground import numbers
+from ...predicting.predict import Basis, Outlook, Prediction
+
+HELD_BACK = (
+    "more than 100 %: the recording of 1 rank was held back by something, or the two are not of one cell; look at its "
+    "feed gaps and exposed copies"
+)
+
+
+def text(outlook: Outlook) -> str:
+    lines = [*(_line(outlook, each) for each in outlook.predictions), _basis(outlook.basis)]
+    if outlook.held_back:
+        lines.append(HELD_BACK)
+    return "\n".join(lines)
+
+
+def _basis(basis: Basis) -> str:
+    unhidden, straggling, varying = (
+        numbers.duration(ns) for ns in (basis.unhidden_ns, basis.straggling_ns, basis.varying_ns)
+    )
+    how = {
+        "replayed": "a recorded step is replayed with longer all-reduces",
+        "share": "as large a share of the all-reduces is hidden as on 2 ranks (no step could be replayed)",
+    }[basis.overlap]
+    return (
+        f"on 2 ranks, per step: {unhidden} of all-reduce not hidden; waiting {varying} as steps vary, which grows, and "
+        f"{straggling} for a rank that is always behind, which does not; {how}"
+    )
+
+
+def _line(outlook: Outlook, each: Prediction) -> str:
+    line = (
+        f"{each.ranks} ranks: {numbers.duration(each.step_ns)} per step "
+        f"({numbers.duration(each.low_ns)} to {numbers.duration(each.high_ns)}), efficiency "
+        f"{numbers.share(each.efficiency)} ({numbers.share(each.efficiency_low)} to "
+        f"{numbers.share(each.efficiency_high)})"
+    )
+    holds = outlook.holds(each)
+    if outlook.measured is None or holds is None:
+        return line
+    where = "inside" if holds else "outside"
+    return f"{line}; measured {numbers.duration(outlook.measured.step_ns)}, {where} the interval"

@@ -1,0 +1,129 @@
+"""Many GPUs on a terminal: the verdicts, who differs, one row per owner and per host, then what to doubt.
+
+Some 60 lines, however many GPUs there are. What does not fit is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ...ground import numbers
+from ...many_gpus.ranks_summary import CountedDoubt, Summary
+from ...model.measures import OF_RANKS, Finding, Measures
+from ..palette import OWNERS as LOOKS
+from ..tables import ranks
+from ..tables.table import Table
+from . import recording as terminal
+from .fitted import Column, Fitted, Prose
+
+MOST_FINDINGS, MOST_DOUBTS = 4, 3
+MOST_ROWS = {"hosts": 4, "outliers": 8}  # of tables that grow with the GPUs
+
+
+def show(
+    measures: Measures,
+    summary: Summary,
+    to: Console,
+    *,
+    in_full: Sequence[int] = (),
+    per_step: bool = False,
+) -> None:
+    """Print the summary, then the GPUs asked for in full."""
+    to.print(Group(*_page(measures, summary)))
+    if in_full:
+        to.print(Group(Text(), *terminal.one_by_one(measures, in_full, width=to.width, per_step=per_step)))
+
+
+def _page(measures: Measures, summary: Summary) -> Iterator[RenderableType]:
+    yield Prose(_of_what(measures, summary))
+    yield from _findings(summary)
+    yield from terminal.breaks(measures)
+    document = ranks.document_of(summary)
+    for table in ranks.of_summary(document):
+        yield from _table(table)
+    if not summary.outliers:
+        yield Prose("\nno GPU differs from the others by more than 5 sigma and 1 % of the " + summary.per)
+    yield from _doubts(summary.doubts)
+    last = len(summary.titles) - 1
+    some = [str(rank) for rank in (summary.ranks[0], summary.ranks[last]) if rank is not None]
+    which = f"--ranks {','.join(some)}: these in full; " if some else ""
+    yield Prose(f"\n{which}--per-rank: all {len(summary.titles)}; --json-summary FILE: these numbers", "dim")
+
+
+def _of_what(measures: Measures, summary: Summary) -> Text:
+    first, last = measures.recordings[0], measures.recordings[-1]
+    step = summary.told("step")
+    unit = f"{summary.count} {summary.per}{'es' if summary.per == 'batch' else 's'}" if summary.per != "window" else ""
+    hosts = f" on {len(summary.hosts)} hosts" if len(summary.hosts) > 1 else ""
+    told = f", {unit} each, {numbers.duration(step.median_ns)} a {summary.per}" if step and unit else ""
+    text = Text(f"{len(summary.titles)} GPUs{hosts}{told}", style="bold")
+    text.append(f"\n{first.path} to {last.path}, {summary.recordings} recordings", style="dim not bold")
+    return text
+
+
+def _findings(summary: Summary) -> Iterator[RenderableType]:
+    if not summary.findings:
+        return
+    yield Text("\nwhat to change", style="bold")
+    for finding in summary.findings[:MOST_FINDINGS]:
+        text = Text("• ")
+        text.append(finding.code, style="italic")
+        whose, more = _whose(finding, summary), terminal.consequences(finding)
+        text.append(f": {whose}{finding.text}{_worth(finding)}\n  → {finding.change}{more}")
+        yield Padding(Prose(text), (0, 0, 0, 2))
+    left = summary.findings[MOST_FINDINGS:]
+    if left:
+        yield Padding(Prose("also: " + ", ".join(f"{one.code}{_worth(one)}" for one in left)), (0, 0, 0, 2))
+
+
+def _whose(finding: Finding, summary: Summary) -> str:
+    """The GPU that a finding is of, and how many more; "" where it is of all, or its own words say it."""
+    if finding.gpu is None or finding.code in OF_RANKS:
+        return ""
+    gpus = finding.evidence.get("gpus", [])
+    others = (gpus["count"] if isinstance(gpus, dict) else len(gpus)) - 1
+    return f"{summary.titles[finding.gpu]}{f' and {others} more' if others > 0 else ''}: "
+
+
+def _worth(finding: Finding) -> str:
+    return f" (at most {numbers.gain(finding.at_most_gain)})" if finding.at_most_gain is not None else ""
+
+
+def _table(table: Table) -> Iterator[RenderableType]:
+    """The first rows; a name that the row before has is not said again."""
+    yield Text(f"\n{table.title.lower()}", style="bold")
+    most = MOST_ROWS.get(table.id, len(table.rows))
+    rows = table.rows[:most]
+    # A column without a word is left out.
+    columns = [place for place in range(len(table.columns)) if any(row[place].text for row in rows)]
+    titles = [Column(table.columns[place], right=table.numeric(place)) for place in columns]
+    shown: list[list[Text]] = []
+    before = ""
+    for row in rows:
+        again = table.id == "outliers" and row[0].text == before
+        before = row[0].text
+        cells = [
+            Text(row[place].text, style=LOOKS[row[place].look].colour if row[place].look else "") for place in columns
+        ]
+        shown.append([Text() if again and place < 2 else cell for place, cell in zip(columns, cells, strict=True)])
+    yield Padding(Fitted(titles, shown, keys=sum(place < table.keys for place in columns)), (0, 0, 0, 2))
+    if len(table.rows) > most:
+        yield Text(f"  and {len(table.rows) - most} rows more", style="dim")
+
+
+def _doubts(doubts: Sequence[CountedDoubt]) -> Iterator[RenderableType]:
+    if not doubts:
+        return
+    yield Text("\nwhat to doubt", style="bold")
+    for doubt in doubts[:MOST_DOUBTS]:
+        text = Text("• ")
+        text.append(doubt.code, style="italic")
+        places = f" ({doubt.places} places)" if doubt.places > 1 else ""
+        text.append(f": {doubt.text}{places}\n  → {doubt.next}")
+        yield Padding(Prose(text), (0, 0, 0, 2))
+    if len(doubts) > MOST_DOUBTS:
+        yield Padding(Prose("also: " + ", ".join(doubt.code for doubt in doubts[MOST_DOUBTS:])), (0, 0, 0, 2))

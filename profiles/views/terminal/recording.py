@@ -1,0 +1,221 @@
+"""Measures on a terminal: a bar of owners per GPU, then the numbers with one column per GPU, then what to doubt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ...ground import numbers, terminals
+from ...model.measures import OF_RANKS, OWNERS, Finding, GpuMeasures, Measures, NamedOperator, Operators, StepRow
+from ...model.timeline import Doubt
+from ..palette import OWNERS as LOOKS
+from .columns import COLUMN_WIDTH, NAMES_WIDTH, side_by_side
+from .fitted import Column, Fitted, Prose, Row
+
+MOST_OPERATORS = 8
+MOST_BREAKS = 3
+_STEP_TITLES = ("step", "period", "kernels", "batch gap")
+# Idle owners are drawn lighter than busy ones, so that the bar can be read without colour.
+_BUSY, _IDLE = "█", "░"
+
+
+def console() -> Console:
+    """The user's terminal, or as wide as COLUMNS says; else a pipe or a file gets a page as wide as it needs."""
+    found = terminals.console()
+    if found.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return found
+    return terminals.console(width=max(found.width, 120))
+
+
+def say(text: str) -> None:
+    """Print running text. Into a pipe or a file each line goes as it is, for those who search it."""
+    to = terminals.console()
+    if to.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        to.print(Prose(text))
+    else:
+        terminals.echo(text)
+
+
+def show(measures: Measures, to: Console, *, per_step: bool = False, only: Sequence[int] | None = None) -> None:
+    """Print one page, with the columns of all GPUs or of some."""
+    to.print(page(measures, width=to.width, per_step=per_step, only=only))
+
+
+def page(measures: Measures, *, width: int = 100, per_step: bool = False, only: Sequence[int] | None = None) -> Group:
+    """The page as one renderable of at most `width` columns."""
+    shown = range(len(measures.gpus)) if only is None else only
+    parts: list[RenderableType] = [_recordings(measures), Text()]
+    parts += one_by_one(measures, shown, width=width, per_step=per_step)
+    parts += [*_findings(measures), *breaks(measures), *_doubts(measures.doubts)]
+    return Group(*parts)
+
+
+def one_by_one(
+    measures: Measures, shown: Sequence[int], *, width: int, per_step: bool = False
+) -> Iterator[RenderableType]:
+    """Some GPUs in full: their bars, all numbers in a column each, the host meanwhile, and their steps if asked for."""
+    titles = measures.titles
+    some = [(titles[place], measures.gpus[place]) for place in shown]
+    for title, gpu in some:
+        yield from (Prose(_title(title, gpu)), _bar(gpu, width - 2), _legend(gpu), Text())
+    at_once = max(1, (width - NAMES_WIDTH) // COLUMN_WIDTH)
+    for first in range(0, len(some), at_once):
+        columns = some[first : first + at_once]
+        yield side_by_side([gpu for _, gpu in columns], [title for title, _ in columns])
+    for title, gpu in some:
+        if gpu.host_while_idle:
+            yield _host(title, gpu)
+        for what, found in (("operator", gpu.operators), ("layer", gpu.layers)):
+            if found is not None:
+                yield _operators(title, what, found, gpu.span_ns)
+        if per_step and gpu.steps.rows:
+            yield _steps(title, gpu)
+
+
+def _recordings(measures: Measures) -> Prose:
+    lines = [
+        f"{recording.path}  ({recording.tool}{' ' + recording.tool_version if recording.tool_version else ''}"
+        f"{f', rank {recording.rank} by {recording.rank_source}' if recording.rank is not None else ''})"
+        for recording in measures.recordings
+    ]
+    return Prose("\n".join(lines), "dim")
+
+
+def _title(title: str, gpu: GpuMeasures) -> Text:
+    text = Text(title, style="bold")
+    place = ", ".join(part for part in (gpu.name, gpu.bus_id) if part)
+    text.append(f"  {place}  {numbers.duration(gpu.span_ns)} of {gpu.window}", style="dim")
+    if gpu.leads_with_capture and gpu.capture:
+        whole = gpu.capture["span_ns"]
+        text.append(
+            f", {numbers.share_of(gpu.span_ns, whole)} of the recording. The bar shows all {numbers.duration(whole)}; "
+            "everything below is of the steps (--window capture: of all)"
+        )
+    return text
+
+
+def _lead(gpu: GpuMeasures) -> tuple[dict[str, int | None], int]:
+    """The ledger and the span that come first: those of the capture where the steps are a small part of it."""
+    if gpu.leads_with_capture and gpu.capture:
+        return gpu.capture["ledger_ns"], gpu.capture["span_ns"]
+    return gpu.ledger_ns, gpu.span_ns
+
+
+def _bar(gpu: GpuMeasures, width: int) -> Text:
+    """One cell per share of the window; what is there but too little for a cell gets none."""
+    text = Text(" ")
+    reach = done = 0
+    ledger_ns, span_ns = _lead(gpu)
+    for owner in OWNERS:
+        reach += ledger_ns[owner] or 0
+        cells = round(reach * width / span_ns) - done
+        done += cells
+        text.append((_IDLE if owner.startswith("idle") else _BUSY) * cells, style=LOOKS[owner].colour)
+    return text
+
+
+def _legend(gpu: GpuMeasures) -> Padding:
+    entries = []
+    ledger_ns, span_ns = _lead(gpu)
+    present = [owner for owner in OWNERS if ledger_ns[owner]]
+    for owner in sorted(present, key=lambda owner: -(ledger_ns[owner] or 0)):
+        text = Text(_IDLE if owner.startswith("idle") else _BUSY, style=LOOKS[owner].colour)
+        text.append(f" {LOOKS[owner].label} {numbers.share_of(ledger_ns[owner], span_ns)}", style="default")
+        entries.append(text)
+    return Padding(Columns(entries, padding=(0, 2)), (0, 1))
+
+
+def _host(whose: str, gpu: GpuMeasures) -> Group:
+    rows = [
+        (f"  {entry['name']}", numbers.duration(entry["ns"]), numbers.share(entry["share"]))
+        for entry in gpu.host_while_idle[:5]
+    ]
+    title = f"{whose}: what the host did in the idle time (calls overlap, so these do not add up)"
+    table = Fitted([Column(), Column(right=True), Column(right=True)], rows)
+    return Group(Text(), Prose(title, "bold"), table)
+
+
+def _operators(whose: str, what: str, found: Operators, span_ns: int) -> Group:
+    unknown = replace(found.unknown, name="none known")
+    rows: list[Row] = []
+    for row in (*found.rows[:MOST_OPERATORS], unknown):
+        if row.total_ns or row.idle_ns:
+            times = (numbers.duration(row.total_ns), numbers.share_of(row.owned_ns, span_ns), *_idle(row, span_ns))
+            rows.append((f"  {row.name}", *times))
+    titles = ("kernels", "of the window", "idle before", "")
+    table = Fitted([Column(), *(Column(title, right=True) for title in titles)], rows)
+    more = max(found.distinct - MOST_OPERATORS, 0)
+    title = f"{whose}: time by {what}" + (f", the first {MOST_OPERATORS} of {found.distinct}" if more else "")
+    return Group(Text(), Prose(title, "bold"), table)
+
+
+def _idle(row: NamedOperator, span_ns: int) -> tuple[str, str]:
+    return (numbers.duration(row.idle_ns), numbers.share_of(row.idle_ns, span_ns)) if row.idle_ns else ("", "")
+
+
+def _steps(whose: str, gpu: GpuMeasures) -> Group:
+    """A row a step."""
+    owners = [owner for owner in OWNERS if any(row.ledger_ns[owner] for row in gpu.steps.rows)]
+    titles = (*_STEP_TITLES, *(LOOKS[owner].label for owner in owners))
+    rows = [
+        (*_step_cells(row), *(numbers.duration(row.ledger_ns[owner]) for owner in owners)) for row in gpu.steps.rows
+    ]
+    table = Fitted([Column(title, right=True) for title in titles], rows, keys=2)
+    return Group(Text(), Text(f"{whose}: each step", style="bold"), table)
+
+
+def _step_cells(row: StepRow) -> tuple[str, str, str, str]:
+    period = numbers.duration(row.end_ns - row.start_ns)
+    return str(row.step), period, numbers.count(row.kernels), numbers.duration(row.batch_gap_ns)
+
+
+def _findings(measures: Measures) -> Iterator[RenderableType]:
+    if not measures.findings:
+        return
+    yield Text("\nwhat to change", style="bold")
+    for finding in measures.findings:
+        whose = "" if finding.gpu is None or finding.code in OF_RANKS else f"{measures.titles[finding.gpu]}: "
+        worth = f" (at most {numbers.gain(finding.at_most_gain)})" if finding.at_most_gain is not None else ""
+        text = Text("• ")
+        text.append(finding.code, style="italic")
+        text.append(f": {whose}{finding.text}{worth}\n  → {finding.change}{consequences(finding)}")
+        yield Padding(Prose(text), (0, 0, 0, 2))
+
+
+def consequences(finding: Finding) -> str:
+    """What other GPUs wait, a line each."""
+    return "".join(f"\n  and {one.text}" for one in finding.consequences)
+
+
+def breaks(measures: Measures) -> Iterator[RenderableType]:
+    """What is told apart from the steps: the breaks that cost most."""
+    if not measures.breaks:
+        return
+    yield Text("\nbreaks between the steps", style="bold")
+    for one in measures.breaks[:MOST_BREAKS]:
+        yield Padding(Prose(f"• {one.text}"), (0, 0, 0, 2))
+    left = len(measures.breaks) - MOST_BREAKS
+    if left > 0:
+        yield Padding(Prose(f"and {left} kinds more, which cost less"), (0, 0, 0, 2))
+
+
+def _doubts(doubts: list[Doubt]) -> Iterator[RenderableType]:
+    """Each code once: GPUs that differ in the numbers alone are counted, the JSON has them all."""
+    if not doubts:
+        return
+    yield Text("\nwhat to doubt", style="bold")
+    by_code: dict[tuple[str, str], list[Doubt]] = {}
+    for doubt in doubts:
+        by_code.setdefault((doubt.code, doubt.next), []).append(doubt)
+    for (code, remedy), alike in by_code.items():
+        text = Text("• ")
+        text.append(code, style="italic")
+        more = f" (and {len(alike) - 1} more like it)" if len(alike) > 1 else ""
+        text.append(f": {alike[0].text}{more}\n  → {remedy}")
+        yield Padding(Prose(text), (0, 0, 0, 2))

@@ -1,0 +1,52 @@
+"""Progress with the time left, for what takes longer than a person waits for without asking."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from ...ground import terminals
+
+PATIENCE_S: Final = 2.0
+
+Progress = Callable[[float, float, Path], None]
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[Progress]:
+    """A function to call with (done, in all, which); see `stages`."""
+    with stages() as report:
+        yield partial(report, doing)
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str, float, float, Path], None]]:
+    """A function to call with (what is being done, done, in all, which). Shows a bar on stderr from PATIENCE_S on."""
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    console = terminals.console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("", total=None)
+    later = threading.Timer(PATIENCE_S, bar.start)
+    later.daemon = True
+    later.start()
+    doing_now = ""
+
+    def report(doing: str, done: float, total: float, path: Path) -> None:
+        nonlocal doing_now
+        if doing != doing_now:  # another stage: the time left counts from its own start
+            doing_now = doing
+            bar.reset(task)
+        bar.update(task, completed=done, total=total, description=f"{doing} {path.name}")
+
+    try:
+        yield report
+    finally:
+        later.cancel()
+        bar.stop()

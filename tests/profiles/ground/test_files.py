@@ -1,0 +1,51 @@
+"""Files appear whole or not at all, and what is no file stays what it is."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from profiles.ground.errors import RingscopeError
+from profiles.ground.files import in_order, whole, write_whole, written_whole
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "measures.json"
+    write_whole(path, "old")
+    with pytest.raises(ZeroDivisionError), whole(path) as beside:
+        beside.write_text("new")
+        _ = 1 // 0
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["measures.json"]
+
+
+def test_a_pipe_is_written_to_and_not_renamed_over(tmp_path: Path) -> None:
+    """As /dev/null and /dev/stdout: root would have put a file in their place."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    write_whole(pipe, "whole")
+    reader.join(timeout=900)
+    assert read == ["whole"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_folder_in_the_place_of_a_file_is_said_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "page.html").mkdir()
+    with pytest.raises(RingscopeError, match=r"page.html: cannot be written: .*; name another file"):  # noqa: SIM117
+        with written_whole(tmp_path / "page.html") as beside:
+            beside.write_text("page")
+
+
+def test_rank_2_comes_before_rank_10() -> None:
+    names = ["b/rank10.sqlite", "b/rank2.sqlite", "a/rank10.sqlite", "b/rank1.sqlite", "b/10.log", "b/x.log"]
+    assert [str(path) for path in in_order(map(Path, names))] == [
+        *("a/rank10.sqlite", "b/10.log", "b/rank1.sqlite", "b/rank2.sqlite", "b/rank10.sqlite", "b/x.log")
+    ]

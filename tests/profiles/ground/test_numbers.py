@@ -1,0 +1,78 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles.ground import numbers
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"),
+        (7, "7 ns"),
+        (999, "999 ns"),
+        (1000, "1.000 µs"),
+        (12_345, "12.35 µs"),
+        (999_960, "1.000 ms"),
+        (156_312_345, "156.3 ms"),
+        (1_500_000_000, "1.500 s"),
+        (123_456_000_000_000, "123456 s"),
+        (-4_712_000, "-4.712 ms"),
+    ],
+)
+def test_a_duration_takes_the_largest_unit_that_leaves_a_whole(ns: int, text: str) -> None:
+    assert numbers.duration(ns) == text
+
+
+@given(st.integers(1, 10**15))
+def test_a_duration_is_true_to_its_four_digits(ns: int) -> None:
+    value, unit = numbers.duration(ns).split()
+    back = float(value) * {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
+    assert abs(back - ns) <= 0.00051 * ns
+
+
+def test_sizes_are_decimal() -> None:
+    assert [numbers.size(n) for n in (0, 512, 1000, 77_070_336, 10**9)] == [
+        "0 B",
+        "512 B",
+        "1.00 kB",
+        "77.1 MB",
+        "1.00 GB",
+    ]
+
+
+def test_a_small_share_is_never_shown_as_nothing() -> None:
+    assert [numbers.share(x) for x in (0, 0.0001, -0.0001, 0.0005, 0.1234, 1)] == [
+        "0 %",
+        "<0.1 %",
+        ">-0.1 %",
+        "0.1 %",
+        "12.3 %",
+        "100.0 %",
+    ]
+
+
+def test_the_unknown_is_said_with_its_reason_and_never_zero() -> None:
+    assert numbers.duration(None) == "n/a"
+    assert numbers.share(None, "no API rows") == "n/a (no API rows)"
+    assert numbers.share_of(0, 0) == "n/a"
+    assert numbers.share_of(0, 10) == "0 %"
+
+
+def test_gains_rates_and_counts() -> None:
+    assert [numbers.gain(x) for x in (0.123, -0.05, 5.7)] == ["+12.3 %", "-5.0 %", "6.7 x"]
+    assert [numbers.per_s(x, "images") for x in (4453.2, 12.34, 0.5)] == [
+        "4,453 images/s",
+        "12.3 images/s",
+        "0.50 images/s",
+    ]
+    assert numbers.count(45_678) == "45,678"
+    assert numbers.gb_per_s(9.8765) == "9.88 GB/s"
+    assert numbers.gb_per_s(0.0009876) == "988 kB/s"
+    assert numbers.gb_per_s(1946.1) == "1,946 GB/s"
+    assert numbers.gb_per_s(0) == "0 B/s"
+    assert numbers.factor(3.714) == "3.71 x"

@@ -1,0 +1,140 @@
+"""Rank records: what is written is what is read, and half a file is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from profiles.ground.errors import RingscopeError
+from profiles.runs.records import (
+    Cell,
+    Damaged,
+    RankRecord,
+    RunRecord,
+    SweepRecord,
+    read_rank,
+    read_run,
+    read_sweep,
+    write_rank,
+)
+
+
+def record() -> RankRecord:
+    return RankRecord(
+        rank=1,
+        size=2,
+        local_rank=1,
+        host="a",
+        device=None,
+        window_start_ns=1_700_000_000_000_000_000,
+        window_end_ns=1_700_000_000_000_000_030,
+        samples=64,
+        step_ns=[10, 20],
+        input_wait_ns=[1, 2],
+        clock_offset_ns=-5,
+        extra={"loss": 0.5},
+    )
+
+
+def test_a_rank_record_reads_back_as_written(tmp_path: Path) -> None:
+    write_rank(tmp_path / "rank1.jsonl", record())
+    assert read_rank(tmp_path / "rank1.jsonl") == record()
+    assert [path.name for path in tmp_path.iterdir()] == ["rank1.jsonl"]
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2, 3])
+def test_a_rank_record_cut_short_is_refused_by_name(tmp_path: Path, lines: int) -> None:
+    path = tmp_path / "rank1.jsonl"
+    write_rank(path, record())
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:lines]))
+    with pytest.raises(RingscopeError, match="rank1.jsonl: not a whole rank record"):
+        read_rank(path)
+
+
+def test_a_rank_record_of_another_schema_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "rank1.jsonl"
+    write_rank(path, record())
+    path.write_text(path.read_text().replace("ringscope.rank/1", "ringscope.rank/9"))
+    with pytest.raises(RingscopeError, match="ringscope.rank/9"):
+        read_rank(path)
+
+
+def test_records_of_a_version_with_more_entries_are_read_and_damaged_ones_are_refused(tmp_path: Path) -> None:
+    sweep = SweepRecord([Cell(model="mlp", ranks=1, per_rank_batch=8)], 1, "horovodrun")
+    data = sweep.to_json() | {"of_tomorrow": 1}
+    data["cells"][0]["of_tomorrow"] = 2
+    (tmp_path / "sweep.json").write_text(json.dumps(data))
+    assert read_sweep(tmp_path) == sweep
+    del data["cells"][0]["model"]
+    (tmp_path / "sweep.json").write_text(json.dumps(data))
+    with pytest.raises(RingscopeError, match="name a directory that bench wrote"):
+        read_sweep(tmp_path)
+
+
+def test_the_ids_of_cells_are_those_of_recordings_made_before() -> None:
+    assert Cell("mlp", 2, 8, steps=3).id == "mlp-n2-b8-prefetch-float32-fit-float32-17188e2f"
+    other = Cell("gru", 4, 256, step="compiled", global_batch=1024, options=(("a", "b"),))
+    assert other.id == "gru-n4-b256-prefetch-float32-compiled-float32-56d143be"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("ranks", "two"), ("ranks", 2.0), ("ranks", None), ("feed", 3), ("global_batch", "8")]
+)
+def test_a_cell_with_a_field_of_another_type_is_refused_in_one_line(tmp_path: Path, name: str, value: object) -> None:
+    sweep = SweepRecord([Cell(model="mlp", ranks=1, per_rank_batch=8)], 1, "horovodrun")
+    data = sweep.to_json()
+    data["cells"][0][name] = value
+    (tmp_path / "sweep.json").write_text(json.dumps(data))
+    with pytest.raises(RingscopeError, match=rf"sweep.json: not JSON of ringscope's \({name} is {value!r}, not "):
+        read_sweep(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"rank": 0}, "it is of rank 0"),
+        ({"window_end_ns": 5}, "its window ends before it begins"),
+        ({"samples": float("nan")}, "NaN is no number"),
+        ({"samples": "many"}, "samples is 'many', not a whole number"),
+        ({"step_ns": [10, 10]}, "its steps do not add up to its window"),
+        ({"step_ns": [10, -1, 10]}, "a step's time is below 0"),
+    ],
+)
+def test_a_rank_record_that_cannot_be_true_is_damaged(tmp_path: Path, changed: dict[str, object], says: str) -> None:
+    path = tmp_path / "rank1.jsonl"
+    made = replace(record(), **changed)
+    write_rank(path, replace(made, input_wait_ns=[0] * len(made.step_ns)))
+    with pytest.raises(Damaged, match=rf"rank1.jsonl: not a whole rank record \({says}\); run that cell again"):
+        read_rank(path)
+
+
+def test_a_rank_of_a_launch_of_another_size_is_a_damaged_launch(tmp_path: Path) -> None:
+    cell = Cell("mlp", 2, 8)
+    launch = RunRecord(cell, 0, "ok", "", 0, 1, [], "horovodrun", {})
+    (tmp_path / "record.json").write_text(json.dumps(launch.to_json()))
+    for rank, size in ((0, 2), (1, 4)):
+        write_rank(tmp_path / f"rank{rank}.jsonl", replace(record(), rank=rank, size=size))
+    run = read_run(tmp_path)
+    assert run.record.status == "damaged" and "ranks of launches with 2 and 4 ranks" in run.record.reason
+
+
+@pytest.mark.parametrize("launches", [None, -3, 0, "2", True])
+def test_a_sweep_of_no_count_of_launches_is_refused(tmp_path: Path, launches: object) -> None:
+    sweep = SweepRecord([Cell(model="mlp", ranks=1, per_rank_batch=8)], 1, "horovodrun")
+    (tmp_path / "sweep.json").write_text(json.dumps(sweep.to_json() | {"launches": launches}))
+    with pytest.raises(RingscopeError, match=rf"launches is {launches!r}, not a (count|whole number)"):
+        read_sweep(tmp_path)
+
+
+def test_a_pipe_and_lists_without_end_are_no_records_and_nobody_waits(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "sweep.json")
+    with pytest.raises(Damaged, match="not a file"):
+        read_sweep(tmp_path)
+    (tmp_path / "sweep.json").unlink()
+    (tmp_path / "sweep.json").write_text("[" * 100_000)
+    with pytest.raises(Damaged, match="nested too deep"):
+        read_sweep(tmp_path)

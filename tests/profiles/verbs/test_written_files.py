@@ -1,0 +1,69 @@
+"""No verb writes over what it was given to read, two things into one file, or a file called `-`."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from harness.verbs import VERBS as HARNESS_VERBS
+from profiles.ground.errors import RingscopeError
+from profiles.verbs import VERBS, compare, gate, predict, report, timeline
+from profiles.verbs.options import Output
+
+READ = "is given to be read and is not written over"
+TWICE = "cannot both go there"
+TERMINAL = "only JSON can go to stdout; name a file"
+REFUSED: list[tuple[click.Command, str, str]] = [
+    (timeline.command, "a.sqlite --html a.sqlite", READ),
+    (timeline.command, "a.sqlite --json ./a.sqlite", READ),
+    (timeline.command, "run --markdown run/rank0.sqlite", READ),
+    (timeline.command, "a.sqlite --json m --html m", TWICE),
+    (timeline.command, "a.sqlite --html -", TERMINAL),
+    (timeline.command, "a.sqlite --charts -", TERMINAL),
+    (timeline.command, "a.sqlite --html nowhere/p.html", "cannot be written"),
+    (gate.command, "a.sqlite --write-baseline a.sqlite", READ),
+    (gate.command, "a.sqlite --baseline b.json --write-baseline b.json", READ),
+    (gate.command, "a.sqlite --max compute_share=1 --junit j --markdown j", TWICE),
+    (gate.command, "a.sqlite --max compute_share=1 --markdown -", TERMINAL),
+    (compare.command, "a.sqlite b.json --json a.sqlite", READ),
+    (compare.command, "run a.sqlite --json run/rank0.sqlite", READ),
+    (predict.command, "a.sqlite b.json --ranks 4 --json b.json", READ),
+    (report.command, "run --json run/sweep.json", READ),
+    (report.command, "run --html p --markdown p", TWICE),
+]
+
+
+@pytest.mark.parametrize(("verb", "words", "said"), REFUSED)
+def test_a_file_that_would_be_lost_is_refused_before_anything_is_read(verb, words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    there = ("a.sqlite", "b.json", "run/rank0.sqlite", "run/sweep.json")
+    for name in there:
+        Path(name).write_text("kept")
+    result = CliRunner().invoke(verb, shlex.split(words))
+    assert isinstance(result.exception, RingscopeError) and result.exception.exit_code == 2
+    assert said in str(result.exception) and "\n" not in str(result.exception)
+    assert all(Path(name).read_text() == "kept" for name in there)
+    assert {str(path) for path in Path().rglob("*") if path.is_file()} == set(there)
+
+
+def test_what_was_written_before_is_written_again_beside_the_recordings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "page.html").write_text("of last time")
+    result = CliRunner().invoke(timeline.command, ["run", "--html", "run/page.html"])
+    assert "no recordings there" in str(result.exception)  # and not that the page is in the way
+
+
+def test_every_option_that_writes_a_file_is_known_to_do_so():
+    """Those that make a directory, or a file that must not be there yet, look after themselves."""
+    writing = ("Write", "A page")
+    for module, _ in (*VERBS.values(), *HARNESS_VERBS.values()):
+        for option in importlib.import_module(module).command.params:
+            if isinstance(option, click.Option) and (option.help or "").startswith(writing):
+                assert isinstance(option.type, Output), f"{module}: {option.opts[-1]}"
