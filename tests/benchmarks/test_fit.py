@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from benchmarks.fit_today import TODAY
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs/results"
 COMMITTED = RESULTS / "2026-11-22-2xh200-families/runs.jsonl"
-# Of README's table, newest first: a model's figures are of the first that has it, others of it in brackets.
+PAGE = (RESULTS / "index.md").read_text()
+# Of its first table, newest first: a model's figures are of the first that has it, others of it in brackets.
 SHOWN = [RESULTS / f"2026-11-25-2xh100-{letter}/runs.jsonl" for letter in "cb"]
 OTHERS = ("2026-11-24-2xh100", "2026-11-24-2xh100-b", "2026-11-25-2xh100", "2026-11-25-2xh100-d")
 OF_FOUR = RESULTS / "2026-11-26-4xh200/runs.jsonl"
@@ -84,7 +86,7 @@ Key = tuple[str, str, int]  # model, way, GPUs
 def _rates(*files: Path) -> dict[Key, list[float]]:
     rates: dict[Key, list[float]] = {}
     for row in (json.loads(line) for path in files for line in path.read_text().splitlines()):
-        # README's rows have no option, and no recorder.
+        # The page's rows have no option, and no recorder.
         if not any(
             map(row.get, ("XLA_FLAGS", "xla_flags", "flags", "CUDA_DEVICE_MAX_CONNECTIONS", "recorded", "card"))
         ):
@@ -96,7 +98,7 @@ def _shown(rate: float) -> str:
     return f"{rate / 1e6:.1f}M" if rate >= 1e6 else f"{rate:.0f}"
 
 
-def test_the_readme_shows_the_committed_rates() -> None:
+def test_the_page_shows_the_committed_rates() -> None:
     newest: dict[str, dict[Key, list[float]]] = {}
     for rates in map(_rates, SHOWN):
         for model in {model for model, _, _ in rates}:
@@ -104,8 +106,7 @@ def test_the_readme_shows_the_committed_rates() -> None:
     best = {key: _shown(max(of_it)) for model in NAMES.values() for key, of_it in newest.get(model, {}).items()}
     files = [*SHOWN, *(RESULTS / name / "runs.jsonl" for name in OTHERS)]
     others = {key: set(map(_shown, of_it)) for key, of_it in _rates(*files).items()}
-    text = (ROOT / "README.md").read_text()
-    of_fit = text[text.index("python -m benchmarks.fit") : text.index("The harness's own grid")]
+    of_fit = PAGE[PAGE.index("python -m benchmarks.fit") : PAGE.index("The harness's own grid")]
     seen = set()
     for line in of_fit.splitlines():
         name, *cells = (cell.strip(" *").replace(" ", "") for cell in line.strip("|").split("|"))
@@ -129,9 +130,8 @@ def test_the_readme_shows_the_committed_rates() -> None:
     assert f"{max(row['samples_per_s'] for row in of_one):,.0f}".replace(",", " ") in of_fit
 
 
-def test_the_readme_shows_the_committed_rates_of_one_two_and_four_gpus() -> None:
-    text = (ROOT / "README.md").read_text()
-    table = text[text.index("On one, two and four H200s") : text.index("The harness's own grid")]
+def test_the_page_shows_the_committed_rates_of_one_two_and_four_gpus() -> None:
+    table = PAGE[PAGE.index("On one, two and four H200s") : PAGE.index("The harness's own grid")]
     lines = [line for line in table.splitlines() if line.startswith("|")]
     (_, *models), _, *rows = ([cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines)
     best = {key: max(of_it) for key, of_it in _rates(OF_FOUR).items()}
@@ -141,6 +141,15 @@ def test_the_readme_shows_the_committed_rates_of_one_two_and_four_gpus() -> None
     for model, cell in zip(models, rows[3][1:], strict=True):
         one, four = (best[NAMES[model], "ring", gpus] for gpus in (1, 4))
         assert cell == f"{four / one / 4:.1%}".replace("%", " %")
+
+
+def test_every_figure_of_the_readme_is_on_the_page() -> None:
+    text = (ROOT / "README.md").read_text()
+    section = text[text.index("## Measured") : text.index("## Why you can trust")]
+    rows = [line for line in section.splitlines() if line.startswith("|")][2:]
+    figures = {figure for row in rows for figure in re.findall(r"\d[\d ]*\.?\d*(?: %)?", row.split("|", 2)[2])}
+    assert len(rows) == 5 and len(figures) > 15
+    assert not {figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure.strip())}(?![\d.])", PAGE)}
 
 
 @pytest.mark.exhaustive

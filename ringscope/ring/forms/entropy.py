@@ -3,7 +3,7 @@
 As TensorFlow writes it, XLA computes the gradient on the way there and keeps it: eight passes over the logits, 8.4 GB
 in a step of a decoder with 32 000 words. Here the way there keeps two numbers a row, the largest logit and the
 logarithm of the sum of exponentials, and the way back computes the probabilities anew: four passes, and 3 % of that
-step on an H200 (docs/results/README.md).
+step on an H200 (docs/results/index.md).
 """
 
 from __future__ import annotations
