@@ -6,8 +6,10 @@ The imports are paid once.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import resource
 import subprocess
 import sys
@@ -58,6 +60,12 @@ def started() -> Iterator[Limited]:
 def main() -> None:
     import pandas  # noqa: F401
     import pyarrow.compute  # noqa: F401
+
+    import profiles
+
+    for module in pkgutil.walk_packages(profiles.__path__, "profiles."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
 
     for line in sys.stdin:
         print(json.dumps(asdict(_forked(json.loads(line)))), flush=True)
