@@ -15,8 +15,10 @@ import csv
 import datetime
 import subprocess
 import zlib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +62,12 @@ def git(*words: str) -> str | None:
     except OSError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def few(cases: Iterable[Any], every: int = 3) -> list[Any]:
+    """Many cases of one thing, for parametrize: each so manieth runs in `make test`, the others in `.ci/run`."""
+    listed = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*case, marks=[pytest.mark.ci] if i % every else []) for i, case in enumerate(listed)]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from itertools import product
 from typing import Any
 
 import keras
@@ -15,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 from ringscope.ring.forms import attention_dropout, cudnn_dropout, hashed, layers
+from tests.tiers import few
 
 RATE = 0.25
 on_gpu = pytest.mark.skipif(cudnn_dropout.library() is None, reason="no GPU here, or the call is not built")
@@ -138,6 +140,7 @@ LAYERS = {
     "of heads": lambda: keras.layers.MultiHeadAttention(4, 8, dropout=RATE, seed=1),
     "of groups": lambda: keras.layers.GroupQueryAttention(8, 4, 2, dropout=RATE, seed=1),
 }
+CALLS: list[dict[str, Any]] = [{}, {"use_causal_mask": True}, {"attention_mask": np.tri(16, 16, 3, bool)[None]}]
 
 
 def _model(kind: str, **call: Any) -> Any:
@@ -157,8 +160,7 @@ def _trained(model: Any, x: Any, form: bool) -> list[np.ndarray]:
     return [np.asarray(each) for each in run(x)]
 
 
-@pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize("call", [{}, {"use_causal_mask": True}, {"attention_mask": np.tri(16, 16, 3, bool)[None]}])
+@pytest.mark.parametrize(("call", "kind"), few(product(CALLS, LAYERS)))
 def test_kerass_layers_train_so_as_by_kerass_own_way_of_the_same_seed(
     kind: str, call: dict[str, Any], kernel: None
 ) -> None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from ringscope.ring.forms import depthwise
 from tests.ring.traced import traced
+from tests.tiers import few
 
 
 def _model(kind: str, size: tuple[int, int, int], kernel: int, padding: str, **options: Any) -> Any:
@@ -38,18 +39,20 @@ def _windows(model: Any, x: Any, within: Any) -> list[tuple[int, ...]]:
     return [tuple(map(int, size.split("x"))) for size in re.findall(r"convolution\(.*window=\{size=(\d+x\d+)", text)]
 
 
-@pytest.mark.parametrize("kind", ["groups", "depthwise"])
+FILTERS = [
+    ((7, 7, 6), 7, "same"),
+    ((4, 3, 6), 7, "same"),
+    ((4, 3, 3), 4, "same"),
+    ((9, 9, 4), 5, "valid"),
+    ((6, 20, 4), 5, "valid"),
+    ((7, 12, 4), 7, "same"),
+    ((2, 2, 4), 2, "same"),
+]
+
+
 @pytest.mark.parametrize(
-    ("size", "kernel", "padding"),
-    [
-        ((7, 7, 6), 7, "same"),
-        ((4, 3, 6), 7, "same"),
-        ((4, 3, 3), 4, "same"),
-        ((9, 9, 4), 5, "valid"),
-        ((6, 20, 4), 5, "valid"),
-        ((7, 12, 4), 7, "same"),
-        ((2, 2, 4), 2, "same"),
-    ],
+    ("kind", "size", "kernel", "padding"),
+    few((kind, *one) for kind in ("groups", "depthwise") for one in FILTERS),
 )
 def test_the_gradients_are_kerass(kind: str, size: tuple[int, int, int], kernel: int, padding: str) -> None:
     model = _model(kind, size, kernel, padding)

@@ -13,6 +13,7 @@ from keras import layers
 
 from ringscope.ring.forms import dilated
 from tests.ring.traced import traced
+from tests.tiers import few
 
 LAYERS: dict[str, tuple[type[Any], tuple[int, ...], dict[str, Any]]] = {
     "of a row": (layers.Conv1D, (17, 3), {"filters": 4, "dilation_rate": 4}),
@@ -49,12 +50,12 @@ def _assert_alike(model: Any, x: np.ndarray, near: float) -> None:
         np.testing.assert_allclose(other, one, atol=near * np.abs(one).max())
 
 
-@pytest.mark.parametrize(("name", "padding"), PADDINGS)
+@pytest.mark.parametrize(("name", "padding"), few(PADDINGS))
 def test_outputs_and_gradients_are_kerass(name: str, padding: str) -> None:
     _assert_alike(*_model(name, padding=padding), near=2e-5)
 
 
-@pytest.mark.parametrize("name", ["of an image", "of groups", "of a space", "by depth", "apart"])
+@pytest.mark.parametrize("name", few(["of an image", "of groups", "of a space", "by depth", "apart"], 4))
 def test_in_bfloat16_they_are_kerass_up_to_rounding(name: str) -> None:
     _assert_alike(*_model(name, padding="same", dtype="mixed_bfloat16"), near=2e-2)
 

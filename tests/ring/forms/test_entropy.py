@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from ringscope.ring.forms import entropy, forms
+from tests.tiers import few
 
 CLASSES = 50
 TENSORFLOWS = tf.nn.sparse_softmax_cross_entropy_with_logits
@@ -108,7 +109,7 @@ LOSSES: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize(
     ("loss", "policy"),
     [
-        *((loss, "float32") for loss in LOSSES),
+        *few(((loss, "float32") for loss in LOSSES), 4),
         ("of logits", "mixed_bfloat16"),
         *(pytest.param(loss, "mixed_bfloat16", marks=pytest.mark.exhaustive) for loss in LOSSES if loss != "of logits"),
     ],

@@ -16,6 +16,7 @@ from ringscope.ring.forms import choice
 from ringscope.ring.forms import forms as every_form
 from ringscope.ring.forms import layers as xla
 from tests.ring.traced import traced
+from tests.tiers import few
 
 
 def test_forms_that_are_named_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +61,7 @@ CONVOLUTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("stride", "kernel", "padding", "size"), CONVOLUTIONS)
+@pytest.mark.parametrize(("stride", "kernel", "padding", "size"), few(CONVOLUTIONS))
 def test_a_folded_convolution_is_the_convolution(stride: int, kernel: int, padding: str, size: int) -> None:
     model = _model((size, size + 4, 3), keras.layers.Conv2D(5, kernel, strides=stride, padding=padding))
     assert _formed(model) == 1
@@ -70,7 +71,7 @@ def test_a_folded_convolution_is_the_convolution(stride: int, kernel: int, paddi
 POOLS = [*itertools.product((2, 3), (2, 3), ("valid", "same"), (9, 10)), (1, 3, "same", 9)]
 
 
-@pytest.mark.parametrize(("stride", "pool", "padding", "size"), POOLS)
+@pytest.mark.parametrize(("stride", "pool", "padding", "size"), few(POOLS))
 def test_max_pooling_by_shifts_is_max_pooling(stride: int, pool: int, padding: str, size: int) -> None:
     model = _model((size, size + 3, 2), keras.layers.MaxPooling2D(pool, strides=stride, padding=padding))
     assert _formed(model) == 1
@@ -94,8 +95,7 @@ def test_of_equal_pixels_the_first_gets_the_gradient_as_in_tensorflows_own_kerne
     np.testing.assert_array_equal(gradients[1], gradients[0])
 
 
-@pytest.mark.parametrize("mean", [0.0, 3.0])
-@pytest.mark.parametrize("axis", [-1, 1])
+@pytest.mark.parametrize(("axis", "mean"), few(itertools.product([-1, 1], [0.0, 3.0])))
 def test_moments_in_one_pass_are_the_moments(mean: float, axis: int) -> None:
     model = _model((6, 7, 4), keras.layers.BatchNormalization(axis=axis))
     assert _formed(model) == 1

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from ringscope.ring.forms import forms, gelu
+from tests.tiers import few
 
 SPREAD = np.concatenate([np.linspace(-14, 14, 4001), [0.0, -0.0, 40, -40, 1e4, -1e4]])
 # Two roundings: of the result, and of what it is computed in. Beyond x = 4 the square of x is rounded first.
@@ -54,7 +55,7 @@ def test_value_and_slopes_are_those_of_64_bit_arithmetic(dtype: str) -> None:
     np.testing.assert_allclose(bend, true[2], rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
 
 
-@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("dtype", few(ROUNDING))
 def test_it_is_as_near_to_the_truth_as_keras_and_alike_where_nothing_is_finite(dtype: str) -> None:
     x = np.asarray(tf.cast(tf.cast(tf.constant(SPREAD), dtype), tf.float64))
     true = _true(x)
@@ -99,7 +100,7 @@ def _step(model: Any, *, light: bool) -> Any:
     return step
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", few(WAYS))
 def test_however_a_model_names_it_the_way_back_is_one_product(way: str) -> None:
     x = tf.random.stateless_normal((64, 16), (1, 2))
     made, trained = {}, {}

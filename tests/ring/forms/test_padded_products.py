@@ -13,6 +13,7 @@ import tensorflow as tf
 from ringscope.ring.forms import padded_products, products
 from tests.ring.traced import products as made
 from tests.ring.traced import traced
+from tests.tiers import few
 
 SIZES = [(13, 24), (16, 10), (13, 10), (1, 3), (16, 24)]
 
@@ -31,8 +32,9 @@ def _everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_everywhere")
-@pytest.mark.parametrize("around", [(), (5,), (2, 3)])
-@pytest.mark.parametrize(("inputs", "outputs"), SIZES)
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "around"), few(((*size, around) for size in SIZES for around in [(), (5,), (2, 3)]), 4)
+)
 def test_outputs_and_gradients_are_kerass(inputs: int, outputs: int, around: tuple[int, ...]) -> None:
     model = _model(inputs, outputs, around)
     x = np.random.default_rng(0).normal(size=(4, *around, inputs)).astype("float32")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
+from itertools import product
 from typing import Any
 
 import keras
@@ -14,6 +15,7 @@ import tensorflow as tf
 from ringscope.ring.forms import forms, products
 from tests.ring.traced import products as made
 from tests.ring.traced import traced
+from tests.tiers import few
 
 EQUATIONS = [
     ("abc,cd->abd", (5, 7), "d"),
@@ -48,9 +50,11 @@ def _assert_same(model: Any, inputs: Any, tolerance: float) -> None:
         np.testing.assert_allclose(mine, own, rtol=0, atol=tolerance * largest)
 
 
-@pytest.mark.parametrize(("equation", "shape", "bias"), EQUATIONS)
-@pytest.mark.parametrize("activation", [None, "gelu"])
-def test_a_layer_is_itself(equation: str, shape: tuple[int, ...], bias: str | None, activation: str | None) -> None:
+@pytest.mark.parametrize(
+    ("activation", "equation", "shape", "bias"),
+    few((activation, *one) for activation in (None, "gelu") for one in EQUATIONS),
+)
+def test_a_layer_is_itself(activation: str | None, equation: str, shape: tuple[int, ...], bias: str | None) -> None:
     inputs = keras.Input(_shape(equation))
     model = keras.Model(inputs, _layer(equation, shape, bias, activation=activation)(inputs))
     assert products.shared_axes(products.by_rows(equation)[0])
@@ -88,7 +92,7 @@ class Chosen(keras.layers.Layer):
         return keras.ops.einsum("btew,bte,ewd->btd", y, shares, self.out)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("policy", few(["mixed_bfloat16", "float32"]))
 def test_experts_are_themselves_and_none_is_multiplied_alone(policy: str) -> None:
     keras.utils.set_random_seed(0)
     inputs = keras.Input((5, 6))
@@ -130,8 +134,9 @@ def test_several_operands_of_unlike_types_or_unknown_sizes_are_left_to_keras() -
         np.testing.assert_array_equal(keras.ops.einsum("ab,bc,cd->ad", whole, whole, whole), np.full((2, 2), 4))
 
 
-@pytest.mark.parametrize("kind", ["multi-head", "grouped"])
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    ("policy", "kind"), few(product(["float32", "mixed_bfloat16", "mixed_float16"], ["multi-head", "grouped"]))
+)
 def test_attention_is_itself_with_its_biases_folded(kind: str, policy: str) -> None:
     keras.utils.set_random_seed(0)
     inputs = keras.Input((12, 32))

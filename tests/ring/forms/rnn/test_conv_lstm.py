@@ -39,10 +39,10 @@ def _stacked(given: Any) -> list[Any]:
 
 
 FEW: dict[str, Builder] = {
-    "last output": _frames(),
     "begun from states, which are returned": _frames(begun=True, return_sequences=True, return_state=True),
 }
 MORE: dict[str, Builder] = {
+    "last output": _frames(),
     "strides": _frames(strides=2, padding="valid", activation="relu", return_sequences=True),
     "stacked, both ways": _stacked,
 }
@@ -90,6 +90,7 @@ def test_in_every_type_it_is_as_near_to_64_bit_arithmetic_as_kerass_own_loop(dty
     loops.check_is_as_near(partial(_model, build), _given(), dtype)
 
 
+@pytest.mark.ci
 def test_a_step_convolves_once_and_once_on_its_way_back() -> None:
     model = _model(CASES["last output"])
     given = loops.tensors(_given(), "float32")

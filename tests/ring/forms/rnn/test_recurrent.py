@@ -184,6 +184,7 @@ def test_auto_takes_the_loop_and_leaves_to_cudnn_what_has_none(monkeypatch: pyte
     assert step == "fit" and why.endswith("runs in cuDNN, which XLA cannot compile")
 
 
+@pytest.mark.ci
 def test_on_a_gpu_stacks_that_will_be_written_begin_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each by a call of its own, which XLA has on GPUs alone. There an LSTM's losses came out the same with it
     (docs/results, 2026-11-25)."""
@@ -211,6 +212,7 @@ def test_where_cudnn_would_compute_it_a_padded_step_puts_out_zeros(monkeypatch: 
         assert kept.ndim == 2 or np.abs(kept[~padded[..., 0]]).min() > 0
 
 
+@pytest.mark.ci
 def test_xla_knows_how_many_turns_the_loops_have() -> None:
     """Else it would ask the GPU after each."""
     model = _model(_both())
