@@ -11,6 +11,7 @@ pytest.importorskip("tensorflow")
 from benchmarks import recurrent
 
 
+@pytest.mark.ci
 def test_each_way_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--units", "4", "--batch", "2", "--length", "9", "--dtype", "float32", "--steps", "2", "--repeats", "2"]
     recurrent.main(["--cell", "GRU", *small])

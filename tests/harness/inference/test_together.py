@@ -16,7 +16,7 @@ from harness.jobs.infer_together import Way, row
 from tests.harness.running import PATIENCE_S, environment, prepared, wait_until
 
 pytestmark = pytest.mark.train
-SECONDS = 4.0  # of answers: a busy machine lets no process wait so long
+SECONDS = 2.0  # of answers: a busy machine lets no process wait so long
 
 
 def test_processes_wait_for_the_sign_and_answer_within_the_window(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Real training under horovodrun, real faults: a rank that is killed, one that stops, one without memory."""
+"""Real training under horovodrun: a sweep that ends well, a rank that is killed, one that stops, one without memory."""
 
 from __future__ import annotations
 
@@ -64,6 +64,17 @@ def trains_as_rank_1(process: psutil.Process) -> bool:
     return "harness.training.worker" in words and "harness.processes.keeper" not in words and rank == "1"
 
 
+def test_two_ranks_that_train_are_a_row_with_their_rate(tmp_path: Path, mark: str) -> None:
+    sweep = start(tmp_path / "out", mark, *CELL, "--launches", "1", "--steps", "20")
+    said, _ = sweep.communicate(timeout=PATIENCE_S)
+    assert sweep.returncode == 0, said
+    (row,) = rows(tmp_path / "out")
+    assert (row["status"], row["ranks"]) == ("ok", "2") and float(row["samples_per_s_global"]) > 0
+    assert carrying(mark) == []
+
+
+# What test_faults.py says of ranks that do not train, of two that do: TensorFlow's and Horovod's threads end, too.
+@pytest.mark.ci
 def test_a_killed_rank_is_a_row_and_kill_9_of_the_sweep_leaves_no_rank(tmp_path: Path, mark: str) -> None:
     """One sweep, of which each launch meets another fault: a sweep begins with 8 s of TensorFlow's imports."""
     out = tmp_path / "out"

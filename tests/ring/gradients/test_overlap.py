@@ -83,6 +83,7 @@ def test_what_has_nothing_to_run_beside_leaves_after_the_program(ran: Ran, name:
     assert _are_equal(ran[0], (name, 0), (name, 1))
 
 
+@pytest.mark.ci  # where that stands is looked at on a GPU alone
 def test_the_exchange_that_is_timed_has_a_name_by_which_it_stays_on_tensorflows_stream(tmp_path: Path) -> None:
     """Called eagerly it would have none, and leave kernels on one stream more."""
     run_in_turn([(SCRIPTS / "tried.py", tmp_path)], "gloo")

@@ -64,7 +64,8 @@ def test_what_it_launches_are_ranks_of_their_own() -> None:
     assert [(one["mpi"], one["size"]) for one in said] == [(False, 1), (True, 2), (True, 2)]
 
 
-@pytest.mark.parametrize("name", ["SLURM_PROCID", pytest.param("HOROVOD_CONTROLLER", marks=pytest.mark.ci)])
+@pytest.mark.ci
+@pytest.mark.parametrize("name", ["SLURM_PROCID", "HOROVOD_CONTROLLER"])
 def test_where_something_else_is_said_horovod_starts_as_it_would(name: str) -> None:
     (said,) = _said(SAY, **{name: "mpi" if name.startswith("HOROVOD") else "0"})
     assert said["mpi"] and said["size"] == 1
