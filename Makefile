@@ -36,6 +36,7 @@ test-all: setup ## every test (SHARD=3/12: the third of twelve parts)
 lint: setup ## style and types
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) scripts/plain_words.py
 	$(RUN) -m mypy
 
 docs: setup ## the site, into site/ (look at it: python3 -m http.server -d site)

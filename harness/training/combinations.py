@@ -41,12 +41,12 @@ def _check_learning(cell: Cell) -> None:
     except ValueError as error:
         raise Unsupported(f"until {error}") from None
     if wanted is not None and (cell.data != "generated" or cell.feed == "resident"):
-        raise Unsupported("until wants --data generated, and a feed that brings more than one batch")
+        raise Unsupported("until needs --data generated, and a feed with more than one batch")
     if wanted is not None and cell.strategy not in LEARNING:
-        raise Unsupported(f"until is not for the strategy {cell.strategy}; {', '.join(LEARNING)} have it")
+        raise Unsupported(f"until does not work with the strategy {cell.strategy}; use {', '.join(LEARNING)}")
     if cell.rate_rule == "warm-up" and cell.strategy not in ("horovod", "independent"):
-        raise Unsupported(f"the warm-up of the learning rate is ring's, and not for {cell.strategy}; take linear")
+        raise Unsupported(f"only ring warms the learning rate up, and {cell.strategy} does not use ring; take linear")
     if cell.rate_rule != "constant" and cell.spread.splits:
         raise Unsupported(f"{cell.strategy} has one batch over several GPUs; leave the rule of the learning rate out")
     if cell.optimizer == "lamb" and cell.strategy == "sharded":
-        raise Unsupported("LAMB wants the norms of whole weights, of which a rank of sharded has a part")
+        raise Unsupported("LAMB needs the norms of whole weights, and sharded gives each rank a part of them")

@@ -27,19 +27,23 @@ MARKS = {"ok": "green", "warning": "yellow", "failure": "red", "n/a": "dim"}
 @click.command(cls=options.Verb)
 @click.argument("command_line", metavar="[-- COMMAND ...]", nargs=-1, type=click.UNPROCESSED)
 @click.option(
-    "-np", "--ranks", type=click.IntRange(1), help="Ranks to try. Default: every GPU, 2 without one; of a command 2."
+    "-np", "--ranks", type=click.IntRange(1), help="Ranks to try. [default: every GPU; 2 without one, or for a command]"
 )
 @click.option("--launcher", type=click.Choice(["horovodrun", "mpirun"]), default="horovodrun", show_default=True)
 @click.option("--quick", is_flag=True, help="Look only: run no copy, no all-reduce and no training.")
 @click.option(
-    "--steps", type=click.IntRange(2), default=10, show_default=True, help="Of a command: after so many it is ended."
+    "--steps",
+    type=click.IntRange(2),
+    default=10,
+    show_default=True,
+    help="For a command: stop it after this many steps.",
 )
 @click.option(
     "--time-limit",
     type=options.Number(1),
     default=300,
     show_default=True,
-    help="Of a command: seconds for these steps, its start included.",
+    help="For a command: time limit in seconds, startup included.",
 )
 @click.option("--in-place", is_flag=True, help="Run a command here, not in a copy of the working directory.")
 @click.option(

@@ -22,7 +22,7 @@ Examples:
   ringscope fits --model resnet50                              on one GPU, or in the host's free memory
   ringscope fits --model resnet50 --precision mixed_bfloat16 --multiple-of 8
   ringscope fits --model transformer --ranks 2 --optimizer adam --strategy sharded
-  ringscope fits --model cnn_cifar --memory-limit-mb 1500      in so much memory, to share a GPU or a host
+  ringscope fits --model cnn_cifar --memory-limit-mb 1500      in 1.5 GB, to share a GPU or a host
   ringscope fits --of runs/X --memory-limit-mb 40000           predict from what was run; launch nothing
   ringscope fits --resume                                      go on with the newest search
 """,
@@ -36,7 +36,7 @@ Examples:
     type=options.Number(0, 50),
     default=2,
     show_default=True,
-    help="Percent of the batch, to which it is found; 0: exactly.",
+    help="How closely to find the batch, in percent; 0: to one sample.",
 )
 @click.option(
     "--multiple-of", type=click.IntRange(1, MOST), default=1, show_default=True, help="Try such batches only."

@@ -101,7 +101,11 @@ Examples:
     help="How long a batch waits for more requests, ms.  [default: 1,5]",
 )
 @click.option(
-    "--seconds", type=options.Number(0.1), default=10.0, show_default=True, help="Of each load, and of each replica."
+    "--seconds",
+    type=options.Number(0.1),
+    default=10.0,
+    show_default=True,
+    help="Seconds for each load, and for each replica.",
 )
 @click.option(
     "--server",
@@ -114,7 +118,7 @@ Examples:
     "--url", help='Ask a server that runs already: POST of {"instances": [...]} gives {"predictions": [...]}.'
 )
 @click.option("--instance", type=_FILE, help="With --url: a JSON file with the sample that is sent.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the times at which requests arrive.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed for request arrival times.")
 @click.option("--out", type=_FILE, help="A folder for results and logs.  [default: runs/<date>-<host>-infer]")
 @click.option("--json", type=options.Output(stdout=True), help="Write JSON; - is stdout.")
 @click.option("--html", type=options.Output(), help="Write a page: one file.")

@@ -148,7 +148,7 @@ def _option(flags: list[str], setting: Setting, *, single: bool, **special: Any)
 
 def _help(setting: Setting) -> str:
     if setting.name == "model":
-        return "Such as resnet50; `help` lists them."
+        return "For example resnet50; `help` lists them."
     return f"{setting.help}{': ' if setting.choices else ''}{', '.join(setting.choices)}."
 
 
@@ -199,7 +199,7 @@ def of_a_launch(*launchers: str) -> Callable[[F], F]:
     options = (
         click.option("--launcher", type=click.Choice(launchers), default=launchers[0], show_default=True),
         click.option("--launcher-args", default="", help=f"Passed to the launcher as they are{passed_on}."),
-        click.option("--hosts", help="Such as a:4,b:4.  [default: this machine]"),
+        click.option("--hosts", help="For example a:4,b:4.  [default: this machine]"),
         click.option("--hostfile", type=path, help="The same from a file, one host per line: a slots=4."),
         click.option("--time-limit", **seconds, default=900, help="Seconds that a launch may take."),
         click.option("--stall-limit", **seconds, default=180, help="Seconds without a step."),
@@ -236,7 +236,7 @@ def launch(chosen: Mapping[str, Any], given: Collection[str]) -> Launch:
     except ValueError as error:
         raise RingscopeError(f"--launcher-args {chosen['launcher_args']}: {error}; quote it as for a shell") from error
     if odd := [name for name in chosen["env"] if not name.isidentifier()]:
-        raise RingscopeError(f"--env {odd[0]}: give the name of a variable; its value is that which it has here")
+        raise RingscopeError(f"--env {odd[0]}: give the name of a variable; ranks get the value that it has here")
     found = hosts.parse(chosen["hosts"]) if chosen["hosts"] is not None else ()
     if chosen["hostfile"]:
         found = hosts.read(chosen["hostfile"])

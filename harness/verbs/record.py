@@ -28,10 +28,10 @@ Examples:
     type=options.Number(0),
     default=30,
     show_default=True,
-    help="For a command of which no step is seen: seconds to wait before recording.",
+    help="If no step of a command is seen: seconds to wait before recording.",
 )
 @click.option(
-    "--duration", type=options.Number(0.1), default=10, show_default=True, help="For the same: seconds to record."
+    "--duration", type=options.Number(0.1), default=10, show_default=True, help="If no step is seen: seconds to record."
 )
 @click.option(
     "--profiler", type=click.Choice(["nsys", "nvprof", "tensorflow"]), help="[default: the first that is here]"

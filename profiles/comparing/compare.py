@@ -188,7 +188,7 @@ def _verdict(ratio: float, tested: Difference | None) -> str:
     if floor == "no difference":
         return floor
     if tested is None or not tested.resolvable:
-        return f"{floor}, not resolved by so few launches"
+        return f"{floor}, too few launches to tell"
     return floor if tested.significant else "no difference"
 
 

@@ -61,8 +61,7 @@ def unlike_machines(kinds: int) -> Doubt:
 def shared_cores() -> Doubt:
     return Doubt(
         "shared-cores",
-        "no GPU: the ranks of a host share its cores, which one rank alone has to itself; less than 100 % here is "
-        "first of all this machine's arithmetic",
+        "no GPU: ranks share this host's cores, so less than 100 % is expected",
         "read the comparison of feeds and steps, and measure scaling where each rank has a GPU",
     )
 
@@ -70,8 +69,8 @@ def shared_cores() -> Doubt:
 def not_explained(cell: str, why: str) -> Doubt:
     return Doubt(
         "not-explained",
-        f"{cell}: not told why a step takes what it takes: {why}",
-        "launch again what explains it: ringscope bench --resume --explain --retry-failed",
+        f"{cell}: nothing explains its step time: {why}",
+        "run the launches that explain it again: ringscope bench --resume --explain --retry-failed",
     )
 
 
@@ -86,7 +85,7 @@ def recorded_unlike_timed(cell: str, recorded_ns: Fraction, timed_ns: Fraction, 
         )
     return Doubt(
         "recorded-unlike-timed",
-        text + "the losses are those of the recorded steps",
+        text + "the losses are of the recorded steps",
         "read their order and not their size; record more steps by hand: ringscope record --steps 50",
     )
 

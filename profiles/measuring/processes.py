@@ -195,7 +195,7 @@ def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool]:
         yield made
     except BrokenProcessPool:
         whole = False
-        problem = "a process that measured recordings was ended, perhaps for want of memory"
+        problem = "a process that measured recordings was ended, perhaps because memory was short"
         raise RingscopeError(f"{problem}; give fewer: --processes {max(1, processes // 2)}") from None
     except KeyboardInterrupt:
         whole = False

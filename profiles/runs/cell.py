@@ -141,7 +141,7 @@ class Cell:
     fusion_mb: int = field(
         default=128,
         metadata=_setting(
-            "Horovod fuses gradients up to so many MB; 0: none",
+            "Horovod's fusion buffer in MB; 0: none",
             least=0,
             axis=True,
             title="fusion, MB",
@@ -154,7 +154,7 @@ class Cell:
     cycle_us: int = field(
         default=1000,
         metadata=_setting(
-            "Horovod looks for gradients at least every so many microseconds",
+            "Horovod's cycle time in microseconds",
             least=1,
             axis=True,
             title="cycle, µs",

@@ -116,7 +116,7 @@ def first_looks(
             Look(
                 "faults",
                 f"{sum(faults.values())} of {len(cells)} cells did not finish: {kinds}",
-                f"read the logs, such as those in {first.cell.id}/. Once the cause is fixed: "
+                f"read the logs, for example in {first.cell.id}/. Once the cause is fixed: "
                 "ringscope bench --resume --retry-failed"
                 if first
                 else "the reason stands beside each: leave these cells out, or ask for what it names",

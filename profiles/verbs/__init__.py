@@ -8,12 +8,12 @@ VERBS = {
     "cut": ("profiles.verbs.cut", "Write a smaller recording: some steps, a span of time, nothing private."),
     "compare": (
         "profiles.verbs.compare",
-        "What changed between two runs or recordings, and is it more than noise.",
+        "Compare two runs or recordings: what changed, and is it more than noise.",
     ),
-    "predict": ("profiles.verbs.predict", "What more GPUs and hosts would do."),
+    "predict": ("profiles.verbs.predict", "Predict what more GPUs and hosts would do."),
     "gate": (
         "profiles.verbs.gate",
-        "Budgets and baselines for CI: exit 0 holds, 1 broken, 2 cannot be judged.",
+        "Check budgets and baselines in CI: exit 0 holds, 1 broken, 2 cannot be judged.",
     ),
-    "report": ("profiles.verbs.report", "A run directory again, as a page."),
+    "report": ("profiles.verbs.report", "Show a run directory again, also as a page."),
 }

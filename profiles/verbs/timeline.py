@@ -129,7 +129,7 @@ _FILE, _JSON = Output(), Output(stdout=True)
     metavar="N",
     type=click.IntRange(min=0),
     default=0,
-    help="Leave out the steps before N, as warm-up.  [default: what is found to be warm-up on any GPU]",
+    help="Leave out the steps before N, as warm-up.  [default: the longest warm-up found on a GPU]",
 )
 @click.option(
     "--partial",
@@ -141,7 +141,7 @@ _FILE, _JSON = Output(), Output(stdout=True)
     "--processes",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Measure in so many processes.  [default: as many as there are cores and memory for]",
+    help="Number of processes to measure in.  [default: as many as there are cores and memory for]",
 )
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> None:

@@ -204,7 +204,7 @@ def too_small_for_so_many(case: Case) -> Finding | None:
         {"collective": apart, "idle_launch": launching},
         text=f"a step takes {numbers.duration(period.p50)}, of which {percent(case.share('compute'))} computes and "
         f"{percent(apart / case.gpu.span_ns)} is exposed all-reduce{size}: the exchange is too large for so little "
-        "compute, the model too small for so many GPUs at this batch"
+        "compute, the model too small for this many GPUs at this batch"
         + (f"; waiting for launches, {percent(launching / case.gpu.span_ns)}, shrinks with it" if launching else ""),
         change=", ".join(filter(None, ["a larger batch", case.less_often(4), "or fewer GPUs"])),
         evidence={"period_p50_ns": period.p50, "exposed_ns": apart, "bytes_per_step": moved},

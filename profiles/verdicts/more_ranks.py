@@ -74,8 +74,8 @@ def _input(cell: Cell, ns: int) -> Finding:
 def _host(cell: Cell, ns: int) -> Finding:
     return finding(
         "launch-bound",
-        text=f"the GPU waits {numbers.duration(ns)} longer in a step than on one rank: before it launches the update "
-        "the host has the gradients exchanged, and asks the other ranks for theirs",
+        text=f"the GPU waits {numbers.duration(ns)} longer in a step than on one rank: "
+        "the host waits for the gradient exchange before it launches the update",
         change=f"more samples per step (--per-rank-batch {2 * cell.per_rank_batch}), so that the GPU still computes "
         "meanwhile",
         evidence={},

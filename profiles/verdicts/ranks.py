@@ -106,7 +106,7 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         {"idle_peers": for_peers, "idle_launch": lost - for_peers},
         text=f"{degree(share, OTHER_LADDER)} bound by the exchange's start: {percent(share)} of the time the gradients "
         f"are handed over and their {what} is not launched"
-        + (f", as those of {latest.gpu.title} are not there yet" if latest else ""),
+        + (f", because {latest.gpu.title} has not handed its own over yet" if latest else ""),
         change=change,
         evidence={
             "negotiation_ns": [c.gpu.collectives.negotiation_ns for c in cases],

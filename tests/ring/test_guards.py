@@ -189,10 +189,10 @@ def test_losses_that_gradients_averaged_are_not_those_of_are_named_once_and_no_o
 
 
 OWN_LOSSES = {
-    "Pairs": "takes is no mean over samples",
+    "Pairs": "not a mean over samples",
     "Beside": "",
     "Around": "",
-    "Opaque": "could not be tried",
+    "Opaque": "could not try",
     "TakenByHand": "",
     "ComparedByHand": "ComparedByHand.train_step takes its loss by hand",
     "ByKeras": "",
@@ -207,7 +207,7 @@ def test_a_loss_that_a_model_takes_itself_is_named_where_it_is_not_that_of_the_j
 ) -> None:
     one, other = (fact["said of models"][f"{kind}, {step}"] for fact in facts)
     assert other == []
-    wanted = OWN_LOSSES.get(kind, "could not be tried")  # what exchanges would wait for a rank that tries nothing
+    wanted = OWN_LOSSES.get(kind, "could not try")  # what exchanges would wait for a rank that tries nothing
     assert len(one) == bool(wanted)
     assert all(wanted in line for line in one)
 

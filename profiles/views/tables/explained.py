@@ -97,8 +97,8 @@ def losses(found: Sequence[Json]) -> Table:
     about = " ".join(dict.fromkeys(told_by(one) for one in found))
     return Table(
         "losses",
-        "Where the time goes that more ranks lose",
-        f"What a step takes more, per cause; the parts add up exactly. {about}",
+        "The time that more ranks lose",
+        f"Time that a step takes more, per cause; the parts add up exactly. {about}",
         ("model", "cause", "more per step", "share", "interval over launches"),
         tuple(rows),
     )

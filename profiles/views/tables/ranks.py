@@ -126,7 +126,7 @@ def doubts(document: Document) -> Table:
     return Table(
         "doubts",
         "Doubts",
-        "What makes these numbers less than certain, and what to do about it. Each is told once, with how many places "
+        "Reasons why these numbers are less than certain, and what to do. Each is told once, with how many places "
         "of the JSON it touches.",
         ("code", "doubt", "do", "touches"),
         tuple(rows),

@@ -66,7 +66,7 @@ def recordings(document: Document) -> Table:
     return Table(
         "recordings",
         "Recordings",
-        "What this was read from.",
+        "The files that were read.",
         ("file", "rank", "format", "tool", "schema"),
         tuple(rows),
     )
@@ -80,7 +80,7 @@ def doubts(document: Document) -> Table:
     return Table(
         "doubts",
         "Doubts",
-        "What makes these numbers less than certain, and what to do about it.",
+        "Reasons why these numbers are less than certain, and what to do.",
         ("code", "doubt", "do", "touches"),
         tuple(rows),
     )

@@ -19,7 +19,7 @@ INSTEAD = {
     "broadcast_variables": "ring.distribute(model) sends rank 0's weights and its optimizer's state",
     "broadcast_global_variables": "ring.distribute(model) sends rank 0's weights and its optimizer's state",
     "BroadcastGlobalVariablesCallback": "ring.distribute(model) sends rank 0's weights before the first step",
-    "MetricAverageCallback": "after ring.distribute(model) metrics are those of all ranks",
+    "MetricAverageCallback": "after ring.distribute(model) metrics cover all ranks",
     "LearningRateWarmupCallback": "ring.distribute(model, scale_learning_rate=True, warmup_epochs=...) warms up",
     "LearningRateScheduleCallback": "take keras.callbacks.LearningRateScheduler, whose function gets the epoch",
     "CommitStateCallback": "under elastic Horovod ring commits every epoch; see ring.distribute's commit_steps",

@@ -158,7 +158,7 @@ def _check_rates(model: Any) -> None:
             if rate != rank_0s:
                 raise RingscopeError(
                     f"the learning rate is {rank_0s:g} on rank 0 and {rate:g} on rank {rank}, so that their weights"
-                    " differ; set it from what all ranks have: the logs of an epoch, or those of a batch after"
+                    " differ; set it from what all ranks have: the logs of an epoch, or a batch's logs after"
                     " ring.average_logs(logs)"
                 )
 
@@ -167,5 +167,5 @@ def differs(name: str, rank: int, when: str) -> str:
     return (
         f"{name} differs between rank 0 and rank {rank} {when}: something updates it past the distributed optimizer;"
         " update it by an optimizer that the model holds when ring.distribute(model) is called, or average the"
-        " gradients first: ring.average_gradients(gradients). What no optimizer is to train wants trainable=False"
+        " gradients first: ring.average_gradients(gradients). Set trainable=False on weights that no optimizer trains"
     )

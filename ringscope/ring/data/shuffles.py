@@ -18,7 +18,7 @@ __all__ = ["begun", "catch_up", "count_beginnings"]
 
 BEGUN, KEPT = "begun_by_ring", "begun_for_a_cache_by_ring"  # a data set's attributes
 Begun = list[tuple[int, int]]
-"""Of each shuffle, the last first: how often it has begun, and how often of that to fill a cache that comes after."""
+"""A pair for each shuffle, the last first: how often it began, and how many of these to fill a cache after it."""
 
 
 def count_beginnings() -> None:

@@ -162,7 +162,7 @@ def _is_shuffle(dataset: Any) -> bool:
 def _holds(dataset: Any, *, shuffled: bool = False) -> str:
     """Why this operation must see all elements; "" where it need not. shuffled: a shuffle comes after it."""
     if hasattr(dataset, "_filename") and dataset._filename.numpy():
-        return "a cache() writes a file, which is to serve any number of ranks"
+        return "a cache() writes a file that must serve any number of ranks"
     if shuffled and type(dataset).__name__ in CACHES:
         # Which of its elements are this rank's is another question in every epoch.
         return "in the first epoch, for its own cache(), which comes before a shuffle()"

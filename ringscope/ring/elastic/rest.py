@@ -44,7 +44,7 @@ class Data:
         if not self._shard:
             why = "with shard=False only the script knows which data is whose"
         elif not isinstance(x, tf.data.Dataset):
-            why = f"of {type(x).__name__} nobody knows which batches come next"
+            why = f"ring cannot tell which batches of a {type(x).__name__} come next"
         elif self._options.get("steps_per_epoch"):
             why = "steps_per_epoch goes on in the data set from one epoch to the next"
         elif int(x.cardinality()) < 0:

@@ -64,8 +64,8 @@ def _trace_step(model: Any, batch: Any) -> None:
         if had_weights:  # what lacks some may never be called
             return
         raise RingscopeError(
-            f"the model has no weights yet, which all ranks are to begin with; call its parts on a batch before fit"
-            f" ({type(model).__name__}.train_step, which knows them, runs eagerly)"
+            f"the model has no weights yet. Call its layers on one batch before fit: {type(model).__name__}.train_step"
+            " runs eagerly, so ring cannot trace it to build them"
         ) from error
 
 
@@ -83,7 +83,7 @@ def _first_batch(options: dict[str, Any], batch_size: int | None) -> Any:
         raise RingscopeError("the model has no weights yet; call it on a batch before fit, or model.build(input_shape)")
     first = next(batches, None)
     if first is None:
-        raise RingscopeError("the model has no weights yet, and the data no batch to make them by")
+        raise RingscopeError("the model has no weights yet, and the data has no batch to build them from")
     if batches is x:
         options["x"] = _from(first, x)
     return first

@@ -69,8 +69,8 @@ class WhileAllHave:
         if not all_have:
             if not none_has:
                 once(
-                    f"the data of a rank ends after {self._batches} batches, and others have more: all ranks end the"
-                    " epoch there, and what is left of it is not trained on"
+                    f"the data of one rank ends after {self._batches} batches, and others have more: all ranks end the"
+                    " epoch there and skip the rest"
                 )
             raise StopIteration
         self._batches += 1

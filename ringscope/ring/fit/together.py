@@ -13,7 +13,7 @@ from ..say import once
 __all__ = ["say_parted", "take_changed"]
 
 Digests = Sequence[list[int] | None]
-"""Of each rank's weights; None: they are those that were last found equal."""
+"""One digest a rank, of its weights; None: equal since the last comparison."""
 
 
 def say_parted(model: Any, digests: Digests) -> None:
@@ -25,7 +25,7 @@ def say_parted(model: Any, digests: Digests) -> None:
         once(
             f"the weights of model {model.name!r} differ between rank 0 and rank {differing[0]} before fit: something"
             " has updated them past the distributed optimizer, or set them on one rank alone. All ranks go on with"
-            " those of rank 0"
+            " rank 0's weights"
         )
 
 
@@ -37,8 +37,8 @@ def take_changed(model: Any, digests: Digests) -> None:
     first = next(rank for rank, digest in enumerate(digests) if digest is not None)
     model.set_weights(from_rank(first, model.get_weights()))
     once(
-        f"callbacks have changed the weights at the end of fit on rank {first}, and not alike on all; all ranks have"
-        " those of that rank now"
+        f"callbacks have changed the weights at the end of fit on rank {first}, and not alike on all; all ranks take"
+        " the weights of that rank"
     )
     weights = weights_now(model)
     if weights is not None:

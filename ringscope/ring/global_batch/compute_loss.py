@@ -64,17 +64,17 @@ def kind_of(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...],
     name = f"{type(model).__name__}.compute_loss"
     if kind == NEITHER:
         once(
-            f"the loss that {name} takes is no mean over samples: each rank takes it of its own batch, and the"
-            f" gradients are their mean, not those of the joined batch; {TOGETHER}"
+            f"{name}'s loss is not a mean over samples. Each rank computes it on its own batch, so the averaged"
+            f" gradient is not that of the joined batch; {TOGETHER}"
         )
     elif kind is None:
         once(
-            f"the loss that {name} takes could not be tried: as a mean over samples it is right; of a sum each rank's"
-            f" gradients count 1/N; {TOGETHER}"
+            f"could not try {name}'s loss: a mean over samples is right; in a sum each rank's gradients count 1/N;"
+            f" {TOGETHER}"
         )
     elif kind == SUM and beside:
         once(
-            f"the loss that {name} adds is a sum over samples, of which each rank's gradients count 1/N; take a mean,"
+            f"{name} adds a sum over samples as a loss, so each rank's gradients count 1/N; take a mean,"
             " or add it by self.add_loss in a layer"
         )
     return known[shapes]

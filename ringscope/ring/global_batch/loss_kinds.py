@@ -104,8 +104,8 @@ def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itse
 
 def _no_mean(loss: Any) -> str:
     return (
-        f"loss {loss.name!r} is no mean over samples: each rank takes it of its own batch, and the gradients are"
-        f" their mean, not those of the joined batch; {TOGETHER}"
+        f"loss {loss.name!r} is not a mean over samples. Each rank computes it on its own batch, so the averaged"
+        f" gradient is not that of the joined batch; {TOGETHER}"
     )
 
 
@@ -143,7 +143,7 @@ def kinds_of_added(model: Any, x: Any, of_layers: dict[int, list[str]]) -> list[
             kinds[i] = waiting[id(layer)].pop(0)
     for layer, kind in zip(owners, kinds, strict=True):
         if kind not in (MEAN, SUM, JOINED):
-            why = "is no mean over samples" if kind == NEITHER else "could not be tried for being a mean over samples"
+            why = "is not a mean over samples" if kind == NEITHER else "could not be tried"
             once(
                 f"the loss that layer {layer.name!r} adds {why}: the gradients are the mean of each rank's own;"
                 f" {TOGETHER}"

@@ -53,7 +53,7 @@ def given(totals: Sequence[Any]) -> Share:
 
     def share(own: Any) -> Any:
         if not waiting:
-            raise RingscopeError("the losses of a step are not those of the step before; take step='fit'")
+            raise RingscopeError("a step has other losses than the step before; take step='fit'")
         return waiting.pop(0)
 
     return share

@@ -45,7 +45,7 @@ def _laid_over(metric: Any) -> Iterator[None]:
         _check(metric, partial(_left_by, metric, update), args, kwargs)
         updated = update(*args, **kwargs)
         if not metric.variables:
-            once(f"metric {metric.name!r} keeps nothing in variables: its result is of each rank's own data")
+            once(f"metric {metric.name!r} keeps no variables, so each rank's result is for its own data alone")
         return updated
 
     metric.__dict__["update_state"] = update_state
@@ -83,8 +83,8 @@ def _check(metric: Any, left_by: Callable[..., list[Any]], args: Any, kwargs: An
         told = np.all(np.isfinite(both)) and np.array_equal(both, again)  # what draws noise tells nothing
         if told and np.any(off > near * size + 1e-6):
             raise RingscopeError(
-                f"metric {metric.name!r} keeps no sum in {variable.name!r}: what two batches leave there"
-                " is not what each leaves, summed, and so it cannot be summed over ranks; keep sums and counts and"
+                f"metric {metric.name!r} keeps no sum in {variable.name!r}: two batches leave another number there than"
+                " the sum of each, so ranks cannot be summed; keep sums and counts and"
                 " divide in result(), or make it with add_variable(..., aggregation='mean' or 'none')"
             )
 

@@ -64,7 +64,7 @@ def look(
                 raise
             return Apart(("joined",) * len(found.outputs), {}, {})  # whoever calls `ring.sum` knows what it is
         if not is_traced and any(kind == "Size" for kind, _ in apart.cuts):
-            raise NotApart("a size, which no operation tells where functions are run")
+            raise NotApart("a size that no operation gives while functions run")
         if apart.cuts:
             again = taken(function, given, open_batch=False)
             if _likes(again.sums, apart.cuts) != apart.likes:
@@ -95,7 +95,7 @@ def _read(found: Taken, learnt: Sequence[bool], joins: Sequence[str]) -> Apart:
     cuts: dict[tuple[str, int], Rows | None] = {}
     for name in flow.cuts:
         if name not in by_name:
-            raise NotApart("what must be of all ranks is no sum of TensorFlow's")
+            raise NotApart("a number that all ranks must share comes from no sum of TensorFlow's")
         cut = by_name[name]
         rows = flow.values[cut.total.op.inputs[0].name] if cut.kind == "Mean" else None
         cuts[cut.kind, cut.turn] = rows if isinstance(rows, Rows) else None
@@ -145,8 +145,8 @@ def of_all_ranks(
         yield
     if _likes(seen, apart.cuts) != apart.likes:
         raise RingscopeError(
-            f"{name} takes other sums each time it is traced, so that ring cannot tell which of them are to be of all"
-            " ranks; take these by ring.sum(values) or ring.mean(values, mask)"
+            f"{name} takes other sums each time it is traced, so ring cannot tell which of them all ranks must share;"
+            " take these by ring.sum(values) or ring.mean(values, mask)"
         )
 
 

@@ -42,7 +42,7 @@ def ask_for_rank() -> None:
             f"horovodrun has ended, and with it the training ({error}); its own output says why"
         ) from None
     if int(numbers[0]) == NOT_NEEDED:
-        say.line(f"{this} is no part of the training any more, and ends")
+        say.line(f"{this} was removed from the training and exits")
         raise SystemExit(0)
     os.environ.update({f"HOROVOD_{name}": number for name, number in zip(NAMES, numbers, strict=True)})
 

@@ -17,7 +17,7 @@ from ..internals.frameworks import tf
 __all__ = ["Place", "place", "used_since"]
 
 Place = int
-"""In a graph that is being traced: so many operations have been made."""
+"""Number of operations made so far in the graph that is being traced."""
 
 ASK_NO_VALUE = ("VariableShape", "VarIsInitializedOp")
 

@@ -197,7 +197,7 @@ def test_more_ranks_than_memory_holds_are_refused_and_not_begun() -> None:
     [
         (Cell("mlp", 2, 8, strategy="parameter_server", feed="numpy"), "parameter_server works with --step fit and"),
         (Cell("mlp", 2, 8, strategy="mirrored", compression="fp16"), "mirrored has no compression; horovod,"),
-        (Cell("mlp", 1, 8, strategy="sharded", optimizer="lamb"), "LAMB wants the norms of whole weights"),
+        (Cell("mlp", 1, 8, strategy="sharded", optimizer="lamb"), "LAMB needs the norms of whole weights"),
     ],
 )
 def test_what_cannot_be_combined_is_a_row_before_anything_is_launched(cell: Cell, says: str) -> None:

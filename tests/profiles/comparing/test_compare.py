@@ -70,8 +70,8 @@ def test_launches_decide_by_a_test_where_there_are_enough_of_them() -> None:
     found = compare(before, after)
     verdicts = {cell.cell.partition("-")[0]: cell.verdict for cell in found.cells}
     assert verdicts["x"] == "faster" and verdicts["y"] == "no difference"
-    assert verdicts["z"] == "no difference" and verdicts["w"] == "faster, not resolved by so few launches"
-    assert verdicts["one"] == "slower, not resolved by so few launches"
+    assert verdicts["z"] == "no difference" and verdicts["w"] == "faster, too few launches to tell"
+    assert verdicts["one"] == "slower, too few launches to tell"
     assert list(verdicts) == ["x", "y", "z", "w", "one"]  # as the first sweep has them
 
 

@@ -347,4 +347,4 @@ def test_logs_are_read_only_where_something_ran() -> None:
     assert look.next.startswith("the reason stands beside each")
     runs.append(run(failed, 0, [], status="failed", reason="it fell"))
     look = measure(SweepRecord([ok, refused, failed], 1, "x"), runs).looks[0]
-    assert look.next.startswith(f"read the logs, such as those in {failed.id}/")
+    assert look.next.startswith(f"read the logs, for example in {failed.id}/")

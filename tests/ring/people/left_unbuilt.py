@@ -1,6 +1,6 @@
 """Layers that only an eager train step builds: what all ranks are to begin with is known when it has run.
 
-refused: call its parts on a batch before fit
+refused: Call its layers on one batch before fit
 """
 
 import sys

@@ -205,7 +205,9 @@ def _check_weights(variables: Sequence[Any]) -> None:
         raise RingscopeError(f"sharded updates float32 weights, and these are {', '.join(sorted(types))}")
     bound = [variable.path for variable in variables if variable.constraint is not None]
     if bound:
-        raise RingscopeError(f"{bound[0]} has a constraint, which sharded would put on parts of it; leave one out")
+        raise RingscopeError(
+            f"{bound[0]} has a constraint, which sharded would apply to parts of it; drop it, or take sharded=False"
+        )
     if found := float8_scales.places(variables):
         raise RingscopeError(
             f"{variables[found[0]].path} is overwritten, not updated (float8 keeps its scales so); take sharded=False"
@@ -224,5 +226,5 @@ def _slots(optimizer: Any, references: Sequence[Any]) -> list[list[Any]]:
     told = {id(each) for slot in slots for each in slot} | {id(optimizer._iterations), id(optimizer._learning_rate)}
     # A scalar is of the step, as Nadam's product of its rates, and alike on all ranks.
     if left := [variable.path for variable in optimizer.variables if len(variable.shape) and id(variable) not in told]:
-        raise RingscopeError(f"sharded does not know what {left[0]} is to the weights; take sharded=False")
+        raise RingscopeError(f"sharded cannot match {left[0]} to the weights; take sharded=False")
     return slots

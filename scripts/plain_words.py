@@ -1,0 +1,50 @@
+"""`python scripts/plain_words.py` names sentences that people have to read twice, in errors, findings, doubts and help.
+
+It looks for five shapes that readers stumbled over, in each string of five words or more that is no docstring.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SHAPES = {
+    "name the thing, not `those of`": re.compile(r"\bthose (of|that|which|with|in|on)\b", re.IGNORECASE),
+    "give the number or name it, not `so many`": re.compile(r"\bso (many|much|few)\b(?! (as|that))", re.IGNORECASE),
+    "begin with the subject, not with `Of a ...:`": re.compile(r"^Of (a|an|the|each|all|several)\b"),
+    "begin with `For example`, not `Such as`": re.compile(r"^Such as\b"),
+    "say `because of`, `the one that`, `anybody who`": re.compile(r"\bfor want of\b|\bthat which\b|\bwhoever\b"),
+}
+
+
+def texts(source: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each string of a module that is no docstring; of an f-string its constant parts."""
+    tree = ast.parse(source)
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield node.lineno, "".join(part.value if isinstance(part, ast.Constant) else "x" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and not {id(node)} & (alone | parts):
+            yield node.lineno, node.value
+
+
+def found() -> list[str]:
+    """`file:line: what to do: text` of each text that has one of the shapes."""
+    return [
+        f"{path.relative_to(ROOT)}:{line}: {remedy}: {' '.join(text.split())}"
+        for top in ("harness", "profiles", "ringscope")
+        for path in sorted((ROOT / top).rglob("*.py"))
+        for line, text in texts(path.read_text())
+        if len(text.split()) >= 5
+        for remedy, shape in SHAPES.items()
+        if shape.search(text.strip())
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit("\n".join(found()) or 0)
