@@ -18,6 +18,7 @@ from profiles.ground.errors import UnreadableRecording
 from profiles.measuring.analysis import measure
 from profiles.model.timeline import COLUMNS, IDS
 from profiles.views.terminal import info as recordings
+from tests.tiers import few
 
 from ..recordings import NSYS, OURS, SHARED, needs_shared, rows, tables, timeline
 
@@ -31,7 +32,7 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("path", OURS + NSYS, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("path", few(OURS + NSYS), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_counts_times_and_bytes_are_those_of_plain_sql(path: Path) -> None:
     read, there = timeline(path), tables(path)
     for name, source in {**SOURCES, "api": "RUNTIME"}.items():
@@ -53,7 +54,7 @@ def test_counts_times_and_bytes_are_those_of_plain_sql(path: Path) -> None:
     assert not read.left_out and not read.doubts
 
 
-@pytest.mark.parametrize("path", OURS + NSYS, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("path", few(OURS + NSYS), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_column_of_a_kernel_is_that_of_plain_sql(path: Path) -> None:
     read = timeline(path)
     expected = rows(
@@ -66,7 +67,7 @@ def test_every_column_of_a_kernel_is_that_of_plain_sql(path: Path) -> None:
     assert list(found.itertuples(index=False, name=None)) == expected
 
 
-@pytest.mark.parametrize("path", OURS + NSYS, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("path", few(OURS + NSYS), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_calls_have_their_threads_and_names_without_the_cuda_version(path: Path) -> None:
     read = timeline(path)
     expected = rows(
@@ -370,6 +371,7 @@ def test_two_numbers_of_one_text_are_one_name(tmp_path: Path) -> None:
     assert list(read.kernels["name"].cat.categories) == ["same"]
 
 
+@pytest.mark.ci
 def test_a_million_distinct_names_are_read(tmp_path: Path) -> None:
     count = 1_000_000
     path = build(tmp_path / "a", {"StringIds": strings("x"), CUPTI + "KERNEL": [kernel(0, 1)]})

@@ -14,18 +14,19 @@ from harness.training.models import MODELS, build
 from harness.training.strategies import multiworker
 from profiles.ground.errors import RingscopeError
 from ringscope import ring
+from tests.tiers import few
 
 pytestmark = [pytest.mark.train, pytest.mark.beside]
 # The paper's or keras.applications' own counts, with 1000 classes.
 PUBLISHED = {"dense41m": 41_157_101, "resnet50": 25_636_712, "inception3": 23_851_784, "vgg16": 138_357_544}
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", few(PUBLISHED, 4))
 def test_parameters_are_as_published(name: str) -> None:
     assert build(name).count_params() == PUBLISHED[name]
 
 
-@pytest.mark.parametrize("name", horovod_512.PUBLISHED)
+@pytest.mark.parametrize("name", few(horovod_512.PUBLISHED))
 def test_the_gradients_of_horovods_512_gpus_are_those_of_the_models(name: str) -> None:
     import keras
 

@@ -9,7 +9,7 @@ import pytest
 from harness.training.rules import Subject, Way
 from harness.training.rules.own_process import in_own_process
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.ci]
 PLANTED = "RINGSCOPE_TEST_PLANTED"
 
 

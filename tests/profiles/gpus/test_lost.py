@@ -15,6 +15,7 @@ from profiles.model.measures import Launches, Measures
 from profiles.model.timeline import Timeline
 from tests.made.build import Build
 from tests.recordings import DATA, NSYS, NVPROF, OURS, SHARED, needs_shared, timeline
+from tests.tiers import few
 
 MADE = DATA / "made"
 CAUSES = ("idle_sync", "idle_launch", "idle_turnaround", "idle_wait")
@@ -150,7 +151,7 @@ def test_the_recording_of_a_capture_says_that_it_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [*OURS, *NSYS, *NVPROF, *sorted(SHARED.glob("*/kineto/*"))], ids=lambda path: path.name
+    "path", few([*OURS, *NSYS, *NVPROF, *sorted(SHARED.glob("*/kineto/*"))]), ids=lambda path: path.name
 )
 def test_true_recordings_have_lost_nothing(path: Path) -> None:
     """Cut at their ends, of some of the GPUs, of hosts far ahead: h100-2gpu-slice has half of its launches queued."""

@@ -11,12 +11,14 @@ import lzma
 import re
 import sqlite3
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from profiles import measure, read
 from tests.recordings import SHARED
+from tests.tiers import few
 
 H200 = SHARED / "h200"
 pytestmark = pytest.mark.skipif(not H200.exists(), reason=f"{H200} is absent")
@@ -130,8 +132,7 @@ def test_kernels_and_all_reduces_a_step(folder, feed, rank):
     assert gpu.kernels.count == sum(len(names) for names in inside)
 
 
-@pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize(("feed", "rank"), few(product(FEEDS, RANKS)))
 def test_exposed_and_hidden_copies(folder, feed, rank):
     rows, gpu = plain(folder, feed, rank), measured(folder, feed, "capture").gpus[rank]
     to_gpu = [row for row in rows.copies if row[3] == 1]

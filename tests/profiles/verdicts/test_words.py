@@ -12,6 +12,7 @@ from profiles.model.measures import Finding, Measures
 from profiles.readers import read
 from tests.made.build import Build
 from tests.recordings import MORE, PUBLIC, needs_shared
+from tests.tiers import few
 
 US, MS = 1_000, 1_000_000
 
@@ -188,7 +189,7 @@ INPUT_BOUND = [
 
 
 @needs_shared
-@pytest.mark.parametrize("path", INPUT_BOUND)
+@pytest.mark.parametrize("path", few(INPUT_BOUND))
 def test_real_trainings_that_wait_for_their_dataloader_say_so_first(path: str) -> None:
     first = measured(path).findings[0]
     assert first.code == "input-pipeline-slow" and "DataLoader" in first.change

@@ -20,6 +20,7 @@ from profiles.ground.errors import RingscopeError
 from profiles.model import marks
 from ringscope.ring.data import blocks, sharing, shuffles
 from ringscope.ring.global_batch import sizes as batches
+from tests.tiers import few
 
 AUTO = tf.data.AUTOTUNE
 EPOCHS = 3
@@ -149,7 +150,7 @@ def _seeded(name: str, folder: Path) -> Any:
     return KINDS[name](folder)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", few(KINDS, 2))
 def test_the_ranks_batches_are_those_of_a_rank_alone(name: str, folder: Path) -> None:
     alone = _epochs(_seeded(name, folder))
     size = 3 if "shuffle" in name else 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 import tensorflow as tf
 
 from ringscope.ring.data import sharing, upstream
+from tests.tiers import few
 
 AUTO = tf.data.AUTOTUNE
 Data = tf.data.Dataset
@@ -51,8 +53,7 @@ SHARED: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize(("name", "size"), few(product(SHARED, [2, 3])))
 def test_the_batches_are_those_of_a_share_taken_at_the_end(name: str, size: int) -> None:
     for rank in range(size):
         # A shuffle gives every iterator another order, so each way has a data set of its own.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import product
 from typing import Any
 
 import keras
@@ -12,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from ringscope.ring.forms import optimizers
+from tests.tiers import few
 
 SHAPES = [(3, 4), (4,), (), (2, 3, 2)]
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
@@ -55,8 +57,7 @@ def _trained(make: Callable[[], Any], *, short: bool, compiled: bool, dtype: str
     return [np.asarray(tf.cast(v, tf.float64)) for v in (*variables, *optimizer.variables)], operations
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(("name", "compiled"), few(product(OPTIMIZERS, [False, True])))
 def test_five_steps_end_alike(name: str, compiled: bool) -> None:
     keras_own, many = _trained(OPTIMIZERS[name], short=False, compiled=compiled)
     ours, few = _trained(OPTIMIZERS[name], short=True, compiled=compiled)
