@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..model.names import fitting, wholly
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -56,7 +58,7 @@ FAMILIES: Final[tuple[tuple[str, str | None], ...]] = (
     # (allreduce_fusion_kernel_1stage, reduce_scatter_cross_device_store); mk1-project/quickreduce
     # (allreduce_prototype_twoshot); Triton: meta-pytorch/kraken (one_shot_all_reduce_bias_kernel), ROCm/iris iris/ccl
     # (persistent_all_reduce_two_shot), ByteDance-Seed/Triton-distributed (allreduce_one_shot_push_intra_node_kernel)
-    (rf"(?=.*{_WAYS})(?:.*::)?[^:]*{_WORDS}[^:]*", None),
+    (rf"(?=.*{_WAYS})(?:.*::)?(?=[^:]*\Z)[^:]*{_WORDS}[^:]*", None),
     # Triton kernels that are called no more than that; of all-reduce only with its way, as others sum all of a tensor
     (r"_*(?:all_?gather|reduce_?scatter|all_?to_?all_?v?)(?:_?kernel)?", None),
     # pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu
@@ -85,85 +87,99 @@ FAMILIES: Final[tuple[tuple[str, str | None], ...]] = (
     (r"(?:.*::)?(?:moeA2A(?:Dispatch|Combine)Kernel|moeAllToAllKernel)\w*", "all_to_all"),
     # NVIDIA/TransformerEngine transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu: `_rs` scatters,
     # `_ag` gathers, the rest of the sums do both; TensorRT-LLM has some of them
-    (r"(?:.*::)?userbuffers_\w*sum\w*_rs(?:_\w+)?", "reduce_scatter"),
-    (r"(?:.*::)?userbuffers_\w*_(?:ag|allgather)(?:_\w+)?", "all_gather"),
-    (r"(?:.*::)?userbuffers_\w*sum\w*", "all_reduce"),
+    (r"(?:.*::)?userbuffers_(?=\w*sum)(?=\w*_rs(?:_|\Z))\w*", "reduce_scatter"),
+    (r"(?:.*::)?userbuffers_(?=\w*_(?:ag|allgather)(?:_|\Z))\w*", "all_gather"),
+    (r"(?:.*::)?userbuffers_(?=\w*sum)\w*", "all_reduce"),
     (r"(?:.*::)?kuserbuffers_\w+", "send_recv"),
 )
 # What sounds so, works on one GPU alone, and is common: parts of a block or warp, all elements of a tensor (MLX), what
 # XLA and torch.compile fuse and call after all that it holds, such as a sum and a scatter, an array filled.
 _LOCAL: Final = (
-    r"(?:.*::)?_*(?:block|warp|wave|cta|thread|group)_?(?:\w+_)?all_?reduce\w*|mlx::.*|cub::.*|thrust::.*|at::native::.*"
-    r"|(?:input|loop|wrapped|transpose|concatenate|triton|gemm|scatter)_\w*fusion\w*|triton_[a-z]{3}_fused_.*"
+    r"(?:.*::)?(?=\w*\Z)_*(?:block|warp|wave|cta|thread|group)_?(?:\w+_)?all_?reduce\w*|mlx::.*|cub::.*|thrust::.*"
+    r"|at::native::.*|(?:input|loop|wrapped|transpose|concatenate|triton|gemm|scatter)_(?=\w*fusion)\w*|triton_[a-z]{3}_fused_.*"
     r"|(?:.*::)?(?:nv|roc)shmemi?_init_array\w*"
 )
 # What is a product above all, and exchanges beside it: the ledger calls it compute.
-_PRODUCT: Final = r"(?:.*::)?[^:]*(?:gemm|matmul|attention|flash_|fmha|megamoe)[^:]*"
+_PRODUCT: Final = r"(?:.*::)?(?=[^:]*\Z)[^:]*(?:gemm|matmul|attention|flash_|fmha|megamoe)[^:]*"
+_OF_A_FAMILY: Final = "(?i)" + "|".join(f"(?:{pattern})" for pattern, _ in FAMILIES)
+_NOT_OF_ONE: Final = f"(?i)(?:{_LOCAL})|(?:{_PRODUCT})"
 _SOUNDS: Final = (
-    rf".*(?:{_WORDS}|multimem|shmem|cross_?device|symm_?mem|int(?:er|ra)_?node|send_?recv|(?<![a-z])a2a(?![a-z])"
-    r"|(?<![a-z])p2p(?![a-z])).*"
+    rf"(?i){_WORDS}|multimem|shmem|cross_?device|symm_?mem|int(?:er|ra)_?node|send_?recv|(?<![a-z])a2a(?![a-z])"
+    r"|(?<![a-z])p2p(?![a-z])"
 )
+# A name without any of this is of no family and sounds like none.
+_MAY_BE: Final = (
+    r"(?i)nccl|rccl|mscc|all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|send|recv|executionKernel|barrier"
+    r"|signal|multimem|shmem|on_stream_kernel|exchangeSplit|int(?:er|ra)_?node|a2a|p2p|userbuffers|cross_?device|symm_?mem"
+)
+_UNNAMED: Final = re.compile(r"\(anonymous namespace\)::|<unnamed>::| {0,3}\[clone [^][]*\]")
+_BRACKETS: Final = re.compile(r"([<>()])")
+_LENGTH: Final = re.compile(r"L?(\d{1,9})")  # of the next part of a mangled name
 
 
 def is_collective(names: pd.Index) -> NDArray[np.bool_]:
     """Which names are those of a collective's kernels."""
-    return np.fromiter(map(names_collective, names.tolist()), bool, len(names))
+    return _families(names)[0] >= 0
 
 
 def names_collective(name: str) -> bool:
     """Is this the name of a collective's kernel?"""
-    return _family(name) is not None
+    import pandas as pd
+
+    return bool(is_collective(pd.Index([name], dtype="str"))[0])
 
 
 def sounds_like_one(names: pd.Index) -> NDArray[np.bool_]:
     """Which names are of kernels that are no collective by the table, and may be one by how they are called."""
-    return np.fromiter(map(_sounds, names.tolist()), bool, len(names))
+    family, may_be, functions = _families(names)
+    found = family < 0
+    found[~may_be] = False
+    found[may_be] &= fitting(functions, _SOUNDS) & ~wholly(functions, f"(?i){_LOCAL}")
+    return found
 
 
 def kind_of(names: pd.Index) -> NDArray[np.int8]:
     """The place in KINDS of each name, a kernel's or a range's."""
-    return np.fromiter(map(_kind_of, names.tolist()), np.int8, len(names))
+    kinds = list(KINDS)
+    plain = names.str.lower().str.replace("_", "", regex=False)
+    found = np.full(len(names), -1, np.int8)
+    for number, words in enumerate(KINDS.values()):
+        found[(found < 0) & fitting(plain, words)] = number
+    family = _families(names)[0]
+    for number, (_, kind) in enumerate(FAMILIES):
+        if kind is not None:
+            found[family == number] = kinds.index(kind)
+    return found
 
 
-@lru_cache(maxsize=1 << 16)
-def _kind_of(name: str) -> int:
-    told = (_family(name) or (None,))[0]
-    if told is not None:
-        return list(KINDS).index(told)
-    plain = name.lower().replace("_", "")
-    return next(number for number, pattern in enumerate(KINDS.values()) if re.search(pattern, plain))
+def _families(names: pd.Index) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.Index]:
+    """The place in FAMILIES of each name, -1: of none; which names may be of one; and the functions that these name."""
+    import pandas as pd
+
+    may_be = fitting(names, _MAY_BE)
+    functions = pd.Index([function_of(name) for name in names[may_be].tolist()], dtype="str")
+    family = np.full(len(functions), -1, np.int8)
+    of_one = np.flatnonzero(wholly(functions, _OF_A_FAMILY))
+    of_one = of_one[~wholly(functions[of_one], _NOT_OF_ONE)]
+    for number, (pattern, _) in reversed(list(enumerate(FAMILIES))):
+        family[of_one[wholly(functions[of_one], f"(?i){pattern}")]] = number
+    found = np.full(len(names), -1, np.int8)
+    found[may_be] = family
+    return found, may_be, functions
 
 
-@lru_cache(maxsize=1 << 16)
-def _family(name: str) -> tuple[str | None] | None:
-    """The kind that the family of a kernel says, if it says one; None: of no family."""
-    function = function_of(name)
-    if _fits(_LOCAL, function) or _fits(_PRODUCT, function):
-        return None
-    return next(((kind,) for pattern, kind in FAMILIES if _fits(pattern, function)), None)
-
-
-@lru_cache(maxsize=1 << 16)
-def _sounds(name: str) -> bool:
-    function = function_of(name)
-    return _family(name) is None and _fits(_SOUNDS, function) and not _fits(_LOCAL, function)
-
-
-def _fits(pattern: str, function: str) -> bool:
-    return re.fullmatch(pattern, function, re.IGNORECASE) is not None
-
-
+@lru_cache(maxsize=1 << 12)
 def function_of(name: str) -> str:
     """The function of a kernel with its scopes: `void vllm::sum<float, 2>(float*)` and `_ZN4vllm3sumIfLi2EEvPf` are
     `vllm::sum`. Scopes without a name are left out."""
     if name.startswith("_Z"):
         return "::".join(_mangled(name))
-    kept, depth = [""], 0
-    for letter in re.sub(r"\(anonymous namespace\)::|<unnamed>::| *\[clone [^]]*\]", "", name):
-        depth += letter in "<("
+    kept, depth = [], 0
+    for part in _BRACKETS.split(_UNNAMED.sub("", name)):
+        depth += part in ("<", "(")
         if not depth:
-            kept.append(letter)
-        depth -= letter in ">)" and depth > 0
+            kept.append(part)
+        depth -= part in (">", ")") and depth > 0
     return "".join(kept).removesuffix(" const").split(" ")[-1].removesuffix(".kd")
 
 
@@ -171,7 +187,7 @@ def _mangled(name: str) -> list[str]:
     """The names in the first, maybe nested, name of an Itanium ABI symbol, without numbered anonymous namespaces."""
     found: list[str] = []
     at = len(re.match(r"_Z(?:N[KVrRO]*)?", name).group())  # type: ignore[union-attr]  # it begins with _Z
-    while length := re.compile(r"L?(\d+)").match(name, at):
+    while length := _LENGTH.match(name, at):
         at = length.end() + int(length.group(1))
         found.append(name[length.end() : at])
     return [one for one in found if not one.startswith("_GLOBAL__N_")]

@@ -38,7 +38,7 @@ SYNCHRONISING = r"^(?:cu(?:da)?|hip)(?:(?:Ctx|Device|Stream|Event)Synchronize|Me
 _ITERATOR_RANGES = r"_IteratorGetNext#$"
 WAITING_FOR_INPUT = (
     rf"^(?:{WAIT_INPUT}|IteratorGetNext(?:Op::DoCompute)?(?::.*)?|enumerate\(DataLoader\)#.*"
-    r"|\[pl\]\[(?:profile|module)\].*(?:train_dataloader_next|fetch_next.*)"
+    r"|\[pl\]\[(?:profile|module)\](?s:.*)(?:train_dataloader_next|fetch_next(?s:.*))"
     r"|(?i:(?:#+ ?)?(?:(?:data|batch)[ _-]?load(?:ing|er)?|(?:load|get|fetch|next)[ _-]?(?:data|batch)"
     r"|wait(?:ing)?[ _-]for[ _-](?:data|input|batch))(?: ?#+)?))$"
 )

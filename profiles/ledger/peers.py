@@ -23,7 +23,7 @@ from .handed_over import BY_HOROVOD, FOREVER, UNKNOWN, HandedOver
 
 Int64s = NDArray[np.int64]
 _NEVER: Final = np.iinfo(np.int64).min
-_PACKS: Final = r"(?i)batched\w*memcpy"  # Horovod's kernel that copies many tensors into one buffer
+_PACKS: Final = r"(?i)batched\w{0,40}memcpy"  # Horovod's kernel that copies many tensors into one buffer
 _LATE = tuple(OWNERS.index(name) for name in ("idle_sync", "idle_launch"))  # of what is launched late
 
 

@@ -39,7 +39,7 @@ GROUPS = {
     "rnn_cell": r"(?i)lstm|\bgru|rnn",
     # what no compiler fuses into its neighbours: looking rows of tables up, and adding their gradients up
     "embedding": r"(?i)(?<!rotary_)(?<!rope_)embedding|index_?select|gather_kernel|indexing_backward"
-    r"|bounds_check_indices|permute\w*_sparse|sparse_features",
+    r"|bounds_check_indices|permute\w{0,40}_sparse|sparse_features",
     # sorting, searching and counting
     "sort": r"(?i)sort|top_?k|\bunique|scan|histogram|DeviceSelect|searchsorted|compact_",
     "concatenation": r"(?i)CatArray|concat|\bsplit_?(?:kernel|v)|chunk_cat",

@@ -19,7 +19,7 @@ _PYTORCH: Final = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = .*", re.DOTA
 # ONNX Runtime's: the operation, its place in the graph, and the node, of gradients the node that they are of.
 _ONNX: Final = re.compile(r"\w+\.\d+\((.+?)(?:_Grad/\w+)?\)")
 _TSL: Final = re.compile(r"(\w*):?#(.*)#", re.DOTALL)
-_CALL: Final = re.compile(r"\w+\((.*)\)")
+_CALLS: Final = re.compile(r"(?:\w+\()*")
 _NAME: Final = re.compile(r"[\w.-]+")
 _NUMBER: Final = re.compile(r"[._]\d+$")
 # The last parts of a path of TensorFlow are operations: CamelCase, and what Keras calls its own scopes.
@@ -105,6 +105,6 @@ def layer(operator: str) -> str | None:
 
 def _bare(part: str) -> str:
     """What a transformation of JAX's is of: `Net` of `transpose(jvp(Net))`."""
-    while inner := _CALL.fullmatch(part):
-        part = inner[1]
-    return part
+    opened = _CALLS.match(part)
+    depth = min(opened[0].count("("), len(part) - len(part.rstrip(")"))) if opened else 0
+    return part.split("(", depth)[-1].removesuffix(")" * depth)

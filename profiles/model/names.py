@@ -1,8 +1,14 @@
-"""Which of some names fit a pattern. Recordings of a run's ranks hold the same names: each is looked at once."""
+"""Which of some names fit a pattern. Recordings of a run's ranks hold the same names: each is looked at once.
+
+Letters, digits and words in patterns are those of ASCII. A pattern must be one that takes a time linear in a name's
+length, as a recording may hold any name: where `\\w*` or `.*` stand on both sides of a word, a look-ahead or a bound
+says beforehand that the rest will fit (tests/readers/test_long_names.py).
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -12,22 +18,22 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-# More names than this are looked at by pandas, all anew: they are numbered ranges, which nobody else has.
+# More names than this, or bytes of them, are looked through by RE2, all anew: they are numbered ranges or long
+# templates, which nobody else has.
 _FEW: Final = 4_096
+_SHORT: Final = 1 << 18
+_LOOKS_AROUND: Final = re.compile(r"\(\?<?[=!]")
+_BRACKETS: Final = re.compile(r"\\.|[()]", re.DOTALL)
 
 
 def fitting(names: pd.Index, pattern: str) -> NDArray[np.bool_]:
     """Of each name, is the regular expression found in it?"""
-    if len(names) > _FEW:
-        return np.asarray(names.str.contains(pattern, regex=True), dtype=bool)
-    return np.fromiter((_searched(pattern, name) for name in names.tolist()), bool, len(names))
+    return _fits(names, pattern, whole=False)
 
 
 def wholly(names: pd.Index, pattern: str) -> NDArray[np.bool_]:
     """Of each name, does the regular expression fit all of it?"""
-    if len(names) > _FEW:
-        return np.asarray(names.str.fullmatch(pattern), dtype=bool)
-    return np.fromiter((_matched(pattern, name) for name in names.tolist()), bool, len(names))
+    return _fits(names, pattern, whole=True)
 
 
 def rows_of(codes: NDArray[np.signedinteger], fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -36,11 +42,39 @@ def rows_of(codes: NDArray[np.signedinteger], fits: NDArray[np.bool_]) -> NDArra
     return found
 
 
-@lru_cache(maxsize=1 << 17)
-def _searched(pattern: str, name: str) -> bool:
-    return re.search(pattern, name) is not None
+def _fits(names: pd.Index, pattern: str, whole: bool) -> NDArray[np.bool_]:
+    if len(names) <= _FEW and names.nbytes <= _SHORT:
+        return np.fromiter((_one_fits(pattern, whole, name) for name in names.tolist()), bool, len(names))
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    # RE2 is fifty times as fast as `re`, and cannot look around: what then may fit is looked at once more.
+    loose = _without_looks(pattern)
+    asked = rf"\A(?:{loose})\z" if whole else loose
+    found: NDArray[np.bool_] = np.array(pc.match_substring_regex(pa.array(names.array), asked), bool)
+    if loose != pattern:
+        look = _look(pattern, whole)
+        found[found] = [look(name) is not None for name in names[found].tolist()]
+    return found
+
+
+@lru_cache(maxsize=1 << 10)
+def _without_looks(pattern: str) -> str:
+    """For RE2, which cannot look around: a pattern that fits what this one does, and more."""
+    while look := _LOOKS_AROUND.search(pattern):
+        depth, end = 1, look.end()
+        while depth and (bracket := _BRACKETS.search(pattern, end)):
+            depth += {"(": 1, ")": -1}.get(bracket[0], 0)
+            end = bracket.end()
+        pattern = pattern[: look.start()] + pattern[end:]
+    return re.sub(r"(?<!\\)\$", r"\\n?\\z", pattern)
 
 
 @lru_cache(maxsize=1 << 17)
-def _matched(pattern: str, name: str) -> bool:
-    return re.fullmatch(pattern, name) is not None
+def _one_fits(pattern: str, whole: bool, name: str) -> bool:
+    return _look(pattern, whole)(name) is not None
+
+
+def _look(pattern: str, whole: bool) -> Callable[[str], re.Match[str] | None]:
+    compiled = re.compile(pattern, re.ASCII)
+    return compiled.fullmatch if whole else compiled.search

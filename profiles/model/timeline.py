@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..ground.errors import UnreadableRecording
 from .possible import UNTIMED, first_start, possible
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ IDS = ("device", "context", "stream", "pid", "tid", "correlation")  # columns of
 # What readers count rows under whose times are no numbers, and rows of tables that lack a name.
 WITHOUT_TIMES, NAMELESS = "without times", "nameless"
 _UNREAD = MappingProxyType({WITHOUT_TIMES: UNTIMED, NAMELESS: "have no name"})
+# Bytes. The most of real recordings are some 100 MB.
+MOST_TEXT = 256 << 20
 UNSAID = ("operator", "work")  # columns that a reader may leave out: empty texts
 
 
@@ -201,7 +204,8 @@ def make(
     that the reader counted WITHOUT_TIMES or NAMELESS. Then the first row of the tables named by `from_first`
     becomes time 0; `recording` tells the origin that the tables have.
     Columns are put in the documented order and dtype (ids may be smaller). Raises KeyError for an unknown table,
-    ValueError for a table without its columns: both are mistakes of a reader, not of a user.
+    ValueError for a table without its columns: both are mistakes of a reader, not of a user; and
+    UnreadableRecording where all names together take more than MOST_TEXT.
     """
     unknown = set(tables) - set(TABLES)
     if unknown:
@@ -222,6 +226,7 @@ def make(
             origin_utc_ns=None if utc is None else utc + first,
         )
     full = {name: _conform(name, kept.get(name)) for name in TABLES}
+    _refuse_long(recording.path, full)
     return Timeline(
         recording=recording,
         known=known,
@@ -231,6 +236,20 @@ def make(
         differentiates=differentiates,
         **full,
     )
+
+
+def _refuse_long(path: str, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Texts are looked at and copied some eight times: more of them would fill the memory of a laptop."""
+    distinct = {
+        id(texts): texts.nbytes
+        for name, table in tables.items()
+        for column, kind in COLUMNS[name].items()
+        if kind == TEXT
+        for texts in [table[column].cat.categories]
+    }
+    if sum(distinct.values()) > MOST_TEXT:
+        problem = f"its distinct names take more than {MOST_TEXT >> 20} MiB: no profiler writes as many"
+        raise UnreadableRecording(path, problem, "cut it (`ringscope cut`), or record fewer steps")
 
 
 def _earlier(table: pd.DataFrame, by_ns: int) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import Final
 COMMAND_BUFFER: Final = "command_buffer"
 
 _IN_KERNELS: Final = re.compile(r"[^A-Za-z0-9_]")
-_NUMBERS: Final = re.compile(r"(?:_\d+)+$")
+_NUMBERS: Final = re.compile(r"(?:\d+_)*")  # at the end of a name, from its last letter on
 _COMPILED: Final = re.compile(r"(?:\w+_)?fusion(?:_\w+)?|wrapped_\w+")
 _NAME: Final = re.compile(r"[\w.-]+")
 
@@ -25,5 +25,7 @@ def compiled(name: str) -> str:
     """
     if not _NAME.fullmatch(name):  # `void cudnn::fusion::compute_dot_do_o<int>(int)`
         return ""
-    bare = _NUMBERS.sub("", of_kernel(name.removesuffix(".kd")))  # .kd: AMD's
+    whole = of_kernel(name.removesuffix(".kd"))  # .kd: AMD's
+    numbers = _NUMBERS.match(whole[::-1])
+    bare = whole[: len(whole) - (numbers.end() if numbers else 0)]
     return bare if _COMPILED.fullmatch(bare) else ""

@@ -26,13 +26,16 @@ OPTIMISER_KERNEL = (
 )
 _BACKWARD_KERNEL = r"(?i:backward|_bwd|[dw]grad|_bw_|grad_input|grad_weight)"
 _TORCH_KERNEL = r"\bat::native\b"
-_OPTIMISER_RANGE = r"Optimizer\.(?:step|zero_grad)#.*|(?:#+ )?optimi[sz]er(?:[ _.]step)?(?: #+)?|.*Optimizer\.\d+\(.*"
+_OPTIMISER_RANGE = r"Optimizer\.(?:step|zero_grad)#|optimi[sz]er(?:[ _.]step)?|Optimizer\.\d+\("
 # A pass over the whole model, by the names of DDP, of ONNX Runtime, and of people; or the gradient of one node.
 _PASS_RANGE = (
     r"(?i:(?:#+ )?(?:batch-? ?)?(?:forward|backward)(?:[ _]pass)?(?: #+)?)|DistributedDataParallel\.forward"
-    r"|.*(?:_Grad|Gradients?)/.*|.*_Grad"
+    r"|(?s:.*)(?:_Grad|Gradients?)/(?s:.*)|.*_Grad"
 )
-CONTENT_RANGE = f"(?:{_OPTIMISER_RANGE})|(?:{_PASS_RANGE})"
+CONTENT_RANGE = (
+    r"Optimizer\.(?:step|zero_grad)#.*|(?:#+ )?optimi[sz]er(?:[ _.]step)?(?: #+)?|(?s:.*)Optimizer\.\d+\((?s:.*)"
+    rf"|{_PASS_RANGE}"
+)
 # Scalars are copied by anything.
 _BATCH_BYTES = 4 * 1024
 # So many of the cycles, and one, may hold another number: a copy runs ahead of the kernels, and is cut off at the ends.

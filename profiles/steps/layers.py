@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,8 @@ from ..model.timeline import Timeline
 from .cycles import Int64s, KernelSequence
 
 # `FSDP::pre_forward (encoder.block.14.layer.1), op_id = 314382` lies in layer `encoder.block.14`.
-_LAYER = r"([\w.]*?\b(?:blocks?|layers?|stages?)[._]\d+)"
+_NUMBERED = re.compile(r"\b(?:blocks?|layers?|stages?)[._]\d+")
+_PATH = re.compile(r"[\w.]*")
 # A step goes through all of the layers, a repetition of one layer through one or two of them.
 _LEAST_LAYERS = 5
 _FEW = 2
@@ -21,10 +23,12 @@ def repeat_layers(
     sequence: KernelSequence, edges: Int64s, gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]
 ) -> bool:
     """Whether each cycle [edges[i], edges[i + 1]) was launched under only one or two of the layers that have ranges."""
+    import pandas as pd
+
     for process, (recording, pid) in enumerate(gpu.processes):
         marks = timelines[recording].marks
-        layer_of = marks["name"].cat.categories.to_series().str.extract(_LAYER, expand=False).factorize()[0]
-        layer = np.append(layer_of, -1)[marks["name"].cat.codes]
+        layer_of, _ = pd.factorize(np.array([*map(_layer, marks["name"].cat.categories.tolist()), None], object))
+        layer = layer_of[marks["name"].cat.codes]
         named = np.flatnonzero((layer >= 0) & (marks["pid"] == pid).to_numpy())
         if len(np.unique(layer[named])) < _LEAST_LAYERS:
             continue
@@ -39,3 +43,13 @@ def repeat_layers(
         if len(layers) and np.median(layers) <= _FEW:
             return True
     return False
+
+
+def _layer(name: str) -> str | None:
+    """The path up to the first number of a block, layer or stage."""
+    found = _NUMBERED.search(name)
+    if found is None:
+        return None
+    # From the end, as a search from any of its letters would take the square of a name's length.
+    path = _PATH.match(name[found.start() - 1 :: -1] if found.start() else "")
+    return f"{path[0][::-1] if path else ''}{found[0]}"

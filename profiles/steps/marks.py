@@ -24,7 +24,7 @@ STEP = STEP_PREFIX + r"(\d{1,18})"
 # A forward pass of an inference server: SGLang's `step[DECODE bs=32]`, vLLM's `execute_context_1(128)_generation_4(9)`
 # (in older ones `execute_new_1_cached_4`), TensorRT-LLM's `[Executor] _forward_step 7: 1 ctx reqs, 4 gen reqs`.
 SERVED = (
-    r"step\[.*\]|execute_\w*(?:context|generation|model)\w*(?:\(.*)?|execute_new_\d+_cached_\d+"
+    r"step\[.*\]|execute_(?=\w*(?:\(.*)?\Z)\w*(?:context|generation|model)\w*(?:\(.*)?|execute_new_\d+_cached_\d+"
     r"|\[Executor\] _forward_step\b.*"
 )
 # What people call the steps of an inference, where JAX's and Keras's annotations mark them.
@@ -34,7 +34,7 @@ STEPS = (
     STEP,
     r"ProfilerStep#(\d{1,18})",  # torch.profiler
     # jax.profiler.StepTraceAnnotation and Keras's callback, as an NVTX range holds their arguments
-    r"[^#]*#(?:[^#]*,)?step_num=(\d{1,18})(?:,[^#]*)?#",
+    r"[^#]*#(?=[^#]*#\Z)(?:[^#]*,)?step_num=(\d{1,18})(?:,[^#]*)?#",
     SERVED,
     r"(?i:(?:train(?:ing)?[ _-]?)?(?:step|iter(?:ation)?))[ _#:-]{0,3}(\d{1,18})",
 )

@@ -39,7 +39,9 @@ OTHER_KINDS = {
     ),
 }
 # At the end of what NCCL's kernels are called: AllReduce_Sum_bf16_RING_LL, and AllReduce_RING_LL_Sum_half before 2.19.
-SUMMED = re.compile(r"(?i)nccl\w*all_?reduce\w*?_(bf16|\w*bfloat16|half|float|double|[fiu]\d+)(?![a-z0-9])")
+SUMMED = re.compile(
+    r"(?i)nccl\w{0,20}?all_?reduce\w{0,40}?_(bf16|\w{0,20}bfloat16|half|float|double|[fiu]\d+)(?![a-z0-9])"
+)
 MOSTLY_WAITING = "most of it is waiting: make the ranks arrive together, with as much work and as steady a host each"
 
 

@@ -25,7 +25,8 @@ SHORT_TIME = 0.2
 CPU_SLOWER = 10  # times as long as on a GPU take kernels that fill it, at least
 FILLED_SHARE = 0.6  # a GPU that computes for longer than this is not short of samples
 # In 16-byte loads go 8 numbers of 16 bits and 4 of TF32 (s1688 without f16 in the name), so align4 is TF32's best.
-MISALIGNED = re.compile(r"align[12](?![0-9])|(?=\w*(?:f16|[hs]884|16816))\w*align4(?![0-9])|(?:^|_)simt_")
+MISALIGNED = re.compile(r"align[12](?![0-9])|(?:^|_)simt_")
+FOURS, SIXTEEN_BITS = re.compile(r"align4(?![0-9])"), re.compile(r"f16|[hs]884|16816")
 FRAMEWORK_REDUCTIONS = re.compile(r"ColumnReduce|RowReduce|Rsqrt_GPU|SquaredDifference")
 
 
@@ -252,7 +253,13 @@ def _function(kernel: str) -> str:
 
 def misaligned(kernel: str) -> str | None:
     """The word of a kernel's name that tells its alignment, of cutlass's a template argument; None where none does."""
-    return next((word for word in re.findall(r"[\w:]+", kernel) if MISALIGNED.search(word)), None)
+    return next((word for word in re.findall(r"[\w:]+", kernel) if _misaligned(word)), None)
+
+
+def _misaligned(word: str) -> bool:
+    if MISALIGNED.search(word):
+        return True
+    return any(FOURS.search(name) and SIXTEEN_BITS.search(name) for name in word.split(":"))
 
 
 RULES = (
