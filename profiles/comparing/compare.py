@@ -122,7 +122,7 @@ def likeness(before: Subject, after: Subject) -> Likeness:
 
 
 def _facts(subject: Subject, recorded: bool) -> dict[str, Any]:
-    """recorded: both are; else the GPUs that one was recorded on are not those of the other's whole machine."""
+    """recorded: both subjects are recordings. If one is not, the machine's GPUs are compared where they are known."""
     facts: dict[str, Any] = {}
     if names := (not recorded and machine_gpu_names(subject)) or gpu_names(subject):
         facts["gpus"] = names

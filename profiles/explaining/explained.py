@@ -127,8 +127,8 @@ def to_json(scaling: Scaling, found: Sequence[Explained]) -> dict[str, Any]:
 
 
 def pairs(scaling: Scaling) -> list[Pair]:
-    """Of each model that ran on one rank and on more: the fastest of its settings on the most ranks, horovod before
-    other strategies.
+    """The fastest settings on the most ranks of each model that ran on one rank and on more, horovod before other
+    strategies.
 
     Upper bounds (BOUNDS) are no settings to train with: one is taken where nothing else was measured.
     """

@@ -46,11 +46,11 @@ _BLOCK: Final = 1 << 17  # operations taken together: what a cache holds
 
 
 class Tables:
-    """What operations are made of in one recording: columns by table, and names.
+    """The parts of operations in one recording: columns by table, and names.
 
-    Columns are those of the tables, but: `lasted_ns`; `kind` index into CLASSES, -1 for none; `process` index into
-    `pids`; `call_row` the row of `api` of the launch call, -1 for none; `name` that of a kernel in `names`, of a graph
-    negative, of others 0.
+    Columns are as in the tables, and: `lasted_ns`; `kind`, an index into CLASSES, -1 for none; `process`, an index into
+    `pids`; `call_row`, the launch call's row of `api`, -1 for none; `name`, a kernel's place in `names`, negative for
+    a graph, 0 for others.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -120,7 +120,7 @@ class Gathered:
 def gather(tables: Sequence[Tables], shifts: Sequence[int], gpus: Sequence[Places]) -> list[Gathered]:
     """The operations of each GPU, of which `gpus` tells the places. The columns of `tables` are used up.
 
-    `shifts`: per recording, what brings its times on the common clock; a GPU's are those of its first place.
+    `shifts`: ns to add to each recording's times for the common clock; a GPU takes its first place's.
     """
     making = list(each(partial(_Gpu, tables, shifts), gpus))
     rows = max(map(len, making), default=0)
@@ -246,7 +246,7 @@ class _Gpu:
 
 
 def _said(what: str, told: Any) -> dict[str, Any]:
-    """What the recording says of kernels, a column of texts, as Source has it."""
+    """A column of texts that the recording has for kernels, as Source keeps it."""
     texts = [str(text) for text in told.categories]
     if not any(texts):
         return {f"{what}_of": np.broadcast_to(np.int8(-1), len(told.codes)), f"{what}s": ()}
@@ -279,8 +279,8 @@ def _differences(of: NDArray[np.int64], less: NDArray[np.int64]) -> Array:
 
 
 def _order(start: NDArray[np.int64], kind: NDArray[np.int8]) -> Array:
-    """Those with a class, by start, then class. Tables are mostly in order already, and equal starts are rare: a
-    stable sort of runs is far the quickest."""
+    """The operations with a class, by start, then class. Tables are mostly in order and equal starts are rare, so a
+    stable sort of runs is by far the quickest."""
     order = np.argsort(start, kind="stable").astype(np.int32)
     start, kind = start[order], kind[order]
     if ((start[1:] == start[:-1]) & (kind[1:] < kind[:-1])).any():

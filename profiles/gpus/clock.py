@@ -63,8 +63,8 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What the clock of one recording is found by: when it began in UTC, and the ends of its collectives on the GPU
-    with the most of them, ascending, with their names."""
+    """Data to find one recording's clock: its start in UTC, and the ends of the collectives on the GPU that has most of
+    them, ascending, with their names."""
 
     origin_utc_ns: int | None
     end_ns: Int64s
@@ -151,10 +151,10 @@ def _lagged(reference: Ends, own: Ends) -> Iterator[Int64s]:
 
 
 def _best(lags: list[Int64s], utc: int | None) -> Int64s:
-    """Of the lags at which the ends are most equally far apart that with the most pairs; of such that with the least
-    spread, then the nearest to UTC. UTC has no other say: it was looked at, and does not fit.
+    """The lag at which the ends are most equally far apart. Ties go to the most pairs, then the least spread, then the
+    lag nearest to UTC. UTC has no other say: it was tried before, and does not fit.
 
-    Steps that take equally long are as well apart at one lag as at another, if for fewer pairs.
+    Steps of equal length are as well apart at another lag, but for fewer pairs.
     """
     spreads = [_spread(one) for one in lags]
     sure = [at for at, one in enumerate(lags) if len(one) >= _SURE_PAIRS] or range(len(lags))

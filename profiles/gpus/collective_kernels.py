@@ -118,7 +118,7 @@ _LENGTH: Final = re.compile(r"L?(\d{1,9})")  # of the next part of a mangled nam
 
 
 def is_collective(names: pd.Index) -> NDArray[np.bool_]:
-    """Which names are those of a collective's kernels."""
+    """For each name, whether a collective's kernel has it."""
     return _families(names)[0] >= 0
 
 

@@ -34,8 +34,8 @@ class Taken:
 def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None) -> list[Gpu]:
     """The GPUs that did anything, each once, in the order of rank, recording and device number.
 
-    `shift_ns`: per recording, what brings its times on the common clock. A GPU's times are those of the first
-    recording it lies in; those of further ones are brought to it.
+    `shift_ns`: ns to add to each recording's times for the common clock. A GPU keeps the times of its first recording;
+    times of further ones are shifted to it.
     """
     timelines = list(map(told_apart, timelines))
     return made_of(take(timelines), timelines, [0] * len(timelines) if shift_ns is None else shift_ns)
@@ -77,8 +77,8 @@ def _places(timelines: Sequence[Timeline]) -> list[list[tuple[int, int]]]:
 
 
 def identity(timeline: Timeline, device: int) -> tuple[object, ...]:
-    """What is the same of one physical GPU in every recording: its uuid, else its bus id on that host, else its number
-    there and the rank."""
+    """A key that one physical GPU has in every recording: its uuid, else its bus id on that host, else its number there
+    and the rank."""
     uuid, bus_id, _ = _listed(timeline, device)
     if uuid:
         return ("uuid", uuid)

@@ -37,7 +37,7 @@ _COLUMNS = {"start_ns": np.int64, "end_ns": np.int64, "kind": np.int8, "name": n
 
 
 def of(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> HostRanges:
-    """All with a length, in order of start; of those that begin together the longest comes first."""
+    """All ranges with a length, in order of start; the longest first if several begin together."""
     names: dict[str, int] = {}
     threads: dict[HostThread, int] = {}
     parts: dict[str, list[np.ndarray]] = {name: [np.empty(0, kind)] for name, kind in _COLUMNS.items()}

@@ -1,4 +1,4 @@
-"""What was launched and is not in the recording: the profiler lost it, or it only went into a graph."""
+"""Launches without an operation in the recording: the profiler lost it, or the kernel only went into a graph."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def told_apart(timeline: Timeline) -> Timeline:
 
 
 def _ranks(timeline: Timeline, kernels: pd.DataFrame) -> list[list[int]]:
-    """The processes of one GPU's kernels: those that are no ranks of their own together, in order of appearance."""
+    """The processes of one GPU's kernels, in order of appearance; processes that are not ranks of their own are one."""
     names = kernels["name"].cat
     exchanges = kernels[rows_of(names.codes.to_numpy(), is_collective(names.categories))]
     one_a_file = timeline.recording.format == "kineto"

@@ -86,7 +86,7 @@ class Operations:
         return self._called("call_end_ns")
 
     def calls(self, rows: Ints) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-        """Of these rows `launched`, `call_start_ns` and `call_end_ns`."""
+        """`launched`, `call_start_ns` and `call_end_ns` of these rows."""
         return self.call_row[rows] >= 0, self._called("call_start_ns", rows), self._called("call_end_ns", rows)
 
     def _called(self, column: str, rows: slice | Ints = _ALL) -> NDArray[np.int64]:
@@ -105,7 +105,7 @@ class Operations:
         return self.table <= TABLES.index("graphs")
 
     def graph_nodes(self) -> int:
-        """How many of these kernels were nodes of CUDA graphs."""
+        """The number of these kernels that were nodes of CUDA graphs."""
         return int(self.are_nodes(_ALL).sum())
 
     def are_nodes(self, rows: slice | NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -145,7 +145,7 @@ class Operations:
         return Operations(**{name: getattr(self, name)[rows] for name in arrays}, sources=self.sources)
 
     def lasting(self) -> Operations:
-        """Those with a length: an operation of none owns nothing and ends no gap."""
+        """The operations with a length; one without owns nothing and ends no gap."""
         return self.chosen(self.end_ns > self.start_ns)
 
 
@@ -197,6 +197,6 @@ def narrow(numbers: Ints) -> Ints:
 
 
 def distinct(values: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
-    """The distinct values, ascending. Only those that differ from the one before are sorted: ids seldom change."""
+    """The distinct values, ascending. Sorts only values that differ from the one before: ids seldom change."""
     changes = np.flatnonzero(values[1:] != values[:-1]) + 1
     return np.unique(values[np.append(0, changes)] if len(values) else values)

@@ -15,10 +15,10 @@ from .errors import RingscopeError
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write to. It takes `path`'s place where the block ends well, and goes where it does not.
+    """Give a path beside `path` to write to. It replaces `path` if the block ends well, else it is removed.
 
-    What is renamed is on the disk before: a machine that loses power keeps the old file or the new one. What is no
-    file, such as /dev/null or a pipe, is written to as it is: renamed over, it would be gone. Raises OSError.
+    The data is on the disk before the rename, so a machine that loses power keeps the old file or the new one. A pipe
+    or a device such as /dev/null is written to directly: a rename would replace it. Raises OSError.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         yield path
@@ -48,8 +48,8 @@ MOST_BYTES: Final = 128 << 20
 
 
 def bytes_of(path: Path) -> bytes:
-    """What is in a file that ringscope wrote. Raises OSError, also for one of more than MOST_BYTES; a pipe, which
-    nobody may ever write to, is none."""
+    """Read a file that ringscope wrote. Raises OSError, also if it has more than MOST_BYTES or is a pipe, which might
+    never end."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a file", str(path))
     with path.open("rb") as file:

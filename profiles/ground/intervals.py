@@ -168,7 +168,7 @@ def contains(a: Intervals, instant: ArrayLike) -> NDArray[np.bool_]:
 
 
 class Nested:
-    """Ranges that may lie in each other, or cross: which of those that hold an instant began last.
+    """Ranges that may nest or cross: for an instant, finds the range around it that began last.
 
     start, end: [start[i], end[i]), in any order. Of ranges that begin together the shorter one counts as later.
     n ranges cost O(n log n) to look through.
@@ -188,7 +188,7 @@ class Nested:
         self._around = around
 
     def innermost(self, instant: ArrayLike) -> Int64s:
-        """Per instant the range that began last of those that hold it: its place as given, -1 for none."""
+        """For each instant, the index of the range around it that began last; -1 for none."""
         at = np.asarray(instant, np.int64)
         found: Int64s = np.searchsorted(self._start, at, side="right") - 1
         asked = np.flatnonzero(found >= 0)

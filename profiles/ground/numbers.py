@@ -25,7 +25,7 @@ def size(count: int | float | None, why: str = "") -> str:
 
 
 def gigabytes(number: float | None, why: str = "") -> str:
-    """`size` of so many GB."""
+    """`size` of a number of GB."""
     return unknown(why) if number is None else size(number * 1e9)
 
 

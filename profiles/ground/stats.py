@@ -49,7 +49,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Whether two samples differ, by how much, and whether so few launches could have shown it."""
+    """Whether two samples differ, by how much, and whether this number of launches can show it."""
 
     ratio: Ratio  # of the second's median to the first's
     p_value: float  # two-sided Mann-Whitney U
@@ -136,8 +136,8 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
 
 
 def lasting(flags: NDArray[np.bool_], share: float = 0.9) -> int | None:
-    """From which place on to the end `share` of the flags hold, or more: the place from which on they outweigh most
-    those that do not. None where there is none."""
+    """The index from which at least `share` of the flags hold to the end, where they most outnumber the others; None if
+    there is none."""
     until_end = np.cumsum(np.where(flags, 1.0, -round(share / (1 - share), 6))[::-1])[::-1]
     return int(until_end.argmax()) if len(until_end) and until_end.max() >= 0 else None
 

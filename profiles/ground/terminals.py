@@ -39,7 +39,7 @@ _PICTURES: Final = 0x2400  # of the control characters, in Unicode
 
 
 def plain(text: str) -> str:
-    """The text with its control characters, and those that turn the direction of writing, made visible."""
+    """The text with control characters, and characters that turn the direction of writing, made visible."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_shown, text))

@@ -1,7 +1,7 @@
 """Requests gathered into batches: what a server with one model would do with them, played through event by event.
 
-A batch leaves when it holds as many requests as it may (b), or when it has waited so long (t), whichever comes first,
-and never while the model computes the batch before. Servers differ in what they count the waiting from: `RULES`.
+A batch leaves when it holds as many requests as it may (b), or when it has waited for the limit (t), whichever comes
+first, and never while the model computes the batch before. Servers differ in what they count the waiting from: `RULES`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _leaves(arrivals_ns: Times, first: int, free: int, most: int, wait_ns: int, 
 
 
 def service_times(seen_ns: Mapping[int, int]) -> Callable[[int], int]:
-    """Service time over the batch's size, straight between those that were seen, and level beyond them."""
+    """Service time over the batch's size: a line between the sizes that were seen, level beyond them."""
     sizes = sorted(seen_ns)
     if not sizes:
         raise ValueError("no batch was seen")
@@ -73,7 +73,7 @@ def service_times(seen_ns: Mapping[int, int]) -> Callable[[int], int]:
 
 
 def poisson(per_s: float, seconds: float, seed: int) -> Times:
-    """Arrivals of a Poisson process of that rate within so many seconds, in ns from its begin."""
+    """Arrivals of a Poisson process of that rate within `seconds`, in ns from its begin."""
     rng = np.random.default_rng(seed)
     found: list[NDArray[np.float64]] = []
     at = 0.0

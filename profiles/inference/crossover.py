@@ -28,7 +28,7 @@ def line(calls: Sequence[Call]) -> Line | None:
 
 
 def between(cpu: Sequence[Call], gpu: Sequence[Call]) -> tuple[int | None, int | None]:
-    """(the largest batch below the crossover, the smallest from which on the GPU is faster), of those that both did."""
+    """(the largest batch below the crossover, the smallest from which on the GPU is faster), among batches both ran."""
     slower = {call.batch: call.call_ns for call in cpu}
     faster = {call.batch: call.call_ns for call in gpu}
     both = sorted(slower.keys() & faster.keys())

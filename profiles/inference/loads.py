@@ -44,8 +44,8 @@ class Limits:
 def served(
     answers: Answers, *, server: str, model: str, limits: Limits | None, asked_per_s: float, rule: str | None
 ) -> Served:
-    """The row of one load. Of a server that runs already `limits` and `rule`, how it counts its waiting
-    (batching.RULES), are not known: None."""
+    """The row of one load. `limits`, and `rule` (how the server counts waiting: batching.RULES), are None for a server
+    that runs already."""
     good = answers.good
     latency_ns = (answers.done_ns - answers.due_ns)[good]
     rate = _rate(answers.done_ns[good], int(answers.due_ns[0]), len(latency_ns)) if len(latency_ns) else None
@@ -94,8 +94,8 @@ def simulated(answers: Answers, limits: Limits, rule: str) -> tuple[int, int]:
 
 
 def best(rows: Sequence[Served]) -> list[Best]:
-    """For each model and rate the limits with the smallest p99 among those that keep up and answer right; p50 decides a
-    tie."""
+    """For each model and rate the limits with the smallest p99, among limits that keep up and answer right; p50 decides
+    a tie."""
     groups: dict[tuple[str, float], list[Served]] = {}
     for row in rows:
         groups.setdefault((row.model, row.asked_per_s), []).append(row)

@@ -27,7 +27,7 @@ from .window import Window
 @dataclass(frozen=True, slots=True)
 class Account:
     """`ledger_ns` and `busy_ns` are null for what the recording cannot tell; the ledger's other entries sum to the
-    window. `inputs` concerns `operations`, those with a length. In `ownership` breaks are LEFT_OUT; `owned` is the same
+    window. `inputs` concerns `operations`, all with a length. In `ownership` breaks are LEFT_OUT; `owned` is the same
     with the breaks' owners. `breaks_ns`: the ledger of each break, as `ledger_ns`."""
 
     operations: Operations

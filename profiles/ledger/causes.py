@@ -101,9 +101,9 @@ def causes(
     inputs: InputCopies | None,
     hosts: Sequence[HostCalls],
 ) -> Intervals:
-    """Writes the first cause that holds of each idle span into `owner`; the time in the intervals returned is `feed`.
+    """Write the first cause that holds for each idle span into `owner`; return the intervals that are `feed`.
 
-    `edges` and `owner` as ledger.parted gives them: its IDLE pieces are the idle spans. `operations` those with a
+    `edges` and `owner` as ledger.parted gives them: its IDLE pieces are the idle spans. `operations` have a
     length; `inputs` None where input copies cannot be told (then only what lies under the ranges in which the launching
     thread waits for input is `feed`); `hosts` by process number.
     """
@@ -198,8 +198,8 @@ def _batch_gaps(operations: Operations, steps: FoundSteps) -> _BatchGaps:
 def _synchronising(host: HostCalls, dry_ns: NDArray[np.int64], call_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Per idle span: was a synchronising call under way at dry_ns that returned by call_ns?
 
-    Calls are sorted by end, so that those which end in (dry_ns, call_ns] stand together; idle spans are disjoint,
-    so that all of these lists together are no longer than the calls.
+    Calls are sorted by end, so the calls that end in (dry_ns, call_ns] stand together. Idle spans are disjoint, so all
+    of these lists together are no longer than the calls.
     """
     first = np.searchsorted(host.sync_end_ns, dry_ns, side="right")
     last = np.searchsorted(host.sync_end_ns, call_ns, side="right")

@@ -44,7 +44,8 @@ class HandedOver:
 def handed_over(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, collectives: Operations
 ) -> HandedOver:
-    """Of these collectives of the GPU, on its clock. Of ranges that hold a launch call the last one begun counts."""
+    """When these collectives of the GPU were handed over, on its clock. If several ranges hold a launch call, the last
+    one begun counts."""
     found = HandedOver(np.full(len(collectives), FOREVER), np.full(len(collectives), UNKNOWN, np.int8))
     origin = shift_ns[gpu.places[0][0]]
     for process, (recording, pid) in enumerate(gpu.processes):
@@ -97,8 +98,8 @@ def _begun_on_thread(told: pd.DataFrame, called: Int64s, threads: NDArray[np.sig
 
 
 def last_open(told: pd.DataFrame, called: Int64s) -> NDArray[np.intp]:
-    """Of these ranges, in order of start, the place of the last that began before each call, if it lasts until then;
-    else -1."""
+    """For each call, the index of the last range, in order of start, that began before it, if it lasts until then; else
+    -1."""
     start, end = spans(told)
     last = np.searchsorted(start, called, side="right") - 1
     # With none begun the place is the last one's, which does not count.

@@ -39,10 +39,10 @@ def input_copies(
     Where copies were launched in `batch N` ranges and steps have the numbers of their marks, it is those, of whatever
     size: `batch` is the N of each operation, -1 in none. Else those whose size (from 4 KiB up) comes k times a step.
     With `iterator_ranges` (TensorFlow's `_IteratorGetNext#`, written with host feeds only) a copy is for the step
-    about to start or already started. So are those of a size that come in batch gaps on the stream of the kernels,
+    about to start or already started. So are copies of a size that come in batch gaps on the stream of the kernels,
     which wait for them whatever they bring. Else copies of a size feed the steps first in, first out, copy i step
-    i // k, which is certain where they outnumber those of the steps, so that the recording saw the first of them, none
-    comes after its step, those of a step come together, and after the first step each is as many steps ahead as the
+    i // k. This is certain if there are more than the steps need, so that the recording saw the first of them, none
+    comes after its step, a step's copies come together, and after the first step each is as many steps ahead as the
     others, within 1.
     """
     if batch is not None and len(steps.all_number):
@@ -70,8 +70,8 @@ def input_copies(
 
 
 def _marked(operations: Operations, steps: FoundSteps, batch: NDArray[np.int64]) -> InputCopies:
-    """A copy outside of all ranges but as large as those in them is numbered from these, first in, first out, where
-    they tell one order: its range was cut off, or lost. Not so scalars, which others copy too."""
+    """A copy outside of all ranges but as large as the copies inside is numbered from them, first in, first out, if
+    they tell one order: its range was cut off, or lost. Scalars are not, since others copy scalars too."""
     number = batch.copy()
     candidates = np.flatnonzero(operations.kind == H2D)
     moved = operations.bytes[candidates]
@@ -90,10 +90,10 @@ def _marked(operations: Operations, steps: FoundSteps, batch: NDArray[np.int64])
 
 
 def _each_step(start: NDArray[np.int64], step_start: NDArray[np.int64]) -> int:
-    """How many of these copies come between one step's start and the next's; 0: not as many each time.
+    """The number of these copies between one step's start and the next's; 0: not the same each time.
 
-    In 10 % of the steps (at least one) it may be another number, or they may come so much early or late. Left aside
-    are breaks, and the first step, in which a prefetching feed fills up.
+    Another number is allowed in 10 % of the steps (at least one), or as many copies too many or too few in all. Breaks
+    do not count, nor does the first step, in which a prefetching feed fills up.
     """
     length = np.diff(step_start)[1:]
     usual = length <= BREAK_MEDIANS * np.median(length)

@@ -1,8 +1,8 @@
 """Idle time in which a GPU waits for other ranks (docs/reference/measures.md, "Waiting for other ranks").
 
 A rank that has handed its part of a collective over waits until the last rank has, where the library launches the
-collective only then. One recording shows how long it took until the launch; the other ranks' show when the last one
-was there. What is of the first stands here; `settle` brings in the second.
+collective only then. One recording shows how long it took until the launch; the other ranks' recordings show when the
+last one was there. This module reads the first; `settle` brings in the second.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Waits:
 
 
 def none() -> Waits:
-    """Of a GPU that never waits, or whose waiting is not known."""
+    """The value for a GPU that never waits, or whose waiting is not known."""
     no_times, nobody = np.empty(0, np.int64), np.empty(0, np.int8)
     return Waits(no_times, no_times, no_times, no_times, nobody, nobody)
 
@@ -130,9 +130,9 @@ class Settled:
 
 def settle(own: Waits, others_ns: Int64s, all_there: bool) -> Settled:
     """`others_ns`: per collective when the last of the other ranks had handed over, on the GPU's clock; FOREVER where
-    that is not known, or no other rank's recording has it. `all_there`: the recordings are those of all ranks.
+    that is not known, or no other rank's recording has it. `all_there`: every rank has a recording.
 
-    Where a rank is missing it may have been the last: what lies between the others and the launch is not told.
+    A missing rank may have been the last, so the time between the others and the launch is unknown then.
     """
     latest = others_ns[own.collective]
     known = (own.source != UNKNOWN) & (latest != FOREVER)

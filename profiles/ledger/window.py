@@ -36,7 +36,7 @@ class Window:
         return intervals.merge(self.breaks, intervals.span(self.end_ns, last_ns))
 
     def places(self, start_ns: Int64s) -> slice | Int64s:
-        """The places of those of these times, which ascend, that lie in it."""
+        """The places of the times (ascending) that lie in the window."""
         first, last = np.searchsorted(start_ns, (self.start_ns, self.end_ns)).tolist()
         if not len(self.breaks):
             return slice(first, last)

@@ -1,6 +1,6 @@
 """A part of an analysis: some of its GPUs, with their recordings, as if there were no others.
 
-What is told of all GPUs (findings, doubts, the straggler) is left out: it is the summary's.
+It has no findings, doubts or straggler: these are about all GPUs, and the summary has them.
 """
 
 from __future__ import annotations

@@ -191,7 +191,8 @@ def _outliers(
     spreads: Sequence[Spread],
     away: Mapping[str, Mapping[int, Difference]],
 ) -> list[Outlier]:
-    """Hosts and GPUs that differ, the one that differs most first. What a whole host differs in is told of it alone."""
+    """Hosts and GPUs that differ, the one that differs most first. A difference of a whole host is told for the host
+    alone."""
     of_hosts: dict[str, list[Difference]] = {}
     of_gpus: dict[int, list[Difference]] = {}
     for spread in spreads:
@@ -261,8 +262,8 @@ def _counted(doubts: Sequence[Doubt]) -> list[CountedDoubt]:
 
 
 def shown_one_by_one(summary: Summary, asked: Sequence[int] = (), most: int = 12) -> list[int]:
-    """The GPUs that a page shows in full: those asked for, the first and the last, then outliers and those that
-    findings name, `most` in all unless more were asked for."""
+    """The GPUs that a page shows in full: the ones asked for, the first and the last, then outliers and GPUs that
+    findings name; `most` in all unless more were asked for."""
     last = len(summary.titles) - 1
     chosen = [*asked, 0, last]
     named = [finding.gpu for finding in summary.findings if finding.gpu is not None]

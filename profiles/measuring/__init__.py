@@ -1,6 +1,6 @@
-"""What recordings say each by itself, measured anywhere (a process, a host), and put together into one analysis.
+"""Measures each recording by itself, anywhere (a process, a host), and puts all together into one analysis.
 
-one_recording  measures one recording, or those that share a GPU: a `Unit`
+one_recording  measures one recording, or several that share a GPU: a `Unit`
 together       units, of whatever process or host, become the Analysis that their recordings would give together
 processes      units from processes on all cores
 mpi            units from the processes of an MPI job, each with what lies on its host

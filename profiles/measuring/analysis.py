@@ -61,7 +61,7 @@ def analyse(
     `max_bytes`, `cache`: as in `read`.
     `operations`: keep every operation in the result, for pictures (page, Perfetto).
     `from_step`: leave out the steps before that number, as warm-up.
-    `processes`: so many measure files side by side (None: as many as there are cores and memory for). A script that
+    `processes`: how many measure files side by side (None: as cores and memory allow). A script that
     asks for more than one needs `if __name__ == "__main__":`, as with multiprocessing.
     `partial_to`: also write a partial file there, which a later call takes in place of these recordings.
     `progress` is called with ("reading" or "measuring", done, in all, the recording at hand).

@@ -19,8 +19,8 @@ _STEPS = re.compile(r"\s*(\d*)\s*:\s*(\d*)\s*")
 def of_steps(path: Path, text: str, *, max_bytes: int | None = None, cache: bool = True) -> Span:
     """`10:20`: from the start of step 10 to the start of step 20; `10:` and `:20` are open.
 
-    Where the recording has `step N` marks these are the host's steps, so that each kept step has its mark; else those
-    that are found in what the GPUs did. Raises RingscopeError where there is no such step.
+    With `step N` marks these are the host's steps, so each kept step has its mark; else the steps found in the GPUs'
+    work. Raises RingscopeError where there is no such step.
     """
     match = _STEPS.fullmatch(text)
     if match is None or not any(match.groups()):

@@ -40,7 +40,7 @@ def started() -> int:
 
 
 class Job:
-    """This process among those of the job. Every process makes one, with the same paths and options.
+    """This process within the job. Every process makes one, with the same paths and options.
 
     Raises RingscopeError where MPI cannot be used.
     """
@@ -109,7 +109,7 @@ class Job:
         return found
 
     def _remade(self, asked: Sequence[tuple[Again, list[int]]]) -> list[tuple[int, Any]]:
-        """Those of which this process is the first that sees all files."""
+        """The units whose files this process is the first to see in full."""
         found = []
         for number, (one, files) in enumerate(asked):
             able = [self._able(process, files) for process in range(len(self._sees))]

@@ -1,7 +1,7 @@
-"""One recording, or those that share a GPU: read, gathered and measured without knowing of any other.
+"""The recipe for one recording, or several that share a GPU: read, gather, find steps, account and measure.
 
-What other ranks' recordings change is little: which first steps are warm-up on any of them, how far the clocks are
-apart, who waited for whom in a collective. Beside its measures a unit therefore holds what tells these.
+Other ranks' recordings change little: which first steps are warm-up on any of them, how far the clocks are apart, and
+who waited for whom in a collective. So beside its measures a unit holds the data that tell these.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def count(files: Sequence[File]) -> int:
 
 
 def _bytes(file: File) -> int:
-    """Of the recording, at least; reading says what is wrong with a file that is not there."""
+    """Bytes of the recording, at least. A missing file counts as 0: reading it says what is wrong."""
     try:
         return file.path.stat().st_size * (_UNFOLDS if file.path.suffix in _FOLDED else 1)
     except OSError:
@@ -181,8 +181,8 @@ class Pool:
         self._line.close()
 
     def close(self, *, cancels: bool) -> None:
-        """cancels: what has not begun. Where a process has ended the pool itself gives that up, and Python 3.11 trips
-        over what is cancelled meanwhile."""
+        """cancels: work that has not begun. If a process has ended, the pool itself gives up that work, and Python 3.11
+        fails over work that is cancelled meanwhile."""
         self._pool.shutdown(wait=True, cancel_futures=cancels)
         self._line.close()
 

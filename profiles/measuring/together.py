@@ -51,10 +51,10 @@ class Settled:
 
 
 def settle(units: Sequence[Unit], remake: Remake, asked: Asked, told: Told | None = None) -> Settled:
-    """Measure the units that are not yet, as all of them together tell to.
+    """Measure the units that are not measured yet, by what all of them tell together.
 
-    `remake` makes units again of which others change what they measured: those that share a GPU, whose clocks or whose
-    first steps others correct.
+    `remake` makes units again if others change their measures: units that share a GPU, or whose clocks or first steps
+    others correct.
     """
     while True:
         units = sorted(units, key=lambda unit: unit.members)
@@ -153,7 +153,7 @@ def _nothing(recorded: Recorded) -> str:
 
 
 def _measure(units: Sequence[Unit], first: FirstSteps, asked: Asked, told: Told | None) -> None:
-    """Those that are not measured yet."""
+    """Measure the units that are not measured yet."""
     left = [unit for unit in units if unit.gathered is not None]
     total, done = sum(len(unit.gpus) for unit in left), 0
     for unit in left:

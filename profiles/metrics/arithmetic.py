@@ -23,7 +23,8 @@ _TF32 = r"(?i)tf32|s1688(?!_f16)|xf32"
 
 
 def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account, counted: Kernels) -> Arithmetic | None:
-    """Of the window; None where no operator with shapes, and no instruction that is told, launched a kernel in it."""
+    """The arithmetic in the window; None if no operator with shapes, and no known instruction, launched a kernel in
+    it."""
     works: list[Work | None] = []
     ranges: list[Ranges | None] = []
     names: list[str] = []
@@ -124,7 +125,7 @@ def _row(name: str, work: Work, dtype: str, *, calls: int, kernel_ns: int, peak:
 
 
 def _launches(gpu: Gpu, first: int) -> tuple[Int64s, list[tuple[str, Work | None]]]:
-    """Of each operation the execution of an instruction of XLA that it belongs to, numbered from `first` on, -1: none.
+    """For each operation, the execution of an XLA instruction that it belongs to, numbered from `first` on; -1: none.
 
     Kernels of an instruction that follow each other on a stream are one execution until a kernel of the same name comes
     again. In a CUDA graph they are one a launch.
@@ -155,7 +156,7 @@ def _launches(gpu: Gpu, first: int) -> tuple[Int64s, list[tuple[str, Work | None
 def _executions(
     operations: Operations, mine: Int64s, instruction: Int64s, in_graph: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """A number for each kernel, the same for those of one execution of an instruction; -1: not known."""
+    """A number for each kernel, equal within one execution of an instruction; -1: not known."""
     stream, name = operations.stream[mine].astype(np.int64), operations.name[mine].astype(np.int64)
     order = np.lexsort((np.arange(len(mine)), stream))
     changes = np.diff(stream[order]).astype(bool) | np.diff(instruction[order]).astype(bool)

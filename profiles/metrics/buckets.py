@@ -68,9 +68,9 @@ def waited(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> Int64s:
 
 
 def pace(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> list[tuple[int, int] | None]:
-    """Of each GPU (behind_ns, varies_ns) of `Collectives`; `waited_ns`: of its steps, as `waited` gives it.
+    """(behind_ns, varies_ns) of `Collectives` for each GPU; `waited_ns`: its steps' waiting, as `waited` gives it.
 
-    None for all where they have fewer than three numbered steps in common. The standard deviation is that of one rank:
+    None for all where they have fewer than three numbered steps in common. The standard deviation is one rank's:
     against the mean of n it would be sqrt(1 - 1/n) of it.
     """
     count, common = len(each), _in_common(each, waited_ns)
@@ -94,8 +94,8 @@ def by_turns(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> 
 
 
 def _in_common(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> tuple[Int64s, Int64s] | None:
-    """Of the steps that all GPUs have, by GPU and step: lengths, and exposed waiting in them; None where they have
-    fewer than three."""
+    """Lengths and exposed waiting, by GPU and step, of the steps that all GPUs have; None if these are fewer than
+    three."""
     own = [
         {row.step: (row.end_ns - row.start_ns, ns) for row, ns in zip(rows, waits.tolist(), strict=True)}
         for rows, waits in zip(each, waited_ns, strict=True)

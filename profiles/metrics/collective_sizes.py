@@ -22,7 +22,7 @@ _ALL_REDUCE = "all_reduce"
 def by_size(
     operations: Operations, kind: NDArray[np.signedinteger], moved: Moved, inside: NDArray[np.bool_]
 ) -> list[OfSize]:
-    """Of the collectives `inside` whose bytes are told: those that take most time first, without transfer times."""
+    """Sizes of the collectives `inside` with known bytes, the most time first, without transfer times."""
     rows = np.flatnonzero(inside & (moved.bytes != UNKNOWN) & (moved.bytes > 0))
     if not len(rows):
         return []
@@ -47,8 +47,8 @@ def by_size(
 
 
 def with_transfers(each: Sequence[OfSize], moved: Moved, transfer_ns: Int64s, ranks_of: Int64s) -> list[OfSize]:
-    """With the transfer alone where every collective of a kind and size was matched with another rank's: these were
-    moved, took so long, and had so many ranks.
+    """With the transfer time alone if every collective of a kind and size was matched with another rank's. `moved`,
+    `transfer_ns` and `ranks_of` tell of each of these.
 
     A call tells whether it is an all-reduce, not of what other kind: a size that two of these have is left as it is.
     """

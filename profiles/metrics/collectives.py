@@ -45,8 +45,8 @@ class Calls:
 
     skew_ns: latest start over its ranks minus own start. waiting_ns + transfer_ns is the call's duration. is_last: it
     arrived later than all others, by more than the clocks' residual; one that waited for them before the launch was
-    there so much sooner. ranks: how many took part, those included whose recordings are missing. bytes: UNKNOWN (-1)
-    where not told.
+    there sooner by that wait. ranks: how many took part, those included whose recordings are missing. bytes: UNKNOWN
+    (-1) where not told.
     """
 
     start_ns: Int64s
@@ -93,7 +93,7 @@ def own(gpu: Gpu, moved: Moved, handed: HandedOver | None = None) -> Own:
 
 
 class Matched:
-    """The collectives of GPUs, those of several known to be one, on one clock that is good to `residual_ns`.
+    """The collectives of GPUs, matched over several, on one clock that is good to `residual_ns`.
 
     `shift_ns`: per GPU, what brings its times on that clock. `missing_ranks`: took part, but there is no recording of
     them.
@@ -123,7 +123,7 @@ class Matched:
 
     def calls(self, before_ns: Sequence[Int64s] | None = None) -> list[Calls]:
         """Per GPU its collectives that another GPU took part in. `before_ns`: for how long it waited for other ranks
-        before each of its collectives was launched; it was there so much sooner."""
+        before each of its collectives was launched; it was there sooner by that."""
         there = self._starts
         latest_start = latest_there = self._found.latest(self._starts)
         if before_ns is not None and any(one.any() for one in before_ns):
@@ -180,9 +180,9 @@ def straggler(ranks: Sequence[int | None], calls: Sequence[Calls]) -> Straggler 
 
 
 def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collectives:
-    """Collectives of one GPU in its window; what takes other ranks is None until `among_ranks` tells it.
+    """Collectives of one GPU in its window; what needs other ranks is None until `among_ranks` sets it.
 
-    Bytes are None where the recording does not tell those of each that starts in a measured step.
+    Bytes are None unless the recording tells them for each collective that starts in a measured step.
     """
     operations = of(gpu)
     kind = kind_of(gpu.names)[operations.name]
@@ -241,7 +241,7 @@ def _kinds(
     books: Account,
     moved: Moved,
 ) -> dict[str, dict[str, int | None]]:
-    """By kind of collective, of those that start in the window. A kernel for all kinds is what its range says."""
+    """By kind, the collectives that start in the window. A kernel that serves all kinds takes its range's kind."""
     alone = exposed(books)
     found: dict[str, dict[str, int | None]] = {}
     for number, name in enumerate(KINDS):

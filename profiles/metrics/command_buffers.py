@@ -3,9 +3,9 @@
 XLA launches a graph under a range, `command_buffer`, that names nothing of what runs in it. Before that it goes through
 the graph's commands, to update them, each under the range of its operator. XLA makes one node per command, and CUDA
 numbers nodes in the order in which they were made: node n is command n's. A call of a library is a graph of its own
-within the node, which has no row then: its operations, numbered from the last command on, run between those of the
-nodes around it. That nodes and commands belong together is held against the names of kernels: XLA calls one that it
-compiled as its instruction, but for the number.
+within the node, which has no row then: its operations, numbered from the last command on, run between the
+operations of the nodes around it. Kernel names check that nodes and commands belong together: XLA names a kernel that
+it compiled like its instruction, but for the number.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class _Thunks:
 
 
 def operators(timelines: Sequence[Timeline], gpu: Gpu, rows: Int64s, texts: Texts) -> tuple[Int64s, NDArray[np.bool_]]:
-    """Of these operations, that XLA launched with graphs: the number of the operator in `texts`, -1 for none, and
-    whether it is their command's. Else it is what a kernel that XLA compiled says of itself.
+    """For operations that XLA launched with graphs: the index of the operator in `texts`, -1 for none, and whether
+    their command names it. Else the name of a kernel that XLA compiled does.
     """
     found = _by_kernel(gpu, rows, texts)
     told = np.zeros(len(rows), np.bool_)
@@ -134,7 +134,7 @@ def _matched(gpu: Gpu, rows: Int64s, nodes: Int64s, commands: list[Thunk]) -> di
 
 
 def _of_libraries(nodes: Int64s, number: Int64s, own: Int64s, commands: list[Thunk]) -> dict[int, str]:
-    """The operators of what calls of libraries launched: those of the commands between the nodes around it."""
+    """The operators of operations that library calls launched: of the commands between the nodes around them."""
     found = {}
     around = np.concatenate([[-1], number[own], [len(commands)]]).tolist()
     for at in np.flatnonzero(number >= len(commands)).tolist():

@@ -82,9 +82,9 @@ def impossible(operations: Operations) -> dict[str, tuple[int, int]]:
 
 
 def _share_of(memory: str, timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations, kind: int) -> float | None:
-    """By bytes, of copies whose host end is such memory; None without a host end, without bytes, or of unknown memory.
+    """The share of bytes whose host end is such memory; None without a host end, without bytes, or for unknown memory.
 
-    Of managed memory those that no call asked for.
+    For managed memory it counts copies that no call asked for.
     """
     column = {H2D: "src_kind", D2H: "dst_kind"}.get(kind)
     if column is None or not chosen.bytes.sum():

@@ -50,7 +50,7 @@ def of_ranks(seen: int, size: int, calls: Sequence[Calls], counts: Sequence[int]
     """Recordings of some of a run's ranks only, as the harness's marks tell (`seen` of `size`, 0 where they do not),
     or as collectives without partners do.
 
-    `counts`: of each GPU its collectives, those that were matched with another's or not.
+    `counts`: each GPU's collectives, matched with another's or not.
     """
     shared = [gpu for gpu, own in enumerate(calls) if len(own.start_ns)]
     alone = [gpu for gpu, count in enumerate(counts) if count and gpu not in shared]

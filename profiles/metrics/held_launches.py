@@ -18,8 +18,8 @@ AT_ONCE_NS = 50_000
 def held_launches(books: Account, steps: FoundSteps) -> dict[str, int] | None:
     """None where no batch gap of a measured step lies in the window, or launch idle is not known.
 
-    `gaps`: those batch gaps; `count`: those that a small copy (no batch's, by the `batch N` ranges) parts, which began
-    within 50 us of the GPU having run dry and had ended when the step's first launch began, which was late;
+    `gaps`: these batch gaps; `count`: the gaps that a small copy parts (no batch's, by the `batch N` ranges), if it
+    began within 50 us of the GPU having run dry and had ended when the step's first launch began, late;
     `idle_launch_ns`: their launch idle after that copy; `bytes`: the copy's median size.
     """
     before, start = steps.prev_last_kernel_end_ns, steps.start_ns

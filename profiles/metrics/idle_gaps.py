@@ -83,8 +83,8 @@ def _ended(timelines: Sequence[Timeline], gpu: Gpu, operations: Operations, at: 
 def _host(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, gaps: Intervals
 ) -> list[list[dict[str, Any]]]:
-    """Per gap some calls, ranges and operators: of those that fill half of it the ones that are under way least
-    altogether, which say most, then those that fill most of the rest."""
+    """For each gap some calls, ranges and operators. Among the names that fill half of it the rarest come first, since
+    these say most; then the names that fill most of the rest."""
     found: list[dict[tuple[str, str], tuple[int, int]]] = [{} for _ in range(len(gaps))]
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:

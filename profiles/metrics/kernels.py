@@ -139,8 +139,8 @@ def _per_step(operations: Operations, steps: FoundSteps) -> int | None:
 
 
 def per_step(operations: Operations, rows: Ints, steps: FoundSteps) -> NDArray[np.int64]:
-    """How many of these operations belong to each measured step: those that start in it, but where steps overlap on the
-    GPU, and the call is known, those that it launched."""
+    """The number of these operations in each measured step. A step has the operations that start in it; if steps
+    overlap on the GPU and the calls are known, the operations that it launched."""
     start_ns = operations.start_ns[rows]
     if steps.launched is None:
         return _between(start_ns, steps.start_ns, steps.end_ns)

@@ -36,12 +36,12 @@ class Moved:
 
 
 def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, collectives: Operations) -> Moved:
-    """What is told of these operations of the GPU.
+    """The sizes that the recording tells for these operations of the GPU.
 
     NCCL's ranges lie around the call that launched the kernel; where they tell of no fewer kernels than Horovod's
     they count: they are of what was really sent. Horovod's last from a tensor's enqueueing to its completion, so that
     a kernel in which several tensors travel lies in the ranges of all. One that holds the launches of several is given
-    to the last of these: then the bytes of a step are right, those of each kernel in it may not be.
+    to the last of these: then the bytes of a step are right, and the bytes of each kernel in it may not be.
     """
     found = Moved(np.full(len(collectives), UNKNOWN), np.zeros(len(collectives), bool))
     origin = shift_ns[gpu.places[0][0]]

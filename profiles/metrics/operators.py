@@ -71,7 +71,7 @@ def _named(timelines: Sequence[Timeline], gpu: Gpu, ranges: Callable[[Timeline, 
 
 
 def _opened(timelines: Sequence[Timeline], gpu: Gpu, named: Found) -> tuple[Found, Int64s]:
-    """With the operators within XLA's CUDA graphs; and the rows of those of which no command tells the operator."""
+    """The rows with the operators within XLA's CUDA graphs; and the rows whose operator no command tells."""
     found, names = named
     if found is None or COMMAND_BUFFER not in names:
         return named, _NONE
@@ -166,7 +166,8 @@ def _together(*parts: tuple[pd.DataFrame, Int64s | slice, Int64s]) -> Ranges | N
 
 
 def _module_ranges(timeline: Timeline, pid: int, texts: Texts) -> Ranges | None:
-    """Modules, optimisers, and operators that go back through one: autograd numbers them as those that went forward."""
+    """Modules, optimisers, and operators that go back through one: autograd gives them the forward operators'
+    numbers."""
     operators = timeline.operators[(timeline.operators["pid"] == pid).to_numpy()]
     modules = operators[operators["module"].to_numpy()]
     if not len(modules):

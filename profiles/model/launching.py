@@ -1,4 +1,4 @@
-"""Calls of CUDA and HIP that launch kernels and graphs, and those that only put a kernel into a graph."""
+"""Calls of CUDA and HIP that launch kernels and graphs, and calls that only put a kernel into a graph."""
 
 from __future__ import annotations
 

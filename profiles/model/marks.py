@@ -86,5 +86,5 @@ def numbers(timeline: Timeline) -> tuple[int, int] | None:
 
 
 def ranks_seen(told: Collection[Rank]) -> tuple[int, int]:
-    """(ranks that are recorded here, ranks of the run) of those that marks tell; (0, 0) where they do not."""
+    """(ranks that are recorded here, ranks of the run), as marks tell; (0, 0) if no mark does."""
     return len({rank.number for rank in told}), max((rank.size for rank in told), default=0)

@@ -27,7 +27,7 @@ def gpu_title(rank: int | None, device: int) -> str:
 
 
 def gpu_titles(gpus: Iterable[tuple[int | None, int]]) -> list[str]:
-    """Titles of the (rank, device) of several GPUs; those that would be called the same are counted."""
+    """Titles of the (rank, device) of several GPUs; equal titles get a number."""
     titles = [gpu_title(rank, device) for rank, device in gpus]
     return [
         title if titles.count(title) == 1 else f"{title} ({titles[: place + 1].count(title)})"
@@ -56,7 +56,7 @@ class NamedKernel:
 
 @dataclass(slots=True)
 class NamedOperator:
-    """An operator or a layer. Kernels: those launched under it. Idle time: that which they, or its copies, ended."""
+    """An operator or a layer: the kernels launched under it, and the idle time that they, or its copies, ended."""
 
     name: str
     kernels: int
@@ -117,7 +117,7 @@ class Computed:
 
 @dataclass(slots=True)
 class Arithmetic:
-    """What operators whose shapes are told computed in the window: a lower bound where `matrix_share` is below 1."""
+    """The computing of operators whose shapes are known, in the window: a lower bound if `matrix_share` is below 1."""
 
     flops: int
     flops_by_dtype: dict[str, int]
@@ -270,7 +270,7 @@ class Break:
 
 @dataclass(slots=True)
 class ToldBreak:
-    """What breaks of one cause are told as: of the GPU that caused them, by the longest, with those that waited."""
+    """The breaks of one cause: of the GPU that caused them, by the longest one, with the GPUs that waited."""
 
     gpu: int  # index into Measures.gpus
     step: int  # that was late
@@ -328,8 +328,8 @@ class WhatIf:
 
 @dataclass(slots=True)
 class Launches:
-    """Of the processes of a GPU, in all of the recording: launches of kernels and graphs, those of them without any
-    operation, graphs among both; and `captured`: kernels that were only put into a graph, which are none of these."""
+    """Launches of kernels and graphs by the processes of a GPU, in all of the recording; how many have no operation;
+    how many of both are graphs. `captured` counts kernels that were only put into a graph, and are not among these."""
 
     count: int = 0
     lost: int = 0
@@ -339,7 +339,7 @@ class Launches:
 
     @property
     def share_lost(self) -> float:
-        """Of all, or of the graphs, each of which holds many kernels: the larger."""
+        """The larger of two shares: of all launches, or of graphs, which hold many kernels each."""
         shares = (self.lost, self.count), (self.graphs_lost, self.graphs)
         return max(part / whole if whole else 0.0 for part, whole in shares)
 

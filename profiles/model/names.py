@@ -27,12 +27,12 @@ _BRACKETS: Final = re.compile(r"\\.|[()]", re.DOTALL)
 
 
 def fitting(names: pd.Index, pattern: str) -> NDArray[np.bool_]:
-    """Of each name, is the regular expression found in it?"""
+    """For each name: does the regular expression match within it?"""
     return _fits(names, pattern, whole=False)
 
 
 def wholly(names: pd.Index, pattern: str) -> NDArray[np.bool_]:
-    """Of each name, does the regular expression fit all of it?"""
+    """For each name: does the regular expression match all of it?"""
     return _fits(names, pattern, whole=True)
 
 

@@ -200,8 +200,8 @@ def make(
 ) -> Timeline:
     """A Timeline from the tables a reader found; `known` defaults to the tables given.
 
-    Rows that cannot be where they are told to be (`possible`) are left out and counted in `impossible`, as are those
-    that the reader counted WITHOUT_TIMES or NAMELESS. Then the first row of the tables named by `from_first`
+    Rows that cannot be at their times (`possible`) are left out and counted in `impossible`, beside the rows that
+    the reader counted WITHOUT_TIMES or NAMELESS. Then the first row of the tables named by `from_first`
     becomes time 0; `recording` tells the origin that the tables have.
     Columns are put in the documented order and dtype (ids may be smaller). Raises KeyError for an unknown table,
     ValueError for a table without its columns: both are mistakes of a reader, not of a user; and

@@ -20,8 +20,8 @@ def of_kernel(instruction: str) -> str:
 
 
 def compiled(name: str) -> str:
-    """Of a kernel that XLA compiled, or its instruction, the name without the number, in which the two may differ:
-    `loop_add_fusion` of `loop_add_fusion_12` and of `loop_add_fusion.3`. "" of what a library has compiled.
+    """The name of a kernel that XLA compiled, or of its instruction, without the number in which the two may differ:
+    `loop_add_fusion` of `loop_add_fusion_12` and of `loop_add_fusion.3`. "" for a library's kernel.
     """
     if not _NAME.fullmatch(name):  # `void cudnn::fusion::compute_dot_do_o<int>(int)`
         return ""

@@ -6,7 +6,7 @@ The loss of N GPUs, relative to the smallest size measured, n1:
 
 c is what the other measured sizes tell (least squares), drawn towards the loss that is typical of published tables,
 since a single size is measured to about a percent and often loses nothing. `growth`, the typical c and the trust in
-one's own sizes minimise the mean error over published tables of 1 to 64 GPUs; errors are those of tables left out of
+one's own sizes minimise the mean error over published tables of 1 to 64 GPUs; the errors are of tables left out of
 the choice (benchmarks/published_scaling.py).
 """
 
@@ -106,7 +106,7 @@ def disagreeing(points: Sequence[Point]) -> Point | None:
 
 
 def above_linear(points: Sequence[Point]) -> list[Point]:
-    """The sizes that do more than so many times the smallest."""
+    """The sizes that do over MOST_EFFICIENT times the smallest, per GPU."""
     first, *others = _sorted(points)
     return [one for one in others if one.per_s / one.gpus > MOST_EFFICIENT * first.per_s / first.gpus]
 

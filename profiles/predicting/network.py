@@ -58,8 +58,8 @@ def network(text: str) -> Network:
 def measured(path: Path) -> Network:
     """The network of the hosts on which `python -m harness.doctor.allreduce` has written `path`.
 
-    Its times are taken for those of a ring between the hosts: the latency and the bandwidth whose relative errors have
-    the least squares. What goes on inside a host is in both.
+    Its times count as a ring's between the hosts: the latency and the bandwidth whose relative errors have
+    the least squares. Both include the time inside a host.
     """
     try:
         found = typed.loads(text_of(path))

@@ -2,7 +2,7 @@
 
     T(N) = T(1) + other + u(N) + s + w(N)
 
-u(N), what compute does not hide of the all-reduces: those of a recorded step, replayed one after the other with the
+u(N), the time of all-reduces that compute does not hide: a recorded step's, replayed one after the other with the
 time that each takes on N ranks (`replay`); where a step cannot be replayed, the same share of them as on 2 ranks.
 An all-reduce on a ring takes 2 (N - 1) alpha + 2 (N - 1) / N S / beta (Thakur, Rabenseifner, Gropp 2005). Two ranks
 tell the sum, not its parts: all of it bandwidth is the estimate and, with all of it latency, the interval's other end.
@@ -191,7 +191,7 @@ def _replayed(two: Measures) -> list[OneStep]:
 
 
 def _unhidden(on_two: float, steps: Sequence[OneStep], times: float) -> float:
-    """What compute does not hide of the all-reduces, if each takes so many times as long as on 2 ranks."""
+    """Time of the all-reduces that compute does not hide, if each takes `times` as long as on 2 ranks."""
     if not steps:
         return on_two * times
     took = [[bucket.transfer_ns for bucket in step.buckets] for step in steps]

@@ -17,7 +17,7 @@ _READY, _NEEDED = 0, 1
 
 
 def exposed_ns(step: OneStep, takes_ns: Sequence[float]) -> float:
-    """By how much the step is longer for its collectives, if each takes so long (in their order)."""
+    """The time by which collectives make the step longer; the argument has the length of each, in their order."""
     events = []
     for number, bucket in enumerate(step.buckets):
         needed_ns = step.rest_ns if bucket.needed_ns is None else bucket.needed_ns

@@ -96,8 +96,8 @@ def read_all(
     """Every recording at `paths` (files, directories, globs, .tar archives compressed or not) in order, and a doubt for
     each that cannot be read.
 
-    In a directory files that are no recordings are skipped, and, less those of a run, counted in a doubt
-    `skipped-files`. progress is called
+    In a directory files that are no recordings are skipped, and counted in a doubt `skipped-files` unless a run wrote
+    them. progress is called
     with (files done, parts of one included, files in all, path). Raises UnreadableRecording if none can be read, or
     with `strict` at the first that cannot.
     """
@@ -117,7 +117,7 @@ def read_all(
 
 @contextmanager
 def listed(paths: Iterable[str | Path], max_bytes: int | None = None) -> Iterator[list[File]]:
-    """The files at `paths`; those of archives lie in a temporary directory meanwhile."""
+    """The files at `paths`; an archive's files lie in a temporary directory meanwhile."""
     with ExitStack() as unpacked:
         files: list[File] = []
         for path in (Path(path) for given in paths for path in _globbed(str(given))):
@@ -251,7 +251,7 @@ _RANK_NAME = re.compile(r"(?:^|[^a-z])rank[-_.]?(\d+)(?![0-9])", re.IGNORECASE)
 def _with_rank(timeline: Timeline, path: Path) -> Timeline:
     """The rank from the harness's mark `rank k of n`, else as the format told, else from `rank<k>` in the file name.
 
-    A recording of several ranks has none of its own, and its GPUs have those that their processes' marks tell.
+    A recording of several ranks has no rank of its own: each GPU has the rank that its process's mark tells.
     """
     told = {rank.number for rank in marks.ranks(timeline).values()}
     rank, source = timeline.recording.rank, timeline.recording.rank_source

@@ -1,6 +1,6 @@
 """XLA's programs as profiles carry them (HloProto): what each instruction multiplies, and the bytes it must move.
 
-What an instruction does is written down as JSON, for profiles.metrics.flop_counts to count:
+Each instruction's work is JSON, which profiles.metrics.flop_counts counts:
 `{"products": [{"type", "operands": [[sizes], [sizes]], "spread": [sizes], "contracted": n}], "bytes": n}`. A product
 has `contracted` multiplications, each with an addition, for each element of `spread`. Type tf32 is float32 that the
 matrix units may round.
@@ -120,7 +120,7 @@ class _Module:
             self._home |= dict.fromkeys((one.name for one in computation.instructions), computation.id)
 
     def graph(self, launch: Any) -> dict[str, str]:
-        """Of a CUDA graph the texts by kernel; "": of the calls of libraries, which have names of their own."""
+        """The texts of a CUDA graph by kernel; "" for library calls, which have names of their own."""
         called = tuple(launch.called_computation_ids)
         if called not in self._graphs:
             self._graphs[called] = self._graph([one for number in set(called) for one in self._inside(number)])
@@ -202,7 +202,7 @@ class _Module:
         return _product(operands[0], sizes, self._results(one)[0], contracted, rounds)
 
     def _convolution(self, one: Any, way: str) -> dict[str, Any] | None:
-        """Going back, too, the numbers of dimensions are those of the way forward."""
+        """The backward convolution too has the forward one's numbers of dimensions."""
         operands = self._operands(one)
         if len(operands) < 2:
             return None

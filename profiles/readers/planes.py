@@ -43,7 +43,7 @@ def statistics(plane: Any, stats: Iterable[Any]) -> Iterable[tuple[str, Any]]:
 
 
 def value(stat: Any, names: dict[int, str]) -> Any:
-    """Of one statistic. names: those of the plane's, which a value may be a reference to."""
+    """The value of one statistic. names: the plane's statistics, which a value may refer to."""
     kind = stat.WhichOneof("value")
     if kind == "ref_value":
         return names.get(stat.ref_value, "")
@@ -110,7 +110,7 @@ def call_name(row: Row) -> str:
 def mark_name(row: Row) -> str:
     """As the same range is called in an NVTX recording.
 
-    Arguments are kept apart from names here: those of a range without a name are put back, `#edge_name=ret_0#`, and a
+    A plane keeps arguments apart from names. For a range without a name they are put back, `#edge_name=ret_0#`, and a
     step that `tf.profiler.experimental.Trace("train", step_num=3)` marks is `step 3`; one called `eval` keeps its name,
     `eval#step_num=3#`.
     """

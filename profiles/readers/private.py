@@ -1,4 +1,4 @@
-"""What of an SQLite recording may be shown to strangers: an allow-list.
+"""An allow-list: the parts of an SQLite recording that strangers may see.
 
 Tables of operations, calls and marks stay, and of them the numbers. Of texts only these do: names of kernels, of calls
 and of ranges with their domains, of which the measures are made; and where they look like what they are, GPUs, their
@@ -120,7 +120,7 @@ def _column(table: str, name: str, kind: str, required: bool) -> str:
 
 
 def rows(database: Database, table: str) -> str:
-    """Which rows of a table stay, as SQL: those that have numbers where there have to be."""
+    """The rows of a table that stay, as SQL: rows with numbers wherever numbers are needed."""
     found = database.query(f"PRAGMA table_info({quoted(table)})")
     numbers = [quoted(str(name)) for _, name, kind, required, *_ in found if required and _is_number(str(kind))]
     return " AND ".join(

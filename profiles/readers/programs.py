@@ -38,7 +38,7 @@ class Programs:
 
 
 def of_profile(space: Any) -> Programs:
-    """Those of an XSpace."""
+    """The programs of an XSpace."""
     found = {}
     for plane in space.planes:
         if plane.name == _PLANE:

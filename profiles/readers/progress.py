@@ -1,4 +1,4 @@
-"""How far the reading of one file is, told from deep within a reader to whoever waits for it."""
+"""Progress within one file, reported from deep within a reader to the caller that waits for it."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ _CHUNK: Final = 1 << 20
 
 
 def originals(paths: Iterable[Path]) -> dict[Path, Path]:
-    """Of each file with the same content as one before it, that one, packed or not. Whole files are read only where
-    what tells them apart at once is the same; what cannot be read, or is empty, is nobody's copy."""
+    """Maps each file to an earlier one with the same content, packed or not. Whole files are read only if cheaper
+    checks cannot tell them apart. A file that cannot be read, or is empty, is nobody's copy."""
     paths = list(paths)
     found = _of_the_same_bytes(paths)
     return found | _packed([path for path in paths if path not in found])
@@ -32,7 +32,7 @@ def _of_the_same_bytes(paths: Sequence[Path]) -> dict[Path, Path]:
 
 
 def _packed(paths: Sequence[Path]) -> dict[Path, Path]:
-    """Of each file that holds what one before it does, of which at least one is packed, that one."""
+    """Maps each file to an earlier one with the same content, where at least one of the two is packed."""
     if len(paths) < 2 or not any(map(opening.is_packed, paths)):
         return {}
     return _first_alike(paths, opening.head, _same_content)
@@ -41,8 +41,8 @@ def _packed(paths: Sequence[Path]) -> dict[Path, Path]:
 def _first_alike(
     paths: Iterable[Path], mark: Callable[[Path], Hashable], same: Callable[[Path, Path], bool]
 ) -> dict[Path, Path]:
-    """Of each file that is the same as one before it, that one. mark: what files that are the same share; `same` is
-    asked of these alone."""
+    """Maps each file to an earlier one that is the same. mark: a value that equal files share; `same` compares only
+    files with equal marks."""
     alike: dict[Hashable, list[Path]] = {}
     found: dict[Path, Path] = {}
     for path in paths:

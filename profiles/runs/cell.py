@@ -1,6 +1,6 @@
 """A cell, one measurement point, and the table of its settings: `Cell`'s own fields, each with a `Setting`.
 
-From the table are made: the options of bench, train and record, the grid's product, the checks of names, the columns of
+The table gives the options of bench, train and record, the grid's product, the checks of names, the columns of
 results.csv and summary.csv, the words of reports, and what `compare` and `predict` hold against each other.
 
 To add an axis of the grid:
@@ -292,7 +292,7 @@ class Cell:
 
     @property
     def sends_float32(self) -> bool:
-        """Do most gradients travel as float32? Those of a compiled step of mixed_bfloat16 do on CPUs only."""
+        """Whether most gradients travel as float32. In a compiled step of mixed_bfloat16 they do on CPUs only."""
         as_computed = self.precision == "mixed_bfloat16" and self.step == "compiled" and self.strategy == "horovod"
         narrow = as_computed and self.aggregate == 1 and self.op != "adasum"
         return self.compression == "fp32" or (self.compression == "none" and not narrow)

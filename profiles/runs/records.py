@@ -137,7 +137,7 @@ class Damaged(RingscopeError):
 
 
 def read_runs(directory: Path) -> list[Run]:
-    """Every launch that a run directory holds, in the order they were started; those with a damaged file too."""
+    """Every launch that a run directory holds, in the order of their starts, launches with a damaged file included."""
     found = (path.parent for path in directory.glob("*/*/record.json"))
     runs = []
     for path in (path for path in found if path.name.isdigit()):  # not those that were moved aside
@@ -174,7 +174,7 @@ def _of_one_launch(ranks: list[RankRecord], directory: Path) -> list[RankRecord]
 
 
 def _damaged(directory: Path, error: Damaged) -> RunRecord:
-    """What is known of a launch without a record: the sweep's cell that its folder is named by."""
+    """The known facts of a launch without a record: the sweep's cell that its folder is named by."""
     sweep = read_sweep(directory.parents[1])
     cell = next((one for one in sweep.cells if one.id == directory.parent.name), None)
     if cell is None:

@@ -1,4 +1,4 @@
-"""What there is to know of one setting of a cell; the table of them all is in cell.py."""
+"""One setting of a cell: its help, choices and words. cell.py has the table of all settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What there is to know of one field of a cell."""
+    """All facts about one field of a cell."""
 
     help: str  # of its option; the choices are added
     choices: tuple[str, ...] = ()  # every value there is; empty: any word, or any number from `least` on

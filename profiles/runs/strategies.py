@@ -1,6 +1,6 @@
-"""The ways to spread a training over GPUs, one `Strategy` each: what every room needs to know of one.
+"""The ways to spread a training over GPUs, one `Strategy` each, with all that other rooms need.
 
-From the table are made: the values of the setting `strategy`, the number of processes, what a cell may combine with
+The table gives the values of the setting `strategy`, the number of processes, what a cell may combine with
 it, and the words of findings and advice. What each does is in harness/training/strategies/.
 """
 

@@ -104,7 +104,7 @@ def first_looks(
 ) -> list[Look]:
     """What to look at first: faults, then what is worth most.
 
-    Where ranks share cores, that they do not scale is no news: it stands in the doubts alone.
+    Where ranks share cores, only a doubt says that they do not scale: it is no news there.
     """
     shared = any(doubt.code == "shared-cores" for doubt in doubts)
     faults = Counter(row.status for row in cells if row.status not in ("ok", "missing", "interrupted"))
@@ -180,7 +180,7 @@ def _losses(rows: Sequence[CellRow]) -> list[Look]:
 
 
 def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
-    """The cell that waits most for input, of those on a model's most ranks that have no faster feed beside them.
+    """The cell that waits most for input, among cells on a model's most ranks without a faster feed beside them.
 
     Where more ranks add more by other causes than the wait is long, faster batches are not the answer.
     """

@@ -187,7 +187,7 @@ class Expected:
 
 
 def expect(path: Path, capacity_bytes: int | None) -> list[Expected]:
-    """Of a launch or a run directory, one for each cell but for its batch.
+    """Expectations from a launch or a run directory, one for all batches of a cell.
 
     capacity_bytes: what a rank may take; None: what the runs' machine has. Raises RingscopeError where the runs do not
     tell.

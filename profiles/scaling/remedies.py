@@ -68,8 +68,8 @@ def alike(cell: Cell, other: Cell) -> bool:
 
 
 def known(cell: Cell, runs: Sequence[Run]) -> Known:
-    """What the launches tell of a cell's model: those that are ok and like it but for the batch; of the model itself
-    also any others."""
+    """Facts about a cell's model from launches that are ok and differ in the batch alone; facts about the model itself
+    come from any launch."""
     ok = [run for run in runs if run.record.status == "ok" and run.ranks and run.record.cell.model == cell.model]
     near = [run for run in ok if alike(cell, run.record.cell)]
     tries = [Try(run.record.cell.per_rank_batch, memory_of(run)) for run in near]
@@ -178,8 +178,8 @@ def _mixed_precision(cell: Cell, about: Known) -> list[_Change]:
 
 
 def _recomputation(cell: Cell, about: Known) -> list[_Change]:
-    """Of L layers alike, the outputs of every root(L)-th are kept and those of one such part computed again at a time:
-    2 root(L) instead of L (Chen et al. 2016, arXiv:1604.06174)."""
+    """With L layers alike, keep the outputs of every root(L)-th and compute one part between two of them again at a
+    time: 2 root(L) outputs instead of L (Chen et al. 2016, arXiv:1604.06174)."""
     option, grown = "keras.RematScope around the layers (more computing)", _grown(cell, about)
     if grown is None or not about.layers:
         return [("recomputation", option, _NO_SLOPE if grown is None else _NO_WEIGHTS, None)]

@@ -1,4 +1,4 @@
-"""What the launches of a search for a batch say of memory: those that count, and which has to be launched again.
+"""What launches of a search for a batch tell about memory: which launches count, and which one to launch again.
 
 Near the end of a GPU's memory a library may fail without a word of memory (cuDNN: `Failed to call DoRnnBackward`). So a
 launch that failed counts as one that does not fit where a smaller batch fits or a larger one was out of memory, and
@@ -22,9 +22,9 @@ _SILENT = ("interrupted", "damaged")  # their launch is repeated
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What became of launches.
+    """The results of launches.
 
-    tries: those that fit or do not, as they were launched. again: a batch that has failed once. stopping: launches that
+    tries: launches that fit or do not, in their order. again: a batch that has failed once. stopping: launches that
     say nothing of memory, and that a search cannot go on behind.
     """
 

@@ -43,8 +43,7 @@ _OTHERS = 0.1
 
 
 def span_several(sequence: KernelSequence, edges: Int64s, marks: Marks) -> bool:
-    """Whether a mark of a step usually holds two and more of the cycles [edges[i], edges[i + 1]): then these are parts
-    of a step."""
+    """True if a step's mark usually holds two or more of the cycles [edges[i], edges[i + 1]): parts of a step."""
     called = owners(sequence, marks)
     owner = np.searchsorted(marks.start_ns, sequence.start_ns, side="right") - 1 if called is None else called
     owner = np.where((owner >= 0) & (sequence.call_start_ns < marks.end_ns[owner]), owner, -1)
@@ -61,7 +60,7 @@ def trains(
     timelines: Sequence[Timeline],
     shift_ns: Sequence[int],
 ) -> bool:
-    """Whether the cycles that agree hold, each the same number and at least one, what a training step holds."""
+    """True if each cycle that agrees holds a training step's signs, all the same number of them and at least one."""
     for places in _evidence(sequence, gpu, timelines, shift_ns):
         each = np.bincount(np.searchsorted(edges, places, side="right"), minlength=len(edges) + 1)[1:-1][agrees]
         usual = np.median(each) if len(each) else 0
@@ -71,8 +70,8 @@ def trains(
 
 
 def infers(gpu: Gpu, timelines: Sequence[Timeline], *, named: bool) -> bool:
-    """Whether no program of JAX holds a derivative; or kernels of PyTorch, which names those of backward passes and
-    optimizers, hold neither, nor do the ranges.
+    """True if no program of JAX holds a derivative, or if neither PyTorch's kernels nor ranges name a backward pass
+    or an optimizer.
 
     Kineto's traces are PyTorch's whatever their kernels are called. Elsewhere marks of steps say what they are of
     (`named`).

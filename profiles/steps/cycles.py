@@ -115,9 +115,9 @@ def _alike(dense: NDArray[np.int32], edges: Int64s, usual: Int64s) -> Flags:
 
 
 def trains(name: NDArray[np.int32], edges: Int64s) -> Flags:
-    """Which cycles hold at least 70 % of the kernel names of a full one: an evaluation has no backward pass.
+    """For each cycle, whether it holds at least 70 % of a full one's kernel names: an evaluation has no backward pass.
 
-    Full ones are those with almost as many distinct names as the richest, one in ten aside.
+    A full cycle has almost as many distinct names as the richest, leaving one in ten aside.
     """
     size = np.diff(edges)
     lowest = int(name.min())
@@ -141,7 +141,7 @@ class Boundaries:
 def boundaries(sequence: KernelSequence, edges: Int64s) -> Boundaries:
     """The end of the longest kernel-free span of each cycle [edges[i], edges[i + 1]), held steady.
 
-    What memsets and copies within the GPU take of a span is left aside.
+    Memsets and copies within the GPU do not shorten a span.
 
     Steady: as many kernels since the anchor as in most cycles. The anchor is the kernel name, once in a cycle, from
     which the most cycles agree on that number, the nearest of several; or the cycles' own edges. A cycle without a

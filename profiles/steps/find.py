@@ -140,7 +140,7 @@ def _said(repeats: Repeats) -> str:
 
 
 def _once_a_step(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of the places of TensorFlow's ranges those of training steps.
+    """The places of TensorFlow's ranges that are training steps.
 
     Where one process feeds several GPUs each step may have several, as the period tells; else each has one, but for
     the batches of an evaluation, that lack the kernels of backward pass and update.
@@ -155,7 +155,7 @@ def _once_a_step(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray
 
 
 def _by_updates(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray[np.int64] | str:
-    """Of the places of an optimizer's calls those of which one lies in each step; or why they tell none.
+    """The places of an optimizer's calls if one lies in each step; else the reason why they tell no steps.
 
     An update is a step, so that few are enough, if all between the first and the last that agree do: one model may have
     several optimizers, which are called by turns.

@@ -1,4 +1,4 @@
-"""The steps that were found on a GPU, and how those of a run's GPUs are brought to begin with the same one."""
+"""The steps that were found on a GPU, and how all GPUs of a run begin with the same step."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class LongSteps:
         return len(self.start_ns)
 
     def chosen(self, which: NDArray[np.bool_]) -> LongSteps:
-        """Those of these where `which` holds."""
+        """The steps where `which` holds."""
         return LongSteps(*(getattr(self, name)[which] for name in self.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What steps launched, where they overlap on the GPU: int64[k] ns each, on its clock. What the process launched
-    after `after_ns` and until `until_ns` is the step's, whenever it ran."""
+    """Launch times of steps that overlap on the GPU: int64[k] ns each, on its clock. A step owns all that the process
+    launched after `after_ns` and until `until_ns`, whenever it ran."""
 
     process: int
     after_ns: NDArray[np.int64]
@@ -96,8 +96,8 @@ class FoundSteps:
 
 
 def first_of_all(each: Iterable[tuple[str | None, int | None]]) -> dict[str | None, int]:
-    """By source the latest of the numbers of the first measured steps; None: a GPU without any. GPUs whose steps come
-    from one source count them alike; those of another source are compared among themselves."""
+    """For each source, the largest first-measured step over the GPUs (None: no steps). GPUs whose steps come from one
+    source count alike, so they are compared among themselves."""
     first: dict[str | None, int] = {}
     for source, number in each:
         if number is not None:

@@ -1,4 +1,4 @@
-"""Marks that come once a step: those that frameworks and servers write, TensorFlow's and Horovod's ranges."""
+"""Marks that come once a step: frameworks' and servers' own, and ranges of TensorFlow and Horovod."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def steps(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> M
 def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int], pattern: str) -> Marks | None:
     """Marks whose whole name fits the pattern, of the process with the most of them; None where there is none.
 
-    Of several domains that write `step N` the one that writes most counts, of several range names likewise: numbers in
-    a name do not part it. Marks of a process whose host clock is not the GPU's say nothing.
+    If several domains write `step N`, the one that writes most counts; the same holds for range names, where numbers
+    in a name make no difference. Marks of a process whose host clock is not the GPU's say nothing.
     """
     best: Marks | None = None
     for process, (recording, pid) in enumerate(gpu.processes):
@@ -100,7 +100,7 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int], patte
 
 
 def _one_kind(marks: pd.DataFrame, rows: Int64s, process: int, shift_ns: int, pattern: str) -> Marks:
-    """Of these rows the kind of which there are most, of equals the one met first."""
+    """The most frequent kind of these rows; the first one if several are."""
     # What a server names a pass tells what is in it; whatever that is, it is one pass.
     served = pattern == SERVED
     code, names = _used(marks["name"].cat, rows)
@@ -128,13 +128,13 @@ def _one_kind(marks: pd.DataFrame, rows: Int64s, process: int, shift_ns: int, pa
 
 
 def _used(texts: Any, rows: Int64s) -> tuple[Int64s, list[str]]:
-    """Of these rows of a column of texts: which of the distinct ones each has, and these, in order of their codes."""
+    """For rows of a column of texts: the index of each row's text, and the distinct texts by code."""
     used, code = np.unique(texts.codes.to_numpy()[rows], return_inverse=True)
     return code, texts.categories[used].tolist()
 
 
 def _kind(name: str, served: bool) -> str:
-    """Of several names that differ in their numbers alone, the same."""
+    """A name without its numbers: equal for names that differ in numbers alone."""
     if served:
         word = re.match(r"\[?[A-Za-z]+", name)
         return word[0] if word else ""
@@ -142,7 +142,7 @@ def _kind(name: str, served: bool) -> str:
 
 
 def _number(pattern: str, name: str) -> int:
-    """That a name holds in the pattern's group."""
+    """The number in the pattern's group of a name."""
     found = re.fullmatch(pattern, name)
     assert found is not None  # it was chosen by the pattern
     return int(found[1])

@@ -19,7 +19,7 @@ _PAUSED = re.compile(PAUSED)
 
 
 def pauses(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> tuple[Pause, ...]:
-    """Those that the marks of the GPU's processes tell, in order of time, on the GPU's clock."""
+    """The pauses that marks of the GPU's processes tell, in order of time, on the GPU's clock."""
     found = []
     for process, (recording, pid) in enumerate(gpu.processes):
         marks = timelines[recording].marks

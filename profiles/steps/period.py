@@ -129,7 +129,7 @@ def _filled(name: NDArray[np.int32], found: Period) -> Period:
 
 
 def _rows(name: NDArray[np.int32], count: int) -> NDArray[np.int32]:
-    """A number for each succession of so many names, at the place of its last kernel."""
+    """A number for each run of `count` names, at the place of its last kernel."""
     if count == 1:
         return name
     dense: Int64s = (name - name.min() + 1).astype(np.int64)
@@ -159,8 +159,8 @@ def _by_name(name: NDArray[np.int32]) -> Iterator[Int64s]:
 
 
 def _shortest(name: NDArray[np.int32], candidates: Iterable[Int64s], *, phase: bool = False) -> Period | None:
-    """The candidate with the shortest cycles that are a period, of those as short the one in which most cycles agree;
-    where none is one, that which explains most. One that covers far more is taken before a shorter one."""
+    """The candidate whose cycles are the shortest period; of equally short ones the one in which most cycles agree. If
+    none is a period, the one that explains most. One that covers far more is taken before a shorter one."""
     best: Period | None = None
     refused: Period | None = None
     for usual, places in _hopeful(len(name), candidates):
@@ -182,7 +182,7 @@ def _shortest(name: NDArray[np.int32], candidates: Iterable[Int64s], *, phase: b
 def _hopeful(kernels: int, candidates: Iterable[Int64s]) -> list[tuple[float, Int64s]]:
     """The candidates to look at by what the distances of their places allow, with the usual one, most promising first.
 
-    That is those whose cycles of equal size may explain enough on their own, the shortest first, and then those that
+    First come candidates whose equal cycles may explain enough on their own, the shortest first; then candidates that
     need phases with a period of their own, by what they explain.
     """
     found: list[tuple[bool, float, float, int, Int64s]] = []
@@ -233,7 +233,7 @@ def _explained(name: NDArray[np.int32], places: Int64s, *, phase: bool) -> Perio
 
 
 def _in_phase(name: NDArray[np.int32], cycle: NDArray[np.int32], usual: float) -> int:
-    """How many kernels of a cycle that does not agree lie in a period of their own, as an evaluation's do.
+    """The number of kernels, in a cycle that does not agree, that lie in a period of their own, as an evaluation's do.
 
     Most of an evaluation's kernel names are a training step's too: `cycle` is one that agrees.
     """
@@ -247,7 +247,7 @@ def _in_phase(name: NDArray[np.int32], cycle: NDArray[np.int32], usual: float) -
 
 
 def _equally_far(cycles: Int64s) -> bool:
-    """Whether at least 3 cycles come at distances most of which are equal, and not next to each other."""
+    """True if at least 3 cycles come at mostly equal distances, and not next to each other."""
     if len(cycles) < 3:
         return False
     distances, counts = np.unique(np.diff(cycles), return_counts=True)

@@ -33,7 +33,7 @@ class Number(click.FloatRange):
 class Output(click.Path):
     """A file that a command writes, or with `folder` a directory; with `stdout`, `-` is that.
 
-    What can never be written is refused before anything is read or trained.
+    A file that can never be written is refused before anything is read or trained.
     """
 
     def __init__(self, *, folder: bool = False, stdout: bool = False) -> None:
@@ -75,7 +75,7 @@ def _flag(parameter: click.Parameter | None) -> str:
 
 
 def _words(context: click.Context, parameter: click.Parameter) -> Iterator[str]:
-    """What may name a file in what an option or argument was given; nothing for those that are written."""
+    """The values of an option or argument that may name a file to read; none for files that are written."""
     value = context.params.get(parameter.name or "")
     if value is None or isinstance(parameter.type, Output):
         return

@@ -40,7 +40,7 @@ class Whose:
 
 
 def slower(cases: Sequence[Case], owner: str, times: float) -> list[Slower]:
-    """The GPUs on which an owner of the ledger takes so many times as long as on the others."""
+    """The GPUs on which an owner of the ledger takes at least `times` as long as on the others."""
     rows = [{row.step: row for row in case.gpu.steps.rows} for case in cases]
     steps = sorted(set.intersection(*map(set, rows))) if rows else []
     told = [[row[step].ledger_ns.get(owner) for step in steps] for row in rows]
@@ -107,7 +107,7 @@ def _ranks(cases: Sequence[Case]) -> str:
 
 
 def far(cases: Sequence[Case], value: Callable[[Case], float], times: float) -> list[tuple[Case, float]]:
-    """Those whose value is so many times the median of the others', which stands beside each."""
+    """Each case whose value is at least `times` the median of the others, with that median."""
     each = [value(case) for case in cases]
     usual = [median(each[:place] + each[place + 1 :]) if len(each) > 1 else 0.0 for place in range(len(each))]
     return [

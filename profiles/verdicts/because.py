@@ -26,8 +26,8 @@ _ALIKE: Final = 1.02  # prices that are as good as the same
 
 
 def causes_first(found: Sequence[Finding], cases: Sequence[Case]) -> list[Finding]:
-    """The findings, in their order but for the one that makes other ranks wait: it comes before what is priced by their
-    waiting, unless that is worth more without. What is worth nothing without is told as its consequence alone."""
+    """The findings in their order, but a finding that makes other ranks wait comes before findings priced by that
+    waiting, unless these are worth more without it. A finding worth nothing without it is its consequence alone."""
     waits = {case.index: case.gpu.waiting_for_ranks_ns for case in cases}
     late = _late(found, cases, waits)
     waiting = sorted((case for case in cases if case.index not in late), key=lambda case: -waits[case.index])
@@ -98,7 +98,8 @@ def _cause(found: Sequence[Finding], late: Sequence[Case], waiting: Case) -> Fin
 
 
 def _more_ns(finding: Finding, late: Sequence[Case], waiting: Case) -> float:
-    """Of a finding on all GPUs: how much more a step of a late GPU has of what it is paid with than the waiting one."""
+    """For a finding on all GPUs: ns per step that a late GPU has more than the waiting one, of the owners that price
+    it."""
     each = [case.ns(*finding.owners) / case.steps for case in late if case.index == finding.evidence.get("gpu")]
     return max(each, default=0.0) - waiting.ns(*finding.owners) / waiting.steps
 

@@ -166,7 +166,7 @@ class Case:
         return f"gradients of half the bytes ({how})"
 
     def less_often(self, steps: int) -> str:
-        """An exchange in one of so many steps; nothing where the cell's strategy cannot."""
+        """An exchange in one of `steps` steps; "" if the cell's strategy cannot."""
         if self.cell is not None and "aggregate" not in self.cell.spread.heeds:
             return ""
         return self.told(bench=f"--aggregate {steps}", script=f"ring.distribute(model, aggregate={steps})")

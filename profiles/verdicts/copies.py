@@ -42,16 +42,16 @@ def pageable(case: Case) -> bool:
 
 
 def shorter_copies(case: Case, by: float) -> dict[str, int]:
-    """What the copies' own time shrinks by. Pinned memory is so much faster that all of it is taken to go."""
+    """The time by which the copies shrink. Pinned memory is so fast that all of it counts as saved."""
     return {"h2d": int((case.gpu.copies["h2d"].busy_ns or 0) * by)}
 
 
 def copies_pageable(case: Case) -> Finding | None:
     """Batches leave pageable memory, which the driver has to stage: slow, and in the way of launches.
 
-    While the call of such a copy lasts, the thread that would launch the next step waits for the driver: launch idle
-    of the batch gaps goes with the copies, for as long as the calls last beyond the exposed copies themselves. What a
-    small copy explains is another finding's.
+    While the call of such a copy lasts, the thread that would launch the next step waits for the driver: launch idle of
+    the batch gaps goes with the copies, for as long as the calls last beyond the exposed copies themselves. Idle time
+    that a small copy explains is another finding's.
     """
     h2d = case.gpu.copies["h2d"]
     if not pageable(case) or not h2d.gb_per_s:
@@ -79,8 +79,8 @@ def copies_pageable(case: Case) -> Finding | None:
 
 
 def copies_synchronous(case: Case) -> Finding | None:
-    """Copies made by calls that return only when the copy is done. What idles after them in a capture that hardly
-    computes may as well be the program's start."""
+    """Copies made by calls that return only when the copy is done. Idle time after them, in a capture that
+    hardly computes, may as well be the program's start."""
     h2d = case.gpu.copies["h2d"]
     if not case.copies_wait:
         return None

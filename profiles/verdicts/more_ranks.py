@@ -23,7 +23,7 @@ def find(cause: str, ns: int, step_ns: int, cell: Cell) -> Finding:
 
 
 def finding(code: str, *, text: str, change: str, evidence: Mapping[str, Any], refuted_by: str) -> Finding:
-    """Of all ranks, and not priced yet."""
+    """A finding on all ranks that is not priced yet."""
     return Finding(
         code=code,
         gpu=None,

@@ -1,4 +1,4 @@
-"""What to change, where a cell's strategy cannot do what the rules name: their words are those of Horovod's."""
+"""Changes for cells whose strategy cannot do what the rules name, since these speak of Horovod."""
 
 from __future__ import annotations
 

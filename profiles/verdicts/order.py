@@ -1,7 +1,7 @@
-"""In which order findings are told: the one that would give back most first.
+"""The order of findings: the one that would give back most first.
 
 Where a rank holds up the others, their waiting is collective time, and every finding about collectives is priced with
-it. What is worth less without that waiting than the rank that causes it comes after it.
+it. A finding that is worth less without that waiting than the rank that causes it comes after it.
 """
 
 from __future__ import annotations

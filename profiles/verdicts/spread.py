@@ -27,7 +27,7 @@ def bubble(stages: int, micro_batches: int) -> float:
 
 
 def pipelines(cases: Sequence[Case]) -> list[list[Case]]:
-    """The stages of each process that holds a model in stages, of those that are recorded; none of other cells."""
+    """The recorded stages of each process that holds a model in stages; none for other cells."""
     cell = cases[0].cell if cases else None
     if cell is None or not cell.spread.splits or cell.gpus_per_process < 2:
         return []

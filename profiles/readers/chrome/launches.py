@@ -60,11 +60,11 @@ def exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
 
 
 def give_process(frames: dict[str, pd.DataFrame]) -> bool:
-    """Operations have no process of their own: that of their launch call, or the only one that calls. False: several
-    processes' are in one file, and their operations cannot be told apart.
+    """Give each operation the process of its launch call, or the only process that calls. False: several processes are
+    in one file, and their operations cannot be told apart.
 
-    Processes number their calls alike. Of calls with one number the first in the file is that of the first operation,
-    of graphs' nodes that of the first so many: files that were put together have one process after the other, or are in
+    Processes number their calls alike. If several calls have one number, the first in the file belongs to the first
+    operation, or to a graph's nodes: files that were put together have one process after the other, or are in
     order of time.
     """
     if "api" not in frames:

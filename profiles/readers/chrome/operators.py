@@ -17,7 +17,7 @@ MODULE: Final = "nn.Module: "
 
 
 def columns(events: list[Event], args: list[chrome.Args]) -> dict[str, Any]:
-    """What operators say of themselves. Those of the autograd thread name the thread that went forward."""
+    """Columns from the operators' arguments. Operators of the autograd thread name the thread that went forward."""
     codes, names = chrome.coded([event.name for event in events])
     return {
         "tid": chrome.integers([event.tid for event in events]),

@@ -31,7 +31,7 @@ _OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 
 
 def doubts(database: Database, tables: Mapping[str, pd.DataFrame]) -> list[Doubt]:
-    """nsys's own words, but for those that the recording shows to be unfounded."""
+    """nsys's own warnings, without the ones that the recording disproves."""
     if not database.has(_DIAGNOSTICS, "text"):
         return []
     like = " OR ".join(f"text LIKE '%{word}%'" for word in _SAYS)

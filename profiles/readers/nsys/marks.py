@@ -63,7 +63,7 @@ def add(gathered: Gathered, marks: dict[str, Any], strings: Strings, database: D
 
 
 def _domains(pid: NDArray[np.int64], marks: dict[str, Any], names: pd.Categorical) -> pd.Categorical:
-    """The name of each mark's domain: those of type 75 name the domains of their process."""
+    """The name of each mark's domain; marks of type 75 name the domains of their process."""
     if "domain_id" not in marks:
         return categorical(np.zeros(len(pid), dtype=np.int8), [""])
     process, pids = pd.factorize(pid)

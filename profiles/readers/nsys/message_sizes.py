@@ -32,8 +32,8 @@ Places = Mapping[tuple[Any, Any], Any]
 
 
 def rows(database: Database, marks: Columns, wanted: NDArray[np.bool_]) -> Columns:
-    """The table `exchanges` of a Timeline, from the columns of its marks: of those that are `wanted`, the ranges that
-    tell of bytes. `payload`, if a column, is -1 where a range has none."""
+    """The table `exchanges` of a Timeline, from the columns of its marks: the ranges among the `wanted` ones that tell
+    bytes. `payload`, if a column, is -1 where a range has none."""
     domains, names = marks["domain"], marks["name"]
     moved = np.full(len(wanted), -1, np.int64)
     horovod = wanted & _among(names, "Horovod") & (domains == "HorovodOps")

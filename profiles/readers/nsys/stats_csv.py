@@ -1,6 +1,6 @@
-"""What `nsys stats --report cuda_gpu_trace --format csv` prints: one row an operation, in nanoseconds.
+"""Reads what `nsys stats --report cuda_gpu_trace --format csv` prints: one row an operation, in nanoseconds.
 
-Old and new headers; nsys's own lines (NOTICE, Processing) and those of scripts around it may stand before the header.
+Old and new headers; lines of nsys (NOTICE, Processing) and of scripts around it may stand before the header.
 Sizes are printed in megabytes of 10**6 bytes with three decimals: exact to 500 bytes, which a doubt tells.
 """
 

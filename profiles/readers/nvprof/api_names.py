@@ -1,5 +1,5 @@
-"""Names of CUDA calls by the number (cbid) nvprof writes: those that launch, copy, allocate and wait, and
-those of the runtime that programs call most.
+"""Names of CUDA calls by the number (cbid) that nvprof writes: calls that launch, copy, allocate and wait, and
+the runtime calls that programs make most.
 
 From cupti_runtime_cbid.h and cupti_driver_cbid.h of CUPTI 12.9 (PyPI nvidia-cuda-cupti-cu12). A number never changes
 its meaning: new functions get new ones. The version suffix of runtime functions is left away, as everywhere here.

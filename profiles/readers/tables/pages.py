@@ -55,7 +55,7 @@ class Pages:
         self._count = self._path.stat().st_size // self.size
 
     def leaves(self, root: int) -> Leaves:
-        """Those of the table whose first page is `root`. Raises Odd where it is no tree of a table."""
+        """The leaves of the table whose first page is `root`. Raises Odd if it is no tree of a table."""
         found = Leaves(np.array([root]), np.array([np.iinfo(np.int64).max]))
         try:
             for _ in range(_DEEPEST):
@@ -167,7 +167,7 @@ def _values(text: Bytes, end: Int64s, kind: Bytes | int, size: Int64s | int, nul
 
 
 def _number(text: Bytes, at: Int64s, size: int) -> Int64s:
-    """Numbers of so many bytes at these places."""
+    """Numbers of `size` bytes at these places."""
     found = np.zeros(len(at), np.int64)
     for byte in range(size):
         found = (found << 8) | text[at + byte]

@@ -52,7 +52,7 @@ def _is_utf8(data: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Text whose lines are told apart: those that begin with a number, in quotes or not, are rows."""
+    """Text whose lines are told apart: lines that begin with a number, in quotes or not, are rows."""
 
     data: bytes
     count: int  # of all lines

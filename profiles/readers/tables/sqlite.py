@@ -79,7 +79,7 @@ class Database:
                     self.tables[name] = tuple(str(row[1]) for row in columns)
 
     def _refuse_code(self, name: str) -> None:
-        """A view is a query that somebody wrote, and may run for ever. Those of names that are read are refused."""
+        """Refuse views under names that are read: a view is a query that somebody wrote, and may run for ever."""
         if name.startswith(_TABLES_READ):
             raise UnreadableRecording(
                 self.path,

@@ -1,7 +1,7 @@
 """A chart: a Vega-Lite specification that becomes SVG or PNG without a browser.
 
-The page shows charts in its own colours of text and lines (`PAGE`), files stand on white (`PAPER`). All data are those
-of the JSON: charts scale to ms and percent, they compute nothing.
+The page shows charts in its own colours of text and lines (`PAGE`), files stand on white (`PAPER`). All data come
+from the JSON: charts scale to ms and percent, they compute nothing.
 """
 
 from __future__ import annotations

@@ -116,10 +116,10 @@ def of_host(host: HostRanges) -> Iterator[Lane]:
 
 
 def layer(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]:
-    """For operations sorted by start, the lane of each such that no two of a lane overlap; int32[n] from 0.
+    """A lane for each operation (sorted by start) so that no two in a lane overlap; int32[n] from 0.
 
-    A pass takes those that begin after all before them have ended and leaves the rest to the next lane, so what runs
-    one after another takes one pass whatever its number.
+    A pass takes operations that begin after all before them have ended and leaves the rest to the next lane, so
+    operations one after another take one pass, however many they are.
     """
     if (start[1:] >= end[:-1]).all():
         return np.zeros(len(start), np.int32)

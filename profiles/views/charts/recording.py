@@ -14,7 +14,7 @@ MOST_BARS: Final = 240  # steps drawn one by one; more become the mean of neighb
 
 
 def of_recordings(document: Document) -> list[Chart]:
-    """The charts of measured recordings; those that have nothing to show are left out."""
+    """The charts of measured recordings, without charts that have nothing to show."""
     charts = [ledger_by_gpu(document)]
     if any(gpu["steps"].get("rows") for gpu in document.json["gpus"]):
         charts.append(ledger_by_step(document))

@@ -124,7 +124,7 @@ def _curve(rows: list[Spec], ideal: list[Spec], along: str, y: Spec) -> Spec:
 
 
 def _series(cell: Row, cells: Sequence[Row], along: str) -> str:
-    """The model, and of the cell's other settings those in which the cells of the sweep differ."""
+    """The model, and the settings in which the sweep's cells differ."""
     told = [
         one for one in TELLING if one.name not in ("model", along) and len({other.get(one.name) for other in cells}) > 1
     ]

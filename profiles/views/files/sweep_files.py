@@ -28,7 +28,7 @@ def write(
     machine: Mapping[str, Any] | None = None,
     explained: Sequence[Explained] = (),
 ) -> None:
-    """Write those that are named; page and Markdown lead with what is explained.
+    """Write the files that are named; page and Markdown lead with the explanation.
 
     `directory` is the run directory, which the page names in the command for itself; `machine` what a launch's record
     says of where it ran.

@@ -155,7 +155,7 @@ def _leads(gpu: Json) -> bool:
 
 
 def _shown_first(gpu: Json) -> Json:
-    """The span and the ledger that come first: those of the capture where the steps are a small part of it."""
+    """The span and the ledger to show first: the capture's if the steps are a small part of it."""
     lead: Json = gpu["capture"] if _leads(gpu) else gpu
     return lead
 

@@ -29,7 +29,7 @@ def title(one: Json) -> str:
 
 
 def label(one: Json, cause: str) -> str:
-    """What a cause is called: those of recordings as in every other view."""
+    """The name of a cause; a recording's causes are named as in every other view."""
     return LOOKS[cause].label if one["method"] == "recordings" and cause in LOOKS else CAUSES[cause]
 
 

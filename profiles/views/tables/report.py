@@ -48,8 +48,8 @@ MAKERS = (
 
 
 def of_recordings(document: Document) -> list[Table]:
-    """The tables of measured recordings, in the order a reader wants them; those without a row are left out. Those of
-    a summary come first, and the rest are of the GPUs that are shown beside it."""
+    """The tables of measured recordings, in the order a reader wants them; tables without a row are left out. A
+    summary's tables come first, and the rest are of the GPUs that are shown beside it."""
     makers = (*MAKERS, recordings, ranks.doubts if document.told_at else doubts)
     together = ranks.of_summary(document) if document.told_at else []
     return together + [table for table in (make(document) for make in makers) if table.rows]

@@ -137,7 +137,7 @@ def _signed(ns: Fraction) -> str:
 
 
 def _signed_share(share: float | None) -> str:
-    """Of the step before, however many times it: a part that grew by twice that step is `+200.0 %`."""
+    """A change as a share of the step before, also above 100 %: a part that grew by twice that step is `+200.0 %`."""
     return numbers.share(share) if share is None or abs(share) < 0.0005 else f"{100 * share:+,.1f} %"
 
 

@@ -124,7 +124,7 @@ class Fitted:
 
 
 def broken(text: Text, width: int) -> Iterator[Text]:
-    """The lines of a text. What goes on stands under its beginning; a word wider than a line is cut."""
+    """The lines of a text. A continued line stands under its beginning; a word wider than a line is cut."""
     if text.cell_len <= width and "\n" not in text.plain:  # most cells
         yield text
         return
@@ -179,7 +179,7 @@ def _indent(line: Text) -> int:
 
 
 def _shared(sizes: Sequence[tuple[int, int]], width: int) -> list[int]:
-    """The width of each column, of so much in all. Those that want little more get it first."""
+    """The width of each column, `width` in all. Columns that want little more get it first."""
     given = [least for least, _ in sizes]
     room = width - sum(given)
     wanting = sorted(range(len(sizes)), key=lambda place: sizes[place][1] - sizes[place][0])

@@ -104,7 +104,7 @@ def _doubt(doubt: Doubt) -> str:
 
 
 def written(path: Path, rows: Mapping[str, tuple[int, int]]) -> str:
-    """What a cut kept: rows by table, those that lost any first."""
+    """The rows that a cut kept, by table; tables that lost rows come first."""
     before, after = sum(was for was, _ in rows.values()), sum(kept for _, kept in rows.values())
     lines = [f"{path}: {path.stat().st_size:,} bytes, {after:,} of {before:,} rows"]
     cut = sorted(((was - kept, name, was, kept) for name, (was, kept) in rows.items() if was > kept), reverse=True)

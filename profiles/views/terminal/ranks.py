@@ -1,6 +1,6 @@
 """Many GPUs on a terminal: the verdicts, who differs, one row per owner and per host, then what to doubt.
 
-Some 60 lines, however many GPUs there are. What does not fit is counted.
+Some 60 lines, however many GPUs there are; entries that do not fit are counted.
 """
 
 from __future__ import annotations

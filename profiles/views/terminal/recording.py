@@ -34,7 +34,7 @@ def console() -> Console:
 
 
 def say(text: str) -> None:
-    """Print running text. Into a pipe or a file each line goes as it is, for those who search it."""
+    """Print running text. Into a pipe or a file each line goes unbroken, so that it can be searched."""
     to = terminals.console()
     if to.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         to.print(Prose(text))
@@ -101,7 +101,7 @@ def _title(title: str, gpu: GpuMeasures) -> Text:
 
 
 def _lead(gpu: GpuMeasures) -> tuple[dict[str, int | None], int]:
-    """The ledger and the span that come first: those of the capture where the steps are a small part of it."""
+    """The ledger and the span to show first: the capture's if the steps are a small part of it."""
     if gpu.leads_with_capture and gpu.capture:
         return gpu.capture["ledger_ns"], gpu.capture["span_ns"]
     return gpu.ledger_ns, gpu.span_ns

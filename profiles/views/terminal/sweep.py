@@ -25,7 +25,7 @@ BESIDE_BAR = 70  # columns, of which the efficiency behind it takes some 20
 
 
 def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Sequence[Explained] = ()) -> RenderableType:
-    """The whole report, for a terminal of so many columns: 80 and more. It leads with what is explained."""
+    """The whole report, for a terminal of `width` columns (80 or more). It leads with the explanation."""
     bar = max(BAR_WIDTH.start, min(width - BESIDE_BAR, BAR_WIDTH.stop - 1))
     parts: list[RenderableType] = [*blocks(explained, directory), _heading(scaling, directory)]
     beside = strategies.compared(scaling.cells)
