@@ -15,6 +15,7 @@ from profiles.ground.errors import RingscopeError
 from profiles.model.measures import Measures
 from profiles.runs.records import read_run
 from profiles.views.terminal import recording as terminal
+from profiles.views.terminal import screen
 
 from .. import launch
 from ..launch import hosts, profilers, ssh
@@ -53,7 +54,7 @@ def main(options: Record) -> int:
     with console.status("measuring"):
         measures = measure(found, keep=options.keep)
     if measures is not None:
-        terminal.show(measures, console)
+        screen.show(measures, console, more=f"ringscope timeline {folder} ")
     console.print(f"recorded by {profiler.name}: {folder}", markup=False, highlight=False, soft_wrap=True)
     if options.choices and measures is not None and measures.findings:
         prove = f"prove a finding: ringscope bench --apply {measures.findings[0].code} --of {folder}"

@@ -29,6 +29,8 @@ directory, or a pattern. The format is detected from the content, not the name.
   ringscope timeline runs/ --json measures.json --per-step
   ringscope timeline run.sqlite --window capture --json -
   ringscope timeline rank*.sqlite --html page.html --perfetto trace.json.gz
+  ringscope timeline runs/ --full
+  ringscope timeline runs/ --show operators
   ringscope timeline runs/ --info
   mpirun -np 16 ringscope timeline runs/
   ringscope timeline /local/runs --partial host3.partial
@@ -51,6 +53,8 @@ class Options:
     per_step: bool
     ranks: tuple[int, ...]
     per_rank: bool
+    full: bool
+    table: str | None
     html: Path | None
     perfetto: Path | None
     markdown: Path | None
@@ -111,6 +115,17 @@ _FILE, _JSON = Output(), Output(stdout=True)
     help="Show the columns of these ranks.  [default: all of up to 8 GPUs, else a summary alone]",
 )
 @click.option("--per-rank", is_flag=True, help="Show the columns of every GPU, however many there are.")
+@click.option("--full", is_flag=True, help="Show every number of up to 8 GPUs, on as many screens as that takes.")
+@click.option(
+    "--show",
+    "table",
+    metavar="NAME",
+    is_flag=False,
+    flag_value="",
+    is_eager=True,
+    callback=lambda context, _option, name: _named(context, name),
+    help="Show one table instead, as operators or kernels; without a name, or with a wrong one, their names.",
+)
 @click.option("--html", metavar="FILE", type=_FILE, help="Write a page: one file that opens anywhere.")
 @click.option("--perfetto", metavar="FILE", type=_FILE, help="Write a trace (.json.gz) for ui.perfetto.dev.")
 @click.option("--markdown", metavar="FILE", type=_FILE, help="Write verdicts and tables as Markdown.")
@@ -162,6 +177,8 @@ def _rules(given: Options) -> list[Rule]:
         "json_summary",
         "ranks",
         "per_rank",
+        "full",
+        "table",
         "window",
         "per_step",
         "html",
@@ -178,9 +195,24 @@ def _rules(given: Options) -> list[Rule]:
         (not given.cuts, ("output",), f"names the file that {_CUTTING} writes; give one of them"),
         (given.info, shown, "has no effect with --info, which measures nothing; leave one of them out"),
         (given.per_rank, ("ranks",), "has no effect with --per-rank, which shows all; leave one of them out"),
-        (given.json_to == STDOUT, ("per_rank",), "has no effect with --json -; write the JSON to a file"),
+        (given.json_to == STDOUT, ("per_rank", "full", "table"), "has no effect with --json -; write JSON to a file"),
+        (given.table is not None, ("full", "per_rank"), "has no effect with --show, which shows one table"),
         (given.json_to == given.json_summary == STDOUT, ("json_summary",), "and --json cannot both go to stdout"),
     ]
+
+
+def _named(context: click.Context, name: str | None) -> str | None:
+    """The table asked for. Without a name their names are printed, before anything is read."""
+    if name is None:
+        return None
+    from ..views.terminal import named
+
+    if name == "":
+        terminals.echo(named.listed())
+        context.exit()
+    if name not in named.NAMES:
+        raise RingscopeError(f"--show {name}: there is no table of this name, but {', '.join(named.NAMES)}")
+    return name
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:
@@ -230,7 +262,7 @@ def _measure(given: Options) -> None:
     from ..model import measures_json
     from ..runs import records
     from ..views.files import recording_files
-    from ..views.terminal import ranks, waiting
+    from ..views.terminal import named, ranks, screen, waiting
     from ..views.terminal import recording as terminal
 
     files = recording_files.Files(**{kind: getattr(given, kind) for kind in recording_files.KINDS})
@@ -261,10 +293,15 @@ def _measure(given: Options) -> None:
     if STDOUT in (given.json_to, given.json_summary):
         return
     to = terminal.console()
+    if given.table is not None:
+        named.show(measures, given.table, to, only=asked)
+        return
     if summarised:
         ranks.show(measures, summary, to, in_full=asked, per_step=given.per_step)
-    else:
+    elif given.full or given.per_rank:
         terminal.show(measures, to, per_step=given.per_step, only=asked or None)
+    else:
+        screen.show(measures, to, per_step=given.per_step, only=asked)
     recording = Path(measures.recordings[0].path)
     if measures.findings and records.beside(recording):
         terminals.echo(f"\nprove one: ringscope bench --apply {measures.findings[0].code} --of {recording.parent}")

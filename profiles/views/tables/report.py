@@ -26,33 +26,14 @@ TOLD: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("bubble_share", "bubble", numbers.share),
 )
 OF_STRATEGIES = ("of_horovod", "limited_by", "limited_share", "loss")  # shown where several are beside each other
-MAKERS = (
-    time.summary,
-    time.ledger,
-    time.what_if,
-    time.steps,
-    time.feed,
-    time.inputs,
-    time.batch_gaps,
-    time.idle_gaps,
-    time.host,
-    operations.copies,
-    operations.collectives,
-    operations.collective_sizes,
-    operations.kernels,
-    operations.groups,
-    operations.operators,
-    operations.layers,
-    operations.arithmetic,
-)
 
 
 def of_recordings(document: Document) -> list[Table]:
     """The tables of measured recordings, in the order a reader wants them; tables without a row are left out. A
     summary's tables come first, and the rest are of the GPUs that are shown beside it."""
-    makers = (*MAKERS, recordings, ranks.doubts if document.told_at else doubts)
+    makers = {**MAKERS, "doubts": ranks.doubts if document.told_at else doubts}
     together = ranks.of_summary(document) if document.told_at else []
-    return together + [table for table in (make(document) for make in makers) if table.rows]
+    return together + [table for make in makers.values() if (table := make(document)).rows]
 
 
 def recordings(document: Document) -> Table:
@@ -84,6 +65,30 @@ def doubts(document: Document) -> Table:
         ("code", "doubt", "do", "touches"),
         tuple(rows),
     )
+
+
+# By the name that `timeline --show` takes, in the order a reader wants them.
+MAKERS: Mapping[str, Callable[[Document], Table]] = {
+    "gpus": time.summary,
+    "ledger": time.ledger,
+    "what-if": time.what_if,
+    "steps": time.steps,
+    "feed": time.feed,
+    "inputs": time.inputs,
+    "batch-gaps": time.batch_gaps,
+    "idle-gaps": time.idle_gaps,
+    "host": time.host,
+    "copies": operations.copies,
+    "collectives": operations.collectives,
+    "collective-sizes": operations.collective_sizes,
+    "kernels": operations.kernels,
+    "groups": operations.groups,
+    "operators": operations.operators,
+    "layers": operations.layers,
+    "arithmetic": operations.arithmetic,
+    "recordings": recordings,
+    "doubts": doubts,
+}
 
 
 def touched(where: Sequence[str], document: Document) -> str:

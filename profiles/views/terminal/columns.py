@@ -13,13 +13,16 @@ from .fitted import Column, Fitted, Row
 
 Cell = Callable[[GpuMeasures], str]
 COLUMN_WIDTH, NAMES_WIDTH = 24, 30
+BUSY, KERNELS = "busy, hidden or not", "kernels"  # sections that hold what no other table does
 _COPIES = {"h2d": "host to device", "d2h": "device to host", "p2p": "peer to peer", "d2d": "on the device"}
 
 
-def side_by_side(gpus: Sequence[GpuMeasures], titles: Sequence[str]) -> Fitted:
-    """One column per GPU, headed by its title. Rows that no GPU has a number for are left out."""
+def side_by_side(gpus: Sequence[GpuMeasures], titles: Sequence[str], only: str = "") -> Fitted:
+    """A column a GPU, headed by its title, of all sections or of one, without the rows that no GPU has a number for."""
     shown: list[Row] = []
     for section, rows in _sections():
+        if only and section != only:
+            continue
         shown.append(Text(section, style="bold"))
         for name, cell in rows:
             values = [cell(gpu) for gpu in gpus]
@@ -30,11 +33,11 @@ def side_by_side(gpus: Sequence[GpuMeasures], titles: Sequence[str]) -> Fitted:
 
 def _sections() -> Iterator[tuple[str, list[tuple[str, Cell]]]]:
     yield "who had the GPU (sums to the window)", [(LOOKS[owner].label, _owned(owner)) for owner in OWNERS]
-    yield "busy, hidden or not", [(LOOKS[name].label, _busy(name)) for name in CLASSES]
+    yield BUSY, [(LOOKS[name].label, _busy(name)) for name in CLASSES]
     yield "steps", _step_rows()
     yield "copies", [(title, _copied(name)) for name, title in _COPIES.items()]
     yield "input copies", _input_rows()
-    yield "kernels", _kernel_rows()
+    yield KERNELS, _kernel_rows()
     yield "collectives", _collective_rows()
 
 

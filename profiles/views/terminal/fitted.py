@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ...ground import terminals
 
-WHOLE: Final = 16  # cells as wide as this are not broken to make room for others
+WHOLE: Final = 18  # cells as wide as this are not broken to make room for others
 NAMES: Final = 20  # columns for what rows are called: of fewer all names stand above their rows
 GAPS: Final = (2, 1)  # between columns; the second where all then stand beside each other
 # With the word behind it a number is one piece: `4.712 ms`, `98.1 %`, `2 ranks`.
@@ -37,15 +37,21 @@ class Column:
 
 
 class Prose:
-    """Running text."""
+    """Running text; of more than `most` lines the first ones, and … behind them."""
 
-    def __init__(self, text: Cell, style: str = "") -> None:
+    def __init__(self, text: Cell, style: str = "", *, most: int | None = None) -> None:
         self._text = Text(text, style=style) if isinstance(text, str) else text
+        self._most = most
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         short = terminals.shortened(self._text.plain) if console.is_terminal else self._text.plain
         text = self._text if short == self._text.plain else Text(short, style=self._text.style)
-        yield from broken(text, options.max_width)
+        lines = list(broken(text, options.max_width))
+        if self._most is not None and len(lines) > self._most:
+            last = lines[self._most - 1]
+            last.truncate(max(0, options.max_width - 2))
+            lines[self._most - 1 :] = [last.append(" …")]
+        yield from lines
 
 
 class Fitted:

@@ -73,11 +73,11 @@ def _findings(summary: Summary) -> Iterator[RenderableType]:
         text = Text("• ")
         text.append(finding.code, style="italic")
         whose, more = _whose(finding, summary), terminal.consequences(finding)
-        text.append(f": {whose}{finding.text}{_worth(finding)}\n  → {finding.change}{more}")
+        text.append(f": {whose}{finding.text}{terminal.worth(finding)}\n  → {finding.change}{more}")
         yield Padding(Prose(text), (0, 0, 0, 2))
     left = summary.findings[MOST_FINDINGS:]
     if left:
-        yield Padding(Prose("also: " + ", ".join(f"{one.code}{_worth(one)}" for one in left)), (0, 0, 0, 2))
+        yield Padding(Prose("also: " + ", ".join(f"{one.code}{terminal.worth(one)}" for one in left)), (0, 0, 0, 2))
 
 
 def _whose(finding: Finding, summary: Summary) -> str:
@@ -87,10 +87,6 @@ def _whose(finding: Finding, summary: Summary) -> str:
     gpus = finding.evidence.get("gpus", [])
     others = (gpus["count"] if isinstance(gpus, dict) else len(gpus)) - 1
     return f"{summary.titles[finding.gpu]}{f' and {others} more' if others > 0 else ''}: "
-
-
-def _worth(finding: Finding) -> str:
-    return f" (at most {numbers.gain(finding.at_most_gain)})" if finding.at_most_gain is not None else ""
 
 
 def _table(table: Table) -> Iterator[RenderableType]:

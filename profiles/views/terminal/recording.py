@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
@@ -20,6 +21,7 @@ from .fitted import Column, Fitted, Prose, Row
 
 MOST_OPERATORS = 8
 MOST_BREAKS = 3
+Form = Callable[[Any], str]
 _STEP_TITLES = ("step", "period", "kernels", "batch gap")
 # Idle owners are drawn lighter than busy ones, so that the bar can be read without colour.
 _BUSY, _IDLE = "█", "░"
@@ -50,9 +52,9 @@ def show(measures: Measures, to: Console, *, per_step: bool = False, only: Seque
 def page(measures: Measures, *, width: int = 100, per_step: bool = False, only: Sequence[int] | None = None) -> Group:
     """The page as one renderable of at most `width` columns."""
     shown = range(len(measures.gpus)) if only is None else only
-    parts: list[RenderableType] = [_recordings(measures), Text()]
+    parts: list[RenderableType] = [recordings(measures), Text()]
     parts += one_by_one(measures, shown, width=width, per_step=per_step)
-    parts += [*_findings(measures), *breaks(measures), *_doubts(measures.doubts)]
+    parts += [*findings(measures), *breaks(measures), *doubts(measures.doubts)]
     return Group(*parts)
 
 
@@ -63,7 +65,7 @@ def one_by_one(
     titles = measures.titles
     some = [(titles[place], measures.gpus[place]) for place in shown]
     for title, gpu in some:
-        yield from (Prose(_title(title, gpu)), _bar(gpu, width - 2), _legend(gpu), Text())
+        yield from (Prose(_title(title, gpu)), bar(gpu, width - 2), _legend(gpu), Text())
     at_once = max(1, (width - NAMES_WIDTH) // COLUMN_WIDTH)
     for first in range(0, len(some), at_once):
         columns = some[first : first + at_once]
@@ -74,11 +76,18 @@ def one_by_one(
         for what, found in (("operator", gpu.operators), ("layer", gpu.layers)):
             if found is not None:
                 yield _operators(title, what, found, gpu.span_ns)
-        if per_step and gpu.steps.rows:
-            yield _steps(title, gpu)
+    if per_step:
+        yield from each_step(measures, shown)
 
 
-def _recordings(measures: Measures) -> Prose:
+def each_step(measures: Measures, shown: Sequence[int]) -> Iterator[RenderableType]:
+    """The steps of some GPUs, a row each."""
+    titles = measures.titles
+    yield from (_steps(titles[place], measures.gpus[place]) for place in shown if measures.gpus[place].steps.rows)
+
+
+def recordings(measures: Measures) -> Prose:
+    """What was read, a line each."""
     lines = [
         f"{recording.path}  ({recording.tool}{' ' + recording.tool_version if recording.tool_version else ''}"
         f"{f', rank {recording.rank} by {recording.rank_source}' if recording.rank is not None else ''})"
@@ -100,32 +109,37 @@ def _title(title: str, gpu: GpuMeasures) -> Text:
     return text
 
 
-def _lead(gpu: GpuMeasures) -> tuple[dict[str, int | None], int]:
+def lead(gpu: GpuMeasures) -> tuple[dict[str, int | None], int]:
     """The ledger and the span to show first: the capture's if the steps are a small part of it."""
     if gpu.leads_with_capture and gpu.capture:
         return gpu.capture["ledger_ns"], gpu.capture["span_ns"]
     return gpu.ledger_ns, gpu.span_ns
 
 
-def _bar(gpu: GpuMeasures, width: int) -> Text:
+def bar(gpu: GpuMeasures, width: int) -> Text:
     """One cell per share of the window; what is there but too little for a cell gets none."""
     text = Text(" ")
     reach = done = 0
-    ledger_ns, span_ns = _lead(gpu)
+    ledger_ns, span_ns = lead(gpu)
     for owner in OWNERS:
         reach += ledger_ns[owner] or 0
         cells = round(reach * width / span_ns) - done
         done += cells
-        text.append((_IDLE if owner.startswith("idle") else _BUSY) * cells, style=LOOKS[owner].colour)
+        text.append(swatch(owner) * cells, style=LOOKS[owner].colour)
     return text
+
+
+def swatch(owner: str) -> str:
+    """A cell of an owner's bar."""
+    return _IDLE if owner.startswith("idle") else _BUSY
 
 
 def _legend(gpu: GpuMeasures) -> Padding:
     entries = []
-    ledger_ns, span_ns = _lead(gpu)
+    ledger_ns, span_ns = lead(gpu)
     present = [owner for owner in OWNERS if ledger_ns[owner]]
     for owner in sorted(present, key=lambda owner: -(ledger_ns[owner] or 0)):
-        text = Text(_IDLE if owner.startswith("idle") else _BUSY, style=LOOKS[owner].colour)
+        text = Text(swatch(owner), style=LOOKS[owner].colour)
         text.append(f" {LOOKS[owner].label} {numbers.share_of(ledger_ns[owner], span_ns)}", style="default")
         entries.append(text)
     return Padding(Columns(entries, padding=(0, 2)), (0, 1))
@@ -175,17 +189,25 @@ def _step_cells(row: StepRow) -> tuple[str, str, str, str]:
     return str(row.step), period, numbers.count(row.kernels), numbers.duration(row.batch_gap_ns)
 
 
-def _findings(measures: Measures) -> Iterator[RenderableType]:
+def findings(measures: Measures) -> Iterator[RenderableType]:
+    """All of them, with what to change."""
     if not measures.findings:
         return
     yield Text("\nwhat to change", style="bold")
-    for finding in measures.findings:
-        whose = "" if finding.gpu is None or finding.code in OF_RANKS else f"{measures.titles[finding.gpu]}: "
-        worth = f" (at most {numbers.gain(finding.at_most_gain)})" if finding.at_most_gain is not None else ""
-        text = Text("• ")
-        text.append(finding.code, style="italic")
-        text.append(f": {whose}{finding.text}{worth}\n  → {finding.change}{consequences(finding)}")
+    for one in measures.findings:
+        text = finding(measures, one).append(f"\n  → {one.change}{consequences(one)}")
         yield Padding(Prose(text), (0, 0, 0, 2))
+
+
+def finding(measures: Measures, of: Finding) -> Text:
+    """A finding in a sentence: its code, whose it is, and what it is worth."""
+    whose = "" if of.gpu is None or of.code in OF_RANKS else f"{measures.titles[of.gpu]}: "
+    return Text("• ").append(of.code, style="italic").append(f": {whose}{of.text}{worth(of)}")
+
+
+def worth(of: Finding) -> str:
+    """` (at most +6.3 %)`."""
+    return f" (at most {numbers.gain(of.at_most_gain)})" if of.at_most_gain is not None else ""
 
 
 def consequences(finding: Finding) -> str:
@@ -205,17 +227,17 @@ def breaks(measures: Measures) -> Iterator[RenderableType]:
         yield Padding(Prose(f"and {left} kinds more, which cost less"), (0, 0, 0, 2))
 
 
-def _doubts(doubts: list[Doubt]) -> Iterator[RenderableType]:
+def doubts(found: Sequence[Doubt], *, remedies: bool = True) -> Iterator[RenderableType]:
     """Each code once: GPUs that differ in the numbers alone are counted, the JSON has them all."""
-    if not doubts:
+    if not found:
         return
     yield Text("\nwhat to doubt", style="bold")
     by_code: dict[tuple[str, str], list[Doubt]] = {}
-    for doubt in doubts:
+    for doubt in found:
         by_code.setdefault((doubt.code, doubt.next), []).append(doubt)
     for (code, remedy), alike in by_code.items():
         text = Text("• ")
         text.append(code, style="italic")
         more = f" (and {len(alike) - 1} more like it)" if len(alike) > 1 else ""
-        text.append(f": {alike[0].text}{more}\n  → {remedy}")
+        text.append(f": {alike[0].text}{more}" + (f"\n  → {remedy}" if remedies else ""))
         yield Padding(Prose(text), (0, 0, 0, 2))

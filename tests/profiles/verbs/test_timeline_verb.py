@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
 
+from profiles import analyse
 from profiles.gpus import gather
 from profiles.model.measures_json import from_json
 from profiles.verbs.timeline import command
+from profiles.views.tables import report
+from profiles.views.tables.table import document_of
+from profiles.views.terminal import named
 from tests.recordings import DATA
 
 RECORDING = str(DATA / "resnet50-2gpu-device.rank0.sqlite.xz")
@@ -36,6 +41,31 @@ def test_json_in_a_file_stands_beside_the_page(tmp_path):
     (gpu,) = json.loads((tmp_path / "m.json").read_text())["gpus"]
     assert gpu["window"] == "capture" and len(gpu["steps"]["rows"]) == gpu["steps"]["count"] > 0
     assert [path.name for path in tmp_path.iterdir()] == ["m.json"]
+
+
+def test_a_screen_by_default_and_every_number_in_full():
+    screen, full = run(RECORDING), run(RECORDING, "--full")
+    assert len(screen.stdout.splitlines()) <= 60 < len(full.stdout.splitlines())
+    data = json.loads(run(RECORDING, "--json", "-").stdout)
+    codes = [finding["code"] for finding in data["findings"]]
+    assert all(f"• {code}: " in full.stdout for code in codes) and all(code in screen.stdout for code in codes)
+
+
+@pytest.mark.parametrize("name", named.NAMES)
+def test_every_table_can_be_had_by_its_name(name):
+    shown = run(RECORDING, "--show", name)
+    (line,) = run("--show").stdout.splitlines()
+    assert shown.exit_code == 0 and name in re.findall(r"[\w-]+", line)
+    if name in report.MAKERS:
+        table = report.MAKERS[name](document_of(analyse([RECORDING]).measures))
+        assert table.id == name
+        words = {word for row in table.rows for cell in row for word in cell.text.split() if len(word) < 30}
+        assert words <= set(shown.stdout.split()) or name in ("doubts", "recordings")
+
+
+def test_a_wrong_name_of_a_table_is_refused_with_all_names():
+    wrong = run(RECORDING, "--show", "operatorz")
+    assert wrong.exit_code != 0 and all(name in str(wrong.exception) for name in named.NAMES)
 
 
 @pytest.mark.parametrize("strict, code", [(False, 0), (True, 2)])

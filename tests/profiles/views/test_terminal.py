@@ -40,7 +40,7 @@ def test_every_owner_stands_with_its_time_and_share():
 
 def test_the_bar_is_as_wide_as_the_page_and_parted_by_time():
     (gpu,) = sample(steps=4, gpus=1, kernels_per_step=20)[0].measures.gpus
-    bar = terminal._bar(gpu, 200)
+    bar = terminal.bar(gpu, 200)
     assert len(bar.plain) == 201
     for span in bar.spans:
         (owner,) = (name for name in LOOKS if LOOKS[name].colour == span.style)

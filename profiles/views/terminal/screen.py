@@ -1,0 +1,228 @@
+"""What one screen holds of up to 8 GPUs: what was read, who had each, what to change first, the doubts that touch it.
+
+At most LINES lines at 80 columns and more. What has no room is named, and `--full` has it; what stays is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ...ground import numbers
+from ...model.measures import CLASSES, OWNERS, Finding, GpuMeasures, Measures
+from ...model.timeline import Doubt
+from ..palette import OWNERS as LOOKS
+from . import recording as terminal
+from .fitted import Column, Fitted, Prose, Row
+
+LINES: Final = 60
+BESIDE: Final = 5  # of them for what a verb says under it: where files are, how to prove a finding
+MOST_FINDINGS: Final = 3
+_RECORDINGS: Final = 2  # from more on the first and the last are named
+_NAMES, _TIMES = 18, 19  # columns of an owner's name, and of a time with its share
+_BAR: Final = 10  # columns: of less no bar is made
+# Beside the ledger, the steps and the window, which are all here: the measures that a finding rests on.
+_UNDER: Final = {
+    "collective": "collectives", "idle_peers": "collectives", "compute": "kernels", "idle_feed": "feed_gaps",
+    **dict.fromkeys(("h2d", "d2h", "p2p", "d2d"), "copies"),
+}  # fmt: skip
+_SHOWN: Final = ("ledger_ns", "steps", "window", "window_ns", "span_ns", "capture")
+
+
+@dataclass(frozen=True, slots=True)
+class _Detail:
+    """How much is said: lines of a finding and of its change (None: all), of a doubt its words, its remedy."""
+
+    finding: int | None = None
+    change: int | None = None
+    doubts: bool = True
+    remedies: bool = True
+    breaks: bool = True
+    bars: bool = True
+
+
+# The first that fits is taken.
+_DETAILS: Final = (
+    _Detail(),
+    _Detail(remedies=False),
+    _Detail(remedies=False, breaks=False),
+    _Detail(doubts=False, breaks=False),
+    _Detail(4, 4, doubts=False, breaks=False),
+    _Detail(3, 2, doubts=False, breaks=False),
+    _Detail(2, 2, doubts=False, breaks=False),
+    _Detail(2, 1, doubts=False, breaks=False),
+    _Detail(1, 1, doubts=False, breaks=False, bars=False),
+)
+
+
+def show(measures: Measures, to: Console, *, only: Sequence[int] = (), per_step: bool = False, more: str = "") -> None:
+    """Print the screen, with the columns of all GPUs or of some, and if asked for each step below it.
+
+    more: the command that shows the rest, where it is another one than was typed.
+    """
+    to.print(page(measures, to, only=only, more=more))
+    if per_step:
+        to.print(Group(*terminal.each_step(measures, only or range(len(measures.gpus)))))
+
+
+def page(measures: Measures, to: Console, *, only: Sequence[int] = (), more: str = "") -> Group:
+    """As much as LINES has room for on this console."""
+    shown = only or range(len(measures.gpus))
+    for detail in _DETAILS:
+        found = Group(*_parts(measures, shown, to.width, detail, more))
+        if len(to.render_lines(found, pad=False)) <= LINES - BESIDE:
+            break
+    return found
+
+
+def _parts(
+    measures: Measures, shown: Sequence[int], width: int, detail: _Detail, more: str
+) -> Iterator[RenderableType]:
+    some = {measures.titles[place]: measures.gpus[place] for place in shown}
+    yield from (_read(measures), Prose(_of_what(list(some.values()))), Text())
+    if detail.bars:
+        yield from (_bars(some, width), Text())
+    yield _ledger(some, width)
+    yield from _findings(measures, detail)
+    if detail.breaks:
+        yield from terminal.breaks(measures)
+    touching, others = _touching(measures, shown)
+    if detail.doubts:
+        yield from terminal.doubts(touching, remedies=detail.remedies)
+    else:
+        others = [*touching, *others]
+    yield from _left(measures, others, detail, more)
+
+
+def _read(measures: Measures) -> RenderableType:
+    if len(measures.recordings) <= _RECORDINGS:
+        return terminal.recordings(measures)
+    first, last = measures.recordings[0], measures.recordings[-1]
+    ranks = numbers.ranges(one.rank for one in measures.recordings if one.rank is not None)
+    tools = dict.fromkeys(f"{one.tool} {one.tool_version or ''}".strip() for one in measures.recordings)
+    said = "; ".join([", ".join(tools), *([f"ranks {ranks}"] if ranks else [])])
+    return Prose(f"{len(measures.recordings)} recordings, {first.path} to {last.path}  ({said})", "dim")
+
+
+def _of_what(gpus: Sequence[GpuMeasures]) -> str:
+    """`2 GPUs (NVIDIA H200): 5 to 6 steps by marks, 191.9 ms to 192.3 ms each; 964.3 ms to 1.144 s of steps`."""
+    names = ", ".join(dict.fromkeys(gpu.name for gpu in gpus if gpu.name))
+    count = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}{f' ({names})' if names else ''}"
+    with_steps = [gpu for gpu in gpus if gpu.steps.source is not None]
+    if with_steps:
+        sources = ", ".join(dict.fromkeys(gpu.steps.source or "" for gpu in with_steps))
+        unit = "batches" if with_steps[0].steps.unit == "batch" else "steps"
+        periods = [gpu.steps.period_ns.p50 for gpu in with_steps if gpu.steps.period_ns]
+        each = f", {_between(periods, numbers.duration)} each" if periods else ""
+        steps = f"{_between([gpu.steps.count for gpu in with_steps], numbers.count)} {unit} by {sources}{each}"
+        steps += f" on {len(with_steps)} of them" if len(with_steps) < len(gpus) else ""
+    else:
+        repeats = [gpu.steps.repeats["period_ns"] for gpu in gpus if gpu.steps.repeats]
+        again = f", kernels repeat every {_between(repeats, numbers.duration)}" if repeats else ""
+        steps = f"no steps{again}"
+    spans = [terminal.lead(gpu)[1] for gpu in gpus]
+    windows = dict.fromkeys("recording" if gpu.leads_with_capture else gpu.window for gpu in gpus)
+    part = [gpu.span_ns / spans[place] for place, gpu in enumerate(gpus) if gpu.leads_with_capture]
+    small = f"; the steps are {_between(part, numbers.share)} of it, findings are of the steps" if part else ""
+    return f"{count}: {steps}; {_between(spans, numbers.duration)} of {' and '.join(windows)}{small}"
+
+
+def _between(values: Sequence[int] | Sequence[float], form: terminal.Form) -> str:
+    low, high = form(min(values)), form(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _bars(some: dict[str, GpuMeasures], width: int) -> Group:
+    """A line a GPU."""
+    names = max(map(len, some))
+    if width - names - 1 < _BAR:
+        names = 0
+    lines = []
+    for title, gpu in some.items():
+        bar = terminal.bar(gpu, width - names - 2)
+        lines.append(Text(title.ljust(names)).append_text(bar) if names else bar)
+    return Group(*lines)
+
+
+def _ledger(some: dict[str, GpuMeasures], width: int) -> Group:
+    """A row an owner, a column a GPU: its time and its share, or of many GPUs the share alone."""
+    led = [terminal.lead(gpu) for gpu in some.values()]
+    times = _NAMES + len(led) * _TIMES <= width
+    rows: list[Row] = []
+    for owner in (one for one in OWNERS if any(ledger_ns[one] != 0 for ledger_ns, _ in led)):
+        name = Text(terminal.swatch(owner), style=LOOKS[owner].colour).append(f" {LOOKS[owner].label}", style="default")
+        rows.append((name, *(_owned(ledger_ns[owner], span_ns, times) for ledger_ns, span_ns in led)))
+    head, titles = ("", list(some)) if times else _short(some)
+    heading = "who had the GPU (sums to the window)" + ("" if times else ", share of each GPU's time")
+    columns = [Column(head), *(Column(title, right=True) for title in titles)]
+    return Group(Text(heading, style="bold"), Fitted(columns, rows))
+
+
+def _owned(ns: int | None, span_ns: int, times: bool) -> str:
+    if ns is None:
+        return numbers.UNKNOWN
+    if not ns:
+        return ""
+    share = numbers.share_of(ns, span_ns)
+    return f"{numbers.duration(ns)}  {share:>7}" if times else share
+
+
+def _short(some: dict[str, GpuMeasures]) -> tuple[str, list[str]]:
+    """What the columns are, and what each is called in as few letters as tell them apart."""
+    gpus = some.values()
+    for head, found in (("rank", [gpu.rank for gpu in gpus]), ("GPU", [gpu.device for gpu in gpus])):
+        if None not in found and len(set(found)) == len(found):
+            return head, [str(one) for one in found]
+    return "bar", [str(place) for place in range(1, len(some) + 1)]
+
+
+def _findings(measures: Measures, detail: _Detail) -> Iterator[RenderableType]:
+    if not measures.findings:
+        return
+    yield Text("\nwhat to change", style="bold")
+    for finding in measures.findings[:MOST_FINDINGS]:
+        yield Padding(Prose(terminal.finding(measures, finding), most=detail.finding), (0, 0, 0, 2))
+        yield Padding(Prose(f"  → {finding.change}{_folded(finding)}", most=detail.change), (0, 0, 0, 2))
+    left = measures.findings[MOST_FINDINGS:]
+    if left:
+        named = ", ".join(f"{one.code}{terminal.worth(one)}" for one in left)
+        yield Padding(Prose(f"and {len(left)} more: {named}", most=2), (0, 0, 0, 2))
+
+
+def _folded(finding: Finding) -> str:
+    """The first consequence, and how many there are beside it."""
+    if not finding.consequences:
+        return ""
+    more = len(finding.consequences) - 1
+    return f"\n  and {finding.consequences[0].text}" + (f" (and {more} more)" if more else "")
+
+
+def _touching(measures: Measures, shown: Sequence[int]) -> tuple[list[Doubt], list[Doubt]]:
+    """The doubts about what stands here, and the others."""
+    saved = {owner for finding in measures.findings[:MOST_FINDINGS] for owner in finding.saved_ns}
+    here = {*_SHOWN, *CLASSES, *(_UNDER[owner] for owner in saved if owner in _UNDER)}
+
+    def touches(pointer: str) -> bool:
+        first, *path = pointer.split("/")[1:]
+        if first != "gpus" or not path:
+            return True
+        return int(path[0]) in shown and (len(path) == 1 or path[1] in here)
+
+    found = [not doubt.where or any(map(touches, doubt.where)) for doubt in measures.doubts]
+    told = list(zip(measures.doubts, found, strict=True))
+    return [doubt for doubt, here in told if here], [doubt for doubt, here in told if not here]
+
+
+def _left(measures: Measures, doubts: Sequence[Doubt], detail: _Detail, more: str) -> Iterator[RenderableType]:
+    """What does not stand here, and how to see it."""
+    codes = list(dict.fromkeys(doubt.code for doubt in doubts))
+    said = [f"doubts: {', '.join(codes)}"] if codes else []
+    if not detail.breaks and measures.breaks:
+        said.append("breaks between the steps")
+    also = f"also: {'; '.join(said)}\n" if said else ""
+    yield Prose(f"\n{also}{more}--full: every number; --show NAME: one table; --show: their names", "dim", most=5)
