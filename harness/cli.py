@@ -1,4 +1,4 @@
-"""`ringscope`: the one command. Its own verbs here, those of `profiles` mounted beside them."""
+"""`ringscope`: the one command. It has its own verbs, and the verbs of `profiles` beside them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Loaded:
 
 
 def gpus() -> list[Any]:
-    """Those that TensorFlow sees; it takes their memory as it is needed."""
+    """The GPUs that TensorFlow sees; it takes their memory as it needs it."""
     import tensorflow as tf
 
     found: list[Any] = tf.config.list_physical_devices("GPU")

@@ -100,7 +100,7 @@ def _run(directory: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How, c
 
 
 def _explain(directory: RunDirectory, how: sweep.How, console: Console, options: Bench) -> bool:
-    """Launch what tells why the most ranks are not so many times one; whether it was stopped."""
+    """Run the launches that tell why N ranks are not N times one; return whether they were stopped."""
 
     def train(
         inside: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How, allowed: Callable[[sweep.Task], bool]

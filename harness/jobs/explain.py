@@ -1,4 +1,4 @@
-"""After the timed launches of a sweep: a few more that tell why its most ranks are not so many times one.
+"""A few launches after a sweep's timed ones, which tell why N ranks are not N times one.
 
 With GPUs each model is recorded once on one rank and once on the most; without, launches on the most ranks exchange
 nothing (profiles.explaining.explained says what is made of them). They lie in `explain/` of the run directory, which is
@@ -96,7 +96,7 @@ def explain(directory: RunDirectory, how: sweep.How, console: Console, train: Tr
 
 
 def planned(scaling: Scaling, how: sweep.How) -> tuple[list[sweep.Task], dict[Cell, float]]:
-    """The launches that explain a sweep, those of every model before a second one, and what each takes as expected."""
+    """The launches that explain a sweep, one for every model before a second one, and the expected time of each."""
     took: dict[Cell, list[float]] = {}
     for row in scaling.launches:
         took.setdefault(row.cell, []).append(row.seconds)

@@ -1,6 +1,6 @@
-"""What `fits` does: the largest batch of a cell, by launches that fit or do not (docs/guides/memory.md).
+"""The job of `fits`: find the largest batch of a cell by launches that fit or do not (docs/guides/memory.md).
 
-Each try is a launch of its own, kept like those of a sweep; which is next follows from what is kept, so a search that
+Each try is a launch of its own, kept like those of a sweep; the kept ones decide which is next, so a search that
 was stopped goes on.
 """
 

@@ -50,7 +50,7 @@ CPU_LAUNCHES = 3
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the command line lists: a setting -> its values. What is not there fits the machine."""
+    """The values that the command line lists for each setting. A setting that is not there fits the machine."""
 
     values: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: MappingProxyType({}))
     scaling: str = "weak"
@@ -83,7 +83,7 @@ def grid(choices: Choices, *, gpus: int) -> list[Cell]:
 
 
 def suits(model: str, gpus: int) -> dict[str, Any]:
-    """The values that fit a model on a host with so many GPUs, of the settings that depend on it."""
+    """The values that fit a model on a host with `gpus`, for the settings that depend on these."""
     fit = FITS.get(model, Fit(64, 16, gpu_step="fit"))
     if not gpus:
         return {"ranks": CPU_RANKS, "per_rank_batch": (fit.cpu_batch,), "feed": fit.cpu_feeds}
@@ -98,8 +98,9 @@ def suits(model: str, gpus: int) -> dict[str, Any]:
 
 
 def _as_its_strategy_can(cell: Cell, given: Mapping[str, tuple[Any, ...]]) -> Cell:
-    """What the command line leaves open is what the strategy can do; of several strategies, those that do not heed a
-    setting are measured once. What is asked of one alone stays, and is refused where it cannot be."""
+    """A setting that the command line leaves open takes a value that the strategy can do. If several strategies are
+    asked for, one that does not heed a setting is measured once. A value asked of one strategy alone stays, and is
+    refused if it cannot be."""
     spread = cell.spread
     if "feed" not in given and cell.until and cell.feed == "resident":  # one batch teaches nothing
         cell = replace(cell, feed="prefetch")

@@ -1,4 +1,4 @@
-"""Replicas against one synchronous model: so many devices, each with a process of its own, or one process for all."""
+"""Replicas against one synchronous model: each device with a process of its own, or one process for all."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def visible(number: int, kind: str, way: str) -> dict[str, str]:
 
 
 def row(model: str, way: Way, calls: list[tuple[int, ...]], begin_ns: int, seconds: float) -> Together:
-    """calls: begin and end; those that end after the window do not count."""
+    """calls: begin and end; a call that ends after the window does not count."""
     until_ns = begin_ns + round(seconds * 1e9)
     within = sum(end <= until_ns for _, end in calls)
     p50, p99 = stats.nearest_ranks(np.array([end - begin for begin, end in calls], np.int64), 50, 99)

@@ -134,7 +134,7 @@ class Trial:
 
 
 def trial(code: str, path: Path, *, gpus: int, steps: int | None = None, warmup: int | None = None) -> Trial:
-    """The trial of one finding of a recorded launch, on a host with so many GPUs.
+    """The trial of one finding of a recorded launch, on a host with `gpus`.
 
     A launch without measures (a training on the CPU has no GPU's timeline) has no findings: the change of any code is
     tried there, and nothing predicted. Raises RingscopeError where it cannot be tried.

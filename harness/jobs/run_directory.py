@@ -57,7 +57,7 @@ class RunDirectory:
 
     @classmethod
     def resume(cls, path: Path, more: list[Cell], *, launches: int | None = None) -> RunDirectory:
-        """A sweep begun earlier, grown by those of the cells that it does not have yet, and to so many launches."""
+        """A sweep begun earlier, with the cells added that it does not have yet, and `launches` of each."""
         sweep = read_sweep(path)
         directory = cls(path, sweep)
         new = [cell for cell in more if cell not in sweep.cells]
@@ -91,7 +91,7 @@ class RunDirectory:
     def begin(self, record: RunRecord) -> Path:
         """Make the launch's directory, its record saying `interrupted` until it is finished.
 
-        What an earlier try left there is moved aside, not lost.
+        Files that an earlier try left there are moved aside, not lost.
         """
         directory = self.launch_dir(record.cell, record.launch)
         with writing(directory):

@@ -31,7 +31,7 @@ class Written:
 
 
 def file_of(sweep: SweepRecord, launches: int, directory: Path, options: Launch, *, gpus: bool) -> Written:
-    """What runs so many launches of the sweep. Raises RingscopeError."""
+    """The file to submit, which runs `launches` of the sweep. Raises RingscopeError."""
     job = options.job
     request = batch.Request(
         argv=(sys.executable, "-m", "harness", "bench", "--resume", "--out", str(directory)),

@@ -213,7 +213,7 @@ def _too_many(cell: Cell, how: How) -> str | None:
 
 
 def check_training() -> None:
-    """Raise RingscopeError where nothing can be trained, for want of TensorFlow: then no cell could be tried."""
+    """Raise RingscopeError if nothing can be trained because TensorFlow is missing: no cell could be tried then."""
     if importlib.util.find_spec("tensorflow") is None:
         raise RingscopeError(
             f"TensorFlow is not installed in {sys.prefix}; `make setup` in ringscope's repository makes an environment"

@@ -1,7 +1,7 @@
-"""The environment variables that a rank gets: those that training needs, by name.
+"""The environment variables that a rank gets: only names that training needs.
 
-horovodrun puts its whole environment on ssh's command line, where everybody on both hosts can read it. So nothing else
-that happens to be set is passed on.
+horovodrun puts its whole environment on ssh's command line, where everybody on both hosts can read it. So no other
+variable is passed on.
 """
 
 from __future__ import annotations

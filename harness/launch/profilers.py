@@ -22,9 +22,9 @@ DELAY_S, DURATION_S = 30.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What of a command is recorded: so many steps of Keras, once they are steady; where it is no Python script, or no
-    step is seen, or steps is None, a time in seconds from its start. A cell says so itself, with the CUDA capture
-    range."""
+    """The part of a command that is recorded: `steps` of Keras, once they are steady. If it is no Python script, if no
+    step is seen, or if steps is None, it is a time in seconds from its start. A cell says it itself, by the CUDA
+    capture range."""
 
     delay_s: float = DELAY_S
     duration_s: float = DURATION_S

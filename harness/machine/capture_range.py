@@ -32,7 +32,7 @@ def _cudart() -> ctypes.CDLL | None:
 
 
 def _device_in_use() -> int:
-    """The first device that this process has a context on, as CUDA counts those that it sees."""
+    """The first device that this process has a context on, as CUDA counts the devices that it sees."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

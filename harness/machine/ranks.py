@@ -18,7 +18,7 @@ def rank(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def local_rank(environ: Mapping[str, str] = os.environ) -> int:
-    """This process's number among those of its host; 0 without a launcher."""
+    """This process's number on its host; 0 without a launcher."""
     return _first(environ, _LOCAL_RANK, 0)
 
 

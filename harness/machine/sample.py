@@ -12,7 +12,7 @@ RECORDED = "RINGSCOPE_RECORDED"
 
 
 def check(sample: str, ranks: int) -> None:
-    """Raises RingscopeError for what is no sample of so many ranks."""
+    """Raises RingscopeError if the text is no sample of `ranks`."""
     if sample in (ALL, FIRST_PER_HOST):
         return
     words = sample.split(",")
@@ -31,7 +31,7 @@ def holds(sample: str, rank: int, local_rank: int) -> bool:
 
 
 def count(sample: str, ranks: int, slots: Sequence[int]) -> int:
-    """How many are recorded, of ranks on hosts with so many `slots` each (none: on this one alone)."""
+    """The number of recorded ranks, on hosts with these `slots` each (none: on this host alone)."""
     if sample == ALL:
         return ranks
     return max(1, len(slots)) if sample == FIRST_PER_HOST else len(set(sample.split(",")))

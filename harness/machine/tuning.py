@@ -1,7 +1,8 @@
-"""How Horovod gathers gradients before it exchanges them: its variables for a cell, and what its autotune has chosen.
+"""Horovod's gathering of gradients before an exchange: its variables for a cell, and the choices of its autotune.
 
 Horovod waits for a cycle, takes the gradients that have come, and joins them to buffers of at most the fusion
-threshold. Its autotune tries values of both while training goes on, and keeps those that moved most bytes per second.
+threshold. Its autotune tries values of both while training goes on, and keeps the pair that moved most bytes per
+second.
 """
 
 from __future__ import annotations

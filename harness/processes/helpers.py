@@ -30,7 +30,7 @@ class Helpers:
         self._running: list[tuple[subprocess.Popen[bytes], Path]] = []
 
     def start(self, argv: Sequence[str], log: Path, more: Mapping[str, str] | None = None) -> None:
-        """Start a command with its output in `log`. more: variables beside those that a rank gets."""
+        """Start a command with its output in `log`. more: variables beside a rank's own."""
         with log.open("ab") as output:
             process = subprocess.Popen(
                 launch.keeper(argv, lifeline=self._lifeline.address),

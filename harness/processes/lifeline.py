@@ -30,7 +30,7 @@ RETRY_S = 0.2
 class Lifeline:
     """A listening socket and its connections. Closing it, or the end of this process, ends the ranks of a launch.
 
-    `lines`: how many keepers will come. Raises RingscopeError where this process may not open so many files.
+    `lines`: how many keepers will come. Raises RingscopeError if this process may not open that many files.
     """
 
     def __init__(self, hosts: Sequence[Host] = (), *, lines: int = 8) -> None:

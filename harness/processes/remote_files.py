@@ -54,7 +54,7 @@ def copied(directory: Path, hosts: Sequence[Host], ssh: Sequence[str]) -> Iterat
 
 
 def _lay_out(directory: Path, names: Sequence[str], shells: _Shells) -> list[str]:
-    """Those of the hosts that have the directory now without seeing ours.
+    """The hosts that have the directory now without seeing ours.
 
     The sign that they look for has a name that no disk's cache can know.
     """

@@ -119,8 +119,8 @@ def what_became(error: Exception) -> tuple[str, str]:
 def first_cause(text: str) -> str:
     """The line of an error's text that says what happened.
 
-    It is the first one. Where TensorFlow was executing a graph it stands between the places of the operations and what
-    names them again; where memory did not suffice, it says so.
+    It is the first one. If TensorFlow was executing a graph, it stands between the places of the operations and their
+    names again; if memory did not suffice, it says so.
     """
     lines = [line for line in map(str.strip, text.splitlines()) if line]
     if lines[0].endswith("Graph execution error:"):
@@ -218,7 +218,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
 
 
 def limit_gpus(memory_limit_mb: int) -> None:
-    """Take no more memory of each GPU than so many 2^20 bytes, before TensorFlow takes any. Without a GPU the rank's
+    """Limit the memory of each GPU to `memory_limit_mb` MiB, before TensorFlow takes any. Without a GPU the rank's
     keeper sees to the host's memory."""
     import tensorflow as tf
 

@@ -106,7 +106,7 @@ def of_one_cell(
     model_required: bool = False,
     without: Collection[str] = (),
 ) -> Callable[[F], F]:
-    """One value of every setting, but for those of names in `without`."""
+    """One value of every setting whose name is not in `without`."""
     special: dict[str, dict[str, Any]] = {
         "model": {"required": model_required},
         "ranks": {"default": 1, "show_default": True},

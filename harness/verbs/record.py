@@ -57,8 +57,8 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     """Record a cell, or any command of yours, one recording per rank, and measure it.
 
     The profiler is Nsight Systems if it is here, else nvprof, else TensorFlow's own. A cell records its timed steps.
-    Of a Python command that trains by Keras, with ring or without, 20 steps (--steps) are recorded once they are
-    steady. Any other is recorded after --delay, for --duration; so is every command if you give these without --steps.
+    A Python command that trains by Keras, with ring or without, is recorded for 20 steady steps (--steps). Any other
+    command is recorded after --delay, for --duration; so is every command if you give these without --steps.
     It runs to its own end.
 
     Exit code 0: recorded; 1: the training failed; 2: bad input, or nothing was recorded.

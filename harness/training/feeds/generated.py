@@ -1,9 +1,9 @@
-"""A task that can be learnt, generated: what a model reaches on it at best is known.
+"""A generated task that can be learnt, and whose best accuracy is known.
 
 Each sample is of one of at most 10 classes, drawn alike, and a class has a pattern of its own. In sequences (shape
 (steps, features)) it is the same at every step and so faint that only many steps together tell it from the noise: a
 model must gather what it sees. The noise confuses no two classes of whole samples. LABEL_NOISE of all labels are wrong,
-those of training and of validation samples: the best accuracy that any model can have on new ones is
+in training and in validation samples: the best accuracy that any model can have on new ones is
 1 - LABEL_NOISE.
 """
 

@@ -1,6 +1,6 @@
 """Image classifiers: a small network for 32x32 pictures, and the usual three of the scaling literature.
 
-Their layers are the model's own, and not those of a model within it, so that it can be cut between any of them.
+Their layers are the model's own, not a nested model's, so that it can be cut between any of them.
 """
 
 from __future__ import annotations

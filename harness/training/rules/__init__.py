@@ -63,7 +63,7 @@ class Ways:
 
 
 def stepping(step: Callable[[int], Any], batch: int) -> Way:
-    """Of a step, given its number, that returns the loss of a batch before the device has done it."""
+    """Steps from a function that, given a step's number, returns a batch's loss before the device has done it."""
 
     def take(steps: int) -> int:
         loss = None

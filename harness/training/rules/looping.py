@@ -29,7 +29,7 @@ def quiet(on: Subject) -> Ways:
 
 
 def fitting(together: int, verbose: int) -> Way:
-    """One epoch of `model.fit`, of so many steps per execution. Steps are made a multiple of TOGETHER."""
+    """One epoch of `model.fit` with these steps per execution. Steps are made a multiple of TOGETHER."""
     made, spec = build(MODEL), MODELS[MODEL].spec
     made.compile(optimizer="sgd", loss=loss_for(spec), steps_per_execution=together, jit_compile=False)
     generator = np.random.default_rng(0)

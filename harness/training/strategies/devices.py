@@ -8,7 +8,7 @@ from profiles.ground.errors import RingscopeError
 
 
 def take(device: str, count: int, *, local_rank: int = 0) -> list[str]:
-    """Names of `count` devices of the kind of `device`: the next ones after those of the ranks before this one.
+    """Names of `count` devices of the kind of `device`: the next ones after the devices of the ranks before this one.
 
     Without GPUs they are parts of the CPU, which must not have been used before. Raises RingscopeError where there
     are too few GPUs.

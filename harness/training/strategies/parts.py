@@ -95,9 +95,9 @@ def update_in_place(optimizer: Any) -> None:
 
 
 def train_step(model: Any, plan: Plan, loss: Any, exchange: Sequence[Exchange] | None = None) -> Callable[[Any], Any]:
-    """(x, y) -> the logs of one update of `model`, whose weights are those of the plan's stages, in their order.
+    """(x, y) -> the logs of one update of `model`, whose weights are the plan's stages', in their order.
 
-    exchange: per stage, its gradients -> those that are applied.
+    exchange: per stage, its gradients -> the gradients to apply.
     """
     last = [places[-1] for places in plan.places]
     update_in_place(model.optimizer)

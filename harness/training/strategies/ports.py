@@ -14,7 +14,7 @@ __all__ = ["held"]
 def held(count: int) -> Iterator[list[int]]:
     """Free ports of this host, which nobody else is given meanwhile: sockets hold them that listen to nothing.
 
-    What is started from here on, in this process or below it, shares them with these sockets.
+    Processes and servers started from here on share them with these sockets.
     """
     os.environ["TF_GRPC_REUSE_PORT"] = "1"
     with ExitStack() as stack:

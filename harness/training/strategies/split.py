@@ -71,7 +71,7 @@ def pipeline_facts(stages: Sequence[Any], places: Sequence[str], parts: int, bat
 
 
 def alone_ns(stage: Any, place: str, samples: int) -> int:
-    """Median time of a stage's way there and back for so many samples, with nothing else under way."""
+    """Median time of a stage's forward and backward pass for `samples`, with nothing else under way."""
     with tf.device(place):
         x = tf.zeros((samples, *stage.inputs[0].shape[1:]), stage.inputs[0].dtype)
         left = stage.outputs[0]
