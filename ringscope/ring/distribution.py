@@ -64,10 +64,10 @@ def distribute(
         averages within it, or between two programs where that cannot be (faster on GPUs; GRU and LSTM as loops, without
         cuDNN). `auto` compiles on a GPU what XLA takes, says so, and trains the rest, cuDNN's cells too, as `fit`
         does.
-    compression: what the gradients travel as: `none` (as they were computed: in a compiled step on GPUs those of
-        mixed_bfloat16 are summed in bfloat16), `fp32`, `fp16`, `bf16` (summed in float32).
+    compression: the type that gradients travel as: `none` (as they were computed: a compiled step on GPUs sums
+        mixed_bfloat16's in bfloat16), `fp32`, `fp16`, `bf16` (summed in float32).
     aggregate: local steps whose gradients are averaged before they are exchanged and applied.
-    groups: (`fit`) split the gradients in so many exchanges; the last layers' leave while the backward pass runs.
+    groups: (`fit`) split the gradients in this many exchanges; the last layers' leave while the backward pass runs.
     overlap: (`compiled`) whether gradients are exchanged while the program that computes them runs; None: where that
         pays, which is between hosts and between GPUs without NVLink (an all-reduce is timed here).
     scale_learning_rate: multiply the rate by the number of ranks, reached linearly over `warmup_steps` steps
@@ -81,8 +81,8 @@ def distribute(
         The state is together when callbacks save the model after an epoch, and after `fit`; before it is saved at
         another time call `ring.gather(model)` on all ranks.
     process_set: refused; a model is trained by all ranks. `average_gradients` takes one, in a loop of your own.
-    commit_steps: (elastic Horovod) what a lost rank does not undo is committed after so many steps too, and not only
-        after each epoch.
+    commit_steps: (elastic Horovod) commit after this number of steps too, and not only after each epoch; a lost
+        rank undoes only the steps since.
 
     To be called on all ranks: they meet here. Raises RingscopeError for what would not train right.
     """

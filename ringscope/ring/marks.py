@@ -101,7 +101,7 @@ class NvtxMarks:
             pass
 
     def paused(self, ns: int, why: str) -> None:
-        """An elastic training goes on now, after so long."""
+        """An elastic training goes on now, after a pause of this length."""
         with self._range(self._domain.get_event_attributes(message=marks.paused(ns, why))):
             pass
 

@@ -6,8 +6,8 @@ from typing import Any
 
 
 def optimizers_of(model: Any, *, of_parts: bool = True) -> list[Any]:
-    """The optimizers among a model's attributes (models with a train step of their own may have several), then those of
-    the models that are parts of it."""
+    """The optimizers among a model's attributes (models with a train step of their own may have several), then the
+    optimizers of models that are parts of it."""
     from keras.optimizers import Optimizer
 
     found: dict[int, Any] = {}

@@ -30,8 +30,8 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     pin: False leaves all GPUs to this process.
     seed: of Python's, NumPy's and TensorFlow's generators, so that all ranks prepare the same data: drawn by rank 0 and
         printed unless given; False leaves the generators alone.
-    process_sets: Horovod's, for `average_gradients(..., process_set=...)`: a list of them, or "dynamic" for those that
-        are added later with hvd.add_process_set.
+    process_sets: Horovod's, for `average_gradients(..., process_set=...)`: a list of them, or "dynamic" for sets
+        that are added later with hvd.add_process_set.
 
     Under elastic Horovod the script is begun again whenever ranks are lost or added (docs/guides/train.md), and this
     may end it where this process is no rank any more.
@@ -135,7 +135,8 @@ def _one_gpu_each() -> bool:
 
 
 def threads() -> int:
-    """The cores for this process: those it is bound to, or its share of those that the ranks of this host all use."""
+    """The cores for this process: the cores it is bound to, or its share of the cores that this host's ranks all
+    use."""
     mine, everybodys = len(os.sched_getaffinity(0)), len(os.sched_getaffinity(1))
     ranks = int(hvd.local_size())
     return mine if mine * ranks <= everybodys else max(1, mine // ranks)

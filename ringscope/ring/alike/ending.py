@@ -41,7 +41,7 @@ def at_exit(channel: Channel) -> None:
 
 
 def compare_at_exit(model: Any) -> None:
-    """Compare this model's weights when the script ends, unless they are still those that were last found equal."""
+    """Compare this model's weights when the script ends, unless they are unchanged since they were last found equal."""
     if (each := weights.compared(model)) not in _compared:
         _compared.append(each)
 

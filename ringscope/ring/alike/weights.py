@@ -21,10 +21,10 @@ _COMPARED = "compared_by_ring"  # a model's attribute
 
 
 class Compared:
-    """What is known of a model's weights when the script ends, though the model may be gone by then.
+    """A model's weights for the comparison when the script ends, though the model may be gone by then.
 
-    paths: of the weights. left: the digest of weights of a model that is gone, if they were not those that were last
-    found equal; None: there is nothing to compare.
+    paths: the weights' names. left: the digest of the weights of a model that is gone, if they had changed since they
+    were last found equal; None: there is nothing to compare.
     """
 
     def __init__(self, model: Any) -> None:
@@ -40,7 +40,7 @@ class Compared:
         self._variables, self._equal = variables, digest
 
     def changed(self) -> list[int] | None:
-        """The digest of the weights, if they are no longer those that were last found equal."""
+        """The digest of the weights if they have changed since they were last found equal."""
         look_at_the_gone()
         model = self._model()
         if model is None:

@@ -13,7 +13,7 @@ from profiles.ground.errors import RingscopeError
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """The leaf of a batch, in order, whose numbers are ids of an embedding with so many rows."""
+    """The index of a batch's leaf whose numbers are ids of an embedding, and the embedding's number of rows."""
 
     leaf: int
     rows: int

@@ -13,8 +13,8 @@ from . import seeds
 class Part(keras.utils.PyDataset):
     """Batches start, start + step, ... of another PyDataset, `count` of them (None: without an end).
 
-    share: gives every rank rank 0's value, for all shuffle alike between epochs; None where none do. epoch: so many of
-    them are an epoch, which begins where the one before has ended; None: all are.
+    share: gives every rank rank 0's value, so that all shuffle alike between epochs; None if none shuffles. epoch: the
+    number of batches in an epoch, which begins where the one before ended; None: all batches.
     """
 
     def __init__(

@@ -78,8 +78,9 @@ def set_apart(rank: int, share: Callable[[Any], Any]) -> None:
 def as_on_rank_0(owner: Any, share: Callable[[Any], Any]) -> Iterator[None]:
     """While it lasts Python, NumPy and the generators that the owner holds draw what they would on rank 0.
 
-    What ranks draw apart, say augmentations in threads or a picture on rank 0 alone, would else have each shuffle the
-    data in an order of its own. share: gives every rank rank 0's value. Afterwards they go on as they would have.
+    Without it, numbers that ranks draw apart (augmentations in threads, a picture on rank 0 alone) would have each rank
+    shuffle the data in an order of its own. share: gives every rank rank 0's value. Afterwards they go on as they would
+    have.
     """
     states = _states(owner)
     own = [get() for get, _ in states]

@@ -1,7 +1,7 @@
-"""Which part of the data that is trained on is this rank's.
+"""This rank's part of the training data.
 
-Rank r of N takes samples (of arrays) or batches (of data sets) r, r + N, ...: its k-th batch and those of the others
-are together the k-th batch of one rank with N times the batch. All ranks get as many steps; what is left over is left
+Rank r of N takes samples (of arrays) or batches (of data sets) r, r + N, ...: the ranks' k-th batches together
+are the k-th batch of one rank with N times the batch. All ranks get as many steps; what is left over is left
 out.
 """
 

@@ -1,7 +1,7 @@
-"""How often each shuffle of a data set has begun: the order that it brings its elements into next hangs on it.
+"""How often each shuffle of a data set has begun, which decides the next order of its elements.
 
-Where one rank alone has looked at a batch before `fit`, say to draw it, its orders would no longer be those of the
-others, and the ranks' shares of an epoch would overlap.
+If one rank alone looked at a batch before `fit`, say to draw it, its orders would differ from the other ranks', and the
+ranks' shares of an epoch would overlap.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def begun(dataset: Any) -> Begun:
 
 
 def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
-    """Have this rank's shuffles begin as often as those of the rank that has gone through the data most often.
+    """Have this rank's shuffles begin as often as on the rank that has gone through the data most often.
 
-    everybodys: what a rank gives -> what all have given. Raises RingscopeError where only some have filled a cache.
+    everybodys: a rank's value -> the values of all. Raises RingscopeError if only some ranks have filled a cache.
     """
     own = _shuffles(dataset)
     if not own:
@@ -71,7 +71,7 @@ def _inputs(dataset: Any) -> list[Any]:
 
 
 def _shuffles(dataset: Any) -> list[Any]:
-    """Those that it comes through, the last first."""
+    """The shuffles that a data set comes through, the last first."""
     found = [dataset] if type(dataset).__name__ == "_ShuffleDataset" else []
     found += [shuffle for each in _inputs(dataset) for shuffle in _shuffles(each)]
     return list({id(each): each for each in found}.values())

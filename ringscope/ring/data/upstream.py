@@ -3,7 +3,7 @@
 A share taken of finished batches (`Dataset.shard` at the end) has every rank read, decode and augment what all ranks
 train on: N ranks of a host do everything N times. Here the operations after the last batch and the maps before it are
 laid anew over this rank's elements alone. A shuffle and a map that keeps no state can change places: the shuffle moves
-elements whatever they are. What cannot be taken apart stays as it is, and the reason is given.
+elements whatever they are. A data set that cannot be taken apart stays as it is, and the reason is given.
 
 TensorFlow has no public way to ask a data set what it is made of; where its private one changes, nothing is moved.
 """
@@ -87,7 +87,7 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
 
 
 def between(dataset: Any, start: int, stop: int) -> Any:
-    """Elements `start` up to `stop`, so many. Unlike `take` it goes on to the end of what it is given: a cache() in
+    """Elements `start` up to `stop`. Unlike `take` it goes on to the end of what it is given: a cache() in
     there is kept only when it has been read to its end, and all ranks draw as many random numbers in an epoch."""
     numbered = dataset.enumerate().filter(lambda place, _: start <= place and place < stop)
     return numbered.map(lambda _, element: element).apply(tf.data.experimental.assert_cardinality(stop - start))

@@ -19,7 +19,7 @@ NOT_KEPT = ("params", "_model", "model", "validation_data")
 
 
 def of(callbacks: Sequence[Any]) -> list[dict[str, Any]]:
-    """For each, what it holds of numbers, words, arrays and lists of such; rank 0's of those that write."""
+    """Each callback's numbers, words, arrays and lists of these; rank 0's for callbacks that write files."""
     own = [{} if isinstance(each, OF_FILES) else _plain_parts(each) for each in callbacks]
     writers = [i for i, each in enumerate(callbacks) if isinstance(each, OF_RANK_0)]
     for i, state in zip(writers, from_rank(0, [own[i] for i in writers]) if writers else [], strict=True):

@@ -19,9 +19,9 @@ __all__ = ["Commit", "agreed", "keep"]
 
 @dataclass
 class Commit:
-    """number: it is the so-manieth, 0 where nothing has been committed. models: by the number of the call of
-    ring.distribute. fits: of calls of `fit` that are over, {"epoch": [...], "history": {...}}. fit: the state of the
-    call that is going on. values: those of loops of the user's own."""
+    """number: counts commits, 0 before the first. models: by the number of the call of
+    ring.distribute. fits: the calls of `fit` that are over, {"epoch": [...], "history": {...}}. fit: the state of the
+    call that is going on. values: the values of the user's own loops."""
 
     number: int = 0
     models: dict[int, dict[str, Any]] = field(default_factory=dict)

@@ -30,8 +30,8 @@ _said = False
 
 @dataclass(frozen=True)
 class Place:
-    """Where a `fit` is: so many batches of the whole data of this epoch are done. order: how often the data set had
-    been begun before this epoch, which tells a shuffle's order."""
+    """Where a `fit` is: the number of batches of the whole data done in this epoch. order: how often the data set had
+    begun before this epoch, which decides a shuffle's order."""
 
     epoch: int
     batches: int = 0
@@ -110,7 +110,8 @@ class Part:
     """One call of Keras's `fit`, as its callbacks see it.
 
     name: the number of the model's `ring.distribute`. every: steps between commits within an epoch, 0 where there are
-    none. rates: as of `state_of`. history: of the parts before. first, last: of those that this process takes.
+    none. rates: as `state_of` gives them. history: of the parts before. first, last: the epochs that this process
+    takes.
     """
 
     model: Any

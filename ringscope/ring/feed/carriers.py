@@ -1,8 +1,8 @@
 """A batch of any structure as arrays that can be staged, and back into what the model expects.
 
-TensorFlow keeps int32 tensors of a GPU's functions in host memory and copies what lies elsewhere back to it; and DLPack
-has no bfloat16 in NumPy. Such values travel as another type of the same width and are read as their own inside the
-step, which costs nothing.
+TensorFlow keeps int32 tensors of a GPU's functions in host memory and copies tensors from elsewhere back to it; and
+DLPack has no bfloat16 in NumPy. Such values travel as another type of the same width and are read as their own inside
+the step, which costs nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch on the host, as an iterator gave it: its leaves in order, those that can be staged as arrays."""
+    """A batch on the host, as an iterator gave it: its leaves in order, as arrays where they can be staged."""
 
     structure: Any
     leaves: list[Any]

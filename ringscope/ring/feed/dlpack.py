@@ -1,6 +1,6 @@
 """Device memory as a TensorFlow tensor, without a copy, by DLPack.
 
-The structures are those of DLPack 0.8's `dlpack.h` (https://dmlc.github.io/dlpack/latest/c_api.html).
+The structures are from DLPack 0.8's `dlpack.h` (https://dmlc.github.io/dlpack/latest/c_api.html).
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ __all__ = ["build"]
 
 
 def build(model: Any, options: dict[str, Any]) -> bool:
-    """Make those that are missing by what will train; returns whether any was. options: of `fit`; a generator among
-    them is put back with what it has given.
+    """Make missing weights from the training data; return whether any were missing. options: of `fit`; a generator
+    among them is put back with the batch that it has given.
 
     Raises RingscopeError where `fit` has no batch to look at, or a step of the user's own can only be run.
     """

@@ -38,8 +38,8 @@ class ByGraph:
 
 
 def _is_watched(function: Any) -> bool:
-    """Whether somebody has laid a call of their own over that of TensorFlow's functions, as `ringscope doctor` does to
-    look at a script's steps: they are to see them all. What they lay there need not be written in Python."""
+    """True if somebody has replaced the call of TensorFlow's functions, as `ringscope doctor` does to look at a
+    script's steps: they must see them all. The replacement need not be written in Python."""
     code = getattr(type(function).__call__, "__code__", None)
     return code is None or "/tensorflow/" not in code.co_filename
 

@@ -24,7 +24,8 @@ WRITERS = (
 
 
 def around(model: Any, data: Any, given: Any) -> list[Any]:
-    """The user's callbacks as this rank calls them, between those that make ranks agree. data: what is trained on."""
+    """The user's callbacks as this rank calls them, between callbacks that make ranks agree. data: the training
+    data."""
     given = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
     horovod_names.check_left_over(given)
     saves = saves_epochs(model, [each for each in given if isinstance(each, WRITERS)])

@@ -17,7 +17,7 @@ Digests = Sequence[list[int] | None]
 
 
 def say_parted(model: Any, digests: Digests) -> None:
-    """Say so where the weights that the ranks come to `fit` with differ: `fit` begins with those of rank 0."""
+    """Say so if the ranks come to `fit` with different weights: `fit` begins with rank 0's."""
     if not began_alike(model):
         return
     differing = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
@@ -30,8 +30,8 @@ def say_parted(model: Any, digests: Digests) -> None:
 
 
 def take_changed(model: Any, digests: Digests) -> None:
-    """Where callbacks of some ranks alone have changed the weights at the end of `fit`, as EarlyStopping does that puts
-    the best ones back, all ranks take those of the first of these."""
+    """If callbacks of some ranks alone have changed the weights at the end of `fit` (EarlyStopping that restores the
+    best), all ranks take the weights of the first of these."""
     if all(digest == digests[0] for digest in digests):
         return
     first = next(rank for rank, digest in enumerate(digests) if digest is not None)

@@ -1,5 +1,5 @@
-"""Parts of a Keras model in forms that XLA makes fewer and faster GPU kernels of; the same numbers up to rounding. What
-is drawn by `tf.random` is drawn right, and images are resized right."""
+"""Parts of a Keras model in forms that XLA makes fewer and faster GPU kernels of; the same numbers up to rounding.
+Random numbers of `tf.random` and resized images are right in them."""
 
 from __future__ import annotations
 

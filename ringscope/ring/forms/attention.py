@@ -60,7 +60,7 @@ def fused() -> Iterator[None]:
 
 
 def among(layers: Iterable[Any]) -> list[Any]:
-    """Those of the layers that attend."""
+    """The layers that attend."""
     import keras
 
     kinds = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
@@ -159,7 +159,7 @@ def _settings(operands: list[Any], products: dict[str, Any], scale: float, causa
 
 
 def _call(which: str, operands: Sequence[Any], results: Sequence[tuple[Shape, Any]], settings: str) -> list[Any]:
-    """One custom call's results, those of rank 4 as (batch, length, head, size)."""
+    """One custom call's results; results of rank 4 are (batch, length, head, size)."""
     masked = "ScaleBias" if len(operands) in (4, 7) else ""
     text, shapes = _module(f"__cudnn$fmha{masked}Softmax{which}", operands, results, settings)
     return call_module(text, operands, [(shape, dtype) for shape, (_, dtype) in zip(shapes, results, strict=True)])

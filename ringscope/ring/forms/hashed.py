@@ -2,8 +2,8 @@
 
 As Keras and TensorFlow draw it, XLA writes 32 random bits for each number to memory, in two kernels, makes a mask of
 them in a third, and keeps the mask for the way back: 0.28 GB of traffic for 12.6 million numbers, where this has 0.15.
-A hash is computed anew on the way back, from the same seed. Seeds are still those of Keras's `SeedGenerator`, one for
-each layer that counts its steps and is saved with the model; the numbers drawn of them are others than Keras draws, of
+A hash is computed anew on the way back, from the same seed. Seeds still come from Keras's `SeedGenerator`, one for
+each layer, which counts its steps and is saved with the model; the numbers drawn from them differ from Keras's and have
 the same distribution.
 """
 
@@ -81,8 +81,8 @@ def kept(seed: Any, shape: Sequence[Any], rate: float) -> Any:
 
 
 def _places(shape: Sequence[Any], seed: Any) -> Any:
-    """Of each number its place, counted from 0, times GOLDEN, more than the seed. It is summed along one axis after the
-    other from the seed on: XLA would keep what does not depend on it as a constant, in memory."""
+    """The seed plus each number's place (from 0) times GOLDEN. The sum runs along one axis after the other, from the
+    seed on: XLA would keep a part that does not depend on the seed as a constant, in memory."""
     places, step = tf.reshape(seed, [1] * len(shape)), _word(GOLDEN)
     for axis, size in reversed(list(enumerate(shape))):
         along = tf.cast(tf.range(size), tf.uint32) * step

@@ -90,7 +90,7 @@ def _between(at: Callable[[Any, Any], Any], row: Any, column: Any) -> Any:
 
 
 def _inverse(transforms: Any) -> Any:
-    """Of each 3 x 3 matrix its adjugate, the last number made 1: the determinant falls out."""
+    """The adjugate of each 3 x 3 matrix with the last number made 1: the determinant falls out."""
     a, b, c, d, e, f, g, h = tf.unstack(transforms, 8, axis=1)
     adjugate = [e - f * h, c * h - b, b * f - c * e, f * g - d, a - c * g, c * d - a * f, d * h - e * g, b * g - a * h]
     return tf.stack(adjugate, axis=1) / (a * e - b * d)[:, tf.newaxis]

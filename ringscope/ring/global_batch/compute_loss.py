@@ -1,7 +1,7 @@
-"""What a model's own `compute_loss` takes itself is to its samples, and a train step that takes its loss by hand.
+"""Tells whether the loss of a model's own `compute_loss`, or of a train step by hand, is a mean or sum over samples.
 
-A loss of `compile` is known one by one. What a model's class computes beside those, or in their place, is one number
-for the batch: it is tried as such a one (loss_kinds.py), with everything that it leaves to Keras as zero.
+Each loss of `compile` is known by itself. A model's class computes one number for the batch beside these losses, or in
+their place. It is tried as one number (loss_kinds.py), with everything that it leaves to Keras as zero.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What a graph makes of the rows of a batch: values of each row, sums over the batch, or numbers of such sums.
+"""How a graph uses the rows of a batch: values of each row, sums over the batch, or numbers computed from sums.
 
 Each tensor between a loss and what it is taken of is one of these. A rank may add and scale sums over its own rows, and
-their number: the averaged gradients are still those of the joined batch. Before it divides one sum by another, or does
-anything else with it, the sum must be that of all ranks. `Flow.cuts` are these sums. An operation that is not known
-here ends it by NotApart.
+their number: the averaged gradients still equal the joined batch's. Before it divides one sum by another, or does
+anything else with it, the sum must include all ranks. `Flow.cuts` are these sums. An unknown operation raises NotApart.
 """
 
 from __future__ import annotations
@@ -138,8 +137,8 @@ def needed(outputs: Iterable[Any], known: Callable[[Any], bool]) -> list[Any]:
 
 
 class Flow:
-    """Values by tensor's name, from `sources` on. rule_of: what an operation makes of values. of_all: tensors of all
-    ranks already. cuts: those that must be made so, in the order in which they were found."""
+    """Values by tensor's name, from `sources` on. rule_of: the rule of an operation. of_all: tensors that
+    already include all ranks. cuts: tensors that must include them, in the order in which they were found."""
 
     def __init__(
         self, sources: dict[str, Value], rule_of: Callable[[Any], Callable[..., Any]], of_all: Iterable[str] = ()

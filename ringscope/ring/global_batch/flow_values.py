@@ -183,7 +183,7 @@ def counts(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 
 
 def product(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
-    """MatMul and those of batches of matrices."""
+    """MatMul, also of batches of matrices."""
     found = only_rows(op, given)
     names = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
     turned = [op.get_attr(name) for name in names]

@@ -184,7 +184,8 @@ def _kind_of_tries(tries: Sequence[list[float] | None]) -> str | None:
 
 
 def _values_of_rows(loss: Any, labels: Any, y_pred: Any, random: Any) -> list[float] | None:
-    """Of these labels and made-up predictions, once by themselves and then by PARTS; None where it takes none."""
+    """The loss's values for these labels and made-up predictions, first by themselves and then by PARTS; None if it
+    takes none."""
     from keras import StatelessScope
 
     made = [labels, made_rows(y_pred, random, len(tf.nest.flatten(labels)[0]))]
@@ -200,8 +201,8 @@ def _values_of_rows(loss: Any, labels: Any, y_pred: Any, random: Any) -> list[fl
 
 
 def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
-    """Of each loss that the model's layers have added, as it is called with such inputs, in the order of the layers;
-    None where the model cannot be tried."""
+    """The kind of each loss that the model's layers add when it is called with these inputs, in the order of the
+    layers; None if the model cannot be tried."""
     layers = list(model._flatten_layers())
     with added_losses_kept(layers):
         kinds = _added_kinds(model, layers, x, FEW_ROWS)
@@ -250,7 +251,8 @@ def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str |
 def kind_of_values(
     whole: float, again: float, first: float, second: float, exact: float = EXACT, *, noisy: bool = False
 ) -> str | None:
-    """Of a loss on some rows, on them in another order, and on each half of them. noisy: it is known to draw."""
+    """The kind of a loss, by its values on some rows, on them in another order and on each half. noisy: it draws
+    numbers."""
     values = [whole, again, first, second]
     if not np.all(np.isfinite(values)) or not any(values):  # of a loss that is 0 on all made-up rows nothing is known
         return None

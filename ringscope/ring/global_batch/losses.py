@@ -6,11 +6,10 @@ same size on every rank. So while a train step is traced, the losses of `compile
     a mean    sum of this rank's values * ranks / everybody's denominator   (elements, unmasked ones, or weights)
     a sum     sum of this rank's values * ranks
 
-whose mean over ranks is the loss on the joined batch. What has been reduced already, by a loss function of the user's
-own, `add_loss` or a regulariser, is tried for what it is to its samples (loss_kinds.py): a mean counts by the batch's
-size, a sum as a sum, and what is neither cannot be had by averaging gradients, which is said; what does not depend on
-the batch comes out as it is. The denominators are exchanged only where they can differ: masks, means by weight, batches
-of unlike sizes.
+whose mean over ranks is the loss on the joined batch. A loss that is one number already (a loss function of the user's
+own, `add_loss`, a regulariser) is tried (loss_kinds.py): a mean counts by the batch's size, a sum as a sum. If it is
+neither, averaging gradients cannot give it, and a line says so. A number that does not depend on the batch comes out as
+it is. The denominators are exchanged only where they can differ: masks, means by weight, batches of unlike sizes.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ def check_summable(metrics: Sequence[Any]) -> None:
 
 
 def flat_metrics(model: Any) -> list[Any]:
-    """Each metric that has a name in the logs, those of `compile` by themselves; before the first step, when Keras has
-    not yet made the others, those that the script has made."""
+    """Each metric that has a name in the logs, the metrics of `compile` by themselves. Before the first step Keras has
+    not made its own yet: then only metrics that the script has made."""
     import keras
 
     found: list[Any] = []
@@ -102,7 +102,7 @@ def result_over_ranks(model: Any, logs: Any, otherwise: Any) -> Any:
 
 
 def _flat(logs: dict[str, Any]) -> dict[str, Any]:
-    """As Keras will: a step that returns every metric's result by its name has those of `compile` in one dict."""
+    """As Keras will: a step that returns every metric's result by its name has `compile`'s in one dict."""
     found: dict[str, Any] = {}
     for name, value in logs.items():
         found |= _flat(value) if isinstance(value, dict) else {name: value}

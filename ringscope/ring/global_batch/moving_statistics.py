@@ -20,8 +20,8 @@ def is_stateful(model: Any) -> bool:
 def average_statistics(model: Any) -> None:
     """Average moving statistics (batch normalisation's) over ranks; weights that agree everywhere keep their bits.
 
-    What layers of the user's own keep (a counter, the largest value, a queue of features) is averaged like them, and
-    may be no average: one line names it.
+    Values that layers of the user's own keep (a counter, the largest value, a queue of features) are averaged too, and
+    may not be averages: one line names them.
     """
     if hvd.size() == 1:
         return

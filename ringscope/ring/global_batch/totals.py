@@ -1,7 +1,7 @@
-"""Sums over the samples of all ranks: `ring.sum` and `ring.mean`, and those of a step that is traced.
+"""Sums over the samples of all ranks: `ring.sum` and `ring.mean`, and the sums of a step that is traced.
 
-The mean over ranks of the gradients is to be that of the joined batch. So a sum has the value of all ranks' together,
-and as many times the gradient of the rank's own as there are ranks.
+The mean of the ranks' gradients must equal the joined batch's gradient. So a sum has the value over all ranks, and the
+gradient of the rank's own sum times the number of ranks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def sum(values: Any, axis: Any = None) -> Any:  # as `tf.reduce_sum`
 
 def mean(values: Any, weights: Any = None) -> Any:
     """The mean of these over the samples of all ranks, weighted or masked by `weights` if there are any; 0 where all
-    weights are. To be called on all ranks; gradients are those of `ring.sum`.
+    weights are. To be called on all ranks; gradients are as with `ring.sum`.
 
     Raises RingscopeError where values and weights are not of one shape, or of shapes that fit by broadcasting.
     """

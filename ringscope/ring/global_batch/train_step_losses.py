@@ -32,8 +32,8 @@ def is_own(train_step: Callable[..., Any]) -> bool:
 
 
 def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bool) -> Apart | None:
-    """Of each number that it takes gradients of; None where that cannot be read, and where Keras takes its loss. Sums
-    are of all ranks, and so are means of batches of unlike sizes.
+    """The parts of each number that the step takes gradients of; None if they cannot be read, or if Keras takes the
+    loss. Sums include all ranks, and so do means over batches of unlike sizes.
 
     uneven: the ranks' batches may be of unlike sizes. Found out once for each shape of the data.
     """

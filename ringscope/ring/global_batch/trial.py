@@ -115,7 +115,7 @@ def _restored() -> Iterator[None]:
 
 
 def made_rows(spec: Any, random: Any, rows: int, *, labels: bool = False) -> Any:
-    """Arrays of so many rows, of the spec's structure; None where it holds what cannot be made up."""
+    """Arrays of `rows` rows, in the spec's structure; None if it holds a value that cannot be made up."""
     leaves = tf.nest.flatten(spec)
     if not all(is_known(leaf) for leaf in leaves):
         return None

@@ -1,4 +1,4 @@
-"""The mean of several calls' gradients, applied once in so many calls."""
+"""The mean of several calls' gradients, applied once for all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Update = Callable[[Sequence[Any], Any], None]
 
 
 def aggregated(update: Update, every: int, state: dict[str, Any], largest: Callable[[Any], Sequence[int]]) -> Update:
-    """`update` with the mean of the last `every` calls' gradients, once in so many calls; sparse ones become dense.
+    """Call `update` once in `every` calls, with the mean of their gradients; sparse ones become dense.
 
     state: where the sums are kept, empty at first. largest: variables -> the gradients of which the largest counts.
     """

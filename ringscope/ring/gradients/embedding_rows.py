@@ -65,8 +65,8 @@ class Rows:
 
 
 def digits_of(kind: Any) -> tuple[int, int]:
-    """A row's number, below 2^31, travels beside it as digits of so many bits, and so many of them: small enough to be
-    exact in this type after they were divided by the ranks on the way."""
+    """(bits of a digit, number of digits) for a row's number, below 2^31, which travels beside it. The digits are small
+    enough to be exact in this type after a division by the ranks on the way."""
     return (6, 6) if kind == tf.bfloat16 else (16, 2)
 
 
@@ -75,8 +75,8 @@ def _shifts(bits: int, digits: int) -> Any:
 
 
 def are_fewer(gradient: Any, shape: Sequence[int], kind: Any) -> bool:
-    """Whether it is rows of a table, and all ranks' are so much less than the table that they are worth it. kind: the
-    type that either would travel as."""
+    """True if the gradient is rows of a table, and sending all ranks' rows takes at most half the bytes of the table.
+    kind: the type that either would travel as."""
     if not isinstance(gradient, tf.IndexedSlices):
         return False
     rows = gradient.indices.shape[0]

@@ -1,6 +1,6 @@
 """Variables that Keras overwrites with their gradient: float8's scales, and the largest values that these come from.
 
-What each rank has found for one is of its own batch. The joined batch's is the largest of all ranks', never their mean:
+Each rank finds a value for its own batch. The joined batch's value is the largest of all ranks', never their mean:
 Keras takes the largest too where it accumulates gradients.
 """
 

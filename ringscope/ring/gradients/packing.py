@@ -20,7 +20,8 @@ class Packing:
         self._count = 0
 
     def pack(self, gradients: list[Any], apart: Sequence[int]) -> tuple[list[Any], list[int]]:
-        """The vectors, then all that is in none, as those of `apart`; and where these are among all that."""
+        """The vectors, then every gradient in none of them, `apart` included; and the places of `apart` in this
+        list."""
         dense = {i: g for i, g in enumerate(gradients) if isinstance(g, tf.Tensor) and g.shape.is_fully_defined()}
         small = {
             i: g for i, g in dense.items() if g.shape.num_elements() * g.dtype.size < LARGE_BYTES and i not in apart

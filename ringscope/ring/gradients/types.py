@@ -41,8 +41,8 @@ def _cast_from(tensor: Any) -> Any | None:
 def summed_as(kind: Any, *, in_stream: bool, op: str, predivide_factor: float) -> Any:
     """The type in which ranks sum gradients of this one: the one place where bfloat16 is let through to Horovod.
 
-    NCCL sums it on TensorFlow's own stream (`in_stream`), each tensor where it lies. What is copied into Horovod's
-    buffer, scaled, or summed by MPI or Gloo would end in an error.
+    NCCL sums it on TensorFlow's own stream (`in_stream`), each tensor where it lies. Tensors that are copied into
+    Horovod's buffer, scaled, or summed by MPI or Gloo would end in an error.
     """
     plain = in_stream and op in ("average", "sum") and predivide_factor == 1.0
     return kind if plain and kind == tf.bfloat16 and sums_bfloat16() else exchange.summed_as(kind)

@@ -13,11 +13,11 @@ from .types import as_computed
 
 
 class Outgoing:
-    """Those of one update.
+    """The gradients of one update.
 
-    keeps: what is computed in bfloat16 travels as that. narrow: the type that float32 travels as; None: as it is.
-    as_rows: embeddings' travel as rows, where these are fewer (`rows`). averages: all are divided by the ranks' count.
-    packs: small ones travel as one vector (`packing`).
+    keeps: gradients computed in bfloat16 travel as bfloat16. narrow: the type that float32 travels as; None: as it is.
+    as_rows: embeddings' gradients travel as rows if these are fewer (`embedding_rows`). averages: all are divided by
+    the number of ranks. packs: small ones travel as one vector (`packing`).
     """
 
     def __init__(self, *, keeps: bool, narrow: Any | None, as_rows: bool, averages: bool, packs: bool) -> None:
@@ -42,7 +42,8 @@ class Outgoing:
         return [g if g is None or i in self.largest else tf.cast(g, self._narrow) for i, g in enumerate(dense)]
 
     def pack(self, typed: list[Any]) -> list[Any]:
-        """What travels of those that `typed` gave; `largest` is where those are among it."""
+        """The tensors that travel, from the ones that `typed` gave; `largest` has the places of the latter among
+        them."""
         if not self._packs:
             return typed
         packed, self.largest = self._packing.pack(typed, self.largest)

@@ -23,7 +23,7 @@ def row_major(shape: Sequence[int]) -> list[int]:
 
 
 def layout(minor_to_major: Sequence[int]) -> str:
-    """As a custom call names those of its operands and results, which XLA chooses for each where it does not."""
+    """A layout as a custom call names it for its operands and results; XLA chooses those that it does not name."""
     return f"dense<[{', '.join(map(str, minor_to_major))}]> : tensor<{len(minor_to_major)}xindex>"
 
 

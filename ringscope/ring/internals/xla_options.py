@@ -2,11 +2,11 @@
 
 XLA compiles and times some 40 kernels of Triton's for each shape of matrix product, one shape after the other, and on
 an H200 takes cuBLAS's for nearly all. Without them a decoder's first step comes after 28 to 32 s instead of 46, and it
-trains as fast (docs/results, 2026-11-23). Of fusions it compiles each of its ways, one after the other, most of which
+trains as fast (docs/results, 2026-11-23). It compiles each way of a fusion, one after the other, though most
 have one way only: without that a ResNet-50's first step on an H100 comes after 61 s instead of 76, a ConvNeXt's after
 111 instead of 141, and they train as fast within 1.3 % (docs/results, 2026-11-25). cuDNN's convolutions it has to time:
-some 70 ways for each, two thirds of a U-Net's first start. What it has chosen is kept, so that a program that was
-changed has only its new ones timed.
+some 70 ways for each, two thirds of a U-Net's first start. Its choices are kept, so a changed program
+has only its new convolutions timed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def set_options(*, gpu: bool, tensorflow: str) -> None:
 
 
 def keep_choices(directory: Path, *, tensorflow: str) -> None:
-    """Have XLA write there which kernels it has chosen, and read it. What they hold for, such as the GPU, the caller
-    tells by the directory. Where it can write no file XLA ends the process: nothing is kept then."""
+    """Have XLA write its choices of kernels there, and read them. The caller's directory says what they hold for, such
+    as the GPU. If XLA can write no file it ends the process: nothing is kept then."""
     try:
         directory.mkdir(exist_ok=True)
         with tempfile.TemporaryFile(dir=directory) as tried:

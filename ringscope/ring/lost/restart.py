@@ -37,11 +37,11 @@ OF_LOST_RANKS = (
 
 @dataclass(frozen=True)
 class Before:
-    """What a process that has begun again knows of before.
+    """A process's memory of the time before it began again.
 
-    times: it has begun again. since_ns: when it knew that it could not go on, by time.monotonic_ns, which a new
-    beginning leaves as it is, and whoever sets the clock too. ranks: that there were. commit: the file descriptor of
-    what was committed. seed: of ring.init. failed: beginnings in a row in which Horovod did not start.
+    times: how often it began again. since_ns: when it knew that it could not go on, by time.monotonic_ns, which neither
+    a new beginning nor a set clock changes. ranks: their number then. commit: the file descriptor of the commit. seed:
+    of ring.init. failed: beginnings in a row in which Horovod did not start.
     """
 
     times: int = 0
@@ -82,8 +82,8 @@ def carry(**known: Any) -> None:
 
 
 def go_on() -> tuple[int, str] | None:
-    """Told by whoever takes the first step: the pause is over. How long it was, in ns, and why it was; None where there
-    was none, or it has been told before."""
+    """Called with the first step: the pause is over. Returns its length in ns and its reason; None if there was none,
+    or if this was told before."""
     global _gone_on
     if _gone_on or not before().times:
         return None
@@ -120,8 +120,8 @@ def begin(why: str, since_ns: int | None = None) -> NoReturn:
 
 
 def left(what: str) -> None:
-    """Told by whoever notices: a rank is lost, so no exchange can be finished. This rank begins again when its main
-    thread next asks (`check`, `instead_of`), or where it stands in an exchange that will not end."""
+    """Called by the one who notices that a rank is lost, so that no exchange can be finished. This rank begins again
+    when its main thread next asks (`check`, `instead_of`), or where it stands in an exchange that will not end."""
     global _left, _left_ns
     with _changed:
         if _alone or _left is not None:

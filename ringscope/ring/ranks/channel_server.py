@@ -94,8 +94,8 @@ class Server:
             self._part()
 
     def _part(self) -> None:
-        """Ranks that wait at different meetings will not meet at those that have a limit; nor at others, if all ranks
-        wait at such."""
+        """Ranks that wait at different meetings never meet if a meeting has a limit; nor at other meetings, if all
+        ranks wait at these."""
         if len(self._meetings) > 1:
             limited = [key for key in self._meetings if key not in self._patient]
             nobody_comes = sum(map(len, self._meetings.values())) == self._size

@@ -1,9 +1,9 @@
 """Files that every rank writes under one name, as a script for one process does.
 
 Models: Keras writes in place, so ranks would write into each other's file, and one that reads it would read half of it.
-Here each rank writes a file of its own beside it and gives it the name when it is done; what they hold is the same.
+Here each rank writes a file of its own beside it and gives it the name when it is done; all hold the same.
 The files of a SavedModel's folder belong together, since TensorFlow numbers the variables as it finds them, and so do
-those of a checkpoint: names are changed, and files are read, under a lock.
+a checkpoint's files: names are changed, and files are read, under a lock.
 
 Caches of data sets: TensorFlow refuses a second writer while there is one. Here each rank has a file of its own.
 """

@@ -1,8 +1,8 @@
-"""What a train step does with its weights after it has applied gradients.
+"""A train step's use of its weights after it has applied gradients.
 
-A step that is compiled in halves is one program up to the gradients, and another that applies them. What the model's
-own step does after `apply` would be done before it there: a teacher that follows the weights by a moving average would
-follow those of one step before, and weights that are clipped would be moved again.
+A step that is compiled in halves is one program up to the gradients, and another that applies them. Work of the
+model's own step after `apply` would come before it there: a teacher that follows the weights by a moving average would
+follow the weights of one step before, and weights that are clipped would be moved again.
 """
 
 from __future__ import annotations

@@ -31,11 +31,11 @@ def is_possible(op: str) -> bool:
 
 
 class Inside:
-    """How a step's gradients travel then.
+    """How a step's gradients travel inside the program.
 
-    op: average or sum. otherwise: sums of gradients (and which of them are no gradients, `overwritten`) that cannot
-    travel so. outgoing: what those of an update travel as. overlap: for a step's first update, where it takes that,
-    while the backward pass runs.
+    op: average or sum. otherwise: sums gradients that cannot travel so (given which are no gradients, `float8_scales`).
+    outgoing: how an update's gradients travel. overlap: exchanges the first update's gradients during the backward
+    pass, if the step takes it.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ def loop(step: Step, times: range, carried: Sequence[Any], stacks: Sequence[Any]
     turns, rest = divmod(len(times), CHUNK)
 
     def several(t: Any, count: int, carried: Sequence[Any], stacks: Sequence[Any]) -> State:
-        """So many steps from t on. What they put is written at once: XLA writes each by itself by a copy that the host
+        """Several steps from t on. Their outputs are written at once: XLA writes each by itself by a copy that the host
         asks for, between the kernels of its CUDA graphs."""
         every = []
         for i in range(count):
@@ -85,7 +85,7 @@ def where(counts: Any, t: Any, new: Any, old: Any) -> Any:
 
 
 def gradients(function: Callable[..., Any], given: Sequence[Any], upstream: Any) -> list[Any]:
-    """Those of `function(*given)` by each of what is given."""
+    """The gradients of `function(*given)` by each argument."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(given)
         result = function(*given)

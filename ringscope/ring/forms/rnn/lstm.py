@@ -10,7 +10,7 @@ from .loop import State, at, gradients, loop, room, where
 
 
 class Product(Protocol):
-    """Of a state (batch, ..., units) and the recurrent kernel: what the gates get of it, (batch, ..., gates)."""
+    """The product of a state (batch, ..., units) and the recurrent kernel, for the gates: (batch, ..., gates)."""
 
     def there(self, state: Any, recurrent: Any) -> Any: ...
 

@@ -1,7 +1,7 @@
-"""Gradients summed over ranks while the program that computes them runs on, those of the last layers first.
+"""Gradients summed over ranks while the program that computes them runs on, the last layers' first.
 
-What comes after a program of XLA waits for its end. So the program itself holds calls that hand gradients over as soon
-as they are computed, and one that waits for their sums; they are Horovod's, registered with XLA
+Work after a program of XLA waits for the program's end. So the program itself holds calls that hand gradients over as
+soon as they are computed, and one that waits for their sums; they are Horovod's, registered with XLA
 (scripts/horovod_in_xla.cc). It is not for free: NCCL then runs on a stream of its own, and a GPU hands over from kernel
 to kernel 0.3 microseconds later (docs/results, 2026-11-25). So it is for exchanges that take long: between hosts, and
 between GPUs without NVLink.
@@ -85,7 +85,7 @@ class Overlap:
 
 
 def of_given(gradients: Sequence[Any], exchange: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:
-    """The sums of those that are there, in their places; None stays None."""
+    """The sums of the gradients that are there, in their places; None stays None."""
     summed = iter(exchange([g for g in gradients if g is not None]))
     return [None if g is None else next(summed) for g in gradients]
 
@@ -104,8 +104,8 @@ def seconds_per_byte() -> float:
 
 
 def all_reduce_s(count: int) -> float:
-    """What one of so many bytes takes, the shortest of some tries: each on the rank that came last to it, since the
-    others wait for that one as well."""
+    """Seconds that an all-reduce of `count` bytes takes, the shortest of some tries. Each try is timed on the rank that
+    came last to it, since the others wait for that rank too."""
     tries = [_try_s(count) for _ in range(TRIES)]
     return float(min(reduced_on_host(tries, hvd.Min, "tries")))
 

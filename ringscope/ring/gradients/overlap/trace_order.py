@@ -19,7 +19,7 @@ MOST = 64  # tensors that are led through one exchange
 
 
 class Traced:
-    """The operations of the graph at hand. ended: so many of them were there when the gradients were."""
+    """The operations of the graph at hand. ended: their number when the gradients were complete."""
 
     def __init__(self, ended: int) -> None:
         self._operations = tf.compat.v1.get_default_graph().get_operations()[:ended]
@@ -56,12 +56,13 @@ class Traced:
         return crossing if len(crossing) <= MOST else []
 
     def lead(self, tensors: Sequence[Any], by: Sequence[Any], cut: int) -> None:
-        """Have the operations after `cut` take those of `by` in the place of `tensors`."""
+        """Have the operations after `cut` take the tensors of `by` in the place of `tensors`."""
         for tensor, other in zip(tensors, by, strict=True):
             for i, place in self._after(tensor, cut):
                 self._operations[i]._update_input(place, other)
                 self._taken[tensor.name].remove((i, place))
 
     def _after(self, tensor: Any, cut: int) -> list[tuple[int, int]]:
-        """Where it is taken after `cut`. What adds up a gradient is no part of the backward pass's rest."""
+        """The operations that take it after `cut`. Operations that add up a gradient are no part of the backward pass's
+        rest."""
         return [(i, place) for i, place in self._taken.get(tensor.name, ()) if i > cut and i not in self._adding]

@@ -34,8 +34,8 @@ def size_bytes(gradient: Any) -> int:
 
 
 def sums(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> list[Any]:
-    """All ranks' sums of tensors, those of one type side by side, each type by a name with its own at the end; then
-    what passes by, unchanged and computed before."""
+    """All ranks' sums of tensors, side by side by type, each type by a name with its own at the end; then the tensors
+    that pass by, unchanged and computed before."""
     return _called("ring_sum", [*tensors, *passing], _settings(tensors, name, op))
 
 

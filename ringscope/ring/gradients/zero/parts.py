@@ -100,7 +100,7 @@ class Parts:
         return tf.split(own[: sum(sizes)], sizes)  # type: ignore[no-any-return]
 
     def joined(self, parts: Sequence[Any]) -> Any:
-        """Of each weight's part, as the segments, a vector that is as long on all ranks."""
+        """A vector of each weight's part, in the order of the segments, equally long on all ranks."""
         own = tf.concat(list(parts), axis=0)
         return tf.pad(own, [[0, self._length - own.shape[0]]])
 
