@@ -31,7 +31,6 @@ NOT_PYTHON = {
 LEFT_BEHIND = (
     ".git",
     ".venv*",
-    "runs",
     "build",
     "dist",
     "*.egg-info",
@@ -46,7 +45,12 @@ LEFT_BEHIND = (
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy of the whole checkout, since building leaves folders beside the sources."""
     folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(*LEFT_BEHIND))
+    others = shutil.ignore_patterns(*LEFT_BEHIND)
+
+    def left_behind(where: str, names: list[str]) -> set[str]:
+        return others(where, names) | ({"runs"} if Path(where) == ROOT else set())  # not profiles/runs
+
+    shutil.copytree(ROOT, folder / "copy", ignore=left_behind)
     build = ["wheel", "-q", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "-w", str(folder)]
     done = subprocess.run(
         [sys.executable, "-m", "pip", *build, str(folder / "copy")], capture_output=True, text=True, timeout=900
