@@ -18,7 +18,7 @@ from profiles.explaining import explained
 from profiles.ground.errors import RingscopeError
 from profiles.ground.lazy import INTERRUPTED
 from profiles.runs.cell import TFRECORDS, in_words
-from profiles.runs.records import Cell, SweepRecord, read_sweep
+from profiles.runs.records import Cell, Run, SweepRecord, read_runs, read_sweep
 from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling
 from profiles.views.terminal import sweep as view
@@ -54,9 +54,12 @@ def main(options: Bench) -> int:
     sweep.check_launcher(how)
     directory = _directory(options, chosen, default_launches(gpus), how)
     stopped = _run(directory, sweep.missing(directory, retry_failed=options.retry_failed), how, console)
+    runs = read_runs(directory.path)
+    scaling = run_directory.read(directory.path, runs)
     if not stopped and not tried:
-        stopped = _explain(directory, how, console, options)
-    scaling, found = explained.told(run_directory.write(directory.path), directory.path)
+        stopped = _explain(directory, scaling, runs, how, console, options)
+    run_directory.write(directory.path, scaling)
+    scaling, found = explained.told(scaling, runs, directory.path)
     view.show(scaling, str(directory.path), console, found)
     if tried:
         said = prove.report(tried, scaling, directory.path)
@@ -99,7 +102,14 @@ def _run(directory: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How, c
     return run_tasks(directory, tasks, how, found, console)
 
 
-def _explain(directory: RunDirectory, how: sweep.How, console: Console, options: Bench) -> bool:
+def _explain(
+    directory: RunDirectory,
+    scaling: Scaling,
+    runs: Sequence[Run],
+    how: sweep.How,
+    console: Console,
+    options: Bench,
+) -> bool:
     """Run the launches that tell why N ranks are not N times one; return whether they were stopped."""
 
     def train(
@@ -109,7 +119,7 @@ def _explain(directory: RunDirectory, how: sweep.How, console: Console, options:
 
     try:
         with stopped_by_signals():  # also where recordings are measured
-            return explain.explain(directory, how, console, train, asked=options.explain)
+            return explain.explain(directory, scaling, runs, how, console, train, asked=options.explain)
     except KeyboardInterrupt:
         return True
     except RingscopeError as error:  # the sweep is whole all the same

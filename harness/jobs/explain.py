@@ -17,7 +17,6 @@ from rich.console import Console
 from profiles.explaining import explained
 from profiles.ground.errors import RingscopeError
 from profiles.runs.records import Cell, Run, SweepRecord, read_runs
-from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling
 
 from ..launch import profilers
@@ -56,16 +55,23 @@ class Budget:
         return True
 
 
-def explain(directory: RunDirectory, how: sweep.How, console: Console, train: Train, *, asked: bool | None) -> bool:
+def explain(
+    directory: RunDirectory,
+    scaling: Scaling,
+    runs: Sequence[Run],
+    how: sweep.How,
+    console: Console,
+    train: Train,
+    *,
+    asked: bool | None,
+) -> bool:
     """Launch what is missing; whether a person stopped it.
 
-    asked: True whatever it takes, None within SHARE of the sweep's time, False not at all.
-    train: launches tasks in a directory, as long as they are allowed; whether it was stopped.
+    scaling, runs: of the timed launches. asked: True whatever it takes, None within SHARE of the sweep's time, False
+    not at all. train: launches tasks in a directory, as long as they are allowed; whether it was stopped.
     """
     if asked is False:
         return False
-    runs = read_runs(directory.path)
-    scaling = run_directory.read(directory.path)
     on_gpus = any(rank.device for run in runs for rank in run.ranks)
     how = replace(how, profiler=profilers.choose() if on_gpus else None)
     tasks, usual_s = planned(scaling, how)

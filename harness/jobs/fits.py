@@ -51,7 +51,7 @@ def main(options: Fits) -> int:
     directory = _directory(options, how)
     stopped = _search(directory, how, console)
     found = fits.read(directory.path)
-    run_directory.write(directory.path)
+    run_directory.write(directory.path, run_directory.read(directory.path))
     text = json.dumps(fits.to_json(found), indent=1) + "\n"
     write_whole(directory.path / "fits.json", text)
     _report(text, options, lambda: view.show(found, str(directory.path), console))

@@ -94,12 +94,12 @@ class Explained:
         return {name: value for name, value in asdict(self).items() if name != "doubts"}
 
 
-def told(scaling: Scaling, directory: Path) -> tuple[Scaling, list[Explained]]:
+def told(scaling: Scaling, timed: Sequence[Run], directory: Path) -> tuple[Scaling, list[Explained]]:
     """The scaling with what its explanation adds and makes needless, and the explanation; none without `explain/`."""
     scaling = _resumed_by_name(scaling, directory)
     if not (directory / FOLDER / "sweep.json").is_file():
         return scaling, []
-    timed, beside = read_runs(directory), read_runs(directory / FOLDER)
+    beside = read_runs(directory / FOLDER)
     found = [explained(pair, timed, beside, directory) for pair in pairs(scaling)]
     doubts = [doubt for one in found for doubt in one.doubts]
     known = {one.model for one in found if one.method}

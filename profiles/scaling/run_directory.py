@@ -11,32 +11,27 @@ from typing import Any
 
 from ..ground.errors import RingscopeError
 from ..ground.files import write_whole
-from ..runs.records import Damaged, read_runs, read_sweep
+from ..runs.records import Damaged, Run, read_runs, read_sweep
 from .measure import Scaling, measure
 from .rows import CellRow, LaunchRow, column_names, columns
 
 ROOT = Path("runs")
 
 
-def read(directory: Path) -> Scaling:
-    """Measure a run directory; writes nothing. Raises RingscopeError where it holds no sweep."""
-    return measure(read_sweep(directory), read_runs(directory))
+def read(directory: Path, runs: Sequence[Run] | None = None) -> Scaling:
+    """Measure a run directory, or the `runs` that were read of it. Raises RingscopeError where it holds no sweep."""
+    return measure(read_sweep(directory), read_runs(directory) if runs is None else runs)
 
 
-def write(directory: Path) -> Scaling:
-    """Measure a run directory and write its `results.csv` (a row a launch) and `summary.csv` (a row a cell).
-
-    Raises RingscopeError where it holds no sweep.
-    """
-    scaling = read(directory)
+def write(directory: Path, scaling: Scaling) -> None:
+    """Write `results.csv` (a row a launch) and `summary.csv` (a row a cell). Raises OSError."""
     write_whole(directory / "results.csv", csv_text(scaling.launches, LaunchRow))
     write_whole(directory / "summary.csv", csv_text(scaling.cells, CellRow))
-    return scaling
 
 
-def machine(directory: Path) -> dict[str, Any]:
+def machine(runs: Sequence[Run]) -> dict[str, Any]:
     """What the first launch that tells says of the machine it ran on; {} where none does."""
-    described = (run.record.machine for run in read_runs(directory))
+    described = (run.record.machine for run in runs)
     return next((found for found in described if found), {})
 
 

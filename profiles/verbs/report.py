@@ -50,20 +50,22 @@ def command(**chosen: Path | None) -> None:
     import sys
 
     from profiles.explaining import explained
+    from profiles.runs.records import read_runs
     from profiles.scaling.run_directory import machine, newest, read, write
 
     options = Options(**chosen)
     path = options.directory or newest()
+    runs = read_runs(path)
+    scaling = read(path, runs)
     try:
-        scaling = write(path)
+        write(path, scaling)
     except OSError as error:  # somebody else's sweep, or a disk that is full or read-only
         click.echo(f"ringscope: results.csv and summary.csv stay as they are: {error.strerror or error}", err=True)
-        scaling = read(path)
-    scaling, found = explained.told(scaling, path)
+    scaling, found = explained.told(scaling, runs, path)
     if any(options.pictures.values()):
         from profiles.views.files import sweep_files
 
-        sweep_files.write(scaling, path, **options.pictures, machine=machine(path), explained=found)
+        sweep_files.write(scaling, path, **options.pictures, machine=machine(runs), explained=found)
     if options.as_json:
         write_json(json.dumps(explained.to_json(scaling, found), indent=1) + "\n", options.as_json)
     if str(options.as_json) != "-":

@@ -61,7 +61,7 @@ def bench(mode: str, out: Path, mark: str, *options: str, **environ: str) -> tup
 
 
 def found_in(out: Path) -> list[Explained]:
-    return told(run_directory.read(out), out)[1]
+    return told(run_directory.read(out), read_runs(out), out)[1]
 
 
 # ---- which launches, and for how long

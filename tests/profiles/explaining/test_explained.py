@@ -60,7 +60,7 @@ def begin(folder: Path, cell: Cell, launch: int, status: str = "ok", reason: str
 
 
 def read(folder: Path) -> tuple[Scaling, list[Explained]]:
-    return told(run_directory.read(folder), folder)
+    return told(run_directory.read(folder), read_runs(folder), folder)
 
 
 def shown(folder: Path) -> str:
