@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 from profiles.ground.errors import RingscopeError
 from profiles.ground.files import in_order, write_whole
+from profiles.ground.numbers import share as percent
 from profiles.measuring.subject import load
+from profiles.metrics import host_places
 from profiles.model import measures_json
 from profiles.model.measures import Measures
+from profiles.readers import read
 from profiles.readers.nsys.report import run_export
+from profiles.verdicts import places
 
 from .. import launch
 from ..launch.profilers import Profiler
 from ..processes.lifeline import Lifeline
+
+_TOLD = 0.01  # of the steps' time, a part of the user's code that is told
 
 
 def collect(profiler: Profiler, folder: Path) -> list[Path]:
@@ -49,6 +55,20 @@ def write_measures(recordings: Sequence[Path]) -> Measures:
     assert measures is not None  # recordings were given
     write_whole(recordings[0].with_name("measures.json"), measures_json.dumps(measures))
     return measures
+
+
+def of_the_host(recordings: Sequence[Path]) -> Iterator[str]:
+    """Of recordings without a GPU a line for each part of the user's code that takes 1 % of the steps or more."""
+    for path in recordings:
+        try:
+            found = host_places.measure(read(path))
+        except RingscopeError:
+            continue
+        for place in found[0].rows if found else ():
+            share = place.total_ns / found[1] if found and found[1] else 0.0
+            if place.kind in places.CODES and place.kind != "call" and share >= _TOLD:
+                told = f"{percent(share)} of the steps' time in {places.told(place)}"
+                yield f"{path.name}: {told}\n  → {places.remedy(place)}"
 
 
 def _export_all(nsys: str, reports: Sequence[Path]) -> None:

@@ -139,6 +139,8 @@ def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:
         here = nvml.visible_gpus()
         why = error if here else "this host has no GPU, and GPUs are what is measured"
         print(f"recorded, not measured: {why}", file=sys.stderr)
+        for line in measuring.of_the_host(recordings):
+            print(line, file=sys.stderr)
         return None
     if keep == "measures":
         for path in recordings[0].parent.glob("rank*"):

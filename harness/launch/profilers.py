@@ -76,6 +76,7 @@ class Profiler:
         wrapped = ["-m", "harness.launch.recorded", "--delay", f"{span.delay_s:g}"]
         wrapped += ["--duration", f"{span.duration_s:g}"]
         wrapped += ["--steps", str(span.steps)] if span.steps is not None else []
+        wrapped += ["--places", str(folder)]
         wrapped += ["--tensorflow", str(folder)] if self.name == "tensorflow" else []
         return [*interpreter, *wrapped, "--", *program]
 

@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from profiles.model import marks
+from ringscope.places import garbage, of_keras, ranges, sampler
 
 from ..machine import capture_range, sample
 from . import script, tensorflow_profiler
@@ -120,32 +121,25 @@ class Recorder:
 
 
 class Marker:
-    """`step N` in domain `ringscope` around each step, on the thread that launches it; nothing where nvtx is not
-    installed or the script's ring writes the marks."""
+    """`step N` around each step, on the thread that launches it; nothing where the script's ring writes the marks into
+    the recording, which TensorFlow's profiler does not see."""
 
-    def __init__(self) -> None:
-        self._open = False
-        try:
-            import nvtx
-        except ImportError:
-            self._domain: Any = None
-        else:
-            self._domain = nvtx.get_domain(marks.DOMAIN)
+    def __init__(self, *, tensorflow: bool = False) -> None:
+        self._begun: list[Any] = []
+        self._tensorflow = tensorflow
 
     def begin(self, number: int) -> None:
         self.end()
-        if self._domain is not None and "ringscope.ring" not in sys.modules:
-            self._domain.push_range(self._domain.get_event_attributes(message=marks.step(number)))
-            self._open = True
+        if self._tensorflow or "ringscope.ring" not in sys.modules:
+            self._begun.append(ranges.writer().begin(marks.step(number)))
 
     def end(self) -> None:
-        if self._open:
-            self._domain.pop_range()
-            self._open = False
+        if self._begun:
+            ranges.writer().end(self._begun.pop())
 
 
-def watch(keras: ModuleType, recorder: Recorder, marker: Marker) -> None:
-    """Have the recorder told of every step that this Keras takes."""
+def watch(keras: ModuleType, recorder: Recorder, marker: Marker, stepped: Callable[[], object] = lambda: None) -> None:
+    """Have the recorder told of every step that this Keras takes. stepped: called on the thread of each."""
     listed, model = keras.callbacks.CallbackList, keras.Model
 
     def told(name: str, tell: Callable[[], None]) -> None:
@@ -158,6 +152,7 @@ def watch(keras: ModuleType, recorder: Recorder, marker: Marker) -> None:
         setattr(listed, name, call)
 
     def begins() -> None:
+        stepped()
         recorder.step()
         marker.begin(recorder.number)
 
@@ -215,6 +210,7 @@ def main() -> None:
     parser.add_argument("--delay", type=float, required=True, help="seconds from the start, if no step is seen by then")
     parser.add_argument("--duration", type=float, required=True, help="seconds recorded then")
     parser.add_argument("--tensorflow", type=Path, help="TensorFlow's profiler records, into rank<k>.xplane there")
+    parser.add_argument("--places", type=Path, help="the folder of recordings, where samples of Python are written")
     parser.add_argument("script", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     if os.environ.get(sample.RECORDED) == "0":
@@ -222,12 +218,19 @@ def main() -> None:
         return
     rank = os.environ.get("RINGSCOPE_RANK", "0")
     opened = ExitStack()
+    if options.tensorflow:
+        ranges.for_tensorflow()
+    stepping = [sampler.main_thread()]
+    looks = sampler.of_rank(options.places, rank, lambda: stepping[0]) if options.places else None
 
     def begins() -> None:
         if options.tensorflow:  # a directory per rank, else the ranks write over each other
             opened.enter_context(tensorflow_profiler.opened(options.tensorflow / f"rank{rank}.xplane"))
         else:
             opened.enter_context(capture_range.opened())
+        if looks is not None:
+            looks.start()
+            opened.callback(looks.stop)
         if options.steps and rank == "0":
             print(f"ringscope: recording from step {recorder.number} on", file=sys.stderr, flush=True)
 
@@ -237,9 +240,16 @@ def main() -> None:
             print("ringscope: recorded; the training goes on to its own end", file=sys.stderr, flush=True)
 
     recorder = Recorder(options.steps or 0, begins, ends)
+    garbage.watch()
+    sys.meta_path.insert(0, AfterImport(("tensorflow.python.ops.script_ops",), of_keras.lay_over_python_functions))
     if options.steps:
-        marker = Marker()
-        sys.meta_path.insert(0, AfterImport(KERAS, lambda keras: watch(keras, recorder, marker)))
+        marker = Marker(tensorflow=options.tensorflow is not None)
+
+        def watched(keras: ModuleType) -> None:
+            of_keras.lay(keras)
+            watch(keras, recorder, marker, lambda: stepping.__setitem__(0, threading.get_ident()))
+
+        sys.meta_path.insert(0, AfterImport(KERAS, watched))
     over = threading.Event()
     waits = threading.Thread(target=_by_time, args=(recorder, options.delay, options.duration, over), daemon=True)
     waits.start()

@@ -140,3 +140,19 @@ def no_gpu() -> Doubt:
 def profiler_warnings(said: str, more: int) -> Doubt:
     others = f" (and {more} more)" if more else ""
     return Doubt("profiler-warnings", f"the profiler said: {said}{others}", "fix its cause, and record again")
+
+
+def samples_unreadable(path: Path, why: str) -> Doubt:
+    return Doubt(
+        "places-unreadable",
+        f"{path}: cannot be read ({why}); which lines of Python the host was in is not told by samples",
+        "record again with `ringscope record`, and keep the files of a rank together",
+    )
+
+
+def samples_not_aligned(path: Path, why: str) -> Doubt:
+    return Doubt(
+        "places-not-aligned",
+        f"{path}: {why}",
+        "install the package nvtx where the training runs: it marks the clock in the recording",
+    )

@@ -28,6 +28,7 @@ from ..ledger.handed_over import FOREVER, SOURCES
 from ..ledger.peers import Waits
 from ..metrics.collectives import Own
 from ..metrics.gpu import MEANWHILE
+from ..metrics.places import is_movable
 from ..model.marks import Rank
 from ..model.measures import OWNERS, GpuMeasures
 from ..model.measures_json import check, plain
@@ -290,7 +291,7 @@ class _Gpu:
 
     def measured(self, recordings: int) -> Measured:
         check(self.measures, recordings)
-        if unknown := set(self.meanwhile) - set(MEANWHILE):
+        if unknown := {name for name in self.meanwhile if name not in MEANWHILE and not is_movable(name)}:
             raise ValueError(f"no number is called {min(unknown)}")
         return Measured(
             measures=self.measures,

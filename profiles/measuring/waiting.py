@@ -14,6 +14,7 @@ from ..ground.intervals import Intervals
 from ..ledger.handed_over import BY_HOROVOD
 from ..ledger.peers import Settled
 from ..ledger.window import Window
+from ..metrics import places
 from ..model.measures import OWNERS, Break, GpuMeasures, IdleGap, StepRow
 from .one_recording import Measured
 
@@ -54,7 +55,11 @@ def with_peers(of: Measured, settled: Settled, window: Window) -> GpuMeasures:
         found.collectives.negotiation_ns = window.part(negotiated).total
     for one in found.breaks:
         one.negotiation_ns = int(intervals.total_in(negotiated, one.start_ns, one.end_ns))
+    if own.places is not None:
+        found.places = places.with_peers(own.places, of.meanwhile, peers)
     for name, times in of.meanwhile.items():
+        if places.is_movable(name):
+            continue
         setattr(found, name, getattr(own, name) - intervals.intersect(times, peers).total)
     return found
 

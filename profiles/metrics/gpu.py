@@ -18,7 +18,7 @@ from ..ledger.account import Account, exposed_inputs
 from ..model.measures import OWNERS, Gaps, GpuMeasures, Percentiles, StepRow, Steps
 from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
-from . import arithmetic, breaks, collectives, copies, framework, idle_gaps, kernels, operators
+from . import arithmetic, breaks, collectives, copies, framework, idle_gaps, kernels, operators, places
 from .hand_over import hand_over_ns
 from .held_launches import held_launches
 from .host import calling_threads, graph_updates, host_while_idle, launch_idle_by_host, launch_idle_waiting
@@ -55,6 +55,8 @@ def measure(
     named = {"startup_ns": starting, "allocating_ns": allocating, "waited_ns": waited}
     if outside_calls is not None:
         named["outside_calls_ns"] = outside_calls
+    late = breaks.measure(timelines, shift_ns, gpu, steps, books)
+    of_lines, movable = places.measure(timelines, shift_ns, gpu, books, late)
     found = GpuMeasures(
         recordings=sorted({index for index, _ in gpu.places}),
         rank=gpu.rank,
@@ -96,12 +98,13 @@ def measure(
         idle_gaps=idle_gaps.longest(timelines, shift_ns, gpu, steps, books.ownership),
         graph_updates=graph_updates(timelines, shift_ns, gpu, books.ownership, books.window),
         launches=gpu.launches,
-        breaks=breaks.measure(timelines, shift_ns, gpu, steps, books),
+        breaks=late,
+        places=of_lines,
         pauses=list(steps.pauses),
         capture=_capture(books) if window == "steps" else None,
     )
     spans = books.waits.spans
-    return found, {name: intervals.intersect(times, spans) for name, times in named.items()}
+    return found, {**{name: intervals.intersect(times, spans) for name, times in named.items()}, **movable}
 
 
 def _capture(books: Account) -> dict[str, Any]:

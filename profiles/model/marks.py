@@ -2,7 +2,8 @@
 
 `step N` around a step, `wait input` where the host waits for its next batch, `batch N` around the calls that copy the
 batch of step N, `rank k of n` once per process, `fed by PyDataset` what makes its batches, `paused N ns: why` where an
-elastic training goes on.
+elastic training goes on; `place KIND NAME (FILE:LINE)` around a part of the user's own code, and `clock N` at the time
+N of the process's own clock, by which the samples beside a recording come onto the recording's.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ PAUSED = r"paused (\d{1,18}) ns: (.*)"
 LOADERS = ("tf.data", "PyDataset", "generator", "arrays", "DataLoader", "Grain")
 FED_BY = "fed by "
 
+# Parts of the user's code: what they are, their name, and where they are defined.
+PLACE_PREFIX = "place "
+PLACE = r"place (\S+) (.*) \((.*):(\d+)\)"
+SAMPLES = ".places.json"  # what the name of the file of samples beside a recording ends in
+SAMPLES_SCHEMA = "ringscope.places/1"
+CLOCK = r"clock (\d{1,18})"
+
 
 def step(number: int) -> str:
     return f"{STEP_PREFIX}{number}"
@@ -41,6 +49,14 @@ def step(number: int) -> str:
 
 def batch(number: int) -> str:
     return f"{BATCH_PREFIX}{number}"
+
+
+def place(kind: str, name: str, file: str, line: int) -> str:
+    return f"place {kind} {name} ({file}:{line})"
+
+
+def clock(ns: int) -> str:
+    return f"clock {ns}"
 
 
 def paused(ns: int, why: str) -> str:

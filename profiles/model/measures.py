@@ -266,6 +266,8 @@ class Break:
     negotiation_ns: int = 0  # as that of Collectives, within it
     # as GpuMeasures.host_while_idle, of its idle time; empty but for the longest breaks
     host: list[dict[str, Any]] = field(default_factory=list)
+    # place (an index into the rows of Places), ns: its idle time, the longest first
+    places: list[dict[str, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -282,6 +284,7 @@ class ToldBreak:
     text: str
     share_if_as_often: float  # of the time, if breaks go on to come as often
     waits: list[int] = field(default_factory=list)  # GPUs that waited for it
+    place: int | None = None  # the place that most of it was spent in, an index into the rows of the GPU's Places
 
 
 @dataclass(slots=True)
@@ -306,6 +309,55 @@ class IdleGap:
     bytes: int | None  # of a copy or a memset
     call: str | None  # that launched what ended it
     host: list[dict[str, Any]]  # kind, name, ns: the calls, ranges and operators that fill most of it
+
+
+@dataclass(slots=True)
+class Line:
+    """A line of the user's at which samples saw the host within a place."""
+
+    file: str
+    line: int
+    function: str
+    via: str  # the call of a library's that the line was in, or ""
+    source: str  # its text
+    ns: int
+
+
+@dataclass(slots=True)
+class Place:
+    """A part of the user's code, and the idle time of the GPU that the host spent in it.
+
+    kind: callback, eager, dataset, generator, py_function, validation, saving, gc: ranges, with the line of the
+    definition; python, call: functions that samples saw, with the line seen longest, and `call` is what a framework was
+    called by.
+    """
+
+    kind: str
+    name: str
+    file: str
+    line: int
+    ns: dict[str, int]  # owner -> ns of the window
+    lines: list[Line] = field(default_factory=list)  # the longest first
+    longest_start_ns: int | None = None  # its longest idle span in the window
+    longest_ns: int = 0
+
+    @property
+    def total_ns(self) -> int:
+        return sum(self.ns.values())
+
+    @property
+    def at(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(slots=True)
+class Places:
+    """The ledger's idle time by the user's code: of each cause the rows and `elsewhere_ns` add up to it."""
+
+    rows: list[Place]  # the longest first
+    elsewhere_ns: dict[str, int]
+    ranges: bool  # whether ranges of places lie in the recording
+    samples: bool  # whether samples lie beside it
 
 
 @dataclass(slots=True)
@@ -418,6 +470,8 @@ class GpuMeasures:
     # of an elastic training; within all that the recording holds
     pauses: list[Pause] = field(default_factory=list)
     what_if: list[WhatIf] = field(default_factory=list)
+    # None: the recording tells of no places
+    places: Places | None = None
     # window_ns, span_ns, ledger_ns of all that the recording holds, where the window is that of the steps
     capture: dict[str, Any] | None = None
 

@@ -117,6 +117,23 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "name": TEXT,
             "rank": "int32",
         },
+        # innermost lines of the user's Python at which a sampler saw a thread, from halfway to the sample before on.
+        # steps: it runs the steps; via: the call of a library's that the line is in, or ""; framework: that library is
+        # what trains; source: the line's text; at_ns: when it was looked at
+        "samples": {
+            "start_ns": "int64",
+            "at_ns": "int64",
+            "end_ns": "int64",
+            "pid": "int64",
+            "tid": "int64",
+            "steps": "bool",
+            "file": TEXT,
+            "line": "int64",
+            "function": TEXT,
+            "via": TEXT,
+            "framework": "bool",
+            "source": TEXT,
+        },
         # every GPU listed, used or not. uuid, bus_id, name: "" where not known
         "devices": {"device": "int32", "uuid": "str", "bus_id": "str", "name": "str"},
     }
@@ -177,6 +194,7 @@ class Timeline:
     syncs: pd.DataFrame
     overheads: pd.DataFrame
     phases: pd.DataFrame
+    samples: pd.DataFrame
     devices: pd.DataFrame
     known: frozenset[str]
     doubts: tuple[Doubt, ...] = ()
@@ -250,6 +268,13 @@ def _refuse_long(path: str, tables: Mapping[str, pd.DataFrame]) -> None:
     if sum(distinct.values()) > MOST_TEXT:
         problem = f"its distinct names take more than {MOST_TEXT >> 20} MiB: no profiler writes as many"
         raise UnreadableRecording(path, problem, "cut it (`ringscope cut`), or record fewer steps")
+
+
+def with_samples(timeline: Timeline, samples: pd.DataFrame | None, doubts: tuple[Doubt, ...] = ()) -> Timeline:
+    """With what a file beside the recording tells, on the recording's clock; None: nothing that can be used."""
+    known = timeline.known | ({"samples"} if samples is not None else set())
+    table = _conform("samples", samples)
+    return replace(timeline, samples=table, known=known, doubts=(*timeline.doubts, *doubts))
 
 
 def _earlier(table: pd.DataFrame, by_ns: int) -> pd.DataFrame:

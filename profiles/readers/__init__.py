@@ -30,7 +30,7 @@ from ..ground.files import in_order
 from ..model import marks
 from ..model.timeline import Doubt, Timeline
 from ..runs.records import of_a_run
-from . import opening, refused, twice
+from . import opening, refused, sampled, twice
 from .nsys import report
 from .progress import heard_by
 
@@ -224,7 +224,8 @@ def _read(path: Path, *, max_bytes: int | None, cache: bool) -> Timeline | None:
                 recording = dataclasses.replace(timeline.recording, path=str(path))
                 impossible = [doubts.impossible_rows(timeline.impossible)] if timeline.impossible else []
                 doubted = (*timeline.doubts, *impossible)
-                return _with_rank(dataclasses.replace(timeline, recording=recording, doubts=doubted), path)
+                timeline = dataclasses.replace(timeline, recording=recording, doubts=doubted)
+                return sampled.beside(path, _with_rank(timeline, path))
         if reason := refused.recognised(head, file):
             raise UnreadableRecording(path, *reason)
     return None

@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from ..model.marks import PLACE_PREFIX
 from .nsys import marks as nsys_marks
 from .nsys import message_sizes
 from .nvprof.marks import MARKER
@@ -123,9 +124,22 @@ def rows(database: Database, table: str) -> str:
     """The rows of a table that stay, as SQL: rows with numbers wherever numbers are needed."""
     found = database.query(f"PRAGMA table_info({quoted(table)})")
     numbers = [quoted(str(name)) for _, name, kind, required, *_ in found if required and _is_number(str(kind))]
-    return " AND ".join(
-        [_ROWS.get(plain(table), "TRUE"), *(f"typeof({one}) IN ('integer', 'real')" for one in numbers)]
-    )
+    there = [f"typeof({one}) IN ('integer', 'real')" for one in numbers]
+    return " AND ".join([_ROWS.get(plain(table), "TRUE"), _without_places(database, table), *there])
+
+
+def _without_places(database: Database, table: str) -> str:
+    """Marks that name the user's own code and its files are left out."""
+    named = f"GLOB '{PLACE_PREFIX}*'"
+    if plain(table) == "NVTX_EVENTS":
+        found = [f"COALESCE(text {named}, FALSE)"] if database.has(table, "text") else []
+        if database.has(table, "textId") and database.has("StringIds", "id", "value"):
+            found.append(f"COALESCE(textId IN (SELECT id FROM source.StringIds WHERE value {named}), FALSE)")
+        return f"NOT ({' OR '.join(found)})" if found else "TRUE"
+    if plain(table) == MARKER and database.has("StringTable", "_id_", "value"):
+        strings = f"SELECT _id_ FROM source.StringTable WHERE value {named}"
+        return f"id NOT IN (SELECT id FROM source.{quoted(table)} WHERE name IN ({strings}))"
+    return "TRUE"
 
 
 def _is_number(kind: str) -> bool:

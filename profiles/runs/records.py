@@ -20,7 +20,7 @@ RANK_SCHEMA = "ringscope.rank/1"
 SWEEP_SCHEMA = "ringscope.sweep/1"
 # The files of a run directory that are no recordings.
 _OF_A_RUN = re.compile(
-    r"(?:sweep|cell|record|measures|applied|fits)\.json|rank\d+\.(?:jsonl|log|progress|(?:end|error)\.json)"
+    r"(?:sweep|cell|record|measures|applied|fits)\.json|rank\d+\.(?:jsonl|log|progress|(?:end|error|places)\.json)"
     r"|launcher\.log|(?:results|summary|autotune)\.csv|job\.(?:sbatch|pbs|lsf|json|log)|\.lock"
 )
 _ADDS_UP = 0.01

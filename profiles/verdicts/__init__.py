@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..model.measures import Finding, Measures
-from . import because, breaks, collectives, compute, copies, feed, host, order, ranks, slow, spread, words
+from . import because, breaks, collectives, compute, copies, feed, host, order, places, ranks, slow, spread, words
 from .case import INPUT_LADDER, Case, Context
 from .not_judged import not_judged
 
@@ -58,8 +58,13 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
         each = [said for finding in made if (said := _said(finding, cases)) is not None]
         single += each
         found += _together(each, len(cases))
+    of_places: list[Finding] = []
+    every_place = [finding for case in cases if case.computes for finding in places.findings(case)]
+    single += every_place
+    for same in places.together(every_place):
+        of_places += _together(same, len(cases))
     across = [said for rule in ACROSS_GPUS for one in rule(cases, measures) if (said := _said(one, cases)) is not None]
-    found = _without_twins(found + across)
+    found = places.instead(_without_twins(found + across), of_places)
     silent = [case for case in every if not case.gpu.told]
     lost = [one for case in (*cases, *silent) if (one := not_judged(case, single + across, measures)) is not None]
     found += _together(lost, len(every))

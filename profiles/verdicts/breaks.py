@@ -12,6 +12,7 @@ from typing import Final
 
 from ..ground import numbers
 from ..model.measures import Break, Consequence, Finding, GpuMeasures, Measures, ToldBreak
+from . import places
 from .case import Case
 
 # A checkpoint copies the model's variables: so many more tensors than a step fetches.
@@ -65,16 +66,19 @@ def _checkpoint(measures: Measures, one: ToldBreak) -> Finding:
     gpu = measures.gpus[one.gpu]
     steps = gpu.steps.count + len(gpu.breaks)
     share = one.share_if_as_often
+    place = None if one.place is None or gpu.places is None else gpu.places.rows[one.place]
     return Finding(
         "checkpoint-in-the-loop",
         one.gpu,
         round(share * _all_ns(gpu)) // steps,
         1 / (1 - share) - 1,
         text=f"training stands still while a checkpoint is saved: {numbers.duration(one.length_ns - one.usual_ns)} "
-        f"at step {one.step}, {numbers.share(share)} of the time if it is saved as often as here",
+        f"at step {one.step}, {numbers.share(share)} of the time if it is saved as often as here"
+        + (f", in {places.told(place)}" if place else ""),
         change="save less often (save_freq of ModelCheckpoint, in epochs or thousands of batches), weights alone "
         "(save_weights_only=True), to a local disk; or copy the weights and write them from another thread",
-        evidence={"breaks": one.count, "longest_break_ns": one.length_ns, "waits": one.waits},
+        evidence={"breaks": one.count, "longest_break_ns": one.length_ns, "waits": one.waits}
+        | ({"place": place.name, "file": place.file, "line": place.line} if place else {}),
         refuted_by="breaks as long without saving",
         consequences=list(_waiting(measures, one)),
     )
@@ -163,6 +167,8 @@ def _told(measures: Measures, clusters: Sequence[Sequence[_One]]) -> ToldBreak:
     where = f"step {of.step}" + (f" with what comes before step {of.step + 1}" if before_next else "")
     times = f", the longest of {len(leads)} such breaks" if len(leads) > 1 else ""
     often = f"{len(leads)} in {gpu.steps.count + len(gpu.breaks)} steps"
+    place = places.of_break(gpu.places.rows if gpu.places else (), of.places, longest.over_ns)
+    in_place = f", in {places.told(place)}" if place else ""
     who = _who(measures, waits, "waited for it") + _who(measures, alike, "had a break, too")
     return ToldBreak(
         gpu=longest.gpu,
@@ -173,10 +179,11 @@ def _told(measures: Measures, clusters: Sequence[Sequence[_One]]) -> ToldBreak:
         cause=longest.cause,
         count=len(leads),
         text=f"{measures.titles[longest.gpu]}: {where} took {numbers.duration(length)}, "
-        f"{numbers.factor(length / gpu.steps.period_ns.p50)} the median{times}: {_did(gpu, longest)}{who}. "
+        f"{numbers.factor(length / gpu.steps.period_ns.p50)} the median{times}: {_did(gpu, longest)}{in_place}{who}. "
         f"It is left out of all numbers; as often as here ({often}) it costs {numbers.share(share)} of the time",
         share_if_as_often=share,
         waits=waits,
+        place=None if place is None or gpu.places is None else gpu.places.rows.index(place),
     )
 
 

@@ -23,7 +23,18 @@ from profiles.ground.lazy import LazyGroup
 from profiles.many_gpus import ranks_summary
 from profiles.metrics.kernels import GROUPS
 from profiles.model import measures_json
-from profiles.model.measures import CLASSES, OWNERS, Arithmetic, Break, Computed, Straggler, ToldBreak
+from profiles.model.measures import (
+    CLASSES,
+    OWNERS,
+    Arithmetic,
+    Break,
+    Computed,
+    Line,
+    Place,
+    Places,
+    Straggler,
+    ToldBreak,
+)
 from profiles.predicting import forecast, predict
 from profiles.predicting.curve import Point
 from profiles.predicting.network import Network
@@ -31,6 +42,7 @@ from profiles.scaling import fits
 from profiles.scaling.rows import CellRow, LaunchRow, column_names
 from profiles.steps.found import Repeats
 from profiles.verbs import VERBS as PROFILES_VERBS
+from profiles.verdicts import places
 from tests.recordings import DATA, ROOT
 
 DOCS = ROOT / "docs"
@@ -73,7 +85,7 @@ OF_OTHERS = {
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*\w(?![\w-])")
 SUMMARISED = ("Spread", "Difference", "Outlier", "Host", "CountedDoubt")
 # Keys of evidence that every finding may have (profiles/verdicts/__init__.py, Case.where).
-OF_ALL_FINDINGS = {"gpu", "gpus", "worst_step", "worst_step_start_ns"}
+OF_ALL_FINDINGS = {"gpu", "gpus", "worst_step", "worst_step_start_ns", "in_place_of"}
 VARIED = ("resnet50-2gpu-prefetch", "resnet50-2gpu-in-stream", "dense41m-2gpu-pinned", "cnn-1gpu-graph", "lstm-1gpu")
 
 
@@ -167,7 +179,7 @@ def constants_of_calls(folder: str, names: set[str]) -> set[str]:
 
 
 # Where the code is a variable: a finding's own methods.
-VARIABLE = {("case.py", "code"), ("collectives.py", "code"), ("slow.py", "code")}
+VARIABLE = {("case.py", "code"), ("collectives.py", "code"), ("slow.py", "code"), ("places.py", "code")}
 
 
 def _name(function: ast.expr) -> str:
@@ -191,6 +203,7 @@ def test_every_doubt_is_in_its_page_and_the_page_knows_no_other() -> None:
 def test_every_finding_is_in_its_page_and_the_page_knows_no_other() -> None:
     found = constants_of_calls("profiles/verdicts", {"finding", "unpriced", "Finding"})
     found |= constants_of_calls("profiles/verdicts", {"_exposed_as", "_priced"})
+    found |= {*places.CODES.values(), places.LOCK, places.BATCHES}
     assert len(found) > 25
     assert codes_of_tables("findings.md") == found
 
@@ -256,6 +269,9 @@ UNSEEN: dict[str, type[Any]] = {
     "breaks[]": ToldBreak,
     "gpus[].breaks[]": Break,
     "gpus[].steps.repeats": Repeats,
+    "gpus[].places": Places,
+    "gpus[].places.rows[]": Place,
+    "gpus[].places.rows[].lines[]": Line,
     "gpus[].arithmetic": Arithmetic,
     "gpus[].arithmetic.rows[]": Computed,
 }

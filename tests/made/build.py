@@ -73,6 +73,21 @@ class Build:
         row |= {"module": module, "inputs": "", "sequence": -1, "backward": False, **more}
         self.rows["operators"].append(row)
 
+    def sample(self, start: int, end: int, function: str, line: int = 1, *, steps: bool = True, tid: int = 1, **more):
+        """Samples that saw a thread in a line of the user's."""
+        row = {"start_ns": start, "at_ns": start, "end_ns": end, "pid": self.defaults["pid"], "tid": tid}
+        row |= {
+            "steps": steps,
+            "line": line,
+            "function": function,
+            "file": "train.py",
+            "via": "",
+            "framework": False,
+            "source": "",
+            **more,
+        }
+        self.rows["samples"].append(row)
+
     def device(self, device: int, uuid: str = "", bus_id: str = "", name: str = "") -> None:
         self.rows["devices"].append({"device": device, "uuid": uuid, "bus_id": bus_id, "name": name})
 
@@ -84,7 +99,7 @@ class Build:
         self.many_rows[table].append(pd.DataFrame(given))
 
     def timeline(self, *, known: frozenset[str] = RECORDED) -> Timeline:
-        told = known | {"exchanges", "operators"}
+        told = known | {"exchanges", "operators", "samples"}
         tables = {name: self._table(name) for name in told if self.rows[name] or self.many_rows[name]}
         return contract.make(self.recording, tables, known=known)
 

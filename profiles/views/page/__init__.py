@@ -197,6 +197,8 @@ def _sections(shown: Json) -> Any:
         yield "steps", "Steps"
     if shown["scaling_charts"] or "cells" in shown["tables"]:
         yield "scaling", "Scaling"
+    if "places" in shown["tables"]:
+        yield "places", "Lines"
     if "feed" in shown["tables"] or "host" in shown["tables"]:
         yield "feed", "Feed"
     for name in ("kernels", "copies", "collectives"):

@@ -127,9 +127,19 @@ def _findings(document: Document) -> list[dict[str, Any]]:
                 "cost": document.number(f"{at}/cost_ns_per_step", numbers.duration),
                 "gpu": None if gpu is None or unsaid else document.whose(gpu),
                 "evidence": report.evidence(finding),
+                "longest": _longest(finding),
             }
         )
     return found
+
+
+def _longest(finding: Json) -> tuple[int, int, int, str] | None:
+    """GPU, start and end of the longest idle span of the place that a finding is about, and its length in words."""
+    told = finding["evidence"]
+    start, gpu = told.get("longest_start_ns"), finding["gpu"] if finding["gpu"] is not None else told.get("gpu")
+    if start is None or gpu is None:
+        return None
+    return gpu, start, start + told["longest_ns"], numbers.duration(told["longest_ns"])
 
 
 def _bars(document: Document) -> Any:

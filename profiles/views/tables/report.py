@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ground import numbers
 from ...runs.cell import TELLING
-from . import operations, ranks, time
+from . import operations, places, ranks, time
 from .table import Cell, Document, Format, Json, Table, words
 
 PERCENTILES = ("p50", "p95", "min", "median", "max")
@@ -76,6 +76,7 @@ MAKERS: Mapping[str, Callable[[Document], Table]] = {
     "feed": time.feed,
     "inputs": time.inputs,
     "batch-gaps": time.batch_gaps,
+    "places": places.places,
     "idle-gaps": time.idle_gaps,
     "host": time.host,
     "copies": operations.copies,

@@ -1,0 +1,44 @@
+"""Where the host was in a recording without a GPU: its time by the user's own code, as far as that can be told.
+
+Nothing says when a GPU would have waited. All time of the recorded steps counts, what lies under a range of waiting for
+input as `feed`, the rest as `launch`; time in the framework, which computes on the host, is `elsewhere`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..ground import intervals
+from ..ledger.causes import FEED, LAUNCH, WAITING_FOR_INPUT
+from ..ledger.window import Window
+from ..model import marks
+from ..model.measures import CLASSES, OWNERS, Places
+from ..model.names import fitting, rows_of, wholly
+from ..model.timeline import Timeline
+from . import places
+
+
+def measure(timeline: Timeline) -> tuple[Places, int] | None:
+    """The places of the process, and the ns of its steps; None where it tells of no place or of no step."""
+    pids = np.unique(timeline.marks["pid"].to_numpy()).tolist()
+    names = timeline.marks["name"].cat
+    codes = names.codes.to_numpy()
+    start, end = (timeline.marks[name].to_numpy() for name in ("start_ns", "end_ns"))
+    steps = np.flatnonzero(rows_of(codes, wholly(names.categories, marks.STEP)))
+    if len(pids) != 1 or not len(steps):
+        return None
+    window = Window(int(start[steps].min()), int(end[steps].max()))
+    waits = np.flatnonzero(rows_of(codes, fitting(names.categories, WAITING_FOR_INPUT)))
+    whole = intervals.span(window.start_ns, window.end_ns)
+    fed = intervals.intersect(whole, intervals.union(start[waits], end[waits]))
+    numbers = places.Numbers()
+    layers = places.of_process(timeline, pids[0], 0, numbers)
+    seen = [places.samples_of(timeline, pids[0], 0)]
+    if not any(len(layer.place) for layer in layers):
+        return None
+    claimed, rest = places.divide({FEED: fed, LAUNCH: intervals.subtract(whole, fed)}, layers)
+    rows, _ = places.rows_of_claims(numbers, claimed, window, seen)
+    left = {OWNERS[len(CLASSES) + cause]: spans.total for cause, spans in rest.items()}
+    found = Places(rows, left, ranges=any(row.kind not in ("python", "call") for row in rows), samples=True)
+    assert sum(row.total_ns for row in rows) + sum(left.values()) == window.span_ns
+    return found, window.span_ns

@@ -1,0 +1,165 @@
+"""Samples of a process's Python beside its recording (`rank<k>.places.json`), brought onto the recording's clock.
+
+The process writes marks `clock N` into the recording at the time N of its own clock. A mark begins a little after N is
+read, so the clocks differ by the least that any mark tells; by how much the marks differ among each other is the error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..doubts.recordings import samples_not_aligned, samples_unreadable
+from ..ground import typed
+from ..ground.files import bytes_of
+from ..model import marks
+from ..model.names import rows_of, wholly
+from ..model.timeline import Timeline, with_samples
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ALIGNED_NS = 1_000_000  # from so much on an idle span of a kernel's length may be given to a line beside
+_LIMIT_NS = 1 << 61
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    file: str
+    line: int
+    function: str
+    via: str
+    framework: bool
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    steps: bool
+    start_ns: list[int]
+    at_ns: list[int]
+    end_ns: list[int]
+    place: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Samples:
+    schema: str
+    pid: int
+    hz: int
+    began_ns: int
+    began_utc_ns: int
+    places: list[_Place]
+    threads: list[_Thread]
+
+
+def beside(path: Path, timeline: Timeline) -> Timeline:
+    """The timeline with the samples of the file beside it, where there is one. What is wrong with it is a doubt."""
+    file = _file(path)
+    if file is None:
+        return timeline
+    try:
+        found = typed.decoded(_Samples, bytes_of(file))
+        if found.schema != marks.SAMPLES_SCHEMA:
+            raise ValueError(f"its schema is {found.schema[:40]!r}, not {marks.SAMPLES_SCHEMA}")
+        columns = _columns(found)
+    except (OSError, ValueError) as error:
+        return with_samples(timeline, None, (samples_unreadable(file, str(error)),))
+    offset_ns, why = _offset(timeline, found)
+    doubts = (samples_not_aligned(file, why),) if why else ()
+    if offset_ns is None:
+        return with_samples(timeline, None, doubts)
+    pids = set(timeline.marks["pid"].unique().tolist()) | set(timeline.api["pid"].unique().tolist())
+    pid = found.pid if found.pid in pids or len(pids) != 1 else pids.pop()  # some formats do not tell it
+    return with_samples(timeline, _frame(found, pid, offset_ns, columns), doubts)
+
+
+def _file(path: Path) -> Path | None:
+    """`rank0.places.json` beside rank0.sqlite, rank0.nsys-rep, rank0.xplane.pb, rank0.sqlite.xz."""
+    name = path.name
+    while "." in name:
+        name = name.rpartition(".")[0]
+        if name and (file := path.with_name(name + marks.SAMPLES)).is_file():
+            return file
+    return None
+
+
+Columns = dict[str, NDArray[np.int64]]
+
+
+def _nothing() -> Columns:
+    return {name: np.empty(0, np.int64) for name in ("start_ns", "at_ns", "end_ns", "place", "thread", "steps")}
+
+
+def _columns(found: _Samples) -> Columns:
+    """All threads' spans. Raises ValueError where they are no spans of places that there are."""
+    parts = [_nothing()]
+    for number, thread in enumerate(found.threads):
+        start, at, end, place = (
+            np.array(one, np.int64) for one in (thread.start_ns, thread.at_ns, thread.end_ns, thread.place)
+        )
+        if not len(start) == len(at) == len(end) == len(place):
+            raise ValueError(f"thread {number} has columns of unlike lengths")
+        if len(start) and (
+            np.abs(start).max() >= _LIMIT_NS
+            or np.abs(end).max() >= _LIMIT_NS
+            or (at < start).any()
+            or (end < at).any()
+            or (start[1:] < end[:-1]).any()
+        ):
+            raise ValueError(f"the spans of thread {number} are not one after the other")
+        if len(place) and not 0 <= place.min() <= place.max() < len(found.places):
+            raise ValueError(f"thread {number} names places that are not there")
+        some = end > start
+        of_thread = {"thread": number, "steps": int(thread.steps)}
+        parts.append(
+            {"start_ns": start[some], "at_ns": at[some], "end_ns": end[some], "place": place[some]}
+            | {name: np.full(int(some.sum()), value, np.int64) for name, value in of_thread.items()}
+        )
+    return {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
+
+
+def _frame(found: _Samples, pid: int, offset_ns: int, columns: Columns) -> pd.DataFrame:
+    import pandas as pd
+
+    place, places = columns["place"], found.places
+    texts = {
+        name: pd.Categorical([str(getattr(places[at], name)) for at in place.tolist()])
+        for name in ("file", "function", "via", "source")
+    }
+    line = np.array([one.line for one in places], np.int64)
+    framework = np.array([one.framework for one in places], bool)
+    return pd.DataFrame(
+        {
+            "start_ns": columns["start_ns"] + offset_ns,
+            "at_ns": columns["at_ns"] + offset_ns,
+            "end_ns": columns["end_ns"] + offset_ns,
+            "pid": np.full(len(place), pid, np.int64),
+            "tid": columns["thread"],
+            "steps": columns["steps"] > 0,
+            **texts,
+            "line": line[place],
+            "framework": framework[place],
+        }
+    )
+
+
+def _offset(timeline: Timeline, found: _Samples) -> tuple[int | None, str]:
+    """What is added to the samples' times, None where nothing tells; and what is to be doubted, "" for nothing."""
+    names = timeline.marks["name"].cat
+    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), wholly(names.categories, marks.CLOCK)))
+    clocks = timeline.marks["name"].iloc[rows].astype(str).tolist()
+    told = np.array([int(name.rpartition(" ")[2]) for name in clocks], np.int64)
+    if len(told):
+        apart = timeline.marks["start_ns"].to_numpy()[rows] - told
+        error = int(np.median(apart) - apart.min())
+        doubt = f"its clock is known to {error / 1e6:.1f} ms alone" if error > _ALIGNED_NS else ""
+        return int(apart.min()), doubt
+    utc_ns = timeline.recording.origin_utc_ns
+    if utc_ns is None:
+        return None, "nothing in the recording tells its clock, and it is left out"
+    return found.began_utc_ns - found.began_ns - utc_ns, "its clock is that of the day: it may be some ms off"

@@ -1,0 +1,236 @@
+"""What of the user's own code keeps the GPU waiting: a finding a place, with its file and line and what to do with its
+kind. Where places explain most of what a general finding is paid with, they stand in its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ..ground import numbers
+from ..ground.numbers import share as percent
+from ..model.measures import Finding, Line, Place
+from .case import Case
+
+# How a finding on a place is called, by the kind of the place.
+CODES: Final[Mapping[str, str]] = {
+    "callback": "slow-callback",
+    "saving": "slow-callback",
+    "validation": "slow-callback",
+    "eager": "eager-step",
+    "dataset": "slow-batches",
+    "generator": "slow-batches",
+    "py_function": "python-function-in-the-graph",
+    "gc": "garbage-collection",
+    "python": "slow-line",
+    "call": "slow-line",
+}
+LOCK: Final = "lock-between-threads"
+BATCHES: Final = "slow-batches"
+# General findings on the same time: a place that explains them says more.
+GENERAL: Final = frozenset(
+    {
+        "python-in-the-loop",
+        "launch-bound",
+        "loss-fetched-every-step",
+        "host-synchronises",
+        "input-pipeline-slow",
+        "no-prefetch",
+        "prefetch-on-host-only",
+        "memory-allocated-in-the-loop",
+    }
+)
+# What an eager step brings with it, however it is priced.
+OF_EAGER: Final = frozenset({"not-compiled", "short-kernels", "tiny-batch", "unfused-batch-norm"})
+_EXPLAINS: Final = 0.5  # of what a general finding would give back
+_SOURCE: Final = 60  # characters of a line that are shown
+
+# What a place does, by the text of its lines and by what they have called: the first that fits.
+_DOES: Final = (
+    (
+        "lock",
+        r"threading\.Lock|\.acquire\(|\bwith\b.*lock|\block\b|\.join\(|Condition|\.wait\(|queue\.|Queue\.get|\.result\(",
+    ),
+    ("sleep", r"\bsleep\("),
+    ("save", r"\bsave(?:_weights|_model|z|txt)?\(|pickle|\bdump\(|torch\.save|h5py|write_text|write_bytes"),
+    ("print", r"\bprint\(|logging|logger|\blog\.(?:info|debug|warning)|stdout|stderr|\.flush\("),
+    (
+        "fetch",
+        r"get_weights|\.numpy\(|\.item\(|\.cpu\(|\.tolist\(|device_get|convert_to_numpy|asarray\(|float\(|get_value",
+    ),
+    ("numpy", r"\bnp\.|numpy|scipy"),
+    ("loop", r"^\s*(?:for|while)\b|\bfor\b.*\bin\b"),
+)
+_REMEDIES: Final = {
+    "lock": "do not wait for the other thread in every step: hand it a copy by queue.put_nowait, hold the lock for the "
+    "copy alone",
+    "sleep": "do not sleep in the loop: wait in a thread of its own",
+    "save": "save less often (ModelCheckpoint's save_freq in thousands of batches, or each epoch), weights alone "
+    "(save_weights_only=True); or write from a thread",
+    "print": "print or log every hundredth step, or at the end of an epoch",
+    "fetch": "do not fetch values from the GPU in every step: every hundredth, or compute the number in the step, as a "
+    "metric, and read that at the end of an epoch",
+    "numpy": "compute it on the GPU in the step (with Keras keras.ops or a Metric), or every hundredth step, or in a "
+    "thread",
+    "loop": "no Python loop over samples: operations on the whole batch",
+    "python": "do it every hundredth step, or in a thread",
+}
+_OF_KIND: Final = {
+    "eager": "take out run_eagerly=True (and tf.config.run_functions_eagerly); look into one batch by "
+    "model.train_step(batch) instead",
+    "dataset": "super().__init__(workers=the cores of a rank, use_multiprocessing=True, max_queue_size=2 * workers) in "
+    "the PyDataset; less work in its __getitem__",
+    "generator": "a generator makes one batch at a time: a keras.utils.PyDataset, or PyTorch's DataLoader, with as "
+    "many workers as a rank has cores",
+    "py_function": "TensorFlow's own operations in the place of the function's Python, which runs on one thread and "
+    "which XLA cannot compile; of a pipeline: dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE)",
+    "gc": "gc.freeze() before the training and gc.disable() in it, with gc.collect() at the end of an epoch; make "
+    "fewer objects that hold each other",
+    "validation": "validate less often (validation_freq), or on fewer batches (validation_steps)",
+    "saving": _REMEDIES["save"],
+}
+
+
+def findings(case: Case) -> Iterator[Finding]:
+    """A finding for each place that keeps this GPU idle for long enough to be worth a sentence."""
+    if case.gpu.places is None or not case.trains:
+        return
+    for place in case.gpu.places.rows:
+        if place.kind in CODES and (found := _finding(case, place)) is not None:
+            yield found
+
+
+def saved(place: Place) -> dict[str, int]:
+    """owner -> ns that the change would take away: no waiting for other ranks, and no launches of a framework's."""
+    left_out = {"idle_peers"} | ({"idle_launch"} if place.kind == "call" else set())
+    return {owner: ns for owner, ns in place.ns.items() if owner not in left_out}
+
+
+def does(place: Place) -> str:
+    """What it does, by its lines, one of the keys of the remedies."""
+    if place.kind in ("saving", "validation"):
+        return "save" if place.kind == "saving" else "python"
+    told = [f"{line.source} {line.via}" for line in place.lines[:1]] or [place.name]
+    fits = (what for what, pattern in _DOES if any(re.search(pattern, text) for text in told))
+    return next(fits, "python")
+
+
+def remedy(place: Place) -> str:
+    return _OF_KIND.get(place.kind) or _REMEDIES[does(place)]
+
+
+def code_of(place: Place) -> str:
+    """How a finding on it is called."""
+    if place.kind in ("python", "callback", "call") and does(place) == "lock":
+        return LOCK
+    ns = saved(place)
+    fed = place.kind == "python" and 2 * ns.get("idle_feed", 0) > sum(ns.values())
+    return BATCHES if fed else CODES[place.kind]
+
+
+def told(place: Place) -> str:
+    """Its name, file and line."""
+    return f"{place.name} ({place.at})"
+
+
+def _finding(case: Case, place: Place) -> Finding | None:
+    ns = saved(place)
+    total = sum(ns.values())
+    code = code_of(place)
+    line = place.lines[0] if place.lines else None
+    return case.finding(
+        code,
+        ns,
+        text=f"{_what(place)} keeps the GPU waiting for {numbers.duration(total // case.steps)} {case.each}: "
+        f"{percent(total / case.gpu.span_ns)} of the time{_line(place, line)}",
+        change=remedy(replace(place, kind="generator") if code == BATCHES and place.kind == "python" else place),
+        evidence={
+            "place": place.name,
+            "kind": place.kind,
+            "file": place.file,
+            "line": place.line,
+            "seen_at_line": line.line if line else None,
+            "longest_start_ns": place.longest_start_ns,
+            "longest_ns": place.longest_ns,
+        },
+        refuted_by="as much idle time without it",
+    )
+
+
+def _what(place: Place) -> str:
+    words = {
+        "callback": "the callback ",
+        "eager": "the model trains eagerly, line by line in Python: ",
+        "gc": "Python collects garbage in ",
+        "saving": "saving in ",
+    }
+    return f"{words.get(place.kind, '')}{told(place)}"
+
+
+def _line(place: Place, line: Line | None) -> str:
+    if line is None or place.kind in ("eager", "gc"):
+        return ""
+    source = line.source if len(line.source) <= _SOURCE else f"{line.source[:_SOURCE]}..."
+    where = f"line {line.line}" if line.file == place.file else f"{line.file}:{line.line}"
+    return f", mostly at {where}" + (f": {source}" if source else "")
+
+
+def together(each: Sequence[Finding]) -> list[list[Finding]]:
+    """Those on one place of several GPUs."""
+    of: dict[tuple[str, object, object], list[Finding]] = {}
+    for one in each:
+        of.setdefault((one.evidence["place"], one.evidence["file"], one.evidence["line"]), []).append(one)
+    return list(of.values())
+
+
+def instead(found: Sequence[Finding], of_places: Sequence[Finding]) -> list[Finding]:
+    """All findings, without general ones most of which are explained by places on the same GPU; the place that
+    explains most of one names it in its evidence."""
+    left: list[Finding] = []
+    replaced: dict[int, list[str]] = {}
+    for one in found:
+        mine = [place for place in of_places if _same_gpu(one, place)]
+        lead = _explains(one, mine)
+        if lead is None:
+            left.append(one)
+        else:
+            replaced.setdefault(id(lead), []).append(one.code)
+    made = [
+        replace(place, evidence={**place.evidence, "in_place_of": replaced[id(place)]})
+        if id(place) in replaced
+        else place
+        for place in of_places
+    ]
+    return left + made
+
+
+def _explains(one: Finding, places: Sequence[Finding]) -> Finding | None:
+    eager = next((place for place in places if place.code == "eager-step"), None)
+    if one.code in OF_EAGER and eager is not None:
+        return eager
+    if one.code not in GENERAL or not places or not one.saved_ns:
+        return None
+    shared = {
+        id(place): sum(min(place.saved_ns.get(owner, 0), ns) for owner, ns in one.saved_ns.items()) for place in places
+    }
+    if sum(shared.values()) < _EXPLAINS * sum(one.saved_ns.values()):
+        return None
+    return max(places, key=lambda place: shared[id(place)])
+
+
+def _same_gpu(one: Finding, place: Finding) -> bool:
+    """Is a finding on one GPU also on the other's, or on all?"""
+    return one.gpu == place.gpu or _gpus(one) == _gpus(place)
+
+
+def _gpus(one: Finding) -> object:
+    return one.evidence.get("gpu") if one.gpu is None else one.gpu
+
+
+def of_break(places: Sequence[Place], which: Sequence[Mapping[str, int]], over_ns: int) -> Place | None:
+    """The place in which a break was spent, if one explains half of what it is longer than a step."""
+    first = next(iter(which), None)
+    if first is None or first["ns"] < _EXPLAINS * over_ns or first["place"] >= len(places):
+        return None
+    return places[first["place"]]

@@ -1,0 +1,29 @@
+"""Full garbage collections as ranges: they stop all Python of the process."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from .ranges import Place
+from .whose import caller
+
+_FULL = 2
+_running: list[Place] = []
+
+
+def watch() -> None:
+    """From now on; once is enough."""
+    if _told not in gc.callbacks:
+        gc.callbacks.append(_told)
+
+
+def _told(phase: str, about: dict[str, Any]) -> None:
+    if about["generation"] != _FULL:
+        return
+    if phase == "start":
+        place = Place("gc", "garbage collection", caller())
+        place.__enter__()
+        _running.append(place)
+    elif _running:
+        _running.pop().__exit__()

@@ -1,0 +1,117 @@
+"""Ranges around parts of the user's code, for the profiler that records: NVTX in domain `ringscope`, or TensorFlow's.
+
+A part inside of another one is told by the outer one's name and line, with the kind of its own: saving in a callback is
+that callback's saving.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, Protocol
+
+from profiles.model import marks
+
+from .whose import Where
+
+
+class Writer(Protocol):
+    """Writes ranges of the calling thread into a recording."""
+
+    def begin(self, name: str) -> Any: ...
+
+    def end(self, begun: Any) -> None: ...
+
+
+class _Nvtx:
+    """Without a profiler attached the domain does nothing."""
+
+    def __init__(self) -> None:
+        import nvtx
+
+        domain = nvtx.get_domain(marks.DOMAIN)
+        self._push, self._pop = domain.push_range, domain.pop_range
+        self._attributes: Callable[[str], Any] = cache(lambda name: domain.get_event_attributes(message=name))
+
+    def begin(self, name: str) -> None:
+        self._push(self._attributes(name))
+
+    def end(self, begun: Any) -> None:
+        self._pop()
+
+
+class _TensorFlow:
+    """TensorFlow's own, which its profiler records; nothing until the script has imported it."""
+
+    def __init__(self) -> None:
+        from tensorflow.python.profiler.internal import _pywrap_traceme
+
+        self._made, self._enabled = _pywrap_traceme.TraceMe, _pywrap_traceme.traceme_enabled
+
+    def begin(self, name: str) -> Any:
+        return self._made(name) if self._enabled() else None
+
+    def end(self, begun: Any) -> None:
+        if begun is not None:
+            begun.Stop()
+
+
+class _Nothing:
+    def begin(self, name: str) -> None:
+        pass
+
+    def end(self, begun: Any) -> None:
+        pass
+
+
+_by_tensorflow = False
+_opened = threading.local()
+
+
+def for_tensorflow() -> None:
+    """From now on ranges are TensorFlow's own: its profiler sees no other."""
+    global _by_tensorflow
+    _by_tensorflow = True
+    writer.cache_clear()
+
+
+@cache
+def writer() -> Writer:
+    """Who writes them; nothing is written where the package that could is not installed."""
+    try:
+        return _TensorFlow() if _by_tensorflow else _Nvtx()
+    except ImportError:
+        return _Nothing()
+
+
+OUTERMOST: Final = ("callback",)  # inside of another place these are no places of their own
+
+
+class Place:
+    """A part of the user's code; `with place:` around it. One object serves all threads and any depth."""
+
+    def __init__(self, kind: str, name: str, where: Where | None) -> None:
+        self.kind, self.name, self.where = kind, name, where
+        self._told = marks.place(kind, name, where.file, where.line) if where else None
+
+    def __enter__(self) -> None:
+        try:
+            stack = _opened.stack
+        except AttributeError:
+            stack = _opened.stack = []
+        outer, told = self, self._told
+        if stack:
+            outer = stack[-1][0]
+            told = None if self.kind in OUTERMOST else _within(self.kind, outer)
+        stack.append((outer, None if told is None else writer().begin(told), told))
+
+    def __exit__(self, *_: object) -> None:
+        _, begun, told = _opened.stack.pop()
+        if told is not None:
+            writer().end(begun)
+
+
+def _within(kind: str, outer: Place) -> str | None:
+    where = outer.where
+    return marks.place(kind, outer.name, where.file, where.line) if where else None

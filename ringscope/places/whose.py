@@ -1,0 +1,142 @@
+"""Whose code a frame is: the user's, Python's own, or a library's; and where the user's is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple
+
+USER, STANDARD, LIBRARY = range(3)
+_PACKAGES: Final = ("site-packages", "dist-packages")
+_STANDARD: Final = tuple(
+    {os.path.join(os.path.realpath(sysconfig.get_path(name)), "") for name in ("stdlib", "platstdlib")}
+)
+_OURS: Final = tuple(
+    os.path.join(Path(__file__).resolve().parents[2], name, "") for name in ("harness", "profiles", "ringscope")
+)
+# Libraries whose own calls are the training, and not what keeps it waiting.
+FRAMEWORKS: Final = (
+    "keras", "tf_keras", "tensorflow", "horovod", "torch", "torchvision", "lightning", "pytorch_lightning", "jax",
+    "jaxlib", "flax", "optax", "transformers", "accelerate",
+)  # fmt: skip
+# Their functions under which the steps of a training run: who calls them waits for all of it.
+LOOPS: Final = frozenset({"fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "train", "_fit_impl"})
+
+
+class Where(NamedTuple):
+    """A line of the user's. file: relative to the working directory where it lies below that."""
+
+    file: str
+    line: int
+    function: str = ""
+
+
+@cache
+def owner(filename: str) -> int:
+    """USER, STANDARD (Python's own library) or LIBRARY, by the name of a file that holds code."""
+    if filename.startswith("<"):
+        return USER if filename.startswith(("<ipython", "<stdin", "<string")) else STANDARD
+    real = os.path.realpath(filename)
+    if within_main(real):
+        return USER
+    if real.startswith(_OURS) or os.path.basename(real).startswith("__autograph_generated_file"):
+        return LIBRARY
+    if any(part in _PACKAGES for part in real.split(os.sep)):
+        return LIBRARY
+    return STANDARD if real.startswith(_STANDARD) else USER
+
+
+@cache
+def _main_folder() -> str | None:
+    """The package that `python -m` runs, which may be installed like a library; None: a script runs."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    origin = getattr(spec, "origin", None)
+    top = str(getattr(spec, "name", "")).partition(".")[0]
+    if not origin or not top or top in ("harness", "profiles", "ringscope", *FRAMEWORKS):
+        return None
+    parts = Path(os.path.realpath(origin)).parts
+    return os.path.join(*parts[: parts.index(top) + 1], "") if top in parts else None
+
+
+def within_main(real: str) -> bool:
+    folder = _main_folder()
+    return folder is not None and real.startswith(folder)
+
+
+@cache
+def framework(filename: str) -> str | None:
+    """The framework that a file is of; None: none of them."""
+    parts = filename.split(os.sep)
+    after = next((place for place in range(len(parts) - 1, 0, -1) if parts[place - 1] in _PACKAGES), None)
+    if after is None:
+        return "ringscope" if os.path.realpath(filename).startswith(_OURS) else None
+    return parts[after] if parts[after] in FRAMEWORKS else None
+
+
+@cache
+def shown(filename: str) -> str:
+    """The name as reports show it: relative to the working directory, a library's relative to where it is installed."""
+    if filename.startswith("<"):
+        return filename
+    parts = filename.split(os.sep)
+    for place in range(len(parts) - 1, 0, -1):
+        if parts[place - 1] in _PACKAGES:
+            return "/".join(parts[place:])
+    relative = os.path.relpath(os.path.realpath(filename))
+    return filename if relative.startswith("..") else relative
+
+
+class About(NamedTuple):
+    """What a function's code tells of a frame. drives: the steps of a training run under this call of a framework's."""
+
+    owner: int
+    framework: bool
+    drives: bool
+
+
+_about: dict[int, tuple[About, CodeType]] = {}  # by id, as the code stays: its hash is made anew of all that it holds
+
+
+def about(code: CodeType) -> About:
+    known = _about.get(id(code))
+    if known is None:
+        of = framework(code.co_filename)
+        drives = code.co_name in LOOPS and of not in (None, "ringscope")
+        known = _about[id(code)] = About(owner(code.co_filename), of is not None, drives), code
+    return known[0]
+
+
+def caller() -> Where | None:
+    """The innermost line of the user's that leads here; None where a framework's loop lies between, or none does."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        told = about(frame.f_code)
+        if told.owner == USER:
+            return Where(shown(frame.f_code.co_filename), frame.f_lineno, qualified(frame))
+        if told.drives:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def defined(function: Callable[..., Any]) -> Where | None:
+    """Where a function of the user's is defined; None where it is a library's, or not written in Python."""
+    inner = function
+    while hasattr(inner, "__wrapped__"):
+        inner = inner.__wrapped__
+    code = getattr(inner, "__code__", None)
+    if code is None or owner(code.co_filename) != USER:
+        return None
+    name = str(getattr(inner, "__qualname__", code.co_name)).replace(".<locals>", "")
+    return Where(shown(code.co_filename), code.co_firstlineno, name)
+
+
+def qualified(frame: FrameType) -> str:
+    """The function's name with its class, where Python tells (3.11 and later)."""
+    code = frame.f_code
+    return str(getattr(code, "co_qualname", code.co_name)).replace(".<locals>", "")

@@ -1,0 +1,165 @@
+"""A sampler keeps the user's lines, on a clock that the recording has too."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from profiles.model import marks
+from profiles.readers import sampled
+from ringscope.places import ranges, sampler, whose
+from ringscope.places.whose import Where
+from tests.made.build import Build
+
+HERE = "tests/places/test_sampler.py"
+
+
+def sleeps(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def waits(replies: queue.Queue[int]) -> None:
+    replies.get(timeout=5)
+
+
+def takes(lock: threading.Lock) -> None:
+    with lock:
+        pass
+
+
+def sampled_while(work: Callable[[], None], folder: Path) -> dict[str, object]:
+    looks = sampler.of_rank(folder, "3", sampler.main_thread, hz=500)
+    looks.start()
+    work()
+    looks.stop()
+    told: dict[str, object] = json.loads((folder / "rank3.places.json").read_text())
+    return told
+
+
+def test_lines_of_the_thread_that_steps_and_of_others_are_kept(tmp_path: Path) -> None:
+    replies: queue.Queue[int] = queue.Queue()
+    other = threading.Thread(target=waits, args=(replies,))
+    other.start()
+    told = sampled_while(lambda: sleeps(0.3), tmp_path)
+    replies.put(1)
+    other.join()
+    places = {one["function"]: one for one in told["places"]}  # type: ignore[attr-defined]
+    assert (places["sleeps"]["file"], places["sleeps"]["source"]) == (HERE, "time.sleep(seconds)")
+    assert places["waits"]["via"] == "queue.Queue.get" and not places["waits"]["framework"]
+    stepping = [one for one in told["threads"] if one["steps"]]  # type: ignore[attr-defined]
+    assert len(stepping) == 1 and len(told["threads"]) == 2  # type: ignore[arg-type]
+    number = [one["function"] for one in told["places"]].index("sleeps")  # type: ignore[attr-defined]
+    spans = zip(*(stepping[0][name] for name in ("start_ns", "end_ns", "place")), strict=True)
+    slept = sum(end - start for start, end, place in spans if place == number)
+    assert 0.2e9 < slept < 0.32e9
+
+
+def test_a_line_that_waits_for_a_lock_is_told_by_what_the_name_is(tmp_path: Path) -> None:
+    held = threading.Lock()
+    held.acquire()
+    threading.Timer(0.2, held.release).start()
+    told = sampled_while(lambda: takes(held), tmp_path)
+    places = {one["function"]: one["via"] for one in told["places"]}  # type: ignore[attr-defined]
+    assert places["takes"] == "threading.Lock"
+
+
+def test_samples_come_onto_the_recordings_clock_by_its_marks(tmp_path: Path) -> None:
+    told = sampled_while(lambda: sleeps(0.05), tmp_path)
+    thread = next(one for one in told["threads"] if one["steps"])  # type: ignore[attr-defined]
+    at, made = thread["start_ns"][0], Build(path=str(tmp_path / "rank3.sqlite"))
+    for late in (9_000, 2_000, 700_000):
+        made.mark(marks.clock(at), 5_000_000 + late)
+    found = sampled.beside(tmp_path / "rank3.sqlite.xz", made.timeline())
+    first = found.samples.sort_values("start_ns").iloc[0]
+    assert first["start_ns"] <= 5_002_000 and found.samples["steps"].any() and not found.doubts
+    mine = found.samples[found.samples["steps"]]
+    assert mine["start_ns"].min() == 5_002_000
+    assert set(mine["pid"]) == {1}  # the recording has one process, of another number
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"schema": "ringscope.places/9"}', "NaN", "[]"])
+def test_a_file_that_is_none_is_a_doubt_and_the_recording_is_read(tmp_path: Path, damage: str) -> None:
+    (tmp_path / "rank0.places.json").write_text(damage)
+    made = Build()
+    made.kernel(0, 10)
+    found = sampled.beside(tmp_path / "rank0.sqlite", made.timeline())
+    assert [one.code for one in found.doubts] == ["places-unreadable"] and not len(found.samples)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"place": [7]},
+        {"start_ns": [5, 6]},
+        {"start_ns": [9], "end_ns": [3]},
+        {"start_ns": [1 << 62], "end_ns": [1 << 62]},
+        {"start_ns": [0, 1], "at_ns": [2, 3], "end_ns": [5, 6], "place": [0, 0]},
+        {"at_ns": [9]},
+    ],
+)
+def test_spans_that_cannot_be_are_a_doubt(tmp_path: Path, change: dict[str, list[int]]) -> None:
+    thread = {"steps": True, "start_ns": [1], "at_ns": [2], "end_ns": [4], "place": [0]} | change
+    place = {"file": "a.py", "line": 1, "function": "f", "via": "", "framework": False}
+    told = {"schema": marks.SAMPLES_SCHEMA, "pid": 1, "hz": 200, "began_ns": 0, "began_utc_ns": "0"}
+    (tmp_path / "rank0.places.json").write_text(json.dumps({**told, "places": [place], "threads": [thread]}))
+    assert [one.code for one in sampled.beside(tmp_path / "rank0.sqlite", Build().timeline()).doubts] == [
+        "places-unreadable"
+    ]
+
+
+def test_without_a_clock_the_time_of_day_serves_and_is_doubted(tmp_path: Path) -> None:
+    sampled_while(lambda: sleeps(0.02), tmp_path)
+    told = json.loads((tmp_path / "rank3.places.json").read_text())
+    made = Build(origin_utc_ns=int(told["began_utc_ns"]))
+    made.mark("step 0", 0, 10)
+    found = sampled.beside(tmp_path / "rank3.nsys-rep", made.timeline())
+    assert [one.code for one in found.doubts] == ["places-not-aligned"]
+    assert 0 <= found.samples["start_ns"].min() < 50_000_000
+    unknown = sampled.beside(tmp_path / "rank3.nsys-rep", Build().timeline())
+    assert [one.code for one in unknown.doubts] == ["places-not-aligned"] and not len(unknown.samples)
+
+
+def test_whose_code_is_told_by_where_it_lies() -> None:
+    import numpy.linalg
+
+    assert whose.owner(__file__) == whose.USER
+    assert whose.owner(json.__file__) == whose.STANDARD
+    assert whose.owner(numpy.linalg.__file__) == whose.LIBRARY and whose.framework(numpy.linalg.__file__) is None
+    assert whose.owner("/x/lib/python3.11/site-packages/keras/src/a.py") == whose.LIBRARY
+    assert whose.framework("/x/lib/python3.11/site-packages/keras/src/a.py") == "keras"
+    assert whose.owner(ranges.__file__) == whose.LIBRARY
+    assert whose.owner("<frozen importlib._bootstrap>") == whose.STANDARD
+
+
+class _Kept:
+    """A writer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def begin(self, name: str) -> None:
+        self.names.append(name)
+
+    def end(self, begun: object) -> None:
+        self.names.append("end")
+
+
+def test_a_place_in_another_one_has_its_name_and_its_own_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = _Kept()
+    monkeypatch.setattr(ranges, "writer", lambda: kept)
+    outer = ranges.Place("callback", "Saves.on_epoch_end", Where("my_train.py", 9))
+    inside = ranges.Place("callback", "Base.on_epoch_end", Where("my_train.py", 2))
+    with outer, ranges.Place("saving", "Model.save", Where("my_train.py", 50)), inside:
+        pass
+    own, inner = marks.place("callback", "Saves.on_epoch_end", "my_train.py", 9), "place saving Saves.on_epoch_end"
+    assert kept.names == [own, f"{inner} (my_train.py:9)", "end", "end"]
+    kept.names.clear()
+    with ranges.Place("callback", "Keras's own", None):
+        pass
+    assert kept.names == []

@@ -1,0 +1,199 @@
+"""Idle time is divided over the user's own lines, to the nanosecond."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from profiles import analyse
+from profiles.model import marks
+from profiles.model.measures import OWNERS, Places
+from tests.made.build import Build
+from tests.profiles.verdicts.test_people import MS, US
+
+CAUSES = ("feed", "peers", "sync", "launch", "unknown")
+MAKES = ("dataset", "generator", "py_function", "gc")
+
+
+def place(kind: str, name: str = "one", line: int = 1) -> str:
+    return marks.place(kind, name, "train.py", line)
+
+
+def loop(steps: int = 10, *, gap_us: int = 1000, busy_us: int = 1000) -> Build:
+    """Steps whose first kernel is launched late, by thread 1."""
+    made, now = Build(), MS
+    for number in range(steps):
+        made.mark(f"step {number}", now, now + (gap_us + busy_us) * US)
+        now += gap_us * US
+        made.kernel(now, now + busy_us * US, call=(now - 10 * US, now - 9 * US))
+        now += busy_us * US
+    return made
+
+
+def told(made: Build) -> Places:
+    found = analyse([made.timeline()]).measures.gpus[0].places
+    assert found is not None
+    return found
+
+
+# ---- the same, a microsecond at a time
+
+
+def random_run(seed: int) -> tuple[Build, list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    draw = random.Random(seed)
+    made, now = Build(), MS
+    for number in range(6):
+        begun = now
+        if draw.random() < 0.4:
+            made.mark("wait input", now, now + draw.randrange(1, 60) * US)
+        for _ in range(draw.randrange(1, 4)):
+            now += draw.choice((0, 0, 20, 90)) * US
+            lasts = draw.randrange(5, 40) * US
+            call = now - draw.randrange(0, 30) * US
+            made.kernel(now, now + lasts, draw.choice("abc"), call=(call, call + US))
+            now += lasts
+        if draw.random() < 0.5:
+            made.api("cudaStreamSynchronize_v3020", now - 3 * US, now + draw.randrange(1, 9) * US)
+        now += draw.randrange(0, 90) * US
+        made.mark(f"step {number}", begun, now)
+    end = now // US
+    ranges, samples = [], []
+    for _ in range(draw.randrange(0, 30)):
+        start = draw.randrange(900, end)
+        stop = start + draw.randrange(1, 120)
+        kind = draw.choice(("callback", "saving", "eager", "dataset", "dataset-wait", "generator", "py_function", "gc"))
+        one = (start, stop, draw.choice((1, 1, 2, 3)), kind, draw.choice(("x", "f")), draw.randrange(1, 3))
+        if not any(other[0] == one[0] and other[1] == one[1] for other in ranges):  # which began last is open then
+            ranges.append(one)
+            made.mark(place(kind, one[4], one[5]), start * US, stop * US, tid=one[2])
+    for tid in (1, 2):
+        start = 900
+        while start < end:
+            start += draw.choice((0, 0, 30))
+            stop = start + draw.randrange(1, 60)
+            if draw.random() < 0.7:
+                function, framework = draw.choice(("f", "g")), draw.random() < 0.3
+                samples.append((start, stop, tid, function, framework))
+                made.sample(start * US, stop * US, function, steps=tid == 1, tid=tid, framework=framework)
+            start = stop
+    return made, ranges, samples
+
+
+def by_hand(at: int, cause: str, ranges: list[tuple[Any, ...]], samples: list[tuple[Any, ...]]) -> Any:
+    """Whose the microsecond is, as docs/reference/measures.md says."""
+
+    def innermost(which: Any) -> Any:
+        open_now = [one for one in ranges if one[0] <= at < one[1] and which(one)]
+        one = max(open_now, key=lambda one: (one[0], -one[1]), default=None)
+        return None if one is None else (one[4], one[5])
+
+    def seen(which: Any) -> Any:
+        found = [one for one in samples if one[0] <= at < one[1] and which(one)]
+        return (found[0][3], None) if found else None
+
+    named = {(one[4], 1) for one in ranges}  # functions that have ranges
+    within = lambda one: any(own[0] <= one[0] < own[1] and steps(own) and not waits(own) for own in ranges)  # noqa: E731
+    waits, steps = (lambda one: one[3].endswith("-wait")), (lambda one: one[2] == 1)
+    looks = [
+        innermost(lambda one: one[3] == "gc"),
+        innermost(lambda one: steps(one) and not waits(one)),
+        seen(lambda one: steps(one) and not one[4] and not within(one)),
+    ]
+    if cause in ("feed", "sync", "launch"):
+        looks.append(innermost(lambda one: not steps(one) and one[3] == "py_function"))
+    if cause == "feed":
+        looks.append(innermost(lambda one: not steps(one) and one[3] in MAKES))
+        looks.append(seen(lambda one: not steps(one) and not one[4] and (one[3], 1) not in named))
+        looks.append(innermost(waits))
+    if cause != "peers":
+        looks.append(seen(lambda one: steps(one) and one[4] and not within(one)))
+    return next((one for one in looks if one is not None), None)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_idle_time_is_divided_as_it_is_a_microsecond_at_a_time(seed: int) -> None:
+    made, ranges, samples = random_run(seed)
+    analysis = analyse([made.timeline()], window="capture")
+    gpu, pieces = analysis.measures.gpus[0], analysis.gpus[0].ownership
+    found = gpu.places
+    if not ranges and not samples:
+        assert found is None
+        return
+    expected: Counter[tuple[Any, str]] = Counter()
+    for start, end, owner in zip(pieces.start_ns.tolist(), pieces.end_ns.tolist(), pieces.owner.tolist(), strict=True):
+        name = OWNERS[owner]
+        cause = name.removeprefix("idle_")
+        if not name.startswith("idle_") or cause not in CAUSES:
+            continue
+        assert start % US == end % US == 0
+        begun = by_hand(start // US, cause, ranges, samples) if cause == "sync" else None
+        for at in range(start // US, end // US):
+            expected[begun or by_hand(at, cause, ranges, samples), name] += US
+    assert found is not None
+    rows = {
+        ((row.name, None if row.kind in ("python", "call") else row.line), owner): ns
+        for row in found.rows
+        for owner, ns in row.ns.items()
+    }
+    rows |= {(None, owner): ns for owner, ns in found.elsewhere_ns.items() if ns}
+    assert rows == {key: ns for key, ns in expected.items() if ns}
+    for cause in CAUSES:
+        owner = f"idle_{cause}"
+        whole = sum(row.ns.get(owner, 0) for row in found.rows) + found.elsewhere_ns[owner]
+        assert whole == (gpu.ledger_ns[owner] or 0)
+
+
+# ---- what each kind of evidence does
+
+
+def test_idle_time_under_a_callback_is_the_callbacks_and_the_rest_is_elsewhere() -> None:
+    made = loop()
+    for number in range(10):
+        made.mark(
+            place("callback", "Norms.on_train_batch_end", 41), (1 + 2 * number) * MS, (1 + 2 * number) * MS + 700 * US
+        )
+    (row,) = told(made).rows
+    assert (row.kind, row.name, row.at) == ("callback", "Norms.on_train_batch_end", "train.py:41")
+    assert row.ns["idle_launch"] == 9 * 700 * US  # before the first kernel there is no window
+    assert told(made).elsewhere_ns["idle_launch"] == 9 * 300 * US
+
+
+def test_samples_name_the_line_that_is_seen_longest_and_those_in_a_framework_do_not_hide_them() -> None:
+    made = loop()
+    for number in range(10):
+        start = (1 + 2 * number) * MS
+        made.sample(start, start + 400 * US, "augment", 17, source="for image in batch:")
+        made.sample(start + 400 * US, start + 500 * US, "augment", 18)
+        made.sample(start + 500 * US, start + MS, "main", 60, via="torch.Module._call_impl", framework=True)
+    first, second = told(made).rows
+    assert (first.kind, first.at, first.ns) == ("python", "train.py:17", {"idle_launch": 9 * 500 * US})
+    assert [(line.line, line.ns) for line in first.lines] == [(17, 9 * 400 * US), (18, 9 * 100 * US)]
+    assert (second.kind, second.ns) == ("call", {"idle_launch": 9 * 500 * US})
+
+
+def test_time_after_a_wait_belongs_to_where_the_host_waited() -> None:
+    made = loop()
+    for number in range(10):
+        dry = (1 + 2 * number) * MS
+        made.api("cudaStreamSynchronize_v3020", dry - 100 * US, dry + 5 * US)
+        made.mark(place("callback"), dry - 200 * US, dry + 10 * US)
+    (row,) = told(made).rows
+    assert row.ns == {"idle_sync": 9 * MS}
+
+
+def test_what_makes_batches_on_another_thread_has_time_without_input_alone() -> None:
+    made = loop()
+    for number in range(10):
+        start = (1 + 2 * number) * MS
+        made.mark(place("dataset", "Data.__getitem__", 9), start, start + 900 * US, tid=2)
+        if number % 2:
+            made.mark("wait input", start, start + 800 * US)
+    (row,) = told(made).rows
+    assert set(row.ns) == {"idle_feed"} and row.at == "train.py:9"
+
+
+def test_a_recording_without_places_says_so() -> None:
+    assert analyse([loop().timeline()]).measures.gpus[0].places is None

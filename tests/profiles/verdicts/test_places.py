@@ -1,0 +1,119 @@
+"""A place that keeps the GPU waiting is told by its line, with the remedy for what it does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiles import analyse
+from profiles.model import marks
+from profiles.model.measures import Line, Place
+from profiles.verdicts import places
+from tests.made.build import Build
+from tests.profiles.verdicts.test_people import MS, US, findings
+
+
+def training(gap_ns: int, *, kernels: int = 24, steps: int = 12) -> Build:
+    """Steps of Keras on one thread, launched so much after the step before; a place is open meanwhile."""
+    made, now = Build(), 10 * MS
+    for number in range(steps):
+        made.mark(f"step {number}", now, now + gap_ns + kernels * 100 * US)
+        now += gap_ns
+        for _ in range(kernels):
+            made.kernel(now, now + 100 * US, "sm90_xmma_fprop", call=(now - 10 * US, now - 9 * US))
+            now += 100 * US
+    return made
+
+
+def under(made: Build, kind: str, name: str, line: int, *, tid: int = 1) -> Build:
+    for row in [one for one in made.rows["marks"] if one["name"].startswith("step ")]:
+        until = next(one["start_ns"] for one in made.rows["kernels"] if one["start_ns"] > row["start_ns"])
+        made.mark(marks.place(kind, name, "my_train.py", line), row["start_ns"], until - 20 * US, tid=tid)
+    return made
+
+
+def test_a_callback_is_told_by_its_line_in_the_place_of_python_in_the_loop() -> None:
+    bare = findings(training(MS))
+    assert "python-in-the-loop" in bare or "launch-bound" in bare
+    found = findings(under(training(MS), "callback", "Norms.on_train_batch_end", 41))
+    one = found["slow-callback"]
+    assert (one.evidence["file"], one.evidence["line"]) == ("my_train.py", 41)
+    assert "my_train.py:41" in one.text and set(found) & places.GENERAL == set()
+    assert set(one.evidence["in_place_of"]) <= places.GENERAL
+    assert next(iter(found)) == "slow-callback"
+    assert one.saved_ns == {"idle_launch": 11 * 980 * US}
+
+
+def test_a_general_finding_stays_where_places_explain_less_than_half_of_it() -> None:
+    made = training(MS)
+    for row in [one for one in made.rows["marks"] if one["name"].startswith("step ")]:
+        name = marks.place("callback", "Short.on_train_batch_end", "my_train.py", 7)
+        made.mark(name, row["start_ns"], row["start_ns"] + 300 * US)
+    found = findings(made)
+    assert "slow-callback" in found and set(found) & places.GENERAL
+
+
+def test_one_place_of_two_ranks_is_one_finding_and_of_one_rank_names_it() -> None:
+    slow = [under(training(MS), "callback", "Both", 5) for _ in range(2)]
+    assert findings(*slow)["slow-callback"].gpu is None
+    mixed = [training(MS), under(training(MS), "callback", "One", 5)]
+    assert findings(*mixed)["slow-callback"].gpu == 1
+
+
+def test_an_eager_step_stands_before_what_it_brings_with_it() -> None:
+    found = findings(under(training(4 * MS), "eager", "Sequential.train_step", 12))
+    assert next(iter(found)) == "eager-step"
+    assert not set(found) & (places.GENERAL | places.OF_EAGER)
+
+
+@pytest.mark.parametrize(
+    ("source", "via", "what"),
+    [
+        ("with self.lock:", "", "lock"),
+        ("item = replies.get()", "queue.Queue.get", "lock"),
+        ("time.sleep(0.01)", "", "sleep"),
+        ("model.save_weights(path)", "keras.Model.save_weights", "save"),
+        ("print(batch, logs)", "", "print"),
+        ("w = self.model.get_weights()", "keras.Layer.get_weights", "fetch"),
+        ("loss.item()", "", "fetch"),
+        ("norm = np.linalg.norm(w)", "numpy.norm", "numpy"),
+        ("for image in batch:", "", "loop"),
+        ("total += weight", "", "python"),
+    ],
+)
+def test_what_a_place_does_is_read_from_the_line_seen_longest(source: str, via: str, what: str) -> None:
+    line = Line("my_train.py", 3, "f", via, source, 100)
+    assert places.does(Place("python", "f", "my_train.py", 3, {"idle_launch": 100}, [line])) == what
+
+
+def test_launches_of_a_framework_are_no_fault_of_the_line_that_calls_it() -> None:
+    row = Place("call", "main", "my_train.py", 3, {"idle_launch": 100, "idle_sync": 40, "idle_peers": 7})
+    assert places.saved(row) == {"idle_sync": 40}
+    assert places.saved(replace(row, kind="python")) == {"idle_launch": 100, "idle_sync": 40}
+
+
+def test_what_only_makes_the_gpu_wait_for_its_input_makes_batches() -> None:
+    row = Place("python", "batches", "my_train.py", 3, {"idle_launch": 40, "idle_feed": 100})
+    assert places.code_of(row) == "slow-batches"
+    assert places.code_of(replace(row, ns={"idle_launch": 100})) == "slow-line"
+
+
+def test_a_checkpoint_that_breaks_the_training_is_told_by_its_line() -> None:
+    made, now = Build(), 10 * MS
+    for number in range(30):
+        began = now
+        if number == 20:
+            for _ in range(40):  # tensors
+                made.copy("d2h", now, now + 20 * US, 1 << 20, call=(now - US, now + 21 * US))
+                now += 25 * US
+            made.mark(marks.place("saving", "ModelCheckpoint.on_train_batch_end", "my_train.py", 9), now, now + 30 * MS)
+            now += 30 * MS
+        for _ in range(24):
+            made.kernel(now, now + 100 * US, "sm90_xmma_fprop", call=(now - 10 * US, now - 9 * US))
+            now += 100 * US
+        made.mark(f"step {number}", began, now)
+    measures = analyse([made.timeline()]).measures
+    one = next(one for one in measures.findings if one.code == "checkpoint-in-the-loop")
+    assert (one.evidence["file"], one.evidence["line"]) == ("my_train.py", 9)
+    assert "my_train.py:9" in measures.breaks[0].text
