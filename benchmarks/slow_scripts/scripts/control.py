@@ -1,0 +1,10 @@
+from ringscope import ring
+
+ring.init()
+
+from common import STEPS, dataset, loss, network
+
+model = network()
+model.compile("adam", loss())
+ring.distribute(model)
+model.fit(dataset(), steps_per_epoch=STEPS, verbose=0)
