@@ -46,10 +46,9 @@ def test_without_a_terminal_each_launch_is_a_line() -> None:
         watch.ended(record(QUICK), 12)
         watch.begun(SLOW, 0)
         watch.ended(record(SLOW, "oom", "rank 1: [no] memory"), 3)
-    assert out.getvalue().splitlines() == [
-        "1/2 mlp x1, 8 per rank #0: ok in 12 s, 12 s left",
-        "resnet50 x2, 8 per rank #0: oom: rank 1: [no] memory",
-    ]
+    quick, slow = out.getvalue().splitlines()
+    assert all(part in quick for part in ("1/2 ", in_words(QUICK), " ok ", "12 s"))
+    assert all(part in slow for part in (in_words(SLOW), " oom:", "[no] memory"))
 
 
 def test_in_a_terminal_there_is_a_bar_with_the_time_left_and_the_step() -> None:

