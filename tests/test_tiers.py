@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -125,6 +126,18 @@ def test_what_seconds_are_kept_of_is_there_and_parts_of_it_fit_in_25_minutes() -
     places = tiers.balanced(seconds, tiers.SHARDS)
     for which in range(1, tiers.SHARDS + 1):
         assert sum(seconds[unit] for unit in seconds if places[unit] == which) < 25 * 60
+
+
+def test_a_file_of_exhaustive_tests_says_what_they_alone_catch() -> None:
+    files = {path: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    whole = [
+        path
+        for path, text in files.items()
+        if re.search(r"^pytestmark = (\[[^\]]*)?pytest\.mark\.exhaustive", text, re.M)
+    ]
+    assert len(whole) > 10
+    for path in whole:
+        assert re.search(r"^They alone catch .*\.$", files[path].split('"""')[1], re.M), path
 
 
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3"])

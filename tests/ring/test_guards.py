@@ -1,4 +1,7 @@
-"""What would train wrongly in silence, or raise where Keras alone trains, asked of two ranks (scripts/guards.py)."""
+"""What would train wrongly in silence, or raise where Keras alone trains, asked of two ranks (scripts/guards.py).
+
+They alone catch a guard that says nothing on real ranks, or speaks without a cause.
+"""
 
 from __future__ import annotations
 

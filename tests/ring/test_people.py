@@ -5,6 +5,8 @@ they run on CPUs and as on GPUs, as far as that goes without any, and some as on
 A script's docstring ends with what is to come of it: `joined: TOLERANCE, why`, weights, optimizers' state and
 histories equal to those of one rank on the joined batches within that; `joined: no, why not`, equal on the two ranks
 alone; `refused: TEXT`, every rank ends with an error, and one of them says this.
+
+They alone catch a way to write a script that no other test has thought of.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How two real ranks start that do not come to their start at the same time, or end as soon as they have started."""
+"""How two real ranks start that do not come to their start at the same time, or end as soon as they have started.
+
+They alone catch a start that another rank's end breaks.
+"""
 
 from __future__ import annotations
 

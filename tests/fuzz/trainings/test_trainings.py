@@ -1,4 +1,7 @@
-"""Some random trainings on two real ranks against one; `python -m tests.fuzz.trainings` takes more."""
+"""Some random trainings on two real ranks against one; `python -m tests.fuzz.trainings` takes more.
+
+They alone catch options that are right one by one and wrong together.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`ringscope doctor -- COMMAND` on real ranks of each kind of script (scripts/)."""
+"""`ringscope doctor -- COMMAND` on real ranks of each kind of script (scripts/).
+
+They alone catch a script that hangs, fails or trains apart on real ranks and is told otherwise by `doctor -- COMMAND`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One sweep over every strategy: each a row, with numbers that can be held against each other."""
+"""One sweep over every strategy: each a row, with numbers that can be held against each other.
+
+They alone catch a strategy that `bench` cannot start, or whose row lacks numbers.
+"""
 
 from __future__ import annotations
 

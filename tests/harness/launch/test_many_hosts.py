@@ -1,4 +1,7 @@
-"""Sixteen ranks on four hosts and on two nodes of Slurm, all of them namespaces of this machine."""
+"""Sixteen ranks on four hosts and on two nodes of Slurm, all of them namespaces of this machine.
+
+They alone catch what goes wrong from a third host on: slots, names, and who is blamed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`--launcher slurm` under a real Slurm of one node (scripts/one_node_slurm.sh)."""
+"""`--launcher slurm` under a real Slurm of one node (scripts/one_node_slurm.sh).
+
+They alone catch a batch script or a step that a real Slurm refuses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Ranks on two hosts: namespaces with an sshd each, joined by a veth pair (scripts/hosts.sh)."""
+"""Ranks on two hosts: namespaces with an sshd each, joined by a veth pair (scripts/hosts.sh).
+
+They alone catch files, faults and kills that get lost between two disks.
+"""
 
 from __future__ import annotations
 

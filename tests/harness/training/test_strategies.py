@@ -1,4 +1,7 @@
-"""Every strategy trains what it says: real processes on logical CPUs, against one device on the joined batch."""
+"""Every strategy trains what it says: real processes on logical CPUs, against one device on the joined batch.
+
+They alone catch a strategy that trains to other weights than one device.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""512 ranks, some 1 MB a recording: how much memory, the same over MPI, and who was made slow on purpose."""
+"""512 ranks, some 1 MB a recording: how much memory, the same over MPI, and who was made slow on purpose.
+
+They alone catch memory or time that grows faster than the number of ranks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`mpirun -np 4 ringscope timeline DIR`: the same JSON to the byte as in one process. Real MPI."""
+"""`mpirun -np 4 ringscope timeline DIR`: the same JSON to the byte as in one process. Real MPI.
+
+They alone catch processes under MPI that measure otherwise than one does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How a training ends, asked of two real ranks (scripts/ends.py)."""
+"""How a training ends, asked of two real ranks (scripts/ends.py).
+
+They alone catch ranks that stop after unlike steps, or wait for one that has left.
+"""
 
 from __future__ import annotations
 

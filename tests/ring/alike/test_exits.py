@@ -1,4 +1,7 @@
-"""What two real ranks say and compare when their scripts end, and of the batch they train on (scripts/exits.py)."""
+"""What two real ranks say and compare when their scripts end, and of the batch they train on (scripts/exits.py).
+
+They alone catch weights that part after the last step, and words that are said twice.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 What a training ends in is compared with the same steps taken by NumPy: a linear model, its squared error and SGD with
 momentum, on the joined batches of as many ranks as there were.
+
+They alone catch a training that goes on wrongly once a rank is lost or added.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`fit` after the two lines is Keras's: to the digit on one process, on two ranks up to rounding (the joined batch)."""
+"""`fit` after the two lines is Keras's: to the digit on one process, on two ranks up to rounding (the joined batch).
+
+They alone catch a callback, a log or a history of `fit` that is not Keras's.
+"""
 
 from __future__ import annotations
 

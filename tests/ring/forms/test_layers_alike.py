@@ -1,5 +1,8 @@
 """Every layer of Keras's, and operations beside them, compiled and staged as on GPUs: it trains as by plain Keras
-(scripts/layers_alike.py)."""
+(scripts/layers_alike.py).
+
+They alone catch a layer of Keras's that the compiled step trains otherwise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Losses, metrics and normalisation of two real ranks against one rank on the joined batch (scripts/joined.py)."""
+"""Losses, metrics and normalisation of two real ranks against one rank on the joined batch (scripts/joined.py).
+
+They alone catch a loss or a metric of some kind that is a rank's own and not the joined batch's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Adasum of two real ranks under MPI, held against the formula of its paper (scripts/adasum.py)."""
+"""Adasum of two real ranks under MPI, held against the formula of its paper (scripts/adasum.py).
+
+They alone catch gradients that Adasum joins otherwise than by its formula.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sharded optimizers of two real ranks against one rank on the joined batch (scripts/sharded.py)."""
+"""Sharded optimizers of two real ranks against one rank on the joined batch (scripts/sharded.py).
+
+They alone catch an optimizer in shares whose state or update is not the whole one's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What `step="auto"` chooses, and how it goes back on it, asked by two real ranks (scripts/chosen.py)."""
+"""What `step="auto"` chooses, and how it goes back on it, asked by two real ranks (scripts/chosen.py).
+
+They alone catch two ranks of which `auto` chooses unlike steps, or goes back on one wrongly.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Weights of other types than float32: two real ranks against one on the joined batch (scripts/kinds.py)."""
+"""Weights of other types than float32: two real ranks against one on the joined batch (scripts/kinds.py).
+
+They alone catch weights of other types that are trained or refused wrongly.
+"""
 
 from __future__ import annotations
 
