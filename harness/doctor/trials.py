@@ -153,7 +153,7 @@ def training(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
             )
         except RingscopeError as error:
             said = why(Path(folder, f"log-{ranks}.txt").read_text()) or str(error).partition("\n")[0]
-            remedy = f"all of it: ringscope train --model mlp --ranks {ranks} --launcher {launcher}, and its logs"
+            remedy = f"all output: ringscope train --model mlp --ranks {ranks} --launcher {launcher}, and its logs"
             return Check("training", FAILURE, said, remedy)
     return judge_training(found, f"{where}, {launcher}")
 

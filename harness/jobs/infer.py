@@ -51,7 +51,7 @@ def main(options: Infer) -> int:
     write_whole(out / "inference.json", text)
     write(found, text, options, out, console)
     if stopped:
-        console.print(f"\ninterrupted; what was measured is in {out / 'inference.json'}", markup=False)
+        console.print(f"\ninterrupted; the results so far are in {out / 'inference.json'}", markup=False)
         return INTERRUPTED
     return 1 if found.failures or any(row.lost or row.wrong for row in found.served) else 0
 

@@ -152,7 +152,7 @@ def trial(code: str, path: Path, *, gpus: int, steps: int | None = None, warmup:
         after = change(before, gpus)
         if after != before:
             return Trial(code, finding, before, after, frozenset(gpu["name"] for gpu in record.machine.get("gpus", ())))
-    raise RingscopeError(f"the cell of {path} has what a setting can do for {code} already{by_hand}")
+    raise RingscopeError(f"the cell of {path} already has the setting that {code} asks for{by_hand}")
 
 
 def _launch(path: Path) -> tuple[Subject | None, RunRecord]:

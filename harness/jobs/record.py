@@ -74,7 +74,7 @@ def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -
     stopped = bench.run_tasks(directory, [(cell, 0)], how, found, console)
     folder = directory.launch_dir(cell, 0)
     if stopped or not (folder / "rank0.jsonl").exists():
-        console.print(f"not recorded; what the ranks printed is in {folder}", markup=False, soft_wrap=True)
+        console.print(f"not recorded; the ranks' output is in {folder}", markup=False, soft_wrap=True)
         return None, True
     return folder, read_run(folder).record.status != "ok"
 

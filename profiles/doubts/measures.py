@@ -108,7 +108,7 @@ def starts_inside(measured: GpuMeasures, where: str) -> Doubt:
 def _mark_steps(steps: Steps, recorded: str) -> str:
     """How to have steps: by marks, where there are none yet."""
     if steps.marked:
-        return f"record several {_UNITS[steps.unit]} in a row: what is marked is one, or cut short"
+        return f"record several {_UNITS[steps.unit]} in a row: only one is marked, or it is cut short"
     return _MARK_STEPS.get(recorded, _WITH_NVTX)
 
 

@@ -46,7 +46,7 @@ def impossible_rows(left_out: Mapping[tuple[str, str], int]) -> Doubt:
     kinds = "; ".join(f"{', '.join(counts)} {reason}" for reason, counts in told.items())
     return Doubt(
         "impossible-times",
-        f"{sum(left_out.values()):,} rows cannot be where they are told to be, and are left out: {kinds}",
+        f"{sum(left_out.values()):,} rows have impossible times, and are left out: {kinds}",
         "if they are many, the profiler was stopped hard: record again and let it finish",
     )
 

@@ -80,7 +80,7 @@ def recorded_unlike_timed(cell: str, recorded_ns: Fraction, timed_ns: Fraction, 
     if corrected:
         return Doubt(
             "recorded-unlike-timed",
-            text + "what the GPU did is from the recording, and idle what the timed step leaves",
+            text + "GPU work is from the recording; idle is the rest of the timed step",
             "read the recording's idle causes by their order: the profiler makes the host slower",
         )
     return Doubt(

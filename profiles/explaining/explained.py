@@ -208,7 +208,7 @@ def _is_noise(loss: Loss) -> bool:
 def _why_not(cell: Cell | None, beside: Sequence[Run]) -> str:
     """Why there is no launch without the exchange."""
     if cell is None:
-        return "only the exchange of Horovod can be left out of a launch"
+        return "only Horovod's exchange can be left out of a launch"
     failed = next((run.record for run in beside if run.record.cell == cell), None)
     if failed is None:
         return (

@@ -18,7 +18,7 @@ def of_call(call: Call, gpu: GpuMeasures, recorded: int) -> Call:
     """
     copies, compute = (sum(gpu.ledger_ns[owner] or 0 for owner in owners) // recorded for owners in (COPIES, COMPUTE))
     if any(gpu.ledger_ns[owner] is None for owner in (*COPIES, *COMPUTE)):
-        return replace(call, why="the recording does not tell all copies")
+        return replace(call, why="the recording lacks some copies")
     launches = call.call_ns - copies - compute
     if launches < 0:
         return replace(call, why="the recorded calls worked longer than the measured ones took")

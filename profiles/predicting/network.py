@@ -69,7 +69,7 @@ def measured(path: Path) -> Network:
     except (OSError, ValueError, KeyError, TypeError):
         raise RingscopeError(f"--network {path}: not what python -m harness.doctor.allreduce writes") from None
     if hosts < 2 or len({size for size, _ in sweep}) < 2 or min(took for _, took in sweep) <= 0:
-        raise RingscopeError(f"--network {path}: a network is told by two sizes and more, between two hosts and more")
+        raise RingscopeError(f"--network {path}: give at least two sizes, between at least two hosts")
     times = np.array([took for _, took in sweep], float)
     costs = np.array([[2 * (hosts - 1), 2 * (hosts - 1) / hosts * size] for size, _ in sweep]) / times[:, None]
     (latency_ns, byte_ns), *_ = np.linalg.lstsq(costs, np.ones(len(sweep)), rcond=None)

@@ -105,7 +105,7 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
             "give the file `nvprof -o FILE` wrote (in the Visual Profiler: File, Import, kept apart)",
         )
     if head.startswith(b"\n") and path.suffix in (".pftrace", ".perfetto-trace"):
-        return "a trace of Perfetto's (rocprofv3 and others write such), whose tracks tell no launches", _ROCPROF
+        return "a Perfetto trace (rocprofv3 and others write them), whose tracks hold no launches", _ROCPROF
     if path.suffix == ".otf2" or b"OTF2" in head[:32]:
         return "an OTF2 archive (rocprofv3 and Score-P write such)", _ROCPROF
     if head.startswith(b"QDSTRM") or path.suffix == ".qdstrm":
@@ -116,7 +116,7 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
 def unknown(head: bytes, path: Path) -> tuple[str, str]:
     """(problem, remedy) of a file of which nothing is known."""
     if is_drawn(head):
-        return "what ringscope drew of recordings for Perfetto", "name the recordings"
+        return "a trace that ringscope wrote for Perfetto", "name the recordings"
     if head.lstrip()[:1] == b"<":
         return "XML or HTML, not a recording of a known format", _READ
     return "not a recording of a known format", _READ

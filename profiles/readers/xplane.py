@@ -67,7 +67,7 @@ def read(path: Path) -> Timeline:
     from google.protobuf.message import DecodeError
 
     if path.stat().st_size > _MOST_BYTES:
-        raise UnreadableRecording(path, "larger than 2 GiB, which no such profile can be", _RECORD)
+        raise UnreadableRecording(path, "larger than 2 GiB, and no profile of this format can be", _RECORD)
     try:
         space = message().FromString(path.read_bytes())
     except (DecodeError, ValueError, RecursionError) as error:

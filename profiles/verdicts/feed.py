@@ -140,7 +140,7 @@ def float32_input(case: Case) -> Finding | None:
         + ("; images are uint8 until they are scaled" if images else ""),
         change=f"images as {AS_BYTES}; other features as float16, half the bytes"
         if images
-        else f"features as float16, half the bytes; what is stored as bytes as {AS_BYTES}",
+        else f"features as float16, half the bytes; bytes as {AS_BYTES}",
         evidence={"bytes_per_step": int(inputs["bytes"] or 0) // case.steps, "exposed_input_copy_ns": exposed},
         refuted_by="uint8 input with as much exposed copy",
     )

@@ -78,9 +78,10 @@ CUDA = {
     "loss-fetched-every-step": "copy results back less often, and asynchronously",
     "host-synchronises": "launch what comes next before waiting; cudaStreamWaitEvent in place of cudaDeviceSynchronize",
     "all-reduce-exposed": "the collective on a stream of its own while other kernels run",
-    "copies-between-gpus": "what others need first (the edges of a domain), and its copy on a stream of its own while "
-    "the rest is computed; fewer, larger copies",
-    "collectives-exposed": "what others need first, and its exchange on a stream of its own while the rest is computed",
+    "copies-between-gpus": "compute first what others need (the edges of a domain), and copy it on a stream of its own "
+    "while the rest is computed; fewer, larger copies",
+    "collectives-exposed": "compute first what others need, and exchange it on a stream of its own while the rest is "
+    "computed",
     "collectives-not-fused": "ncclGroupStart and ncclGroupEnd around them, or one over a larger buffer",
 }
 _HIP = (

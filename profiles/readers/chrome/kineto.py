@@ -305,5 +305,5 @@ def _no_gpu(path: Path, found: _Found) -> UnreadableRecording:
     host = sum(count for reason, count in found.left_out.items() if reason.startswith("category"))
     host += sum(len(part) for table in ("operators", "marks", "api") for part in found.parts[table])
     problem = f"a trace with {host} events of the host and none of a GPU" if host else "a trace without GPU events"
-    remedy = "record with CUDA activities on; of TensorFlow's profiler give the .xplane.pb beside it"
+    remedy = "record with CUDA activities on; for TensorFlow's profiler give the .xplane.pb beside it"
     return UnreadableRecording(path, problem, remedy)

@@ -115,7 +115,7 @@ def _other_table(data: bytes) -> tuple[str, str] | None:
     if re.search(
         rb'(?m)^"?Device"?,.*"?(Metric|Event) Name"?|^"?Device"?,.*"?Kernel"?,.*$|^Invocations +.*Metric ', data
     ):
-        return "a table of nvprof's metrics", "kernels are run again and again for them, and no times are kept"
+        return "a table of nvprof's metrics", "nvprof runs kernels again and again for them, and keeps no times"
     return None
 
 

@@ -52,7 +52,7 @@ _STEPS_AT_ONCE: Final = 1000  # each of which may copy a text
 _FEW_SECONDS, _SECONDS_PER_BYTE = 10.0, 1 / 5_000_000  # of CPU
 _FEW_ROWS, _ROWS_PER_BYTE = 10_000, 1 / 4
 _FEW_BYTES: Final = 1 << 20
-_CIRCLES: Final = "its pages or rows lead to each other again and again: there is more in it than can be in such a file"
+_CIRCLES: Final = "its pages or rows form a loop: they hold more than a file of this size can"
 
 # Errors of a damaged file; its noise can also reach the text of a message, or a column's name.
 # A damaged length may be one of terabytes.

@@ -78,7 +78,7 @@ def efficiency(cells: Sequence[Row]) -> Chart:
     return Chart(
         "efficiency",
         "Efficiency",
-        "Throughput of N ranks by N times that of one; bars are its interval, the dashes are the ideal, 100 %.",
+        "Throughput of N ranks divided by N times one rank's; bars are its interval, the dashes are the ideal, 100 %.",
         _curve(rows, ideal, "ranks", axis("efficiency", "efficiency", format="%")),
     )
 

@@ -62,7 +62,7 @@ def told_by(one: Json, directory: str = "DIR") -> str:
             f"{counts['without_exchange']} on {ranks} without the exchange; of several the one with the median step."
         )
         intervals = any(loss["low_ns"] is not None for loss in one["losses"])
-        return text + (" Intervals: any of them against any other." if intervals else "")
+        return text + (" Intervals: each launch against each other one." if intervals else "")
     return "Why is not told."
 
 
@@ -74,7 +74,7 @@ def silent(one: Json) -> str:
         return "No loss here is more than launches differ by and more than 3 % of the step."
     if one["largest"] in ("unknown", "idle_unknown"):
         return "The largest part could not be told apart."
-    return f"No finding explains the largest, {label(one, one['largest'])}."
+    return f"No finding explains the largest loss, {label(one, one['largest'])}."
 
 
 def losses(found: Sequence[Json]) -> Table:
@@ -97,7 +97,7 @@ def losses(found: Sequence[Json]) -> Table:
     about = " ".join(dict.fromkeys(told_by(one) for one in found))
     return Table(
         "losses",
-        "The time that more ranks lose",
+        "Where the time goes that more ranks lose",
         f"Time that a step takes more, per cause; the parts add up exactly. {about}",
         ("model", "cause", "more per step", "share", "interval over launches"),
         tuple(rows),

@@ -55,7 +55,7 @@ def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
     if len({str([kept for _, kept in counts]) for counts in said}) > 1:
         raise RingscopeError(
             "the ranks have not gone through the shuffled and cached training data equally often before fit, so"
-            " their shares would overlap; look at it on all ranks alike, or at a data set made apart"
+            " their shares would overlap; look at it on all ranks alike, or at a separate data set"
         )
     for place, shuffle in enumerate(own):
         most = max(counts[place][0] for counts in said)

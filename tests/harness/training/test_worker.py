@@ -29,8 +29,8 @@ UNSUPPORTED = [
     (Cell("no_such", ranks=1, per_rank_batch=8), "model 'no_such' is not one of mlp,"),
     (Cell("mlp", ranks=1, per_rank_batch=8, strategy="mirrored", step="compiled"), "mirrored works with --step fit"),
     (replace(LEARNS, data="synthetic"), "until needs --data generated"),
-    (replace(LEARNS, feed="resident"), "a feed that brings more than one batch"),
-    (Cell("mlp", ranks=1, per_rank_batch=8, strategy="mirrored", rate_rule="warm-up"), "the warm-up of the learning"),
+    (replace(LEARNS, feed="resident"), "a feed with more than one batch"),
+    (Cell("mlp", ranks=1, per_rank_batch=8, strategy="mirrored", rate_rule="warm-up"), "only ring warms"),
     (Cell("mlp", ranks=3, per_rank_batch=8), "the cell needs 3 processes, and the launcher started 1"),
 ]
 # What single processes are given, by name: a cell, and further words of the worker.

@@ -121,7 +121,7 @@ def test_the_parts_of_a_call_sum_to_the_call() -> None:
 
 @pytest.mark.parametrize(
     ("ledger", "why"),
-    [({"compute": 3000 * US}, "the recorded calls worked longer"), ({"h2d": None}, "does not tell all copies")],
+    [({"compute": 3000 * US}, "the recorded calls worked longer"), ({"h2d": None}, "copies")],
 )
 def test_parts_that_cannot_be_known_are_none_with_a_reason(ledger: dict[str, int | None], why: str) -> None:
     found = parts.of_call(Call("m", 1, "GPU", 8, 10, 100 * US, 110 * US), Recorded(60, **ledger), 20)

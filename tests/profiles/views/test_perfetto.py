@@ -164,7 +164,7 @@ def test_what_is_drawn_beside_recordings_is_not_measured_with_them_the_next_time
     perfetto.write(before, tmp_path / "trace.json.gz")
     after = analyse([tmp_path])
     assert after.measures.gpus == before.measures.gpus
-    with pytest.raises(RingscopeError, match="drew of recordings for Perfetto; name the recordings"):
+    with pytest.raises(RingscopeError, match="for Perfetto; name the recordings"):
         analyse([tmp_path / "trace.json.gz"])
 
 
