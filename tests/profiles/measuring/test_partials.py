@@ -64,7 +64,7 @@ def run(*words: object) -> str:
 
 
 def test_processes_give_the_same_json_to_the_byte(folder: Path, alone: str) -> None:
-    script = "import sys, ringscope\nfrom profiles import measures_json\nif __name__ == '__main__':\n"
+    script = "import sys, ringscope\nfrom profiles.model import measures_json\nif __name__ == '__main__':\n"
     script += "    found = ringscope.analyse(sys.argv[1], processes=3)\n"
     script += "    sys.stdout.write(measures_json.dumps(found.measures))\n"
     (folder.parent / "measure.py").write_text(script)
