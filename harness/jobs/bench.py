@@ -18,46 +18,58 @@ from profiles.explaining import explained
 from profiles.ground.errors import RingscopeError
 from profiles.ground.lazy import INTERRUPTED
 from profiles.runs.cell import TFRECORDS, in_words
-from profiles.runs.records import Cell, Run, SweepRecord, read_runs, read_sweep
+from profiles.runs.records import Cell, SweepRecord, read_runs, read_sweep
 from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling
 from profiles.views.terminal import sweep as view
 
 from ..launch import BATCH, slurm
 from ..launch import hosts as host_lists
-from ..machine import describe as machine
 from ..machine import nvml
 from ..processes.supervise import Limits
-from . import explain, prove, submit, sweep
-from .grid import CPU_LAUNCHES, GPU_LAUNCHES, grid
+from . import prove, submit, sweep
+from .grid import CPU_MINUTES, GPU_MINUTES, LAUNCHES, grid
 from .options import Bench, Job, Launch
-from .progress import Watch
+from .progress import Watch, counted
+from .rounds import Rounds
 from .run_directory import RunDirectory, new_path
 
 
 def main(options: Bench) -> int:
     """Run the sweep that the command line asks for. Returns the exit code."""
-    console = Console()
+    console, began_s = Console(), time.monotonic()
     if options.resume:
         options = remembered(options)
     gpus = len(nvml.visible_gpus())
     how = how_to_launch(options.launch)
     tried = _trial(options, gpus, console)
     chosen = [tried.before, tried.after] if tried else cells(options, gpus=gpus)
-    check_data(chosen, how)
     submitting = _is_submitted(options, how)
+    if options.launches is not None or tried or submitting:
+        options = replace(options, minutes=None)
+    elif options.minutes is None and not options.resume:
+        options = replace(options, minutes=GPU_MINUTES if gpus else CPU_MINUTES)
+    check_data(chosen, how)
     if options.dry_run:
         return _dry_run(chosen, options, how, gpus, submitting, console)
     if submitting:
         return _submit(chosen, options, how, gpus, console)
     sweep.check_training()
     sweep.check_launcher(how)
-    directory = _directory(options, chosen, default_launches(gpus), how)
-    stopped = _run(directory, sweep.missing(directory, retry_failed=options.retry_failed), how, console)
+    directory = _directory(options, chosen, how)
+    rounds = Rounds(
+        directory,
+        how,
+        console,
+        max(directory.sweep.launches, LAUNCHES if options.minutes is not None else 0),
+        limit_s=None if options.minutes is None else 60 * options.minutes,
+        explain=False if tried else options.explain,
+        retry_failed=options.retry_failed,
+        began_s=began_s,
+    )
+    stopped = _run(rounds)
     runs = read_runs(directory.path)
     scaling = run_directory.read(directory.path, runs)
-    if not stopped and not tried:
-        stopped = _explain(directory, scaling, runs, how, console, options)
     run_directory.write(directory.path, scaling)
     scaling, found = explained.told(scaling, runs, directory.path)
     view.show(scaling, str(directory.path), console, found)
@@ -81,50 +93,23 @@ def _is_submitted(options: Bench, how: sweep.How) -> bool:
 
 def _submit(chosen: list[Cell], options: Bench, how: sweep.How, gpus: int, console: Console) -> int:
     _file_of(chosen, options, gpus)  # what it cannot say is refused before anything is written
-    directory = _directory(options, chosen, default_launches(gpus), how)
+    directory = _directory(options, chosen, how)
     tasks = sweep.missing(directory, retry_failed=options.retry_failed)
     path = directory.path.resolve()
     written = submit.file_of(directory.sweep, len(tasks), path, options.launch, gpus=bool(gpus))
     return submit.submit(written, directory.path, console)
 
 
-def _run(directory: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How, console: Console) -> bool:
+def _run(rounds: Rounds) -> bool:
     """Launch what is missing; whether it was stopped."""
-    if not tasks:
-        return False
-    with console.status("looking at this machine"):
-        found = machine.describe()
-    if not directory.sweep.machine:
-        directory.sweep.machine = found
-        directory.write_sweep()
-    cells_now = counted(len(directory.sweep.cells), "cell")
-    console.print(f"{cells_now}, {counted(len(tasks), 'launch')} to do, into {directory.path}", highlight=False)
-    return run_tasks(directory, tasks, how, found, console)
-
-
-def _explain(
-    directory: RunDirectory,
-    scaling: Scaling,
-    runs: Sequence[Run],
-    how: sweep.How,
-    console: Console,
-    options: Bench,
-) -> bool:
-    """Run the launches that tell why N ranks are not N times one; return whether they were stopped."""
-
-    def train(
-        inside: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How, allowed: Callable[[sweep.Task], bool]
-    ) -> bool:
-        return run_tasks(inside, tasks, how, directory.sweep.machine, console, allowed)
-
+    directory, console = rounds.directory, rounds.console
     try:
-        with stopped_by_signals():  # also where recordings are measured
-            return explain.explain(directory, scaling, runs, how, console, train, asked=options.explain)
+        with stopped_by_signals():  # also where something is shown or measured between launches
+            console.print(f"{rounds.plan()}, into {directory.path}", markup=False, highlight=False, soft_wrap=True)
+            rounds.run()
     except KeyboardInterrupt:
         return True
-    except RingscopeError as error:  # the sweep is whole all the same
-        console.print(f"not explained: {error}", style="red", markup=False, soft_wrap=True)
-        return False
+    return False
 
 
 def remembered(options: Bench) -> Bench:
@@ -145,7 +130,8 @@ def remembered(options: Bench) -> Bench:
     if launcher != "single" and not launch.hosts and before.get("hosts"):
         again = replace(again, hosts=host_lists.parse(before["hosts"]))
     asked = options.explain if options.explain is not None else before.get("explain")
-    return replace(options, launch=again, explain=asked)
+    minutes = options.minutes if options.minutes is not None else before.get("minutes")
+    return replace(options, launch=again, explain=asked, minutes=minutes)
 
 
 def _trial(options: Bench, gpus: int, console: Console) -> prove.Trial | None:
@@ -158,15 +144,6 @@ def _trial(options: Bench, gpus: int, console: Console) -> prove.Trial | None:
     where = f"; recorded on {', '.join(sorted(tried.recorded_on)) or 'no GPU'}, unlike this" if elsewhere else ""
     console.print(f"{tried.words()}{where}", markup=False, highlight=False, soft_wrap=True)
     return tried
-
-
-def default_launches(gpus: int) -> int:
-    return GPU_LAUNCHES if gpus else CPU_LAUNCHES
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 cell`, `2 launches`."""
-    return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
 def exit_code(scaling: Scaling) -> int:
@@ -211,11 +188,13 @@ def in_allocation() -> bool:
     return "SLURM_JOB_ID" in os.environ
 
 
-def _directory(options: Bench, cells: list[Cell], launches: int, how: sweep.How) -> RunDirectory:
+def _directory(options: Bench, cells: list[Cell], how: sweep.How) -> RunDirectory:
+    """With `minutes` each cell is launched once, and more often as these allow."""
     if options.resume and options.launch.out:
         more = cells if options.more_cells else []
         return RunDirectory.resume(options.launch.out, more, launches=options.launches)
-    return new_directory(options.launch, cells, options.launches or launches, how, explain=options.explain)
+    launches = options.launches or (LAUNCHES if options.minutes is None else 1)
+    return new_directory(options.launch, cells, launches, how, explain=options.explain, minutes=options.minutes)
 
 
 def new_directory(
@@ -225,9 +204,11 @@ def new_directory(
     how: sweep.How,
     *,
     explain: bool | None = None,
+    minutes: float | None = None,
     search: dict[str, Any] | None = None,
 ) -> RunDirectory:
-    """A run directory that remembers how it was begun. search: of a search for a batch. Raises RingscopeError."""
+    """A run directory that remembers how it was begun. minutes: within which cells are launched again. search: of a
+    search for a batch. Raises RingscopeError."""
     record = SweepRecord(
         cells=cells,
         launches=launches,
@@ -243,6 +224,7 @@ def new_directory(
             **({"container": options.container} if options.container else {}),
             **({"env": list(options.variables)} if options.variables else {}),
             **({} if explain is None else {"explain": explain}),
+            **({} if minutes is None else {"minutes": minutes}),
             **({} if search is None else {"fits": search}),
             "profiler": how.profiler.name if how.profiler else None,
         },
@@ -294,7 +276,8 @@ def _dry_run(
     cells: Sequence[Cell], options: Bench, how: sweep.How, gpus: int, submitting: bool, console: Console
 ) -> int:
     """Print the cells and the commands that would run, or the file for the batch system."""
-    launches = options.launches or default_launches(gpus)
+    launches = options.launches or LAUNCHES
+    cells = [cell for cell, _ in sweep.order(cells, 1)]
     for cell in cells:
         refused = sweep.refusal(cell, how, {})
         console.print(f"{cell.id}  {in_words(cell)}", markup=False, highlight=False, soft_wrap=True)
@@ -303,7 +286,8 @@ def _dry_run(
         elif not submitting:
             job = sweep.command(Path("DIR") / cell.id / "0", cell, how, os.environ)("SWEEP:PORT")
             console.print(f"    {shlex.join(job.argv)}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"{counted(len(cells), 'cell')} x {counted(launches, 'launch')}", highlight=False)
+    most = "" if options.minutes is None else f" at most, within {options.minutes:g} minutes"
+    console.print(f"{counted(len(cells), 'cell')} x {counted(launches, 'launch')}{most}", highlight=False)
     if submitting:
         written = _file_of(cells, options, gpus)
         console.print(f"\n{written.name}:\n{written.text}", markup=False, highlight=False, soft_wrap=True)
@@ -312,7 +296,7 @@ def _dry_run(
 
 def _file_of(cells: Sequence[Cell], options: Bench, gpus: int) -> submit.Written:
     """The file for the batch system, of a sweep that is not written down yet. Raises RingscopeError."""
-    launches = options.launches or default_launches(gpus)
+    launches = options.launches or LAUNCHES
     record = SweepRecord(list(cells), launches, options.launch.launcher)
     path = (options.launch.out or new_path()).resolve()
     return submit.file_of(record, len(cells) * launches, path, options.launch, gpus=bool(gpus))

@@ -1,4 +1,4 @@
-"""A few launches after a sweep's timed ones, which tell why N ranks are not N times one.
+"""A few launches beside a sweep's timed ones, which tell why N ranks are not N times one.
 
 With GPUs each model is recorded once on one rank and once on the most; without, launches on the most ranks exchange
 nothing (profiles.explaining.explained says what is made of them). They lie in `explain/` of the run directory, which is
@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 from rich.console import Console
 
@@ -22,8 +21,9 @@ from profiles.scaling.measure import Scaling
 from ..launch import profilers
 from . import measuring, sweep
 from .run_directory import RunDirectory, check_space
+from .times import Times
 
-# Of the whole sweep's time, these launches with it.
+# Of the whole sweep's time, these launches with it, unless more is left of what the sweep may take.
 SHARE = 1 / 3
 RECORDED_STEPS = 12  # as `ringscope record` does
 # Launches that exchange nothing: two, so that one which something else disturbed does not count.
@@ -31,7 +31,7 @@ UNEXCHANGED = 2
 # A recorded launch against a timed one of the cell: the profiler, its export, measuring.
 RECORDING_TAKES = 1.5
 
-Train = Callable[[RunDirectory, Sequence[sweep.Task], sweep.How, Callable[[sweep.Task], bool]], bool]
+Launch = Callable[[Sequence[sweep.Task], RunDirectory, sweep.How, Callable[[sweep.Task], bool]], None]
 
 
 @dataclass(slots=True)
@@ -61,51 +61,48 @@ def explain(
     runs: Sequence[Run],
     how: sweep.How,
     console: Console,
-    train: Train,
+    launch: Launch,
     *,
-    asked: bool | None,
-) -> bool:
-    """Launch what is missing; whether a person stopped it.
+    allowed_s: Callable[[float], float | None],
+) -> None:
+    """Launch what is missing.
 
-    scaling, runs: of the timed launches. asked: True whatever it takes, None within SHARE of the sweep's time, False
-    not at all. train: launches tasks in a directory, as long as they are allowed; whether it was stopped.
+    scaling, runs: of the timed launches. launch: launches tasks in a directory, as long as they are allowed.
+    allowed_s: seconds that these launches took before -> that they may take in all; None whatever they take, and then
+    what failed is tried again.
     """
-    if asked is False:
-        return False
     on_gpus = any(rank.device for run in runs for rank in run.ranks)
     how = replace(how, profiler=profilers.choose() if on_gpus else None)
     tasks, usual_s = planned(scaling, how)
     if not tasks:
-        return False
+        return
     inside = _folder(directory, tasks, how)
-    missing = [task for task in tasks if not inside.done(*task, retry_failed=asked is True)]
-    budget = Budget(None if asked else _limit_s(scaling), usual_s, sum(map(_took_s, read_runs(inside.path))))
-    stopped = False
+    spent_s = sum(map(_took_s, read_runs(inside.path)))
+    limit_s = allowed_s(spent_s)
+    missing = [task for task in tasks if not inside.done(*task, retry_failed=limit_s is None)]
+    budget = Budget(limit_s, usual_s, spent_s)
     if missing:
         by = how.profiler.name if how.profiler else "launches without the exchange"
         console.print(f"explaining, by {by}: at most {len(missing)} more", highlight=False)
         if how.profiler:
             check_space(inside.path, max(cell.ranks for cell, _ in missing) * profilers.BYTES_A_RANK)
-        stopped = train(inside, missing, how, budget.allows)
+        launch(missing, inside, how, budget.allows)
     if budget.untold:
         console.print(
-            f"{budget.left_out} left out: they take more than a third of the sweep's time; for them all the same: "
+            f"{budget.left_out} left out for their time; for them all the same: "
             f"ringscope bench --resume --explain --out {directory.path}",
             markup=False,
             highlight=False,
             soft_wrap=True,
         )
-    if how.profiler and not stopped:
+    if how.profiler:
         with console.status(f"measuring what {how.profiler.name} recorded"):
             _measure(inside, how.profiler)
-    return stopped
 
 
 def planned(scaling: Scaling, how: sweep.How) -> tuple[list[sweep.Task], dict[Cell, float]]:
     """The launches that explain a sweep, one for every model before a second one, and the expected time of each."""
-    took: dict[Cell, list[float]] = {}
-    for row in scaling.launches:
-        took.setdefault(row.cell, []).append(row.seconds)
+    times = Times(how.gpus, scaling.launches)
     tasks: list[sweep.Task] = []
     usual_s: dict[Cell, float] = {}
     for pair in explained.pairs(scaling):
@@ -113,16 +110,11 @@ def planned(scaling: Scaling, how: sweep.How) -> tuple[list[sweep.Task], dict[Ce
             for cell in (pair.one, pair.many):
                 recorded = explained.short(cell, RECORDED_STEPS)
                 tasks.append((recorded, 0))
-                usual_s[recorded] = RECORDING_TAKES * median(took[cell])
+                usual_s[recorded] = RECORDING_TAKES * times.next_s(cell)
         elif pair.many.strategy != "independent" and (alone := explained.exchanging_nothing(pair.many)) is not None:
             tasks += [(alone, number) for number in range(UNEXCHANGED)]
-            usual_s[alone] = median(took[pair.many])
+            usual_s[alone] = times.next_s(pair.many)
     return sorted(tasks, key=lambda task: task[1]), usual_s
-
-
-def _limit_s(scaling: Scaling) -> float:
-    """Seconds such that the launches and the timed ones together take them for SHARE."""
-    return sum(row.seconds for row in scaling.launches) * SHARE / (1 - SHARE)
 
 
 def _took_s(run: Run) -> float:

@@ -42,7 +42,8 @@ class Bench:
 
     choices: Choices
     launch: Launch
-    launches: int | None = None  # None: what fits the machine
+    launches: int | None = None  # None: as many as fit into `minutes`, 3 at most
+    minutes: float | None = None  # within which cells are launched again; None: what fits the machine
     first_only: bool = False  # where the machine leaves a choice of cells, the first
     finding: str | None = None  # to prove, found in the launch `of`
     of: Path | None = None

@@ -156,6 +156,16 @@ def _bar(console: Console) -> Progress:
     )
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 cell`, `2 launches`."""
+    return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
+
+
+def about(seconds: float) -> str:
+    """An estimate: `40 s`, `3 min`."""
+    return f"{max(10, 10 * round(seconds / 10))} s" if seconds < 85 else f"{round(seconds / 60)} min"
+
+
 def duration(seconds: float) -> str:
     """`45 s`, `3 min 20 s`, `2 h 5 min`."""
     whole = round(seconds)

@@ -28,10 +28,10 @@ from .. import launch
 from ..machine import describe, nvml
 from ..processes.supervise import Limits, Progress, supervise
 from . import sweep
-from .bench import counted, stopped_by_signals
+from .bench import stopped_by_signals
 from .grid import suits
 from .options import Rules
-from .progress import duration, told_on
+from .progress import counted, duration, told_on
 from .run_directory import check_space, new_path, writing
 
 GPU_MODEL, CPU_MODEL = "resnet50", "cnn_cifar"

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from profiles.ground.errors import RingscopeError
 from profiles.runs.records import Cell, RunRecord
+from profiles.scaling.rows import same_but_ranks
 
 from .. import launch
 from ..launch import mpirun, ssh
@@ -63,13 +64,25 @@ class How:
     gpus: int = 0  # of this host that its ranks may use; 0: they train on the CPU
 
 
+def curves(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Cells that differ in ranks alone, by growing ranks: what says how something scales, each as one list."""
+    found: list[list[Cell]] = []
+    for cell in cells:
+        curve = next((curve for curve in found if same_but_ranks(cell, curve[0])), None)
+        if curve is None:
+            found.append(curve := [])
+        curve.append(cell)
+    return [sorted(curve, key=lambda cell: cell.ranks) for curve in found]
+
+
 def order(cells: Sequence[Cell], launches: int) -> list[Task]:
-    """Round after round over all cells, each round in an order of its own (the same on every machine).
+    """First every cell once, a curve after the other, so that there is something to read early; then round after round
+    over all cells, each in an order of its own (the same on every machine).
 
     What drifts with time, such as clocks that warm up, then hits all cells alike and not the last one's launches.
     """
-    tasks = []
-    for number in range(launches):
+    tasks = [(cell, 0) for curve in curves(cells) for cell in curve]
+    for number in range(1, launches):
         shuffled = list(cells)
         random.Random(number).shuffle(shuffled)
         tasks += [(cell, number) for cell in shuffled]

@@ -15,7 +15,8 @@ from . import options
 @click.command(
     epilog="""\b
 Examples:
-  ringscope bench                                          what fits this machine
+  ringscope bench                                          what fits this machine, within 12 minutes
+  ringscope bench --models all --launches 3                more models, each three times
   ringscope bench --ranks 1,2 --models mlp --feeds prefetch,device,resident
   ringscope bench --ranks 1,2,4 --models resnet50 --per-rank-batch 64,256 --launches 5
   ringscope bench --ranks 8 --hosts a:4,b:4 --launcher mpirun
@@ -24,7 +25,17 @@ Examples:
 """
 )
 @options.of_a_grid
-@click.option("--launches", type=click.IntRange(1, MOST_LAUNCHES), help="Launches per cell.  [default: 3]")
+@click.option(
+    "--launches",
+    type=click.IntRange(1, MOST_LAUNCHES),
+    help="Launches per cell, however long they take.  [default: 1, then up to 3 within --minutes]",
+)
+@click.option(
+    "--minutes",
+    type=options.Number(0),
+    help="No cell is launched again, nor explained, where it would take longer; each is launched once in any case."
+    "  [default: 12 with GPUs, 4 without]",
+)
 @options.of_a_launch("horovodrun", "mpirun", "single", "slurm", "srun", "pbs", "lsf", "kubeflow")
 @options.of_a_job
 @click.option("--resume", is_flag=True, help="Run only what is missing in --out, or in the newest sweep.")
@@ -34,7 +45,7 @@ Examples:
 @click.option(
     "--explain/--no-explain",
     default=None,
-    help="Launch each model again to tell where N ranks lose time.  [default: within a third of the sweep]",
+    help="Launch each model again to tell where N ranks lose time.  [default: within --minutes, or a third of all]",
 )
 @click.option("--dry-run", is_flag=True, help="Print the cells and the commands, run nothing.")
 @click.pass_context
@@ -42,7 +53,9 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     """Train a grid of cells under Horovod and report how it scales, and where the time goes that N ranks lose.
 
     Every option that takes a list multiplies the cells; `help` as its value lists the names. Options that you leave out
-    fit the machine. A cell that fails becomes a row with its reason, and the sweep goes on.
+    fit the machine: two models, on GPUs ResNet-50 and a transformer; `--models all` takes more. Each model is launched
+    on one rank, then on more, and its curve is shown at once. A cell that fails becomes a row with its reason, and the
+    sweep goes on.
 
     Exit code 0: all cells ok; 1: some are not; 2: bad input; 130: interrupted, continue with --resume.
     """
@@ -55,6 +68,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
         choices=options.choices(chosen),
         launch=options.launch(chosen, given),
         launches=chosen["launches"],
+        minutes=chosen["minutes"],
         finding=chosen["apply"],
         of=chosen["of"],
         resume=chosen["resume"],
@@ -71,11 +85,12 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
     apply, of, resume = chosen["apply"], chosen["of"], chosen["resume"]
     return [
         (not resume, ("retry_failed",), "goes with --resume; add that, or leave it out"),
+        (chosen["launches"] is not None, ("minutes",), "has no effect with --launches; leave one of them out"),
         (not apply, ("of",), "goes with --apply FINDING; add that, or leave it out"),
         (not of, ("apply",), "goes with --of LAUNCH, where the finding was found; add that"),
         (
             bool(apply),
-            (options.OF_A_GRID - {"steps", "warmup"}) | {"resume", "explain"},
+            (options.OF_A_GRID - {"steps", "warmup"}) | {"resume", "explain", "minutes"},
             "has no effect with --apply, which reruns the cell of --of in a sweep of its own; leave it out",
         ),
         (resume, ("dry_run",), "shows a new grid, not what --resume would run; leave one of them out"),

@@ -42,7 +42,7 @@ def _values(
     def read(context: click.Context, parameter: click.Parameter, value: Any) -> tuple[Any, ...] | None:
         if value is None:
             return None
-        known, flag = choices_of(setting), parameter.opts[-1]
+        known, flag = choices_of(setting, listed=not single), parameter.opts[-1]
         if value == "help" and known:
             click.echo("\n".join(known))
             context.exit()
@@ -76,12 +76,14 @@ def _names(words: tuple[str, ...], flag: str, given: object, known: tuple[str, .
     return words
 
 
-def choices_of(setting: Setting) -> tuple[str, ...]:
-    """Every value that a setting can have; empty where there is no list of them."""
+def choices_of(setting: Setting, *, listed: bool = False) -> tuple[str, ...]:
+    """Every value that a setting can have, and the word for all of them where it takes a list; empty where there is no
+    list of them."""
     if setting.name == "model":
+        from ..jobs.grid import ALL
         from ..training.models import MODELS
 
-        return tuple(MODELS)
+        return (*MODELS, *([ALL] if listed else []))
     return setting.choices
 
 

@@ -23,7 +23,7 @@ from ..model import measures_json
 from ..model.measures import Finding, Measures
 from ..model.timeline import Doubt
 from ..runs.cell import Cell, setting
-from ..runs.records import Run, read_runs
+from ..runs.records import Run, read_runs, read_sweep
 from ..runs.strategies import OWN_SETTINGS, of
 from ..scaling.look import ranks as of_ranks
 from ..scaling.measure import Scaling
@@ -95,12 +95,18 @@ class Explained:
 
 
 def told(scaling: Scaling, timed: Sequence[Run], directory: Path) -> tuple[Scaling, list[Explained]]:
-    """The scaling with what its explanation adds and makes needless, and the explanation; none without `explain/`."""
+    """The scaling with what its explanation adds and makes needless, and the explanation; none without `explain/`.
+
+    Of a sweep that was stopped, or goes on, only whole curves are explained, also by the timed launches alone.
+    """
     scaling = _resumed_by_name(scaling, directory)
-    if not (directory / FOLDER / "sweep.json").is_file():
+    is_there = (directory / FOLDER / "sweep.json").is_file()
+    ahead = [row.cell for row in scaling.cells if row.status in ("missing", "interrupted")]
+    if not is_there and (not ahead or read_sweep(directory).options.get("explain") is False):
         return scaling, []
-    beside = read_runs(directory / FOLDER)
-    found = [explained(pair, timed, beside, directory) for pair in pairs(scaling)]
+    beside = read_runs(directory / FOLDER) if is_there else []
+    whole = [pair for pair in pairs(scaling) if not any(same_but_ranks(pair.many, cell) for cell in ahead)]
+    found = [explained(pair, timed, beside, directory) for pair in whole]
     doubts = [doubt for one in found for doubt in one.doubts]
     known = {one.model for one in found if one.method}
     looks = [look for look in scaling.looks if look.code != "scaling-loss" or look.model not in known]
@@ -211,10 +217,7 @@ def _why_not(cell: Cell | None, beside: Sequence[Run]) -> str:
         return "only Horovod's exchange can be left out of a launch"
     failed = next((run.record for run in beside if run.record.cell == cell), None)
     if failed is None:
-        return (
-            "the launch without the exchange has not run: it takes more than a third of the sweep's time, or the sweep "
-            "was stopped"
-        )
+        return "the launch without the exchange has not run: it was left out for its time, or the sweep was stopped"
     return f"the launch without the exchange is {failed.status}: {failed.reason}"
 
 

@@ -42,11 +42,13 @@ IGNORED: list[tuple[click.Command, list[str], str]] = [
             ["--seed", "1"],
             ["--data", "/"],
             ["--explain"],
+            ["--minutes", "1"],
             ["--resume"],
         )
     ),
     (verb_bench.command, ["--max-epochs", "3"], "--max-epochs goes with --until"),
     (train.command, ["--model", "mlp", "--epoch-samples", "64"], "--epoch-samples is for generated data"),
+    (verb_bench.command, ["--launches", "2", "--minutes", "1"], "--minutes has no effect with --launches"),
     (verb_bench.command, ["--resume", "--dry-run"], "--dry-run shows a new grid"),
     *(
         (verb, ["--launcher", "single", *more, *words], f"{more[0]} is not for --launcher single")

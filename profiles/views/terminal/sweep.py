@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ...explaining.explained import Explained
 from ...ground import numbers
-from ...runs.cell import TELLING
+from ...runs.cell import TELLING, Cell
 from ...runs.setting import Setting
 from ...scaling.measure import Scaling
 from ...scaling.rows import CellRow, columns
@@ -26,15 +26,21 @@ BESIDE_BAR = 70  # columns, of which the efficiency behind it takes some 20
 
 def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Sequence[Explained] = ()) -> RenderableType:
     """The whole report, for a terminal of `width` columns (80 or more). It leads with the explanation."""
-    bar = max(BAR_WIDTH.start, min(width - BESIDE_BAR, BAR_WIDTH.stop - 1))
+    bar = _bar_width(width)
     parts: list[RenderableType] = [*blocks(explained, directory), _heading(scaling, directory)]
     beside = strategies.compared(scaling.cells)
     for rows in beside:
         parts += strategies.table(rows)
     in_tables = {id(row) for rows in beside for row in rows}
-    groups = [(label, rows) for label, rows in _groups(scaling.cells) if len(rows) > 1 or id(rows[0]) not in in_tables]
+    every = _groups(scaling.cells)
+    groups = [(label, rows) for label, rows in every if len(rows) > 1 or id(rows[0]) not in in_tables]
+    ahead = [label for label, rows in groups if all(row.status == "missing" for row in rows)]
+    if len(ahead) < len(groups):  # what has not begun is a line, and not a table
+        groups = [(label, rows) for label, rows in groups if label not in ahead]
     if groups:
         parts += [Text(), _cells(groups, bar)]
+        if ahead and groups[0][0] not in ahead:
+            parts.append(Prose(f"\nnot launched yet: {'; '.join(ahead)}", style="dim"))
     parts += _legend(scaling.cells)
     parts += _tuned(scaling.cells)
     parts += learning(scaling.cells)
@@ -50,6 +56,18 @@ def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Seque
 def show(scaling: Scaling, directory: str, console: Console, explained: Sequence[Explained] = ()) -> None:
     """Print the report."""
     console.print(terminal(scaling, directory, console.width, explained))
+
+
+def show_curve(scaling: Scaling, cells: Sequence[Cell], console: Console) -> None:
+    """Print how some of the cells scale."""
+    rows = [row for row in scaling.cells if row.cell in cells]
+    label = ", ".join(_settings(rows[0], [one for one in TELLING if one.name != "ranks"]))
+    console.print(_cells([(label, rows)], _bar_width(console.width)))
+
+
+def show_explained(explained: Sequence[Explained], directory: str, console: Console) -> None:
+    """Print where the time goes that more ranks lose."""
+    console.print(Group(*blocks(explained, directory)))
 
 
 def _heading(scaling: Scaling, directory: str) -> RenderableType:
@@ -153,6 +171,11 @@ def _efficiency(row: CellRow, width: int) -> Text:
     if row.ok < row.launches:
         text.append(f" {row.ok}/{row.launches} ok", style="red")
     return text
+
+
+def _bar_width(width: int) -> int:
+    """Columns, in a terminal of so many."""
+    return max(BAR_WIDTH.start, min(width - BESIDE_BAR, BAR_WIDTH.stop - 1))
 
 
 def bar(share: float, width: int) -> Text:

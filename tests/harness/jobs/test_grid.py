@@ -9,8 +9,10 @@ import click
 import pytest
 
 from harness.jobs import bench, sweep
-from harness.jobs.grid import FITS, Choices, grid, indivisible
+from harness.jobs.explain import RECORDING_TAKES
+from harness.jobs.grid import FITS, GPU_MINUTES, Choices, grid, indivisible
 from harness.jobs.options import Bench, Launch
+from harness.jobs.times import Times
 from harness.launch.hosts import Host
 from harness.processes.supervise import Limits
 from harness.training.models import MODELS
@@ -22,6 +24,7 @@ from profiles.runs.cell import AXES, SETTINGS, setting
 from profiles.runs.records import Cell
 from profiles.runs.setting import Setting
 from profiles.runs.strategies import STRATEGIES
+from profiles.scaling.rows import LaunchRow
 from tests.harness.running import ROOT
 
 CELL = Cell("mlp", 2, 8, steps=3)
@@ -115,9 +118,49 @@ def test_every_value_of_an_axis_makes_a_cell(axis: Setting) -> None:
     assert tuple(getattr(cell, axis.name) for cell in cells) == listed
 
 
+def test_on_four_gpus_two_models_come_a_curve_at_a_time_within_the_time() -> None:
+    tasks = sweep.order(grid(Choices(), gpus=4), 1)
+    curves = [(model, ranks) for model in ("resnet50", "transformer") for ranks in (1, 2, 4)]
+    assert [(cell.model, cell.ranks) for cell, _ in tasks] == curves
+    times = Times(4)
+    took = [times.next_s(cell) for cell, _ in tasks]
+    # Both ends of each curve are recorded as well.
+    recorded = RECORDING_TAKES * sum(Times(4, [_row(cell, times.next_s(cell))]).next_s(cell) for cell, _ in tasks)
+    assert sum(took[:3]) <= 180 and sum(took) + recorded <= 60 * GPU_MINUTES
+
+
+def test_a_cells_next_launch_finds_its_programs_compiled() -> None:
+    one, two = (Cell("resnet50", ranks, 256) for ranks in (1, 2))
+    assert Times(2).next_s(one) > Times(2).next_s(two)  # kernels are chosen by then
+    assert Times(2, [_row(one, 100)]).next_s(one) == pytest.approx(55)
+    assert Times(2, [_row(one, seconds) for seconds in (100, 30, 40, 35)]).next_s(one) == 35
+    assert Times(0, [_row(one, 100)]).next_s(one) == 100
+    assert Times(2, [_row(one, 100), _row(two, 80)]).planned_s([one, two], 3) == pytest.approx(100 + 80 + 2 * 99)
+
+
+def _row(cell: Cell, seconds: float) -> LaunchRow:
+    nothing = dict.fromkeys(("samples_per_s_global", "step_ms_p50", "input_wait_share", "step_ms_p95"))
+    more = dict.fromkeys(("window_ms", "clock_offset_ms_max", "profiled"))
+    return LaunchRow(
+        cell, 0, "ok", "", launcher="mpirun", started_utc_ns=0, seconds=seconds, host="", **nothing, **more
+    )
+
+
+def test_all_models_are_more_than_the_default_and_no_name_of_one() -> None:
+    for gpus in (0, 2):
+        default, every = (
+            {cell.model for cell in grid(choices, gpus=gpus)}
+            for choices in (Choices(), choices_of(verb_bench.command, "--models", "all"))
+        )
+        assert default < every <= set(MODELS)
+    with pytest.raises(RingscopeError, match="there is no 'all'"):
+        choices_of(train.command, "--model", "all")
+
+
 def test_launches_are_interleaved_and_the_order_is_always_the_same() -> None:
     cells = grid(Choices({"ranks": (1, 2), "per_rank_batch": (8, 16)}), gpus=0)
     tasks = sweep.order(cells, 3)
+    assert tasks[: len(cells)] == [(cell, 0) for cell in cells]  # as they are read
     for number in range(3):
         block = tasks[number * len(cells) : (number + 1) * len(cells)]
         assert Counter(cell for cell, _ in block) == Counter(cells)

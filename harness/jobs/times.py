@@ -1,0 +1,52 @@
+"""How long a sweep's launches take."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from profiles.runs.records import Cell
+from profiles.scaling.rows import LaunchRow
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Seconds of a first launch on one rank and on several, and the part of it that a further one takes."""
+
+    one_s: float
+    several_s: float
+    again: float
+
+
+# On H100s and H200s ResNet-50 took 56 to 73 s on one, of which 35 went into XLA's compiling; its second launch 30 to
+# 35, for programs are kept. Several GPUs have another program, for which kernels are chosen already: the first step
+# came 10 to 30 s sooner (docs/results, 2026-11-21 and 2026-11-26). On two cores most is TensorFlow's import.
+GPU = Usual(70, 50, 0.55)
+CPU = Usual(10, 18, 1.0)
+
+
+class Times:
+    """How long launches take, in seconds: as those of the sweep took, before them as elsewhere."""
+
+    def __init__(self, gpus: int, rows: Iterable[LaunchRow] = ()) -> None:
+        self._usual = GPU if gpus else CPU
+        self._took: dict[Cell, list[float]] = {}
+        for row in rows:
+            if row.status == "ok" and not row.profiled:
+                self._took.setdefault(row.cell, []).append(row.seconds)
+
+    def next_s(self, cell: Cell) -> float:
+        """Of the cell's next launch."""
+        took = self._took.get(cell)
+        if not took:
+            return self._usual.one_s if cell.ranks == 1 else self._usual.several_s
+        return median(took[1:]) if took[1:] else self._usual.again * took[0]
+
+    def planned_s(self, cells: Collection[Cell], launches: int) -> float:
+        """Of so many launches of those cells that have run, with what they have taken."""
+        return sum(
+            sum(took) + max(0, launches - len(took)) * self.next_s(cell)
+            for cell, took in self._took.items()
+            if cell in cells
+        )
