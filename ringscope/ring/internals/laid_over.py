@@ -10,12 +10,12 @@ from typing import Any
 __all__ = ["laid_over", "lifted", "while_laid"]
 
 _laid: list[tuple[Callable[[], None], Callable[[], None], bool]] = []
-"""What is laid over now, the latest last: how to lay it, how to lift it, whether it stays where others are lifted."""
+"""Replacements in place now, the latest last: how to apply and undo one, and whether it stays in `lifted`."""
 
 
 @contextmanager
 def laid_over(module: Any, **forms: Any) -> Iterator[None]:
-    """While it lasts, `module`, class or object has these in the place of its own functions of their names."""
+    """Replace attributes of a module, class or object; restore them on exit."""
     own = {name: getattr(module, name) for name in forms}
     with while_laid(lambda: _set(module, forms), lambda: _set(module, own)):
         yield
@@ -23,7 +23,7 @@ def laid_over(module: Any, **forms: Any) -> Iterator[None]:
 
 @contextmanager
 def while_laid(lay: Callable[[], None], lift: Callable[[], None], *, stays: bool = False) -> Iterator[None]:
-    """While it lasts, what `lay` lays over functions is there; `lift` undoes it. stays: while others are lifted."""
+    """Call `lay` to replace functions, and `lift` on exit to undo it. stays: also in `lifted`."""
     this = lay, lift, stays
     lay()
     _laid.append(this)
@@ -36,7 +36,7 @@ def while_laid(lay: Callable[[], None], lift: Callable[[], None], *, stays: bool
 
 @contextmanager
 def lifted() -> Iterator[None]:
-    """While it lasts, all functions are what they are without: what XLA alone can run, nothing else may call."""
+    """Undo all replacements; apply them again on exit. Only XLA can run some of them: nothing else may call these."""
     now = [(lay, lift) for lay, lift, stays in _laid if not stays]
     for _, lift in reversed(now):
         lift()

@@ -59,7 +59,7 @@ def taken_whole(
         if inside is not None:
             inside.begin(alike=ours == sizes.ALIKE, is_bound=is_bound)
             if is_bound and normalization.is_synchronised(model):
-                raise NotOneUpdate("the train step has no halves, and normalises over all ranks")
+                raise NotOneUpdate("the train step is not one update, and normalises over all ranks")
         with ExitStack() as stack:
             if compiled:
                 stack.enter_context(forms(model))
