@@ -159,3 +159,23 @@ def test_of_a_message_of_nccls_the_size_alone_stays(tmp_path: Path) -> None:
     cut.write(source, tmp_path / "new", strip_private=True)
     assert readers.read(tmp_path / "new").exchanges["bytes"].tolist() == [4096]
     assert secret in source.read_bytes() and secret not in (tmp_path / "new").read_bytes()
+
+
+@pytest.mark.parametrize("by_number", [False, True])
+def test_names_of_the_users_own_code_are_left_out(tmp_path: Path, by_number: bool) -> None:
+    source, target = tmp_path / "rank0.sqlite", tmp_path / "share.sqlite"
+    source.write_bytes(lzma.decompress(next(DATA.glob("cnn-1gpu*.sqlite.xz")).read_bytes()))
+    secret = "place callback Norms.on_train_batch_end (secret/my_train.py:41)"
+    with closing(sqlite3.connect(source)) as connection:
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(NVTX_EVENTS)")]
+        of_range = next(connection.execute("SELECT * FROM NVTX_EVENTS WHERE eventType = 59"))
+        row = dict(zip(columns, of_range, strict=True))
+        row |= {"text": None if by_number else secret, "textId": 987_654 if by_number else None}
+        connection.execute("INSERT INTO StringIds VALUES (987654, ?)", (secret if by_number else "other",))
+        told = f"INSERT INTO NVTX_EVENTS VALUES ({', '.join('?' * len(columns))})"
+        connection.execute(told, tuple(row[name] for name in columns))
+        connection.commit()
+    (tmp_path / "rank0.places.json").write_text("{}")
+    cut.write(source, target, strip_private=True)
+    assert secret.encode() in source.read_bytes() and b"secret" not in target.read_bytes()
+    assert not target.with_name("share.places.json").exists()

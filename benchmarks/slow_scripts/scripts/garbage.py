@@ -7,7 +7,7 @@ import gc
 import keras
 from common import SMALL, STEPS, dataset, loss, network
 
-index = [{"file": [str(k)], "label": [k]} for k in range(20_000 if SMALL else 600_000)]
+index = [{"file": [str(k)], "label": [k]} for k in range(20_000 if SMALL else 200_000)]
 
 
 class Tidies(keras.callbacks.Callback):
