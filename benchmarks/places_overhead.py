@@ -2,7 +2,9 @@
 
     python -m benchmarks.places_overhead [--step-ms 10] [--turns 40] [--seconds 0.5]
 
-Steps of a fixed length are taken in one process, by turns with and without, and the medians of the turns are compared.
+Steps of a fixed length are taken in one process, by turns with and without, and the medians of the turns are compared:
+of the time a step takes (`time`: on a machine with nothing else to do), and of the processor time of the whole process
+(`processor`).
 A step is Python and NumPy on the main thread, the worst case: a step that waits for a GPU lets go of Python's lock.
 Eight more threads wait, as those of a training do, and the main thread is some 25 frames deep.
 """
@@ -18,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -86,26 +89,24 @@ def _one_range(place: Place) -> float:
     return (time.perf_counter_ns() - began) / 20_000
 
 
-def _turn(seconds: float, step: Callable[[], None]) -> float:
-    """Processor time a step of this thread and of all others that ran meanwhile, which others on the machine do not
-    change."""
-    until, count = time.perf_counter() + seconds, 0
-    began = time.process_time()
-    while time.perf_counter() < until:
+def _turn(seconds: float, step: Callable[[], None]) -> dict[str, float]:
+    """Seconds a step, by the clock and of the processor."""
+    began, processor, count = time.perf_counter(), time.process_time(), 0
+    while (now := time.perf_counter()) < began + seconds:
         step()
         count += 1
-    return (time.process_time() - began) / count
+    return {"time": (now - began) / count, "processor": (time.process_time() - processor) / count}
 
 
 def _compared(
     options: argparse.Namespace, work: Callable[[], None], with_it: Callable[[], None], without: Callable[[], None]
-) -> dict[str, float]:
+) -> dict[str, Any]:
     with_it()
     pairs = [(_turn(options.seconds, with_it), _turn(options.seconds, without)) for _ in range(options.turns)]
     return _ratio(pairs)
 
 
-def _sampled(options: argparse.Namespace, work: Callable[[], None]) -> dict[str, float]:
+def _sampled(options: argparse.Namespace, work: Callable[[], None]) -> dict[str, Any]:
     pairs = []
     for _ in range(options.turns):
         with _sampling(options.hz):
@@ -125,12 +126,15 @@ def _sampling(hz: int) -> Iterator[None]:
             looks.stop()
 
 
-def _ratio(pairs: list[tuple[float, float]]) -> dict[str, float]:
+def _ratio(pairs: list[tuple[dict[str, float], dict[str, float]]]) -> dict[str, Any]:
     """The median of with / without - 1 over the turns, and its error (1.4826 MAD / sqrt(n))."""
-    ratios = [first / second - 1 for first, second in pairs]
-    middle = statistics.median(ratios)
-    spread = 1.4826 * statistics.median(abs(one - middle) for one in ratios)
-    return {"median": round(middle, 5), "error": round(spread / len(ratios) ** 0.5, 5)}
+    found = {}
+    for name in pairs[0][0]:
+        ratios = [first[name] / second[name] - 1 for first, second in pairs]
+        middle = statistics.median(ratios)
+        spread = 1.4826 * statistics.median(abs(one - middle) for one in ratios)
+        found[name] = {"median": round(middle, 5), "error": round(spread / len(ratios) ** 0.5, 5)}
+    return found
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ from . import whose
 from .ranges import writer
 
 HZ: Final = 200
+# Of a core, for looking: the thread that is looked at loses about as much again, as it hands over Python's lock.
+BUDGET: Final = 0.004
+_FIRST_NS: Final = 60_000  # what a look may take, until it is known
 _CLOCK_EVERY_NS: Final = 250_000_000
 # Modules in which a thread that waits stays for long: their frame tells that nothing has changed.
 _WAITING: Final = ("threading.py", "queue.py", "selectors.py", "socket.py", "connection.py", "thread.py")
@@ -44,8 +47,8 @@ class Seen(NamedTuple):
 class Sampler:
     """From `start` to `stop`, which writes the file; both by any thread.
 
-    path: of the file. hz: samples a second at most. steps: the identity of the thread that runs the steps, asked for
-    at each sample.
+    path: of the file. hz: samples a second at most, fewer where looking takes more than its budget. steps: the identity
+    of the thread that runs the steps, asked for at each sample.
     """
 
     def __init__(self, path: Path, steps: Callable[[], int], hz: int = HZ) -> None:
@@ -75,9 +78,9 @@ class Sampler:
         self._write()
 
     def _run(self) -> None:
-        period = 1_000_000_000 // self._hz
+        least = period = 1_000_000_000 // self._hz
         own, before = threading.get_ident(), time.monotonic_ns()
-        clock_ns = 0
+        clock_ns, took_ns, used_ns = 0, _FIRST_NS, time.thread_time_ns()
         while not self._over.is_set():
             time.sleep(period / 1e9)
             now = time.monotonic_ns()
@@ -88,7 +91,9 @@ class Sampler:
             # Woken, it may have waited for Python's lock: what held that is what is seen now.
             since = (before + min(before + period, now)) // 2
             self._look(own, since, now)
-            before = now
+            before, used = now, time.thread_time_ns()
+            took_ns += (used - used_ns - took_ns) // 8
+            used_ns, period = used, max(least, int(took_ns / BUDGET))
 
     def _look(self, own: int, since: int, now: int) -> None:
         """A sample holds from halfway to the one before until now, and until the next one moves that end."""

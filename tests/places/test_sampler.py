@@ -57,7 +57,7 @@ def test_lines_of_the_thread_that_steps_and_of_others_are_kept(tmp_path: Path) -
     number = [one["function"] for one in told["places"]].index("sleeps")  # type: ignore[attr-defined]
     spans = zip(*(stepping[0][name] for name in ("start_ns", "end_ns", "place")), strict=True)
     slept = sum(end - start for start, end, place in spans if place == number)
-    assert 0.2e9 < slept < 0.32e9
+    assert 0.1e9 < slept < 0.4e9
 
 
 def test_a_line_that_waits_for_a_lock_is_told_by_what_the_name_is(tmp_path: Path) -> None:
