@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from profiles.ground.files import write_whole
-from profiles.readers.nsys.report import cache_folder
+from profiles.ground.files import user_cache, write_whole
 from profiles.runs.records import Cell, read_rank
 
 from ..machine.tuning import Choice
@@ -17,8 +17,10 @@ from ..machine.tuning import Choice
 _OF_A_CELL = ("model", "ranks", "per_rank_batch", "precision", "step", "compression", "aggregate")
 
 
-def path() -> Path:
-    return cache_folder() / "autotune.json"
+def path() -> Path | None:
+    """None where nothing can be kept."""
+    folder = user_cache()
+    return folder / "autotune.json" if folder else None
 
 
 def key(cell: Cell, launcher: str, machine: Mapping[str, Any]) -> str:
@@ -43,13 +45,16 @@ def keep(cell: Cell, launcher: str, machine: Mapping[str, Any], folder: Path) ->
         return
     found = _read()
     found[key(cell, launcher, machine)] = {name: told[name] for name in ("fusion_mib", "cycle_ms")}
-    path().parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path(), json.dumps(found, indent=1))
+    if file := path():
+        with suppress(OSError):  # a home that cannot be written to: tuned anew each time
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, json.dumps(found, indent=1))
 
 
 def _read() -> dict[str, Any]:
+    file = path()
     try:
-        found = json.loads(path().read_text())
+        found = json.loads(file.read_text()) if file else {}
     except (OSError, ValueError):  # none yet, or not ours: it is written anew
         return {}
     return found if isinstance(found, dict) else {}

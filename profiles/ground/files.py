@@ -43,6 +43,17 @@ def written_whole(path: Path) -> Iterator[Path]:
         raise RingscopeError(f"{path}: cannot be written: {error.strerror or error}; name another file") from None
 
 
+def user_cache() -> Path | None:
+    """The folder for what another run may use again; None: neither XDG_CACHE_HOME nor a home is known, as for a
+    container's user without an entry."""
+    if named := os.environ.get("XDG_CACHE_HOME"):
+        return Path(named) / "ringscope"
+    try:
+        return Path.home() / ".cache" / "ringscope"
+    except RuntimeError:
+        return None
+
+
 # Of the files that ringscope writes the measures of many GPUs are the largest: some 60 MB of 512 with every step.
 MOST_BYTES: Final = 128 << 20
 

@@ -7,6 +7,8 @@ units together and has the others make again what they correct.
 from __future__ import annotations
 
 import os
+import re
+import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +23,9 @@ from .one_recording import Asked, Unit
 from .processes import Made, Reading, Source, measured, remade
 from .together import Again
 
+# Where Open MPI's launcher listens, and how long it may take to answer.
+_SERVER = re.compile(r"tcp[46]://\[?([\w.:]+?)\]?:(\d{1,5})$")
+_REPLY_S = 5
 # How many processes were started together, as launchers tell each of them. A batch script itself has none of these.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
@@ -37,6 +42,22 @@ class _Seen:
 def started() -> int:
     """How many processes a launcher started together with this one; 1: it was not started by one."""
     return max((int(text) for name in _SIZES if (text := os.environ.get(name, "")).isdigit()), default=1)
+
+
+def _told_by() -> str:
+    return next(name for name in _SIZES if (text := os.environ.get(name, "")).isdigit() and int(text) == started())
+
+
+def _launcher_has_ended() -> bool:
+    """Does nobody listen any longer where Open MPI's launcher said that it would?"""
+    told = [value for name, value in os.environ.items() if name.startswith("PMIX_SERVER_URI")]
+    for host, port in (match.groups() for value in told if (match := _SERVER.search(value))):
+        try:
+            with socket.create_connection((host, int(port)), timeout=_REPLY_S):
+                return False
+        except (OSError, OverflowError):
+            continue
+    return bool(told)
 
 
 class Job:
@@ -147,14 +168,18 @@ def _safely(work: Any) -> Any:
 
 
 def _world() -> Any:
+    if _launcher_has_ended():  # MPI would end this process without a sentence
+        problem = f"{_told_by()} is left over from a launcher that has ended"
+        raise RingscopeError(f"{problem}; give --processes 1, or unset what is left over, all of PMIX_ and OMPI_")
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         problem = f"{started()} processes were started together, and mpi4py does not load ({error})"
         raise RingscopeError(f"{problem}; pip install mpi4py, or start one process") from None
     if MPI.COMM_WORLD.Get_size() == 1:
-        problem = f"{started()} processes were started together, and MPI knows of one alone"
-        raise RingscopeError(f"{problem}; with Slurm try srun --mpi=pmix, or start one process with --processes N")
+        problem = f"by {_told_by()} {started()} processes were started together, and MPI knows of one alone"
+        remedy = "unset it where it is left over, with Slurm try srun --mpi=pmix, or start one with --processes N"
+        raise RingscopeError(f"{problem}; {remedy}")
     return MPI.COMM_WORLD
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import resource
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.connection import Connection
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from .. import readers
 from ..ground import threads
@@ -40,8 +41,13 @@ _HELD_BYTES: Final = 1 << 30
 _PROCESS_BYTES: Final = 150 << 20
 _TIMES_FILE: Final = 6
 _FOLDED, _UNFOLDS = (".xz", ".gz", ".zst", ".nsys-rep"), 12
+# That this process needs, and each that it starts.
+_DESCRIPTORS, _DESCRIPTORS_EACH = 40, 4
 # Starting processes takes as long as measuring some small recordings.
 _WORTH_FILES, _WORTH_BYTES = 8, 4 << 20
+
+
+_T = TypeVar("_T")
 
 
 class Measurer(Protocol):
@@ -130,7 +136,9 @@ def count(files: Sequence[File]) -> int:
     if len(files) < _WORTH_FILES or sum(sizes) < _WORTH_BYTES:
         return 1
     room = _available_bytes() // (_PROCESS_BYTES + _TIMES_FILE * max(sizes))
-    return max(1, min(threads.usable_cpus(), len(files), room))
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    pipes = len(files) if most == resource.RLIM_INFINITY else (most - _DESCRIPTORS) // _DESCRIPTORS_EACH
+    return max(1, min(threads.usable_cpus(), len(files), room, pipes))
 
 
 def _bytes(file: File) -> int:
@@ -163,7 +171,7 @@ class Pool:
         """A measured unit of each file, in their order."""
         work = partial(measured, asked=self._asked, how=self._how)
         # Not the pool's `map`, which cancels what is left when one has failed: see `close`.
-        waiting = deque(self._pool.submit(work, file) for file in files)
+        waiting = deque(self._submitted(work, file) for file in files)
         for done, file in enumerate(files, 1):
             unit = waiting.popleft().result()
             if told:
@@ -173,8 +181,15 @@ class Pool:
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
         """Units that others correct."""
         work = partial(remade, asked=self._asked, how=self._how)
-        waiting = [self._pool.submit(work, [sources[place] for place in one.members], one) for one in wanted]
+        waiting = [self._submitted(work, [sources[place] for place in one.members], one) for one in wanted]
         return [one.result() for one in waiting]
+
+    def _submitted(self, work: Callable[..., _T], *words: object) -> Future[_T]:
+        """The first of them start the processes."""
+        try:
+            return self._pool.submit(work, *words)
+        except OSError as error:
+            raise RingscopeError(f"no more processes can be started ({error.strerror}); give --processes 1") from None
 
     def end(self) -> None:
         """End the processes, whatever they are at."""
@@ -188,9 +203,14 @@ class Pool:
 
 
 @contextmanager
-def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool]:
-    """Raises RingscopeError where one of the processes was killed."""
-    made, whole = Pool(processes, asked, how), True
+def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool | Here]:
+    """In this process where others cannot be started: without /dev/shm there are no semaphores, and few descriptors
+    make no pipes. Raises RingscopeError where one of the processes was killed."""
+    try:
+        made, whole = Pool(processes, asked, how), True
+    except OSError:
+        yield Here(asked, how)
+        return
     try:
         yield made
     except BrokenProcessPool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from ...ground.errors import UnreadableRecording
+from ...ground.files import user_cache
 
 # So begin the reports of nsys 2022.4; the name of its ancestor stayed. What nsys calls a report it may read itself.
 _MAGIC: Final = b"NVIDIA Tegra Profiler Report"
@@ -46,7 +47,7 @@ def exported(path: Path, *, cache: bool) -> Iterator[Path]:
     if not is_report(path):
         yield path
         return
-    folder = _usable(cache_folder()) if cache else None
+    folder = _usable(user_cache()) if cache else None
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="ringscope-") as scratch:
             yield _export(path, Path(scratch))
@@ -60,16 +61,14 @@ def exported(path: Path, *, cache: bool) -> Iterator[Path]:
     yield kept
 
 
-def _usable(folder: Path) -> Path | None:
+def _usable(folder: Path | None) -> Path | None:
+    if folder is None:
+        return None
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return None
     return folder if os.access(folder, os.W_OK) else None
-
-
-def cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringscope"
 
 
 def _export(path: Path, folder: Path) -> Path:

@@ -15,6 +15,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from profiles.ground.files import user_cache
+
 VARIABLE = "RINGSCOPE_XLA_CACHE"
 FLAG = "--tf_xla_persistent_cache_directory"
 
@@ -26,8 +28,10 @@ def turn_on() -> Path | None:
     wanted = os.environ.get(VARIABLE, "")
     if wanted == "off" or is_on() or not (gpu := _gpu()):
         return None
-    root = Path(wanted) if wanted else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ringscope/xla"
-    directory = root / _key(gpu)
+    cache = user_cache()
+    if not wanted and cache is None:
+        return None
+    directory = (Path(wanted) if wanted or cache is None else cache / "xla") / _key(gpu)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError:  # a home that cannot be written to: compile each time
