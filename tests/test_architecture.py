@@ -227,9 +227,10 @@ def test_the_harness_imports_ring_and_profiles_ring_imports_profiles_and_never_t
     assert not [one for one in imports() if one.of == "ringscope"], "the public face is for users"
 
 
-def test_ring_knows_errors_and_marks_of_profiles_and_nothing_else():
+def test_ring_knows_a_part_of_the_ground_and_marks_of_profiles_and_nothing_else():
     known = {one.of for one in imports() if within(one.by, ("ringscope.ring",)) and within(one.of, ("profiles",))}
-    assert known == {"profiles.ground.errors", "profiles.model.marks"}
+    ground = {f"profiles.ground.{name}" for name in ("errors", "files", "threads")}
+    assert known == ground | {"profiles.model.marks"}
 
 
 def test_no_modules_import_each_other_in_a_circle():

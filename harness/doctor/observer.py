@@ -84,6 +84,7 @@ class Observer:
         self._variables: dict[int, Any] = {}
         self._step = 0
         self._exchanged = 0
+        self._workers = 1  # that make its batches
         self._fed: weakref.WeakSet[Batches] = weakref.WeakSet()
         self._drawn: list[str] | None = None
         self._file = (folder / f"rank{rank}.jsonl").open("a")
@@ -104,10 +105,11 @@ class Observer:
         import tensorflow as tf
         from keras.src.backend.tensorflow.trainer import TFEpochIterator
         from keras.src.optimizers.base_optimizer import BaseOptimizer
+        from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
         from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
         apply, call = BaseOptimizer.apply, type(tf.function(lambda: None)).__call__
-        start = TFEpochIterator.__init__
+        start, adapt = TFEpochIterator.__init__, PyDatasetAdapter.__init__
 
         @functools.wraps(apply)
         def applied(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
@@ -137,6 +139,12 @@ class Observer:
                 iterator._get_iterator = lambda: batches
                 self._fed.add(batches)
 
+        @functools.wraps(adapt)
+        def adapted(adapter: Any, x: Any, *args: Any, **kwargs: Any) -> None:
+            self._workers = max(self._workers, x.workers)
+            adapt(adapter, x, *args, **kwargs)
+
+        PyDatasetAdapter.__init__ = adapted
         BaseOptimizer.apply = applied
         type(tf.function(lambda: None)).__call__ = called
         TFEpochIterator.__init__ = started
@@ -205,6 +213,8 @@ class Observer:
             "elements": sum(_elements(v) for v in self._variables.values()),
             "exchanged": self._exchanged,
             "rows": rows,
+            "workers": self._workers,
+            "cores": sorted(os.sched_getaffinity(0)),
             "ring": "ringscope.ring" in sys.modules,
             "horovod": "horovod.tensorflow" in sys.modules,
             "horovods_optimizer": any(hasattr(o, "_allreduce_grads") for o in self._optimizers.values()),

@@ -7,6 +7,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from profiles.ground import threads
+
 from .checks import FAILURE, OK, UNKNOWN, WARNING, Check
 from .script import Observed, Rank
 
@@ -28,11 +30,11 @@ Line = dict[str, Any]
 
 
 def judge(found: Observed) -> list[Check]:
-    """Checks `script`, and where steps were seen `weights` and `data`."""
+    """Checks `script`, and where steps were seen `weights` and `data`; `loaders` where workers make the batches."""
     checks = [_script(found)]
     if all(rank.last_step for rank in found.ranks):
         data, apart = _data(found.ranks)
-        checks += [_weights(found.ranks, apart), data]
+        checks += [_weights(found.ranks, apart), data, *_loaders(found.ranks)]
     return checks
 
 
@@ -193,6 +195,18 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
     )
     text = f"{counts} samples in {last} steps: {share}"
     return Check("data", WARNING, text, remedy, data), any(kind != common for kind in kinds)
+
+
+def _loaders(ranks: list[Rank]) -> list[Check]:
+    """Have the workers of all ranks, which are all on this host, a core each?"""
+    lines = [rank.steps[rank.last_step] for rank in ranks]
+    workers, cores = max(line["workers"] for line in lines), len(set().union(*(line["cores"] for line in lines)))
+    if workers <= 1:
+        return []
+    data = {"workers": workers, "ranks": len(ranks), "cores": cores}
+    if told := threads.loaders_over_cores(workers, len(ranks), cores):
+        return [Check("loaders", WARNING, *told, data)]
+    return [Check("loaders", OK, f"{workers} workers of each of {len(ranks)} ranks, {cores} cores", None, data)]
 
 
 def _rows(rank: Rank, last: int) -> list[str] | None:

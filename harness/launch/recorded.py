@@ -10,6 +10,7 @@ with any backend; `train_on_batch` is seen too. The steps are marked (`step N`) 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -24,10 +25,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from profiles.ground import threads
 from profiles.model import marks
 from ringscope.places import garbage, of_keras, ranges, sampler
 
-from ..machine import capture_range, sample
+from ..machine import capture_range, ranks, sample
 from . import script, tensorflow_profiler
 
 LOOK_EVERY = 10  # steps: the ranks of a job look at the same ones, so that they record the same
@@ -35,6 +37,7 @@ FIRST_LOOK = 20  # steps
 ALIKE = 0.2  # medians of the last two fives of steps differ by less: steady
 LAST_LOOK = 200  # steps; what is not steady by then is recorded as it is
 KERAS = ("keras", "tf_keras")
+_ADAPTER = "keras.src.trainers.data_adapters.py_dataset_adapter"
 LOOK_S = 0.5  # how often the clock is looked at
 
 
@@ -177,6 +180,23 @@ def watch(keras: ModuleType, recorder: Recorder, marker: Marker, stepped: Callab
     model.train_on_batch = taken
 
 
+def say_loaders(adapters: ModuleType) -> None:
+    """Have a line on stderr told before a training whose workers, of all ranks of this host, are more than its cores.
+    A script's ring says that itself."""
+    adapt, said = adapters.PyDatasetAdapter.__init__, set[str]()
+
+    @functools.wraps(adapt)
+    def adapted(adapter: Any, x: Any, *arguments: Any, **options: Any) -> None:
+        on_host = ranks.local_size()
+        found = threads.loaders_over_cores(x.workers, on_host, threads.cores_of_ranks(on_host))
+        if found and "ringscope.ring" not in sys.modules and found[0] not in said:
+            said.add(found[0])
+            print(f"ringscope: {found[0]}; {found[1]}", file=sys.stderr, flush=True)
+        adapt(adapter, x, *arguments, **options)
+
+    adapters.PyDatasetAdapter.__init__ = adapted
+
+
 class AfterImport(importlib.abc.MetaPathFinder):
     """Calls `then` with each of the modules `names` once it has been imported: a finder for `sys.meta_path`."""
 
@@ -250,6 +270,8 @@ def main() -> None:
             watch(keras, recorder, marker, lambda: stepping.__setitem__(0, threading.get_ident()))
 
         sys.meta_path.insert(0, AfterImport(KERAS, watched))
+    if rank == "0":
+        sys.meta_path.insert(0, AfterImport([_ADAPTER], say_loaders))
     over = threading.Event()
     waits = threading.Thread(target=_by_time, args=(recorder, options.delay, options.duration, over), daemon=True)
     waits.start()

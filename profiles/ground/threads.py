@@ -46,6 +46,22 @@ def usable_cpus() -> int:
         return os.cpu_count() or 1
 
 
+def cores_of_ranks(ranks: int) -> int:
+    """How many cores so many ranks of this host may use together: a share each, or all of them the same."""
+    return min(ranks * usable_cpus(), len(os.sched_getaffinity(1)))
+
+
+def loaders_over_cores(workers: int, ranks: int, cores: int) -> tuple[str, str] | None:
+    """What is wrong with so many workers of each rank of a host, and what to do; None where the cores are enough."""
+    if workers <= 1 or workers * ranks <= cores:
+        return None
+    return (
+        f"{workers} workers of the data x {ranks} ranks of this host share {cores} cores; with more workers than cores"
+        " batches come later, not sooner",
+        f"workers={max(1, cores // ranks)}, or more cores for each rank (Slurm: --cpus-per-task)",
+    )
+
+
 def release_unused(rows: int) -> None:
     """Give memory that is free back to the system. glibc keeps it, for each thread apart.
 

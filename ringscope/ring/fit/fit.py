@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import warnings
 from typing import Any
 
 import keras
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
+from profiles.ground import threads
 from profiles.ground.errors import RingscopeError
 
 from ..alike import data, undistributed
@@ -194,14 +194,9 @@ def _warn_of_shuffles(x: Any) -> None:
 def _say_workers(x: Any) -> None:
     """Where a PyDataset's workers, of all ranks of this host, are more than the cores that these have."""
     workers = x.workers if isinstance(x, keras.utils.PyDataset) else 1
-    ranks, mine, everybodys = hvd.local_size(), *(len(os.sched_getaffinity(process)) for process in (0, 1))
-    cores = min(mine * ranks, everybodys)
-    if workers > 1 and workers * ranks > cores:
-        once(
-            f"{workers} workers of the data x {ranks} ranks of this host share {cores} cores; with more workers than"
-            f" cores batches come later, not sooner: workers={max(1, cores // ranks)}, or more cores for each rank"
-            " (Slurm: --cpus-per-task)"
-        )
+    ranks = hvd.local_size()
+    if told := threads.loaders_over_cores(workers, ranks, threads.cores_of_ranks(ranks)):
+        once(": ".join(told))
 
 
 def _say_batch(x: Any, batch_size: int | None) -> None:

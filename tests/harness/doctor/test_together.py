@@ -20,6 +20,7 @@ def step(number: int, *values: float, rows: list[str] | None = None, **facts: An
     """A line of a step; two weights of 50 values each, of which the first is told."""
     weights = [[f"layer/weight{i}", str(value), [value]] for i, value in enumerate(values)]
     line = {"kind": "step", "step": number, "weights": weights, "elements": 100, "exchanged": 0, "rows": rows}
+    facts = {"workers": 1, "cores": [0, 1]} | facts
     return line | {"ring": False, "horovod": False, "horovods_optimizer": False} | facts
 
 
@@ -46,6 +47,18 @@ def test_weights_equal_on_samples_that_differ_have_been_made_equal():
         ("script", "weights", "data"), "ok"
     )
     assert numbers(found["data"][1]) == [20, 20, 1]  # samples of each, in so many steps
+
+
+def test_workers_of_all_ranks_want_a_core_each():
+    def told(workers: int, *cores: list[int]) -> tuple[str, str, str] | None:
+        each = (rank(k, step(1, 3, 4, workers=workers, cores=cores[k])) for k in range(2))
+        return judged(*each).get("loaders")
+
+    assert told(1, [0], [0]) is None
+    assert told(2, [0, 1], [2, 3])[0] == "ok"
+    status, text, remedy = told(4, [0, 1, 2], [1, 2, 3])
+    assert status == "warning" and "4 workers of the data x 2 ranks of this host share 4 cores" in text
+    assert "workers=2" in remedy
 
 
 def test_weights_equal_on_equal_samples_need_an_exchange_to_be_believed():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from harness.launch.recorded import LAST_LOOK, AfterImport, Recorder, watch
+from harness.launch.recorded import LAST_LOOK, AfterImport, Recorder, say_loaders, watch
 
 
 class Told:
@@ -145,3 +145,22 @@ def test_each_batch_of_keras_is_a_step_with_its_number() -> None:
         assert marker.open is None
     assert marker.marked == [0, 1, 2, 3, 4, 5] and told.recorder.number == 6
     assert Model().train_on_batch(7) == 7 and marker.marked[-1] == 6
+
+
+@pytest.mark.parametrize("workers", [1, 500])
+def test_more_loaders_than_cores_are_told_before_the_training(
+    workers: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PyDatasetAdapter:
+        def __init__(self, data: SimpleNamespace) -> None:
+            self.data = data
+
+    monkeypatch.setenv("HOROVOD_LOCAL_SIZE", "2")
+    monkeypatch.delitem(sys.modules, "ringscope.ring", raising=False)
+    adapters = ModuleType("adapters")
+    adapters.PyDatasetAdapter = PyDatasetAdapter  # type: ignore[attr-defined]
+    say_loaders(adapters)
+    data = SimpleNamespace(workers=workers)
+    assert [PyDatasetAdapter(data).data for _ in range(2)] == [data, data]
+    told = capsys.readouterr().err
+    assert told.count("500 workers of the data x 2 ranks") == told.count("\n") == (workers > 1)
