@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from .internals.frameworks import hvd
 
@@ -16,7 +16,8 @@ _said: set[str] = set()
 
 
 def line(text: str) -> None:
-    print(f"ring: {text}", file=sys.stderr, flush=True)
+    with suppress(ValueError, OSError):  # the script has closed it, or whoever read it has ended
+        print(f"ring: {text}", file=sys.stderr, flush=True)
 
 
 def once(text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -47,6 +48,8 @@ def compare_at_exit(model: Any) -> None:
 
 
 def _end(channel: Channel) -> None:
+    if not channel.is_of_this_process:
+        return
     restart.leave_alone()
     # Of weights that are still those that were found equal, there is nothing to say: where one rank alone has changed
     # them, say by a checkpoint that it then saves as something else, that is its own affair.
@@ -65,5 +68,6 @@ def _end(channel: Channel) -> None:
             differing = next((i for i, (a, b) in enumerate(zip(rank_0s, theirs, strict=True)) if a != b), None)
             if differing is not None:
                 say.line(weights.differs(each.paths[differing], rank, "at the end"))
-                sys.stdout.flush()
+                with suppress(ValueError, OSError, AttributeError):  # the script may have closed it
+                    sys.stdout.flush()
                 os._exit(1)

@@ -43,10 +43,18 @@ class Channel:
         self._held = False  # a common last step is being agreed on: begin no other
         self.last_step: int | None = None
         self.failure: tuple[int, str] | None = None
+        self._process = os.getpid()
         self._say({"rank": rank, "token": token})
         threading.Thread(target=self._listen, name="ring channel", daemon=True).start()
 
+    @property
+    def is_of_this_process(self) -> bool:
+        """Not in one that the rank has forked: that one is no rank, and nobody there listens."""
+        return os.getpid() == self._process
+
     def _say(self, message: dict[str, Any]) -> None:
+        if not self.is_of_this_process:
+            return
         try:
             self._connection.sendall((json.dumps(message) + "\n").encode())
         except OSError:
@@ -107,6 +115,8 @@ class Channel:
         """The payloads of all ranks that come to this meeting, by rank; None, on every rank that asks, where not all
         came within `limit_s` of the first (-1: no limit), one has ended, or one waits at another meeting (of meetings
         without a limit: all ranks wait, at several). The k-th of a kind meets the k-th of the others."""
+        if not self.is_of_this_process:
+            return None
         self._numbers[kind] = self._numbers.get(kind, 0) + 1
         key = f"{kind} {self._numbers[kind]}"
         self._say({"kind": "meet", "key": key, "payload": payload, "limit_s": limit_s})
