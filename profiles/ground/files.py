@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ def whole(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_file() and not path.is_dir():
         yield path
         return
-    beside = path.with_name(f".{path.name}.writing")
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.writing")  # another may write the same file now
     try:
         yield beside
         with beside.open("rb") as file:
@@ -41,6 +42,11 @@ def written_whole(path: Path) -> Iterator[Path]:
             yield beside
     except OSError as error:
         raise RingscopeError(f"{path}: cannot be written: {error.strerror or error}; name another file") from None
+
+
+def put(path: Path, text: str) -> None:
+    """Write it as UTF-8; bytes of a file's name that are none become question marks. Raises OSError."""
+    path.write_bytes(text.encode("utf-8", "replace"))
 
 
 def user_cache() -> Path | None:
@@ -86,4 +92,4 @@ _NUMBERS = re.compile(r"([0-9]+)")
 def write_whole(path: Path, text: str) -> None:
     """Write a text file that no reader and no kill ever sees half of. Raises OSError."""
     with whole(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+        put(beside, text)

@@ -72,8 +72,8 @@ def write(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: Ask
         "doubts": plain(doubts),
         "units": [_unit(unit) for unit in units],
     }
-    with written_whole(path) as beside, gzip.open(beside, "wt", 6, encoding="utf-8") as out:
-        json.dump(data, out, allow_nan=False)
+    with written_whole(path) as beside, gzip.open(beside, "wt", 6, encoding="utf-8", errors="replace") as out:
+        json.dump(data, out, allow_nan=False, ensure_ascii=False)  # of names that are no UTF-8 no lone surrogates
 
 
 def detects(path: Path) -> bool:

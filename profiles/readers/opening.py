@@ -158,11 +158,12 @@ def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Pat
                         problem = f"an archive of more than {limit:,} bytes or {_MOST_MEMBERS:,} files"
                         raise UnreadableRecording(path, problem, "unpack it, and name the recordings in it")
                     # A name of its own: what the archive says of places is not followed.
-                    target = Path(folder, f"{len(found)}-{_short(Path(member.name).name)}")
+                    name = member.name.replace("\0", "?")
+                    target = Path(folder, f"{len(found)}-{_short(Path(name).name)}")
                     with target.open("wb") as copy:
                         shutil.copyfileobj(file, copy)
-                    found[target] = path / member.name
-        except tarfile.TarError as error:
+                    found[target] = path / name
+        except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # of odd headers also those
             raise UnreadableRecording(path, f"an archive that is damaged ({error})", "copy it again") from None
         yield found
 

@@ -97,10 +97,10 @@ def command(context: click.Context, /, **options: Any) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    from ..ground.files import written_whole
+    from ..ground.files import put, written_whole
 
     with written_whole(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+        put(beside, text)
 
 
 def _budgets(given: tuple[str, ...], option: str) -> dict[str, float]:

@@ -116,10 +116,10 @@ def refuse_ignored(context: click.Context, rules: Iterable[Rule]) -> None:
 
 def write_json(text: str, to: Path) -> None:
     """To a file, or to the terminal where it is called `-`."""
-    from ..ground.files import written_whole
+    from ..ground.files import put, written_whole
 
     if to == STDOUT:
         click.echo(text, nl=False)
         return
     with written_whole(Path(to)) as beside:
-        beside.write_text(text, encoding="utf-8")
+        put(beside, text)

@@ -522,6 +522,32 @@ def an_archive_with_a_header_of_four_megabytes_of_zeros(folder: Path) -> Path:
     return path
 
 
+def of_headers(name: str, *headers: tuple[bytes, bytes], into: dict[str, Make] = SMALL) -> None:
+    """An archive of one trace that can be read, with these headers (type and data) before it."""
+
+    def make(folder: Path) -> Path:
+        path = folder / "odd.tar"
+        event = EVENT % (1, 1)
+        found = b""
+        for kind, data in (*headers, (tarfile.REGTYPE, trace(event).encode())):
+            header = tarfile.TarInfo("trace.json")
+            header.type, header.size = kind, len(data)
+            found += header.tobuf(tarfile.USTAR_FORMAT) + data + bytes(-len(data) % 512)
+        path.write_bytes(found + bytes(1024))
+        return path
+
+    into[name] = make
+
+
+of_headers(
+    "an archive with a map of holes that is none",
+    (tarfile.XHDTYPE, b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n34 GNU.sparse.realsize=64424509440\n"),
+)
+of_headers("an archive of five thousand long names of one file", *[(tarfile.GNUTYPE_LONGLINK, b"a" * 100)] * 5000)
+of_headers("an archive with a NUL in a name", (tarfile.XHDTYPE, b"12 path=a\0b\n"), into=READABLE)
+of_headers("an archive with a name that is no UTF-8", (tarfile.XHDTYPE, b"13 path=a\xff\xfe\n"), into=READABLE)
+
+
 @small
 def an_archive_of_a_file_that_is_all_hole(folder: Path) -> Path:
     """A kilobyte that is unpacked to 60 GB."""

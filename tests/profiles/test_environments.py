@@ -16,6 +16,7 @@ from profiles.ground import files
 from profiles.measuring import processes
 from profiles.measuring.one_recording import Asked
 from profiles.readers import File
+from tests.fuzz import verbs
 from tests.recordings import DATA
 
 RECORDING = DATA / "vgg16-1gpu-device.rank0.sqlite.xz"
@@ -93,6 +94,13 @@ def test_a_process_that_cannot_be_started_ends_in_a_sentence() -> None:
     done = subprocess.run(few, capture_output=True, text=True, timeout=100)
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     assert "--processes 1" in done.stderr
+
+
+def test_a_recording_whose_name_is_no_utf_8_goes_through_every_view(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"a\xff\xfe.sqlite.xz")
+    shutil.copy(RECORDING, path)
+    (out := tmp_path / "out").mkdir()
+    assert not any(verbs.put_through(path, out).values())
 
 
 def test_a_user_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

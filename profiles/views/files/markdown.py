@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...ground import numbers
-from ...ground.files import written_whole
+from ...ground.files import put, written_whole
 from ...ground.terminals import plain
 from ...model.measures import OF_RANKS
 from ..tables import explained as losses
@@ -20,7 +20,7 @@ _TAG = re.compile(r"<(?=[A-Za-z/!?])")  # where Markdown begins HTML; "<0.1 %" d
 
 def write(path: Path, text: str) -> None:
     with written_whole(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+        put(beside, text)
 
 
 def of_recordings(document: Document, *, title: str, command: str) -> str:

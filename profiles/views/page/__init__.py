@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ground import numbers
-from ...ground.files import written_whole
+from ...ground.files import put, written_whole
 from ...many_gpus.ranks_summary import Summary
 from ...model.analysed import Analysis
 from ..charts import sweep as sweep_charts
@@ -85,7 +85,7 @@ def write(
         machine=machine,
     )
     with written_whole(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+        put(beside, text)
 
 
 def render(

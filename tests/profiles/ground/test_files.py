@@ -49,3 +49,13 @@ def test_rank_2_comes_before_rank_10() -> None:
     assert [str(path) for path in in_order(map(Path, names))] == [
         *("a/rank10.sqlite", "b/10.log", "b/rank1.sqlite", "b/rank2.sqlite", "b/rank10.sqlite", "b/x.log")
     ]
+
+
+def test_two_that_write_one_file_at_once_both_write_it_whole(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    with whole(path) as first:
+        first.write_text("first")
+        with whole(path) as second:
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first" and list(tmp_path.iterdir()) == [path]
