@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -215,6 +215,7 @@ class Observer:
             "rows": rows,
             "workers": self._workers,
             "cores": sorted(os.sched_getaffinity(0)),
+            "replicas": _replicas(self._variables.values()),
             "ring": "ringscope.ring" in sys.modules,
             "horovod": "horovod.tensorflow" in sys.modules,
             "horovods_optimizer": any(hasattr(o, "_allreduce_grads") for o in self._optimizers.values()),
@@ -257,6 +258,26 @@ def _elements(variable: Any) -> int:
     import numpy as np
 
     return int(np.prod(variable.shape))
+
+
+def _replicas(variables: Iterable[Any]) -> dict[str, Any]:
+    """count: of the devices on which a strategy of TensorFlow's mirrors the variables, 1 without one; apart: the first
+    variable whose replicas differ, the replica and by how much, None where all are equal."""
+    import numpy as np
+    import tensorflow as tf
+
+    count, apart = 1, None
+    for variable in variables:
+        mirrored = getattr(getattr(variable, "_value", variable), "values", ())
+        if not isinstance(mirrored, tuple) or len(mirrored) < 2:
+            continue
+        count = max(count, len(mirrored))
+        with tf.init_scope():
+            first, *others = (np.asarray(one.numpy(), np.float64) for one in mirrored)
+        for replica, other in enumerate(others, start=1):
+            if apart is None and not np.array_equal(first, other):
+                apart = [_name(variable), replica, float(np.abs(first - other).max())]
+    return {"count": count, "apart": apart}
 
 
 def _told(variable: Any) -> list[Any]:

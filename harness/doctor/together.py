@@ -30,11 +30,12 @@ Line = dict[str, Any]
 
 
 def judge(found: Observed) -> list[Check]:
-    """Checks `script`, and where steps were seen `weights` and `data`; `loaders` where workers make the batches."""
+    """Checks `script`, and where steps were seen `weights` and `data`; `replicas` where a strategy mirrors weights,
+    `loaders` where workers make the batches."""
     checks = [_script(found)]
     if all(rank.last_step for rank in found.ranks):
         data, apart = _data(found.ranks)
-        checks += [_weights(found.ranks, apart), data, *_loaders(found.ranks)]
+        checks += [_weights(found.ranks, apart), data, *_replicas(found.ranks), *_loaders(found.ranks)]
     return checks
 
 
@@ -195,6 +196,25 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
     )
     text = f"{counts} samples in {last} steps: {share}"
     return Check("data", WARNING, text, remedy, data), any(kind != common for kind in kinds)
+
+
+def _replicas(ranks: list[Rank]) -> list[Check]:
+    """Do the replicas within a rank, where a strategy of TensorFlow's makes some, train together?"""
+    lines = [(rank, rank.steps[step]) for rank in ranks for step in sorted(rank.steps)]
+    count = max(line["replicas"]["count"] for _, line in lines)
+    if count < 2:
+        return []
+    data = {"replicas": count}
+    for rank, line in lines:
+        if line["replicas"]["apart"]:
+            name, replica, by = line["replicas"]["apart"]
+            text = (
+                f"each replica of the strategy trains alone: {name} differs between replica 0 and replica {replica}"
+                f" of rank {rank.number} after step {line['step']}, by {by:.2g}"
+            )
+            remedy = f"some releases of Keras 3 share no gradients under a strategy: leave its scope, and {TWO_LINES}"
+            return [Check("replicas", FAILURE, text, remedy, data | {"variable": name, "difference": by})]
+    return [Check("replicas", OK, f"{count} replicas in each rank, equal after each step", None, data)]
 
 
 def _loaders(ranks: list[Rank]) -> list[Check]:

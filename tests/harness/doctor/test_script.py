@@ -149,3 +149,11 @@ def test_what_cannot_be_tried_is_refused_in_one_line(folder: Path, words: list[s
     )
     assert done.returncode == 2
     assert says in done.stderr and len(done.stderr.strip().splitlines()) <= 2
+
+
+def test_replicas_of_a_strategy_are_compared_beside_ranks_that_train_alone(folder: Path) -> None:
+    """This Keras shares their gradients: equal replicas, in ranks that share nothing."""
+    code, checks = doctor(folder, "--steps", 4, "--", "python", "mirrored.py")
+    assert code == 1, checks
+    assert checks["weights"]["status"] == "failure"
+    assert (checks["replicas"]["status"], checks["replicas"]["data"]) == ("ok", {"replicas": 2})

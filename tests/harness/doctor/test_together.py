@@ -20,7 +20,7 @@ def step(number: int, *values: float, rows: list[str] | None = None, **facts: An
     """A line of a step; two weights of 50 values each, of which the first is told."""
     weights = [[f"layer/weight{i}", str(value), [value]] for i, value in enumerate(values)]
     line = {"kind": "step", "step": number, "weights": weights, "elements": 100, "exchanged": 0, "rows": rows}
-    facts = {"workers": 1, "cores": [0, 1]} | facts
+    facts = {"workers": 1, "cores": [0, 1], "replicas": {"count": 1, "apart": None}} | facts
     return line | {"ring": False, "horovod": False, "horovods_optimizer": False} | facts
 
 
@@ -47,6 +47,19 @@ def test_weights_equal_on_samples_that_differ_have_been_made_equal():
         ("script", "weights", "data"), "ok"
     )
     assert numbers(found["data"][1]) == [20, 20, 1]  # samples of each, in so many steps
+
+
+def test_replicas_of_a_strategy_that_train_alone_are_told():
+    def told(*apart: list[object] | None) -> tuple[str, str, str] | None:
+        each = ({"count": 2, "apart": one} for one in apart)
+        steps = [step(number, 3, 4, replicas=one) for number, one in enumerate(each, start=1)]
+        return judged(rank(0, *steps), rank(1, *steps))["replicas"]
+
+    assert "replicas" not in judged(rank(0, step(1, 3, 4)), rank(1, step(1, 3, 4)))
+    assert told(None, None)[0] == "ok"
+    status, text, remedy = told(None, ["dense/kernel", 1, 0.25])
+    assert status == "failure" and "ring.distribute(model)" in remedy
+    assert "dense/kernel differs between replica 0 and replica 1 of rank 0 after step 2, by 0.25" in text
 
 
 def test_workers_of_all_ranks_want_a_core_each():
