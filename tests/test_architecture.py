@@ -111,7 +111,6 @@ TRAINS = (
     "harness.training.strategies",
     "harness.training.worker",
     "profiles.measuring.mpi",
-    "ringscope.places.ranges",
     "ringscope.ring",
 )
 # A view shows what it is given: of what measures, it knows the results' types alone.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-from .ranges import Place
+from .ranges import Place, writer
 from .whose import caller
 
 _FULL = 2
@@ -14,6 +14,7 @@ _running: list[Place] = []
 
 def watch() -> None:
     """From now on; once is enough."""
+    writer()  # made now, as nothing may be imported in a collection
     if _told not in gc.callbacks:
         gc.callbacks.append(_told)
 

@@ -6,9 +6,11 @@ that callback's saving.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from functools import cache
+from types import ModuleType
 from typing import Any, Final, Protocol
 
 from profiles.model import marks
@@ -42,12 +44,10 @@ class _Nvtx:
 
 
 class _TensorFlow:
-    """TensorFlow's own, which its profiler records; nothing until the script has imported it."""
+    """TensorFlow's own, which its profiler records."""
 
-    def __init__(self) -> None:
-        from tensorflow.python.profiler.internal import _pywrap_traceme
-
-        self._made, self._enabled = _pywrap_traceme.TraceMe, _pywrap_traceme.traceme_enabled
+    def __init__(self, traceme: ModuleType) -> None:
+        self._made, self._enabled = traceme.TraceMe, traceme.traceme_enabled
 
     def begin(self, name: str) -> Any:
         return self._made(name) if self._enabled() else None
@@ -65,24 +65,31 @@ class _Nothing:
         pass
 
 
+_TRACEME: Final = "tensorflow.python.profiler.internal._pywrap_traceme"
 _by_tensorflow = False
+_kept: Writer | None = None
 _opened = threading.local()
 
 
 def for_tensorflow() -> None:
     """From now on ranges are TensorFlow's own: its profiler sees no other."""
-    global _by_tensorflow
-    _by_tensorflow = True
-    writer.cache_clear()
+    global _by_tensorflow, _kept
+    _by_tensorflow, _kept = True, None
 
 
-@cache
 def writer() -> Writer:
-    """Who writes them; nothing is written where the package that could is not installed."""
-    try:
-        return _TensorFlow() if _by_tensorflow else _Nvtx()
-    except ImportError:
-        return _Nothing()
+    """Who writes them; nothing is written where the package that could is not installed, and by TensorFlow until the
+    script has imported it: a range may open anywhere, and must import nothing."""
+    global _kept
+    if _kept is None:
+        traceme = sys.modules.get(_TRACEME)
+        if _by_tensorflow and traceme is None:
+            return _Nothing()
+        try:
+            _kept = _TensorFlow(traceme) if _by_tensorflow and traceme is not None else _Nvtx()
+        except (ImportError, AttributeError):
+            _kept = _Nothing()
+    return _kept
 
 
 OUTERMOST: Final = ("callback",)  # inside of another place these are no places of their own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from typing import Any
@@ -9,10 +10,14 @@ from typing import Any
 import pytest
 
 from profiles import analyse
-from profiles.model import marks
+from profiles.metrics import host_places
+from profiles.model import marks, measures_json
 from profiles.model.measures import OWNERS, Places
-from tests.made.build import Build
+from profiles.model.timeline import with_samples
+from tests.made.build import Build, frame
+from tests.profiles.ledger.test_peers import random_run as random_ranks
 from tests.profiles.verdicts.test_people import MS, US
+from tests.tiers import few
 
 CAUSES = ("feed", "peers", "sync", "launch", "unknown")
 MAKES = ("dataset", "generator", "py_function", "gc")
@@ -197,3 +202,56 @@ def test_what_makes_batches_on_another_thread_has_time_without_input_alone() -> 
 
 def test_a_recording_without_places_says_so() -> None:
     assert analyse([loop().timeline()]).measures.gpus[0].places is None
+
+
+# ---- beside other ranks, as JSON, and without a GPU
+
+
+@pytest.mark.parametrize("seed", few(range(12)))
+def test_what_turns_out_to_wait_for_other_ranks_stays_in_its_place(seed: int) -> None:
+    draw = random.Random(seed)
+    ranks = []
+    for timeline in random_ranks(seed):
+        start, rows = int(timeline.kernels["start_ns"].min()), []
+        while start < int(timeline.kernels["end_ns"].max()):
+            end = start + draw.randrange(1, 9) * MS
+            one = {"start_ns": start, "at_ns": start, "end_ns": end, "pid": timeline.kernels["pid"].iloc[0], "tid": 0}
+            one |= {"steps": True, "file": "train.py", "line": 1, "function": draw.choice("fgh"), "via": ""}
+            rows.append({**one, "framework": False, "source": ""})
+            start = end + draw.choice((0, 3 * MS))
+        ranks.append(with_samples(timeline, frame("samples", rows)))
+    together = analyse(ranks, window="capture").measures.gpus
+    moved = 0
+    for timeline, gpu in zip(ranks, together, strict=True):
+        (alone,) = analyse([timeline], window="capture").measures.gpus
+        assert gpu.places is not None and alone.places is not None
+        totals = [{row.name: row.total_ns for row in one.places.rows} for one in (gpu, alone)]  # type: ignore[union-attr]
+        assert totals[0] == totals[1]
+        for owner, left in gpu.places.elsewhere_ns.items():
+            assert sum(row.ns.get(owner, 0) for row in gpu.places.rows) + left == (gpu.ledger_ns[owner] or 0)
+        moved += sum(row.ns.get("idle_peers", 0) for row in gpu.places.rows)
+    assert moved
+
+
+def test_places_are_the_same_again_from_json() -> None:
+    made, *_ = random_run(3)
+    measures = analyse([made.timeline()]).measures
+    assert measures.gpus[0].places is not None and measures.gpus[0].places.rows[0].lines
+    again = measures_json.from_json(json.loads(measures_json.dumps(measures)))
+    assert again.gpus[0].places == measures.gpus[0].places
+
+
+def test_without_a_gpu_the_steps_time_is_divided() -> None:
+    made = Build()
+    for number in range(4):
+        made.mark(f"step {number}", number * 10 * MS, (number + 1) * 10 * MS)
+        made.mark(place("callback", "Slow.on_train_batch_end", 7), number * 10 * MS, number * 10 * MS + 4 * MS)
+        made.mark("wait input", number * 10 * MS + 6 * MS, number * 10 * MS + 9 * MS)
+        made.mark(place("dataset", "Data.__getitem__", 3), number * 10 * MS + 5 * MS, number * 10 * MS + 8 * MS, tid=2)
+    found = host_places.measure(made.timeline())
+    assert found is not None and found[1] == 40 * MS
+    assert [(row.name, row.ns) for row in found[0].rows] == [
+        ("Slow.on_train_batch_end", {"idle_launch": 16 * MS}),
+        ("Data.__getitem__", {"idle_feed": 8 * MS}),
+    ]
+    assert sum(found[0].elsewhere_ns.values()) == 16 * MS
