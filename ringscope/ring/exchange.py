@@ -62,7 +62,7 @@ def sum_over_ranks(tensor: Any, name: str) -> Any:
 
 def summed_as(kind: Any) -> Any:
     """The type in which ranks sum numbers of this one. Horovod has no bfloat16; what it is edited to sum as that, where
-    NCCL does it alone, `computed.summed_as` knows."""
+    NCCL does it alone, `types.summed_as` knows."""
     return tf.float32 if kind == tf.bfloat16 else kind
 
 

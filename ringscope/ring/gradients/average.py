@@ -37,7 +37,7 @@ def average_gradients(
     are gathered, on a GPU each index's rows are added first (`_rows_once`).
 
     compression: as of `ring.distribute`; `none` is the type that they have, and `fp32` never less than float32. What is
-    bfloat16 is summed in float32, but for GPUs that take it as it is (`computed.summed_as`); it is bfloat16 again then.
+    bfloat16 is summed in float32, but for GPUs that take it as it is (`types.summed_as`); it is bfloat16 again then.
     in_stream: nothing is computed meanwhile, so they may be summed on TensorFlow's own stream of the GPU.
     largest: which of them are no gradients, but what variables are overwritten with: of these the largest over ranks.
     op, predivide_factor, sparse_as_dense: as of `ring.distribute`. process_set: the ranks that take part, all of them

@@ -24,7 +24,7 @@ class Outgoing:
         self._keeps, self._narrow, self._packs = keeps, narrow, packs
         self._rows, self._packing = Rows(as_rows, averages=averages, keeps=keeps), Packing()
         self.largest: list[int] = []
-        """Where those are of which the largest of all ranks counts, and no mean (`overwritten`)."""
+        """Places of the gradients whose largest value over ranks counts, not the mean (`float8_scales`)."""
 
     def typed(self, gradients: Sequence[Any], variables: Sequence[Any], *, alike: bool) -> list[Any]:
         """All dense and in the types that they travel as; None stays None. alike: the ranks' batches are of one shape.
