@@ -72,7 +72,7 @@ RULES: Final = {
         ),
     )
 }
-# What is found of a rule -> in words. `holds` and `costs` are of an interval that leaves out 1.
+# A rule's result -> words. `holds` and `costs` need an interval that leaves out 1.
 VERDICTS: Final = {
     "holds": "supported: {factor} as fast",
     "no-difference": "not supported: no difference here worth {worth}",

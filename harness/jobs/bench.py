@@ -171,7 +171,7 @@ def how_to_launch(options: Launch) -> sweep.How:
     hosts, words = options.hosts, options.launcher_args
     if options.launcher in ("slurm", "srun") and in_allocation():
         hosts = hosts or slurm.hosts(os.environ)
-        words = words if "launcher_args" in options.given else ""  # those that a sweep remembers were sbatch's
+        words = words if "launcher_args" in options.given else ""  # a sweep remembers sbatch's
     return sweep.How(
         launcher=options.launcher,
         hosts=hosts,

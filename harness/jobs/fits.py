@@ -31,7 +31,7 @@ from .options import Bench, Fits
 from .progress import Watch, told_on
 from .run_directory import RunDirectory
 
-# Of the host's free memory, without a limit of one's own: the rest is for what else runs.
+# Share of the host's free memory without a limit of one's own: the rest is for other programs.
 SHARE_OF_HOST = 0.8
 FIRST_PART = 8  # the search begins with this part of the batch that suits the model, where memory tells little yet
 MIB = fits.MIB

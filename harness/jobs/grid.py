@@ -38,7 +38,7 @@ FITS = {
     "dense2": Fit(4096, 256),
     "mlp": Fit(4096, 256, cpu_feeds=("prefetch", "resident")),
 }
-ALL = "all"  # in place of models: those of GPU_ALL, or CPU_ALL
+ALL = "all"  # in place of models: GPU_ALL, or CPU_ALL
 GPU_MODELS = ("resnet50", "transformer")  # convolutions, and attention: each a curve within three minutes
 GPU_ALL = (*GPU_MODELS, "inception3", "vgg16", "lstm", "gru", "dense41m", "cnn_cifar", "mlp")
 GPU_PRECISION = "mixed_bfloat16"

@@ -20,7 +20,7 @@ from profiles.verdicts.feed import HOST_FED
 RECORDINGS = (".sqlite", ".nvvp", ".xplane.pb")
 LARGER = 2  # times the batch, times the local steps between all-reduces
 
-Change = Callable[[Cell, int], Cell]  # of the cell on a host with so many GPUs; the same cell where it has it already
+Change = Callable[[Cell, int], Cell]  # the changed cell on a host with these GPUs; the same cell if it has the change
 
 
 def _compiled(cell: Cell, gpus: int) -> Cell:

@@ -59,7 +59,7 @@ def script(
     lines = ["#!/bin/bash", *(f"{mark} {one_line(directive)}" for directive in directives)]
     lines += [request.prologue.rstrip("\n")] if request.prologue else []
     lines += ["set -eu"]
-    # What the prologue has put before a search path stays before it.
+    # Entries that the prologue puts before a search path stay before it.
     lines += [f"export {name}={_value(name, value, bool(request.prologue))}" for name, value in sorted(passed.items())]
     lines += [*before, f"cd {shlex.quote(str(Path.cwd()))}", f"exec {' '.join(map(_word, request.argv))}"]
     return "\n".join(lines) + "\n"

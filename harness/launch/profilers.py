@@ -16,7 +16,7 @@ SUFFIXES = (".sqlite", ".nsys-rep", ".nvvp", ".xplane.pb")
 # What a rank's recording and its export may take; 12 steps of ResNet-50 take some 30 MB.
 BYTES_A_RANK = 300_000_000
 STEPS = 20  # of a Python command, from when they are steady
-# What runs no step that can be seen never says when it is steady.
+# A program without visible steps never says when it is steady.
 DELAY_S, DURATION_S = 30.0, 10.0
 
 

@@ -66,7 +66,7 @@ def _lay_out(directory: Path, names: Sequence[str], shells: _Shells) -> list[str
         answers = shells.run(LAY_OUT, arguments, names, LAY_OUT_S)
     finally:
         sign.unlink()
-    # Whoever did not answer may yet do so to the launcher, and is judged by that.
+    # A host that did not answer may still answer the launcher, and is judged by that.
     return [host for host, answer in answers.items() if answer.code == 0]
 
 

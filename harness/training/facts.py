@@ -60,7 +60,7 @@ def memory_peak_bytes() -> list[int] | None:
     """The most that TensorFlow's allocator has handed out on each GPU of this process so far; None without GPUs."""
     import tensorflow as tf
 
-    gpus = range(len(tf.config.get_visible_devices("GPU")))  # not those of other tasks of a cluster
+    gpus = range(len(tf.config.get_visible_devices("GPU")))  # not of other tasks of a cluster
     return [int(tf.config.experimental.get_memory_info(f"GPU:{number}")["peak"]) for number in gpus] or None
 
 

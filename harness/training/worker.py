@@ -61,7 +61,7 @@ class Progress:
         self._next_ns = time.monotonic_ns() + 200_000_000
 
 
-# Of a graph's error: where it was, and what TensorFlow adds.
+# Parts of a graph's error: where it was, and TensorFlow's additions.
 PLACES = re.compile(r'Detected at node |<stack traces unavailable>|File "|\d+ root error|\[\[|Hint: |\[Op:')
 
 

@@ -12,7 +12,7 @@ from ..model.measures import CLASSES, OWNERS, GpuMeasures, Measures
 
 _REST = "idle_unknown"
 IDLE = "idle"  # of any cause
-# What a GPU does, and its pauses between kernels that wait for it, take as long whether a profiler runs or not.
+# GPU work, and pauses between kernels that wait for it, take as long with a profiler as without.
 UNDISTURBED = (*CLASSES, "idle_turnaround")
 
 
@@ -40,7 +40,7 @@ class LossLedger:
         known = {owner: part for owner, part in self.loss_ns.items() if part is not None}
         down: Mapping[str, int] = {owner: math.floor(part) for owner, part in known.items()}
         left = more - sum(down.values())  # 0 up to as many as there are parts
-        up = sorted(known, key=lambda owner: down[owner] - known[owner])[:left]  # those that lost most by rounding
+        up = sorted(known, key=lambda owner: down[owner] - known[owner])[:left]  # the ones that lost most by rounding
         found = {owner: None if owner not in known else down[owner] + (owner in up) for owner in self.loss_ns}
         if sum(part for part in found.values() if part is not None) != more:
             raise AssertionError("the rounded losses do not sum to the difference of the rounded steps")
@@ -105,7 +105,7 @@ def _per_step(measures: Measures) -> dict[str, Fraction | None]:
         shares = [ledger[owner] for ledger in ledgers]
         known = [share for share in shares if share is not None]
         found[owner] = sum(known, Fraction(0)) / len(shares) if len(known) == len(shares) else None
-    # What only some GPUs can tell is no one owner's on the others: it stands with what has no known cause.
+    # An owner that only some GPUs can tell counts as unknown, like time without a known cause.
     only_some = [ledger[owner] or Fraction(0) for ledger in ledgers for owner in OWNERS if found[owner] is None]
     lost = sum(only_some, Fraction(0))
     rest = found[_REST]

@@ -11,7 +11,7 @@ from ..ground.errors import RingscopeError
 from ..model.measures import GpuMeasures, Measures, Operators
 
 BUSY = ("compute", "collective")  # what kernels own of the ledger
-# What a name has: (ns of the ledger, ns of idle time that it ended).
+# By name: (ns of the ledger, ns of idle time that it ended).
 Share: TypeAlias = tuple[Fraction, Fraction]
 _NONE: Share = (Fraction(0), Fraction(0))
 

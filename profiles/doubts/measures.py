@@ -10,7 +10,7 @@ from ..model.measures import CLASSES, Arithmetic, GpuMeasures, Launches, Steps
 from ..model.timeline import Doubt
 from .recordings import CAPTURE_REMEDY, LOSES_LESS, LOSES_LESS_ELSE
 
-# What of the collectives takes the recordings of several ranks.
+# Values of collectives that need several ranks' recordings.
 _ACROSS_RANKS = ("skew_ns", "waiting_ns", "transfer_ns", "bus_gb_per_s", "arrived_last_share", "by_turns_ns")
 _ALL_RANKS = "give the recordings of all ranks"
 # How steps are marked, by the format of the recording.
@@ -23,7 +23,7 @@ _MARK_STEPS = {
 _CUT = ("nsys-sqlite", "nvprof-sqlite")
 _UNITS = {"step": "steps", "batch": "batches"}
 _WITH_NVTX = "mark steps with NVTX ranges named `step N`, as ringscope record does"
-# What records all that there is, by the format of the recording; else nsys.
+# A way to record everything, by the recording's format; else nsys.
 _RECORD_ALL = {
     "kineto": "record with ProfilerActivity.CPU and ProfilerActivity.CUDA",
     **dict.fromkeys(("rocprofv3", "rocpd"), "record with rocprofv3 --runtime-trace"),
@@ -358,7 +358,7 @@ def several_processes(count: int, where: str) -> Doubt:
     )
 
 
-# What puts a range around the calls that fetch a batch, in programs that are no Keras.
+# How to put a range around the calls that fetch a batch, in programs without Keras.
 _RANGES = {
     "pytorch": "torch.profiler.record_function",
     "jax": "jax.profiler.TraceAnnotation",

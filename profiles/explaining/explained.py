@@ -37,7 +37,7 @@ _RESUME = "ringscope bench --resume"
 RECORDINGS, WITHOUT_EXCHANGE = "recordings", "without-exchange"  # methods
 BOUNDS = (("feed", "resident"), ("strategy", "independent"))  # they leave out the feed, or the exchange
 WORTH = OTHER_LADDER[1]  # of the step: no smaller loss is worth a word
-# A recorded step that takes so much longer or shorter than the timed ones is another step.
+# A recorded step longer or shorter than the timed ones by this share is another step.
 UNLIKE = 0.10
 
 

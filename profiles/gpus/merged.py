@@ -16,7 +16,7 @@ from .operations import TABLES, distinct
 if TYPE_CHECKING:
     import pandas as pd
 
-_LEAST = 3  # so many are no accident
+_LEAST = 3  # this number is no accident
 _CALL = ["context", "stream", "correlation"]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COMPUTE, COLLECTIVE, H2D, D2H, P2P, D2D, MEMSET = range(len(CLASSES))
 DIRECTIONS = (H2D, D2H, P2P, D2D)  # of copies
-# What the GPU itself takes from one operation of a stream to the next is 1 to 3 us; a longer pause waits for something.
+# The GPU needs 1 to 3 us from one operation of a stream to the next; a longer pause waits for something.
 HAND_OVER_NS = 20_000
 TABLES = ("kernels", "graphs", "copies", "memsets")
 

@@ -60,7 +60,7 @@ def user_cache() -> Path | None:
         return None
 
 
-# Of the files that ringscope writes the measures of many GPUs are the largest: some 60 MB of 512 with every step.
+# The largest files of ringscope are measures of many GPUs: 60 MB for 512 with every step.
 MOST_BYTES: Final = 128 << 20
 
 

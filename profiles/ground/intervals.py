@@ -178,7 +178,7 @@ class Nested:
         first, last = np.asarray(start, np.int64), np.asarray(end, np.int64)
         self._row = np.lexsort((-last, first))
         self._start, self._end = first[self._row], last[self._row]
-        # Of each the one before it that ends later: those between end no later, and hold nothing that it does not.
+        # For each, the one before that ends later: the ones between end no later, and hold nothing more.
         around = np.arange(-1, len(first) - 1)
         asked = np.flatnonzero(around >= 0)
         while len(asked):

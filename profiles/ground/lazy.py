@@ -19,7 +19,7 @@ from .terminals import plain, shortened, show_everything
 
 # Looking for garbage in what is imported, some 75 000 objects, again and again takes a tenth of a start.
 _OBJECTS_BETWEEN_LOOKS: Final = 100_000
-# What a standard output that is a file on a full disk says.
+# The error of a standard output on a full disk.
 _CANNOT_PRINT: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 

@@ -14,7 +14,7 @@ from ..steps.found import FoundSteps
 SCALAR_BYTES = 4 * 1024
 # So many tensors of one size a batch may have; constants and gradients that return to the GPU come oftener.
 _MOST_ALIKE = 8
-# Of a batch's tensors of one size, the share of batches that a step's start may part.
+# The share of batches whose tensors of one size a step's start may part.
 _APART = 0.1
 
 

@@ -24,7 +24,7 @@ from .partial_file import Held
 from .processes import Here, Measurer, Reading, Source
 from .together import join, settle
 
-# What is measured: a recording that was read, or a path (a file, a directory, a pattern), or several of either.
+# A recording that was read, or a path (a file, a directory, a pattern), or several of either.
 Recordings: TypeAlias = "str | PathLike[str] | Timeline | Iterable[str | PathLike[str] | Timeline]"
 # Called with what is being done ("reading" or "measuring"), how much is done, of how much, and the recording at hand.
 Progress: TypeAlias = Callable[[str, float, float, Path], None]

@@ -112,7 +112,7 @@ def read(path: Path, asked: Asked, max_bytes: int | None = None) -> list[Unit]:
         first = units[0].recordings[0]
         units[0].recordings = (replace(first, doubts=(*held.doubts, *first.doubts)), *units[0].recordings[1:])
         return units
-    except (ValueError, KeyError, TypeError) as error:  # those of the record of a run
+    except (ValueError, KeyError, TypeError) as error:  # files of a run's record
         raise UnreadableRecording(path, f"a partial file, cut short or damaged ({error})", again) from None
 
 

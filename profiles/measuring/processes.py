@@ -29,15 +29,15 @@ from .one_recording import Asked, Unit, gather_unit, measure
 from .partial_file import Held
 from .together import Again
 
-# What a unit is made of: a file, a recording that was read, or a part of what another host measured.
+# Sources of a unit: a file, a recording that was read, or a part of another host's measures.
 Source: TypeAlias = "File | Timeline | Held"
-# What a file holds: a recording is one unit. One that no reader knows holds none, one that is damaged is an error.
+# Units of a file: one for a recording, none if no reader knows it, an error if it is damaged.
 Made: TypeAlias = "list[Unit] | None | UnreadableRecording"
 
 # Recordings whose files are larger together are measured as they are read, one after the other, instead of being held
 # until all were: what is held takes two to three times its file.
 _HELD_BYTES: Final = 1 << 30
-# What a process takes without a recording, and at most for each byte of one.
+# Memory of a process without a recording, and at most for each byte of one.
 _PROCESS_BYTES: Final = 150 << 20
 _TIMES_FILE: Final = 6
 _FOLDED, _UNFOLDS = (".xz", ".gz", ".zst", ".nsys-rep"), 12

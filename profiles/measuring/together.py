@@ -106,7 +106,7 @@ def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
         straggler=collectives.straggler([gpu.head.rank for gpu in gpus], calls),
     )
     pictures = tuple(one for place, gpu in enumerate(gpus) if (one := gpu.picture(place)) is not None)
-    # What other processes or hosts measured has none, unless they were asked for.
+    # Units of other processes or hosts have none, unless asked for.
     return Analysis(measures, pictures if len(pictures) == len(gpus) else (), clock.shift_ns)
 
 

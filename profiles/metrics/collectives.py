@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 
-# A straggler arrives last at this share of the calls from some call on, and at so many of them.
+# A straggler arrives last at this share of the calls from some call on, and at this number of them.
 _STRAGGLES = 0.9
 _LEAST_CALLS = 10
 

@@ -25,7 +25,7 @@ from .operator_names import Texts, Thunk, thunk
 Int64s = NDArray[np.int64]
 # This part of XLA's kernels must be called as their commands' instructions, for the order to be believed.
 _AGREE: Final = 0.9
-# XLA does not go through a graph's commands at each launch: at so many of them they are looked for.
+# XLA does not go through a graph's commands at each launch: look at this number of launches.
 _LAUNCHES: Final = 16
 _GRAPH_BITS: Final = 32  # a node's number has its graph's above these, and below them its own
 

@@ -149,7 +149,7 @@ def per_step(operations: Operations, rows: Ints, steps: FoundSteps) -> NDArray[n
     calls = np.sort(called_ns[known])
     # A call at the very start of a mark is of the mark before (`marks.owners`).
     by_call = _between(calls, steps.launched.after_ns + 1, steps.launched.until_ns + 1)
-    # What runs on a stream before all that is known to be launched was launched before the recording began.
+    # Kernels on a stream before all known launches were launched before the recording began.
     first_ns = np.full(int(operations.stream.max(initial=0)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first_ns, operations.stream[rows][known], start_ns[known])
     others = ~known & (start_ns >= first_ns[operations.stream[rows]])

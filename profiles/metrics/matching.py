@@ -131,7 +131,7 @@ def _bunches(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int)
     if several or (most - least >= nearest_other).any() or astray.any():
         return None
     latest = np.maximum.reduceat(start, first)
-    # Where the bunch does not tell that all of its pairs count, each is looked at.
+    # If the bunch does not tell that all of its pairs count, look at each.
     told = (latest < least) & (most - least <= np.maximum(shortest // 2, residual_ns))
     together = {}
     for bunch in np.flatnonzero(~told).tolist():

@@ -10,7 +10,7 @@ from ..model.marks import DOMAIN, WAIT_INPUT
 from ..model.xla_names import COMMAND_BUFFER, compiled
 from ..steps.marks import STEPS
 
-# Ranges of libraries that move data, and those that name an edge of TensorFlow's graph, are of no operator.
+# Ranges of libraries that move data, or that name an edge of TensorFlow's graph, are of no operator.
 _OTHER_DOMAINS: Final = frozenset({"NCCL", "HorovodOps", "MPI", "UCX"})
 _NO_OPERATOR: Final = re.compile(r"#edge_name=.*|\{'traceMarker'.*|PyTorch Profiler.*|nccl[A-Z]\w*|MPI_\w+", re.DOTALL)
 _STEP: Final = re.compile("|".join(f"(?:{one})" for one in STEPS))

@@ -36,7 +36,7 @@ KERNELS = TABLES.index("kernels")
 _ALL = slice(None)
 _NONE = np.empty(0, np.int64)
 _BLOCK = 1 << 17  # operations looked at together: what a cache holds
-# Of PyTorch's ranges those that stand beside the modules.
+# PyTorch's ranges that stand beside the modules.
 _BESIDE_MODULES = r"Optimizer\.(?:step|zero_grad)#.*"
 
 

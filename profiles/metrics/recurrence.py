@@ -33,7 +33,7 @@ def cells(names: pd.Index, name: NDArray[np.signedinteger[Any]]) -> int:
     is_sigmoid = np.isin(name[gates], sigmoid)
     found = 0
     for each in range(_LEAST_GATES, 9):  # gates of a cell
-        # The gate so many later is as far away, and of the same kind, as it was for the one before.
+        # The gate `each` later is as far away, and of the same kind, as for the one before.
         if len(gates) <= 2 * each:
             break
         far = gates[each:] - gates[:-each]

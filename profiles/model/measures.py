@@ -71,8 +71,8 @@ class Operators:
 
     source: str  # kernels, operators or ranges: who names them
     rows: list[NamedOperator]
-    distinct: int  # how many names there are, those of `others` included
-    others: NamedOperator  # those that follow the rows
+    distinct: int  # number of names, including `others`
+    others: NamedOperator  # names that follow the rows
     unknown: NamedOperator  # launched under none
     # of the ledger's compute and collective, what XLA's CUDA graphs launch without anything that tells the operator
     in_graphs_ns: int = 0
@@ -428,11 +428,11 @@ class GpuMeasures:
     # idle of the batch gaps by cause, and exposed input copies apart from later steps' (see docs/reference/measures.md)
     batch_gap_ledger_ns: dict[str, int] | None
     # count, bytes, busy_ns, exposed_ns, exposed_this_step_ns, exposed_later_step_ns, overlap; call_ns: how long their
-    # launch calls took; marked: those in a feed's `batch N` range
+    # launch calls took; marked: copies in a feed's `batch N` range
     input_copies: dict[str, int | float | None] | None
     input_stall_share: float | None
     host_while_idle: list[dict[str, Any]] = field(default_factory=list)
-    # gaps, count, idle_launch_ns, bytes: batch gaps, and those in which the first launch came after a small copy
+    # gaps, count, idle_launch_ns, bytes: batch gaps, and gaps whose first launch came after a small copy
     held_launches: dict[str, int] | None = None
     # in_graphs, launched: count and p50_ns of the turnaround before kernels that are nodes of CUDA graphs or are not
     hand_over_ns: dict[str, dict[str, int]] | None = None

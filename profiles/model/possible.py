@@ -25,7 +25,7 @@ Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
-# Of these a start and end at 0 may be meant: an instant at the very beginning.
+# For these a start and end at 0 may be meant: an instant at the very beginning.
 _INSTANTS: Final = ("marks", "exchanges", "phases")
 # 73 years; differences of times within stay far from the ends of int64.
 LIMIT_NS: Final = 1 << 61

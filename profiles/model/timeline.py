@@ -140,7 +140,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 TABLES = tuple(COLUMNS)
 IDS = ("device", "context", "stream", "pid", "tid", "correlation")  # columns of numbers with which nothing is reckoned
-# What readers count rows under whose times are no numbers, and rows of tables that lack a name.
+# Keys under which readers count rows whose times are no numbers, and rows without a name.
 WITHOUT_TIMES, NAMELESS = "without times", "nameless"
 _UNREAD = MappingProxyType({WITHOUT_TIMES: UNTIMED, NAMELESS: "have no name"})
 # Bytes. The most of real recordings are some 100 MB.
@@ -202,7 +202,7 @@ class Timeline:
     left_out: Mapping[str, int] = field(default_factory=dict)
     # rows that cannot be where they are told to be, by (why, their table), likewise
     impossible: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    # whether the compiled programs that ran hold a derivative, as those of training do; None: not told
+    # whether the compiled programs that ran hold a derivative, as in training; None: not told
     differentiates: bool | None = None
 
 

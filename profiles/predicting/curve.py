@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ..ground.errors import RingscopeError
 
-# 9 in 10 published points up to so many times the largest measured size lie in the interval.
+# 9 in 10 published points up to this many times the largest measured size lie in the interval.
 CALIBRATED_TIMES = 8
 # No published table loses more than 5.7 % by its first doubling (AlexNet on P100, 94.7 %).
 MOST_BY_DOUBLING = 0.06

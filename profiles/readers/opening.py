@@ -30,7 +30,7 @@ MAX_RATIO: Final = 1000
 # Below this the ratio says nothing: a few megabytes of zeros are no attack.
 RATIO_FROM_BYTES: Final = 64 << 20
 
-# No format but SQLite's has so long a stretch without a character in it.
+# No format but SQLite's has a stretch of this length without a character.
 MAX_BLANK: Final = 16 << 20
 _BLANK: Final = b"\0 \t\r\n"
 _MARKS: Final = {b'"': "a quotation mark", b"\n": "the end of a line"}
@@ -116,7 +116,7 @@ def whole(path: Path, mark: bytes) -> bytes:
     size, at = path.stat().st_size, 0
     with path.open("rb") as file:
         while at + MAX_BLANK < size:
-            # The last one of a stretch stands near its end, where the bytes are those of a profiler.
+            # The last one of a stretch stands near its end if a profiler wrote the bytes.
             for length in (HEAD_BYTES, MAX_BLANK):
                 begin = at + MAX_BLANK - length
                 if (last := os.pread(file.fileno(), length, begin).rfind(mark)) >= 0:

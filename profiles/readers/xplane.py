@@ -97,7 +97,7 @@ def read(path: Path) -> Timeline:
         {"device": list(found.gpus), "uuid": "", "bus_id": "", "name": list(found.gpus.values())}
     )
     started = started_ns if type(started_ns) is int and 0 < started_ns < _LIMIT * 4 else None
-    # Later than 2001 the times are those of the epoch themselves.
+    # Times later than 2001 count from the epoch themselves.
     from_epoch = np.median(np.concatenate([frame["start_ns"].to_numpy() for frame in frames.values()])) >= 10**18
     return make(
         Recording(

@@ -25,7 +25,7 @@ _OF_A_RUN = re.compile(
 )
 _ADDS_UP = 0.01
 MOST_LAUNCHES = 1_000_000  # of a cell
-# What is read of a machine, and of what type; what else it says of itself is only shown.
+# Fields that are read of a machine, with their types; its other fields are only shown.
 _OF_A_MACHINE = {"gpus": list[dict[str, Any]], "packages": dict[str, Any], "cpu": dict[str, Any], "host": str}
 T = TypeVar("T")
 STATUSES = (
@@ -140,7 +140,7 @@ def read_runs(directory: Path) -> list[Run]:
     """Every launch that a run directory holds, in the order of their starts, launches with a damaged file included."""
     found = (path.parent for path in directory.glob("*/*/record.json"))
     runs = []
-    for path in (path for path in found if path.name.isdigit()):  # not those that were moved aside
+    for path in (path for path in found if path.name.isdigit()):  # not launches that were moved aside
         with contextlib.suppress(Damaged):  # a folder of no cell of the sweep
             runs.append(read_run(path))
     return sorted(runs, key=lambda run: (run.record.started_utc_ns, run.record.cell.id, run.record.launch))

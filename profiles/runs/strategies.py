@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 EVERY_FEED: Final = ("numpy", "host", "prefetch", "device", "staging", "pinned", "resident")
-# A step of its own takes batches as they come; those of `pinned` are in carriers that ring's loop opens.
+# A step of its own takes batches as they come; `pinned` ones are in carriers that ring's loop opens.
 OWN_STEP: Final = tuple(feed for feed in EVERY_FEED if feed != "pinned")
 DATASETS: Final = ("host", "prefetch", "device")  # tf.distribute feeds itself from a data set
 

@@ -126,7 +126,7 @@ def column_names(kind: type[LaunchRow] | type[CellRow]) -> list[str]:
     """The columns of results.csv (LaunchRow) or summary.csv (CellRow), in their order."""
     own = [one.name for one in fields(kind) if one.name != "cell"]
     first = [one.name for one in SETTINGS if one.column == "first"]
-    # Those that tell cells apart before those that seldom do.
+    # Settings that tell cells apart come before settings that seldom do.
     last = [one.name for one in (*TELLING, *SETTINGS) if one.column == "last"]
     between, behind = ([name for name in own if (name in _BEHIND) is after] for after in (False, True))
     return [*first, *between, *dict.fromkeys(last), *behind, "cell"]

@@ -26,7 +26,7 @@ _TRAINS = 0.7
 # A pause is a batch gap above this share of the usual one.
 _PAUSE_SHARE = 0.1
 _MUCH_LARGER = 1.5
-# A reference is the element-wise median of at most so many cycles, spread evenly: enough, and bounded in memory.
+# A reference is the element-wise median of at most this many cycles, spread evenly: enough, and bounded in memory.
 _SAMPLE = 512
 _CELLS = 4_000_000  # cells of a (cycle x name) table handled at once
 

@@ -22,7 +22,7 @@ from .layers import repeat_layers
 # A whole step at the head is warm-up above median + max(5 standard deviations as told by the MAD, 10 % of the median).
 _WARM_UP_MADS = 5 * stats.MAD_TO_SIGMA
 _WARM_UP_SHARE = 0.10
-# A later step is a break (an evaluation, a checkpoint) above so many medians.
+# A later step is a break (an evaluation, a checkpoint) above this many medians.
 BREAK_MEDIANS = 3
 _NONE_WHOLE: Final = "none of their steps is whole"
 _NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max - 1

@@ -74,12 +74,12 @@ class FoundSteps:
     all_last_kernel_end_ns: NDArray[np.int64] = field(default_factory=no_times)
     # the N of the mark `step N` of each; empty where they were not found by what was launched under such marks
     all_number: NDArray[np.int64] = field(default_factory=no_times)
-    launched: Launched | None = None  # None: kernels of one step start before all those of the next
+    launched: Launched | None = None  # None: kernels of one step start before all kernels of the next
     warm_up: int = 0  # steps left out at the head
     partial: int = 0  # steps cut by the recording's ends
     breaks: int = 0  # steps left out in between: evaluation, checkpoints, what a pause of the training cut
     long: LongSteps = field(default_factory=lambda: LongSteps())  # of these the ones that no pause cut
-    unit: str = "step"  # "batch" where the marks are those of inference
+    unit: str = "step"  # "batch" if the marks are an inference's
     served: bool = False  # marks of an inference server are there, whether steps are found by them or not
     marked: int = 0  # marks of steps, whether steps are found by them or not
     repeats: Repeats | None = None  # refused, but the kernels repeat

@@ -29,7 +29,7 @@ SERVED = (
 )
 # What people call the steps of an inference, where JAX's and Keras's annotations mark them.
 _OF_INFERENCE = r"(?i)(?:infer|predict|eval|valid|generat|decod|prefill|serv)[^#]*#"
-# What is marked as a step, most trusted first. A group is the step's number. Not `epoch 1`, which holds many.
+# Marks of a step, most trusted first. A group is the step's number. Not `epoch 1`, which holds many.
 STEPS = (
     STEP,
     r"ProfilerStep#(\d{1,18})",  # torch.profiler
@@ -101,7 +101,7 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int], patte
 
 def _one_kind(marks: pd.DataFrame, rows: Int64s, process: int, shift_ns: int, pattern: str) -> Marks:
     """The most frequent kind of these rows; the first one if several are."""
-    # What a server names a pass tells what is in it; whatever that is, it is one pass.
+    # A server names a pass by what is in it; it is one pass whatever the name.
     served = pattern == SERVED
     code, names = _used(marks["name"].cat, rows)
     kinds: dict[str, int] = {}

@@ -16,15 +16,15 @@ LEAST_EXPLAINED = 0.9
 LEAST_COVERED = 0.5
 # A period that covers less of the sequence than this, or than this of another, gives way to that.
 _WIDE = 0.8
-# A cycle so many times as large as usual may hold a phase of its own: an evaluation.
+# A cycle this many times as large as usual may hold a phase of its own: an evaluation.
 _PHASE = 3
-# Cycles so many times as large as usual that come back at equal distances show that the step is the larger period.
+# Cycles this many times as large as usual that come back at equal distances show a larger period: the step.
 _LARGER = 1.5
 # Candidates looked at kernel by kernel, the most promising ones by the distances of the anchor alone.
 _TRIES = 24
 _MOST_IN_A_ROW = 3
 _MOST_A_STEP = 1000
-# Of so many places of a step it is tried which one is the steadiest.
+# Number of places of a step among which the steadiest is sought.
 _FIRSTS = 16
 # Two distances of an anchor are equal within 6 %, for cycles that agree within 2 % of what is usual; that many are.
 _EQUAL = 0.06
@@ -147,7 +147,7 @@ def _by_name(name: NDArray[np.int32]) -> Iterator[Int64s]:
     changes = np.flatnonzero(np.diff(name[order])) + 1
     first, last = np.concatenate(([0], changes)), np.concatenate((changes, [len(name)]))
     distance = np.diff(order)
-    # A distance as large as the one before; those that reach from one name to the next are a few too many or too few.
+    # A distance as large as the one before; distances from one name to the next may be a few too many or too few.
     equal = np.abs(np.diff(distance, prepend=0)) <= _EQUAL * distance
     equals = np.concatenate(([0], np.cumsum(equal)))
     often = last - first > LEAST_CYCLES

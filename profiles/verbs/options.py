@@ -14,7 +14,7 @@ import click
 from ..ground.errors import RingscopeError
 
 STDOUT: Final = Path("-")
-# What a profiler leaves: not written over where it lies in a directory that is read.
+# A profiler's files: not written over if they lie in a directory that is read.
 _RECORDINGS: Final = (".sqlite", ".nsys-rep", ".qdrep", ".nvvp", ".nvprof", ".pb", ".xz", ".zst", ".tar")
 # (whether it applies, parameters that would then be ignored, why and what to do)
 Rule = tuple[bool, Collection[str], str]

@@ -36,7 +36,7 @@ def causes_first(found: Sequence[Finding], cases: Sequence[Case]) -> list[Findin
     cause = _cause(found, [case for case in cases if case.index in late], waiting[0])
     if cause is None:
         return list(found)
-    # What is priced by collectives holds the waiting inside of these alone.
+    # Findings priced by collectives hold only the waiting inside of these.
     inside = {case.index: (waits[case.index] - case.ns("idle_peers")) // case.steps for case in cases}
 
     def rest(finding: Finding) -> float:

@@ -15,11 +15,11 @@ from ..model.measures import Break, Consequence, Finding, GpuMeasures, Measures,
 from . import places
 from .case import Case
 
-# A checkpoint copies the model's variables: so many more tensors than a step fetches.
+# A checkpoint copies the model's variables: this many more tensors than a step fetches.
 _TENSORS: Final = 8
-# From so many times the kernels of a step on, more than a step ran.
+# From this many times a step's kernels on, more than a step ran.
 _MORE_KERNELS: Final = 1.5
-# What explains a break takes this part of what the break is longer than a step.
+# A cause explains a break if it takes this share of its extra time over a step.
 _EXPLAINS: Final = 0.5
 _NAMED: Final = 3  # GPUs
 _OF_XLA: Final = re.compile("XlaModule|Thunk")  # around all that a compiled program does
@@ -157,7 +157,7 @@ def _told(measures: Measures, clusters: Sequence[Sequence[_One]]) -> ToldBreak:
     longest = max(leads, key=lambda one: one.over_ns)
     gpu, of = measures.gpus[longest.gpu], longest.of
     assert gpu.steps.period_ns is not None
-    # What comes after a step's last kernel keeps the next step from starting.
+    # Work after a step's last kernel keeps the next step from starting.
     before_next = of.gap_ns > _EXPLAINS * longest.over_ns
     others = [one for cluster in clusters for one in cluster if one.gpu != longest.gpu]
     waits = sorted({one.gpu for one in others if one.cause == "peers"})

@@ -12,7 +12,7 @@ from ..model.measures import Finding, GpuMeasures, StepRow
 from ..runs.records import Cell
 from . import whatif
 
-# What costs less than this share of the window is not worth a sentence.
+# A loss below this share of the window is not worth a sentence.
 REPORT_SHARE = 0.01
 # XProf's ladder: input-bound highly, moderately; launch, collectives and all else are worth a warning earlier.
 INPUT_LADDER = (0.20, 0.05)

@@ -16,7 +16,7 @@ SMALL_STEP_NS = 5_000_000
 WORTH_HIDING_NS = 2_000_000
 HIDDEN = 0.1
 GRADIENTS = ("all_reduce", "reduce", "broadcast", "other")
-# What each exchange is called, and what shortens or hides it.
+# The name of each exchange, and ways to shorten or hide it.
 SHARDED = (
     "all-gather and reduce-scatter of a sharded model",
     "gather the next layer's weights while this one computes (FSDP: backward_prefetch=BACKWARD_PRE, "

@@ -13,7 +13,7 @@ from .copies import BY_RING, UINT8_SAVES, asked_late, exposed_inputs, overlap_of
 
 HOST_FED = ("numpy", "host")
 PREFETCHED_ON_HOST = ("prefetch",)
-# Where nothing shows that the host waits for its input, so much a step is what Python takes to begin one.
+# If nothing shows that the host waits for its input, Python takes this long to begin a step.
 BEGINS_NS = 1_000_000
 AS_BYTES = (
     "uint8, scaled in the model: keras.layers.Rescaling(1/127.5, offset=-1) as its first layer (ringscope bench "

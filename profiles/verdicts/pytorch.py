@@ -213,7 +213,7 @@ def _infers(gpu: GpuMeasures) -> str:
     return f"{mode} (CUDA graphs), under torch.inference_mode(); a larger batch"
 
 
-# Of a model that answers, in a script of one's own.
+# For a model that answers, in a script of one's own.
 INFERENCE: Mapping[str, Words] = MappingProxyType(
     {
         "launch-bound": _infers,
@@ -233,7 +233,7 @@ INFERENCE: Mapping[str, Words] = MappingProxyType(
         "all-reduce-exposed": "fewer GPUs for one model (tensor parallel); larger batches",
     }
 )
-# Of a server, whose marks the recording holds.
+# For a server, whose marks the recording holds.
 SERVER: Mapping[str, Words] = MappingProxyType(
     {
         **INFERENCE,

@@ -137,7 +137,7 @@ TENSORFLOW = {
 TRAINING_ONLY = frozenset(
     {"not-compiled", "unfused-batch-norm", "generic-rnn-cell", "tiny-batch", "cpu-may-be-faster", "model-too-small"}
 )
-# Of a training, not of an inference.
+# For a training, not for an inference.
 NOT_OF_INFERENCE = frozenset({"unfused-batch-norm", "model-too-small", "gradients-not-compressed"})
 BY_FRAMEWORK: Mapping[str, Mapping[str, Words]] = MappingProxyType(
     {"pytorch": pytorch.TRAINING, "jax": JAX, "cuda": CUDA, "hip": HIP, "onnxruntime": ONNXRUNTIME}

@@ -30,7 +30,7 @@ __all__ = ["STEPS", "distribute"]
 
 STEPS = ("auto", "fit", "compiled")
 
-# What is laid over a model's own methods.
+# Replacements of a model's own methods.
 OVERLAID = ("train_step", "fit", "evaluate", "predict", "make_train_function", "_get_metrics_result_or_logs")
 
 _distributed = itertools.count()  # calls of `distribute`
@@ -112,7 +112,7 @@ def distribute(
         raise RingscopeError("overlap=True goes with step='compiled'; with step='fit' take groups=k")
     if step == "compiled" and model.run_eagerly:
         raise RingscopeError("the model runs eagerly (run_eagerly=True), and `compiled` does not; take step='fit'")
-    # Those of its parts that are distributed already, with the part, stay as they are.
+    # Optimizers of its parts that are distributed already stay as they are.
     optimizers = own + [each for each in optimizers_of(model) if each not in own and not is_seen(each)]
     if sharded:
         only = {"op": (op, "average"), "predivide_factor": (predivide_factor, 1.0), "groups": (groups, 1)}

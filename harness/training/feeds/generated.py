@@ -23,7 +23,7 @@ BEST_ACCURACY = 1 - LABEL_NOISE
 CLASSES = 10
 NOISE, SIGNAL = 0.3, 0.4  # of -1..1
 FAINT = 0.05  # the signal of one step of a sequence
-COARSE = 4  # a pattern of an image is so many cells wide and high
+COARSE = 4  # cells of an image's pattern, in width and in height
 SIGNS = np.array([-1, 1], np.float32)
 VALIDATION, _TRAINING = 1, 0  # parts
 

@@ -24,7 +24,7 @@ from .. import facts
 from ..worker import Progress, what_became
 from . import Subject, Way, Ways, growing_gpus, ways
 
-TURN_NS = 300_000_000  # a turn is to take so long: no clock's error counts, and what drifts meets the next one alike
+TURN_NS = 300_000_000  # length of a turn: no clock's error counts, and drift meets the next turn alike
 MOST_STEPS = 4096
 WARM_UPS = 3
 

@@ -49,7 +49,7 @@ class Trainer:
     settle: Callable[[], None] = _nothing  # return when every step that was begun has ended, wherever it runs
     source: Any = None  # of its batches, where an accuracy can be asked for
     facts: Callable[[], dict[str, Any]] = _no_facts  # what only this strategy knows of the run, asked after the window
-    # What takes work of the GPUs to know. Not after a recording: a profiler goes on for a while when it is stopped.
+    # Facts that take GPU work to know. Not after a recording: a stopped profiler goes on for a while.
     tried: Callable[[], dict[str, Any]] = _no_facts
 
     def told(self, *, recorded: bool) -> dict[str, Any]:

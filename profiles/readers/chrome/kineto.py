@@ -34,7 +34,7 @@ from .events import Event
 
 Array = np.ndarray
 
-# Categories by table; those of 2021 have capitals.
+# Categories by table; traces of 2021 have capitals.
 _TABLES: Final = {
     "kernel": "kernels",
     "gpu_memcpy": "copies", "memcpy": "copies",

@@ -17,7 +17,7 @@ from . import message_sizes
 
 NVTX: Final = "NVTX_EVENTS"
 
-# eventType of NVTX_EVENTS (ENUM_NSYS_EVENT_TYPE); those of 65 and up were imported from text (NVTXT).
+# eventType of NVTX_EVENTS (ENUM_NSYS_EVENT_TYPE); types from 65 on were imported from text (NVTXT).
 INSTANTS: Final = (34, 65)
 RANGES: Final = (59, 60, 70, 71)
 DOMAIN: Final = 75

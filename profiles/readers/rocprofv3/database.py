@@ -40,7 +40,7 @@ _SQL: Final = {
     " FROM {rocpd_kernel_dispatch} o LEFT JOIN {rocpd_event} e ON e.id = o.event_id",
     "copies": "SELECT o.pid, o.start, o.end, o.stream_id, e.stack_id, o.name_id, o.size, o.src_agent_id, o.dst_agent_id"
     " FROM {rocpd_memory_copy} o LEFT JOIN {rocpd_event} e ON e.id = o.event_id",
-    # HIP's calls, and of HSA's, of which there are many, those that launched something.
+    # HIP's calls, and HSA's calls that launched something; HSA has many others.
     "api": "SELECT r.pid, r.start, r.end, r.tid, e.stack_id, r.name_id FROM {rocpd_region} r"
     " JOIN {rocpd_event} e ON e.id = r.event_id JOIN {rocpd_string} c ON c.id = e.category_id WHERE"
     " c.string LIKE 'HIP%'"

@@ -68,7 +68,7 @@ class _Told:
         else:
             called = list(self._each(self.records.hip_api))
             yield from map(self._call, called)
-            # Of HSA's calls, of which there are many, those that launched something.
+            # HSA's calls that launched something; it has many others.
             wanted = self.correlations - {one.correlation_id.internal for one in called}
             for record in self._each(self.records.hsa_api) if wanted else ():
                 if record.correlation_id.internal in wanted:

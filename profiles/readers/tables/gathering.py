@@ -18,9 +18,9 @@ from ...model import launching
 from ...model.possible import OPERATIONS
 from ...model.timeline import COLUMNS, UNSAID, Doubt, Recording, Timeline, make, unsaid
 
-# What NULL becomes where a time is read.
+# The value of NULL where a time is read.
 NO_TIME: Final = -(1 << 63)
-# What is said of rows that were met; of others the reader that saw them says it.
+# The doubts about rows met here; the reader that saw other rows tells of them.
 _DOUBTS: Final = {
     "mixed-types": doubts.mixed_types,
     "missing-strings": doubts.missing_strings,

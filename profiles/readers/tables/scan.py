@@ -165,7 +165,7 @@ class _Table:
         # Zeros cost no memory until something else is written.
         width = self._bounds[-1] - self._bounds[0] if self._bounds else 0
         self._whole = {key: np.zeros(width, column.usual or column.dtype) for key, column in wanted.items()}
-        # What the usual dtype does not hold, by piece and column.
+        # Values that the usual dtype does not hold, by piece and column.
         self._wide: list[dict[str, list[tuple[slice, Array]]]] = [{} for _ in range(self.pieces)]
         # A column that is the same all through, as ids of the process are, costs none at all: batches that hold only
         # the value met first are noted, by piece and column.

@@ -54,7 +54,7 @@ def of_gpus(analysis: Analysis) -> Iterator[GpuLanes]:
             raise ValueError("nothing to draw: analyse(..., operations=True) keeps the operations")
         streams = tuple(_streams(picture.operations))
         yield GpuLanes(picture.gpu, title, shift_ns(analysis, picture.gpu), streams)
-        del streams  # before those of the next GPU are made
+        del streams  # before the next GPU's are made
 
 
 def shift_ns(analysis: Analysis, gpu: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ...runs.cell import TELLING
 from .chart import Chart, Row, Spec, axis, series_colour
 
-# What curves are drawn over, the first in which the cells differ.
+# Settings to draw curves over: the first in which the cells differ.
 ALONG: Final = {"ranks": "ranks", "per_rank_batch": "samples per rank and step"}
 
 

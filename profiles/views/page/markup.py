@@ -15,7 +15,7 @@ def drawn(chart: Chart) -> dict[str, Any]:
     size = re.compile(r'width="(\d+)" height="\d+"')
     width = int(size.search(svg).group(1))  # type: ignore[union-attr]
     # On a phone the drawing is moved sideways rather than shrunk until its words cannot be read.
-    # That of the steps has the whole width: it has a bar each.
+    # The steps' table has the whole width, for a bar each.
     most = "" if chart.id == "ledger-by-step" else f"max-width:{width}px;"
     svg = size.sub(f'style="{most}min-width:{width * 3 // 4}px" role="img"', svg, count=1)
     return {"id": chart.id, "title": chart.title, "text": chart.text, "svg": raw(svg)}

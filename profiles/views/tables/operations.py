@@ -10,7 +10,7 @@ from ...ground import numbers
 from ..palette import OWNERS as LOOKS
 from .table import Cell, Document, Format, Json, Table, each_gpu, words
 
-# What a column adds to its GPU's title, how its numbers are written, and for a quotient what they are divided by.
+# A column's addition to its GPU's title, the format of its numbers, and for a quotient the divisor.
 Form: TypeAlias = tuple[str, Format, str]
 MOST_OPERATORS = 20
 MOST_KERNELS = 20

@@ -12,7 +12,7 @@ from .table import Cell, Document, Format, Json, Table, words
 
 PERCENTILES = ("p50", "p95", "min", "median", "max")
 KEYS = ("model", "ranks", "per_rank_batch")  # always columns of their own
-# What a cell's ranks tell of themselves, shown where one does.
+# Facts that a cell's ranks tell of themselves, shown if one does.
 TOLD: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("of_horovod", "of horovod", numbers.factor),
     ("limited_by", "limited by", lambda what: what or numbers.UNKNOWN),

@@ -51,7 +51,7 @@ def _end(channel: Channel) -> None:
     if not channel.is_of_this_process:
         return
     restart.leave_alone()
-    # Of weights that are still those that were found equal, there is nothing to say: where one rank alone has changed
+    # If weights have not changed since they were found equal, there is nothing to say: where one rank alone has changed
     # them, say by a checkpoint that it then saves as something else, that is its own affair.
     own = [] if _failed else [each.changed() for each in _compared]
     limit_s = LIMIT_S if not any(own) else CHANGED_LIMIT_S

@@ -14,7 +14,7 @@ from typing import Any
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 
-AXES = 4  # from so many on: a decoder's three cost it 0.7 s
+AXES = 4  # from this number on: a decoder's three cost it 0.7 s
 
 
 @contextmanager

@@ -124,7 +124,7 @@ def _apart(
     names = [*NAMES[: len(args)], *kwargs]
 
     def taken(*given: Any) -> Any:
-        # What it assigns is kept apart.
+        # Its assignments are kept apart.
         with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
             return compute_loss(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
 
@@ -153,7 +153,7 @@ def _values(
 
         of_part = {name: tf.nest.map_structure(cut, each) for name, each in whole.items()}
         positional = [of_part.pop(name) for name, _ in zip(NAMES, args, strict=False)]
-        # What it assigns is kept apart.
+        # Its assignments are kept apart.
         with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
             return float(tf.reduce_sum(tf.cast(compute_loss(*positional, **of_part), tf.float64)))
 

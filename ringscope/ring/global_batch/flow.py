@@ -109,7 +109,7 @@ def _entry(op: Any) -> Any:
     return None if size is None else np.array(size)
 
 
-# What TensorFlow does not work out while a graph is made.
+# Values that TensorFlow does not work out while a graph is made.
 KNOWN: dict[str, Callable[[Any], Any]] = {
     "AddV2": lambda op: static(op.inputs[0]) + static(op.inputs[1]),
     "Sub": lambda op: static(op.inputs[0]) - static(op.inputs[1]),

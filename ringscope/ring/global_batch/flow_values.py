@@ -159,7 +159,7 @@ def reduced(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     if value.power:
         raise NotApart("a mean of rows that are scaled by their number")
     own = flow.own(result, MEAN, value)
-    # The number of those that a mask has left is a rank's own.
+    # The number that a mask leaves is a rank's own.
     return own if value.whole else flow.joint(own)
 
 

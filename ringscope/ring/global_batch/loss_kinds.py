@@ -42,8 +42,8 @@ DRAWS = 6
 EXACT, NOISY = 1e-3, 0.25  # relative; of losses that draw random numbers less is known
 SAME = 1e-6  # relative; what draws none is on the same rows, but for how a sum is rounded
 ROUNDED = {"bfloat16": 0.03, "float16": 5e-3}  # of what a layer computes in these
-OF_A_BATCH = ("dice", "tversky")  # of Keras's, those with one number for a batch
-ACROSS = ("Circle",)  # of Keras's losses with a number for each sample, those of pairs in a batch
+OF_A_BATCH = ("dice", "tversky")  # Keras's losses with one number for a batch
+ACROSS = ("Circle",)  # Keras's losses with a number for each sample that compare pairs in a batch
 
 
 TOGETHER = "sums of all ranks are ring.sum(values) and ring.mean(values, mask)"

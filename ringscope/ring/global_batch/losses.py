@@ -95,7 +95,7 @@ def _reduced_already(
     """What layers add to the loss, and what a `compute_loss` of the model's own takes: a sum as a sum, the rest by the
     size of the batch."""
     compute_loss, aggregate = model.compute_loss, model._aggregate_additional_loss
-    kinds: list[str | None] = []  # of those that are still to come
+    kinds: list[str | None] = []  # of losses that are still to come
 
     def measured(*args: Any, **kwargs: Any) -> Any:
         given = dict(zip(("x", "y", "y_pred"), args, strict=False)) | kwargs

@@ -62,7 +62,7 @@ def look(
         except NotApart:
             if not found.of_all:
                 raise
-            return Apart(("joined",) * len(found.outputs), {}, {})  # whoever calls `ring.sum` knows what it is
+            return Apart(("joined",) * len(found.outputs), {}, {})  # the caller of `ring.sum` knows what it is
         if not is_traced and any(kind == "Size" for kind, _ in apart.cuts):
             raise NotApart("a size that no operation gives while functions run")
         if apart.cuts:
@@ -86,7 +86,7 @@ def _read(found: Taken, learnt: Sequence[bool], joins: Sequence[str]) -> Apart:
     flow = Flow(sources, rule_of, [tensor.name for tensor in found.of_all])
     values = flow.run(found.outputs)
     for value, tensor in zip(values, found.outputs, strict=True):
-        # Keras would take several numbers for those of rows.
+        # Keras would take several numbers for rows.
         several = isinstance(value, Own) and tensor.shape.rank
         if several or _kind(value) in ("joined", *joins):
             flow.joint(value)

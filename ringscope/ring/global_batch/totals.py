@@ -55,7 +55,7 @@ def mean(values: Any, weights: Any = None) -> Any:
         raise RingscopeError(
             f"ring.mean of values of shape {values.shape} with weights of {tf.shape(weights)}: give both one shape"
         ) from error
-    # What is masked may be anything, as the logarithm of a label that is none.
+    # A masked value may be anything, as the logarithm of a label that is none.
     return tf.math.divide_no_nan(sum(tf.math.multiply_no_nan(values, weights)), sum(weights))
 
 
@@ -68,7 +68,7 @@ def of_all(own: Any, share: Share, ranks: int) -> Any:
 
 
 def shared_inline(own: Any, name: str | None = None) -> Any:
-    # Shapes are known on the host, and so few bytes are not worth a launch of NCCL.
+    # Shapes are known on the host, and these few bytes are not worth a launch of NCCL.
     with outside_scopes(), on_host():
         everybodys = tf.cast(own, summed_as(own.dtype)) * tf.cast(one(), summed_as(own.dtype))
         total = hvd.allreduce(everybodys, op=hvd.Sum, name=name or name_in_graph("denominator"))

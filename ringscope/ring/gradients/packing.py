@@ -7,7 +7,7 @@ from typing import Any
 
 from ..internals.frameworks import tf
 
-LARGE_BYTES = 1 << 20  # a gradient of so many travels by itself
+LARGE_BYTES = 1 << 20  # a gradient of this size travels by itself
 
 
 class Packing:
@@ -16,7 +16,7 @@ class Packing:
     (scripts/horovod_edits.py), and copying a decoder's 537 MB into a vector took 1.0 of its 36 ms (docs/results)."""
 
     def __init__(self) -> None:
-        self._shapes: list[dict[int, Any]] = []  # of those in each vector, by their places among all
+        self._shapes: list[dict[int, Any]] = []  # of the gradients in each vector, by their places among all
         self._count = 0
 
     def pack(self, gradients: list[Any], apart: Sequence[int]) -> tuple[list[Any], list[int]]:

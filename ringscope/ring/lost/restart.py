@@ -112,7 +112,7 @@ def begin(why: str, since_ns: int | None = None) -> NoReturn:
                 os.set_inheritable(number, number == carried.commit)
             except OSError:
                 continue  # that of the listing itself
-    # What the script has put into the environment it will put there again.
+    # The script will put its own variables into the environment again.
     words = Path("/proc/self/environ").read_bytes().decode(errors="surrogateescape").split("\0")
     environment = dict(word.split("=", 1) for word in words if "=" in word)
     os.chdir(_script_dir)

@@ -97,7 +97,7 @@ def _applied(
     def taken(gradients: Sequence[Any], variables: Any = None) -> None:
         check_start(model)
         if not optimizer.built and variables:
-            # What a trace makes that is refused afterwards is lost.
+            # A trace that is refused afterwards loses all that it has made.
             with tf.init_scope(), name_scope(optimizer.name, caller=optimizer):
                 optimizer.build(variables)
         if inside is not None:

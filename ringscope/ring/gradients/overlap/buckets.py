@@ -21,7 +21,7 @@ from . import xla_calls
 from .trace_order import Traced
 
 BUCKET_BYTES = 32 << 20  # of gradients that are handed over together
-# What a step's exchange takes at least: a shorter one costs more beside the backward pass than after it.
+# Least length of a step's exchange: a shorter one costs more beside the backward pass than after it.
 WORTH_S = 2e-3
 TRIED_BYTES = 4 << 20, 64 << 20
 TRIES = 10  # a GPU that has been idle reaches its speed after some

@@ -26,7 +26,7 @@ class Traced:
         self._place = {operation.name: i for i, operation in enumerate(self._operations)}
         of_tape = (i for i, operation in enumerate(self._operations) if OF_TAPE in operation.name)
         self.backward = next(of_tape, ended)  # where the backward pass begins
-        self._taken: dict[str, list[tuple[int, int]]] = {}  # by tensor: (place, input) of those that take it in there
+        self._taken: dict[str, list[tuple[int, int]]] = {}  # by tensor: (place, input) of the operations that take it
         for i in range(self.backward, ended):
             for place, tensor in enumerate(self._operations[i].inputs):
                 self._taken.setdefault(tensor.name, []).append((i, place))
