@@ -21,11 +21,11 @@ from ..ground import intervals
 from ..ground.intervals import Intervals
 from ..ledger import ownership as ledger
 from ..ledger.account import Account
-from ..ledger.causes import FEED, LAUNCH, PAUSE, PEERS, SYNC, TURNAROUND, WAIT
+from ..ledger.causes import FEED, LAUNCH, PAUSE, PEERS, SYNC, TURNAROUND, WAIT, WAITING_FOR_INPUT
 from ..ledger.window import Window
 from ..model import marks
 from ..model.measures import CAUSES, CLASSES, OWNERS, Break, Line, Place, Places
-from ..model.names import rows_of, wholly
+from ..model.names import fitting, rows_of, wholly
 from ..model.timeline import Timeline
 
 Int64s = NDArray[np.int64]
@@ -154,17 +154,42 @@ def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> li
     inside = _looked_at_within(seen, ranges, mine & ~waits)
     own, called = (seen["steps"] & ~inside & which for which in (~seen["framework"], seen["framework"]))
     others = ~seen["steps"] & ~seen["framework"] & ~_defined(seen, ranges)
+    made = [
+        _flat(ranges, ~mine & makes, (FEED,), False),
+        _sampled(seen, place, others, "python", (FEED,), False),
+        _flat(ranges, waits, (FEED,), False),
+    ]
+    # Launched by one thread while another one waits for what it launches.
+    waiting = _waiting(timeline, pid, shift)
     return [
         _flat(ranges, ranges["kind"] == "gc", every, True),
         _flat(ranges, mine & ~waits, every, True),
         _sampled(seen, place, own, "python", every, True),
         # Functions in a step run on threads of the framework's, which fetch for them and launch after them.
         _flat(ranges, ~mine & (ranges["kind"] == "py_function"), (FEED, SYNC, LAUNCH), False),
-        _flat(ranges, ~mine & makes, (FEED,), False),
-        _sampled(seen, place, others, "python", (FEED,), False),
-        _flat(ranges, waits, (FEED,), False),
+        *made,
+        *(_clipped(layer, waiting, (LAUNCH,)) for layer in made),
         _sampled(seen, place, called, "call", tuple(one for one in every if one != PEERS), True),
     ]
+
+
+def _waiting(timeline: Timeline, pid: int, shift: int) -> Intervals:
+    """When any thread of the process waits for its input."""
+    names = timeline.marks["name"].cat
+    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fitting(names.categories, WAITING_FOR_INPUT)))
+    rows = rows[timeline.marks["pid"].to_numpy()[rows] == pid]
+    start, end = (timeline.marks[name].to_numpy()[rows] + shift for name in ("start_ns", "end_ns"))
+    return intervals.union(start, end)
+
+
+def _clipped(layer: Layer, to: Intervals, causes: tuple[int, ...]) -> Layer:
+    """What of a layer lies in these times, as evidence for other causes."""
+    first, last = intervals.touching(to, Intervals(layer.start_ns, layer.end_ns))
+    piece, place = intervals.one_after_another(last - first)
+    span = first[piece] + place
+    start = np.maximum(to.start[piece], layer.start_ns[span])
+    end = np.minimum(to.end[piece], layer.end_ns[span])
+    return Layer(start, end, layer.place[span], layer.kind[span], causes, layer.stepping)
 
 
 def _looked_at_within(seen: dict[str, Any], ranges: dict[str, Any], which: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -53,7 +53,7 @@ def random_run(seed: int) -> tuple[Build, list[tuple[Any, ...]], list[tuple[Any,
     for number in range(6):
         begun = now
         if draw.random() < 0.4:
-            made.mark("wait input", now, now + draw.randrange(1, 60) * US)
+            made.mark("wait input", now, now + draw.randrange(1, 60) * US, tid=draw.choice((1, 2)))
         for _ in range(draw.randrange(1, 4)):
             now += draw.choice((0, 0, 20, 90)) * US
             lasts = draw.randrange(5, 40) * US
@@ -87,7 +87,9 @@ def random_run(seed: int) -> tuple[Build, list[tuple[Any, ...]], list[tuple[Any,
     return made, ranges, samples
 
 
-def by_hand(at: int, cause: str, ranges: list[tuple[Any, ...]], samples: list[tuple[Any, ...]]) -> Any:
+def by_hand(
+    at: int, cause: str, ranges: list[tuple[Any, ...]], samples: list[tuple[Any, ...]], waited: list[tuple[int, int]]
+) -> Any:
     """Whose the microsecond is, as docs/reference/measures.md says."""
 
     def innermost(which: Any) -> Any:
@@ -109,7 +111,7 @@ def by_hand(at: int, cause: str, ranges: list[tuple[Any, ...]], samples: list[tu
     ]
     if cause in ("feed", "sync", "launch"):
         looks.append(innermost(lambda one: not steps(one) and one[3] == "py_function"))
-    if cause == "feed":
+    if cause == "feed" or (cause == "launch" and any(start <= at < end for start, end in waited)):
         looks.append(innermost(lambda one: not steps(one) and one[3] in MAKES))
         looks.append(seen(lambda one: not steps(one) and not one[4] and (one[3], 1) not in named))
         looks.append(innermost(waits))
@@ -121,6 +123,8 @@ def by_hand(at: int, cause: str, ranges: list[tuple[Any, ...]], samples: list[tu
 @pytest.mark.parametrize("seed", range(40))
 def test_random_idle_time_is_divided_as_it_is_a_microsecond_at_a_time(seed: int) -> None:
     made, ranges, samples = random_run(seed)
+    marked = [one for one in made.rows["marks"] if one["name"] == "wait input"]
+    waited = [(one["start_ns"] // US, one["end_ns"] // US) for one in marked]
     analysis = analyse([made.timeline()], window="capture")
     gpu, pieces = analysis.measures.gpus[0], analysis.gpus[0].ownership
     found = gpu.places
@@ -134,9 +138,9 @@ def test_random_idle_time_is_divided_as_it_is_a_microsecond_at_a_time(seed: int)
         if not name.startswith("idle_") or cause not in CAUSES:
             continue
         assert start % US == end % US == 0
-        begun = by_hand(start // US, cause, ranges, samples) if cause == "sync" else None
+        begun = by_hand(start // US, cause, ranges, samples, waited) if cause == "sync" else None
         for at in range(start // US, end // US):
-            expected[begun or by_hand(at, cause, ranges, samples), name] += US
+            expected[begun or by_hand(at, cause, ranges, samples, waited), name] += US
     assert found is not None
     rows = {
         ((row.name, None if row.kind in ("python", "call") else row.line), owner): ns
