@@ -16,6 +16,7 @@ from ..model.measures import CLASSES, OWNERS, Places
 from ..model.names import fitting, rows_of, wholly
 from ..model.timeline import Timeline
 from . import places
+from .place_layers import Numbers, of_process, samples_of
 
 
 def measure(timeline: Timeline) -> tuple[Places, int] | None:
@@ -31,9 +32,9 @@ def measure(timeline: Timeline) -> tuple[Places, int] | None:
     waits = np.flatnonzero(rows_of(codes, fitting(names.categories, WAITING_FOR_INPUT)))
     whole = intervals.span(window.start_ns, window.end_ns)
     fed = intervals.intersect(whole, intervals.union(start[waits], end[waits]))
-    numbers = places.Numbers()
-    layers = places.of_process(timeline, pids[0], 0, numbers)
-    seen = [places.samples_of(timeline, pids[0], 0)]
+    numbers = Numbers()
+    layers = of_process(timeline, pids[0], 0, numbers)
+    seen = [samples_of(timeline, pids[0], 0)]
     if not any(len(layer.place) for layer in layers):
         return None
     claimed, rest = places.divide({FEED: fed, LAUNCH: intervals.subtract(whole, fed)}, layers)

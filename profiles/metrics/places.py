@@ -9,9 +9,9 @@ belongs as a whole to where it began: there the host waited, and launched nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,55 +21,15 @@ from ..ground import intervals
 from ..ground.intervals import Intervals
 from ..ledger import ownership as ledger
 from ..ledger.account import Account
-from ..ledger.causes import FEED, LAUNCH, PAUSE, PEERS, SYNC, TURNAROUND, WAIT, WAITING_FOR_INPUT
+from ..ledger.causes import SYNC
 from ..ledger.window import Window
-from ..model import marks
-from ..model.measures import CAUSES, CLASSES, OWNERS, Break, Line, Place, Places
-from ..model.names import fitting, rows_of, wholly
+from ..model.measures import CLASSES, OWNERS, Break, Line, Place, Places
 from ..model.timeline import Timeline
+from .place_layers import DIVIDED, MAKES_BATCHES, WAITS, Key, Layer, Numbers, of_process, samples_of
 
 Int64s = NDArray[np.int64]
-# Causes that the host makes; the GPU's own hand-over, its waits and marked pauses are none.
-DIVIDED: Final = tuple(cause for cause in range(len(CAUSES)) if cause not in (PAUSE, TURNAROUND, WAIT))
-_PLACE: Final = re.compile(marks.PLACE)
-_WAITS: Final = "-wait"  # ends the kind of a range in which a thread only waits for the place that it names
-_MAKES_BATCHES: Final = ("dataset", "generator", "py_function", "gc")
 _LINES: Final = 3
 _OTHERS: Final = 100  # places that are told one by one
-
-
-class Key(NamedTuple):
-    """What is one place: a range by its name and line, a function by its name and file."""
-
-    name: str
-    file: str
-    line: int  # of a definition; -1: of a function that samples saw
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """Spans of one kind of evidence, apart and in order, each with the number of its place and what kind it is."""
-
-    start_ns: Int64s
-    end_ns: Int64s
-    place: Int64s
-    kind: NDArray[np.str_]
-    causes: tuple[int, ...]
-    stepping: bool  # of the thread that runs the steps
-
-
-class Numbers:
-    """Places by number."""
-
-    def __init__(self) -> None:
-        self.keys: list[Key] = []
-        self._of: dict[Key, int] = {}
-
-    def of(self, key: Key) -> int:
-        if key not in self._of:
-            self._of[key] = len(self.keys)
-            self.keys.append(key)
-        return self._of[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,139 +101,6 @@ def _claim(cause: int, layer: Layer, span: Int64s, start: Int64s, end: Int64s) -
     return Claimed(cause, layer.place[span], start, end, layer.kind[span])
 
 
-def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> list[Layer]:
-    """The layers of a process, those that come first first."""
-    every = DIVIDED
-    ranges = _ranges(timeline, pid, shift, numbers)
-    steps = _stepping(timeline, pid)
-    mine = np.ones(len(ranges["tid"]), bool) if steps is None else np.isin(ranges["tid"], list(steps))
-    waits = np.char.endswith(ranges["kind"], _WAITS)
-    makes = np.isin(ranges["kind"], _MAKES_BATCHES)
-    seen = samples_of(timeline, pid, shift)
-    place = _functions(seen, numbers)
-    inside = _looked_at_within(seen, ranges, mine & ~waits)
-    own, called = (seen["steps"] & ~inside & which for which in (~seen["framework"], seen["framework"]))
-    others = ~seen["steps"] & ~seen["framework"] & ~_defined(seen, ranges)
-    made = [
-        _flat(ranges, ~mine & makes, (FEED,), False),
-        _sampled(seen, place, others, "python", (FEED,), False),
-        _flat(ranges, waits, (FEED,), False),
-    ]
-    # Launched by one thread while another one waits for what it launches.
-    waiting = _waiting(timeline, pid, shift)
-    return [
-        _flat(ranges, ranges["kind"] == "gc", every, True),
-        _flat(ranges, mine & ~waits, every, True),
-        _sampled(seen, place, own, "python", every, True),
-        # Functions in a step run on threads of the framework's, which fetch for them and launch after them.
-        _flat(ranges, ~mine & (ranges["kind"] == "py_function"), (FEED, SYNC, LAUNCH), False),
-        *made,
-        *(_clipped(layer, waiting, (LAUNCH,)) for layer in made),
-        _sampled(seen, place, called, "call", tuple(one for one in every if one != PEERS), True),
-    ]
-
-
-def _waiting(timeline: Timeline, pid: int, shift: int) -> Intervals:
-    """When any thread of the process waits for its input."""
-    names = timeline.marks["name"].cat
-    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fitting(names.categories, WAITING_FOR_INPUT)))
-    rows = rows[timeline.marks["pid"].to_numpy()[rows] == pid]
-    start, end = (timeline.marks[name].to_numpy()[rows] + shift for name in ("start_ns", "end_ns"))
-    return intervals.union(start, end)
-
-
-def _clipped(layer: Layer, to: Intervals, causes: tuple[int, ...]) -> Layer:
-    """What of a layer lies in these times, as evidence for other causes."""
-    first, last = intervals.touching(to, Intervals(layer.start_ns, layer.end_ns))
-    piece, place = intervals.one_after_another(last - first)
-    span = first[piece] + place
-    start = np.maximum(to.start[piece], layer.start_ns[span])
-    end = np.minimum(to.end[piece], layer.end_ns[span])
-    return Layer(start, end, layer.place[span], layer.kind[span], causes, layer.stepping)
-
-
-def _looked_at_within(seen: dict[str, Any], ranges: dict[str, Any], which: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Samples taken within a range: what they saw is that range's, which begins and ends when it says."""
-    covered = intervals.union(ranges["start_ns"][which], ranges["end_ns"][which])
-    return intervals.contains(covered, seen["at_ns"])
-
-
-def _defined(seen: dict[str, Any], ranges: dict[str, Any]) -> NDArray[np.bool_]:
-    """Samples in functions that have ranges of their own."""
-    own = set(zip(ranges["name"], ranges["file"], strict=True))
-    there = zip(seen["function"].tolist(), seen["file"].tolist(), strict=True)
-    return np.fromiter((one in own for one in there), bool, len(seen["line"]))
-
-
-def _ranges(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> dict[str, Any]:
-    """Start, end, tid, place and kind of the process's ranges of places."""
-    names = timeline.marks["name"].cat
-    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), wholly(names.categories, marks.PLACE)))
-    rows = rows[timeline.marks["pid"].to_numpy()[rows] == pid]
-    codes = names.codes.to_numpy()[rows]
-    told = {}
-    for code in np.unique(codes).tolist():
-        match = _PLACE.fullmatch(str(names.categories[code]))
-        assert match is not None  # it did above
-        told[code] = match[1], numbers.of(Key(match[2], match[3], int(match[4][:9])))
-    found = {name: timeline.marks[name].to_numpy()[rows] for name in ("start_ns", "end_ns", "tid")}
-    return {
-        "start_ns": found["start_ns"] + shift,
-        "end_ns": found["end_ns"] + shift,
-        "tid": found["tid"],
-        "place": np.array([told[code][1] for code in codes.tolist()], np.int64),
-        "name": [numbers.keys[told[code][1]].name for code in codes.tolist()],
-        "file": [numbers.keys[told[code][1]].file for code in codes.tolist()],
-        "kind": np.array([told[code][0] for code in codes.tolist()], np.str_),
-    }
-
-
-def _stepping(timeline: Timeline, pid: int) -> set[int] | None:
-    """The threads that steps are marked on, else the process's first; None where no thread is known by that."""
-    names = timeline.marks["name"].cat
-    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), wholly(names.categories, marks.STEP)))
-    rows = rows[timeline.marks["pid"].to_numpy()[rows] == pid]
-    marked = set(timeline.marks["tid"].to_numpy()[rows].tolist())
-    of_process = timeline.marks["tid"].to_numpy()[timeline.marks["pid"].to_numpy() == pid]
-    return marked or ({pid} if pid in of_process else None)
-
-
-def samples_of(timeline: Timeline, pid: int, shift: int) -> dict[str, Any]:
-    table = timeline.samples
-    rows = np.flatnonzero(table["pid"].to_numpy() == pid)
-    found: dict[str, Any] = {name: table[name].to_numpy()[rows] for name in ("line", "steps", "framework")}
-    for name in ("start_ns", "at_ns", "end_ns"):
-        found[name] = table[name].to_numpy()[rows] + shift
-    for name in ("file", "function", "via", "source"):
-        found[name] = table[name].iloc[rows].astype(str).to_numpy(dtype=object)
-    return found
-
-
-def _functions(seen: dict[str, Any], numbers: Numbers) -> Int64s:
-    """The number of the function of each sample's span."""
-    keys = zip(seen["function"].tolist(), seen["file"].tolist(), strict=True)
-    return np.array([numbers.of(Key(function, file, -1)) for function, file in keys], np.int64)
-
-
-def _flat(ranges: dict[str, Any], which: NDArray[np.bool_], causes: tuple[int, ...], stepping: bool) -> Layer:
-    """Ranges that may lie in each other, as spans apart: each instant is that of the one that began last."""
-    rows = np.flatnonzero(which & (ranges["end_ns"] > ranges["start_ns"]))
-    start, end = ranges["start_ns"][rows], ranges["end_ns"][rows]
-    edges = np.unique(np.append(start, end))
-    which_one = intervals.Nested(start, end).innermost(edges[:-1]) if len(edges) else np.empty(0, np.int64)
-    some = np.flatnonzero(which_one >= 0)
-    of = rows[which_one[some]]
-    return Layer(edges[:-1][some], edges[1:][some], ranges["place"][of], ranges["kind"][of], causes, stepping)
-
-
-def _sampled(
-    seen: dict[str, Any], place: Int64s, which: NDArray[np.bool_], kind: str, causes: tuple[int, ...], stepping: bool
-) -> Layer:
-    """Samples of one thread lie apart; of several, the one that began last holds."""
-    spans = {"start_ns": seen["start_ns"], "end_ns": seen["end_ns"], "place": place}
-    return _flat({**spans, "kind": np.full(len(place), kind)}, which, causes, stepping)
-
-
 def rows_of_claims(
     numbers: Numbers, claimed: Sequence[Claimed], window: Window, samples: Sequence[dict[str, Any]]
 ) -> tuple[list[Place], dict[int, int]]:
@@ -305,11 +132,11 @@ def _place(
     for cause, spans, kind in parts:
         owner = OWNERS[len(CLASSES) + cause]
         ns[owner] = ns.get(owner, 0) + window.part(spans).total
-        kinds[kind.removesuffix(_WAITS)] = kinds.get(kind.removesuffix(_WAITS), 0) + spans.total
+        kinds[kind.removesuffix(WAITS)] = kinds.get(kind.removesuffix(WAITS), 0) + spans.total
     whole = intervals.merge(*(spans for _, spans, _ in parts))
     inside = window.part(whole)
     kind = max(kinds, key=lambda kind: kinds[kind])
-    lines = _lines(key, whole, samples, on_others=kind in _MAKES_BATCHES and kind != "gc")
+    lines = _lines(key, whole, samples, on_others=kind in MAKES_BATCHES and kind != "gc")
     at = int(np.argmax(inside.end - inside.start)) if len(inside) else None
     return Place(
         kind=kind,
@@ -404,8 +231,3 @@ def with_peers(own: Places, meanwhile: Mapping[str, Intervals], peers: Intervals
 
 def _with(row: Place, ns: dict[str, int]) -> Place:
     return replace(row, ns={owner: value for owner, value in ns.items() if value})
-
-
-def seen_of(places: Places | None) -> Iterator[Place]:
-    """The rows that are places of their own."""
-    yield from (row for row in (places.rows if places else ()) if row.kind != "others")

@@ -1,0 +1,192 @@
+"""Where the host of a process was: ranges of places in its recording and samples beside it, as layers in the order of
+their trust. What each is worth for which cause stands in docs/reference/measures.md, "Which of my lines"."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ground import intervals
+from ..ground.intervals import Intervals
+from ..ledger.causes import FEED, LAUNCH, PAUSE, PEERS, SYNC, TURNAROUND, WAIT, WAITING_FOR_INPUT
+from ..model import marks
+from ..model.measures import CAUSES
+from ..model.names import fitting, rows_of, wholly
+from ..model.timeline import Timeline
+
+Int64s = NDArray[np.int64]
+# Causes that the host makes; the GPU's own hand-over, its waits and marked pauses are none.
+DIVIDED: Final = tuple(cause for cause in range(len(CAUSES)) if cause not in (PAUSE, TURNAROUND, WAIT))
+_PLACE: Final = re.compile(marks.PLACE)
+WAITS: Final = "-wait"  # ends the kind of a range in which a thread only waits for the place that it names
+MAKES_BATCHES: Final = ("dataset", "generator", "py_function", "gc")
+
+
+class Key(NamedTuple):
+    """What is one place: a range by its name and line, a function by its name and file."""
+
+    name: str
+    file: str
+    line: int  # of a definition; -1: of a function that samples saw
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Spans of one kind of evidence, apart and in order, each with the number of its place and what kind it is."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    place: Int64s
+    kind: NDArray[np.str_]
+    causes: tuple[int, ...]
+
+
+class Numbers:
+    """Places by number."""
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+        self._of: dict[Key, int] = {}
+
+    def of(self, key: Key) -> int:
+        if key not in self._of:
+            self._of[key] = len(self.keys)
+            self.keys.append(key)
+        return self._of[key]
+
+
+def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> list[Layer]:
+    """The layers of a process, those that come first first."""
+    every = DIVIDED
+    ranges = _ranges(timeline, pid, shift, numbers)
+    steps = _stepping(timeline, pid)
+    mine = np.ones(len(ranges["tid"]), bool) if steps is None else np.isin(ranges["tid"], list(steps))
+    waits = np.char.endswith(ranges["kind"], WAITS)
+    makes = np.isin(ranges["kind"], MAKES_BATCHES)
+    seen = samples_of(timeline, pid, shift)
+    place = _functions(seen, numbers)
+    inside = _looked_at_within(seen, ranges, mine & ~waits)
+    own, called = (seen["steps"] & ~inside & which for which in (~seen["framework"], seen["framework"]))
+    others = ~seen["steps"] & ~seen["framework"] & ~_defined(seen, ranges)
+    made = [
+        _flat(ranges, ~mine & makes, (FEED,)),
+        _sampled(seen, place, others, "python", (FEED,)),
+        _flat(ranges, waits, (FEED,)),
+    ]
+    # Launched by one thread while another one waits for what it launches.
+    waiting = _waiting(timeline, pid, shift)
+    return [
+        _flat(ranges, ranges["kind"] == "gc", every),
+        _flat(ranges, mine & ~waits, every),
+        _sampled(seen, place, own, "python", every),
+        # Functions in a step run on threads of the framework's, which fetch for them and launch after them.
+        _flat(ranges, ~mine & (ranges["kind"] == "py_function"), (FEED, SYNC, LAUNCH)),
+        *made,
+        *(_clipped(layer, waiting, (LAUNCH,)) for layer in made),
+        _sampled(seen, place, called, "call", tuple(one for one in every if one != PEERS)),
+    ]
+
+
+def _waiting(timeline: Timeline, pid: int, shift: int) -> Intervals:
+    """When any thread of the process waits for its input."""
+    names = timeline.marks["name"].cat
+    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fitting(names.categories, WAITING_FOR_INPUT)))
+    rows = rows[timeline.marks["pid"].to_numpy()[rows] == pid]
+    start, end = (timeline.marks[name].to_numpy()[rows] + shift for name in ("start_ns", "end_ns"))
+    return intervals.union(start, end)
+
+
+def _clipped(layer: Layer, to: Intervals, causes: tuple[int, ...]) -> Layer:
+    """What of a layer lies in these times, as evidence for other causes."""
+    first, last = intervals.touching(to, Intervals(layer.start_ns, layer.end_ns))
+    piece, place = intervals.one_after_another(last - first)
+    span = first[piece] + place
+    start = np.maximum(to.start[piece], layer.start_ns[span])
+    end = np.minimum(to.end[piece], layer.end_ns[span])
+    return Layer(start, end, layer.place[span], layer.kind[span], causes)
+
+
+def _looked_at_within(seen: dict[str, Any], ranges: dict[str, Any], which: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Samples taken within a range: what they saw is that range's, which begins and ends when it says."""
+    covered = intervals.union(ranges["start_ns"][which], ranges["end_ns"][which])
+    return intervals.contains(covered, seen["at_ns"])
+
+
+def _defined(seen: dict[str, Any], ranges: dict[str, Any]) -> NDArray[np.bool_]:
+    """Samples in functions that have ranges of their own."""
+    own = set(zip(ranges["name"], ranges["file"], strict=True))
+    there = zip(seen["function"].tolist(), seen["file"].tolist(), strict=True)
+    return np.fromiter((one in own for one in there), bool, len(seen["line"]))
+
+
+def _ranges(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> dict[str, Any]:
+    """Start, end, tid, place and kind of the process's ranges of places."""
+    names = timeline.marks["name"].cat
+    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), wholly(names.categories, marks.PLACE)))
+    rows = rows[timeline.marks["pid"].to_numpy()[rows] == pid]
+    codes = names.codes.to_numpy()[rows]
+    told = {}
+    for code in np.unique(codes).tolist():
+        match = _PLACE.fullmatch(str(names.categories[code]))
+        assert match is not None  # it did above
+        told[code] = match[1], numbers.of(Key(match[2], match[3], int(match[4][:9])))
+    found = {name: timeline.marks[name].to_numpy()[rows] for name in ("start_ns", "end_ns", "tid")}
+    return {
+        "start_ns": found["start_ns"] + shift,
+        "end_ns": found["end_ns"] + shift,
+        "tid": found["tid"],
+        "place": np.array([told[code][1] for code in codes.tolist()], np.int64),
+        "name": [numbers.keys[told[code][1]].name for code in codes.tolist()],
+        "file": [numbers.keys[told[code][1]].file for code in codes.tolist()],
+        "kind": np.array([told[code][0] for code in codes.tolist()], np.str_),
+    }
+
+
+def _stepping(timeline: Timeline, pid: int) -> set[int] | None:
+    """The threads that steps are marked on, else the process's first; None where no thread is known by that."""
+    names = timeline.marks["name"].cat
+    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), wholly(names.categories, marks.STEP)))
+    rows = rows[timeline.marks["pid"].to_numpy()[rows] == pid]
+    marked = set(timeline.marks["tid"].to_numpy()[rows].tolist())
+    of_process = timeline.marks["tid"].to_numpy()[timeline.marks["pid"].to_numpy() == pid]
+    return marked or ({pid} if pid in of_process else None)
+
+
+def samples_of(timeline: Timeline, pid: int, shift: int) -> dict[str, Any]:
+    table = timeline.samples
+    rows = np.flatnonzero(table["pid"].to_numpy() == pid)
+    found: dict[str, Any] = {name: table[name].to_numpy()[rows] for name in ("line", "steps", "framework")}
+    for name in ("start_ns", "at_ns", "end_ns"):
+        found[name] = table[name].to_numpy()[rows] + shift
+    for name in ("file", "function", "via", "source"):
+        found[name] = table[name].iloc[rows].astype(str).to_numpy(dtype=object)
+    return found
+
+
+def _functions(seen: dict[str, Any], numbers: Numbers) -> Int64s:
+    """The number of the function of each sample's span."""
+    keys = zip(seen["function"].tolist(), seen["file"].tolist(), strict=True)
+    return np.array([numbers.of(Key(function, file, -1)) for function, file in keys], np.int64)
+
+
+def _flat(ranges: dict[str, Any], which: NDArray[np.bool_], causes: tuple[int, ...]) -> Layer:
+    """Ranges that may lie in each other, as spans apart: each instant is that of the one that began last."""
+    rows = np.flatnonzero(which & (ranges["end_ns"] > ranges["start_ns"]))
+    start, end = ranges["start_ns"][rows], ranges["end_ns"][rows]
+    edges = np.unique(np.append(start, end))
+    which_one = intervals.Nested(start, end).innermost(edges[:-1]) if len(edges) else np.empty(0, np.int64)
+    some = np.flatnonzero(which_one >= 0)
+    of = rows[which_one[some]]
+    return Layer(edges[:-1][some], edges[1:][some], ranges["place"][of], ranges["kind"][of], causes)
+
+
+def _sampled(
+    seen: dict[str, Any], place: Int64s, which: NDArray[np.bool_], kind: str, causes: tuple[int, ...]
+) -> Layer:
+    """Samples of one thread lie apart; of several, the one that began last holds."""
+    spans = {"start_ns": seen["start_ns"], "end_ns": seen["end_ns"], "place": place}
+    return _flat({**spans, "kind": np.full(len(place), kind)}, which, causes)
