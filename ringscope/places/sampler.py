@@ -178,7 +178,7 @@ def _lock(frame: FrameType) -> str:
     key = id(frame.f_code), frame.f_lineno
     known = _locks.get(key)
     if known is None:
-        match = _TAKES.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno))
+        match = _TAKES.search(linecache.getline(whose.path_of(frame.f_code.co_filename), frame.f_lineno))
         taken = match is not None and isinstance(_value(frame, match[1] or match[2]), _LOCKS)
         known = _locks[key] = "threading.Lock" if taken else ""
     return known
@@ -199,7 +199,7 @@ def _module(frame: FrameType) -> str:
 
 def _source(one: Seen) -> str:
     """The line's text, by which the remedy is chosen."""
-    return linecache.getline(one.file, one.line).strip()[:160]
+    return linecache.getline(whose.path_of(one.file), one.line).strip()[:160]
 
 
 def main_thread() -> int:

@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 USER, STANDARD, LIBRARY = range(3)
+_STARTED: Final = os.getcwd()  # a script may change it, and names of files stay
 _PACKAGES: Final = ("site-packages", "dist-packages")
 _STANDARD: Final = tuple(
     {os.path.join(os.path.realpath(sysconfig.get_path(name)), "") for name in ("stdlib", "platstdlib")}
@@ -41,7 +42,7 @@ def owner(filename: str) -> int:
     """USER, STANDARD (Python's own library) or LIBRARY, by the name of a file that holds code."""
     if filename.startswith("<"):
         return USER if filename.startswith(("<ipython", "<stdin", "<string")) else STANDARD
-    real = os.path.realpath(filename)
+    real = os.path.realpath(os.path.join(_STARTED, filename))
     if within_main(real):
         return USER
     if real.startswith(_OURS) or os.path.basename(real).startswith("__autograph_generated_file"):
@@ -87,8 +88,13 @@ def shown(filename: str) -> str:
     for place in range(len(parts) - 1, 0, -1):
         if parts[place - 1] in _PACKAGES:
             return "/".join(parts[place:])
-    relative = os.path.relpath(os.path.realpath(filename))
+    relative = os.path.relpath(os.path.realpath(os.path.join(_STARTED, filename)), os.path.realpath(_STARTED))
     return filename if relative.startswith("..") else relative
+
+
+def path_of(file: str) -> str:
+    """Where a file lies that `shown` has named."""
+    return os.path.join(_STARTED, file)
 
 
 class About(NamedTuple):

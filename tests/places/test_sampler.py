@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +19,7 @@ from profiles.readers import sampled
 from ringscope.places import ranges, sampler, whose
 from ringscope.places.whose import Where
 from tests.made.build import Build
+from tests.recordings import ROOT
 
 HERE = "tests/places/test_sampler.py"
 
@@ -163,3 +167,15 @@ def test_a_place_in_another_one_has_its_name_and_its_own_kind(monkeypatch: pytes
     with ranges.Place("callback", "Keras's own", None):
         pass
     assert kept.names == []
+
+
+def test_files_are_told_from_where_the_script_began(tmp_path: Path) -> None:
+    script = tmp_path / "job" / "my.py"
+    script.parent.mkdir()
+    script.write_text("import os, sys\nfrom ringscope.places import whose\nos.chdir('/')\ndef f():\n    pass\n"
+                      "print(*whose.defined(f)[:2])\n")  # fmt: skip
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    argv = [sys.executable, "-m", "harness.launch.recorded", "--delay", "9", "--duration", "1", "--", "job/my.py"]
+    environ = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "job/my.py 4", done.stderr
