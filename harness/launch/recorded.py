@@ -34,7 +34,8 @@ from . import script, tensorflow_profiler
 
 LOOK_EVERY = 10  # steps: the ranks of a job look at the same ones, so that they record the same
 FIRST_LOOK = 20  # steps
-ALIKE = 0.2  # medians of the last two fives of steps differ by less: steady
+ALIKE = 0.2  # medians of the last steps and of as many before them differ by less: steady
+WINDOWS = 5, 10  # so many steps: a checkpoint every ten has the host ahead of the GPU, and behind, by turns
 LAST_LOOK = 200  # steps; what is not steady by then is recorded as it is
 KERAS = ("keras", "tf_keras")
 _ADAPTER = "keras.src.trainers.data_adapters.py_dataset_adapter"
@@ -117,9 +118,13 @@ class Recorder:
     def _is_steady(self) -> bool:
         if self.number >= LAST_LOOK:
             return True
-        if self.number < FIRST_LOOK or len(self._took) < 10:
+        return self.number >= FIRST_LOOK and any(map(self._is_alike, WINDOWS))
+
+    def _is_alike(self, steps: int) -> bool:
+        """Did as many steps take as long as as many before them?"""
+        if len(self._took) < 2 * steps:
             return False
-        earlier, later = (statistics.median(part) for part in (self._took[-10:-5], self._took[-5:]))
+        earlier, later = (statistics.median(part) for part in (self._took[-2 * steps : -steps], self._took[-steps:]))
         return abs(later - earlier) <= ALIKE * max(earlier, later)
 
 

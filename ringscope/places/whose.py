@@ -47,9 +47,25 @@ def owner(filename: str) -> int:
         return USER
     if real.startswith(_OURS) or os.path.basename(real).startswith("__autograph_generated_file"):
         return LIBRARY
-    if any(part in _PACKAGES for part in real.split(os.sep)):
+    if library_root(real) is not None:
         return LIBRARY
     return STANDARD if real.startswith(_STANDARD) else USER
+
+
+@cache
+def _roots() -> tuple[str, ...]:
+    """Folders that pip has installed into: also one of another name (`pip install --target`)."""
+    there = {os.path.realpath(entry) for entry in sys.path if entry and os.path.isdir(entry)}
+    return tuple(os.path.join(one, "") for one in there if any(Path(one).glob("*.dist-info")))
+
+
+def library_root(real: str) -> str | None:
+    """The folder of installed packages that a file lies in, None where in none."""
+    parts = real.split(os.sep)
+    after = next((place for place in range(len(parts) - 1, 0, -1) if parts[place - 1] in _PACKAGES), None)
+    if after is not None:
+        return os.sep.join([*parts[:after], ""])
+    return next((one for one in _roots() if real.startswith(one)), None)
 
 
 @cache
@@ -72,11 +88,12 @@ def within_main(real: str) -> bool:
 @cache
 def framework(filename: str) -> str | None:
     """The framework that a file is of; None: none of them."""
-    parts = filename.split(os.sep)
-    after = next((place for place in range(len(parts) - 1, 0, -1) if parts[place - 1] in _PACKAGES), None)
-    if after is None:
-        return "ringscope" if os.path.realpath(filename).startswith(_OURS) else None
-    return parts[after] if parts[after] in FRAMEWORKS else None
+    real = os.path.realpath(os.path.join(_STARTED, filename))
+    root = library_root(real)
+    if root is None:
+        return "ringscope" if real.startswith(_OURS) else None
+    package = real.removeprefix(root).split(os.sep)[0]
+    return package if package in FRAMEWORKS else None
 
 
 @cache
@@ -84,11 +101,11 @@ def shown(filename: str) -> str:
     """The name as reports show it: relative to the working directory, a library's relative to where it is installed."""
     if filename.startswith("<"):
         return filename
-    parts = filename.split(os.sep)
-    for place in range(len(parts) - 1, 0, -1):
-        if parts[place - 1] in _PACKAGES:
-            return "/".join(parts[place:])
-    relative = os.path.relpath(os.path.realpath(os.path.join(_STARTED, filename)), os.path.realpath(_STARTED))
+    real = os.path.realpath(os.path.join(_STARTED, filename))
+    root = library_root(real)
+    if root is not None:
+        return real.removeprefix(root)
+    relative = os.path.relpath(real, os.path.realpath(_STARTED))
     return filename if relative.startswith("..") else relative
 
 

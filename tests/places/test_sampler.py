@@ -179,3 +179,16 @@ def test_files_are_told_from_where_the_script_began(tmp_path: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "job/my.py 4", done.stderr
+
+
+def test_what_pip_has_installed_elsewhere_is_a_library_too(tmp_path: Path) -> None:
+    for name in ("keras", "others", "keras-3.15.1.dist-info"):
+        (tmp_path / "site" / name).mkdir(parents=True)
+    code = "from ringscope.places import whose; import sys; a, b = sys.argv[1:]; "
+    code += "print(whose.owner(a), whose.framework(a), whose.shown(a), whose.owner(b), whose.framework(b))"
+    files = [str(tmp_path / "site" / name / "a.py") for name in ("keras", "others")]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *files], env=environ, capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout.split() == ["2", "keras", "keras/a.py", "2", "None"], done.stderr

@@ -54,7 +54,7 @@ def test_steps_that_still_grow_shorter_are_waited_for() -> None:
 
 def test_steps_that_never_grow_steady_are_recorded_after_all() -> None:
     told = Told()
-    told.take(([1.0] * 5 + [3.0] * 5) * (LAST_LOOK // 10))
+    told.take(1.1**step for step in range(LAST_LOOK))
     assert told.recorder.opened_at == LAST_LOOK
 
 
@@ -164,3 +164,9 @@ def test_more_loaders_than_cores_are_told_before_the_training(
     assert [PyDatasetAdapter(data).data for _ in range(2)] == [data, data]
     told = capsys.readouterr().err
     assert told.count("500 workers of the data x 2 ranks") == told.count("\n") == (workers > 1)
+
+
+def test_a_checkpoint_every_ten_steps_is_steady() -> None:
+    told = Told()
+    told.take(200.0 if step % 10 == 0 else 1.0 if step % 10 < 5 else 18.0 for step in range(30))
+    assert told.recorder.opened_at == 20
