@@ -203,6 +203,28 @@ def test_imports_run_from_left_to_right_only(top, layers):
     assert not wrong
 
 
+@pytest.mark.parametrize(
+    ("top", "layers", "most_rooms", "most_floors"),
+    [("profiles", PROFILES, 24, 15), ("harness", HARNESS, 11, 7), ("ringscope.ring", RING, 20, 10)],
+)
+def test_a_house_has_few_rooms_and_few_floors(top, layers, most_rooms, most_floors):
+    """A floor: the longest way down by imports. A new room takes the place of another, or goes inside of one."""
+    rooms = {one for row in layers for one in row if one != top}
+    below: dict[str, set[str]] = {one: set() for one in rooms}
+    for one in imports():
+        if within(one.by, (top,)) and within(one.of, (top,)):
+            by, of = room(one.by, layers, top), room(one.of, layers, top)
+            if by != of and {by, of} <= rooms:
+                below[by].add(of)
+    floors: dict[str, int] = {}
+    while len(floors) < len(rooms):
+        ready = [one for one in rooms - floors.keys() if below[one] <= floors.keys()]
+        assert ready, "rooms import each other in a circle"
+        floors |= {one: 1 + max((floors[other] for other in below[one]), default=0) for one in ready}
+    assert len(rooms) <= most_rooms
+    assert max(floors.values()) <= most_floors
+
+
 def test_readers_and_scaling_stand_on_the_ground():
     wrong = [
         f"{one.by}:{one.line} imports {one.of}"
