@@ -43,14 +43,14 @@ VIEWS = (
     ("profiles.views.terminal", "profiles.views.page"),
     ("profiles.views.charts",),
     ("profiles.views.tables",),
-    ("profiles.views.palette",),
+    ("profiles.views.palette", "profiles.views.spoken"),
     ("profiles.views",),
 )
 MODEL = (
     ("profiles.model.analysed", "profiles.model.measures_json"),
     ("profiles.model.measures", "profiles.model.marks"),
     ("profiles.model.timeline", "profiles.model.launching"),
-    ("profiles.model.possible", "profiles.model.names", "profiles.model.xla_names"),
+    ("profiles.model.possible", "profiles.model.names", "profiles.model.paths", "profiles.model.xla_names"),
     ("profiles.model",),
 )
 RUNS = (

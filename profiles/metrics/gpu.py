@@ -48,7 +48,9 @@ def measure(
     rows = _step_rows(gpu, steps, books)
     feed_ns = books.ledger_ns["idle_feed"]
     counted = kernels.measure(gpu, steps, books.window, books.ownership)
-    by_operator, by_layer = operators.measure(timelines, gpu, books)
+    by_operator, by_layer, paths = operators.measure(timelines, gpu, books)
+    for kernel in counted.top:
+        kernel.operator = paths.get(kernel.name)
     host_idle, outside_calls = host_while_idle(timelines, shift_ns, gpu, books.ownership)
     starting, allocating = launch_idle_by_host(timelines, shift_ns, gpu, books.ownership)
     waited = launch_idle_waiting(timelines, shift_ns, gpu, books.ownership)

@@ -17,10 +17,11 @@ from ..gpus.operations import TABLES, Gpu, Operations, distinct
 from ..ground.intervals import Nested
 from ..ledger.account import Account
 from ..ledger.ownership import is_idle
+from ..model import paths
 from ..model.analysed import Ownership
 from ..model.measures import NamedOperator, Operators
 from ..model.timeline import Timeline
-from ..model.xla_names import COMMAND_BUFFER
+from ..model.xla_names import COMMAND_BUFFER, compiled
 from . import command_buffers, operator_names
 from .operator_names import Texts
 from .owned import owned_ns
@@ -50,18 +51,38 @@ class Ranges:
     name: Int64s
 
 
-def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account) -> tuple[Operators | None, Operators | None]:
-    """Operators and layers; None where the recordings name none under which anything was launched."""
+def measure(
+    timelines: Sequence[Timeline], gpu: Gpu, books: Account
+) -> tuple[Operators | None, Operators | None, dict[str, str]]:
+    """Operators and layers, None where the recordings name none under which anything was launched; and of the kernels
+    that XLA compiled the paths that they belong to, by their names.
+    """
     if any(source.operators for source in gpu.operations.sources):
         source, operators = "kernels", _of_kernels(gpu.operations)
         hidden = _in_graphs(gpu.operations, operators)
     else:
         source = "operators" if any(len(timelines[index].operators) for index, _ in gpu.processes) else "ranges"
         operators, hidden = _opened(timelines, gpu, _named(timelines, gpu, _ranges))
-    layers = (
-        _named(timelines, gpu, _module_ranges) if source == "operators" else _renamed(operators, operator_names.layer)
-    )
-    return _summed(source, gpu, books, operators, hidden), _summed(source, gpu, books, layers, hidden)
+    layers = _named(timelines, gpu, _module_ranges) if source == "operators" else _renamed(operators, paths.layer)
+    by_operator, by_layer = (_summed(source, gpu, books, named, hidden) for named in (operators, layers))
+    return by_operator, by_layer, _paths(gpu, operators)
+
+
+def _paths(gpu: Gpu, named: Found) -> dict[str, str]:
+    """Of each kernel that XLA compiled, by its name, the path that most of its time belongs to, where any is known."""
+    found, names = named
+    is_path = np.array(["/" in name for name in names] + [False])
+    if found is None or not is_path.any():
+        return {}
+    rows = np.flatnonzero((gpu.operations.table == KERNELS) & is_path[found])
+    pairs, place = np.unique(gpu.operations.name[rows].astype(np.int64) * len(names) + found[rows], return_inverse=True)
+    total = _sums(place, gpu.operations.end_ns[rows] - gpu.operations.start_ns[rows], max(1, len(pairs)))
+    told: dict[str, str] = {}
+    for at in np.argsort(-total, kind="stable").tolist() if len(pairs) else ():
+        kernel, path = divmod(int(pairs[at]), len(names))
+        if compiled(str(gpu.names[kernel])):
+            told.setdefault(str(gpu.names[kernel]), names[path])
+    return told
 
 
 def _named(timelines: Sequence[Timeline], gpu: Gpu, ranges: Callable[[Timeline, int, Texts], Ranges | None]) -> Found:

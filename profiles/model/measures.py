@@ -52,6 +52,8 @@ class NamedKernel:
     # its part of the ledger: of kernels of a class that run at once the one that began first counts; None: measured by
     # a version that did not say
     owned_ns: int | None = None
+    # of one that XLA compiled the framework's path that most of its time belongs to; None: nothing tells it
+    operator: str | None = None
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -52,12 +53,14 @@ class Program:
     graphs: of each instruction that launches a CUDA graph those inside it, by the names that their kernels have; "": of
     what has no kernel of its name, the library's calls together. Graph "": of all, where the program was written down
     before it was parted into graphs.
+    paths: of each kernel that XLA compiled itself, by the kernel's name, the framework's path of its work, where told.
     differentiates: whether JAX made a derivative in it. False: it multiplies, and nothing in it is called so or after
     training; None: nothing tells.
     """
 
     instructions: Mapping[str, str]
     graphs: Mapping[str, Mapping[str, str]]
+    paths: Mapping[str, str]
     differentiates: bool | None = None
 
     def of_kernel(self, instruction: str, kernel: str) -> str:
@@ -87,7 +90,13 @@ def program(serialized: bytes) -> Program | None:
             elif text := read.text([one]):
                 instructions[one.name] = text
                 graphs[""][xla_names.of_kernel(one.name)] = text
-    return Program(instructions, graphs, _differentiates(module))
+    paths = {
+        xla_names.of_kernel(one.name): path
+        for computation in module.computations
+        for one in computation.instructions
+        if xla_names.compiled(one.name) and (path := read.path(one))
+    }
+    return Program(instructions, graphs, paths, _differentiates(module))
 
 
 def _differentiates(module: Any) -> bool | None:
@@ -132,6 +141,14 @@ class _Module:
         calls = [one for one in inside if one.opcode == "custom-call"]
         found = {xla_names.of_kernel(one.name): self.text([one]) for one in inside if one.opcode != "custom-call"}
         return found | {"": self.text(calls) if all(map(self._is_known, calls)) else ""}
+
+    def path(self, one: Any) -> str:
+        """The framework's path of an instruction, or the one that most of what is fused into it has."""
+        if "/" in one.metadata.op_name:
+            return str(one.metadata.op_name)
+        fused = [inner.metadata.op_name for number in one.called_computation_ids for inner in self._inside(number)]
+        told = Counter(path for path in fused if "/" in path)
+        return max(told, key=told.__getitem__) if told else ""
 
     def text(self, instructions: list[Any]) -> str:
         """What these compute together; "" where they multiply nothing, or it is not known what."""

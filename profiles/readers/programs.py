@@ -19,15 +19,24 @@ class Programs:
 
     def work(self, row: Row) -> str:
         """What a kernel was launched to compute, as readers.hlo writes it; "" where it is not known."""
-        instruction, module = row.stats.get("hlo_op"), row.stats.get("hlo_module")
-        if not isinstance(instruction, str) or not isinstance(module, str):
-            return ""
+        program, instruction = self._of(row), row.stats.get("hlo_op")
+        return program.of_kernel(instruction, row.name) if program and isinstance(instruction, str) else ""
+
+    def path(self, row: Row) -> str:
+        """The framework's path that the work of a kernel belongs to, by its program; "" where that does not tell."""
+        program = self._of(row)
+        return program.paths.get(row.name.removesuffix(".kd"), "") if program else ""  # .kd: AMD's
+
+    def _of(self, row: Row) -> hlo.Program | None:
+        """The program that a kernel is of."""
+        module = row.stats.get("hlo_module")
+        if not isinstance(row.stats.get("hlo_op"), str) or not isinstance(module, str):
+            return None
         name = f"{module}({row.stats.get('program_id')})"
         if name not in self._read:
             serialized = self._serialized.get(name) or self._serialized.get(module)
             self._read[name] = hlo.program(serialized) if serialized else None
-        program = self._read[name]
-        return program.of_kernel(instruction, row.name) if program else ""
+        return self._read[name]
 
     def differentiate(self) -> bool | None:
         """Whether any program that ran holds a derivative; None where nothing tells."""

@@ -193,7 +193,7 @@ def _operations(table: str, rows: list[planes.Row], programs: Programs) -> pd.Da
         return frame.assign(graph=planes.integers(rows, "cuda_graph_exec_id"))
     frame["graph_node"] = np.maximum(planes.integers(rows, "cuda_graph_node_id"), 0)
     if table == "kernels":
-        texts = {"operator": [_operator(row) for row in rows], "work": [programs.work(row) for row in rows]}
+        texts = {"operator": [_operator(row, programs) for row in rows], "work": [programs.work(row) for row in rows]}
         return frame.assign(name=[row.name for row in rows], **texts)
     key = "memcpy_details" if table == "copies" else "Memset_details"
     details = [planes.details(row.stats.get(key) or row.stats.get(key.lower())) for row in rows]
@@ -212,8 +212,9 @@ def _operations(table: str, rows: list[planes.Row], programs: Programs) -> pd.Da
     )
 
 
-def _operator(row: planes.Row) -> str:
-    """What a kernel belongs to: the framework's path, else the instruction of the compiler; "" where nothing is said.
+def _operator(row: planes.Row, programs: Programs) -> str:
+    """What a kernel belongs to: the framework's path, which the program may tell where the kernel does not, else the
+    instruction of the compiler; "" where nothing is said.
 
     A CUDA graph that the compiler made has many instructions in it: kernels that it compiled are called as these are.
     """
@@ -223,7 +224,9 @@ def _operator(row: planes.Row) -> str:
         instruction = xla_names.compiled(row.name)
     if "/" in path:
         return path
-    return operation if operation and operation != "XlaModule" else instruction
+    if operation and operation != "XlaModule":
+        return operation
+    return programs.path(row) or instruction
 
 
 def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:

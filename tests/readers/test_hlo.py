@@ -139,6 +139,16 @@ def graph(*more: str) -> hlo.Program:
     return made.program()
 
 
+def test_a_fusion_is_of_its_own_path_or_of_the_one_that_most_of_its_parts_have() -> None:
+    made = Written()
+    inner, outer = made.computation(1), made.computation(2)
+    for path in ("net/a/mul", "net/b/add", "net/b/add", "no path", ""):
+        made.put(inner, "add", [8], metadata={"op_name": path})
+    for name, own in (("loop_add_fusion.1", "net/own/add"), ("loop_add_fusion.2", ""), ("add.9", "net/own/add")):
+        made.put(outer, "fusion", [8], name=name, called_computation_ids=[1], metadata={"op_name": own})
+    assert made.program().paths == {"loop_add_fusion_1": "net/own/add", "loop_add_fusion_2": "net/b/add"}
+
+
 def test_in_a_graph_a_kernel_has_its_instruction_and_the_librarys_share_theirs() -> None:
     found = graph()
     named = of_program(found.of_kernel("command_buffer", "gemm_fusion_dot_3"))

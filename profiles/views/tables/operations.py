@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...ground import numbers
+from .. import spoken
 from ..palette import OWNERS as LOOKS
 from .table import Cell, Document, Format, Json, Table, each_gpu, words
 
@@ -129,7 +130,7 @@ def kernels(document: Document) -> Table:
         "window; kernels of several streams may overlap.",
         ("kernel",),
         "kernels/top",
-        lambda kernel: (kernel["name"],),
+        lambda kernel: (spoken.name(kernel["name"], kernel.get("operator")),),
         forms,
         MOST_KERNELS,
     )
@@ -160,7 +161,15 @@ def _operators(document: Document, key: str, title: str, caption: str) -> Table:
     caption += f" The first {MOST_OPERATORS} on all GPUs together, and what has no name; the JSON has more."
     only = (key.removesuffix("s"),)
     return _by_name(
-        document, key, title, caption, only, f"{key}/rows", lambda row: (row["name"],), forms, MOST_OPERATORS
+        document,
+        key,
+        title,
+        caption,
+        only,
+        f"{key}/rows",
+        lambda row: (spoken.name(row["name"]),),
+        forms,
+        MOST_OPERATORS,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...ground import numbers
 from ...runs.cell import TELLING
+from .. import spoken
 from . import operations, places, ranks, time
 from .table import Cell, Document, Format, Json, Table, words
 
@@ -274,7 +275,7 @@ def evidence(finding: Json) -> Sequence[tuple[str, str]]:
 
 def _evidence(key: str, value: Any) -> str:
     if isinstance(value, bool) or value is None or isinstance(value, str):
-        return numbers.UNKNOWN if value is None else str(value)
+        return numbers.UNKNOWN if value is None else spoken.name(str(value))
     if isinstance(value, (list, tuple)):
         return ", ".join(_evidence(key, one) for one in value)
     if isinstance(value, Mapping):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ...ground import numbers
 from ...model.measures import OWNERS
+from .. import spoken
 from ..palette import OWNERS as LOOKS
-from .table import Cell, Document, Table, each_gpu, words
+from .table import Cell, Document, Json, Table, each_gpu, words
 
 GAPS = {
     "count": numbers.count,
@@ -228,7 +229,7 @@ def idle_gaps(document: Document) -> Table:
     for at, index, gap, name in found[:MOST_GAPS]:
         window = document.json["gpus"][index]["window_ns"]
         start, cause = gap["start_ns"] - window[0], next(iter(gap["causes_ns"]), "idle_unknown")
-        ended = gap["name"] or LOOKS[gap["ended_by"]].label if gap["ended_by"] else "the window's end"
+        ended = _ender(gap)
         size = f", {numbers.size(gap['bytes'])}" if gap["bytes"] else ""
         rows.append(
             (
@@ -239,7 +240,7 @@ def idle_gaps(document: Document) -> Table:
                 Cell(LOOKS[cause].label, cause, look=cause),
                 Cell(ended + size, ended, code=True),
                 Cell(gap["call"] or numbers.UNKNOWN, gap["call"], code=bool(gap["call"])),
-                words("; ".join(f"{one['name']} {numbers.share_of(one['ns'], gap['ns'])}" for one in gap["host"])),
+                words(_meanwhile(gap)),
             )
         )
     return Table(
@@ -252,6 +253,16 @@ def idle_gaps(document: Document) -> Table:
     )
 
 
+def _ender(gap: Json) -> str:
+    if gap["name"]:
+        return spoken.name(gap["name"])
+    return LOOKS[gap["ended_by"]].label if gap["ended_by"] else "the window's end"
+
+
+def _meanwhile(gap: Json) -> str:
+    return "; ".join(f"{spoken.name(one['name'])} {numbers.share_of(one['ns'], gap['ns'])}" for one in gap["host"])
+
+
 def host(document: Document) -> Table:
     """What the host's threads were in while the GPU was idle."""
     rows = []
@@ -260,7 +271,7 @@ def host(document: Document) -> Table:
             at = f"{gpu_at}/host_while_idle/{place}"
             rows.append(
                 (
-                    Cell(one["name"], one["name"], code=True),
+                    Cell(spoken.name(one["name"]), one["name"], code=True),
                     words({"api": "CUDA call", "range": "NVTX range"}.get(one["kind"], one["kind"])),
                     name,
                     document.number(f"{at}/ns", numbers.duration),

@@ -13,6 +13,7 @@ from rich.text import Text
 from ...comparing.compare import WORK, CellChange, Comparison, Likeness
 from ...comparing.named_changes import NamedChange, NamedChanges
 from ...ground import numbers
+from .. import spoken
 from ..palette import OWNERS as LOOKS
 from .fitted import Column, Fitted, Prose, Row
 
@@ -87,7 +88,7 @@ def _named(title: str, changes: NamedChanges) -> list[RenderableType]:
     idle = ("of it idle",) if changes.with_idle else ()
     titles = [Column(name, right=True) for name in ("before", "after", "change", *idle)]
     short = shortened(row.name for row in moved[:MOST_NAMES])
-    named = [(short[row.name], row) for row in moved[:MOST_NAMES]]
+    named = [(spoken.name(row.name).replace(row.name, short[row.name], 1), row) for row in moved[:MOST_NAMES]]
     named.append((f"{count} more, and the rest" if count > 0 else "the rest", _together(rest)))
     rows = [(name, *_times(row)[: 3 + len(idle)], row.state) for name, row in named]
     heading = Text(f"\n{title.capitalize()}, per {changes.per}", style="italic")

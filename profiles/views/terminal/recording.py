@@ -15,6 +15,7 @@ from rich.text import Text
 from ...ground import numbers, terminals
 from ...model.measures import OF_RANKS, OWNERS, Finding, GpuMeasures, Measures, NamedOperator, Operators, StepRow
 from ...model.timeline import Doubt
+from .. import spoken
 from ..palette import OWNERS as LOOKS
 from .columns import COLUMN_WIDTH, NAMES_WIDTH, side_by_side
 from .fitted import Column, Fitted, Prose, Row
@@ -147,7 +148,7 @@ def _legend(gpu: GpuMeasures) -> Padding:
 
 def _host(whose: str, gpu: GpuMeasures) -> Group:
     rows = [
-        (f"  {entry['name']}", numbers.duration(entry["ns"]), numbers.share(entry["share"]))
+        (f"  {spoken.name(entry['name'])}", numbers.duration(entry["ns"]), numbers.share(entry["share"]))
         for entry in gpu.host_while_idle[:5]
     ]
     title = f"{whose}: what the host did in the idle time (calls overlap, so these do not add up)"
@@ -161,7 +162,7 @@ def _operators(whose: str, what: str, found: Operators, span_ns: int) -> Group:
     for row in (*found.rows[:MOST_OPERATORS], unknown):
         if row.total_ns or row.idle_ns:
             times = (numbers.duration(row.total_ns), numbers.share_of(row.owned_ns, span_ns), *_idle(row, span_ns))
-            rows.append((f"  {row.name}", *times))
+            rows.append((f"  {spoken.name(row.name)}", *times))
     titles = ("kernels", "of the window", "idle before", "")
     table = Fitted([Column(), *(Column(title, right=True) for title in titles)], rows)
     more = max(found.distinct - MOST_OPERATORS, 0)

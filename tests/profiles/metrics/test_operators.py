@@ -14,6 +14,7 @@ import pytest
 from profiles import measure, read
 from profiles.gpus.gather import gather
 from profiles.metrics import operator_names, operators
+from profiles.model import paths
 from profiles.model.measures import GpuMeasures, NamedOperator, Operators
 from tests.made.build import Build
 from tests.recordings import DATA, MORE
@@ -205,7 +206,7 @@ def test_a_range_names_its_operator_without_what_differs_from_call_to_call(
 ) -> None:
     if operator is not None:
         assert operator_names.of_range(name, "") == (operator or None)
-    assert operator_names.layer(operator or name) == layer
+    assert paths.layer(operator or name) == layer
 
 
 def test_a_compiled_keras_training_is_told_by_layer() -> None:

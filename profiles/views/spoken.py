@@ -1,0 +1,60 @@
+"""XLA's names in words: the layer or loss that compiled work comes from; where nothing tells it, the kind of work."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ..model import paths, xla_names
+
+_RANGE: Final = re.compile(r"(\w+):?#(.*)#", re.DOTALL)
+_BACKWARD: Final = re.compile(r"gradient_tape/|.*\btranspose\(", re.DOTALL)
+# At the end of a name, from its last letter on. N: host ranges have their numbers taken out.
+_NUMBERS: Final = re.compile(r"(?:(?:\d+|N)[._])*")
+# The first that an instruction's name fits, and what is said of it.
+_KINDS: Final = (
+    (xla_names.COMMAND_BUFFER, "a CUDA graph"),
+    (r".*all-?_?reduce.*", "an all-reduce"),
+    (r".*(?:all-?_?gather|reduce-?_?scatter|all-?_?to-?_?all|collective).*", "an exchange"),
+    (r"cudnn-conv.*|.*convolution.*", "a convolution"),
+    (r"gemm_fusion.*|.*_dot(?:_.*)?|dot|cublas.*", "a matrix product"),
+    (r"(?:triton_)?softmax.*", "a softmax"),
+    (r"input_.*reduce.*|.*_reduce_fusion|wrapped_reduce.*", "a reduction"),
+    (r"input_.*scatter.*|wrapped_scatter.*", "a scatter"),
+    (r".*transpose.*", "a transposition"),
+    (r".*concatenate.*|.*pad.*|.*slice.*|.*gather.*|copy.*", "a copy"),
+    (r"loop_.*|wrapped_.*|.*fusion.*", "element-wise work"),
+    (r"custom-?_?call.*", "a call of a library"),
+)
+_FUSED: Final = re.compile(r"(?:loop|input)_(\w+)_fusion")
+
+
+def name(told: str, operator: str | None = None) -> str:
+    """A kernel's, an operator's or a range's name with what it is in words beside it; as it is where it is not XLA's.
+
+    operator: the framework's path that the work of a kernel belongs to, where the recording tells it.
+    """
+    if of_range := _RANGE.fullmatch(told):
+        said = dict(part.partition("=")[::2] for part in of_range[2].split(","))
+        if "hlo_op" in said:
+            path = said.get("name", "")
+            return f"XLA, {place(path) if path else kind(said['hlo_op'])} ({said['hlo_op']})"
+        return f"XLA's program {said['hlo_module']}" if "hlo_module" in said else told
+    if operator:
+        return f"{told}: {place(operator)}"
+    return f"{told}: {kind(told)}" if xla_names.compiled(told) else told
+
+
+def place(path: str) -> str:
+    """The layer of a framework's path, and if its work goes back; the path where it names no layer."""
+    layer = paths.layer(path) or path.rstrip("/")
+    return f"{layer}, backward" if _BACKWARD.match(path) else layer
+
+
+def kind(instruction: str) -> str:
+    """What kind of work an instruction of XLA does, with what was fused into it."""
+    numbers = _NUMBERS.match(instruction[::-1])
+    bare = instruction[: len(instruction) - (numbers.end() if numbers else 0)]
+    found = next((words for pattern, words in _KINDS if re.fullmatch(pattern, bare)), "work of another kind")
+    fused = _FUSED.fullmatch(bare)
+    return f"{found} ({fused[1].replace('_', ', ')})" if fused and fused[1] != "reduce" else found
