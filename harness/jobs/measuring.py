@@ -20,6 +20,7 @@ from profiles.readers.nsys.report import run_export
 from profiles.verdicts import places
 
 from .. import launch
+from ..launch import tensorflow_profiler
 from ..launch.profilers import Profiler
 from ..processes.lifeline import Lifeline
 
@@ -40,7 +41,7 @@ def collect(profiler: Profiler, folder: Path) -> list[Path]:
         found = in_order(folder.glob("rank*.nvvp"))
     else:
         for directory in in_order(folder.glob("rank*.xplane")):
-            _take_out(directory)
+            tensorflow_profiler.take_out(directory)
         found = in_order(folder.glob("rank*.xplane.pb"))
     if not found:
         log = folder / "rank0.log"  # a cell's; what a command of the user's printed went to the terminal
@@ -92,13 +93,3 @@ def _export(nsys: Sequence[str], report: Path) -> None:
         words = (done.stderr or done.stdout).strip().splitlines()
         raise RingscopeError(f"{report}: nsys export failed ({words[-1] if words else 'no word'}); export it by hand")
     partial_file.replace(report.with_suffix(".sqlite"))
-
-
-def _take_out(directory: Path) -> None:
-    """`<directory>/plugins/profile/<date>/<host>.xplane.pb`, as TensorFlow writes it -> `rank<k>.xplane.pb`."""
-    import shutil
-
-    written = sorted(directory.glob("plugins/profile/*/*.xplane.pb"))
-    if written:
-        written[-1].replace(directory.with_name(f"{directory.name}.pb"))
-        shutil.rmtree(directory)

@@ -95,6 +95,7 @@ class Record:
     profiler: str | None = None
     keep: str = "recordings"
     recorded: str = "all"  # ranks: all, first-per-host, 0,8,16
+    stops: bool = False  # a command ends when it is recorded
 
 
 @dataclass(frozen=True, slots=True)

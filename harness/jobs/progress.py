@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from profiles.ground import terminals
+from profiles.ground import numbers, terminals
 from profiles.runs.cell import in_words
 from profiles.runs.records import Cell, RunRecord
 from profiles.views.terminal import recording as terminal
@@ -96,15 +96,15 @@ class Watch(_Shown):
         self._clock.ended(record.cell, seconds)
         self._done += 1
         left = self._clock.left_s() or 0.0
-        self._bar.update(self._task, completed=self._done, left=f"{duration(left)} left", now="")
+        self._bar.update(self._task, completed=self._done, left=f"{numbers.minutes(left)} left", now="")
         if record.status != "ok":
             self._console.print(
                 f"{in_words(record.cell)} #{record.launch}: {record.status}: {record.reason}", style="red", markup=False
             )
         elif not self._console.is_terminal:
             self._console.print(
-                f"{self._done}/{self._count} {in_words(record.cell)} #{record.launch}: ok in {duration(seconds)}, "
-                f"{duration(left)} left",
+                f"{self._done}/{self._count} {in_words(record.cell)} #{record.launch}: "
+                f"ok in {numbers.minutes(seconds)}, {numbers.minutes(left)} left",
                 markup=False,
                 soft_wrap=True,
             )
@@ -124,7 +124,7 @@ class Steps(_Shown):
         return sum(self._planned[self._done :]) * (self._took / before if before else 1.0)
 
     def _left(self) -> str:
-        return f"{duration(self.left_s())} left"
+        return f"{numbers.minutes(self.left_s())} left"
 
     def begun(self, words: str) -> None:
         self._words = words
@@ -136,7 +136,7 @@ class Steps(_Shown):
         self._bar.update(self._task, completed=self._done, left=self._left(), now="")
         if not self._console.is_terminal:
             self._console.print(
-                f"{self._done}/{len(self._planned)} {self._words}: {duration(seconds)}, {self._left()}",
+                f"{self._done}/{len(self._planned)} {self._words}: {numbers.minutes(seconds)}, {self._left()}",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,
@@ -164,13 +164,3 @@ def counted(count: int, noun: str) -> str:
 def about(seconds: float) -> str:
     """An estimate: `40 s`, `3 min`."""
     return f"{max(10, 10 * round(seconds / 10))} s" if seconds < 85 else f"{round(seconds / 60)} min"
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `3 min 20 s`, `2 h 5 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -19,6 +21,7 @@ from profiles.views.terminal import screen
 
 from .. import launch
 from ..launch import hosts, profilers, ssh
+from ..launch.profilers import Profiler
 from ..machine import describe, nvml, sample
 from ..processes import remote_files
 from ..processes.lifeline import Lifeline
@@ -26,6 +29,9 @@ from . import bench, measuring, sweep
 from .grid import Choices, grid
 from .options import Record
 from .run_directory import check_space, new_path, writing
+
+POLL_S = 0.5  # how often it is seen whether recordings are whole
+LOWEST = 19  # niceness
 
 
 def main(options: Record) -> int:
@@ -38,28 +44,65 @@ def main(options: Record) -> int:
     if options.choices:
         sweep.check_training()
     sweep.check_launcher(how)
-    folder, failed = (
-        _cell(options, options.choices, how, console) if options.choices else _command(options, how, console)
-    )
+    report = _Report(options, profiler, console)
+    if options.choices:
+        folder, failed = _cell(options, options.choices, how, console)
+    else:
+        folder, failed = _command(options, how, report)
     if folder is None:
         return 1
-    try:
-        with console.status(f"exporting what {profiler.name} recorded"):
-            found = measuring.collect(profiler, folder)
-    except RingscopeError as error:
-        if not failed:
-            raise
-        console.print(str(error), markup=False, highlight=False, soft_wrap=True)
-        return 1
-    with console.status("measuring"):
-        measures = measure(found, keep=options.keep)
-    if measures is not None:
-        screen.show(measures, console, more=f"ringscope timeline {folder} ")
-    console.print(f"recorded by {profiler.name}: {folder}", markup=False, highlight=False, soft_wrap=True)
-    if options.choices and measures is not None and measures.findings:
-        prove = f"prove a finding: ringscope bench --apply {measures.findings[0].code} --of {folder}"
-        console.print(prove, markup=False, highlight=False, soft_wrap=True)
+    if not report.told:
+        try:
+            report.tell(folder)
+        except RingscopeError as error:
+            if not failed:
+                raise
+            report.say(str(error))
+            return 1
     return 1 if failed else 0
+
+
+@dataclass(slots=True)
+class _Report:
+    """What is said of the recordings, once: which files they are, and what they measure."""
+
+    options: Record
+    profiler: Profiler
+    console: Console
+    told: bool = False
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def tell(self, folder: Path) -> None:
+        """Raises RingscopeError where there is no recording, or not a whole one."""
+        with self.console.status(f"exporting what {self.profiler.name} recorded"):
+            found = measuring.collect(self.profiler, folder)
+        self._tell(folder, found)
+
+    def tell_beside(self, folder: Path) -> None:
+        """The same while the ranks train: at the lowest priority, without a spinner in their output.
+
+        Nothing that goes wrong here ends the training: it is tried again at its end.
+        """
+        os.nice(LOWEST)
+        try:
+            self._tell(folder, measuring.collect(self.profiler, folder))
+        except Exception as error:  # (days of training are worth more than to know it now)
+            self.say(f"not measured yet: {error}; the training goes on, and this is tried again at its end")
+        else:
+            self.say("the training goes on to its own end")
+
+    def _tell(self, folder: Path, found: Sequence[Path]) -> None:
+        last = f" to {found[-1].name}" if len(found) > 1 else ""
+        self.say(f"recorded by {self.profiler.name}: {found[0]}{last}")
+        measures = measure(found, keep=self.options.keep)
+        self.told = True
+        if measures is None:
+            return
+        screen.show(measures, self.console, more=f"ringscope timeline {folder} ")
+        if self.options.choices and measures.findings:
+            self.say(f"prove a finding: ringscope bench --apply {measures.findings[0].code} --of {folder}")
 
 
 def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -> tuple[Path | None, bool]:
@@ -79,10 +122,14 @@ def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -
     return folder, read_run(folder).record.status != "ok"
 
 
-def _command(options: Record, how: sweep.How, console: Console) -> tuple[Path | None, bool]:
-    """Run a user's command on every rank, its output passed through; the folder of its recordings, and if it failed."""
-    profiler = how.profiler
-    assert profiler is not None
+def _command(options: Record, how: sweep.How, report: _Report) -> tuple[Path | None, bool]:
+    """Run a user's command on every rank, its output passed through; the folder of its recordings, and if it failed.
+
+    What they say is told as soon as they are whole. The command then goes on to its own end, or is ended.
+    """
+    profiler = report.profiler
+    if options.stops:
+        _check_stop(profiler, how)
     folder = ((options.launch.out or new_path()) / "command" / "0").resolve()
     if folder.exists():
         raise RingscopeError(f"{folder}: exists already; name another --out")
@@ -97,7 +144,7 @@ def _command(options: Record, how: sweep.How, console: Console) -> tuple[Path | 
     with writing(folder):
         folder.mkdir(parents=True)
     check_space(folder, _recorded(how, options.ranks) * profilers.BYTES_A_RANK)
-    console.print(f"recording with {profiler.name}: {span}", highlight=False)
+    report.say(f"recording with {profiler.name}: {span}; into {folder}/rank<k>{profiler.suffix}")
     words = ssh.words(how.launcher, how.launcher_args)
     with (
         remote_files.copied(folder, places, words) as lost,
@@ -116,12 +163,37 @@ def _command(options: Record, how: sweep.How, console: Console) -> tuple[Path | 
             container=how.container,
             recorded=how.recorded,
         )
-        code = subprocess.run(launch.keeper(job.argv, lifeline=lifeline.address), env=job.env).returncode
+        process = subprocess.Popen(launch.keeper(job.argv, lifeline=lifeline.address), env=job.env)
+        code = _until_end(process, partial(profiler.whole, folder, _recorded(how, options.ranks)))
+        if code is None and options.stops:
+            report.say("recorded; the training is ended, as --then stop asks")
+            lifeline.close()
+            process.wait()
+            code = 0
+        elif code is None:
+            report.tell_beside(folder)
+            code = process.wait()
     for host, why in lost.items():
-        console.print(f"{host}: its recordings are not here: {why}", style="red", markup=False, soft_wrap=True)
+        report.say(f"{host}: its recordings are not here: {why}")
     if code:
-        console.print(f"the command ended with exit code {code}", highlight=False)
+        report.say(f"the command ended with exit code {code}")
     return folder if not code or any(folder.glob("rank*")) else None, bool(code)
+
+
+def _check_stop(profiler: Profiler, how: sweep.How) -> None:
+    if profiler.name == "nvprof":
+        raise RingscopeError("nvprof writes its recording when the command ends; leave --then stop out")
+    if away := [host.name for host in how.hosts if not hosts.is_local(host.name)]:
+        raise RingscopeError(f"--then stop ends ranks of this host, and {away[0]} is another; leave it out")
+
+
+def _until_end(process: subprocess.Popen[bytes], whole: Callable[[], bool]) -> int | None:
+    """Wait for the end of a command, and return its exit code; None where its recordings are whole before that."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(POLL_S)
+        if whole():
+            return None
 
 
 def _recorded(how: sweep.How, ranks: int) -> int:

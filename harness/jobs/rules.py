@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from profiles import rules
+from profiles.ground import numbers
 from profiles.ground.errors import RingscopeError
 from profiles.ground.files import write_whole
 from profiles.ground.lazy import INTERRUPTED
@@ -31,7 +32,7 @@ from . import sweep
 from .bench import stopped_by_signals
 from .grid import suits
 from .options import Rules
-from .progress import counted, duration, told_on
+from .progress import counted, told_on
 from .run_directory import check_space, new_path, writing
 
 GPU_MODEL, CPU_MODEL = "resnet50", "cnn_cifar"
@@ -85,7 +86,7 @@ def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found],
             return found, True
         took_s.append(time.monotonic() - began)
         left = sum(took_s) / len(took_s) * (len(options.names) - number)
-        said = f"{number}/{len(options.names)} {name}: {rules.words(found[-1])}; about {duration(left)} left"
+        said = f"{number}/{len(options.names)} {name}: {rules.words(found[-1])}; about {numbers.minutes(left)} left"
         console.print(said, markup=False, highlight=False, soft_wrap=True)
     return found, False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -15,6 +16,7 @@ from ..machine import describe, nvml
 SUFFIXES = (".sqlite", ".nsys-rep", ".nvvp", ".xplane.pb")
 # What a rank's recording and its export may take; 12 steps of ResNet-50 take some 30 MB.
 BYTES_A_RANK = 300_000_000
+SETTLED_S = 5.0  # nsys writes a report of 300 MB without a break as long
 STEPS = 20  # of a Python command, from when they are steady
 # A program without visible steps never says when it is steady.
 DELAY_S, DURATION_S = 30.0, 10.0
@@ -43,6 +45,23 @@ class Profiler:
 
     name: str
     path: str | None = None
+
+    @property
+    def suffix(self) -> str:
+        """What its files end in."""
+        return {"nsys": ".nsys-rep", "nvprof": ".nvvp"}.get(self.name, ".xplane.pb")
+
+    def whole(self, folder: Path, count: int) -> bool:
+        """Are so many ranks' recordings written to their ends while the ranks still run?
+
+        TensorFlow's have their names only then. nsys's grow where they are, and are whole if they have not changed for
+        SETTLED_S, which an export proves. nvprof writes when the process ends.
+        """
+        found = list(folder.glob(f"rank*{self.suffix}"))
+        if len(found) < count or self.name == "nvprof":
+            return False
+        states = [path.stat() for path in found] if self.name == "nsys" else []
+        return all(state.st_size and time.time() - state.st_mtime > SETTLED_S for state in states)
 
     def prefix(self, folder: Path, span: Span | None = None) -> list[str]:
         """The words before a rank's command. span: of a user's command; None for a cell, which opens its own range."""

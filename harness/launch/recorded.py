@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from profiles.ground import threads
+from profiles.ground import numbers, threads
 from profiles.model import marks
 from ringscope.places import garbage, of_keras, ranges, sampler
 
@@ -40,6 +40,7 @@ LAST_LOOK = 200  # steps; what is not steady by then is recorded as it is
 KERAS = ("keras", "tf_keras")
 _ADAPTER = "keras.src.trainers.data_adapters.py_dataset_adapter"
 LOOK_S = 0.5  # how often the clock is looked at
+SAY_S = 10.0  # how often it is said what is waited for
 
 
 class Recorder:
@@ -93,6 +94,20 @@ class Recorder:
         else:
             why = "it ended, and no step of Keras was seen in it"
         return f"nothing of the script was recorded: {why}; have it train longer, or say when: --delay S --duration S"
+
+    def waits_for(self) -> str:
+        """What is waited for, and about how long; "" where the recording is over, or waits for a time."""
+        if self.closed or not self.steps:
+            return ""
+        if self.opened_at is not None:
+            done, of, what = self.number - self.opened_at, self.steps, "recorded"
+        else:
+            look = max(FIRST_LOOK, (self.number // LOOK_EVERY + 1) * LOOK_EVERY)
+            done, of = self.number, look + self.steps
+            what = f"{look} until they may take equally long, then {self.steps} are recorded"
+        each = statistics.median(self._took[-5:]) if self._took else None
+        left = f"; about {numbers.minutes((of - done) * each)} to go" if each else "; the first one is under way"
+        return f"step {done} of {of} ({what}){left}"
 
     def open(self) -> bool:
         """Open the range now; False where it has been open already."""
@@ -250,7 +265,9 @@ def main() -> None:
 
     def begins() -> None:
         if options.tensorflow:  # a directory per rank, else the ranks write over each other
-            opened.enter_context(tensorflow_profiler.opened(options.tensorflow / f"rank{rank}.xplane"))
+            folder = options.tensorflow / f"rank{rank}.xplane"
+            opened.callback(tensorflow_profiler.take_out, folder)
+            opened.enter_context(tensorflow_profiler.opened(folder))
         else:
             opened.enter_context(capture_range.opened())
         if looks is not None:
@@ -262,7 +279,8 @@ def main() -> None:
     def ends() -> None:
         opened.close()
         if options.steps and rank == "0":
-            print("ringscope: recorded; the training goes on to its own end", file=sys.stderr, flush=True)
+            steps = recorder.number - (recorder.opened_at or 0)  # none where the time said when
+            print(f"ringscope: recorded{f' {steps} steps' if steps else ''}", file=sys.stderr, flush=True)
 
     recorder = Recorder(options.steps or 0, begins, ends)
     garbage.watch()
@@ -280,6 +298,8 @@ def main() -> None:
     over = threading.Event()
     waits = threading.Thread(target=_by_time, args=(recorder, options.delay, options.duration, over), daemon=True)
     waits.start()
+    if rank == "0":
+        threading.Thread(target=_say, args=(recorder, over), daemon=True).start()
     failed = True
     try:
         script.run(options.script)
@@ -294,6 +314,16 @@ def main() -> None:
         recorder.finish()
         if recorder.opened_at is None and rank == "0":
             print(f"ringscope: {recorder.unopened(failed=failed)}", file=sys.stderr, flush=True)
+
+
+def _say(recorder: Recorder, over: threading.Event) -> None:
+    """Say what is waited for, now and then, while steps go on: those of an eager script may take seconds each."""
+    said = ""
+    while not recorder.closed and not over.wait(SAY_S):
+        now = recorder.waits_for() if recorder.expects_steps else ""
+        if now and now != said:
+            print(f"ringscope: {now}", file=sys.stderr, flush=True)
+        said = now
 
 
 def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: threading.Event) -> None:

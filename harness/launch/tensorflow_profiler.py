@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,3 +18,12 @@ def opened(folder: Path) -> Iterator[None]:
         yield
     finally:
         tf.profiler.experimental.stop()
+
+
+def take_out(folder: Path) -> None:
+    """`rank0.xplane/plugins/profile/<date>/<host>.xplane.pb`, as TensorFlow writes it -> `rank0.xplane.pb`, which is
+    there only when it is whole."""
+    written = sorted(folder.glob("plugins/profile/*/*.xplane.pb"))
+    if written:
+        written[-1].replace(folder.with_name(f"{folder.name}.pb"))
+        shutil.rmtree(folder)

@@ -18,6 +18,7 @@ Examples:
   ringscope record --model resnet50 -np 4 --feed pinned --step compiled
   ringscope record -np 4 -- python my_train.py --epochs 3         20 steady steps of your own script
   ringscope record -np 4 --steps 50 -- python my_train.py
+  ringscope record -np 4 --then stop -- python my_train.py        ends the training when it is recorded
   ringscope record -np 64 --hosts a:8,... --record-ranks first-per-host -- python my_train.py
   ringscope record -np 2 --delay 60 --duration 5 -- ./train.sh    any command, by time
 """
@@ -50,6 +51,13 @@ Examples:
     show_default=True,
     help="Which ranks to record: all, first-per-host, or numbers such as 0,8,16. All of them train.",
 )
+@click.option(
+    "--then",
+    type=click.Choice(["train", "stop"]),
+    default="train",
+    show_default=True,
+    help="stop: end the command when it is recorded.",
+)
 @options.of_one_cell(steps=12, least_steps=3)
 @options.of_a_launch("horovodrun", "mpirun", "single")
 @click.pass_context
@@ -59,9 +67,10 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     The profiler is Nsight Systems if it is here, else nvprof, else TensorFlow's own. A cell records its timed steps.
     A Python command that trains by Keras, with ring or without, is recorded for 20 steady steps (--steps). Any other
     command is recorded after --delay, for --duration; so is every command if you give these without --steps.
-    It runs to its own end.
+    The report comes when the recording is done, while the command goes on to its own end; --then stop ends it.
 
-    Exit code 0: recorded; 1: the training failed; 2: bad input, or nothing was recorded.
+    Exit code 0: recorded; 1: the training failed, also after the report; 2: bad input, or nothing was recorded; 130:
+    interrupted.
     """
     from harness.jobs import record
     from harness.jobs.options import Record
@@ -83,6 +92,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
         profiler=chosen["profiler"],
         keep=chosen["keep"],
         recorded=chosen["record_ranks"],
+        stops=chosen["then"] == "stop",
     )
     context.exit(record.main(asked))
 
@@ -93,5 +103,9 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
     return [
         (is_command, options.OF_A_CELL - {"ranks", "steps"}, "is a setting of a cell, not of a command; leave it out"),
         (is_command, ("time_limit", "stall_limit"), "has no effect on a command, which runs to its end; leave it out"),
-        (not is_command, ("delay", "duration"), "is for a command; a cell records its timed --steps; leave it out"),
+        (
+            not is_command,
+            ("delay", "duration", "then"),
+            "is for a command; a cell records its timed --steps; leave it out",
+        ),
     ]

@@ -19,6 +19,16 @@ def duration(ns: int | float | None, why: str = "") -> str:
     return unknown(why) if ns is None else _scaled(ns, _TIME, digits=4)
 
 
+def minutes(seconds: float) -> str:
+    """A time that a person waits: `45 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 def size(count: int | float | None, why: str = "") -> str:
     """Bytes to three digits, decimal units (GB is 1e9 bytes): `77.1 MB`."""
     return unknown(why) if count is None else _scaled(count, _SIZE, digits=3)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 
-import pytest
 from rich.console import Console
 
-from harness.jobs.progress import Clock, Watch, duration
+from harness.jobs.progress import Clock, Watch
 from harness.processes.supervise import Progress
 from profiles.runs.cell import in_words
 from profiles.runs.records import Cell, RunRecord
@@ -29,13 +28,6 @@ def test_the_time_left_counts_each_cell_by_its_own_launches() -> None:
     clock.ended(QUICK, 10)
     clock.ended(SLOW, 100)
     assert clock.left_s() == 0
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
-)
-def test_durations_are_said_in_two_units_at_most(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_without_a_terminal_each_launch_is_a_line() -> None:

@@ -82,6 +82,25 @@ def test_why_nothing_was_recorded_is_said() -> None:
     assert told.recorder.opened_at is None and "12 steps" in told.recorder.unopened() != nothing
 
 
+def test_what_is_waited_for_is_said_with_the_time_that_it_takes() -> None:
+    told = Told(steps=20)
+    assert (
+        told.recorder.waits_for().startswith("step 0 of 40 ")
+        and "the first one is under way" in told.recorder.waits_for()
+    )
+    told.take([60.0, 4.0, 4.25, 4.25])
+    assert (
+        told.recorder.waits_for().startswith("step 4 of 40 ") and "about 2 min 33 s to go" in told.recorder.waits_for()
+    )
+    told.take([4.0] * 16)
+    told.take([4.0] * 2)
+    assert (
+        told.recorder.opened_at == 20 and told.recorder.waits_for() == "step 2 of 20 (recorded); about 1 min 12 s to go"
+    )
+    told.take([4.0] * 18)
+    assert told.recorder.waits_for() == ""
+
+
 def test_ranks_with_unlike_clocks_record_the_same_steps() -> None:
     fast, slow = Told(), Told()
     fast.take([30.0, *[1.0, 1.1] * 20])

@@ -76,3 +76,10 @@ def test_gains_rates_and_counts() -> None:
     assert numbers.gb_per_s(1946.1) == "1,946 GB/s"
     assert numbers.gb_per_s(0) == "0 B/s"
     assert numbers.factor(3.714) == "3.71 x"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
+)
+def test_durations_are_said_in_two_units_at_most(seconds: float, text: str) -> None:
+    assert numbers.minutes(seconds) == text
