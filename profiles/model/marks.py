@@ -24,8 +24,8 @@ DOMAIN = "ringscope"
 WAIT_INPUT = "wait input"
 STEP_PREFIX, BATCH_PREFIX, RANK_PREFIX = "step ", "batch ", "rank "
 # Whole names, as regular expressions.
-STEP, BATCH = STEP_PREFIX + r"\d+", BATCH_PREFIX + r"\d+"
-_RANK = re.compile(RANK_PREFIX + r"(\d+) of (\d+)")
+STEP, BATCH = STEP_PREFIX + r"\d{1,18}", BATCH_PREFIX + r"\d{1,18}"
+_RANK = re.compile(RANK_PREFIX + r"(\d{1,9}) of (\d{1,9})")
 # A process that begins again cannot leave a range open meanwhile: its mark stands at the pause's end, and says its
 # length.
 PAUSED = r"paused (\d{1,18}) ns: (.*)"

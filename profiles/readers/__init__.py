@@ -246,7 +246,7 @@ def opened(path: Path, *, max_bytes: int | None = None, cache: bool = True) -> I
             raise UnreadableRecording(path, error.problem, error.remedy) from None
 
 
-_RANK_NAME = re.compile(r"(?:^|[^a-z])rank[-_.]?(\d+)(?![0-9])", re.IGNORECASE)
+_RANK_NAME = re.compile(r"(?:^|[^a-z])rank[-_.]?(\d{1,9})(?![0-9])", re.IGNORECASE)
 
 
 def _with_rank(timeline: Timeline, path: Path) -> Timeline:

@@ -50,6 +50,7 @@ _KINDS: Final = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "PtoP": "p2p", "Ht
 _MEMORY: Final = frozenset({"pageable", "pinned", "device", "array", "managed"})
 # Ranges of other categories that tell steps and waiting for input; traces of 2021 have one category for all. Not those
 # of `gpu_user_annotation`, which repeat a range of the host's on the GPU's clock.
+_MOST_RANKS: Final = 10**9
 _MARKS: Final = re.compile(r"ProfilerStep#\d+|enumerate\(DataLoader\)#.*|Optimizer\.(?:step|zero_grad)#.*")
 _ON_GPU: Final = "gpu_user_annotation"
 _ELEMENT_BYTES: Final = {
@@ -102,7 +103,7 @@ def read(path: Path) -> Timeline:
     doubts = _doubts(frames, found.left_out)
     frames["devices"] = _devices(document.devices, frames)
     rank = document.distributed.get("rank") if isinstance(document.distributed, dict) else None
-    rank = rank if type(rank) is int and rank >= 0 else None
+    rank = rank if type(rank) is int and 0 <= rank < _MOST_RANKS else None
     if "api" in frames and frames["api"]["pid"].nunique() > 1:
         rank = None  # that of one of the processes
     timeline = make(

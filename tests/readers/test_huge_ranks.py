@@ -1,0 +1,35 @@
+"""Numbers of ranks and steps that no run has are none, wherever a recording tells them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from profiles.model import marks
+from tests.fuzz import verbs
+from tests.made.build import Build
+
+KERNELS = [
+    {"ph": "X", "cat": "kernel", "name": "k", "ts": 100 * at, "dur": 50, "args": {"device": 0, "stream": 7}}
+    for at in range(5)
+]
+
+
+@pytest.mark.parametrize("digits", [10, 400])
+def test_a_trace_of_a_rank_beyond_all_goes_through_every_view(digits: int, tmp_path: Path) -> None:
+    path = tmp_path / f"rank{'7' * min(digits, 200)}.json"
+    told = {"schemaVersion": 1, "distributedInfo": {"rank": 10**digits}, "traceEvents": KERNELS}
+    path.write_text(json.dumps(told))
+    (out := tmp_path / "out").mkdir()
+    said = verbs.put_through(path, out)
+    assert not said["timeline"] and not said["a partial file"]
+
+
+def test_marks_with_more_digits_than_a_number_may_have_are_passed_over() -> None:
+    made, many = Build(), "9" * 5000
+    for name in (f"rank {many} of 2", f"rank 1 of {many}", f"step {many}", f"batch {many}", "step 3"):
+        made.mark(name, 0, 10)
+    assert marks.ranks(made.timeline()) == {}
+    assert marks.numbers(made.timeline()) == (3, 3)
