@@ -92,7 +92,7 @@ def tried(out: Path, left: dict[int, Sequence[int]], seed: int, *words: str) -> 
             missing = [n for n in numbers if not is_told(out, n, job["ranks"])]
             if missing and ended != [0] * job["ranks"]:
                 # The first of them has ended the ranks; the others have not been tried.
-                hung[missing[0]] = _ending(out, job, ended)
+                hung[missing[0]] = _ending(out, job, ended, missing[0])
                 again[job["ranks"]] += missing[1:]
             elif missing:
                 hung |= dict.fromkeys(missing, "WRONG: a rank went on without it")
@@ -104,11 +104,15 @@ def is_told(out: Path, number: int, ranks: int) -> bool:
     return all(any(out.glob(f"{number}.{ranks}.{rank}.*")) for rank in range(ranks))
 
 
-def _ending(out: Path, job: dict[str, Any], codes: list[int]) -> str:
+def _ending(out: Path, job: dict[str, Any], codes: list[int], number: int) -> str:
     said = [(out / f"{job['name']}.{job['ranks']}.{rank}.log").read_text() for rank in range(job["ranks"])]
     lines = [line for text in said for line in text.splitlines() if line.startswith("ring: rank")]
     if all(code > 0 for code in codes) and lines:
         return f"refused: {lines[-1]}"
+    errors = [path.read_text() for path in sorted(out.glob(f"{number}.{job['ranks']}.*.txt"))]
+    if errors and any("left the training" in line for line in lines):  # one rank's data has it, and ring ends the other
+        kind = "refused" if errors[0].startswith("RingscopeError") else "no training"
+        return f"{kind}: {errors[0].splitlines()[0]}"
     return f"WRONG: ended {codes}: " + " | ".join(text.strip().splitlines()[-1] for text in said if text.strip())
 
 
