@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
 import sys
 from collections.abc import Sequence
+
+from profiles.ground.errors import RingscopeError
 
 from .hosts import Host
 
@@ -15,7 +18,11 @@ START_TIMEOUT_S = 45
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """The command line. Ranks inherit `env` from horovodrun, so it is not named again."""
+    """The command line. Ranks inherit `env` from horovodrun, so it is not named again.
+
+    Raises RingscopeError where it could not hold its ranks.
+    """
+    _need_semaphores()
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
     here = importlib.util.find_spec("horovod")  # else the PATH's own, of another Python
     return [
@@ -31,3 +38,12 @@ def argv(
         *launcher_args,
         *rank_argv,
     ]
+
+
+def _need_semaphores() -> None:
+    """horovodrun would end with a word on a read-only file system, and of no file."""
+    try:
+        multiprocessing.get_context("fork").Lock()
+    except OSError as error:
+        problem = f"horovodrun needs semaphores, and none can be made here ({error.strerror})"
+        raise RingscopeError(f"{problem}; mount a writable /dev/shm, or give --launcher mpirun") from None

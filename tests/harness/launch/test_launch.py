@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import itertools
 import os
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from multiprocessing import synchronize
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,15 @@ def test_horovodrun_starts_every_rank_here_when_no_host_is_named() -> None:
     assert "--gloo" in job.argv
     assert (after(job.argv, "-np"), after(job.argv, "-H")) == ("2", "localhost:2")
     assert rank_part(job.argv) == RANK
+
+
+def test_horovodrun_without_shared_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(synchronize.SemLock, "__init__", none)
+    with pytest.raises(RingscopeError, match="/dev/shm"):
+        launch.command(RANK, ranks=2, launcher="horovodrun", environ={})
 
 
 @pytest.mark.parametrize(
