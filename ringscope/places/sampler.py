@@ -163,7 +163,9 @@ def seen(frame: FrameType) -> Seen | None:
         if told.drives:
             return None
         framework = framework or told.framework
-        below, at = at, at.f_back
+        if not told.ours:
+            below = at
+        at = at.f_back
     return None
 
 

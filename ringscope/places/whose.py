@@ -115,11 +115,13 @@ def path_of(file: str) -> str:
 
 
 class About(NamedTuple):
-    """What a function's code tells of a frame. drives: the steps of a training run under this call of a framework's."""
+    """What a function's code tells of a frame. framework: it is one's; drives: the steps of a training run under this
+    call; ours: ringscope's own, through which others are called."""
 
     owner: int
     framework: bool
     drives: bool
+    ours: bool
 
 
 _about: dict[int, tuple[About, CodeType]] = {}  # by id, as the code stays: its hash is made anew of all that it holds
@@ -129,8 +131,9 @@ def about(code: CodeType) -> About:
     known = _about.get(id(code))
     if known is None:
         of = framework(code.co_filename)
-        drives = code.co_name in LOOPS and of not in (None, "ringscope")
-        known = _about[id(code)] = About(owner(code.co_filename), of is not None, drives), code
+        trains, ours = of not in (None, "ringscope"), of == "ringscope"
+        told = About(owner(code.co_filename), trains, trains and code.co_name in LOOPS, ours)
+        known = _about[id(code)] = told, code
     return known[0]
 
 
