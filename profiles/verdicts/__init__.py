@@ -64,7 +64,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     for same in places.together(every_place):
         of_places += _together(same, len(cases))
     across = [said for rule in ACROSS_GPUS for one in rule(cases, measures) if (said := _said(one, cases)) is not None]
-    found = places.instead(_without_twins(found + across), of_places)
+    found = places.instead(_without_twins(found + across), of_places, every_place)
     silent = [case for case in every if not case.gpu.told]
     lost = [one for case in (*cases, *silent) if (one := not_judged(case, single + across, measures)) is not None]
     found += _together(lost, len(every))

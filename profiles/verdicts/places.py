@@ -178,31 +178,29 @@ def _line(place: Place, line: Line | None) -> str:
 
 def together(each: Sequence[Finding]) -> list[list[Finding]]:
     """Those on one place of several GPUs."""
-    of: dict[tuple[str, object, object], list[Finding]] = {}
+    of: dict[tuple[object, ...], list[Finding]] = {}
     for one in each:
-        of.setdefault((one.evidence["place"], one.evidence["file"], one.evidence["line"]), []).append(one)
+        of.setdefault(_key(one), []).append(one)
     return list(of.values())
 
 
-def instead(found: Sequence[Finding], of_places: Sequence[Finding]) -> list[Finding]:
+def instead(found: Sequence[Finding], of_places: Sequence[Finding], each: Sequence[Finding]) -> list[Finding]:
     """All findings, without general ones most of which are explained by places on the same GPU; the place that
-    explains most of one names it in its evidence."""
+    explains most of one names it in its evidence. of_places: those of several GPUs as one; each: before that."""
     left: list[Finding] = []
-    replaced: dict[int, list[str]] = {}
+    replaced: dict[tuple[object, ...], list[str]] = {}
     for one in found:
-        mine = [place for place in of_places if _same_gpu(one, place)]
-        lead = _explains(one, mine)
+        lead = _explains(one, [place for place in each if place.gpu == _gpu(one)])
         if lead is None:
             left.append(one)
         else:
-            replaced.setdefault(id(lead), []).append(one.code)
-    made = [
-        replace(place, evidence={**place.evidence, "in_place_of": replaced[id(place)]})
-        if id(place) in replaced
+            replaced.setdefault(_key(lead), []).append(one.code)
+    return left + [
+        replace(place, evidence={**place.evidence, "in_place_of": sorted(set(codes))})
+        if (codes := replaced.get(_key(place)))
         else place
         for place in of_places
     ]
-    return left + made
 
 
 def _explains(one: Finding, places: Sequence[Finding]) -> Finding | None:
@@ -211,21 +209,19 @@ def _explains(one: Finding, places: Sequence[Finding]) -> Finding | None:
         return eager
     if one.code not in GENERAL or not places or not one.saved_ns:
         return None
-    shared = {
-        id(place): sum(min(place.saved_ns.get(owner, 0), ns) for owner, ns in one.saved_ns.items()) for place in places
-    }
-    if sum(shared.values()) < _EXPLAINS * sum(one.saved_ns.values()):
+    shared = [sum(min(place.saved_ns.get(owner, 0), ns) for owner, ns in one.saved_ns.items()) for place in places]
+    if sum(shared) < _EXPLAINS * sum(one.saved_ns.values()):
         return None
-    return max(places, key=lambda place: shared[id(place)])
+    return places[shared.index(max(shared))]
 
 
-def _same_gpu(one: Finding, place: Finding) -> bool:
-    """Is a finding on one GPU also on the other's, or on all?"""
-    return one.gpu == place.gpu or _gpus(one) == _gpus(place)
-
-
-def _gpus(one: Finding) -> object:
+def _gpu(one: Finding) -> object:
+    """The GPU that a finding's numbers are of."""
     return one.evidence.get("gpu") if one.gpu is None else one.gpu
+
+
+def _key(place: Finding) -> tuple[object, ...]:
+    return place.evidence["place"], place.evidence["file"], place.evidence["line"]
 
 
 def of_break(places: Sequence[Place], which: Sequence[Mapping[str, int]], over_ns: int) -> Place | None:

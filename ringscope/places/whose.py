@@ -41,7 +41,7 @@ class Where(NamedTuple):
 def owner(filename: str) -> int:
     """USER, STANDARD (Python's own library) or LIBRARY, by the name of a file that holds code."""
     if filename.startswith("<"):
-        return USER if filename.startswith(("<ipython", "<stdin", "<string")) else STANDARD
+        return USER if filename.startswith(("<ipython", "<stdin")) else STANDARD
     real = os.path.realpath(os.path.join(_STARTED, filename))
     if within_main(real):
         return USER

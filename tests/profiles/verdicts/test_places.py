@@ -61,6 +61,15 @@ def test_one_place_of_two_ranks_is_one_finding_and_of_one_rank_names_it() -> Non
     assert findings(*mixed)["slow-callback"].gpu == 1
 
 
+def test_a_general_finding_on_one_gpu_gives_way_to_the_place_on_that_gpu() -> None:
+    """The place is one finding on both, told with the numbers of the other GPU, which waits for something else."""
+    more, less = (under(training(gap), "callback", "Both", 5) for gap in (3 * MS, MS))
+    for kernel in more.rows["kernels"][::24]:  # after a wait of the host's
+        more.api("cudaStreamSynchronize_v3020", kernel["start_ns"] - 3 * MS - 50 * US, kernel["start_ns"] - 2_990 * US)
+    found = findings(more, less)
+    assert found["slow-callback"].gpu is None and not set(found) & places.GENERAL
+
+
 def test_an_eager_step_stands_before_what_it_brings_with_it() -> None:
     found = findings(under(training(4 * MS), "eager", "Sequential.train_step", 12))
     assert next(iter(found)) == "eager-step"
