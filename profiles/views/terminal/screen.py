@@ -25,6 +25,7 @@ BESIDE: Final = 5  # of them for what a verb says under it: where files are, how
 MOST_FINDINGS: Final = 3
 _RECORDINGS: Final = 2  # from more on the first and the last are named
 _NAMES, _TIMES = 18, 19  # columns of an owner's name, and of a time with its share
+_LEAST_SHARE: Final = 0.01  # of a GPU's time, a part of the user's code that is told
 _BAR: Final = 10  # columns: of less no bar is made
 # Beside the ledger, the steps and the window, which are all here: the measures that a finding rests on.
 _UNDER: Final = {
@@ -44,6 +45,7 @@ class _Detail:
     remedies: bool = True
     breaks: bool = True
     bars: bool = True
+    places: int = 3  # of the user's code, under the ledger
 
 
 # The first that fits is taken.
@@ -53,10 +55,10 @@ _DETAILS: Final = (
     _Detail(remedies=False, breaks=False),
     _Detail(doubts=False, breaks=False),
     _Detail(4, 4, doubts=False, breaks=False),
-    _Detail(3, 2, doubts=False, breaks=False),
-    _Detail(2, 2, doubts=False, breaks=False),
-    _Detail(2, 1, doubts=False, breaks=False),
-    _Detail(1, 1, doubts=False, breaks=False, bars=False),
+    _Detail(3, 2, doubts=False, breaks=False, places=1),
+    _Detail(2, 2, doubts=False, breaks=False, places=0),
+    _Detail(2, 1, doubts=False, breaks=False, places=0),
+    _Detail(1, 1, doubts=False, breaks=False, bars=False, places=0),
 )
 
 
@@ -88,6 +90,7 @@ def _parts(
     if detail.bars:
         yield from (_bars(some, width), Text())
     yield _ledger(some, width)
+    yield from _places(some, detail.places)
     yield from _findings(measures, detail)
     if detail.breaks:
         yield from terminal.breaks(measures)
@@ -161,6 +164,23 @@ def _ledger(some: dict[str, GpuMeasures], width: int) -> Group:
     heading = "who had the GPU (sums to the window)" + ("" if times else ", share of each GPU's time")
     columns = [Column(head), *(Column(title, right=True) for title in titles)]
     return Group(Text(heading, style="bold"), Fitted(columns, rows))
+
+
+def _places(some: dict[str, GpuMeasures], most: int) -> Iterator[RenderableType]:
+    """The second level of the ledger: what of its idle time is a part of the user's code, on the GPU that has most."""
+    worst: dict[tuple[str, str, str], tuple[float, int, str]] = {}
+    for title, gpu in some.items():
+        for row in gpu.places.rows if gpu.places else ():
+            for owner, ns in row.ns.items():
+                steps = gpu.steps.count if gpu.window == "steps" and gpu.steps.count else 1
+                one = ns / gpu.span_ns, ns // steps, title
+                key = owner, f"{row.kind} {row.name}", row.at
+                worst[key] = max(worst.get(key, one), one)
+    ranked = sorted(((one, key) for key, one in worst.items() if one[0] >= _LEAST_SHARE), reverse=True)
+    for (share, ns, title), (owner, name, at) in ranked[:most]:
+        cause = LOOKS[owner].label.removeprefix("idle: ")
+        where = "" if len(some) == 1 else f", {title}"
+        yield Prose(f"  {cause}: {name} ({at}) {numbers.duration(ns)} a step, {numbers.share(share)}{where}")
 
 
 def _owned(ns: int | None, span_ns: int, times: bool) -> str:
