@@ -55,6 +55,7 @@ def judge(machine: dict[str, Any]) -> Iterator[Check]:
     yield _tensorflow(machine, libraries)
     yield _keras(machine)
     yield _horovod(machine, libraries)
+    yield _seams(libraries)
     yield _mpi(machine, libraries)
     yield _profilers(machine)
 
@@ -191,6 +192,22 @@ def _horovod(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
     if not horovod["gloo_built"]:
         return Check("horovod", WARNING, text, f"horovodrun needs Gloo: use --launcher mpirun, or {build}", horovod)
     return Check("horovod", OK, text, None, horovod)
+
+
+def _seams(libraries: dict[str, Any]) -> Check:
+    """The names of Keras, TensorFlow and Horovod that ring touches though they do not promise to keep them."""
+    remedy = "install the releases that ring was tried with: pip install '.[train]' here"
+    seams = libraries.get("seams")
+    if seams is None:
+        why = libraries["reasons"].get("seams") or libraries["reasons"].get("probe") or "not looked up"
+        if libraries["tensorflow"] is None or libraries["horovod"] is None:
+            return Check("private names", UNKNOWN, f"ring does not load: {why}")
+        return Check("private names", FAILURE, f"ring does not load: {why}", remedy)
+    lines = [*seams["outside"], *(one["line"] for one in seams["missing"])]
+    if not lines:
+        return Check("private names", OK, f"all {seams['names']} that ring touches are there", None, seams)
+    needed = any(one["kind"] == "needed" for one in seams["missing"])
+    return Check("private names", FAILURE if needed else WARNING, "; ".join(lines), remedy, seams)
 
 
 def _mpi(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:

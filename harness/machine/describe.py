@@ -81,13 +81,14 @@ def packages() -> dict[str, str]:
 def probe_libraries() -> dict[str, Any]:
     """What TensorFlow, Horovod, cuDNN and NCCL say of themselves, asked in a process of their own.
 
-    {"tensorflow": {...} | None, "horovod": {...} | None, "cuda_runtime", "cudnn", "nccl", "reasons": {name: why None}}
+    {"tensorflow": {...} | None, "horovod": {...} | None, "seams": {...} | None, "cuda_runtime", "cudnn", "nccl",
+    "reasons": {name: why None}}
     """
     command = [sys.executable, "-m", "harness.machine.probe"]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     house = str(Path(__file__).resolve().parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (house, environment.get("PYTHONPATH"))))
-    empty = dict.fromkeys(("tensorflow", "horovod", "cuda_runtime", "cudnn", "nccl"))
+    empty = dict.fromkeys(("tensorflow", "horovod", "cuda_runtime", "cudnn", "nccl", "seams"))
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROBE_LIMIT_S)
     except subprocess.TimeoutExpired:

@@ -24,6 +24,7 @@ def main() -> None:
         ("cuda_runtime", _cuda_runtime),
         ("cudnn", _cudnn),
         ("nccl", _nccl),
+        ("seams", _seams),
     ):
         try:
             answer[name] = ask()
@@ -53,6 +54,14 @@ def _horovod() -> dict[str, Any]:
 
     features = {name: bool(getattr(hvd, name)()) for name in HOROVOD_FEATURES}
     return {"version": horovod.__version__, **features, "mpi_library": _mpi_library()}
+
+
+def _seams() -> dict[str, Any]:
+    """What ring touches of Keras, TensorFlow and Horovod that they do not promise to keep, and what is missing."""
+    from ringscope.ring.internals import seams, versions
+
+    missing = [{"kind": one.seam.kind, "line": one.line} for one in seams.look(load=True)]
+    return {"names": seams.count(), "missing": missing, "outside": versions.outside()}
 
 
 def _mpi_library() -> str | None:

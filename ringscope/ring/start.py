@@ -8,9 +8,10 @@ from typing import Any
 
 from profiles.ground.errors import RingscopeError
 
+from . import say
 from .alike import ending, horovod_names, undistributed
 from .data import seeds, shuffles
-from .internals import garbage, xla_cache, xla_options
+from .internals import garbage, seams, xla_cache, xla_options
 from .internals.frameworks import hvd, tf
 from .lost import launcher, restart
 from .ranks import alone, files
@@ -42,6 +43,7 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     if hvd.is_initialized() or _parents() is not None:
         return
     undistributed.check_backend()
+    told = seams.check()
     garbage.set_apart()
     set_up_compiler()
     # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
@@ -55,7 +57,10 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     else:
         with alone.alone():
             hvd.init()
-    horovod_names.refuse_left_over()
+    for line in told:
+        say.once(line)
+    if seams.has("lines about what is left over from Horovod"):
+        horovod_names.refuse_left_over()
     os.environ[OF_PARENT] = f"{hvd.rank()} {hvd.size()} {hvd.local_rank()}"
     try:
         _take_gpu(pin=pin)
@@ -108,9 +113,11 @@ def _meet(seed: int | bool | None) -> None:
     # A rank that leaves stops Horovod and MPI on all, and rank 0 serves the others: nobody may end before all are here.
     _channel.meet("start", limit_s=CONNECT_LIMIT_S)
     ending.at_exit(_channel)
-    undistributed.watch_models()
     shuffles.count_beginnings()
-    files.write_whole_files()
+    if seams.has("a line about models that ring.distribute was not given"):
+        undistributed.watch_models()
+    if seams.has("whole files where all ranks save"):
+        files.write_whole_files()
 
 
 def _take_gpu(*, pin: bool) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 from profiles.ground.errors import RingscopeError
 
+from ..internals import seams
+
 
 @dataclass(frozen=True, slots=True)
 class Ids:
@@ -38,7 +40,7 @@ def of_model(model: Any, spec: Any) -> list[Ids]:
     from keras.src.models.functional import Functional
 
     made = getattr(model, "_functional", None) or model
-    if not isinstance(made, Functional):
+    if not isinstance(made, Functional) or not seams.has("a check of embeddings' ids"):
         return []
     given, taken = spec[0] if isinstance(spec, tuple) else spec, made._inputs_struct
     if _names(given) != _names(taken) or len(tree.flatten(given)) != len(tree.flatten(taken)):

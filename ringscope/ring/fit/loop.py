@@ -10,12 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from ..data import ids
 from ..exchange import reduced_on_host
 from ..feed import AS_IT_IS, CARRIERS, Carried, Feed, data_of, feed, leaves_of, opened
 from ..forms import masks
+from ..forms.choice import traced_without_those_that_raise
 from ..global_batch import trial
 from ..global_batch.sizes import UNEVEN, tell, told
 from ..internals.frameworks import hvd, tf
@@ -129,18 +131,23 @@ class Loop(Turns):
                 with left_to_xla() if compiled else nullcontext(), nullcontext() if known else _tried_by(batch, kinds):
                     return self._functions[key](batch)
 
-            return chooser.run(take, leaves_of(batch), shapes)
+            forget = partial(self._functions.pop, (kinds, True, ours), None)
+            return chooser.run(take, leaves_of(batch), shapes, anew=forget)
         signature = None if spec is None else _signature(spec, kinds)
         # A spec prints all that it is, and some hold what has no hash.
         key = kinds, str(signature), self._model.run_eagerly, ours
-        known = key in self._functions
-        if not known:
-            dense = all(isinstance(leaf, tf.Tensor) for leaf in leaves_of(batch))
-            if dense and not self._model.run_eagerly and trains_as_keras(self._model):
-                make_variables(self._model, lambda: opened(data_of(batch), kinds))
-            self._functions[key] = self._whole(kinds, signature)
-        with nullcontext() if known else _tried_by(batch, kinds):
+        if key in self._functions:
             return self._functions[key](batch)
+
+        def first() -> Any:
+            self._functions[key] = self._whole(kinds, signature)
+            with _tried_by(batch, kinds):
+                return self._functions[key](batch)
+
+        dense = all(isinstance(leaf, tf.Tensor) for leaf in leaves_of(batch))
+        if dense and not self._model.run_eagerly and trains_as_keras(self._model):
+            make_variables(self._model, lambda: opened(data_of(batch), kinds))
+        return traced_without_those_that_raise(first, lambda: None)
 
     def _whole(self, kinds: tuple[str, ...] | None, signature: Any) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from profiles.ground.errors import RingscopeError
+
 from ..alike import weights
 from ..elastic.resume import Part
 from ..exchange import average_logs, from_rank
 from ..global_batch import metrics
 from ..global_batch.metric_kinds import metrics_tried
 from ..internals.frameworks import hvd
+from ..internals.seams import unmet
 from ..lost import restart
 from ..ranks.channel import Channel, left
 from ..ranks.stopping import OtherRankLeft
@@ -34,6 +37,7 @@ class Watch:
         self._last: tuple[Callable[[Any], Any], Any] | None = None
         self._result = model._get_metrics_result_or_logs
         self.weights: weights.Weights | None = None  # after the last step of an epoch
+        self.is_asked = False  # whether Keras's `fit` has come to `_StopTraining`
         self._agreed: bool | None = None  # whether all stop after this epoch, until the next one begins
 
     def lay_over(self) -> None:
@@ -55,6 +59,7 @@ class Watch:
     @contextmanager
     def during_fit(self) -> Iterator[None]:
         self.training, self._steps, self._last, self.weights, self._agreed = True, 0, None, None, None
+        self.is_asked = False
         try:
             yield
         finally:
@@ -65,6 +70,7 @@ class Watch:
         self._agreed = stops
 
     def is_to_stop(self, asked: bool) -> bool:
+        self.is_asked = True
         return asked if self._agreed is None else self._agreed
 
     @contextmanager
@@ -91,6 +97,8 @@ class Watch:
                 if not channel.begin_step():
                     self._model.stop_training = True
                     return self._logs
+            if not self.is_asked:  # else ranks would not stop together, and wait for each other
+                raise RingscopeError(unmet("keras.Model.stop_training", "an end of `fit` that all ranks agree on"))
             self._last, self._agreed = (function, iterator), None
             logs = self._logs = function(iterator)
             self._steps += 1
@@ -146,7 +154,7 @@ class _StopTraining:
         asked = model.__dict__.get("stop_training", False)
         return asked if watch is None else watch().is_to_stop(asked)
 
-    def __set__(self, model: Any, value: Any) -> None:
+    def __set__(self, model: Any, value: Any) -> None:  # not where it is that already: Keras asks first
         model.__dict__["stop_training"] = value
 
 

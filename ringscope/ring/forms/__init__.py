@@ -48,11 +48,13 @@ OF_FUNCTIONS = {
 def forms(model: Any) -> Iterator[None]:
     """While it lasts, the model is traced in these forms; the model itself is not changed."""
     with ExitStack() as laid:
-        laid.enter_context(layers.forms(model))
+        if wanted("layers"):
+            laid.enter_context(layers.forms(model))
         for name, form in OF_FUNCTIONS.items():
             if wanted(name):
                 laid.enter_context(form())
-        laid.enter_context(draws.from_seeds(model))  # what is right, and no matter of speed
+        if wanted("draws"):  # what is right, and no matter of speed: what is not drawn so is trained without XLA
+            laid.enter_context(draws.from_seeds(model))
         if has_gpu() and wanted("attention"):  # the kernel is cuDNN's
             laid.enter_context(attention.fused())
         yield

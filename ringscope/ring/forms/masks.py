@@ -13,20 +13,16 @@ from typing import Any
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
+from .choice import wanted
 
 
 @contextmanager
 def unspread() -> Iterator[None]:
-    """While it lasts, attention is traced so that masks meet the scores in the shape that they have; the same numbers.
-
-    Keras has no public place for it; where its private one changes, masks are spread.
-    """
-    from keras.src.backend import nn
-
-    keras_own = getattr(nn, "_apply_masks", None)
-    if keras_own is None:
+    """While it lasts, attention is traced so that masks meet the scores in their own shape; the same numbers."""
+    if not wanted("masks"):
         yield
         return
+    from keras.src.backend import nn
 
     def masked(logits: Any, mask: Any, is_causal: bool) -> Any:
         if is_causal:

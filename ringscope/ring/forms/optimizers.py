@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from ..internals.frameworks import tf
+from .choice import wanted
 
 PARTS = ("update_step", "assign", "assign_add", "assign_sub", "_distributed_tf_update_step", "_use_weight_decay")
 WHOLE = ("_backend_update_step", "_apply_weight_decay")
@@ -25,7 +26,7 @@ def short(optimizer: Any) -> Iterator[None]:
 
     while isinstance(optimizer, LossScaleOptimizer):
         optimizer = optimizer.inner_optimizer
-    taken = _methods(optimizer)
+    taken = _methods(optimizer) if wanted("optimizers") else {}
     optimizer.__dict__.update(taken)
     try:
         yield

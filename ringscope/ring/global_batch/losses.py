@@ -21,6 +21,7 @@ from typing import Any
 from profiles.ground.errors import RingscopeError
 
 from ..internals.frameworks import tf
+from ..internals.seams import unmet
 from . import added_losses, metrics, train_step_losses
 from . import compute_loss as own_loss
 from .batch import Batch
@@ -30,6 +31,8 @@ from .ratios import Apart, of_all_ranks
 from .totals import Share, one, shared_inline, sharing
 
 __all__ = ["NeedsExchange", "Share", "collected", "given", "joined", "one", "shared_inline"]
+
+REDUCTION = "keras.src.losses.loss.reduce_weighted_values"
 
 
 class NeedsExchange(Exception):
@@ -137,14 +140,17 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, 
     # The losses being taken, and of what: one of the user's own may call others. What each is to its rows, once known.
     taken: list[tuple[Any, Any, Any]] = []
     parts: list[Apart | None] = []
+    seen: set[str] = set()  # which of the two have been called
 
     def reduced(values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = "mean", dtype: Any = None):  # type: ignore[no-untyped-def]
+        seen.add("reduce_weighted_values")
         if len(taken) > 1:
             return reduce(values, sample_weight, mask, reduction, dtype)
         kind = kind_of(*taken[-1], parts[-1], by_itself=len(values.shape) == 0) if taken else None
         return _reduced(reduce, values, sample_weight, mask, reduction, dtype, ranks, share, batch, kind)
 
     def taking(loss: Any, y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.add("Loss.__call__")
         taken.append((loss, y_true, y_pred))
         parts.append(None)
         try:
@@ -183,6 +189,8 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, 
         keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduced, taking
         try:
             total = own(y_true, y_pred, *args, **kwargs)
+            if seen == {"Loss.__call__"}:  # else each rank would take its own mean, and say nothing
+                raise RingscopeError(unmet(REDUCTION, "losses of the joined batch"))
             return own_loss.of_each_sample(total, ranks) if len(total.shape) else total
         finally:
             keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduce, take

@@ -7,10 +7,15 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from profiles.ground.errors import RingscopeError
+
 from ..exchange import sum_over_ranks
 from ..internals.frameworks import tf
+from ..internals.seams import unmet
 
 __all__ = ["alone", "is_synchronised", "synchronise"]
+
+TAKEN = "moments_by_ring"  # a layer's attribute: whether its call has taken them
 
 
 def _layers(model: Any) -> list[Any]:
@@ -32,6 +37,18 @@ def synchronise(model: Any) -> None:
     """Have its synchronised layers take their moments over all ranks, in any step from now on."""
     for layer in _layers(model):
         layer.__dict__["_moments"] = partial(moments_over_ranks, layer)
+        layer.__dict__["call"] = partial(_called, layer)
+
+
+def _called(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+    """Keras's own, of which it is seen that it takes the moments over all ranks: else each rank would take its own, and
+    say nothing."""
+    layer.__dict__.pop(TAKEN, None)
+    outputs = type(layer).call(layer, inputs, training=training, mask=mask)
+    is_laid = "_moments" in layer.__dict__
+    if training and layer.trainable and is_laid and not layer.__dict__.pop(TAKEN, False):
+        raise RingscopeError(unmet("keras.layers.BatchNormalization._moments", "normalisation over all ranks"))
+    return outputs
 
 
 @contextmanager
@@ -52,6 +69,7 @@ def moments_over_ranks(layer: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
     Count, sum and sum of squares of the distances from the moving mean are summed over ranks: one exchange forward and
     one back, and nothing is lost to cancellation where the mean is large (`tf.nn.sufficient_statistics`).
     """
+    layer.__dict__[TAKEN] = True
     axis = layer.axis % len(inputs.shape)
     along = [-1 if dimension == axis else 1 for dimension in range(len(inputs.shape))]
     shift = tf.cast(tf.convert_to_tensor(layer.moving_mean), inputs.dtype)

@@ -7,6 +7,7 @@ from typing import Any
 
 from profiles.ground.errors import MissingLibrary
 
+from . import seams
 from .garbage import uncollected
 
 __all__ = ["has_gpu", "hvd", "keras", "tf", "traced_for_each_model"]
@@ -33,6 +34,8 @@ except ImportError as error:
         f"Horovod is not installed or does not load ({error}); `python scripts/build_horovod.py` builds it: the release"
         " on PyPI needs edits before today's TensorFlow takes it"
     ) from error
+if (lacking := seams.lacks()) is not None:  # before a module of ring's imports it
+    raise MissingLibrary(lacking)
 
 
 def has_gpu() -> bool:

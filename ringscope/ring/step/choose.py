@@ -14,6 +14,7 @@ from tensorflow.python.eager import context as eager
 from profiles.ground.errors import RingscopeError
 
 from .. import say
+from ..forms.choice import traced_without_those_that_raise
 from ..forms.rnn import layers as recurrent
 from ..internals import xla_cache
 from ..internals.frameworks import has_gpu, hvd, tf
@@ -145,14 +146,18 @@ class Chooser:
         self._layers = layers
         self._known: dict[Hashable, bool] = {}
         self._refused = False
+        self.traced: list[Callable[[], None]] = []
+        """Each forgets what the step has traced, so that it is traced anew."""
 
     @property
     def has_compiled(self) -> bool:
         """Whether batches of some shape are compiled here, as they may be on other ranks while this one's are not."""
         return any(self._known.values())
 
-    def run(self, take: Take, leaves: Sequence[Any], shapes: Hashable = None) -> Any:
-        """One step. leaves: the batch's. shapes: theirs, where they are known."""
+    def run(
+        self, take: Take, leaves: Sequence[Any], shapes: Hashable = None, *, anew: Callable[[], None] = lambda: None
+    ) -> Any:
+        """One step. leaves: the batch's. shapes: theirs, where they are known. anew: forgets what `take` has traced."""
         shape = shapes or tuple(_shape(leaf) for leaf in leaves)
         if shape in self._known:
             return take(self._known[shape])
@@ -160,7 +165,7 @@ class Chooser:
             try:
                 kept = "; it is kept for later starts" if xla_cache.is_on() else ""
                 with say.lasting("XLA compiles the step", then=kept):
-                    logs = take(True)
+                    logs = traced_without_those_that_raise(lambda: take(True), lambda: self._trace_anew(anew))
             except REFUSALS as error:
                 if not self._falls_back:
                     if isinstance(error, NotOneUpdate) or "tf2xla" in str(error):
@@ -175,6 +180,10 @@ class Chooser:
                 return logs
         self._known[shape] = False
         return take(False)
+
+    def _trace_anew(self, anew: Callable[[], None]) -> None:
+        for forget in (anew, *self.traced):
+            forget()
 
     def _wanted(self, leaves: Sequence[Any]) -> bool:
         strings = any(getattr(leaf, "dtype", None) == tf.string for leaf in leaves)

@@ -74,7 +74,14 @@ def taken_whole(
             check_draws(tf.compat.v1.get_default_graph())
         return logs
 
-    program = tf.function(whole_step, autograph=False, jit_compile=True)
+    compiled_by_xla = partial(tf.function, whole_step, autograph=False, jit_compile=True)
+    program = compiled_by_xla()
+
+    def forget() -> None:
+        nonlocal program
+        program = compiled_by_xla()
+
+    chooser.traced.append(forget)
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
         ours = sizes.told(model)

@@ -58,7 +58,7 @@ class Halves:
         self.is_compiled = not (reduces and normalization.is_synchronised(model))
         """Whether XLA compiles it: not what ranks exchange inside the forward pass."""
         self._forget()
-        self._updated_by_xla = tf.function(self.update, autograph=False, jit_compile=True)
+        chooser.traced.append(self._forget)
         self._aggregate = aggregate
         self._collected: dict[str, Any] = {}  # the sums of several steps, where they are exchanged together
 
@@ -82,6 +82,7 @@ class Halves:
             compiled: tf.function(self.forward_backward, autograph=False, jit_compile=compiled and self.is_compiled)
             for compiled in (True, False)
         }
+        self._updated_by_xla = tf.function(self.update, autograph=False, jit_compile=True)
 
     # XLA names the programs by these two.
     def forward_backward(

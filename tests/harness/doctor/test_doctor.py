@@ -64,6 +64,7 @@ HEALTHY = {
         "cuda_runtime": "12.5",
         "cudnn": "9.5.1",
         "nccl": "2.26.2",
+        "seams": {"names": 100, "missing": [], "outside": []},
         "reasons": {},
     },
 }
@@ -110,6 +111,10 @@ def test_a_healthy_machine_has_nothing_to_remedy():
         ({"libraries__horovod__mpi_library": "Open MPI v4.1.4"}, "mpi", "warning", "do not find each other"),
         ({"libraries__horovod__mpi_library": "MPICH Version: 4.0.2"}, "mpi", "warning", "do not find each other"),
         ({"cuda_driver": "11.8"}, "cuda", "failure", "update the driver"),
+        ({"libraries__seams": None}, "private names", "failure", "pip install '.[train]'"),
+        ({"libraries__seams__outside": ["keras 3.17.0 ..."]}, "private names", "warning", "pip install '.[train]'"),
+        ({"libraries__seams__missing": [{"kind": "form", "line": "x"}]}, "private names", "warning", "pip install"),
+        ({"libraries__seams__missing": [{"kind": "needed", "line": "x"}]}, "private names", "failure", "pip install"),
         ({"packages__keras": "2.15.0"}, "keras", "failure", "Keras 3"),
         ({"gpus__0__processes": 1}, "gpu 0", "warning", "use it already"),
         ({"gpus__1__pcie_width": 4}, "gpu 1", "warning", "x4 of x16"),

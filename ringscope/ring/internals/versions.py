@@ -1,0 +1,51 @@
+"""Which releases of Keras, TensorFlow and Horovod ring was tried with: its tests ran with the first and the last."""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+
+class Tried(NamedTuple):
+    package: str  # as pip names it
+    version: str  # that is installed
+    first: str
+    last: str
+
+    @property
+    def is_outside(self) -> bool:
+        return not _numbers(self.first) <= _numbers(self.version) <= _numbers(self.last)
+
+    @property
+    def remedy(self) -> str:
+        """How to have a release in its place that ring was tried with."""
+        if self.package == "horovod":  # PyPI's needs edits
+            return f"python scripts/build_horovod.py builds {self.last}"
+        return f"pip install '{self.package}=={self.last}'"
+
+
+# Keras 3.13 and later want Python 3.11.
+KERAS = ("3.12.4", "3.15.1" if sys.version_info >= (3, 11) else "3.12.4")
+
+
+TRIED = {"keras": KERAS, "tensorflow": ("2.21.0", "2.21.0"), "horovod": ("0.28.1", "0.28.1")}
+
+
+def installed() -> dict[str, Tried]:
+    """By the module's name; all three are imported already."""
+    return {name: Tried(name, sys.modules[name].__version__, *tried) for name, tried in TRIED.items()}
+
+
+def outside() -> list[str]:
+    """A line for each that is older or newer than what ring was tried with."""
+    return [
+        f"{one.package} {one.version} is none of the releases that ring was tried with ({one.first} to {one.last})"
+        for one in installed().values()
+        if one.is_outside
+    ]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """3.16.0.dev2026 counts as 3.16.0."""
+    parts = version.partition("+")[0].split(".")
+    return tuple(int(part) for part in parts[:3] if part.isdecimal())
