@@ -133,7 +133,7 @@ def _ranges(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> dict[
     for code in np.unique(codes).tolist():
         match = _PLACE.fullmatch(str(names.categories[code]))
         assert match is not None  # it did above
-        told[code] = match[1], numbers.of(Key(match[2], match[3], int(match[4][:9])))
+        told[code] = match[1], numbers.of(Key(match[2], match[3], int(match[4])))
     found = {name: timeline.marks[name].to_numpy()[rows] for name in ("start_ns", "end_ns", "tid")}
     return {
         "start_ns": found["start_ns"] + shift,

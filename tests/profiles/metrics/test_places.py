@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import time
 from collections import Counter
 from typing import Any
 
@@ -259,3 +261,12 @@ def test_without_a_gpu_the_steps_time_is_divided() -> None:
         ("Data.__getitem__", {"idle_feed": 8 * MS}),
     ]
     assert sum(found[0].elsewhere_ns.values()) == 16 * MS
+
+
+def test_a_files_name_may_hold_anything_and_a_long_name_takes_no_time() -> None:
+    match = re.fullmatch(marks.PLACE, marks.place("callback", "A.on_epoch_end", "a (copy): 2.py", 7))
+    assert match is not None and match.groups() == ("callback", "A.on_epoch_end", "a (copy): 2.py", "7")
+    for hostile in ("place a " + " (:1" * 300_000, "place a b (" + ":1" * 300_000, "place " + "a " * 300_000):
+        began = time.process_time()
+        assert re.fullmatch(marks.PLACE, hostile) is None
+        assert time.process_time() - began < 2
