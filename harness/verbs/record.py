@@ -21,6 +21,7 @@ Examples:
   ringscope record -np 4 --then stop -- python my_train.py        ends the training when it is recorded
   ringscope record -np 64 --hosts a:8,... --record-ranks first-per-host -- python my_train.py
   ringscope record -np 2 --delay 60 --duration 5 -- ./train.sh    any command, by time
+  ringscope record -np 2 --apply -- python my_train.py            which settings around it make it faster?
 """
 )
 @click.argument("command_line", metavar="[-- COMMAND ...]", nargs=-1, type=click.UNPROCESSED)
@@ -58,6 +59,7 @@ Examples:
     show_default=True,
     help="stop: end the command when it is recorded.",
 )
+@click.option("--apply", is_flag=True, help="Try settings that may make a Python command faster and change no result.")
 @options.of_one_cell(steps=12, least_steps=3)
 @options.of_a_launch("horovodrun", "mpirun", "single")
 @click.pass_context
@@ -69,10 +71,15 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     command is recorded after --delay, for --duration; so is every command if you give these without --steps.
     The report comes when the recording is done, while the command goes on to its own end; --then stop ends it.
 
+    With --apply nothing is recorded: the script is started again and again in a copy of the working directory, as it is
+    and with XLA's flags, variables of NCCL and Horovod, threads, steps_per_execution, prefetch and workers, by turns.
+    Settings that are faster by more than turns differ, and train the same, are printed as lines to paste.
+
     Exit code 0: recorded; 1: the training failed, also after the report; 2: bad input, or nothing was recorded; 130:
     interrupted.
     """
-    from harness.jobs import record
+    from harness.doctor import workspace
+    from harness.jobs import apply, record
     from harness.jobs.options import Record
     from harness.launch.profilers import Span
 
@@ -94,7 +101,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
         recorded=chosen["record_ranks"],
         stops=chosen["then"] == "stop",
     )
-    context.exit(record.main(asked))
+    context.exit(apply.main(asked, workspace.copied) if chosen["apply"] else record.main(asked))
 
 
 def rules(chosen: dict[str, Any]) -> list[options.Rule]:
@@ -107,5 +114,11 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
             not is_command,
             ("delay", "duration", "then"),
             "is for a command; a cell records its timed --steps; leave it out",
+        ),
+        (not is_command, ("apply",), "is for a command; for a cell: ringscope bench --apply FINDING --of LAUNCH"),
+        (
+            chosen["apply"],
+            ("delay", "duration", "then", "profiler", "keep", "record_ranks", "hosts", "hostfile", "container"),
+            "has no effect with --apply, which times steps on this machine; leave it out",
         ),
     ]

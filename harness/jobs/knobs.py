@@ -1,0 +1,132 @@
+"""What of a script's surroundings may be turned without a change of its result, and whether that paid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from profiles.ground.stats import Ratio, ratio, spread
+
+# Between turns, of a loss or 1, whichever is larger: sums in another order are 1e-7 apart a step in float32 and 4e-3 in
+# bfloat16, of which a loss is the mean; what changes the training is soon further away.
+TOLERANCE = 1e-3
+LEAST_GAIN = 0.01  # no smaller one is worth a line in somebody's script
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One change: variables of the environment, or a number of `fit`'s (harness.launch.tried)."""
+
+    name: str
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    change: tuple[str, int] | None = None
+    code: str = ""  # as it is written into the script
+
+    @property
+    def lines(self) -> list[str]:
+        """What a person pastes."""
+        if self.change:
+            return [self.code]
+        return [
+            f"export {name}={value!r}" if " " in value else f"export {name}={value}"
+            for name, value in self.environment.items()
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one turn told. step_ns: of the slowest rank, None where it failed, and `why`. losses: rank:epoch:steps."""
+
+    step_ns: int | None
+    losses: Mapping[str, float] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Of a knob: kept or not, and why; the speed with it over that without."""
+
+    kept: bool
+    why: str
+    gain: Ratio | None = None
+
+
+def of_environment(*, gpus: int, ranks: int, cores: int, environ: Mapping[str, str]) -> list[Knob]:
+    """Those that a machine and so many ranks leave room for. What the user has set is left as it is."""
+    each = max(1, cores // ranks)
+    found = [_threads(number) for number in dict.fromkeys((each, 1)) if number < cores]
+    if gpus:
+        found += [
+            Knob("threads of the GPU's own", {"TF_GPU_THREAD_MODE": "gpu_private", "TF_GPU_THREAD_COUNT": "2"}),
+            Knob("XLA hides latencies", {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"}),
+        ]
+    if ranks > 1:
+        found += [Knob(f"Horovod's cycle {ms} ms", {"HOROVOD_CYCLE_TIME": ms}) for ms in ("0.1", "5")]
+        if gpus:
+            found.append(Knob("32 channels of NCCL", {"NCCL_MIN_NCHANNELS": "32"}))
+    kept = []
+    for knob in found:
+        names = {name for name in knob.environment if name != "XLA_FLAGS"}
+        flags = environ.get("XLA_FLAGS", "")
+        option = knob.environment.get("XLA_FLAGS", "")
+        if names & environ.keys() or (option and option.partition("=")[0] in flags):
+            continue
+        kept.append(Knob(knob.name, {"XLA_FLAGS": f"{flags} {option}".strip()}) if option and flags else knob)
+    return kept
+
+
+def _threads(number: int) -> Knob:
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+    return Knob(f"{number} thread{'s' if number > 1 else ''} each", dict.fromkeys(names, str(number)))
+
+
+def of_code(refused: Mapping[str, str], *, ranks: int, cores: int) -> list[Knob]:
+    """Those that `fit` as it is called leaves room for."""
+    workers = max(2, min(8, cores // ranks))
+    every = (
+        Knob(
+            "steps_per_execution", change=("steps_per_execution", 8), code="model.compile(..., steps_per_execution=8)"
+        ),
+        Knob("prefetch", change=("prefetch", -1), code="dataset = dataset.prefetch(tf.data.AUTOTUNE)"),
+        Knob("workers", change=("workers", workers), code=f"super().__init__(workers={workers})  # of the PyDataset"),
+    )
+    return [knob for knob in every if refused.get(knob.name, "no fit was seen") == ""]
+
+
+def apart(one: Mapping[str, float], other: Mapping[str, float]) -> str:
+    """Why two turns did not train the same, "" where they did to TOLERANCE."""
+    common = [place for place in one if place in other]
+    if not common:
+        return "no loss of the same step is known of both"
+    worst = max(common, key=lambda place: _difference(one[place], other[place]))
+    if _difference(one[worst], other[worst]) <= TOLERANCE:
+        return ""
+    rank, epoch, steps = worst.split(":")
+    where = (
+        f"after {steps} steps"
+        + (f" of epoch {epoch}" if epoch != "1" else "")
+        + (f" on rank {rank}" if rank != "0" else "")
+    )
+    return f"the loss {where} is {other[worst]:.6g}, without it {one[worst]:.6g}"
+
+
+def _difference(one: float, other: float) -> float:
+    """As a share of the larger or of 1; infinite where just one is no number."""
+    if one != one or other != other:
+        return 0.0 if one != one and other != other else float("inf")
+    return abs(one - other) / max(1.0, abs(one), abs(other))
+
+
+def judge(without: Sequence[Taken], having: Sequence[Taken]) -> Verdict:
+    """Turns with a knob against those without, which have all ended well."""
+    if failed := next((turn for turn in having if turn.step_ns is None), None):
+        return Verdict(False, failed.why)
+    if told := next(filter(None, (apart(without[0].losses, turn.losses) for turn in having)), ""):
+        return Verdict(False, told)
+    gain = ratio(*(spread([turn.step_ns or 0 for turn in turns]) for turns in (without, having)))
+    if gain.low <= 1:
+        return Verdict(False, "no better than turns differ by" if gain.high >= 1 else "slower", gain)
+    if gain.value < 1 + LEAST_GAIN:
+        return Verdict(False, f"less than {LEAST_GAIN:.0%}", gain)
+    return Verdict(True, "", gain)

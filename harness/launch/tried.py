@@ -1,0 +1,281 @@
+"""Runs a Python script for some steps, with a change that cannot alter its result, and writes down how long they took.
+
+    python -m harness.launch.tried --out DIR --steps 40 --seconds 20 [--change NAME=NUMBER ...] -- SCRIPT|-m MODULE ...
+
+What `ringscope record --apply` puts before a command. Each rank writes `rank<k>.tried.json` (`Seen`) as soon as enough
+is known and goes on training: whoever waits for the files ends it. Changes of the environment are made outside; here
+are those of `fit`'s own arguments, each made only where nothing tells that it may change what is trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import wraps
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from profiles.ground.files import write_whole
+
+from . import script
+from .recorded import KERAS, AfterImport
+
+WARM_UP = 16  # steps, in which programs are compiled; their losses are compared
+LEAST_S = 1.0  # that are timed of steps however short
+SEED = 1  # of all turns, for scripts that set none
+Change = Callable[[int], None]
+BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+BY_EPOCH = ("ModelCheckpoint", "BackupAndRestore")  # Keras's, that look at batches where `save_freq` says so
+PYTHON = (b"PyFunc", b"GeneratorDataset")  # in the graph of a data set
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one rank tells of a turn. refused: of each change of code why it is not made; "" where it can be."""
+
+    rank: int
+    steps: int = 0
+    seconds: float = 0.0
+    losses: dict[str, float] = field(default_factory=dict)  # "epoch:steps" -> the first metric, the mean so far
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+class Turn:
+    """Times the steps of one process: so many, and more up to `least_s`, but for so many seconds at most. out: where
+    the file goes. wanted: changes of `fit`, and the number of each."""
+
+    def __init__(
+        self, out: Path, rank: int, steps: int, seconds: float, wanted: dict[str, int], least_s: float = 0.0
+    ) -> None:
+        self.seen, self._wanted, self._least_s = Seen(rank), wanted, least_s
+        self._out, self._steps, self._seconds = out, steps, seconds
+        self._epoch = self._total = self._count = self._at = 0
+        self._began_s: float | None = None
+        self._done = False
+
+    def watch(self, keras: ModuleType) -> None:
+        """Have this Keras's training tell of its steps, and take the change."""
+        keras.utils.set_random_seed(SEED)
+        listed = keras.callbacks.CallbackList
+        self._before(listed, "on_epoch_begin", lambda known, *_: self._epoch_begins())
+        self._before(listed, "on_train_batch_begin", lambda known, *_: self._ended(known, goes_on=True))
+        for name in ("on_test_begin", "on_epoch_end", "on_train_end"):
+            self._before(listed, name, lambda known, *_: self._ended(known, goes_on=False))
+        self._before(listed, "on_train_begin", lambda known, *_: self._hear_ends(type(known)))
+        fit = keras.Model.fit
+
+        @wraps(fit)
+        def changed(*args: Any, **options: Any) -> Any:
+            bound = inspect.signature(fit).bind(*args, **options).arguments
+            if not self._done:
+                self._change(changes(keras, bound))
+            rest = bound.pop("kwargs", {})
+            return fit(**bound, **rest)
+
+        keras.Model.fit = changed
+
+    def _change(self, possible: dict[str, Change | str]) -> None:
+        """Make those that are wanted. The first `fit` tells what is possible; one that is not there ends the turn."""
+        first = not self.seen.refused
+        if first:
+            self.seen.refused = {name: made if isinstance(made, str) else "" for name, made in possible.items()}
+        for name, number in self._wanted.items():
+            made = possible[name]
+            if not isinstance(made, str):
+                made(number)
+            elif first:
+                self._write()
+
+    def finish(self) -> None:
+        """The script is at its end: what is known is all."""
+        if not self._done:
+            self._write()
+
+    def _before(self, kind: Any, name: str, tell: Callable[..., object]) -> None:
+        own = getattr(kind, name)
+
+        @wraps(own)
+        def call(known: Any, *args: Any, **options: Any) -> Any:
+            tell(known, *args)
+            return own(known, *args, **options)
+
+        call.tried_by = self  # type: ignore[attr-defined]
+        setattr(kind, name, call)
+
+    def _hear_ends(self, kind: Any) -> None:
+        """Of the class of callbacks at hand, which may have a method of its own."""
+        if getattr(kind.on_train_batch_end, "tried_by", None) is not self:
+            self._before(kind, "on_train_batch_end", self._batch_ends)
+
+    def _epoch_begins(self) -> None:
+        self._epoch += 1
+        self._at = 0
+
+    def _batch_ends(self, known: Any, batch: int, *_: Any) -> None:
+        end = min(batch + 1, _steps(known) or batch + 1)  # the last execution of an epoch may have fewer steps
+        self._count, self._at = end - self._at, end
+        if self._total < WARM_UP and (loss := _loss(known.model)) is not None:
+            self.seen.losses[f"{self._epoch}:{self._at}"] = loss
+
+    def _ended(self, known: Any, *, goes_on: bool) -> None:
+        """Steps have ended if any had begun; others begin now if it `goes_on`."""
+        if self._done:
+            return
+        if self._began_s is not None:
+            if self._total >= WARM_UP:
+                self.seen.steps += self._count
+                enough_s = self._least_s if self.seen.steps >= self._steps else self._seconds
+                last = self._elapsed_s() >= enough_s
+                if last:
+                    _loss(known.model)  # waits for the GPU
+                self.seen.seconds = self._elapsed_s()
+                if last:
+                    self._write()
+            self._total += self._count
+        self._count = 0
+        self._began_s = time.perf_counter() if goes_on else None
+
+    def _elapsed_s(self) -> float:
+        assert self._began_s is not None
+        return self.seen.seconds + time.perf_counter() - self._began_s
+
+    def _write(self) -> None:
+        self._done = True
+        write_whole(self._out / f"rank{self.seen.rank}.tried.json", json.dumps(asdict(self.seen)))
+
+
+def _steps(known: Any) -> int | None:
+    """Of an epoch, where these callbacks have been told."""
+    steps: int | None = (known.params or {}).get("steps")
+    return steps
+
+
+def _loss(model: Any) -> float | None:
+    """The first metric, which is the loss unless the model's own train step has others."""
+    metrics = getattr(model, "metrics", None)
+    return float(metrics[0].result()) if metrics else None
+
+
+def changes(keras: ModuleType, call: dict[str, Any]) -> dict[str, Change | str]:
+    """Of each change of a call of `fit`, by its arguments, what makes it there with a number, or why it is not made."""
+    return {
+        "steps_per_execution": _steps_per_execution(keras, call),
+        "prefetch": _prefetch(call),
+        "workers": _workers(keras, call),
+    }
+
+
+def _steps_per_execution(keras: ModuleType, call: dict[str, Any]) -> Change | str:
+    model, given = call["self"], call.get("callbacks") or []
+    if getattr(model, "steps_per_execution", 1) != 1:
+        return f"it is {model.steps_per_execution} already"
+    if model.run_eagerly:
+        return "the model runs eagerly"
+    if not _has_length(call):
+        return "the data does not tell its length, and Keras then ends an epoch at another step"
+    if isinstance(given, keras.callbacks.CallbackList):
+        given = given.callbacks
+    for callback in given if isinstance(given, (list, tuple)) else [given]:
+        if hook := _batch_hook(keras, callback):
+            return f"{type(callback).__name__}.{hook} would be called once for all of them"
+
+    def change(number: int) -> None:
+        model.steps_per_execution = number
+
+    return change
+
+
+def _has_length(call: dict[str, Any]) -> bool:
+    data, tf = call.get("x"), sys.modules.get("tensorflow")
+    if call.get("steps_per_epoch") is not None:
+        return True
+    if tf is not None and isinstance(data, tf.data.Dataset):
+        return int(data.cardinality()) >= 0
+    return hasattr(data, "__len__") or hasattr(data, "shape")
+
+
+def _batch_hook(keras: ModuleType, callback: Any) -> str | None:
+    """The first of its methods that is called for batches."""
+    kind = type(callback)
+    if kind.__name__ in BY_EPOCH and kind.__module__.startswith("keras.") and callback.save_freq == "epoch":
+        return None
+    plain = keras.callbacks.Callback
+    for name in BATCH_HOOKS:
+        if name in vars(callback) or getattr(kind, name) is not getattr(plain, name):
+            return name
+    return None
+
+
+def _prefetch(call: dict[str, Any]) -> Change | str:
+    data, tf = call.get("x"), sys.modules.get("tensorflow")
+    if tf is None or not isinstance(data, tf.data.Dataset):
+        return "the data is no tf.data.Dataset"
+    if "Prefetch" in type(data).__name__:
+        return "the data set ends in prefetch already"
+    try:
+        ignored = tf.data.experimental.ExternalStatePolicy.IGNORE
+        graph = data._as_serialized_graph(external_state_policy=ignored).numpy()
+    except Exception as error:  # what TensorFlow raises here is not said to be of any kind
+        return f"its graph cannot be read ({type(error).__name__})"
+    if any(word in graph for word in PYTHON):
+        return "Python makes its samples, and may look at what is trained"
+
+    def change(number: int) -> None:
+        call["x"] = data.prefetch(number)
+
+    return change
+
+
+def _workers(keras: ModuleType, call: dict[str, Any]) -> Change | str:
+    data = call.get("x")
+    if not isinstance(data, keras.utils.PyDataset):
+        return "the data is no PyDataset"
+    if data.workers > 1:
+        return f"there are {data.workers} already"
+    if type(data).on_epoch_end is not keras.utils.PyDataset.on_epoch_end:
+        return f"{type(data).__name__}.on_epoch_end changes the data between epochs"
+    first, other, again = data[0], data[1 % len(data)], data[0]
+    if not _equal(first, again) or not _equal(other, data[1 % len(data)]):
+        return f"{type(data).__name__}.__getitem__ gives other batches when it is called again"
+
+    def change(number: int) -> None:
+        data.workers = number
+
+    return change
+
+
+def _equal(one: Any, other: Any) -> bool:
+    import numpy as np
+
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return np.array_equal(np.asarray(one), np.asarray(other))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="harness.launch.tried", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="where rank<k>.tried.json goes")
+    parser.add_argument("--steps", type=int, required=True, help="steps that are timed")
+    parser.add_argument("--seconds", type=float, required=True, help="or so long, if that is over sooner")
+    parser.add_argument("--change", action="append", default=[], help="NAME=NUMBER, of fit's arguments")
+    parser.add_argument("script", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    wanted = {name: int(number) for name, _, number in (text.partition("=") for text in options.change)}
+    rank = int(os.environ.get("RINGSCOPE_RANK", "0"))
+    turn = Turn(options.out, rank, options.steps, options.seconds, wanted, LEAST_S)
+    sys.meta_path.insert(0, AfterImport(KERAS, turn.watch))
+    script.run(options.script)
+    turn.finish()
+
+
+if __name__ == "__main__":
+    main()

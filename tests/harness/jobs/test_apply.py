@@ -1,0 +1,119 @@
+"""`ringscope record --apply` on a script of one rank: every turn a real start of it, of real Keras or of a stand-in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.running import ROOT, environment
+
+# A Keras that trains nothing, a step in 4 ms. With one thread it is twice as fast, by executions of 8 steps it learns
+# something else.
+STAND_IN = """
+import os, time
+PACE_S = 0.002 if os.environ.get("OMP_NUM_THREADS") == "1" else 0.004
+class utils:
+    PyDataset = type("PyDataset", (), {})
+    set_random_seed = print
+class Callback:
+    def on_batch_begin(self, batch, logs=None): pass
+    on_batch_end = on_train_batch_begin = on_train_batch_end = on_epoch_begin = on_epoch_end = on_batch_begin
+    def on_train_begin(self, logs=None): pass
+    on_train_end = on_test_begin = on_train_begin
+class callbacks:
+    Callback = Callback
+    class CallbackList(Callback):
+        def __init__(self, model, steps): self.model, self.params = model, {"steps": steps}
+class Loss:
+    value = 1.0
+    def result(self): return self.value
+class Model:
+    steps_per_execution, run_eagerly = 1, False
+    def __init__(self): self.metrics = [Loss()]
+    def fit(self, x=None, callbacks=None, epochs=1):
+        told, each = globals()["callbacks"].CallbackList(self, len(x)), self.steps_per_execution
+        told.on_train_begin()
+        for epoch in range(epochs):
+            told.on_epoch_begin(epoch)
+            for step in range(0, len(x), each):
+                told.on_train_batch_begin(step)
+                time.sleep(PACE_S * each)
+                self.metrics[0].value *= 0.9**each if each == 1 else 0.5
+                told.on_train_batch_end(step + each - 1)
+            told.on_epoch_end(epoch)
+        told.on_train_end()
+"""
+
+
+def applied(folder: Path, **environ: str) -> tuple[dict[str, Any], str]:
+    """What is tried and kept of my_train.py there, and what is printed."""
+    words = ["record", "--apply", "--launcher", "single", "--out", "out", "--", "python", "my_train.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", *words],
+        cwd=folder,
+        env=environment() | {"PYTHONPATH": str(ROOT)} | environ,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads((folder / "out" / "apply" / "knobs.json").read_text()), done.stdout
+
+
+@pytest.mark.ci
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="on one core there are no fewer threads")
+def test_what_is_faster_again_is_kept_and_what_learns_something_else_is_not(tmp_path: Path) -> None:
+    (tmp_path / "keras.py").write_text(STAND_IN)
+    (tmp_path / "my_train.py").write_text("import keras\nkeras.Model().fit([0] * 64, epochs=1000)\n")
+    told, said = applied(tmp_path)
+    tried = {knob["name"]: knob for knob in told["knobs"]}
+    threads, joined = tried["1 thread each"], tried["steps_per_execution"]
+    assert threads["kept"] and threads["gain"] == pytest.approx(1, abs=0.4), said
+    assert not joined["kept"] and joined["why"].startswith("the loss after 8 steps is 0.5, without it 0.43"), said
+    assert told["step_ns"] == pytest.approx(4e6, rel=0.4) and len(told["turns_ns"]) == 4
+    assert len(told["again_ns"]) == 2 and "export OMP_NUM_THREADS=1" in told["paste"]
+    assert "    export OMP_NUM_THREADS=1\n" in said
+    assert told["refused"] == {
+        "prefetch": "the data is no tf.data.Dataset",
+        "workers": "the data is no PyDataset",
+    }
+
+
+SCRIPT = """
+import keras, numpy as np, pathlib, tensorflow as tf
+pathlib.Path("written").touch()
+x = np.random.default_rng(0).normal(size=(512, 4)).astype("float32")
+data = tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True))).batch(4)
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(data, epochs=1000, verbose=0{more})
+"""
+
+
+@pytest.mark.train
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_small_model_gains_by_steps_per_execution_unless_a_callback_sees_batches(
+    joined: bool, tmp_path: Path
+) -> None:
+    pytest.importorskip("tensorflow")
+    more = "" if joined else ", callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: None)]"
+    (tmp_path / "my_train.py").write_text(SCRIPT.format(more=more))
+    told, said = applied(tmp_path, TF_NUM_INTRAOP_THREADS="1")  # what the user has set is not tried
+    tried = {knob["name"]: knob for knob in told["knobs"]}
+    assert not (tmp_path / "written").exists()  # each turn has a copy of the folder
+    assert told["turns_ns"] and all(told["turns_ns"]), said
+    if not joined:
+        assert set(tried) == {"prefetch"}
+        assert told["refused"]["steps_per_execution"].startswith("LambdaCallback.on_train_batch_end ")
+        return
+    assert set(tried) == {"prefetch", "steps_per_execution"} and tried["steps_per_execution"]["kept"], said
+    assert tried["steps_per_execution"]["gain"] > 0.2
+    assert "model.compile(..., steps_per_execution=8)" in told["paste"]
+    assert "    model.compile(..., steps_per_execution=8)\n" in said
