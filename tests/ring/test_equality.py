@@ -98,14 +98,13 @@ def test_gradients_in_half_precision_differ_from_the_exact_ones_by_rounding_only
         assert 0 < trained[name].max_difference < 1e-3
 
 
-UNREDUCED = ("unreduced.py", "", "gloo")
 TOGETHER = [
     ("two_lines.py", "fit", "gloo"),
     ("functional_fit.py", "fit", "mpirun"),
     ("functional_fit.py", "compiled", "gloo"),
 ]
 # Once `ring.init` was called Horovod's own optimizer is refused: its script is the first.
-STOCK = ("stock_horovod.py", "", "gloo")
+APART = [("stock_horovod.py", "", "gloo"), ("unreduced.py", "", "gloo")]
 MORE = [
     ("custom_train_step.py", "fit", "mpirun"),
     ("custom_train_step.py", "compiled", "gloo"),
@@ -131,28 +130,21 @@ def _by_script(out: Path, every: list[tuple[str, str, str]]) -> dict[tuple[str, 
 
 @pytest.fixture(scope="module")
 def by_script(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], equality.Equality]:
-    return _by_script(tmp_path_factory.mktemp("scripts"), [UNREDUCED, *TOGETHER])
+    return _by_script(tmp_path_factory.mktemp("scripts"), TOGETHER)
 
 
 @pytest.fixture(scope="module")
 def by_more(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], equality.Equality]:
-    return _by_script(tmp_path_factory.mktemp("more"), [STOCK, *MORE])
-
-
-def test_the_check_fails_where_gradients_are_not_reduced(
-    by_script: dict[tuple[str, str, str], equality.Equality],
-) -> None:
-    _are_apart(by_script[UNREDUCED])
+    return _by_script(tmp_path_factory.mktemp("more"), [*APART, *MORE])
 
 
 @pytest.mark.ci
-def test_the_check_fails_with_horovods_own_optimizer_which_reduces_nothing_under_keras_3_and_says_nothing(
-    by_more: dict[tuple[str, str, str], equality.Equality],
+@pytest.mark.parametrize("script", APART)
+def test_the_check_fails_where_gradients_are_not_reduced(
+    by_more: dict[tuple[str, str, str], equality.Equality], script: tuple[str, str, str]
 ) -> None:
-    _are_apart(by_more[STOCK])
-
-
-def _are_apart(found: equality.Equality) -> None:
+    """Horovod's own Keras optimizer under Keras 3 reduces nothing and says nothing."""
+    found = by_more[script]
     assert not found.trainable_bit_equal
     assert found.max_difference > equality.TOLERANCE
     assert not found.holds

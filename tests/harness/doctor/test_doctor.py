@@ -6,12 +6,14 @@ import copy
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from harness.doctor import checks as doctor
-from harness.doctor import trials
+from harness.doctor import equality, trials
 from harness.doctor.allreduce import bus_gb_per_s
 from harness.doctor.equality import Equality
 from harness.verbs.doctor import command
@@ -219,6 +221,29 @@ def test_a_launch_that_fails_says_why_in_one_line():
     shown = "Traceback:\n    raise ValueError\n[1]<stderr>:    raise RuntimeError\n[1]<stderr>:RuntimeError: no memory"
     assert trials.why(shown) == "RuntimeError: no memory"
     assert trials._run(["no-such-launcher"], {}) == "no-such-launcher is not on the PATH"
+
+
+@pytest.mark.parametrize(
+    ("changed", "rank", "by", "holds"),
+    [
+        ("trainable0", 0, 0.0, True),
+        ("trainable0", 1, 1e-7, False),  # ranks are equal to the bit, or wrong
+        ("other0", 1, 1e-7, False),
+        ("trainable1", 2, 1e-3, False),  # of one rank alone
+        ("trainable1", 2, 1e-7, True),
+        ("trainable1", 2, float("nan"), False),
+    ],
+)
+def test_weights_that_ranks_left_are_compared_to_the_bit_with_each_other_and_nearly_with_one_ranks(
+    changed: str, rank: int, by: float, holds: bool, tmp_path: Path
+) -> None:
+    weights = {name: np.ones(3, np.float32) for name in ("trainable0", "trainable1", "other0")}
+    for number, path in enumerate(("together/rank0", "together/rank1", "alone/rank0")):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        more = np.array([0, 0, by if number == rank else 0], np.float32)
+        np.savez(tmp_path / path, **weights | {changed: weights[changed] + more})
+    found = equality.compare(Cell("mlp", ranks=2, per_rank_batch=1), tmp_path / "together", tmp_path / "alone")
+    assert found.holds is holds
 
 
 def test_ranks_that_drift_apart_are_a_failure_and_those_that_agree_are_not():

@@ -41,10 +41,12 @@ def described():
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.ci
 def test_describing_never_imports_tensorflow_here(described):
     assert described[1] is False
 
 
+@pytest.mark.ci
 @pytest.mark.train
 @pytest.mark.beside
 def test_the_libraries_say_what_their_packages_are(described):
