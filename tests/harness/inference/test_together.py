@@ -19,6 +19,7 @@ pytestmark = pytest.mark.train
 SECONDS = 2.0  # of answers: a busy machine lets no process wait so long
 
 
+@pytest.mark.ci
 def test_processes_wait_for_the_sign_and_answer_within_the_window(tmp_path: Path) -> None:
     plan = {"model": "dense2", "batch": 4, "devices": 1, "kind": "CPU", "threads": 1, "seconds": SECONDS}
     (tmp_path / "plan.json").write_text(json.dumps(plan))

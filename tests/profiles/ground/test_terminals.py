@@ -16,6 +16,7 @@ from profiles.ground.terminals import shortened, show_everything
 from profiles.runs.cell import Cell
 from profiles.runs.records import RankRecord, RunRecord, SweepRecord, write_rank
 from tests.harness.running import ROOT
+from tests.tiers import few
 
 RECORDING = ROOT / "tests" / "data" / "gru-1gpu.rank0.sqlite.xz"
 TEXT = "█▊░· → 3 µs ±1 鎖"
@@ -33,8 +34,17 @@ def test_what_an_encoding_lacks_is_shown_in_what_it_has(encoding: str, shown: st
     assert raw.getvalue().decode(encoding) == shown
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-@pytest.mark.parametrize(("verb", "says"), [("timeline", "what to change"), ("report", "100 %")])
+@pytest.mark.parametrize(
+    ("encoding", "verb", "says"),
+    few(
+        [
+            ("ascii", "timeline", "what to change"),
+            ("ascii", "report", "100 %"),
+            ("latin-1", "timeline", "what to change"),
+            ("latin-1", "report", "100 %"),
+        ]
+    ),
+)
 def test_the_verbs_print_on_such_a_terminal(encoding: str, verb: str, says: str, tmp_path: Path) -> None:
     cell = Cell("mlp", 1, 8)
     write_whole(tmp_path / "sweep.json", json.dumps(SweepRecord([cell], 1, "single").to_json()))

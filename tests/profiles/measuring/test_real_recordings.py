@@ -54,7 +54,7 @@ def loops_of(path: Path):
 
 
 @pytest.mark.parametrize("window_of", ["steps", "capture"])
-@pytest.mark.parametrize("path", few([*OURS, *THEIRS], 4), ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("path", few([*OURS, *THEIRS], 7), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_ledger_of_a_real_recording_is_that_of_plain_loops(path: Path, window_of: str):
     if any(name in path.name for name in REFUSED):
         with pytest.raises(UnreadableRecording):

@@ -42,7 +42,7 @@ def unnamed(found: dict[str, Any]) -> list[tuple[int, int]]:
     return lost
 
 
-@pytest.mark.parametrize("path", few(RECORDINGS), ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("path", few(RECORDINGS, 5), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_tenth_of_the_time_that_no_finding_names_is_told_of(path: Path) -> None:
     try:
         measures = analyse([timeline(path)]).measures

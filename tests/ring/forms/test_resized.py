@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from itertools import product
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ from keras import layers, ops
 from tensorflow.python.ops import gen_image_ops
 
 from ringscope.ring.forms import forms, resized
+from tests.tiers import few
 
 
 def _enlarged() -> keras.Model:
@@ -72,9 +74,7 @@ def test_images_of_float32_and_of_integers_are_resized_as_they_were() -> None:
 METHODS = ["bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic"]
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("antialias", [False, True])
-@pytest.mark.parametrize("batch", [2, None])
+@pytest.mark.parametrize(("batch", "antialias", "method"), few(product([2, None], [False, True], METHODS)))
 def test_all_methods_give_pixels_and_gradients_of_tensorflows_kernels(
     method: str, antialias: bool, batch: int | None
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from tests.harness.running import run_in_turn
 from tests.ring import SCRIPTS
+from tests.tiers import few
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -53,9 +55,9 @@ def _together(
     return unpacked.numpy()
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 7])
-@pytest.mark.parametrize("averages", [True, False])
-@pytest.mark.parametrize("width", [(5,), (2, 3), (1,)])
+@pytest.mark.parametrize(
+    ("width", "averages", "ranks"), few(product([(5,), (2, 3), (1,)], [True, False], [2, 3, 7]), 5)
+)
 def test_all_ranks_rows_make_the_tables_gradient(
     ranks: int, averages: bool, width: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,8 +76,7 @@ def test_all_ranks_rows_make_the_tables_gradient(
     assert (found != 0).any(axis=tuple(range(1, found.ndim))).sum() == len(set(np.concatenate(indices)))
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 7])
-@pytest.mark.parametrize("averages", [True, False])
+@pytest.mark.parametrize(("averages", "ranks"), few(product([True, False], [2, 3, 7]), 5))
 def test_rows_computed_in_bfloat16_travel_as_that(ranks: int, averages: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of one number are added up in float32 first."""
     random = np.random.default_rng(ranks)

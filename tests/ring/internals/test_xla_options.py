@@ -115,6 +115,7 @@ def test_ring_keeps_choices_beside_the_programs(monkeypatch: pytest.MonkeyPatch,
     assert os.environ["XLA_FLAGS"] == f"{SET} {xla_options.CHOICES}={programs}/choices"
 
 
+@pytest.mark.ci
 def test_xla_takes_the_options(tmp_path: Path) -> None:
     """At one that it does not know, or a value, it would end the process."""
     env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
