@@ -97,6 +97,7 @@ def _submit(chosen: list[Cell], options: Bench, how: sweep.How, gpus: int, conso
     tasks = sweep.missing(directory, retry_failed=options.retry_failed)
     path = directory.path.resolve()
     written = submit.file_of(directory.sweep, len(tasks), path, options.launch, gpus=bool(gpus))
+    directory.release()  # the job may begin before this process has ended
     return submit.submit(written, directory.path, console)
 
 

@@ -44,6 +44,10 @@ class RunDirectory:
         except BlockingIOError:
             raise RingscopeError(f"{path}: another ringscope works on it; wait for it, or name another --out") from None
 
+    def release(self) -> None:
+        """Let another process go on with it."""
+        self._lock.close()
+
     @classmethod
     def create(cls, path: Path, sweep: SweepRecord) -> RunDirectory:
         """A new sweep. Raises RingscopeError where the directory holds one already."""

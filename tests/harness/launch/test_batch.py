@@ -234,6 +234,20 @@ def test_bench_writes_the_file_and_says_how_it_is_submitted(
     assert shlex.quote(str(out)) in text and "--resume" in text
 
 
+def test_a_job_that_begins_before_sbatch_has_ended_finds_the_run_directory_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.write_text('#!/bin/sh\ncd "$(dirname "$2")" && flock -n .lock true && echo 7\n')
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", str(sbatch.parent), prepend=":")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    words = ["--models", "mlp", "--ranks", "4", "--launcher", "slurm", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(bench.command, [*words, "--ranks-per-node", "2"])
+    assert result.exit_code == 0 and "job 7 submitted" in result.output, result.output
+
+
 def test_bench_writes_a_manifest_with_the_sweep_in_it(tmp_path: Path) -> None:
     words = ["--models", "mlp", "--ranks", "4", "--launcher", "kubeflow", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(bench.command, [*words, "--container", "site/image", "--ranks-per-node", "2"])
