@@ -21,7 +21,7 @@ from .gradients.wire import Outgoing
 from .gradients.zero.sharded import NARROW, Shards, check_sharded
 from .internals.frameworks import has_gpu, hvd, tf
 from .lost import launcher
-from .models import has_weights, is_seen, optimizers_of, used_by_step
+from .models import has_weights, is_seen, optimizers_of, used_by_step, without_loss_scale
 from .start import channel, init, rank, size
 from .step import exchange_inside, kinds, one_program
 from .step.two_programs import Halves
@@ -274,7 +274,7 @@ def _forget_earlier(model: Any) -> None:
 def _scale_learning_rate(optimizer: Any, warmup_steps: int) -> None:
     from keras.optimizers import schedules
 
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = without_loss_scale(optimizer)
     if isinstance(inner._learning_rate, schedules.LearningRateSchedule):
         raise RingscopeError("the learning rate is a schedule already; multiply it by ring.size() where you build it")
     rate = float(inner.learning_rate)

@@ -25,6 +25,13 @@ def _held_in(value: Any) -> list[Any]:
     return [each for one in value for each in _held_in(one)] if isinstance(value, (list, tuple)) else [value]
 
 
+def without_loss_scale(optimizer: Any) -> Any:
+    """The optimizer within the one that scales losses (float16); itself where there is none."""
+    while hasattr(optimizer, "inner_optimizer"):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
 def is_default(model: Any, optimizer: Any) -> bool:
     """Whether `compile` made it without being asked to: a model with optimizers of its own does not use it."""
     config = getattr(getattr(model, "_compile_config", None), "config", {})

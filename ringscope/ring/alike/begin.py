@@ -9,7 +9,7 @@ from profiles.ground.errors import RingscopeError
 
 from ..exchange import IN_STREAM, from_all, sent_as
 from ..internals.frameworks import hvd, tf, traced_for_each_model
-from ..models import optimizers_of, parts_of
+from ..models import optimizers_of, parts_of, without_loss_scale
 
 
 def broadcast(model: Any) -> None:
@@ -66,7 +66,7 @@ def _everybodys(model: Any, optimizers: Sequence[Any]) -> list[_Made]:
 
 def _built_for(optimizer: Any) -> int:
     """How many variables it was built for; 0 where it is not built."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = without_loss_scale(optimizer)
     return len(inner._trainable_variables) if optimizer.built else 0
 
 

@@ -15,6 +15,8 @@ import numpy as np
 
 from profiles.ground.errors import RingscopeError
 
+from ..data import pipeline
+from ..data.pipeline import is_shuffle, operations
 from ..data.samples import are_arrays
 from ..internals.frameworks import tf
 
@@ -119,14 +121,9 @@ def _data_set_facts(dataset: Any, name: str) -> Facts:
     return facts
 
 
-def _inputs(dataset: Any) -> list[Any]:
-    # TensorFlow has no public way to ask; where its private one changes, less is compared.
-    return list(dataset._inputs()) if hasattr(dataset, "_inputs") else []
-
-
 def _sources(dataset: Any) -> list[Any]:
     """Where the elements come from; what expands elements (a generator, files read by `interleave`) is a source."""
-    inputs = _inputs(dataset)
+    inputs = pipeline.inputs(dataset)
     if not inputs or any(word in type(dataset).__name__ for word in ("FlatMap", "Interleave")):
         below = [source for each in inputs for source in _sources(each)]
         files = [source for source in below if getattr(source, "_tensors", None) and not _is_counter(source)]
@@ -141,9 +138,8 @@ def _is_counter(source: Any) -> bool:
 
 def shuffle_seeds(dataset: Any) -> list[tuple[int, int]]:
     """The seeds of every shuffle that the data set comes through."""
-    own = type(dataset).__name__ == "_ShuffleDataset" and hasattr(dataset, "_seed2")
-    found = [(int(dataset._seed), int(dataset._seed2))] if own else []
-    return found + [pair for source in _inputs(dataset) for pair in shuffle_seeds(source)]
+    shuffles = [each for each in operations(dataset) if is_shuffle(each) and hasattr(each, "_seed2")]
+    return [(int(each._seed), int(each._seed2)) for each in shuffles]
 
 
 def _captured_layers(dataset: Any) -> list[Any]:
@@ -160,7 +156,7 @@ def _captured_layers(dataset: Any) -> list[Any]:
         for value in held:
             inner = getattr(value, "__wrapped__", value)
             found += [each for each in (inner,) if isinstance(each, keras.layers.Layer)]
-    return found + [layer for source in _inputs(dataset) for layer in _captured_layers(source)]
+    return found + [layer for source in pipeline.inputs(dataset) for layer in _captured_layers(source)]
 
 
 def _is_full(cell: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from profiles.ground.errors import RingscopeError
 
 from ..internals.frameworks import tf
+from .pipeline import inputs, is_cache, is_shuffle, operations
 
 __all__ = ["begun", "catch_up", "count_beginnings"]
 
@@ -40,7 +41,7 @@ def count_beginnings() -> None:
 
 
 def begun(dataset: Any) -> Begun:
-    return [(vars(each).get(BEGUN, 0), vars(each).get(KEPT, 0)) for each in _shuffles(dataset)]
+    return [(vars(each).get(BEGUN, 0), vars(each).get(KEPT, 0)) for each in of(dataset)]
 
 
 def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
@@ -48,7 +49,7 @@ def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
 
     everybodys: a rank's value -> the values of all. Raises RingscopeError if only some ranks have filled a cache.
     """
-    own = _shuffles(dataset)
+    own = of(dataset)
     if not own:
         return
     said = everybodys(begun(dataset))
@@ -65,24 +66,17 @@ def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
         vars(shuffle)[BEGUN] = most
 
 
-def _inputs(dataset: Any) -> list[Any]:
-    # TensorFlow has no public way to ask; where its private one changes, nothing is counted.
-    return list(dataset._inputs()) if hasattr(dataset, "_inputs") else []
-
-
-def _shuffles(dataset: Any) -> list[Any]:
+def of(dataset: Any) -> list[Any]:
     """The shuffles that a data set comes through, the last first."""
-    found = [dataset] if type(dataset).__name__ == "_ShuffleDataset" else []
-    found += [shuffle for each in _inputs(dataset) for shuffle in _shuffles(each)]
-    return list({id(each): each for each in found}.values())
+    return list({id(each): each for each in operations(dataset) if is_shuffle(each)}.values())
 
 
 def _beginning(dataset: Any, *, is_kept: bool) -> list[tuple[Any, bool]]:
     """The shuffles that begin where the data set does, with whether a cache is filled by them. One that has begun
     before is taken for full."""
-    if type(dataset).__name__ in ("_CacheDataset", "CacheDataset"):
+    if is_cache(dataset):
         if vars(dataset).get(BEGUN):
             return []
         vars(dataset)[BEGUN], is_kept = 1, True
-    found = [(dataset, is_kept)] if type(dataset).__name__ == "_ShuffleDataset" else []
-    return found + [each for below in _inputs(dataset) for each in _beginning(below, is_kept=is_kept)]
+    found = [(dataset, is_kept)] if is_shuffle(dataset) else []
+    return found + [each for below in inputs(dataset) for each in _beginning(below, is_kept=is_kept)]

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..internals.frameworks import tf
+from .pipeline import CACHES, SHUFFLE, is_cache, is_shuffle, operations
 
 __all__ = ["Share", "between", "has_cache", "share_before_work"]
 
 MAPS = ("_MapDataset", "_ParallelMapDataset")
 BATCHES = ("_BatchDataset", "_ParallelBatchDataset")
-CACHES = ("_CacheDataset", "CacheDataset")
 ONE_BY_ONE = (*MAPS, *CACHES, "_PrefetchDataset", "_OptionsDataset")
-REPEAT, SHUFFLE = "_RepeatDataset", "_ShuffleDataset"
+REPEAT = "_RepeatDataset"
 # Marked as keeping a state, but what they give does not depend on the order of elements: calls, whose insides are
 # looked at; files, variables and tables that are read.
 PLAIN = {
@@ -63,7 +63,7 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
         dataset = inputs[0]
     batch, before, dataset = dataset, list[Any](), dataset._inputs()[0]
     while type(dataset).__name__ in (*ONE_BY_ONE, SHUFFLE):
-        if why := _holds(dataset, shuffled=any(map(_is_shuffle, before))):
+        if why := _holds(dataset, shuffled=any(map(is_shuffle, before))):
             if any(map(_is_map, after + before)):
                 break  # what comes after it can be spared all the same
             return Share(None, why, works=_has_maps(dataset, ()))
@@ -74,7 +74,7 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
     if not before:
         own = _laid_over(batch.shard(size, rank), after) if any(map(_is_map, after)) else None
         return Share(own, works=own is not None)
-    shuffles = list(filter(_is_shuffle, before))
+    shuffles = list(filter(is_shuffle, before))
     own = dataset
     for each in reversed(shuffles):
         if (own := _shuffled(own, each)) is None:
@@ -95,14 +95,12 @@ def between(dataset: Any, start: int, stop: int) -> Any:
 
 def has_cache(dataset: Any) -> bool:
     """Whether it comes through a cache(), as far as TensorFlow says."""
-    inputs = dataset._inputs() if hasattr(dataset, "_inputs") else ()
-    return type(dataset).__name__ in CACHES or any(map(has_cache, inputs))
+    return any(map(is_cache, operations(dataset)))
 
 
-def _has_maps(dataset: Any, operations: Sequence[Any]) -> bool:
+def _has_maps(dataset: Any, after: Sequence[Any]) -> bool:
     """Whether any of these operations is a map, or any that the data set comes through."""
-    inputs = dataset._inputs()
-    return any(map(_is_map, [*operations, dataset])) or any(_has_maps(each, ()) for each in inputs)
+    return any(map(_is_map, [*after, *operations(dataset)]))
 
 
 def _of_each_group(dataset: Any, count: int, skip: int, take: int, *, whole: bool) -> Any:
@@ -155,15 +153,11 @@ def _is_map(dataset: Any) -> bool:
     return type(dataset).__name__ in MAPS
 
 
-def _is_shuffle(dataset: Any) -> bool:
-    return type(dataset).__name__ == SHUFFLE
-
-
 def _holds(dataset: Any, *, shuffled: bool = False) -> str:
     """Why this operation must see all elements; "" where it need not. shuffled: a shuffle comes after it."""
     if hasattr(dataset, "_filename") and dataset._filename.numpy():
         return "a cache() writes a file that must serve any number of ranks"
-    if shuffled and type(dataset).__name__ in CACHES:
+    if shuffled and is_cache(dataset):
         # Which of its elements are this rank's is another question in every epoch.
         return "in the first epoch, for its own cache(), which comes before a shuffle()"
     if not _is_map(dataset):

@@ -11,7 +11,7 @@ from profiles.ground.errors import RingscopeError
 
 from ..global_batch.metrics import is_summed, sums
 from ..internals.frameworks import hvd, tf
-from ..models import has_weights, optimizers_of
+from ..models import has_weights, optimizers_of, without_loss_scale
 from ..say import once
 
 __all__ = ["add_counts", "counts_of", "give_back", "learning_rates", "state_of"]
@@ -54,25 +54,21 @@ def give_back(model: Any, state: dict[str, Any], rates: Sequence[float | None]) 
                 raise _another()
             variable.assign(value)
     for optimizer, was, now in zip(optimizers, state["rates"], rates, strict=True):
-        committed = _rate(_inner(optimizer))
+        committed = _rate(without_loss_scale(optimizer))
         if was and now and committed and was != now:
-            _inner(optimizer).learning_rate = committed * now / was
+            without_loss_scale(optimizer).learning_rate = committed * now / was
             once(f"the learning rate goes from {committed:.6g} to {committed * now / was:.6g} with the number of ranks")
 
 
 def learning_rates(model: Any) -> list[float | None]:
     """One for each optimizer; None where it is a schedule, which goes by the steps taken."""
-    return [_rate(_inner(optimizer)) for optimizer in optimizers_of(model)]
+    return [_rate(without_loss_scale(optimizer)) for optimizer in optimizers_of(model)]
 
 
 def _rate(optimizer: Any) -> float | None:
     from keras.optimizers.schedules import LearningRateSchedule
 
     return None if isinstance(optimizer._learning_rate, LearningRateSchedule) else float(optimizer.learning_rate)
-
-
-def _inner(optimizer: Any) -> Any:
-    return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def _another() -> RingscopeError:

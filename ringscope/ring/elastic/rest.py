@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from profiles.ground.errors import RingscopeError
 
 from ..alike import data
+from ..data import shuffles
 from ..data.samples import BATCH, length
 from ..exchange import from_all, on_host
 from ..internals.frameworks import hvd, tf
@@ -92,7 +92,7 @@ class Data:
         if not isinstance(x, tf.data.Dataset) or not isinstance(own, tf.data.Dataset):
             return
         # The share may come through shuffles of its own, which nobody has begun yet.
-        self._shares = any(each is other for each in _shuffles(own) for other in _shuffles(x))
+        self._shares = any(each is other for each in shuffles.of(own) for other in shuffles.of(x))
         begun = (_begun.get(id(x), 0) if self._shares else 0) + looked_at
         for _ in range(order + 1 - begun):
             iter(own)
@@ -122,13 +122,6 @@ def _begun_by_keras() -> int:
     for _, _, batches in epoch:
         next(batches)
     return epoch.times
-
-
-def _shuffles(dataset: Any) -> Iterator[Any]:
-    if type(dataset).__name__ == "_ShuffleDataset":
-        yield dataset
-    for each in dataset._inputs() if hasattr(dataset, "_inputs") else ():
-        yield from _shuffles(each)
 
 
 def _as_data_set(options: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from ..internals.frameworks import tf
+from ..models import without_loss_scale
 from .choice import wanted
 
 PARTS = ("update_step", "assign", "assign_add", "assign_sub", "_distributed_tf_update_step", "_use_weight_decay")
@@ -22,10 +23,7 @@ WHOLE = ("_backend_update_step", "_apply_weight_decay")
 @contextmanager
 def short(optimizer: Any) -> Iterator[None]:
     """While it lasts, this optimizer's `apply` is traced so; one that is not Keras's own stays as it is."""
-    from keras.optimizers import LossScaleOptimizer
-
-    while isinstance(optimizer, LossScaleOptimizer):
-        optimizer = optimizer.inner_optimizer
+    optimizer = without_loss_scale(optimizer)
     taken = _methods(optimizer) if wanted("optimizers") else {}
     optimizer.__dict__.update(taken)
     try:

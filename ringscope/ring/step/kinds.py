@@ -12,6 +12,7 @@ from ..gradients import float8_scales
 from ..gradients.aggregate import Update, aggregated
 from ..gradients.average import Exchange
 from ..gradients.zero.sharded import Shards
+from ..models import without_loss_scale
 from .choose import Chooser, NotOneUpdate
 from .exchange_inside import Inside
 from .one_program import check_start, in_joined_losses, taken_whole
@@ -39,7 +40,7 @@ def reduce_in_apply(
             shards.update(shards.pack(gradients, own), own, compiled=False)
 
     def largest(variables: Any) -> list[int]:
-        known = getattr(optimizer, "inner_optimizer", optimizer)
+        known = without_loss_scale(optimizer)
         return float8_scales.places(variables or getattr(known, "_trainable_variables", []))
 
     wrapped = aggregated(update, aggregate, {}, largest) if aggregate > 1 else update

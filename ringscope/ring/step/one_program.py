@@ -16,7 +16,7 @@ from ..gradients.aggregate import Update
 from ..gradients.types import as_computed
 from ..internals.frameworks import hvd, tf
 from ..internals.laid_over import laid_over
-from ..models import began_alike
+from ..models import began_alike, without_loss_scale
 from . import inlined
 from .choose import Chooser, NotOneUpdate, check_draws
 from .exchange_inside import Inside
@@ -108,7 +108,7 @@ def _applied(
             with tf.init_scope(), name_scope(optimizer.name, caller=optimizer):
                 optimizer.build(variables)
         if inside is not None:
-            known = getattr(optimizer, "inner_optimizer", optimizer)
+            known = without_loss_scale(optimizer)
             gradients = inside.exchange(gradients, variables or known._trainable_variables, compiled=compiled)
         elif compiled:
             gradients = [None if g is None else _turned(tf.convert_to_tensor(g)) for g in gradients]

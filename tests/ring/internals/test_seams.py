@@ -255,7 +255,8 @@ trained(True)
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
 
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    paths = filter(None, (os.environ.get("PYTHONPATH"), str(ROOT)))  # a Keras of one's own stays the first
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300)
 
 

@@ -15,7 +15,7 @@ from profiles.ground.errors import RingscopeError
 
 from ...exchange import from_rank, on_host
 from ...internals.frameworks import hvd, tf
-from ...models import optimizers_of, parts_of
+from ...models import optimizers_of, parts_of, without_loss_scale
 from .. import float8_scales
 
 
@@ -28,7 +28,7 @@ class Parts:
     """
 
     def __init__(self, optimizer: Any) -> None:
-        self._optimizer, self._inner = optimizer, getattr(optimizer, "inner_optimizer", optimizer)
+        self._optimizer, self._inner = optimizer, without_loss_scale(optimizer)
         self.variables: list[Any] = []
         self.segments: list[Any] = []
         self._slots: list[list[Any]] = []  # of state, such as momentum: one variable for each weight

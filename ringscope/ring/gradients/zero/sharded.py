@@ -18,6 +18,7 @@ from profiles.ground.errors import RingscopeError
 
 from ...exchange import name_in_graph, on_device_of, outside_scopes
 from ...internals.frameworks import hvd, tf
+from ...models import without_loss_scale
 from .parts import Parts
 
 NARROW = {"none": tf.float32, "fp32": tf.float32, "fp16": tf.float16}
@@ -36,7 +37,7 @@ def check_sharded(optimizers: Sequence[Any], compression: str, **others: Any) ->
             raise RingscopeError(f"sharded=True goes with {name}={only}, not with {name}={value}")
     if compression not in NARROW:
         raise RingscopeError(f"sharded gradients travel as {' or '.join(NARROW)}, not as {compression}")
-    inner = getattr(optimizers[0], "inner_optimizer", optimizers[0])
+    inner = without_loss_scale(optimizers[0])
     if type(inner) not in [getattr(keras.optimizers, name) for name in ONE_BY_ONE]:
         raise RingscopeError(
             f"sharded=True wants an optimizer that updates each number of a weight by itself ({', '.join(ONE_BY_ONE)});"
@@ -55,7 +56,7 @@ class Shards:
     def __init__(self, optimizer: Any, narrow: Any) -> None:
         self._optimizer, self._narrow = optimizer, narrow
         self._apply: Callable[[Sequence[Any], Any], None] = optimizer.apply
-        self._inner = getattr(optimizer, "inner_optimizer", optimizer)
+        self._inner = without_loss_scale(optimizer)
         self._scales = optimizer is not self._inner  # as float16 wants it
         self._clips = bool(self._inner.clipnorm or self._inner.global_clipnorm)
         self._missing: list[bool] = []  # by weight: whether it has no gradient

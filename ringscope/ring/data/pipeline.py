@@ -1,0 +1,29 @@
+"""What a data set is made from, as far as TensorFlow says: it has no public way to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+CACHES = ("_CacheDataset", "CacheDataset")
+SHUFFLE = "_ShuffleDataset"
+
+
+def inputs(dataset: Any) -> list[Any]:
+    """The data sets that it takes its elements from; none where TensorFlow does not say."""
+    return list(dataset._inputs()) if hasattr(dataset, "_inputs") else []
+
+
+def operations(dataset: Any) -> Iterator[Any]:
+    """The data set and all that it comes through, each before its inputs."""
+    yield dataset
+    for each in inputs(dataset):
+        yield from operations(each)
+
+
+def is_cache(dataset: Any) -> bool:
+    return type(dataset).__name__ in CACHES
+
+
+def is_shuffle(dataset: Any) -> bool:
+    return type(dataset).__name__ == SHUFFLE
