@@ -21,7 +21,8 @@ class Server:
         self._connections: dict[int, socket.socket] = {}
         self._gone: set[int] = set()
         self._meetings: dict[str, dict[int, Any]] = {}
-        self._decided: dict[str, list[Any] | None] = {}
+        self._limits: dict[str, threading.Timer] = {}
+        self._given_up: dict[str, int] = {}  # meetings that came to nothing: how many ranks are still to hear of it
         self._patient: set[str] = set()  # meetings without a limit
         self._steps: dict[int, int] = {}
         self._listener = socket.create_server(("", 0))
@@ -75,15 +76,18 @@ class Server:
             self._leave(rank)
 
     def _meet(self, rank: int, key: str, payload: Any, limit_s: float) -> None:
-        if key in self._decided:
-            self._tell({"kind": "met", "key": key, "payloads": self._decided[key]}, only=[rank])
+        if key in self._given_up:
+            self._tell({"kind": "met", "key": key, "payloads": None}, only=[rank])
+            self._given_up[key] -= 1
+            if not self._given_up[key]:
+                del self._given_up[key]
             return
         there = self._meetings.setdefault(key, {})
         there[rank] = payload
         if limit_s < 0:
             self._patient.add(key)
         elif len(there) == 1:
-            timer = threading.Timer(limit_s, self._give_up, args=(key,))
+            timer = self._limits[key] = threading.Timer(limit_s, self._give_up, args=(key,))
             timer.daemon = True
             timer.start()
         if len(there) == self._size:
@@ -109,7 +113,11 @@ class Server:
 
     def _decide(self, key: str, payloads: list[Any] | None) -> None:
         there = self._meetings.pop(key, {})
-        self._decided[key] = payloads
+        self._patient.discard(key)
+        if limit := self._limits.pop(key, None):
+            limit.cancel()
+        if len(there) < self._size:
+            self._given_up[key] = self._size - len(there)
         self._tell({"kind": "met", "key": key, "payloads": payloads}, only=there)
 
     def _leave(self, rank: int) -> None:
