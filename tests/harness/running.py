@@ -30,7 +30,7 @@ def environment() -> dict[str, str]:
     """Ours, with the environment's programs first, without GPUs, and as root where that is so."""
     return os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT)))),
         "CUDA_VISIBLE_DEVICES": "-1",
         # Every ms ranks ask each other whether there is anything to do, which takes more CPU than small trainings.
         "HOROVOD_CYCLE_TIME": "5",
