@@ -226,11 +226,14 @@ def off_clock(pid: int, where: str) -> Doubt:
     )
 
 
+_MAY_HAVE_RUN = "idle time in which they may have run is idle_unknown"
+
+
 def launches_lost(launches: Launches, where: str, recorded: str) -> Doubt:
     graphs = (
         f", among them {launches.graphs_lost:,} of {launches.graphs:,} graph launches" if launches.graphs_lost else ""
     )
-    then = "" if launches.told else ": idle time has no causes, and nothing is concluded from it"
+    then = f": {_MAY_HAVE_RUN}" if launches.told else ": idle time has no causes, and nothing is concluded from it"
     mostly_graphs = 2 * launches.graphs_lost > launches.lost
     return Doubt(
         "launches-lost",
@@ -241,6 +244,15 @@ def launches_lost(launches: Launches, where: str, recorded: str) -> Doubt:
         if mostly_graphs
         else LOSES_LESS.get(recorded, LOSES_LESS_ELSE),
         (f"{where}/ledger_ns/idle_unknown", f"{where}/ledger_ns", f"{where}/kernels", f"{where}/launches"),
+    )
+
+
+def untimed(count: int, where: str, recorded: str) -> Doubt:
+    return Doubt(
+        "operations-untimed",
+        f"{count:,} operations have no usable time, but their launch calls: {_MAY_HAVE_RUN}",
+        LOSES_LESS.get(recorded, LOSES_LESS_ELSE),
+        (f"{where}/ledger_ns/idle_unknown", f"{where}/ledger_ns", f"{where}/kernels"),
     )
 
 

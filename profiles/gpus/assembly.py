@@ -81,11 +81,6 @@ class Tables:
             **_said("work", timeline.kernels["work"].cat),
         )
 
-    @property
-    def call_rows(self) -> dict[str, Array]:
-        """By table."""
-        return {table: columns["call_row"] for table, columns in self.columns.items()}
-
     def source(self, shift_ns: int) -> Source:
         return self._source(shift_ns=shift_ns)
 

@@ -13,8 +13,9 @@ from ..model import marks
 from ..model.measures import Launches
 from ..model.timeline import Timeline
 from . import assembly, lost
+from .lost import Lost
 from .merged import told_apart
-from .operations import TABLES, Gpu, Operations, distinct
+from .operations import TABLES, Gpu, Lacking, Operations, distinct
 
 _LATE_NS, _EARLY_NS = 1_000_000_000, 1_000_000
 # On a clock that fits all others, this long before its launch call began no operation can have started: its time is
@@ -28,7 +29,7 @@ class Taken:
 
     places: list[list[tuple[int, int]]]
     tables: list[assembly.Tables]
-    launches: list[dict[int, Launches]]  # per recording, by process
+    lost: list[Lost]  # per recording
 
 
 def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None) -> list[Gpu]:
@@ -44,15 +45,15 @@ def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None)
 def take(timelines: Sequence[Timeline]) -> Taken:
     """The first half of `gather`: the kernels of the timelines, most of their memory, are not needed after it."""
     tables = [assembly.Tables(timeline) for timeline in timelines]
-    launches = [lost.of_processes(*each) for each in zip(timelines, (one.call_rows for one in tables), strict=True)]
-    return Taken(_places(timelines), tables, launches)
+    gone = [lost.of_recording(*each) for each in zip(timelines, (one.columns for one in tables), strict=True)]
+    return Taken(_places(timelines), tables, gone)
 
 
 def made_of(taken: Taken, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> list[Gpu]:
     """The second half of `gather`, which uses up what was taken; the timelines may be without their kernels."""
     marked = [marks.ranks(timeline) for timeline in timelines]
     done = zip(taken.places, assembly.gather(taken.tables, shift_ns, taken.places), strict=True)
-    found = [_gpu(timelines, marked, taken.launches, where, did) for where, did in done]
+    found = [_gpu(timelines, marked, taken.lost, where, did) for where, did in done]
     release_unused(sum(len(gpu.operations) for gpu in found))
     return sorted(found, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, gpu.places))
 
@@ -114,7 +115,7 @@ def _listed(timeline: Timeline, device: int) -> tuple[str | None, ...]:
 def _gpu(
     timelines: Sequence[Timeline],
     marked: Sequence[Mapping[int, marks.Rank]],
-    launches: Sequence[Mapping[int, Launches]],
+    gone: Sequence[Lost],
     places: list[tuple[int, int]],
     did: assembly.Gathered,
 ) -> Gpu:
@@ -138,8 +139,34 @@ def _gpu(
         streams=did.streams,
         off_clock=off_clock,
         too_early=int(early.sum()),
-        launches=lost.together([launches[at].get(pid, Launches()) for at, pid in did.processes]),
+        launches=lost.together([gone[at].launches.get(pid, Launches()) for at, pid in did.processes]),
+        lacking=_lacking(did, early, places, gone, off_clock),
     )
+
+
+def _lacking(
+    did: assembly.Gathered,
+    early: NDArray[np.bool_],
+    places: list[tuple[int, int]],
+    gone: Sequence[Lost],
+    off_clock: Sequence[int],
+) -> Lacking:
+    """The operations of this GPU without a time: those left out here, and those that its recordings lack."""
+    operations = did.operations.at(np.flatnonzero(early))
+    parts = [(operations.call_start_ns, operations.process, operations.stream)]
+    numbers = {stream: number for number, stream in enumerate(did.streams)}
+    for number, (at, pid) in enumerate(did.processes):
+        found = gone[at].missing
+        if not len(found.pid) or number in off_clock:
+            continue
+        devices = [device for index, device in places if index == at]
+        found = found.at((found.pid == pid) & (np.isin(found.device, devices) | (found.device < 0)))
+        source = did.operations.sources[[index for index, _ in places].index(at)]
+        pairs = zip(found.context.tolist(), found.stream.tolist(), strict=True)
+        stream = [numbers.get((number, *pair), -1) for pair in pairs]
+        called = source.call_start_ns[found.call] + source.shift_ns
+        parts.append((called, np.full(len(called), number), np.array(stream, np.int64)))
+    return Lacking(*(np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)))
 
 
 def _rank(

@@ -1,9 +1,9 @@
-"""Launches without an operation in the recording: the profiler lost it, or the kernel only went into a graph."""
+"""Launches without a timed operation in the recording: lost by the profiler, or the kernel only went into a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from ..model import launching
 from ..model.measures import Launches
 from ..model.timeline import Timeline
+from . import missing
 from .launch_calls import LaunchCalls
+from .missing import LAUNCHED, Columns, Missing
 from .operations import distinct
 
 # What is launched while the GPU is still busy may lie in its queue when the recording ends; and what is launched in the
@@ -24,19 +26,29 @@ def together(each: Sequence[Launches]) -> Launches:
     return Launches(*map(sum, zip(*map(astuple, each), strict=True))) if each else Launches()
 
 
-def of_processes(timeline: Timeline, launching_rows: Mapping[str, NDArray[np.int32]]) -> dict[int, Launches]:
-    """By process; none where it cannot be known. `launching_rows`: by table of operations each one's row of
-    `api`, -1: none."""
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Of a recording: launches by process, none where they cannot be known; and operations without a time."""
+
+    launches: dict[int, Launches]
+    missing: Missing
+
+
+def of_recording(timeline: Timeline, operations: Columns) -> Lost:
+    """`operations`: by table, with each one's row of `api`, -1: none."""
     if "api" not in timeline.known or not len(timeline.api):
-        return {}
-    calls = _Calls(timeline, launching_rows)
-    return {process: calls.counted(process) for process in np.unique(calls.pid[calls.launches]).tolist()}
+        return Lost({}, missing.joined([]))
+    calls = _Calls(timeline, operations)
+    counted = {process: calls.counted(process) for process in np.unique(calls.pid[calls.launches]).tolist()}
+    rows = [lost for _, lost in counted.values() if len(lost)]
+    found = [calls.untimed, *(missing.lost(timeline, one, operations) for one in rows)]
+    return Lost({process: launches for process, (launches, _) in counted.items()}, missing.joined(found))
 
 
 class _Calls:
     """The calls of a recording, by row of `api`."""
 
-    def __init__(self, timeline: Timeline, launching_rows: Mapping[str, NDArray[np.int32]]) -> None:
+    def __init__(self, timeline: Timeline, operations: Columns) -> None:
         api = timeline.api
         self.start_ns, self.end_ns = api["start_ns"].to_numpy(), api["end_ns"].to_numpy()
         self.pid, self.thread = api["pid"].to_numpy(), launching.threads(api)
@@ -44,25 +56,25 @@ class _Calls:
         self.synchronises = launching.named(api, launching.WHOLE_GPU)
         rows = np.flatnonzero(launching.named(api, launching.KERNEL) | self.graph)
         # A call of the runtime and that of the driver inside it are one launch.
-        one = LaunchCalls(timeline).rows(self.pid[rows], api["correlation"].to_numpy()[rows])
+        calls = LaunchCalls(timeline)
+        one = calls.rows(self.pid[rows], api["correlation"].to_numpy()[rows])
         self.launches = np.unique(np.where(one >= 0, one, rows))
         self.answered = np.zeros(len(api), bool)
-        for found in launching_rows.values():
+        self.untimed, self.nowhere = missing.untimed(timeline, calls)
+        for found in (self.untimed.call, *(columns["call_row"] for columns in operations.values())):
             self.answered[found[found >= 0]] = True
-        ends = [getattr(timeline, table)["end_ns"].to_numpy() for table in launching_rows]
+        ends = [getattr(timeline, table)["end_ns"].to_numpy() for table in operations]
         self.last_ns = max((int(end.max()) for end in ends if len(end)), default=0)
         devices = {
             one for table in ("kernels", "graphs") for one in distinct(getattr(timeline, table)["device"].to_numpy())
         }
         self.gpus_missing = len(timeline.devices) > len(devices)
-        # Kernels whose call is not known, and rows that were left out, may be those of calls without any.
-        self.uncalled = sum(int((launching_rows[table] < 0).sum()) for table in ("kernels", "graphs"))
-        self.uncalled += sum(
-            count for (_, table), count in timeline.impossible.items() if table in ("kernels", "graphs")
-        )
-        self.uncalled += sum(timeline.left_out.get(f"mixed-types in {table}", 0) for table in ("kernels", "graphs"))
+        # Kernels whose call is not known, and rows that could not be read, may be those of calls without any.
+        self.uncalled = sum(int((operations[table]["call_row"] < 0).sum()) for table in LAUNCHED)
+        self.uncalled += sum(timeline.left_out.get(f"mixed-types in {table}", 0) for table in LAUNCHED)
 
-    def counted(self, process: int) -> Launches:
+    def counted(self, process: int) -> tuple[Launches, NDArray[np.int64]]:
+        """Its launches, and the rows of those that are lost."""
         mine = self.launches[self.pid[self.launches] == process]
         captured = self.captured[mine] & ~self.answered[mine]
         mine = mine[~captured]
@@ -71,7 +83,9 @@ class _Calls:
         if 2 * self.uncalled >= len(lost):
             lost = lost[:0]
         graphs = int(self.graph[mine].sum()), int(self.graph[lost].sum())
-        return Launches(len(mine), len(lost), *graphs, captured=int(captured.sum()))
+        # An operation with neither a time nor a call may have run anywhere: it is lost as well.
+        more = max(0, self.nowhere.get(process, 0) - len(lost))
+        return Launches(len(mine) + more, len(lost) + more, *graphs, captured=int(captured.sum())), lost
 
     def _elsewhere(self, process: int, answered: NDArray[np.int64], lost: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of the lost may be operations after the recording's end, or of a GPU that was taken out of it."""

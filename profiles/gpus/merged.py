@@ -31,14 +31,15 @@ def told_apart(timeline: Timeline) -> Timeline:
     if len(distinct(kernels["pid"].to_numpy())) < 2:
         return timeline
     tables = {name: getattr(timeline, name) for name in TABLES}
-    devices = timeline.devices
+    devices, untimed = timeline.devices, timeline.untimed
     named = devices["device"][((devices["uuid"] != "") | (devices["bus_id"] != "")).to_numpy()]
     for device in sorted(set(distinct(kernels["device"].to_numpy()).tolist()) - set(named.tolist())):
         for ranks in _ranks(timeline, kernels[(kernels["device"] == device).to_numpy()])[1:]:
             number = _free(tables)
             tables = {name: _renumbered(table, device, ranks, number) for name, table in tables.items()}
+            untimed = None if untimed is None else _renumbered(untimed, device, ranks, number)
             devices = _with(devices, device, number)
-    return replace(timeline, **tables, devices=devices)
+    return replace(timeline, **tables, untimed=untimed, devices=devices)
 
 
 def _ranks(timeline: Timeline, kernels: pd.DataFrame) -> list[list[int]]:

@@ -150,6 +150,19 @@ class Operations:
 
 
 @dataclass(frozen=True, slots=True)
+class Lacking:
+    """Operations of a GPU that have no usable time, int64[n]: when their launch calls began, on the GPU's clock, and
+    the numbers of their processes and streams, -1 for a stream on which nothing else ran."""
+
+    call_start_ns: Ints
+    process: Ints
+    stream: Ints
+
+    def __len__(self) -> int:
+        return len(self.call_start_ns)
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """One physical GPU: the recordings it lies in with its number there, and all that they saw it do."""
 
@@ -166,6 +179,7 @@ class Gpu:
     off_clock: tuple[int, ...] = ()
     too_early: int = 0  # operations left out because they started before they were launched
     launches: Launches = field(default_factory=Launches)  # of its processes
+    lacking: Lacking = field(default_factory=lambda: Lacking(*[np.empty(0, np.int64)] * 3))
 
     @property
     def device(self) -> int:

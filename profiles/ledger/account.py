@@ -16,7 +16,7 @@ from ..model.measures import CAUSES, CLASSES, OWNERS
 from ..model.timeline import Timeline
 from ..steps import pauses
 from ..steps.found import FoundSteps
-from . import batch_ranges, causes, peers
+from . import batch_ranges, causes, lacking, peers
 from . import ownership as ledger
 from .handed_over import HandedOver
 from .input_copies import InputCopies, input_copies
@@ -71,15 +71,17 @@ def account(
     edges, owners = ledger.parted(busy, *capture)
     del busy  # as large as all starts and ends
     paused = _idle_in(pauses.covered(steps.pauses), edges, owners)
-    feed = intervals.EMPTY
+    feed = filled = intervals.EMPTY
     if causes_known:
+        filled = intervals.subtract(_idle_in(lacking.may_run(gpu), edges, owners), paused)
         feed = causes.causes(operations, edges, owners, steps=steps, inputs=inputs, hosts=hosts)
     else:
         owners[owners == ledger.IDLE] = OWNERS.index("idle_unknown")
-    given = {"idle_pause": paused, "idle_feed": intervals.subtract(feed, paused)}
+    taken = intervals.merge(paused, filled)
+    given = {"idle_pause": paused, "idle_unknown": filled, "idle_feed": intervals.subtract(feed, taken)}
     waits = peers.none()
     if causes_known and handed is not None:
-        waits = peers.waits(gpu, handed, edges, owners, intervals.merge(paused, feed))
+        waits = peers.waits(gpu, handed, edges, owners, intervals.merge(taken, feed))
     untold = set(unknown)
     untold.update(f"idle_{cause}" for cause in CAUSES if cause not in ("pause", "unknown") and not causes_known)
     if not all("marks" in timelines[index].known for index, _ in gpu.processes):

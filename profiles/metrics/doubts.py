@@ -70,6 +70,8 @@ def of_gpu(
         yield say.only_captures(measured.launches, where)
     elif measured.launches is not None and measured.launches.lost:
         yield say.launches_lost(measured.launches, where, recorded)
+    elif len(gpu.lacking):
+        yield say.untimed(len(gpu.lacking), where, recorded)
     for table in books.unrecorded:
         yield say.class_not_recorded(table, where, recorded)
     if measured.kernels.graph_launches:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
+PLACED: Final = ("device", "context", "stream", "pid", "correlation")  # what tells where an operation ran
 # For these a start and end at 0 may be meant: an instant at the very beginning.
 _INSTANTS: Final = ("marks", "exchanges", "phases")
 # 73 years; differences of times within stay far from the ends of int64.
@@ -39,12 +41,21 @@ ENDS_EARLY: Final = "end before they start"
 OUTSIDE: Final = "lie outside of the session"
 
 
-def possible(tables: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame], Counter[tuple[str, str]]]:
-    """The tables without the rows that cannot be, and how many these are by (reason, table).
+@dataclass(slots=True)
+class LeftOut:
+    """How many rows by (reason, table); of operations their table, place and launch call: when they ran is not known,
+    yet where and after what they did is."""
+
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    operations: list[pd.DataFrame] = field(default_factory=list)
+
+
+def possible(tables: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame], LeftOut]:
+    """The tables without the rows that cannot be, and what is left out.
 
     Times must be as the recording counts them: 0 is its own.
     """
-    left_out: Counter[tuple[str, str]] = Counter()
+    left_out = LeftOut()
     found = dict(tables)
     timed = [name for name, table in tables.items() if "start_ns" in table and len(table)]
     for name in timed:
@@ -75,18 +86,18 @@ def _times(table: pd.DataFrame) -> tuple[Int64s, Int64s]:
     return table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
 
 
-def _leave_out(
-    tables: dict[str, pd.DataFrame], name: str, bad: Mapping[str, Bools], left_out: Counter[tuple[str, str]]
-) -> None:
+def _leave_out(tables: dict[str, pd.DataFrame], name: str, bad: Mapping[str, Bools], left_out: LeftOut) -> None:
     """Takes the rows out of the table, each counted under the first reason that holds."""
     if not bad:
         return
     good = np.ones(len(tables[name]), bool)
     for reason, rows in bad.items():
         if count := int((rows & good).sum()):
-            left_out[reason, name] += count
+            left_out.counts[reason, name] += count
             good &= ~rows
     if not good.all():
+        if name in OPERATIONS:
+            left_out.operations.append(tables[name].loc[~good, list(PLACED)].assign(table=name))
         tables[name] = tables[name][good].reset_index(drop=True)
 
 

@@ -202,6 +202,8 @@ class Timeline:
     left_out: Mapping[str, int] = field(default_factory=dict)
     # rows that cannot be where they are told to be, by (why, their table), likewise
     impossible: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    # of the operations among them the table, and the columns `possible.PLACED`
+    untimed: pd.DataFrame | None = None
     # whether the compiled programs that ran hold a derivative, as in training; None: not told
     differentiates: bool | None = None
 
@@ -228,7 +230,8 @@ def make(
     unknown = set(tables) - set(TABLES)
     if unknown:
         raise KeyError(f"no such table: {sorted(unknown)}")
-    kept, impossible = possible(tables)
+    kept, gone = possible(tables)
+    impossible = gone.counts
     counts = {f"{reason}: {name}": count for (reason, name), count in impossible.items()}
     impossible.update(
         {(why, "rows"): count for reason, why in _UNREAD.items() if (count := (left_out or {}).get(reason))}
@@ -250,6 +253,7 @@ def make(
         known=known,
         doubts=doubts,
         impossible=impossible,
+        untimed=_joined(gone.operations),
         left_out={**(left_out or {}), **counts},
         differentiates=differentiates,
         **full,
@@ -275,6 +279,12 @@ def with_samples(timeline: Timeline, samples: pd.DataFrame | None, doubts: tuple
     known = timeline.known | ({"samples"} if samples is not None else set())
     table = _conform("samples", samples)
     return replace(timeline, samples=table, known=known, doubts=(*timeline.doubts, *doubts))
+
+
+def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame | None:
+    import pandas as pd
+
+    return pd.concat(parts, ignore_index=True) if parts else None
 
 
 def _earlier(table: pd.DataFrame, by_ns: int) -> pd.DataFrame:

@@ -289,6 +289,31 @@ def last_ends_before(ops):
     return found
 
 
+def lacking_spans(timelines, places, shifts):
+    """[(from, to)] in which an operation without a time may have run: between its neighbours by call on its stream."""
+    found = []
+    ops = all_operations(timelines, places, shifts)
+    end_of_all = max((op.end for op in ops), default=0)
+    for index, device in places:
+        rows = getattr(timelines[index], "untimed", None)
+        shift = shifts[index] - shifts[places[0][0]]
+        for row in [] if rows is None else rows[rows["device"] == device].to_dict("records"):
+            api = timelines[index].api
+            calls = api[(api["pid"] == row["pid"]) & (api["correlation"] == row["correlation"])]
+            if row["correlation"] < 0 or not len(calls):
+                continue
+            call = int(calls["start_ns"].min()) + shift
+            theirs = [op for op in ops if op.process == (index, row["pid"]) and op.call is not None]
+            stream = (index, row["pid"], row["context"], row["stream"])
+            if any(op.stream == stream for op in ops):
+                theirs = [op for op in theirs if op.stream == stream]
+            begun = max([call, *(op.end for op in theirs if op.call[0] < call)])
+            stop = min([op.start for op in theirs if op.call[0] > call], default=max(end_of_all, call))
+            if begun < stop:
+                found.append((begun, stop))
+    return found
+
+
 class BruteForce:
     """The ledger of one GPU. `pieces`: [(start, end, owner name)] that fill the window."""
 
@@ -333,6 +358,7 @@ class BruteForce:
         self.collectives = ends
         processes = processes_of(timelines, places)
         self.told = cache(lambda process: told_of(timelines[process[0]], process[1]) if process in processes else [])
+        self.lacking = [] if off_clock else lacking_spans(timelines, places, shifts)
         self.pieces = self._pieces()
 
     def _pieces(self):
@@ -398,11 +424,22 @@ class BruteForce:
         for a, b, cause in parts:
             cuts = sorted({a, b} | {t for t in (first, last) if a < t < b})
             for c, d in zip(cuts[:-1], cuts[1:], strict=True):
-                waits = cause != "feed" and first <= c < last
+                waits = cause not in ("feed", "unknown") and first <= c < last
                 found.append((c, d, "peers" if waits else cause))
         return found
 
     def _without_peers(self, dry, end):
+        parts = self._of_those_there(dry, end)
+        cuts = sorted({t for span in self.lacking for t in span} | {t for part in parts for t in part[:2]})
+        found = []
+        for a, b, cause in parts:
+            inside = [t for t in cuts if a <= t <= b]
+            for c, d in zip(inside[:-1], inside[1:], strict=True):
+                filled = any(start <= c < stop for start, stop in self.lacking)
+                found.append((c, d, "unknown" if filled else cause))
+        return found
+
+    def _of_those_there(self, dry, end):
         at = bisect.bisect_left(self.starts, end)
         if at == len(self.ops) or self.ops[at].call is None:
             return [(dry, end, "unknown")]

@@ -79,8 +79,51 @@ def test_calls_of_the_host_and_those_whose_kernels_do_not_tell_their_call_lose_n
 
 
 @needs_shared
-def test_kernels_that_were_left_out_are_not_lost() -> None:
-    assert launches(read(SHARED / "third" / "made" / "k_zero.json.gz")).lost == 0
+def test_kernels_without_a_time_are_placed_by_their_calls_and_not_lost() -> None:
+    (gpu,) = gather([read(SHARED / "third" / "made" / "k_zero.json.gz")])
+    assert gpu.launches.lost == 0 and len(gpu.lacking) == 96
+
+
+def kernels_at(times: dict[int, tuple[int, int]], *, called: bool = True) -> Measures:
+    """100 kernels of one stream, 60 of each 100 us, launched 100 us ahead; some with other times than these."""
+    made = Build()
+    for number in range(100):
+        start = 1_000_000 + 100_000 * number
+        call = (start - 100_000, start - 95_000) if called or number not in times else None
+        made.kernel(*times.get(number, (start, start + 60_000)), call=call)
+    return analyse([made.timeline()], window="capture").measures
+
+
+@pytest.mark.parametrize("times", [(0, 0), (9, 3), (1 << 62, (1 << 62) + 1), (10**18, 10**18 + 9)])
+def test_the_idle_time_that_an_untimed_kernel_may_have_filled_is_unknown_and_no_other(times: tuple[int, int]) -> None:
+    (whole,), (gpu,) = kernels_at({}).gpus, (measures := kernels_at(dict.fromkeys((3, 4, 50), times))).gpus
+    assert whole.ledger_ns["idle_wait"] == 99 * 40_000 and whole.ledger_ns["idle_unknown"] == 0
+    assert gpu.ledger_ns["idle_unknown"] == 240_000 + 140_000 and gpu.ledger_ns["idle_wait"] == (99 - 5) * 40_000
+    assert "3 operations have no usable time" in said(measures, "operations-untimed")
+
+
+def test_what_the_host_did_before_it_launched_an_untimed_kernel_stays_launch() -> None:
+    made = Build()
+    for number in range(20):
+        start = 100_000 * number + 30_000
+        times = (0, 0) if number == 10 else (start, start + 60_000)
+        made.kernel(*times, call=(start - 10_000, start - 5_000))
+    (gpu,) = analyse([made.timeline()], window="capture").measures.gpus
+    assert (gpu.ledger_ns["idle_launch"], gpu.ledger_ns["idle_unknown"]) == (18 * 40_000 - 10_000, 110_000)
+
+
+def test_a_lost_launch_ran_on_the_stream_that_its_thread_used_last() -> None:
+    made = launching({50}, steps=100)
+    for number in range(0, 100, 2):  # another thread with a stream of its own
+        made.kernel(100 * number + 85, 100 * number + 90, stream=9, tid=2, call=(100 * number + 11, 100 * number + 12))
+    (gpu,) = analyse([made.timeline()], window="capture").measures.gpus
+    assert gpu.launches.lost == 1 and gpu.ledger_ns["idle_unknown"] == 5_150 - 5_010 - 5
+
+
+def test_kernels_with_neither_a_time_nor_a_call_are_lost() -> None:
+    few, many = (kernels_at(dict.fromkeys(range(count), (0, 0)), called=False).gpus[0] for count in (5, 10))
+    assert few.launches == Launches(100, 5) and few.ledger_ns["idle_wait"] == 94 * 40_000
+    assert many.launches == Launches(100, 10) and many.ledger_ns["idle_wait"] is None
 
 
 def test_a_call_of_the_driver_inside_one_of_the_runtime_is_one_launch() -> None:
@@ -116,10 +159,12 @@ def test_where_a_tenth_is_lost_idle_time_has_no_causes_and_there_is_no_finding(
     assert {finding.code for finding in measures.findings} <= {"loss-not-judged"}
 
 
-def test_less_than_a_tenth_is_said_and_changes_nothing() -> None:
+def test_less_than_a_tenth_is_said_and_takes_only_the_idle_time_that_it_may_have_filled() -> None:
     whole, less = (analyse([launching(lost, steps=100).timeline()]).measures for lost in (set(), {50}))
     assert said(less, "launches-lost") and not said(whole, "launches-lost")
-    assert less.gpus[0].ledger_ns["idle_launch"] is not None
+    before, after = (one.gpus[0].ledger_ns for one in (whole, less))
+    assert after["idle_unknown"] == 5_150 - 5_010 and before["idle_unknown"] == 0
+    assert (before["idle_turnaround"] or 0) - (after["idle_turnaround"] or 0) == 80
 
 
 def test_a_trace_of_launches_alone_says_what_the_profiler_did() -> None:

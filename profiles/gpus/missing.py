@@ -1,0 +1,72 @@
+"""Operations of which the recording has no usable time, yet tells after which others they ran: by their launch calls.
+
+Either their rows are left out (`possible`, or because they start before they were launched), or they have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model import launching
+from ..model.timeline import Timeline
+from .launch_calls import LaunchCalls
+
+Ints = NDArray[np.signedinteger[Any]]
+Columns = Mapping[str, Mapping[str, Ints]]  # of operations by table, as `assembly.Tables` has them
+LAUNCHED: Final = ("kernels", "graphs")
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Of one recording, int64[n]: processes, rows of `api` of the launch calls, and where the operations ran, -1 where
+    nothing tells."""
+
+    pid: Ints
+    call: Ints
+    device: Ints
+    context: Ints
+    stream: Ints
+
+    def at(self, rows: NDArray[Any]) -> Missing:
+        return Missing(*(getattr(self, one.name)[rows] for one in fields(self)))
+
+
+def joined(parts: Sequence[Missing]) -> Missing:
+    """One out of many."""
+    none = np.empty(0, np.int64)
+    return Missing(*(np.concatenate([none, *(getattr(part, one.name) for part in parts)]) for one in fields(Missing)))
+
+
+def untimed(timeline: Timeline, calls: LaunchCalls) -> tuple[Missing, dict[int, int]]:
+    """Rows that were left out, with a known call; and by process how many kernels and graphs have none."""
+    rows = timeline.untimed
+    if rows is None:
+        return joined([]), {}
+    pid = rows["pid"].to_numpy(np.int64)
+    call = calls.rows(pid, rows["correlation"].to_numpy(np.int64)).astype(np.int64)
+    placed = (rows[column].to_numpy(np.int64) for column in ("device", "context", "stream"))
+    processes, count = np.unique(pid[(call < 0) & rows["table"].isin(LAUNCHED).to_numpy()], return_counts=True)
+    alone = dict(zip(processes.tolist(), count.tolist(), strict=True))
+    return Missing(pid, call, *placed).at(call >= 0), alone
+
+
+def lost(timeline: Timeline, calls: Ints, operations: Columns) -> Missing:
+    """What these calls, rows of `api`, launched: where their thread launched last, else next."""
+    names = ("device", "context", "stream")
+    place = {name: np.full(len(calls), -1) for name in names}
+    every = {name: np.concatenate([one[name] for one in operations.values()]) for name in ("call_row", *names)}
+    start, thread = timeline.api["start_ns"].to_numpy(), launching.threads(timeline.api)
+    for one in np.unique(thread[calls]).tolist():
+        theirs = np.flatnonzero((every["call_row"] >= 0) & (thread[every["call_row"]] == one))
+        theirs = theirs[np.argsort(start[every["call_row"][theirs]], kind="stable")]
+        mine = np.flatnonzero(thread[calls] == one)
+        if len(theirs):
+            before = np.searchsorted(start[every["call_row"][theirs]], start[calls[mine]]) - 1
+            for name in names:
+                place[name][mine] = every[name][theirs[np.maximum(before, 0)]]
+    return Missing(timeline.api["pid"].to_numpy()[calls].astype(np.int64), calls.astype(np.int64), **place)
