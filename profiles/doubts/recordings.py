@@ -38,6 +38,10 @@ def dropped_events(said: str) -> Doubt:
     )
 
 
+def capped_trace(events: int, remedy: str) -> Doubt:
+    return Doubt("dropped-events", f"the trace has {events:,} events, all that XLA writes: later ones are lost", remedy)
+
+
 def impossible_rows(left_out: Mapping[tuple[str, str], int]) -> Doubt:
     """`left_out`: how many rows by (why they cannot be, their table)."""
     told: dict[str, list[str]] = {}

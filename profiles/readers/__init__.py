@@ -49,6 +49,7 @@ _FORMATS = (
     "rocprofv3.results",
     "rocprofv3.database",
     "chrome.rocprof",
+    "xla_trace",
     "chrome.kineto",
     "chrome.horovod",
     "xplane",

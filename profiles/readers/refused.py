@@ -62,13 +62,6 @@ _SIGNS: Final = tuple(
             rb"\A\s*\{.{0,400}\"(?:inspector_output_format_version|coll_perf|p2p_perf)\"",
             ("what NCCL's Inspector writes: the speed of each collective, and no timeline of a GPU", _BESIDE_NCCL),
         ),
-        (
-            rb"\"name\"\s*:\s*\"/(?:device:[GT]PU:\d+|host:CPU)\"",
-            (
-                "the trace.json of JAX's or TensorFlow's profiler, without the calls that launched its kernels",
-                "give the .xplane.pb that lies beside it (plugins/profile/DATE/HOST.xplane.pb)",
-            ),
-        ),
         (rb"\APK\x03\x04", ("a zip archive", "unpack it with `unzip`, and give the recordings in it")),
         (
             rb"(?:^|\n)=+ ?(?:\d+= )?CPU profiling result",

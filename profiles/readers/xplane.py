@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -33,18 +33,19 @@ _HEAD: Final = re.compile(
     rb"(?:/|Task Env|Host CPUs|Syscalls)",
     re.DOTALL,
 )
-_GPU: Final = re.compile(r"/device:GPU:(\d{1,9})")
-_STREAM: Final = re.compile(r"Stream #(\d{1,9})")
+GPU: Final = re.compile(r"/device:GPU:(\d{1,9})")
+STREAM: Final = re.compile(r"Stream #(\d{1,9})")
 _MEMORY: Final = {
     "pageable": "pageable", "host": "pageable", "pinned": "pinned", "host_pinned": "pinned", "device": "device",
     "array": "array", "managed": "managed", "device_static": "device", "managed_static": "managed",
 }  # fmt: skip
 _PYTHON: Final = "$"  # what names of Python's calls begin with
-_HOST_PLANES: Final = {"/host:CPU": "TSL", "/host:NVTX-CUPTI": "", "/host:python-tracer": "python"}
+HOST_PLANES: Final = {"/host:CPU": "TSL", "/host:NVTX-CUPTI": "", "/host:python-tracer": "python"}
 _WANTED: Final = re.compile(
     r"^(?:(?:correlation|context|cuda_graph_exec|cuda_graph_node)_id|tf_op|name|hlo_op|hlo_module|program_id)$|_details$"
 )
-_LIMIT: Final = 1 << 60
+OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
+LIMIT: Final = 1 << 60
 _MOST_BYTES: Final = 1 << 31  # of protobuf
 _RECORD: Final = "record again, and let the profiler stop before training ends"
 
@@ -73,15 +74,15 @@ def read(path: Path) -> Timeline:
     except (DecodeError, ValueError, RecursionError) as error:
         problem = f"looks like TensorFlow's profile, but breaks off or is damaged ({error})"
         raise UnreadableRecording(path, problem, _RECORD) from None
-    found = _Found(programs=programs.of_profile(space))
+    found = Found(programs=programs.of_profile(space))
     started_ns = None
     for plane in space.planes:
-        if match := _GPU.fullmatch(plane.name):
+        if match := GPU.fullmatch(plane.name):
             found.add_gpu(plane, int(match[1]))
         elif plane.name == planes.CALLS:
             found.add_host(plane, "")
-        elif plane.name in _HOST_PLANES:
-            found.add_host(plane, _HOST_PLANES[plane.name])
+        elif plane.name in HOST_PLANES:
+            found.add_host(plane, HOST_PLANES[plane.name])
         elif plane.name == "Task Environment":
             started_ns = {name: value for name, value in planes.statistics(plane, plane.stats)}.get(
                 "profile_start_time"
@@ -89,6 +90,12 @@ def read(path: Path) -> Timeline:
     if not found.gpus and any(plane.name.startswith("/device:TPU") for plane in space.planes):
         problem = "a profile of a TPU: its operations are no kernels on streams, and are not read"
         raise UnreadableRecording(path, problem, "look at it with XProf (TensorBoard's profile plugin)")
+    started = started_ns if type(started_ns) is int and 0 < started_ns < LIMIT * 4 else None
+    return timeline(path, found, started, doubted(found, [*space.errors, *space.warnings]))
+
+
+def timeline(path: Path, found: Found, started: int | None, doubts: tuple[Doubt, ...]) -> Timeline:
+    """`started`: UTC of time 0, where it is known. Raises UnreadableRecording where nothing was found."""
     frames = {table: pd.concat(parts, ignore_index=True) for table, parts in found.parts.items() if parts}
     if not frames:
         raise UnreadableRecording(path, "a TensorFlow profile without GPU work and without ranges", _RECORD)
@@ -96,7 +103,6 @@ def read(path: Path) -> Timeline:
     tables["devices"] = pd.DataFrame(
         {"device": list(found.gpus), "uuid": "", "bus_id": "", "name": list(found.gpus.values())}
     )
-    started = started_ns if type(started_ns) is int and 0 < started_ns < _LIMIT * 4 else None
     # Times later than 2001 count from the epoch themselves.
     from_epoch = np.median(np.concatenate([frame["start_ns"].to_numpy() for frame in frames.values()])) >= 10**18
     return make(
@@ -109,14 +115,14 @@ def read(path: Path) -> Timeline:
         tables,
         known=frozenset({"devices", *found.known}),
         from_first=tuple(frames) if from_epoch else (),
-        doubts=_doubts(found, space),
+        doubts=doubts,
         left_out={reason: count for reason, count in found.left_out.items() if count},
         differentiates=found.programs.differentiate(),
     )
 
 
 @dataclass(slots=True)
-class _Found:
+class Found:
     """Frames by table, plane by plane; texts are still plain lists of objects."""
 
     programs: Programs
@@ -129,44 +135,47 @@ class _Found:
         self.gpus[device] = next(
             (str(v) for k, v in planes.statistics(plane, plane.stats) if k == "gpu_device_name"), ""
         )
-        tables = {"kernels", "graphs", "copies", "memsets"}
-        self.known |= tables
+        self.known |= set(OPERATIONS)
         events, stats = planes.metadata(plane)
         keep = {number for number, name in stats.items() if _WANTED.search(name)}
         for line in plane.lines:
-            stream = _STREAM.match(line.name)
+            stream = STREAM.match(line.name)
             if not stream:
                 self.left_out[f"line {line.name or line.id}"] += len(line.events)
                 continue
-            rows = self._timed(line, events, stats, keep)
-            place = {"device": np.int32(device), "stream": np.int32(stream[1])}
-            for table, chosen in planes.by_table(rows).items():
-                if table not in tables:
-                    self.left_out[table] += len(chosen)
-                    continue
-                self.parts[table].append(_operations(table, chosen, self.programs).assign(**place))
+            self.add_stream(device, int(stream[1]), self._timed(line, events, stats, keep))
+
+    def add_stream(self, device: int, stream: int, rows: list[planes.Row]) -> None:
+        for table, chosen in planes.by_table(rows).items():
+            if table not in OPERATIONS:
+                self.left_out[table] += len(chosen)
+                continue
+            place = {"device": np.int32(device), "stream": np.int32(stream)}
+            self.parts[table].append(_operations(table, chosen, self.programs).assign(**place))
 
     def add_host(self, plane: Any, domain: str) -> None:
         self.known.add("api" if plane.name == planes.CALLS else "marks")
         events, stats = planes.metadata(plane)
         for line in plane.lines:
-            rows = self._timed(line, events, stats, stats)
-            calls = [row for row in rows if planes.is_call(row, plane.name)]
-            marks = [row for row in rows if not planes.is_call(row, plane.name)]
-            for table, chosen in (("api", calls), ("marks", marks)):
-                if not chosen:
-                    continue
-                self.known.add(table)
-                frame = planes.times(chosen).assign(tid=np.int64(line.id))
-                if table == "api":
-                    frame = frame.assign(
-                        correlation=planes.integers(chosen, "correlation_id"),
-                        name=[planes.call_name(r) for r in chosen],
-                    )
-                else:
-                    names = [planes.mark_name(row) for row in chosen]
-                    frame = frame.assign(open=False, domain=domain, name=names)
-                self.parts[table].append(frame)
+            self.add_thread(plane.name, line.id, self._timed(line, events, stats, stats), domain)
+
+    def add_thread(self, plane: str, tid: int, rows: list[planes.Row], domain: str) -> None:
+        calls = [row for row in rows if planes.is_call(row, plane)]
+        marks = [row for row in rows if not planes.is_call(row, plane)]
+        for table, chosen in (("api", calls), ("marks", marks)):
+            if not chosen:
+                continue
+            self.known.add(table)
+            frame = planes.times(chosen).assign(tid=np.int64(tid))
+            if table == "api":
+                frame = frame.assign(
+                    correlation=planes.integers(chosen, "correlation_id"),
+                    name=[planes.call_name(r) for r in chosen],
+                )
+            else:
+                names = [planes.mark_name(row) for row in chosen]
+                frame = frame.assign(open=False, domain=domain, name=names)
+            self.parts[table].append(frame)
 
     def _timed(self, line: Any, names: dict[int, str], stats: dict[int, str], keep: Container[int]) -> list[planes.Row]:
         """The events of a line with whole times; others are counted.
@@ -176,7 +185,7 @@ class _Found:
         rows = []
         for event in line.events:
             start = line.timestamp_ns * 1000 + event.offset_ps
-            if abs(start) + abs(event.duration_ps) >= _LIMIT * 1000 or event.WhichOneof("data") == "num_occurrences":
+            if abs(start) + abs(event.duration_ps) >= LIMIT * 1000 or event.WhichOneof("data") == "num_occurrences":
                 self.left_out[WITHOUT_TIMES] += 1
             else:
                 values = {stats[s.metadata_id]: planes.value(s, stats) for s in event.stats if s.metadata_id in keep}
@@ -237,11 +246,11 @@ def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def _doubts(found: _Found, space: Any) -> tuple[Doubt, ...]:
+def doubted(found: Found, said: Sequence[str] = ()) -> tuple[Doubt, ...]:
+    """`said`: the profiler's own errors and warnings."""
     doubts = []
     if not found.gpus:
         doubts.append(no_gpu())
-    said = [*space.errors, *space.warnings]
     if said:
         doubts.append(profiler_warnings(said[0][:200], len(said) - 1))
     traced = sum(str(name).startswith(_PYTHON) for part in found.parts["marks"] for name in part["name"])

@@ -19,6 +19,7 @@ READERS = (
     "rocprofv3.database",
     "chrome.horovod",
     "xplane",
+    "xla_trace",
 )
 CORPUS = Path(__file__).parent / "corpus"
 

@@ -46,6 +46,7 @@ class Recording:
     operations: dict[str, list[Row]] = field(
         default_factory=lambda: {name: [] for name in ("kernels", "graphs", "copies", "memsets")}
     )
+    untimed: list[Row] = field(default_factory=list)  # operations that cannot have run when they are told to have
     calls: list[Row] = field(default_factory=list)
     marks: list[Row] = field(default_factory=list)
 
@@ -60,7 +61,11 @@ def recorded(path: Path) -> Recording:
         data = lzma.decompress(data)
     if path.suffix == ".gz":
         data = gzip.decompress(data)
-    return _of_sqlite(data) if data.startswith(b"SQLite") else _of_kineto(data)
+    found = _of_sqlite(data) if data.startswith(b"SQLite") else _of_kineto(data)
+    for name, rows in found.operations.items():
+        found.untimed += [row for row in rows if not 0 < row["end_ns"] >= row["start_ns"]]
+        found.operations[name] = [row for row in rows if 0 < row["end_ns"] >= row["start_ns"]]
+    return found
 
 
 def _of_sqlite(data: bytes) -> Recording:
@@ -192,6 +197,7 @@ def causes(recording: Recording) -> dict[str, int]:
         **{name: _frame(rows) for name, rows in recording.operations.items()},
         api=_frame(recording.calls),
         marks=_frame(recording.marks),
+        untimed=_frame(recording.untimed),
     )
     ledger = BruteForce([timeline], [(0, device)], _steps(recording), window).ledger()
     return {name: ns for name, ns in ledger.items() if name.startswith("idle_")}

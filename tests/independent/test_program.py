@@ -26,6 +26,7 @@ HERE = [
 ]
 THIRD = SHARED / "third"
 THERE = [
+    THIRD / "made" / "k_zero.json.gz",
     *(THIRD / "planted" / f"{name}.sqlite.xz" for name in ("big_dense.rank0", "big_dense.rank1")),
     *(THIRD / "public" / f"{name}.json.gz" for name in ("b200-multimem", "bert-marked-step", "image-classifier")),
 ]

@@ -206,7 +206,6 @@ def test_a_real_stranger_is_told_the_same(name: str, words: str) -> None:
     [
         ("nccl_profiler.json.gz", "NCCL's profiler plugin .* no timeline of a GPU; record the same run"),
         ("nccl_inspector.log", "NCCL's Inspector .* no timeline of a GPU; record the same run"),
-        ("jax.trace.json.gz", "JAX's or TensorFlow's profiler.*; give the .xplane.pb that lies beside it"),
     ],
 )
 def test_what_else_is_written_beside_a_recording_is_named_and_points_to_one(name: str, words: str) -> None:

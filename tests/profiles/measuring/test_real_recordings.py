@@ -34,7 +34,7 @@ THEIRS = sorted(
 # What tells of no GPU's timeline at all; refused by the reader, which its own tests hold.
 REFUSED = (
     *("no-gpu-work", "visual-profiler-xml", "nsys-api-sum", "nsys-kern-sum", "nsys-mem-time-sum", "api-trace"),
-    *("k_none", "nccl_profiler", "nccl_inspector", "jax.trace"),
+    *("k_none", "nccl_profiler", "nccl_inspector"),
 )
 
 
