@@ -130,12 +130,19 @@ def _of_sqlite(data: bytes) -> Recording:
     return found
 
 
+def of_device(recording: Recording, device: int) -> Recording:
+    """With that GPU's operations alone."""
+    mine = {name: [row for row in rows if row["device"] == device] for name, rows in recording.operations.items()}
+    untimed = [row for row in recording.untimed if row["device"] == device]
+    return Recording(mine, untimed, recording.calls, recording.marks)
+
+
 def _of_kineto(data: bytes) -> Recording:
-    """A trace of one process."""
+    """A trace of one process; of several only what the GPU did is told right."""
     found = Recording()
     events = json.loads(data, parse_float=Decimal)["traceEvents"]
     events = [one for one in events if one.get("ph") == "X"]
-    (pid,) = {one["pid"] for one in events if str(one.get("cat", "")).lower() in _API}
+    pid = next((one["pid"] for one in events if str(one.get("cat", "")).lower() in _API), 0)
     for one in events:
         category, args = str(one.get("cat", "")).lower(), one.get("args") or {}
         start = int(Decimal(one["ts"]) * 1000)

@@ -208,6 +208,39 @@ def test_a_refusal_of_steps_is_said_once_for_all_gpus(browser: Any, tmp_path: Pa
     opened.page.context.close()
 
 
+def test_a_click_on_a_gap_shows_it_in_the_timeline(browser: Any, tmp_path: Path) -> None:
+    timelines = []
+    for rank in range(2):
+        made = Build(path=f"r{rank}.sqlite", rank=rank)
+        for number in range(12):
+            start = 5_000_000 + 1_000_000 * number + 70_000 * number * rank
+            made.kernel(start, start + 300_000, f"kernel_{number}", device=rank, pid=10 + rank)
+        timelines.append(made.timeline())
+    analysis = analyse(timelines, operations=True)
+    page.write(tmp_path / "page.html", title="gaps", command=COMMAND, analysis=analysis)
+    opened = Opened(browser, tmp_path / "page.html", viewport={"width": 1240, "height": 500})
+    buttons = opened.page.locator("#t-idle-gaps tbody button.when")
+    rows = opened.page.locator("#t-idle-gaps tbody tr")
+    assert buttons.count() == rows.count() == 20
+    for place in (0, 19):
+        rank = int(re.findall(r"rank (\d)", rows.nth(place).inner_text())[0])
+        gap = 770_000 if rank else 700_000
+        opened.page.evaluate("scrollTo(0, 0)")
+        buttons.nth(place).click()
+        wait_until(opened.page, f"Math.abs(picture.view[1] - picture.view[0] - {2 * gap}) < 2")
+        low, high = opened.page.evaluate("picture.view.map(ns => ns + picture.data.start)")
+        starts, ends = (timelines[rank].kernels[name].tolist() for name in ("start_ns", "end_ns"))
+        inside = [end for end, start in zip(ends, starts[1:], strict=False) if low - 2 < end and start < high + 2]
+        assert len(inside) == 1, "the gap as a whole, and no other of its GPU"
+        at_an_end = inside[0] in (ends[0], ends[-2])
+        assert at_an_end or abs((low + high) / 2 - inside[0] - gap / 2) < 2, "in the middle"
+        assert opened.page.evaluate("document.activeElement.id") == "picture"
+        top = "document.querySelector('#picture').getBoundingClientRect()"
+        assert opened.page.evaluate(f"{top}.top < innerHeight && {top}.bottom > 0"), "scrolled to"
+    assert opened.complaints == []
+    opened.page.context.close()
+
+
 def test_doubts_say_in_words_what_they_touch(still: Opened) -> None:
     said = still.page.locator("#t-doubts tbody tr td:last-child").all_inner_texts()
     assert said and not any("/" in one for one in said)
