@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..ground import numbers
+from ..ground.stats import all_along
 from ..model.measures import CLASSES, Arithmetic, GpuMeasures, Launches, Steps
 from ..model.timeline import Doubt
 from .recordings import CAPTURE_REMEDY, LOSES_LESS, LOSES_LESS_ELSE
@@ -279,12 +280,14 @@ def exchange_unknown(count: int, share: float, name: str, where: str) -> Doubt:
 
 def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
     """managed: copies of managed memory, which the driver makes by itself."""
+    pages = 2 * managed > operations
+    why = f", {managed:,} of them pages of managed memory" if pages else ""
     return Doubt(
         "calls-missing",
-        f"{operations} of {of} operations have no launch call in the recording: the idle time that they end is "
-        "idle_unknown",
+        f"{operations:,} of {of:,} operations have no launch call in the recording{why}: the idle time that they end "
+        "is idle_unknown",
         "prefetch what the GPU needs (cudaMemPrefetchAsync): managed memory moves when it is touched, without a call"
-        if 2 * managed > operations
+        if pages
         else "record the whole run of the program, not a slice of it",
         (f"{where}/ledger_ns/idle_unknown",),
     )
@@ -310,8 +313,11 @@ def steps_refused(steps: Steps, where: str, recorded: str) -> Doubt:
 
 
 def where_kernels_lie(measured: GpuMeasures) -> str:
-    """In how many tenths of the window."""
+    """In how many tenths of the window, or about which gap."""
     tenths = measured.kernels.in_tenths
+    if all_along(tenths) and (gap := measured.one_gap) is not None:
+        meanwhile = f" ({gap.host[0]['name']} under way)" if gap.host else ""
+        return f"most of the idle time is one gap of {numbers.duration(gap.ns)}{meanwhile}"
     most = ", most of them in one" if 2 * max(tenths, default=0) >= max(sum(tenths), 1) else ""
     return f"kernels start in {sum(1 for one in tenths if one)} tenths of the recording{most}"
 

@@ -161,8 +161,8 @@ def _managed(timelines: Sequence[Timeline], gpu: Gpu) -> int:
 
 def shows_training(gpu: GpuMeasures) -> bool:
     """Does idle time of the window tell of a loop? Without steps the window may hold a benchmark of NCCL, or a start:
-    kernels lie in a part of it then, however much of the time they take."""
+    kernels lie in a part of it then, however much of the time they take, or most of the idle time is one gap."""
     compute, collective = (gpu.busy_ns[name] or 0 for name in ("compute", "collective"))
     # Measures of a version that did not tell where kernels lie are taken for a loop's.
-    spread = not gpu.kernels.in_tenths or all_along(gpu.kernels.in_tenths)
+    spread = (not gpu.kernels.in_tenths or all_along(gpu.kernels.in_tenths)) and gpu.one_gap is None
     return gpu.window == "steps" or (spread and compute > LEAST_COMPUTE * collective)

@@ -408,6 +408,9 @@ class Launches:
         return self.share_lost < LOST_SHARE and not self.only_captures
 
 
+_WORTH_A_WORD = 0.1  # of a window
+
+
 @dataclass(slots=True)
 class GpuMeasures:
     recordings: list[int]
@@ -490,6 +493,16 @@ class GpuMeasures:
     def told(self) -> bool:
         """Is nearly all that was launched in the recording?"""
         return self.launches is None or self.launches.told
+
+    @property
+    def one_gap(self) -> IdleGap | None:
+        """The gap that half of the idle time of a window without steps is, where that is worth a word: a start or a
+        pause, and not what a loop does again and again."""
+        longest = max(self.idle_gaps, key=lambda gap: gap.ns, default=None)
+        if self.window == "steps" or longest is None:
+            return None
+        idle_ns = sum(ns or 0 for owner, ns in self.ledger_ns.items() if owner.startswith("idle_"))
+        return longest if 2 * longest.ns > idle_ns and longest.ns >= _WORTH_A_WORD * self.span_ns else None
 
     @property
     def holds_steps_alone(self) -> bool:

@@ -83,9 +83,17 @@ def _reason(case: Case, left: Mapping[str, int], measures: Measures) -> tuple[st
         return "no kernel is in the recording", "record while the program computes"
     if largest == "idle_unknown":
         blind = [doubt for doubt, where in about if where in ("/ledger_ns/idle_unknown", "/ledger_ns")]
+        if not blind and all(gap.ended_by is None for gap in gpu.idle_gaps if "idle_unknown" in gap.causes_ns):
+            return "no operation follows it in the recording", "record some steps more"
         return (
             (blind[0].text, blind[0].next) if blind else ("the launch calls are not known", "record CUDA's calls, too")
         )
+    starting = gpu.startup_ns or 0
+    if largest == "idle_launch" and 2 * starting > left["idle_launch"] and starting >= STARTUP_SHARE * gpu.span_ns:
+        why = (
+            f"in {numbers.duration(starting)} of it the process makes its context, or loads, compiles or tunes kernels"
+        )
+        return why, "record from the steady part of the run on"
     refused = next((doubt for doubt, _ in about if doubt.code == "steps-refused"), None)
     if largest == "collective":
         why = "nothing computes beside them: a benchmark of collectives, or connections that their first calls set up"
@@ -94,12 +102,6 @@ def _reason(case: Case, left: Mapping[str, int], measures: Measures) -> tuple[st
         why = f"no {gpu.steps.unit} was found, and {where_kernels_lie(gpu)}: it may be a start or a pause"
         steps = refused.next if refused else ""
         return why, steps if steps.startswith("record") else "; ".join(filter(None, ["record the steady part", steps]))
-    starting = gpu.startup_ns or 0
-    if largest == "idle_launch" and 2 * starting > left["idle_launch"] and starting >= STARTUP_SHARE * gpu.span_ns:
-        why = (
-            f"in {numbers.duration(starting)} of it the process makes its context, or loads, compiles or tunes kernels"
-        )
-        return why, "record from the steady part of the run on"
     return (
         "none of its parts is worth a finding of its own",
         "see where it lies: the longest gaps in the timeline (--html, --perfetto)",

@@ -34,7 +34,8 @@ EXCHANGES = re.compile(
     r"|allreduce_fusion_kernel|AllReduceKernelImpl|all_reduce_kernel_oneshot|nvshmem|_on_stream_kernel"
     r"|int(er|ra)node(_ll)?::|userbuffers_"
 )
-_COPIES = {1: "h2d", 2: "d2h", 8: "d2d", 9: "h2h", 10: "p2p"}  # CUpti_ActivityMemcpyKind
+# CUpti_ActivityMemcpyKind, those of arrays too; nsys: 11 to 13 of unified memory.
+_COPIES = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 8: "d2d", 9: "h2h", 10: "p2p", 11: "h2d", 12: "d2h", 13: "p2p"}
 _WAYS = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "PtoP": "p2p", "HtoH": "h2h"}
 _API = ("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "runtime", "driver")
 

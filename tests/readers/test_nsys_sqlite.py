@@ -258,6 +258,14 @@ def test_memory_kinds_are_numbered_from_zero(tmp_path: Path) -> None:
     ]
 
 
+def test_pages_of_unified_memory_are_managed_where_nsys_knows_no_kind_of_their_memory(tmp_path: Path) -> None:
+    copies = [copy(kind, srcKind=7, dstKind=7) for kind in (1, 11, 12, 13, 14)] + [copy(11, srcKind=0, dstKind=2)]
+    read = readers.read(build(tmp_path / "a", {"StringIds": strings("k"), CUPTI + "MEMCPY": copies}))
+    kinds = list(zip(read.copies["src_kind"].astype(str), read.copies["dst_kind"].astype(str), strict=True))
+    unknown, managed = ("unknown", "unknown"), ("managed", "managed")
+    assert kinds == [unknown, managed, managed, managed, unknown, ("pageable", "device")]
+
+
 def test_equal_device_numbers_of_two_processes_are_two_gpus(tmp_path: Path) -> None:
     gpus = [
         {"id": 0, "name": "A", "busLocation": "0000:01:00.0", "uuid": "u0"},

@@ -20,6 +20,7 @@ from .gathering import constant
 # 0 unknown, 1 HtoD, 2 DtoH, 3 HtoA, 4 AtoH, 5 AtoA, 6 AtoD, 7 DtoA, 8 DtoD, 9 HtoH, 10 PtoP;
 # nsys: 11 unified HtoD, 12 unified DtoH, 13 unified DtoD (a page that moves from one GPU to another)
 _COPIES = ("other", "h2d", "d2h", "h2d", "d2h", "d2d", "d2d", "d2d", "d2d", "h2h", "p2p", "h2d", "d2h", "p2p")
+_UNIFIED = 11
 NVPROF_MEMORY = ("unknown", "pageable", "pinned", "device", "array", "managed", "device", "managed")
 NSYS_MEMORY = ("pageable", "pinned", "device", "array", "managed", "device", "managed", "unknown")
 
@@ -36,11 +37,15 @@ def copies(columns: Mapping[str, Any], memory: tuple[str, ...]) -> dict[str, Any
     count = len(columns["start_ns"])
     source, target = (columns.get(name, constant(-1, count, "int32")) for name in ("src_device", "dst_device"))
     kind = _coded(columns["kind"], _COPIES, COPY_KINDS, "other")
+    memory_of = {name: _memory(columns.get(name, constant(-1, count)), memory) for name in ("src_kind", "dst_kind")}
+    unified = (columns["kind"] >= _UNIFIED) & (columns["kind"] < len(_COPIES))  # nsys knows no kind of their memory
+    if unified.any():
+        memory_of = {name: _managed(kinds, unified) for name, kinds in memory_of.items()}
     kind[(columns["kind"] == 8) & (source >= 0) & (target >= 0) & (source != target)] = COPY_KINDS.index("p2p")
     return {
         **columns,
         "kind": pd.Categorical.from_codes(kind, categories=pd.Index(COPY_KINDS, dtype="str")),
-        **{name: _memory(columns.get(name, constant(-1, count)), memory) for name in ("src_kind", "dst_kind")},
+        **memory_of,
         "src_device": source,
         "dst_device": target,
     }
@@ -49,6 +54,12 @@ def copies(columns: Mapping[str, Any], memory: tuple[str, ...]) -> dict[str, Any
 def _memory(kinds: Ints, meaning: tuple[str, ...]) -> pd.Categorical:
     codes = _coded(kinds, meaning, MEMORY_KINDS, "unknown")
     return pd.Categorical.from_codes(codes, categories=pd.Index(MEMORY_KINDS, dtype="str"))
+
+
+def _managed(kinds: pd.Categorical, rows: NDArray[np.bool_]) -> pd.Categorical:
+    unknown = kinds.codes == MEMORY_KINDS.index("unknown")
+    codes = np.where(rows & unknown, MEMORY_KINDS.index("managed"), kinds.codes)
+    return pd.Categorical.from_codes(codes, categories=kinds.categories)
 
 
 def sync_names(types: Ints) -> pd.Categorical:

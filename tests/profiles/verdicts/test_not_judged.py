@@ -90,6 +90,40 @@ def test_a_start_is_judged_by_where_kernels_lie_and_not_by_how_much_they_compute
     assert "idle_launch" in at_the_end["loss-not-judged"].evidence["lost_ns_by_owner"]
 
 
+def work_after_a_gap(gap_ms: int) -> Build:
+    """A hundred kernels of 1 ms in a row, after a small one and that gap."""
+    made = Build()
+    for number in range(101):
+        start = (number + gap_ms) * MS if number else 0
+        made.kernel(start, start + (MS if number else US), f"kernel {number}", call=(start - 3 * US, start - 2 * US))
+    return made
+
+
+@pytest.mark.parametrize("gap_ms", [20, 100])
+def test_one_gap_before_work_that_never_waits_is_no_fault_of_a_loop(gap_ms: int) -> None:
+    """As of a profiler that starts with one small kernel, half a second before the requests come."""
+    (told,) = findings(work_after_a_gap(gap_ms)).values()
+    assert told.code == "loss-not-judged" and "one gap of" in told.text
+    assert told.evidence["lost_ns_by_owner"]["idle_launch"] >= gap_ms * MS
+
+
+def test_gaps_alike_are_a_loops() -> None:
+    made = work_after_a_gap(20)
+    for first in (40, 70):
+        for row in [*made.rows["kernels"][first:], *made.rows["api"][first:]]:
+            row["start_ns"] += 20 * MS
+            row["end_ns"] += 20 * MS
+    assert "loss-not-judged" not in findings(made)
+
+
+def test_idle_time_at_the_end_of_a_step_is_not_for_want_of_calls() -> None:
+    made = looped(ATEN, mark="ProfilerStep#{}", steps=1)
+    (row,) = (row for row in made.rows["marks"])
+    row["end_ns"] += 10 * MS
+    told = findings(made)["loss-not-judged"]
+    assert "no operation follows" in told.text and "calls" not in told.change
+
+
 @pytest.mark.parametrize("kind", ["h2d", "d2h", "d2d", "p2p"])
 @pytest.mark.parametrize("mark", ["step {}", "something {}"])
 def test_exposed_copies_of_every_direction_are_told_with_steps_and_without(kind: str, mark: str) -> None:
