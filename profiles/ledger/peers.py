@@ -128,23 +128,31 @@ class Settled:
         return intervals.merge(*self.of_owner.values())
 
 
-def settle(own: Waits, others_ns: Int64s, all_there: bool) -> Settled:
+def settle(own: Waits, others_ns: Int64s, all_there: bool, negotiated: tuple[Int64s, Int64s] | None = None) -> Settled:
     """`others_ns`: per collective when the last of the other ranks had handed over, on the GPU's clock; FOREVER where
     that is not known, or no other rank's recording has it. `all_there`: every rank has a recording.
+    `negotiated`: what Horovod's own timeline tells of each wait, of this rank and of the last of all others; it counts
+    where the recordings do not tell.
 
     A missing rank may have been the last, so the time between the others and the launch is unknown then.
     """
-    latest = others_ns[own.collective]
+    latest, start = others_ns[own.collective], own.start_ns
     known = (own.source != UNKNOWN) & (latest != FOREVER)
     called = np.minimum(own.called_ns, own.end_ns)
-    until = np.where(known, np.clip(latest, own.start_ns, np.maximum(called, own.start_ns)), own.start_ns)
     untold = ~known | (not all_there)
+    if negotiated is not None:
+        ready, last = negotiated
+        says = untold & (last != FOREVER)
+        start = np.where(says & (own.source == UNKNOWN), np.clip(ready, start, np.maximum(called, start)), start)
+        latest = np.where(says, last, latest)
+        known, untold = known | says, untold & ~says
+    until = np.where(known, np.clip(latest, start, np.maximum(called, start)), start)
     return Settled(
         {
-            owner: intervals.union(own.start_ns[own.owner == owner], until[own.owner == owner])
+            owner: intervals.union(start[own.owner == owner], until[own.owner == owner])
             for owner in np.unique(own.owner).tolist()
         },
         intervals.union(until[untold], called[untold]),
-        np.bincount(own.collective, weights=until - own.start_ns, minlength=len(others_ns)).astype(np.int64),
+        np.bincount(own.collective, weights=until - start, minlength=len(others_ns)).astype(np.int64),
         nothing_known=not known.any(),
     )

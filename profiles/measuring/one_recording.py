@@ -20,6 +20,7 @@ from ..ground.threads import each, release_unused
 from ..ledger import window
 from ..ledger.account import account
 from ..ledger.handed_over import BY_HOROVOD, HandedOver, handed_over
+from ..ledger.negotiated import Negotiated, of_timeline
 from ..ledger.peers import Waits
 from ..ledger.window import Window
 from ..metrics import collectives, doubts, message_sizes
@@ -58,6 +59,7 @@ class Recorded:
     ranks: frozenset[marks.Rank]
     record: records.RunRecord | None  # of the launch it belongs to
     only_phases: bool  # it tells of collectives alone
+    negotiated: Negotiated | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ def _recorded(timeline: Timeline) -> Recorded:
         ranks=frozenset(marks.ranks(timeline).values()),
         record=records.beside(Path(timeline.recording.path)),
         only_phases=len(timeline.phases) > 0,
+        negotiated=of_timeline(timeline),
     )
 
 

@@ -25,6 +25,7 @@ from ..ground.intervals import Intervals
 from ..ground.version import VERSION
 from ..ledger import peers
 from ..ledger.handed_over import FOREVER, SOURCES
+from ..ledger.negotiated import Negotiated
 from ..ledger.peers import Waits
 from ..metrics.collectives import Own
 from ..metrics.gpu import MEANWHILE
@@ -150,6 +151,8 @@ def _recorded(one: Recorded) -> dict[str, Any]:
         "ranks": sorted([rank.number, rank.size] for rank in one.ranks),
         "record": one.record.to_json() if one.record else None,
         "only_phases": one.only_phases,
+        "negotiated": one.negotiated
+        and {name: getattr(one.negotiated, name).tolist() for name in Negotiated.__slots__},
     }
 
 
@@ -198,6 +201,22 @@ class _Ends:
 
 
 @dataclass(frozen=True, slots=True)
+class _Negotiated:
+    start_ns: list[int]
+    end_ns: list[int]
+    of: list[int]
+    rank: list[int]
+    ready_ns: list[int]
+
+    def made(self) -> Negotiated:
+        of = _places(self.of, len(self.start_ns))
+        found = Negotiated(_times(self.start_ns), _times(self.end_ns), of, _times(self.rank), _times(self.ready_ns))
+        if found.shorter():
+            raise ValueError("negotiations of unlike lengths")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class _Recorded:
     recording: Recording
     doubts: list[Doubt]
@@ -205,6 +224,7 @@ class _Recorded:
     ranks: list[tuple[int, int]]
     record: dict[str, Any] | None
     only_phases: bool
+    negotiated: _Negotiated | None = None
 
     def made(self) -> Recorded:
         ends = self.ends
@@ -217,6 +237,7 @@ class _Recorded:
             ranks=frozenset(Rank(number, size) for number, size in self.ranks),
             record=RunRecord.from_json(self.record) if self.record else None,
             only_phases=self.only_phases,
+            negotiated=self.negotiated and self.negotiated.made(),
         )
 
 

@@ -15,6 +15,8 @@ from ..ground import intervals
 from ..ground.errors import RingscopeError
 from ..ground.intervals import Intervals
 from ..ledger import ownership, peers
+from ..ledger.handed_over import FOREVER
+from ..ledger.negotiated import Negotiated
 from ..ledger.peers import Waits
 from ..ledger.window import Window
 from ..metrics import buckets, collectives, doubts
@@ -89,8 +91,10 @@ def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
     own = [gpu.head.collectives for gpu in gpus]
     matched = collectives.Matched(own, shift_ns, clock.residual_ns, max(size - seen, 0))
     others_ns = matched.others_handed_ns()
+    negotiated = next((one.negotiated for one in recorded if one.negotiated is not None), None)
     gpus = [
-        gpu.settled(peers.settle(gpu.waits, there, seen >= size)) for gpu, there in zip(gpus, others_ns, strict=True)
+        gpu.settled(peers.settle(gpu.waits, there, seen >= size, gpu.told(negotiated, recorded)))
+        for gpu, there in zip(gpus, others_ns, strict=True)
     ]
     calls = matched.calls([gpu.before_ns for gpu in gpus])
     raised = [*unread, *(doubt for one in recorded for doubt in one.doubts)]
@@ -190,6 +194,14 @@ class _Gpu:
     @property
     def waits(self) -> Waits:
         return self._measured.waits
+
+    def told(self, negotiated: Negotiated | None, recorded: Sequence[Recorded]) -> tuple[Int64s, Int64s] | None:
+        """What Horovod's timeline tells of each wait, on the GPU's clock."""
+        utc = recorded[self.places[0][0]].recording.origin_utc_ns
+        if negotiated is None or utc is None or self.head.rank is None:
+            return None
+        own, others = negotiated.told(self.waits.called_ns + utc, self.head.rank)
+        return np.where(own == FOREVER, FOREVER, own - utc), np.where(others == FOREVER, FOREVER, others - utc)
 
     @property
     def head(self) -> GpuHead:

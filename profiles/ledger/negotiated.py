@@ -1,0 +1,78 @@
+"""When ranks had handed over their parts of collectives, as Horovod's own timeline tells it (HOROVOD_TIMELINE).
+
+While a tensor is negotiated, the timeline has an event for each rank that has it ready, as the coordinator heard of it.
+The exchange itself is a range after that; a launch call within it is of all tensors that are exchanged then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ground import intervals
+from ..model.timeline import Timeline
+from .handed_over import FOREVER
+
+Int64s = NDArray[np.int64]
+READY = "READY"  # as readers.chrome.horovod writes it
+_NEGOTIATE = "NEGOTIATE_"
+
+
+@dataclass(frozen=True, slots=True)
+class Negotiated:
+    """int64 ns of UTC: exchanges of tensors, n of them; and when ranks were ready, m of them, `of` which exchange."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    of: Int64s
+    rank: Int64s
+    ready_ns: Int64s
+
+    def told(self, called_ns: Int64s, rank: int) -> tuple[Int64s, Int64s]:
+        """Per launch call when the last of its tensors was ready on this rank, and when on the last of the others;
+        both FOREVER where the timeline does not say both."""
+        own, others = self._last(called_ns, self.rank == rank), self._last(called_ns, self.rank != rank)
+        unknown = (own == FOREVER) | (others == FOREVER)
+        own[unknown] = others[unknown] = FOREVER
+        return own, others
+
+    def _last(self, called_ns: Int64s, which: NDArray[np.bool_]) -> Int64s:
+        never = np.iinfo(np.int64).min
+        last = np.full(len(self.start_ns), never)
+        np.maximum.at(last, self.of[which], self.ready_ns[which])
+        order = np.argsort(called_ns, kind="stable")
+        first = np.searchsorted(called_ns[order], self.start_ns)
+        after = np.maximum(np.searchsorted(called_ns[order], self.end_ns), first)
+        exchange, place = intervals.one_after_another(after - first)
+        found = np.full(len(called_ns), never)
+        np.maximum.at(found, order[first[exchange] + place], last[exchange])
+        return np.where(found == never, FOREVER, found)
+
+    def shorter(self) -> bool:
+        """Is one of the columns cut short?"""
+        lengths = [len(getattr(self, one.name)) for one in fields(self)]
+        return lengths[0] != lengths[1] or len(set(lengths[2:])) > 1
+
+
+def of_timeline(timeline: Timeline) -> Negotiated | None:
+    """None where the recording tells none, or not when it was made."""
+    phases, utc = timeline.phases, timeline.recording.origin_utc_ns
+    if not len(phases) or utc is None:
+        return None
+    ready: list[tuple[int, int, int]] = []
+    open_: dict[str, tuple[str, list[tuple[int, int]]]] = {}  # by tensor what is negotiated, and who is ready
+    columns = (phases[name].tolist() for name in ("start_ns", "end_ns", "tensor", "name", "rank"))
+    exchanges: list[tuple[int, int]] = []
+    for start, end, tensor, name, rank in zip(*columns, strict=True):
+        if name.startswith(_NEGOTIATE):
+            open_[tensor] = (name.removeprefix(_NEGOTIATE), [])
+        elif tensor in open_ and name == READY:
+            open_[tensor][1].append((rank, start))
+        elif tensor in open_ and name == open_[tensor][0]:
+            ready += [(len(exchanges), who, at) for who, at in open_.pop(tensor)[1]]
+            exchanges.append((start, end))
+    starts, ends = np.array(exchanges, np.int64).reshape(-1, 2).T
+    of, ranks, times = np.array(ready, np.int64).reshape(-1, 3).T
+    return Negotiated(starts + utc, ends + utc, of, ranks, times + utc) if len(of) else None
