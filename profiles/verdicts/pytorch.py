@@ -147,12 +147,19 @@ def _waits(gpu: GpuMeasures) -> str:
     return "; ".join(parts) or "no .item(), .cpu(), boolean indexing or torch.cuda.synchronize() in every step"
 
 
+SIZES = "batch, channels, units and classes in multiples of 8 for 16-bit numbers, of 16 for 8-bit ones"
+
+
+def in_float32(gpu: GpuMeasures) -> bool:
+    """Do the products that take longest run in float32, outside of the tensor cores?"""
+    return "simt_" in next((found for kernel in gpu.kernels.top if (found := misaligned(kernel.name))), "")
+
+
 def _tensor_cores(gpu: GpuMeasures) -> str:
     """TF32 where products run in float32 outside of the tensor cores, else the sizes."""
-    word = next((found for kernel in gpu.kernels.top if (found := misaligned(kernel.name))), "")
-    if "simt_" in word:
+    if in_float32(gpu):
         return 'float32: torch.set_float32_matmul_precision("high") (TF32), or torch.autocast with bfloat16'
-    return "batch, channels, units and classes in multiples of 8 for 16-bit numbers, of 16 for 8-bit ones"
+    return SIZES
 
 
 def _all_reduce(gpu: GpuMeasures) -> str:

@@ -1,6 +1,6 @@
 """What to change, in the words of the framework that made the kernels; Keras's on TensorFlow stand in the rules.
 
-JAX's by its documentation of jit, transfers and XLA's GPU flags (docs.jax.dev); PyTorch's stand in `pytorch`.
+PyTorch's stand in `pytorch`; of others those that a recording may refute in `conditions`.
 """
 
 from __future__ import annotations
@@ -11,26 +11,24 @@ from types import MappingProxyType
 
 from ..model.measures import Finding, GpuMeasures
 from ..runs.records import Cell
-from . import of_strategy, pytorch
+from . import conditions, of_strategy, pytorch
 from .case import PLAIN
 from .collectives import MOSTLY_WAITING
 from .pytorch import TORCH_KERNEL, Words
 
 JAX_AHEAD = "jax.device_put of the next batch before this step's result is asked for"
-JAX_JIT = "jax.jit around the whole step with donate_argnums; several steps in one call (jax.lax.scan); a larger batch"
-JAX = {
+JAX: Mapping[str, Words] = {
     "checkpoint-in-the-loop": "save less often, to a local disk; orbax's AsyncCheckpointer, which writes from another "
     "thread",
-    "off-tensor-cores": 'jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or bfloat16; batch, '
-    "channels, units and classes in multiples of 8 for 16-bit numbers, of 16 for 8-bit ones",
+    "off-tensor-cores": conditions.jax_tensor_cores,
     "not-compiled": "jax.jit around the whole step",
     "unfused-batch-norm": "jax.jit around the whole step",
     "generic-rnn-cell": "a larger batch and hidden size; jax.lax.scan(unroll=8)",
-    "launch-bound": JAX_JIT,
-    "python-in-the-loop": JAX_JIT + "; no float(loss) or block_until_ready per step",
+    "launch-bound": conditions.jax_launches,
+    "python-in-the-loop": conditions.jax_python,
     "graphs-updated-every-step": "donate_argnums, so that buffers stay where they are; else without command buffers "
     "(XLA_FLAGS=--xla_gpu_enable_command_buffer=)",
-    "short-kernels": "jax.jit around the whole step; a larger batch",
+    "short-kernels": conditions.jax_short,
     "tiny-batch": "a larger batch until samples/s stop growing",
     "input-pipeline-slow": "batches made in threads or processes of their own (grain, tf.data), two ahead of the step",
     "no-prefetch": JAX_AHEAD,
@@ -49,34 +47,32 @@ JAX = {
     "back with copy_to_host_async, while the next one runs",
     "host-synchronises": "no block_until_ready, float() or np.asarray() of a result per step",
     "cpu-may-be-faster": "compare: the same script with JAX_PLATFORMS=cpu; else a larger batch",
-    "all-reduce-exposed": "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true; 16-bit gradients; a larger batch",
-    "collectives-exposed": "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true; a larger batch; other mesh axes",
+    "all-reduce-exposed": conditions.jax_all_reduce,
+    "collectives-exposed": f"{conditions.HIDE}; a larger batch; other mesh axes",
     "collectives-not-fused": "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=... above the gradients' bytes",
     "model-too-small": "a larger batch, or fewer GPUs",
     "threads-oversubscribed": "fewer processes per host, or one process for all its GPUs",
 }
-CUDA_AHEAD = "cudaMemcpyAsync from pinned memory (cudaMallocHost) on a stream of its own, while kernels run"
-CUDA = {
-    "off-tensor-cores": "TF32 or 16-bit numbers in matrix products (cublasSetMathMode), and sizes in multiples of 8",
-    "launch-bound": "launch ahead of the GPU; fewer, larger kernels; a CUDA graph of what repeats",
-    "python-in-the-loop": "move what the host computes between launches to another thread, or launch ahead of it; "
-    "a CUDA graph of what repeats",
+CUDA: Mapping[str, Words] = {
+    "off-tensor-cores": conditions.cuda_tensor_cores,
+    "launch-bound": conditions.cuda_launches,
+    "python-in-the-loop": conditions.cuda_host,
     "graphs-updated-every-step": "buffers that stay where they are, or a graph per set of buffers",
-    "short-kernels": "fuse kernels; a CUDA graph of what repeats; programmatic dependent launch",
+    "short-kernels": conditions.cuda_short,
     "input-pipeline-slow": "read and make the next input in another thread while the GPU works",
-    "no-prefetch": f"read and make the next input in another thread; {CUDA_AHEAD}",
-    "prefetch-on-host-only": CUDA_AHEAD,
+    "no-prefetch": conditions.cuda_input_ahead,
+    "prefetch-on-host-only": conditions.cuda_ahead,
     "small-copy-before-step": "small inputs as arguments of the kernel, or copied with the others",
     "copies-pageable": "pinned memory: cudaMallocHost, or cudaHostRegister of what there is",
-    "copies-synchronous": CUDA_AHEAD,
+    "copies-synchronous": conditions.cuda_ahead,
     "copies-exposed-although-prefetched": "fewer bytes",
-    "copies-exposed": CUDA_AHEAD + "; keep on the GPU what is needed again; fewer bytes",
+    "copies-exposed": conditions.cuda_copies,
     "copies-to-host-exposed": "cudaMemcpyAsync into pinned memory on a stream of its own, while the next kernels run; "
     "fewer bytes",
     "copies-on-gpu-exposed": "work in place, or swap pointers in place of copying one buffer into another",
     "memory-allocated-in-the-loop": "cudaMallocAsync and cudaFreeAsync, or buffers that are kept",
     "loss-fetched-every-step": "copy results back less often, and asynchronously",
-    "host-synchronises": "launch what comes next before waiting; cudaStreamWaitEvent in place of cudaDeviceSynchronize",
+    "host-synchronises": conditions.cuda_waits,
     "all-reduce-exposed": "the collective on a stream of its own while other kernels run",
     "copies-between-gpus": "compute first what others need (the edges of a domain), and copy it on a stream of its own "
     "while the rest is computed; fewer, larger copies",
@@ -95,9 +91,9 @@ def _of_hip(change: str) -> str:
     return change
 
 
-HIP = {code: _of_hip(change) for code, change in CUDA.items()}
 BOUND = "IOBinding: inputs and outputs as OrtValues on the device (onnxruntime's run_with_iobinding)"
-ONNXRUNTIME = CUDA | {
+ONNXRUNTIME: Mapping[str, Words] = {
+    **CUDA,
     "launch-bound": "enable_cuda_graph of the CUDA provider, with IOBinding; a larger batch; ORT_ENABLE_ALL",
     "python-in-the-loop": "enable_cuda_graph of the CUDA provider, with IOBinding; a larger batch; what the host does "
     "between runs in another thread",
@@ -140,7 +136,7 @@ TRAINING_ONLY = frozenset(
 # For a training, not for an inference.
 NOT_OF_INFERENCE = frozenset({"unfused-batch-norm", "model-too-small", "gradients-not-compressed"})
 BY_FRAMEWORK: Mapping[str, Mapping[str, Words]] = MappingProxyType(
-    {"pytorch": pytorch.TRAINING, "jax": JAX, "cuda": CUDA, "hip": HIP, "onnxruntime": ONNXRUNTIME}
+    {"pytorch": pytorch.TRAINING, "jax": JAX, "cuda": CUDA, "hip": CUDA, "onnxruntime": ONNXRUNTIME}
 )
 
 
@@ -164,9 +160,8 @@ def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, cell: Cell
     if framework == "pytorch" and gpu.steps.unit == "batch":
         own = pytorch.SERVER if gpu.steps.served else pytorch.INFERENCE
         return _changed(finding, {**pytorch.TRAINING, **own}, gpu)
-    if framework == "hip":  # what has no words of CUDA's own may still name its calls
-        finding = replace(finding, change=_of_hip(finding.change))
-    return _changed(finding, BY_FRAMEWORK.get(framework or "", {}), gpu)
+    finding = _changed(finding, BY_FRAMEWORK.get(framework or "", {}), gpu)
+    return replace(finding, change=_of_hip(finding.change)) if framework == "hip" else finding
 
 
 def made_kernels(gpu: GpuMeasures) -> bool:

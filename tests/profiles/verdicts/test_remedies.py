@@ -95,6 +95,44 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str, str]] = {
     ),
     "torch.compile": (TRITON, {"framework": "pytorch"}, "short-kernels", "torch.compile", "larger batch"),
     "no torch.compile": (SHORT, {"framework": "pytorch"}, "short-kernels", "channels_last", "torch.compile"),
+    "jax.jit already": (
+        {**LAUNCH, "groups": {"fused": (10, MS)}}, {"framework": "jax"}, "launch-bound", r"jax\.jit", r"jax\.lax\.scan",
+    ),
+    "no jax.jit": (LAUNCH, {"framework": "jax"}, "launch-bound", "torch", r"jax\.jit"),
+    "16-bit products of jax": (
+        _kernel("cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align2"),
+        {"framework": "jax"}, "off-tensor-cores", "tensorfloat32|bfloat16", "multiples of 8",
+    ),
+    "products of jax in float32": (
+        _kernel("cutlass_80_simt_sgemm_128x32_nn_align1"),
+        {"framework": "jax"}, "off-tensor-cores", "multiples", "tensorfloat32",
+    ),
+    "16-bit gradients of jax": (
+        _summed("bf16"), {"framework": "jax"}, "all-reduce-exposed", "16-bit", "latency_hiding",
+    ),
+    "gradients of jax in float32": (
+        _summed("f32"), {"framework": "jax"}, "all-reduce-exposed", "torch", "16-bit gradients",
+    ),
+    "pinned already, cuda": (PINNED, {"framework": "cuda"}, "copies-exposed", "pinned", "stream of its own"),
+    "pageable, cuda": (PAGEABLE, {"framework": "cuda"}, "copies-pageable", "DataLoader", "cudaMallocHost"),
+    "pinned already, hip": (PINNED, {"framework": "hip"}, "copies-exposed", "cuda|pinned", "hipMemcpyAsync"),
+    "graphs already, cuda": (
+        {**LAUNCH, "kernels": {"graph_nodes": 100}}, {"framework": "cuda"}, "launch-bound", "a CUDA graph",
+        "outside of the CUDA",
+    ),
+    "no graphs, hip": (LAUNCH, {"framework": "hip"}, "launch-bound", "CUDA", "a HIP graph"),
+    "a stream is waited for": (
+        SYNC, {"framework": "cuda", "host_waits": [WAIT]}, "host-synchronises", "cudaDeviceSynchronize|pinned",
+        "cudaStreamWaitEvent",
+    ),
+    "the device is waited for": (
+        SYNC, {"framework": "cuda", "host_waits": [{**WAIT, "call": "cudaDeviceSynchronize"}]}, "host-synchronises",
+        "pinned", "in place of cudaDeviceSynchronize",
+    ),
+    "a copy is waited for": (
+        SYNC, {"framework": "cuda", "host_waits": [{**WAIT, "call": "cudaMemcpy", "moves": "d2h"}]},
+        "host-synchronises", "DeviceSynchronize", "cudaMemcpyAsync",
+    ),
     "no convolutions": (FEED, {"framework": "pytorch"}, "input-pipeline-slow", "images|decode", "DataLoader"),
 }  # fmt: skip
 
