@@ -502,7 +502,8 @@ class GpuMeasures:
         if self.window == "steps" or longest is None:
             return None
         idle_ns = sum(ns or 0 for owner, ns in self.ledger_ns.items() if owner.startswith("idle_"))
-        return longest if 2 * longest.ns > idle_ns and longest.ns >= _WORTH_A_WORD * self.span_ns else None
+        ns = longest.ns - (self.startup_ns or 0)  # which findings leave out by themselves
+        return longest if 2 * ns > idle_ns and ns >= _WORTH_A_WORD * self.span_ns else None
 
     @property
     def holds_steps_alone(self) -> bool:
