@@ -1,11 +1,12 @@
 """Many GPUs on a terminal: the verdicts, who differs, one row per owner and per host, then what to doubt.
 
-Some 60 lines, however many GPUs there are; entries that do not fit are counted.
+At most 60 lines, however many GPUs there are and from 80 columns on; entries that do not fit are counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -20,8 +21,32 @@ from ..tables.table import Table
 from . import recording as terminal
 from .fitted import Column, Fitted, Prose
 
-MOST_FINDINGS, MOST_DOUBTS = 4, 3
-MOST_ROWS = {"hosts": 4, "outliers": 8}  # of tables that grow with the GPUs
+MOST_LINES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How many of each are shown, and whether the table of all GPUs names those with the least and the most."""
+
+    findings: int
+    doubts: int
+    outliers: int
+    hosts: int
+    named: bool
+
+    def rows(self, table: Table) -> int:
+        return {"hosts": self.hosts, "outliers": self.outliers}.get(table.id, len(table.rows))
+
+
+# A narrow terminal breaks texts and tables into more lines, so that less of them is shown.
+_ROOMS = (
+    _Room(4, 3, 8, 4, named=True),
+    _Room(4, 2, 6, 3, named=False),
+    _Room(3, 2, 5, 3, named=False),
+    _Room(2, 1, 4, 2, named=False),
+    _Room(1, 1, 3, 1, named=False),
+)
+_NAMED = ("least on", "most on")
 
 
 def show(
@@ -33,21 +58,25 @@ def show(
     per_step: bool = False,
 ) -> None:
     """Print the summary, then the GPUs asked for in full."""
-    to.print(Group(*_page(measures, summary)))
+    for room in _ROOMS:
+        page = Group(*_page(measures, summary, room))
+        if len(to.render_lines(page, pad=False)) <= MOST_LINES:
+            break
+    to.print(page)
     if in_full:
         to.print(Group(Text(), *terminal.one_by_one(measures, in_full, width=to.width, per_step=per_step)))
 
 
-def _page(measures: Measures, summary: Summary) -> Iterator[RenderableType]:
+def _page(measures: Measures, summary: Summary, room: _Room) -> Iterator[RenderableType]:
     yield Prose(_of_what(measures, summary))
-    yield from _findings(summary)
+    yield from _findings(summary, room.findings)
     yield from terminal.breaks(measures)
     document = ranks.document_of(summary)
     for table in ranks.of_summary(document):
-        yield from _table(table)
+        yield from _table(table, room)
     if not summary.outliers:
         yield Prose("\nno GPU differs from the others by more than 5 sigma and 1 % of the " + summary.per)
-    yield from _doubts(summary.doubts)
+    yield from _doubts(summary.doubts, room.doubts)
     last = len(summary.titles) - 1
     some = [str(rank) for rank in (summary.ranks[0], summary.ranks[last]) if rank is not None]
     which = f"--ranks {','.join(some)}: these in full; " if some else ""
@@ -65,17 +94,17 @@ def _of_what(measures: Measures, summary: Summary) -> Text:
     return text
 
 
-def _findings(summary: Summary) -> Iterator[RenderableType]:
+def _findings(summary: Summary, most: int) -> Iterator[RenderableType]:
     if not summary.findings:
         return
     yield Text("\nwhat to change", style="bold")
-    for finding in summary.findings[:MOST_FINDINGS]:
+    for finding in summary.findings[:most]:
         text = Text("• ")
         text.append(finding.code, style="italic")
         whose, more = _whose(finding, summary), terminal.consequences(finding)
         text.append(f": {whose}{finding.text}{terminal.worth(finding)}\n  → {finding.change}{more}")
         yield Padding(Prose(text), (0, 0, 0, 2))
-    left = summary.findings[MOST_FINDINGS:]
+    left = summary.findings[most:]
     if left:
         yield Padding(Prose("also: " + ", ".join(f"{one.code}{terminal.worth(one)}" for one in left)), (0, 0, 0, 2))
 
@@ -89,13 +118,17 @@ def _whose(finding: Finding, summary: Summary) -> str:
     return f"{summary.titles[finding.gpu]}{f' and {others} more' if others > 0 else ''}: "
 
 
-def _table(table: Table) -> Iterator[RenderableType]:
+def _table(table: Table, room: _Room) -> Iterator[RenderableType]:
     """The first rows; a name that the row before has is not said again."""
     yield Text(f"\n{table.title.lower()}", style="bold")
-    most = MOST_ROWS.get(table.id, len(table.rows))
+    most = room.rows(table)
     rows = table.rows[:most]
     # A column without a word is left out.
-    columns = [place for place in range(len(table.columns)) if any(row[place].text for row in rows)]
+    columns = [
+        place
+        for place, name in enumerate(table.columns)
+        if any(row[place].text for row in rows) and (room.named or name not in _NAMED)
+    ]
     titles = [Column(table.columns[place], right=table.numeric(place)) for place in columns]
     shown: list[list[Text]] = []
     before = ""
@@ -111,15 +144,15 @@ def _table(table: Table) -> Iterator[RenderableType]:
         yield Text(f"  and {len(table.rows) - most} rows more", style="dim")
 
 
-def _doubts(doubts: Sequence[CountedDoubt]) -> Iterator[RenderableType]:
+def _doubts(doubts: Sequence[CountedDoubt], most: int) -> Iterator[RenderableType]:
     if not doubts:
         return
     yield Text("\nwhat to doubt", style="bold")
-    for doubt in doubts[:MOST_DOUBTS]:
+    for doubt in doubts[:most]:
         text = Text("• ")
         text.append(doubt.code, style="italic")
         places = f" ({doubt.places} places)" if doubt.places > 1 else ""
         text.append(f": {doubt.text}{places}\n  → {doubt.next}")
         yield Padding(Prose(text), (0, 0, 0, 2))
-    if len(doubts) > MOST_DOUBTS:
-        yield Padding(Prose("also: " + ", ".join(doubt.code for doubt in doubts[MOST_DOUBTS:])), (0, 0, 0, 2))
+    if len(doubts) > most:
+        yield Padding(Prose("also: " + ", ".join(doubt.code for doubt in doubts[most:])), (0, 0, 0, 2))

@@ -69,6 +69,25 @@ def test_a_summary_tells_the_verdict_then_who_differs_then_all_gpus_hosts_and_do
     assert [one["code"] for one in summary["findings"]] == [one["code"] for one in measures["findings"]]
 
 
+@pytest.fixture(scope="module")
+def partial(recordings: Path) -> Path:
+    result = run(recordings, "--partial", recordings / "all.partial")
+    assert result.exit_code == 0, result.output
+    return recordings / "all.partial"
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120, 200])
+def test_a_narrow_terminal_has_no_more_lines_and_the_planted_rank_first(partial: Path, columns: int) -> None:
+    result = CliRunner().invoke(command, [str(partial)], env={"COLUMNS": str(columns)})
+    lines = result.stdout.splitlines()
+    assert len(lines) <= 60 and max(map(len, lines)) <= columns
+    change = lines.index("what to change")
+    assert "rank 19, GPU 19" in lines[change + 1]
+    for title in ("who differs", "over all gpus", "hosts", "what to doubt"):
+        assert title in lines
+    assert "straggler" in result.stdout  # shown, or named among those that are not
+
+
 @pytest.mark.exhaustive
 def test_ranks_asked_for_follow_the_summary_with_their_columns_and_per_rank_shows_all(recordings: Path) -> None:
     some = run(recordings, "--ranks", "7,19").stdout
