@@ -26,9 +26,10 @@ def by_size(
     rows = np.flatnonzero(inside & (moved.bytes != UNKNOWN) & (moved.bytes > 0))
     if not len(rows):
         return []
-    keys, which, count = np.unique(
-        np.stack([kind[rows].astype(np.int64), moved.bytes[rows]]), axis=1, return_inverse=True, return_counts=True
-    )
+    told = np.full(len(rows), "", object) if moved.communicator is None else moved.communicator[rows]
+    names, code = np.unique(told.astype(str), return_inverse=True)
+    each = np.stack([kind[rows].astype(np.int64), moved.bytes[rows], code.ravel()])
+    keys, which, count = np.unique(each, axis=1, return_inverse=True, return_counts=True)
     lasted = np.zeros(len(count), np.int64)
     np.add.at(lasted, which.ravel(), operations.end_ns[rows] - operations.start_ns[rows])
     order = np.argsort(-lasted, kind="stable")[:MOST].tolist()
@@ -41,6 +42,7 @@ def by_size(
             transfer_ns=None,
             gb_per_s=int(keys[1, at]) * int(count[at]) / int(lasted[at]) if lasted[at] else None,
             bus_gb_per_s=None,
+            communicator=str(names[keys[2, at]]) or None,
         )
         for at in order
     ]

@@ -26,13 +26,20 @@ _NO_THREAD = -1
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Per collective its bytes, UNKNOWN (-1) where not told, and whether it is an all-reduce; n each."""
+    """Per collective its bytes, UNKNOWN (-1) where not told, and whether it is an all-reduce; n each. communicator:
+    the name of each one's, "" where not told; None: of none."""
 
     bytes: Int64s
     all_reduce: NDArray[np.bool_]
+    communicator: NDArray[np.object_] | None = None
 
     def at(self, rows: NDArray[np.signedinteger]) -> Moved:
-        return Moved(self.bytes[rows], self.all_reduce[rows])
+        named = None if self.communicator is None else self.communicator[rows]
+        return Moved(self.bytes[rows], self.all_reduce[rows], named)
+
+
+def _unknown(count: int) -> Moved:
+    return Moved(np.full(count, UNKNOWN), np.zeros(count, bool), np.full(count, "", object))
 
 
 def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, collectives: Operations) -> Moved:
@@ -43,7 +50,7 @@ def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, coll
     a kernel in which several tensors travel lies in the ranges of all. One that holds the launches of several is given
     to the last of these: then the bytes of a step are right, and the bytes of each kernel in it may not be.
     """
-    found = Moved(np.full(len(collectives), UNKNOWN), np.zeros(len(collectives), bool))
+    found = _unknown(len(collectives))
     origin = shift_ns[gpu.places[0][0]]
     for process, (recording, pid) in enumerate(gpu.processes):
         told = timelines[recording].exchanges
@@ -59,12 +66,14 @@ def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, coll
         exact = (by_call.bytes >= 0).sum() >= (by_tensor.bytes >= 0).sum()
         best = by_call if exact else by_tensor
         found.bytes[rows], found.all_reduce[rows] = best.bytes, best.all_reduce
+        if found.communicator is not None:
+            found.communicator[rows] = by_call.communicator
     return found
 
 
 def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
     """By the last range that began before the launch call did on its thread, and lasts until then."""
-    found = Moved(np.full(len(called), UNKNOWN), np.zeros(len(called), bool))
+    found = _unknown(len(called))
     for thread in distinct(called_by).tolist():
         mine = np.flatnonzero(called_by == thread)
         ranges = told if thread == _NO_THREAD else told[told["tid"].isin((thread, _NO_THREAD)).to_numpy()]
@@ -73,6 +82,8 @@ def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
         inside = np.flatnonzero(last >= 0)
         found.bytes[mine[inside]] = ranges["bytes"].to_numpy()[last[inside]]
         found.all_reduce[mine[inside]] = _reduces(ranges)[last[inside]]
+        if found.communicator is not None:
+            found.communicator[mine[inside]] = ranges["communicator"].astype(object).to_numpy()[last[inside]]
     return found
 
 

@@ -179,7 +179,7 @@ class OneStep:
 
 @dataclass(slots=True)
 class OfSize:
-    """Collectives of one kind that move as many bytes each."""
+    """Collectives of one kind and communicator that move as many bytes each."""
 
     kind: str
     bytes: int  # of each
@@ -188,6 +188,8 @@ class OfSize:
     transfer_ns: int | None  # from when all ranks had arrived; None: not all were matched with another rank's
     gb_per_s: float | None  # bytes over the transfers, where these are not known over the lengths: at least
     bus_gb_per_s: float | None  # of all-reduces with known transfers, as nccl-tests has it
+    # NCCL's number of it, or PyTorch's process group; None: the recording does not tell it
+    communicator: str | None = None
 
 
 @dataclass(slots=True)

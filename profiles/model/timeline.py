@@ -90,6 +90,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "bytes": "int64",
             "library": TEXT,
             "name": TEXT,
+            "communicator": TEXT,
         },
         # ranges of the framework's operators and modules (layers), on the thread that runs them. inputs: their shapes,
         # types and arguments as the recording writes them, or "". sequence: of autograd, -1: none; backward: it undoes
@@ -145,7 +146,7 @@ WITHOUT_TIMES, NAMELESS = "without times", "nameless"
 _UNREAD = MappingProxyType({WITHOUT_TIMES: UNTIMED, NAMELESS: "have no name"})
 # Bytes. The most of real recordings are some 100 MB.
 MOST_TEXT = 256 << 20
-UNSAID = ("operator", "work")  # columns that a reader may leave out: empty texts
+UNSAID = ("operator", "work", "communicator")  # columns that a reader may leave out: empty texts
 
 
 @dataclass(frozen=True, slots=True)

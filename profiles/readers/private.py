@@ -50,7 +50,7 @@ _TEXTS: Final[dict[str, str]] = {
     "TARGET_INFO_GPU.uuid": r"(?:GPU-|MIG-)?[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
     **{f"{table}.name": _VERSIONS for table in _ABOUT},
     **{f"{table}.value": _VERSION for table in _ABOUT},
-    "NVTX_PAYLOAD_SCHEMA_ENTRIES.name": re.escape(message_sizes.SIZE),
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES.name": "|".join(map(re.escape, (message_sizes.SIZE, message_sizes.COMMUNICATOR))),
     **{f"ENUM_CUDA_{table}.{one}": _KINDS for table in ("MEMCPY_OPER", "MEM_KIND") for one in ("name", "label")},
 }
 _MARKS: Final = ", ".join(map(str, (*nsys_marks.INSTANTS, *nsys_marks.RANGES, nsys_marks.DOMAIN)))
@@ -60,9 +60,9 @@ _TYPES: Final = re.compile(r"(?:UNSIGNED )?(?:BIG|TINY|SMALL)?INT(?:EGER)?|REAL|
 
 def prepare(connection: sqlite3.Connection, database: Database) -> None:
     """Adds the functions that `columns` and `rows` use."""
-    sizes = message_sizes.places(database)
+    told = message_sizes.places(database), message_sizes.places(database, message_sizes.COMMUNICATOR)
     connection.create_function("looks_like", 2, _looks_like, deterministic=True)
-    connection.create_function("size_alone", 2, lambda blob, domain: message_sizes.alone(blob, domain, sizes))
+    connection.create_function("size_alone", 2, lambda blob, domain: message_sizes.alone(blob, domain, *told))
 
 
 def _looks_like(value: Any, pattern: str) -> bool:
@@ -77,7 +77,7 @@ def _matches(column: str, pattern: str) -> str:
 # Rows that stay, of tables of which not all do.
 _ROWS: Final = {
     **dict.fromkeys(_ABOUT, f"{_matches('name', _VERSIONS)} AND {_matches('value', _VERSION)}"),
-    "NVTX_PAYLOAD_SCHEMA_ENTRIES": f"name = '{message_sizes.SIZE}'",
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": f"name IN ('{message_sizes.SIZE}', '{message_sizes.COMMUNICATOR}')",
 }
 
 

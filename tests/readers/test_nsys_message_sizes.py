@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiles import readers
+from profiles import analyse, readers
 from profiles.model.timeline import Timeline
 
 from ..recordings import DATA, SHARED, needs_shared, rows
@@ -40,6 +41,20 @@ def test_nccls_message_sizes_are_those_of_a_plain_decoding():
         expected.append((start, end, size, "ncclAllReduce"))
     assert told(readers.read(PINNED), "NCCL") == sorted(expected)
     assert len(expected) == 7 and {size for _, _, size, _ in expected} == {GRADIENTS}
+
+
+def test_nccls_communicators_are_those_of_a_plain_decoding():
+    calls = "SELECT start, binaryData FROM NVTX_EVENTS n JOIN StringIds s ON s.id = n.textId WHERE s.value = "
+    expected = {}
+    for start, blob in rows(PINNED, f"{calls}'ncclAllReduce'"):
+        (begin,) = struct.unpack_from("<Q", blob, 24)
+        expected[start] = hex(struct.unpack_from("<Q", blob, begin)[0])
+    found = readers.read(PINNED).exchanges
+    nccl = found[found["library"] == "NCCL"]
+    assert dict(zip(nccl["start_ns"], nccl["communicator"].astype(str), strict=True)) == expected and len(expected) == 7
+    assert set(found[found["library"] == "Horovod"]["communicator"].astype(str)) == {""}
+    (size,) = analyse([PINNED]).measures.gpus[0].collectives.by_size
+    assert size.communicator in expected.values() and size.bytes == GRADIENTS
 
 
 def test_horovods_sizes_are_its_ranges_integers():
@@ -138,3 +153,20 @@ def test_only_nccl_and_horovod_are_asked(tmp_path: Path):
     )
     assert told(horovod, "Horovod") == [(10, 10, 6, "HorovodAllreduce"), (10, 20, 5, "HorovodAllreduce")]
     assert horovod.exchanges["open"].tolist() == [False, True]
+
+
+def test_collectives_of_two_process_groups_have_rates_of_their_own(tmp_path: Path) -> None:
+    """As PyTorch tells them: gradients of one group, and as large activations of another that take longer."""
+    events: list[dict[str, Any]] = []
+    for number in range(8):
+        start, group = 1_000 * number, number % 2
+        called = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9, "ts": start, "dur": 5}
+        args = {"device": 0, "context": 1, "stream": 7 + group, "correlation": number, "Process Group Name": str(group)}
+        args |= {"Collective name": "allreduce", "In msg nelems": 1_000_000, "dtype": "Float"}
+        kernel_of = {"cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7 + group}
+        kernel_of |= {"ts": start + 10, "dur": 400 * (1 + group), "args": args}
+        events += [{"ph": "X", **called, "args": {"correlation": number}}, {"ph": "X", **kernel_of}]
+    (tmp_path / "trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    (gpu,) = analyse([tmp_path / "trace.json"], window="capture").measures.gpus
+    each = {one.communicator: (one.count, one.bytes, one.lasted_ns, one.gb_per_s) for one in gpu.collectives.by_size}
+    assert each == {"0": (4, 4_000_000, 1_600_000, 10.0), "1": (4, 4_000_000, 3_200_000, 5.0)}

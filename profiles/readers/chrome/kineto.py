@@ -210,6 +210,7 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
     if table == "kernels":
         columns["exchanged"] = np.array([_exchanged(a) for a in args], dtype=np.int64)
         columns["collective"] = chrome.texts([a.collective for a in args])
+        columns["communicator"] = chrome.texts([a.group for a in args])
     if table in ("api", "marks"):
         columns["tid"] = chrome.integers([event.tid for event in events])
     if table == "api":

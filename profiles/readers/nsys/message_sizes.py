@@ -21,6 +21,7 @@ from ..tables.strings import categorical
 
 _EVENTS, _ENTRIES = "NVTX_EVENTS", "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 SIZE: Final = "Message size [bytes]"
+COMMUNICATOR: Final = "NCCL communicator ID"
 # Types of 8 bytes: NVTX_PAYLOAD_ENTRY_TYPE_INT64, _UINT64 and _SIZE (nvtx3/nvToolsExtPayload.h).
 _WIDE: Final = (17, 18, 22)
 # A blob: how many payloads, then of each its schema, its length and where it begins; then the payloads.
@@ -35,20 +36,29 @@ def rows(database: Database, marks: Columns, wanted: NDArray[np.bool_]) -> Colum
     """The table `exchanges` of a Timeline, from the columns of its marks: the ranges among the `wanted` ones that tell
     bytes. `payload`, if a column, is -1 where a range has none."""
     domains, names = marks["domain"], marks["name"]
-    moved = np.full(len(wanted), -1, np.int64)
+    moved, communicator = np.full(len(wanted), -1, np.int64), np.full(len(wanted), -1, np.int64)
     horovod = wanted & _among(names, "Horovod") & (domains == "HorovodOps")
     if "payload" in marks:
         moved[horovod] = marks["payload"][horovod]
     if database.has(_EVENTS, "binaryData", "domainId"):
         nccl = np.flatnonzero(wanted & _among(names, "nccl") & (domains == "NCCL"))
-        moved[nccl] = _messages(database, marks["row"][nccl], marks["domain_id"][nccl])
+        events = database, marks["row"][nccl], marks["domain_id"][nccl]
+        moved[nccl] = _values(*events, places(database))
+        communicator[nccl] = _values(*events, places(database, COMMUNICATOR))
     told = np.flatnonzero(moved >= 0)
     return {
         **{column: marks[column][told] for column in ("start_ns", "end_ns", "open", "pid", "tid")},
         "bytes": moved[told],
         "library": categorical(horovod[told].astype(np.int8), ["NCCL", "Horovod"]),
         "name": names[told],
+        "communicator": _communicators(communicator[told]),
     }
+
+
+def _communicators(ids: NDArray[np.int64]) -> pd.Categorical:
+    """NCCL's numbers as it prints them, "" for what is not told."""
+    codes, distinct = pd.factorize(ids)
+    return categorical(codes, ["" if one == -1 else f"0x{one & 0xFFFFFFFFFFFFFFFF:x}" for one in distinct.tolist()])
 
 
 def _among(names: pd.Categorical, prefix: str) -> NDArray[np.bool_]:
@@ -57,9 +67,8 @@ def _among(names: pd.Categorical, prefix: str) -> NDArray[np.bool_]:
     return found
 
 
-def _messages(database: Database, row: NDArray[np.int64], domain: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Bytes of each of these events; -1: it does not say."""
-    where = places(database)
+def _values(database: Database, row: NDArray[np.int64], domain: NDArray[np.int64], where: Places) -> NDArray[np.int64]:
+    """What stands at these places in the payloads of each of these events; -1: it does not say."""
     moved = np.full(len(row), -1, np.int64)
     if not where:
         return moved
@@ -75,23 +84,29 @@ def _messages(database: Database, row: NDArray[np.int64], domain: NDArray[np.int
     return moved
 
 
-def places(database: Database) -> Places:
-    """Where in the payloads of a domain and schema the size of the message stands."""
+def places(database: Database, name: str = SIZE) -> Places:
+    """Where in the payloads of a domain and schema an entry stands, the size of the message unless another is named."""
     if not database.has(_ENTRIES, "domainId", "schemaId", "name", "type", "offset"):
         return {}
     entries = database.stored(_ENTRIES)
     sql = f"SELECT domainId, schemaId, COALESCE(offset, 0) FROM {entries} WHERE name = ? AND type IN {_WIDE}"
-    return {(number, schema): offset for number, schema, offset in database.query(sql, (SIZE,))}
+    return {(number, schema): offset for number, schema, offset in database.query(sql, (name,))}
 
 
-def alone(blob: object, domain: object, where: Places) -> bytes | None:
-    """A blob with the size of the message and nothing else; None where it does not say."""
+def alone(blob: object, domain: object, where: Places, communicators: Places) -> bytes | None:
+    """A blob with the size of the message and its communicator alone; None where it does not tell the size."""
     found = _found(blob, domain, where)
     if found is None:
         return None
     schema, offset, size = found
-    begin, length = _COUNT.size + _HEADER.size, offset + _VALUE.size
-    return _COUNT.pack(1) + _HEADER.pack(schema, length, begin) + bytes(offset) + _VALUE.pack(size)
+    values = {offset: size}
+    if (of := _found(blob, domain, communicators)) is not None and of[0] == schema:
+        values[of[1]] = of[2]
+    payload = bytearray(max(values) + _VALUE.size)
+    for at, value in values.items():
+        _VALUE.pack_into(payload, at, value)
+    begin = _COUNT.size + _HEADER.size
+    return _COUNT.pack(1) + _HEADER.pack(schema, len(payload), begin) + bytes(payload)
 
 
 def _size(blob: object, domain: int, where: Places) -> int:

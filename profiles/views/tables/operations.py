@@ -98,6 +98,7 @@ def collective_sizes(document: Document) -> Table:
                     words(one["kind"].replace("_", "-")),
                     document.number(f"{at}/bytes", numbers.size),
                     name,
+                    words(one.get("communicator") or numbers.UNKNOWN),
                     document.number(f"{at}/count", numbers.count),
                     document.number(f"{at}/lasted_ns", numbers.duration),
                     document.number(f"{at}/transfer_ns", numbers.duration),
@@ -108,9 +109,10 @@ def collective_sizes(document: Document) -> Table:
     return Table(
         "collective-sizes",
         "Collectives by kind and size",
-        "Bytes that a rank gives to each. The rate is over the transfers, from when all ranks had arrived; where other "
-        "ranks' recordings are missing it is over the whole length, and so at least.",
-        ("kind", "size", "GPU", "calls", "length", "transfer", "rate", "bus bandwidth"),
+        "Bytes that a rank gives to each; communicators as NCCL or PyTorch names them. The rate is over the transfers, "
+        "from when all ranks had arrived; where other ranks' recordings are missing it is over the whole length, and "
+        "so at least.",
+        ("kind", "size", "GPU", "communicator", "calls", "length", "transfer", "rate", "bus bandwidth"),
         tuple(rows),
     )
 
