@@ -237,7 +237,7 @@ class _Recorded:
             ranks=frozenset(Rank(number, size) for number, size in self.ranks),
             record=RunRecord.from_json(self.record) if self.record else None,
             only_phases=self.only_phases,
-            negotiated=self.negotiated and self.negotiated.made(),
+            negotiated=self.negotiated.made() if self.negotiated else None,
         )
 
 
