@@ -85,7 +85,11 @@ class _Calls:
         graphs = int(self.graph[mine].sum()), int(self.graph[lost].sum())
         # An operation with neither a time nor a call may have run anywhere: it is lost as well.
         more = max(0, self.nowhere.get(process, 0) - len(lost))
-        return Launches(len(mine) + more, len(lost) + more, *graphs, captured=int(captured.sum())), lost
+        # Nor do calls tell where most operations ran, as too few others are left between which they can have.
+        untimed = int((self.untimed.pid == process).sum())
+        untimed = untimed if 2 * untimed > len(mine) else 0
+        gone = min(len(mine), len(lost) + untimed) + more
+        return Launches(len(mine) + more, gone, *graphs, captured=int(captured.sum())), lost
 
     def _elsewhere(self, process: int, answered: NDArray[np.int64], lost: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of the lost may be operations after the recording's end, or of a GPU that was taken out of it."""

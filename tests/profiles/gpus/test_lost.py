@@ -120,6 +120,14 @@ def test_a_lost_launch_ran_on_the_stream_that_its_thread_used_last() -> None:
     assert gpu.launches.lost == 1 and gpu.ledger_ns["idle_unknown"] == 5_150 - 5_010 - 5
 
 
+@pytest.mark.parametrize(("untimed", "lost"), [(50, 0), (51, 51), (97, 97)])
+def test_where_most_kernels_have_no_time_the_others_tell_nothing_of_the_gpu(untimed: int, lost: int) -> None:
+    measures = kernels_at(dict.fromkeys(range(100 - untimed, 100), (0, 0)))
+    (gpu,) = measures.gpus
+    assert gpu.launches == Launches(100, lost)
+    assert (gpu.ledger_ns["idle_wait"] is None) == bool(lost) == bool(said(measures, "launches-lost"))
+
+
 def test_kernels_with_neither_a_time_nor_a_call_are_lost() -> None:
     few, many = (kernels_at(dict.fromkeys(range(count), (0, 0)), called=False).gpus[0] for count in (5, 10))
     assert few.launches == Launches(100, 5) and few.ledger_ns["idle_wait"] == 94 * 40_000
