@@ -70,10 +70,11 @@ def test_a_summary_tells_the_verdict_then_who_differs_then_all_gpus_hosts_and_do
 
 
 @pytest.fixture(scope="module")
-def partial(recordings: Path) -> Path:
-    result = run(recordings, "--partial", recordings / "all.partial")
+def partial(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("partial") / "all.partial"  # not among the recordings, which are read as a folder
+    result = run(recordings, "--partial", path)
     assert result.exit_code == 0, result.output
-    return recordings / "all.partial"
+    return path
 
 
 @pytest.mark.parametrize("columns", [80, 100, 120, 200])
