@@ -1,4 +1,9 @@
-"""`ringscope record --apply` on a script of one rank: every turn a real start of it, of real Keras or of a stand-in."""
+"""`ringscope record --apply` on a script of one rank: every turn a real start of it, of real Keras or of a stand-in.
+
+Those of real Keras are exhaustive.
+
+They alone catch a change of `fit` that pays nothing, or is made where it may not be.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +108,7 @@ def test_a_small_model_gains_by_steps_per_execution_unless_a_callback_sees_batch
     joined: bool, tmp_path: Path
 ) -> None:
     pytest.importorskip("tensorflow")
-    more = "" if joined else ", callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: None)]"
+    more = "" if joined else ", callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: None)]"
     (tmp_path / "my_train.py").write_text(SCRIPT.format(more=more))
     told, said = applied(tmp_path, TF_NUM_INTRAOP_THREADS="1")  # what the user has set is not tried
     tried = {knob["name"]: knob for knob in told["knobs"]}
