@@ -1,0 +1,66 @@
+"""What Keras calls of the user's is told by name and line."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from profiles.model import marks
+from tests.harness.running import prepared, run_python
+
+SCRIPT = Path(__file__).with_name("trains.py")
+FILE = "tests/places/trains.py"
+
+
+@cache
+def told() -> Counter[str]:
+    done = run_python(str(SCRIPT), prefix=prepared())
+    assert done.returncode == 0, done.stderr
+    return Counter(json.loads(done.stdout.splitlines()[-1]))
+
+
+def at(what: str) -> int:
+    """The line that ends in this comment."""
+    return next(n for n, line in enumerate(SCRIPT.read_text().splitlines(), 1) if line.endswith(f"# {what}"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "line", "count"),
+    [
+        ("callback", "Norms.on_train_batch_end", "norms", 2),
+        ("callback", "More.on_train_batch_end", "more", 2),
+        ("gc", "More.on_train_batch_end", "more", 2),  # within, so told by its name
+        ("callback", "ModelCheckpoint.on_train_batch_end", "saves", 2),
+        ("saving", "ModelCheckpoint.on_train_batch_end", "saves", 1),
+        ("callback", "LambdaCallback.on_epoch_end", "lambda", 1),
+        ("validation", "Model.evaluate", "fit", 1),
+        ("eager", "Sequential.train_step", "compiled", 1),
+        ("py_function", "doubled", "doubled", 2),
+        ("py_function", "tripled", "tripled", 2),
+    ],
+)
+def test_each_part_is_a_range_with_its_line(kind: str, name: str, line: str, count: int) -> None:
+    assert told()[marks.place(kind, name, FILE, at(line))] == count
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "line"),
+    [
+        ("dataset", "Data.__getitem__", "data"),
+        ("dataset-wait", "Data.__getitem__", "data"),
+        ("generator", "batches", "batches"),
+    ],
+)
+def test_what_makes_batches_is_told_for_each(kind: str, name: str, line: str) -> None:
+    assert told()[marks.place(kind, name, FILE, at(line))] >= 2
+
+
+def test_nothing_else_is_told() -> None:
+    known = {"Norms", "More", "ModelCheckpoint", "LambdaCallback", "Model", "Sequential", "Data", "batches"}
+    known |= {"doubled", "tripled"}
+    others = [name for name in told() if name.split(" ")[2].split(".")[0] not in known and " gc " not in name]
+    assert not others

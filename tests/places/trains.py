@@ -1,0 +1,86 @@
+"""Trains with what makes places, and prints the ranges that were written: run by test_of_keras.py."""
+
+import gc
+import json
+import sys
+import tempfile
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ringscope.places import garbage, of_keras, ranges
+
+told = []
+
+
+class Kept:
+    def begin(self, name):
+        told.append(name)
+
+    def end(self, begun):
+        pass
+
+
+ranges.writer = lambda: Kept()
+for _ in range(2):  # a second time does nothing
+    of_keras.lay(keras)
+    of_keras.lay_over_python_functions(sys.modules["tensorflow.python.ops.script_ops"])
+    garbage.watch()
+
+
+class Norms(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):  # norms
+        self.norm = batch
+
+
+class More(Norms):
+    def on_train_batch_end(self, batch, logs=None):  # more
+        super().on_train_batch_end(batch, logs)
+        gc.collect()
+
+
+class Data(keras.utils.PyDataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):  # data
+        return np.zeros((2, 3), "float32"), np.zeros((2, 1), "float32")
+
+
+def batches():  # batches
+    while True:
+        yield np.zeros((2, 3), "float32"), np.zeros((2, 1), "float32")
+
+
+def doubled(x):  # doubled
+    return 2 * x
+
+
+def tripled(x):  # tripled
+    return np.float32(3) * x
+
+
+def prepared(x, y):
+    x = tf.numpy_function(tripled, [tf.py_function(doubled, [x], tf.float32)], tf.float32)
+    return tf.ensure_shape(x, (2, 3)), y
+
+
+def model(**options):
+    made = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse", **options)  # compiled
+    return made
+
+
+first = model()
+folder = tempfile.mkdtemp()
+saves = keras.callbacks.ModelCheckpoint(folder + "/a.keras", save_freq=2)  # saves
+lambdas = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: None)  # lambda
+first.fit(Data(), validation_data=Data(), verbose=0, callbacks=[Norms(), More(), saves, lambdas])  # fit
+first.fit(Data(workers=2), verbose=0)
+first.fit(batches(), steps_per_epoch=2, verbose=0)
+data = tf.data.Dataset.from_tensors((np.zeros((2, 3), "float32"), np.zeros((2, 1), "float32"))).map(prepared)
+first.fit(data, verbose=0)
+model(run_eagerly=True).fit(data, verbose=0)
+assert More.on_train_batch_end.__name__ == "on_train_batch_end"
+print(json.dumps(told))
