@@ -184,7 +184,7 @@ def test_losses_that_gradients_averaged_are_not_those_of_are_named_once_and_no_o
     facts: list[dict[str, Any]], step: str
 ) -> None:
     said = facts[0]["said"][step]
-    assert [line.split(" is no mean")[0] for line in said if "'spread" not in line] == [
+    assert [line.split(" is not a mean")[0] for line in said if "'spread" not in line] == [
         f"ring: loss {name!r}" for name in ("contrastive",)
     ]
     assert any("the loss that layer 'spread" in line for line in said)
