@@ -1,4 +1,7 @@
-"""Two ranks that fit for days hold no more than after the first fits, and no model that their script has let go."""
+"""Two ranks that fit for days hold no more than after the first fits, and no model that their script has let go.
+
+They alone catch memory, threads or models that ring keeps after each fit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Scripts that fork, close what they print to, or end without a word, on two real ranks (scripts/odd.py)."""
+"""Scripts that fork, close what they print to, or end without a word, on two real ranks (scripts/odd.py).
+
+They alone catch a fork, a closed stream or a silent end of one rank that leaves the others waiting.
+"""
 
 from __future__ import annotations
 

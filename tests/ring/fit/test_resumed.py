@@ -1,4 +1,7 @@
-"""BackupAndRestore: what some ranks have kept, others go on with."""
+"""BackupAndRestore: what some ranks have kept, others go on with.
+
+They alone catch a training resumed by another number of ranks that differs from one rank's.
+"""
 
 from __future__ import annotations
 
