@@ -566,7 +566,7 @@ for step in MODES:
             ring.distribute(model, step=step)
             model.fit(x, np.eye(3, dtype="float32")[y], batch_size=8, verbose=0)
             facts.setdefault(f"joining losses, {step}", []).extend(digest(model))
-    facts["said"][step] = [line for line in said.getvalue().splitlines() if "no mean" in line]
+    facts["said"][step] = [line for line in said.getvalue().splitlines() if "not a mean" in line]
 for step in MODES:
     for name, options in {
         "sum": {"op": "sum"},
