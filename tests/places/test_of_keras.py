@@ -12,6 +12,7 @@ import pytest
 from profiles.model import marks
 from tests.harness.running import prepared, run_python
 
+pytestmark = pytest.mark.train
 SCRIPT = Path(__file__).with_name("trains.py")
 FILE = "tests/places/trains.py"
 

@@ -157,7 +157,7 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b'==PROF== Connected to process 7\n"ID","Process ID","Kernel Name"\n"0","7","k"\n',
         "Nsight Compute",
     ),
-    "trace.pftrace": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "Perfetto's"),
+    "trace.pftrace": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "Perfetto trace"),
     "trace.bin": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "known format"),
     "results.otf2": (lambda: b"\x0aOTF2" + bytes(60), "OTF2"),
     "results.db": (lambda: _database("rocpd_string_00_ab", "rocpd_kernel_dispatch_00_ab"), "rocpd"),

@@ -14,7 +14,7 @@ import pytest
 from harness.jobs.knobs import apart
 from harness.launch.tried import WARM_UP, Turn, changes
 
-pytestmark = [pytest.mark.train, pytest.mark.beside]
+pytestmark = pytest.mark.train
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 
