@@ -200,7 +200,7 @@ def test_the_learning_rate_goes_with_the_ranks_where_it_is_scaled(hosts: Ended) 
         "the learning rate goes from 0.02 to 0.04 with the number of ranks",
         "the learning rate goes from 0.04 to 0.02 with the number of ranks",
     ]
-    assert "127.0.0.1:0 was removed from the training" in hosts.said()
+    assert "127.0.0.1:0 was removed from the training and exits" in hosts.said()
 
 
 def test_a_loop_of_the_users_own_goes_on_when_rank_0_is_lost(tmp_path: Path) -> None:
