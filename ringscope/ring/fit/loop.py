@@ -17,13 +17,13 @@ from ..data import ids
 from ..exchange import reduced_on_host
 from ..feed import AS_IT_IS, CARRIERS, Carried, Feed, data_of, feed, leaves_of, opened
 from ..forms import masks
-from ..forms.choice import traced_without_those_that_raise
 from ..global_batch import trial
 from ..global_batch.sizes import UNEVEN, tell, told
 from ..internals.frameworks import hvd, tf
 from ..marks import mark_pause, nvtx_marks
 from ..say import once
 from ..step.choose import left_to_xla
+from ..step.retrace import traced_without_those_that_raise
 from ..step.variables import make_variables, trains_as_keras
 from .by_graph import ByGraph
 

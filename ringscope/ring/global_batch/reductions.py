@@ -40,7 +40,6 @@ COMPARISONS = ("Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqua
 NO_NUMBERS = (tf.string.as_datatype_enum, tf.bool.as_datatype_enum)
 MANY = 8
 FORMS = "ringscope.ring.forms"
-AROUND = f"{FORMS}.choice"  # traces a whole step, the user's own functions too
 
 
 class Sum(NamedTuple):
@@ -189,8 +188,7 @@ def each_sum(take: Callable[[Sum, Any], Any]) -> Iterator[None]:
 def _within_forms() -> bool:
     frame: Any = sys._getframe(2)
     while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if name.startswith(FORMS) and name != AROUND:
+        if frame.f_globals.get("__name__", "").startswith(FORMS):
             return True
         frame = frame.f_back
     return False

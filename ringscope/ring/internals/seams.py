@@ -239,7 +239,13 @@ def unmet(name: str, what: str) -> str:
 
 def has(name: str, kind: str = NICETY) -> bool:
     """Whether all names of this nicety, or form, are there."""
-    return not any(one.seam.name == name and one.seam.kind == kind for one in look())
+    return missing(name, kind) is None
+
+
+def missing(name: str, kind: str) -> Missing | None:
+    """What this seam lacks. Only its own names are looked up: forms ask while a step is traced."""
+    found = (_missing(seam) for seam in SEAMS if (seam.name, seam.kind) == (name, kind))
+    return next((one for one in found if one is not None), None)
 
 
 def count() -> int:
@@ -249,8 +255,13 @@ def count() -> int:
 
 def look(*, load: bool = False) -> tuple[Missing, ...]:
     """The seams that this Keras, TensorFlow and Horovod lack names of. load: import what is not loaded yet."""
-    found = ((seam, tuple(_absent(seam, load=load))) for seam in SEAMS)
-    return tuple(Missing(seam, names) for seam, names in found if names)
+    found = (_missing(seam, load=load) for seam in SEAMS)
+    return tuple(one for one in found if one is not None)
+
+
+def _missing(seam: Seam, *, load: bool = False) -> Missing | None:
+    names = tuple(_absent(seam, load=load))
+    return Missing(seam, names) if names else None
 
 
 def _absent(seam: Seam, *, load: bool) -> Iterator[str]:

@@ -14,10 +14,10 @@ from tensorflow.python.eager import context as eager
 from profiles.ground.errors import RingscopeError
 
 from .. import say
-from ..forms.choice import traced_without_those_that_raise
 from ..forms.rnn import layers as recurrent
 from ..internals import xla_cache
 from ..internals.frameworks import has_gpu, hvd, tf
+from .retrace import traced_without_those_that_raise
 
 SHAPES = 8  # programs that are compiled for one model; batches of more shapes are trained without XLA
 # Operations that draw from the generator of the process, which `ring` sets apart by rank. XLA has one of its own, that

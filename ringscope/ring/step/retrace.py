@@ -1,0 +1,57 @@
+"""Trace a step, and again without each form that raises on the way: a release of Keras may call it in another way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from profiles.ground.errors import RingscopeError
+
+from .. import say
+from ..forms import choice
+
+OF_OTHERS = {"rnn": "layers", "cudnn_dropout": "attention_dropout"}  # modules that a form of another name takes
+
+
+def traced_without_those_that_raise(trace: Callable[[], Any], anew: Callable[[], None]) -> Any:
+    """What `trace` gives. Where a form raises, whatever it is, that one is dropped, and the step traced again without
+    it; an error that comes all the same is the user's. anew: forgets what was traced halfway."""
+    before = dict(choice.dropped)
+    while True:
+        try:
+            found = trace()
+        except Exception as error:
+            form = None if isinstance(error, RingscopeError) else _raising(error.__traceback__)
+            if form is None:
+                choice.dropped.clear()
+                choice.dropped.update(before)
+                raise
+            choice.dropped[form] = f"{type(error).__name__}: {_own_words(error)}"
+            anew()
+        else:
+            for form in choice.dropped.keys() - before.keys():
+                say.once(f"the form {form!r} is left out, since it does not work here ({choice.dropped[form]})")
+            return found
+
+
+def _own_words(error: Exception) -> str:
+    """What an error says, in one line: Keras sets it in bold type among the arguments of the layer."""
+    text = str(error)
+    bold = re.search(r"\x1b\[1m(.+?)\x1b\[0m", text, re.DOTALL)
+    return (bold[1] if bold else text).partition("\n")[0][:200]
+
+
+def _raising(traceback: TracebackType | None) -> str | None:
+    """The form that the error comes from: the innermost on the way to it."""
+    found = None
+    room = f"{choice.__package__}."
+    while traceback is not None:
+        module = traceback.tb_frame.f_globals.get("__name__", "")
+        if module.startswith(room) and module != choice.__name__:
+            name = module.removeprefix(room).partition(".")[0]
+            name = OF_OTHERS.get(name, name)
+            found = found if name in choice.dropped else name
+        traceback = traceback.tb_next
+    return found
