@@ -52,7 +52,7 @@ GPU_ALONE = ("shared_gpu", "tiny_batches", "big_dense")  # what nothing on a CPU
 
 @dataclass
 class Told:
-    """What was found of a script, and what should have been."""
+    """A script's first finding, and the expected one."""
 
     script: str
     expected: str
