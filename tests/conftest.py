@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,10 @@ os.environ.pop("COLUMNS", None)
 # Tests train for some steps: LLVM's optimisation takes more CPU than it saves, half of what XLA takes to compile, and
 # so does the newer of XLA's two ways to make code for CPUs, a quarter of what scripts by people take.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+
+# A job in a shell's background ignores Ctrl-C, and so would everything that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine fails no test: hypothesis would after 200 ms an example.
 settings.register_profile("patient", deadline=None)
