@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..gpus.operations import D2D, D2H, H2D, HAND_OVER_NS, P2P, Operations, distinct
 from ..ground import intervals
 from ..ground.intervals import Intervals
+from ..model.launching import SYNCHRONISING
 from ..model.marks import WAIT_INPUT
 from ..model.measures import CAUSES, CLASSES
 from ..model.names import fitting, rows_of
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 PAUSE, FEED, PEERS, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))  # a pause is marked, see `account`
 _COPIES = (H2D, D2H, P2P, D2D)  # numbers that follow each other
 _BLOCK = 1 << 17  # pieces looked at together: what a cache holds
-# Calls in which the host waits for the GPU. Not cuEventQuery, which asks and goes on.
-SYNCHRONISING = r"^(?:cu(?:da)?|hip)(?:(?:Ctx|Device|Stream|Event)Synchronize|Memcpy(?!.*Async))"
 # Ranges in which the host waits for its next batch: the harness's, TensorFlow's op, PyTorch's DataLoader, Lightning's,
 # and what people call it. Not `..._IteratorGetNext#`, which names the copy of what the iterator gave.
 _ITERATOR_RANGES = r"_IteratorGetNext#$"

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from ..gpus.operations import D2D, D2H, H2D, P2P, Gpu, Operations
 from ..ground import intervals
 from ..ledger import ownership as ledger
-from ..ledger.causes import SYNC, SYNCHRONISING
+from ..ledger.causes import SYNC
 from ..model.analysed import Ownership
+from ..model.launching import SYNCHRONISING
 from ..model.measures import CLASSES
 from ..model.names import fitting, rows_of
 from ..model.timeline import Timeline

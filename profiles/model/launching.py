@@ -1,4 +1,4 @@
-"""Calls of CUDA and HIP that launch kernels and graphs, and calls that only put a kernel into a graph."""
+"""Calls of CUDA and HIP: those that launch kernels and graphs, that only put a kernel into a graph, that wait."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 # cudaLaunchKernelExC_v11060, cuLaunchKernelEx, cudaLaunch, hipExtModuleLaunchKernel, hipLaunchByPtr ...
 KERNEL: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module)?Launch(?!HostFunc|Attribute)"
 GRAPH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
-# These return when the GPU has done all that was launched.
-WHOLE_GPU: Final = r"^(?:cu|cuda|hip)(?:Device|Ctx)Synchronize"
+# These return when the GPU has done all that was launched; a runtime's (Thread: before CUDA 4), the driver's, HIP's,
+# whatever follows the name (_v2, _ptsz, _spt, nsys's _v3020).
+WHOLE_GPU: Final = r"^(?:cu|cuda|hip)(?:Device|Ctx|Thread)Synchronize"
+# Calls in which the host waits for the GPU. Not cuEventQuery, which asks and goes on.
+SYNCHRONISING: Final = rf"{WHOLE_GPU}|^(?:cu|cuda|hip)(?:(?:Stream|Event)Synchronize|Memcpy(?!.*Async))"
 # A thread's launches between these go into a graph, and nothing runs.
 _BEGIN, _END = r"^(?:cu|cuda|hip)StreamBeginCapture", r"^(?:cu|cuda|hip)StreamEndCapture"
 

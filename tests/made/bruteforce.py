@@ -124,7 +124,7 @@ def idle_spans(ops, first, last):
 
 
 def is_synchronising(name):
-    if re.match(r"(cu|cuda|hip)(Ctx|Device|Stream|Event)Synchronize", name):
+    if re.match(r"(cu|cuda|hip)(Ctx|Device|Thread|Stream|Event)Synchronize", name):
         return True
     return name.startswith(("cudaMemcpy", "cuMemcpy", "hipMemcpy")) and "Async" not in name
 

@@ -89,6 +89,16 @@ def test_the_same_stream_of_another_process_is_another_stream():
         (("cuCtxSynchronize", 50, 230), "sync"),
         (("cudaEventSynchronize", 200, 230), "sync"),
         (("cudaMemcpy_v3020", 50, 220), "sync"),
+        (("cudaThreadSynchronize_v3020", 50, 220), "sync"),  # CUDA's name before version 4, which still runs
+        (("cuCtxSynchronize_v2", 50, 220), "sync"),
+        (("cuStreamSynchronize_ptsz", 50, 220), "sync"),
+        (("cudaMemcpy2D_ptds_v7000", 50, 220), "sync"),
+        (("cuMemcpyHtoD_v2_ptds", 50, 220), "sync"),
+        (("hipDeviceSynchronize", 50, 220), "sync"),
+        (("hipStreamSynchronize_spt", 50, 220), "sync"),
+        (("hipMemcpyWithStream", 50, 220), "sync"),
+        (("cudaMemcpyAsync_ptsz_v7000", 50, 220), "launch"),
+        (("cudaGraphAddMemcpyNode_v10000", 50, 220), "launch"),
         (("cudaDeviceSynchronize_v3020", 50, 231), "launch"),  # returned after the launch began
         (("cudaDeviceSynchronize_v3020", 50, 200), "launch"),  # had returned when the GPU ran dry
         (("cudaDeviceSynchronize_v3020", 201, 220), "launch"),  # began after it
