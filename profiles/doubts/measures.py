@@ -248,6 +248,17 @@ def launches_lost(launches: Launches, where: str, recorded: str) -> Doubt:
     )
 
 
+def thinned(launches: Launches, where: str) -> Doubt:
+    return Doubt(
+        "events-left-out",
+        f"somebody left {numbers.share(launches.thinned / launches.count)} or more of the events out of this file, as "
+        "the holes in the profiler's numbers of them tell: what seems idle is full of kernels that are not in it, "
+        "idle time has no causes, and nothing is concluded from it",
+        "give the trace as the profiler wrote it, or cut out a span of time with all that it holds",
+        (f"{where}/ledger_ns/idle_unknown", f"{where}/ledger_ns", f"{where}/kernels", f"{where}/launches"),
+    )
+
+
 def untimed(count: int, where: str, recorded: str) -> Doubt:
     return Doubt(
         "operations-untimed",

@@ -68,6 +68,7 @@ class _Calls:
         devices = {
             one for table in ("kernels", "graphs") for one in distinct(getattr(timeline, table)["device"].to_numpy())
         }
+        self.thinned = timeline.thinned
         self.gpus_missing = len(timeline.devices) > len(devices)
         # Kernels whose call is not known, and rows that could not be read, may be those of calls without any.
         self.uncalled = sum(int((operations[table]["call_row"] < 0).sum()) for table in LAUNCHED)
@@ -89,7 +90,10 @@ class _Calls:
         untimed = int((self.untimed.pid == process).sum())
         untimed = untimed if 2 * untimed > len(mine) else 0
         gone = min(len(mine), len(lost) + untimed) + more
-        return Launches(len(mine) + more, gone, *graphs, captured=int(captured.sum())), lost
+        count = len(mine) + more
+        thinned = round(count * self.thinned / (1 - self.thinned))
+        counted = Launches(count + thinned, gone + thinned, *graphs, captured=int(captured.sum()), thinned=thinned)
+        return counted, lost
 
     def _elsewhere(self, process: int, answered: NDArray[np.int64], lost: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of the lost may be operations after the recording's end, or of a GPU that was taken out of it."""

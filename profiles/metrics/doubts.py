@@ -68,6 +68,8 @@ def of_gpu(
     recorded = timelines[gpu.places[0][0]].recording.format
     if measured.launches is not None and measured.launches.only_captures:
         yield say.only_captures(measured.launches, where)
+    elif measured.launches is not None and measured.launches.thinned:
+        yield say.thinned(measured.launches, where)
     elif measured.launches is not None and measured.launches.lost:
         yield say.launches_lost(measured.launches, where, recorded)
     elif len(gpu.lacking):

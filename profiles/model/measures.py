@@ -385,13 +385,15 @@ class WhatIf:
 @dataclass(slots=True)
 class Launches:
     """Launches of kernels and graphs by the processes of a GPU, in all of the recording; how many have no operation;
-    how many of both are graphs. `captured` counts kernels that were only put into a graph, and are not among these."""
+    how many of both are graphs. `captured` counts kernels that were only put into a graph, and are not among these;
+    `thinned` those among the lost that were left out of the file with their calls, by an estimate."""
 
     count: int = 0
     lost: int = 0
     graphs: int = 0
     graphs_lost: int = 0
     captured: int = 0
+    thinned: int = 0
 
     @property
     def share_lost(self) -> float:

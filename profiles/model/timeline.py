@@ -207,6 +207,8 @@ class Timeline:
     untimed: pd.DataFrame | None = None
     # whether the compiled programs that ran hold a derivative, as in training; None: not told
     differentiates: bool | None = None
+    # the share of the recorded events that somebody left out of the file, at least
+    thinned: float = 0.0
 
 
 def make(
@@ -218,6 +220,7 @@ def make(
     doubts: tuple[Doubt, ...] = (),
     left_out: Mapping[str, int] | None = None,
     differentiates: bool | None = None,
+    thinned: float = 0.0,
 ) -> Timeline:
     """A Timeline from the tables a reader found; `known` defaults to the tables given.
 
@@ -257,6 +260,7 @@ def make(
         untimed=_joined(gone.operations),
         left_out={**(left_out or {}), **counts},
         differentiates=differentiates,
+        thinned=thinned,
         **full,
     )
 

@@ -57,6 +57,9 @@ class Args(msgspec.Struct, gc=False):
     values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=msgspec.Raw(b""))
     sequence: Any = msgspec.field(name="Sequence number", default=None)
     forward_thread: Any = msgspec.field(name="Fwd thread id", default=None)
+    index: Any = msgspec.field(name="Ev Idx", default=None)
+    external: Any = msgspec.field(name="External id", default=None)
+    older_external: Any = msgspec.field(name="external id", default=None)
     epoch_us: Any = msgspec.field(name="start_time_since_epoch_in_micros", default=None)
 
 

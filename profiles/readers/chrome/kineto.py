@@ -31,6 +31,7 @@ from ..tables.gathering import require_gpu_work
 from . import events as chrome
 from . import launches, operators
 from .events import Event
+from .thinned import Numbers
 
 Array = np.ndarray
 
@@ -121,6 +122,7 @@ def read(path: Path) -> Timeline:
         from_first=OPERATIONS,
         doubts=doubts,
         left_out={reason: count for reason, count in found.left_out.items() if count},
+        thinned=found.numbers.left_out(),
     )
     return require_gpu_work(timeline, path, "record it again")
 
@@ -131,8 +133,10 @@ class _Found:
 
     parts: dict[str, list[pd.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     left_out: Counter[str] = field(default_factory=Counter)
+    numbers: Numbers = field(default_factory=Numbers)
 
     def add(self, events: list[Event]) -> None:
+        self.numbers.add(events)
         by_table: dict[str, list[Event]] = defaultdict(list)
         others: dict[str, list[Event]] = defaultdict(list)
         # Where to put events of a category and name: there are many events, and few of these.
