@@ -297,7 +297,8 @@ def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
         "calls-missing",
         f"{operations:,} of {of:,} operations have no launch call in the recording{why}: the idle time that they end "
         "is idle_unknown",
-        "prefetch what the GPU needs (cudaMemPrefetchAsync): managed memory moves when it is touched, without a call"
+        "managed memory moves when it is touched, without a call: prefetch to each side what it needs next "
+        "(cudaMemPrefetchAsync)"
         if pages
         else "record the whole run of the program, not a slice of it",
         (f"{where}/ledger_ns/idle_unknown",),

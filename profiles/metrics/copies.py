@@ -8,7 +8,9 @@ import numpy as np
 
 from ..gpus.operations import D2D, D2H, DIRECTIONS, H2D, P2P, TABLES, Gpu, Operations
 from ..ground.stats import nearest_rank
+from ..ledger import ownership as ledger
 from ..ledger.account import Account
+from ..ledger.causes import UNKNOWN
 from ..model.measures import CLASSES, Copies
 from ..model.names import fitting, rows_of
 from ..model.timeline import Timeline
@@ -19,6 +21,7 @@ SMALL_BYTES = 64 * 1024
 # GB/s that no link (NVLink 5 gives 900 one way) and no memory (8,000 of a B200, read or written) has reached yet.
 _IMPOSSIBLE = {H2D: 1_000, D2H: 1_000, P2P: 1_000, D2D: 10_000}
 _LARGE_BYTES = 1 << 20
+_HOST_END = {H2D: "src_kind", D2H: "dst_kind"}
 _BLOCKING = r"^(?!.*(?:Async|GraphLaunch))"  # a graph's copies run when their turn comes
 
 
@@ -33,6 +36,7 @@ def measure(
     Rate: bytes over the copies' own durations. Bytes and rate are None where the recording tells none. Pageable: share
     by bytes of copies whose host end is pageable.
     """
+    before_pages = _idle_before_pages(timelines, gpu, books)
     inside = books.window.starting(gpu.operations)
     inside = inside.chosen(inside.table == TABLES.index("copies"))
     found = {}
@@ -56,6 +60,7 @@ def measure(
             under_64kib=int((chosen.bytes < SMALL_BYTES).sum()) if told else None,
             synchronous=_synchronous(timelines, gpu, chosen),
             managed_share=_share_of("managed", timelines, gpu, chosen, kind),
+            managed_idle_ns=before_pages.get(kind, 0),
             per_step=_per_step(gpu.operations, kind, steps),
         )
     return found
@@ -86,7 +91,7 @@ def _share_of(memory: str, timelines: Sequence[Timeline], gpu: Gpu, chosen: Oper
 
     For managed memory it counts copies that no call asked for.
     """
-    column = {H2D: "src_kind", D2H: "dst_kind"}.get(kind)
+    column = _HOST_END.get(kind)
     if column is None or not chosen.bytes.sum():
         return None
     found = 0
@@ -101,6 +106,25 @@ def _share_of(memory: str, timelines: Sequence[Timeline], gpu: Gpu, chosen: Oper
             counted = (codes == kinds.index(memory)) & ~(chosen.launched[mine] & (memory == "managed"))
             found += int(chosen.bytes[mine][counted].sum())
     return found / int(chosen.bytes.sum())
+
+
+def _idle_before_pages(timelines: Sequence[Timeline], gpu: Gpu, books: Account) -> dict[int, int]:
+    """ns by direction: idle for an unknown reason until a page of managed memory moves that no call asked for."""
+    spans = ledger.owned_by(books.ownership, len(CLASSES) + UNKNOWN)
+    operations = books.operations
+    ender = np.searchsorted(operations.start_ns, spans.end)
+    known = np.flatnonzero(ender < len(operations))
+    ended = operations.at(ender[known])
+    lasted = (spans.end - spans.start)[known] * (ended.start_ns == spans.end[known])
+    found = {}
+    for kind, column in _HOST_END.items():
+        pages = (ended.kind == kind) & ~ended.launched
+        for place, (index, _) in enumerate(gpu.places):
+            mine = np.flatnonzero(pages & (ended.place == place))
+            moved = timelines[index].copies[column].cat
+            pages[mine] = rows_of(moved.codes.to_numpy()[ended.row[mine]], fitting(moved.categories, "^managed$"))
+        found[kind] = int(lasted[pages].sum())
+    return found
 
 
 def _synchronous(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations) -> int | None:

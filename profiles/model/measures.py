@@ -155,6 +155,7 @@ class Copies:
     synchronous: int | None  # by a call that waits
     managed_share: float | None = None  # by bytes; by the driver, when they are touched
     per_step: int | None = None  # median over the measured steps
+    managed_idle_ns: int | None = None  # idle for an unknown reason until memory moves that the other side touched
 
 
 @dataclass(slots=True)

@@ -12,6 +12,12 @@ from ..ground.numbers import share as percent
 from ..model.measures import Finding
 from .case import OTHER_LADDER, PLAIN, Case, called, degree
 
+# A host that reads results page by page; or writes what was prefetched to the GPU before.
+_FOR_THE_HOST = (
+    "cudaMemPrefetchAsync to cudaCpuDeviceId of what the host reads next, all at once (or one cudaMemcpy); to the GPU "
+    "only what the host has finished writing"
+)
+
 
 def loss_fetched(case: Case) -> Finding | None:
     """The host waits for the GPU every step, mostly because it fetches a loss or a metric."""
@@ -103,24 +109,36 @@ def allocates_all_along(case: Case) -> Finding | None:
 
 def managed_memory_moves(case: Case) -> Finding | None:
     """Pages of managed memory move when they are touched. A kernel that touches them stands still until they are there,
-    so that what moves under kernels may be theirs."""
+    so that what moves under kernels may be theirs; and the GPU idles while the host touches one page after another."""
     if not case.managed:
         return None
-    copies = [case.gpu.copies[name] for name in case.managed]
-    exposed = {name: case.ns(name) for name in case.managed}
-    under_kernels = sum((one.busy_ns or 0) - (one.exposed_ns or 0) for one in copies)
+    copies = {name: case.gpu.copies[name] for name in case.managed}
+    exposed = {name: case.ns(name) for name in copies}
+    idle = {name: one.managed_idle_ns or 0 for name, one in copies.items()}
+    under_kernels = sum((one.busy_ns or 0) - (one.exposed_ns or 0) for one in copies.values())
+    back = exposed.get("d2h", 0) + idle.get("d2h", 0)
+    waiting = f"for {percent(under_kernels / case.gpu.span_ns)}"
+    by_host = 2 * back > sum(exposed.values()) + sum(idle.values()) + under_kernels
     return case.finding(
         "managed-memory-moves",
-        {**exposed, "compute": under_kernels},
+        {**exposed, "compute": under_kernels, "idle_unknown": sum(idle.values())},
         busy_saved_ns={"compute": under_kernels},
-        text=f"{numbers.size(sum(one.bytes or 0 for one in copies))} of managed memory move because they are touched: "
-        f"{percent(sum(exposed.values()) / case.gpu.span_ns)} of the time nothing computes meanwhile, and for "
-        f"{percent(under_kernels / case.gpu.span_ns)} kernels run that may be waiting for it",
-        change="cudaMemPrefetchAsync of what comes next, on a stream of its own; cudaMemAdvise where both sides read "
-        "(cudaMemAdviseSetReadMostly) or one is the usual one (cudaMemAdviseSetPreferredLocation); else cudaMalloc and "
-        "copies of your own",
-        evidence={"exposed_ns": sum(exposed.values()), "under_kernels_ns": under_kernels},
-        refuted_by="kernels that take as long with all they touch prefetched",
+        text=f"{numbers.size(sum(one.bytes or 0 for one in copies.values()))} of managed memory move because they are "
+        f"touched: {percent((sum(exposed.values()) + sum(idle.values())) / case.gpu.span_ns)} of the time nothing "
+        "computes meanwhile"
+        + (f", {percent(back / case.gpu.span_ns)} while the host touches what lies on the GPU" if by_host else "")
+        + (f", and {waiting} kernels run that may be waiting for it" if under_kernels else ""),
+        change=(_FOR_THE_HOST if by_host else "cudaMemPrefetchAsync of what comes next, on a stream of its own")
+        + "; cudaMemAdvise where both sides read (cudaMemAdviseSetReadMostly) or one is the usual one "
+        "(cudaMemAdviseSetPreferredLocation); else cudaMalloc and copies of your own",
+        evidence={
+            "exposed_ns": sum(exposed.values()),
+            "under_kernels_ns": under_kernels,
+            "managed_idle_ns": sum(idle.values()),
+        },
+        refuted_by="kernels that take as long with all they touch prefetched"
+        if not by_host
+        else "as long an end with what the host reads prefetched to it",
     )
 
 
