@@ -32,7 +32,7 @@ def said(tmp_path: Path, words: list[str], *changes: str) -> list[str]:
         connection.execute("CREATE TABLE DIAGNOSTIC_EVENT (text)")
         connection.executemany("INSERT INTO DIAGNOSTIC_EVENT VALUES (?)", [(one,) for one in words])
         for change in changes:
-            assert connection.execute(change).rowcount > 0
+            assert connection.execute(change).rowcount != 0
     return [doubt.text.removeprefix("nsys said: ") for doubt in readers.read(path).doubts]
 
 
@@ -75,3 +75,10 @@ def test_a_recording_of_calls_alone_is_refused_as_one_without_gpu_work(tmp_path:
     operations = [f"DELETE FROM CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET")]
     with pytest.raises(UnreadableRecording, match="without GPU work: 528 launches"):
         said(tmp_path, [CUDA], *operations)
+
+
+@pytest.mark.parametrize(("table", "what"), [("VULKAN_WORKLOAD", "Vulkan"), ("GPU_METRICS", "counters")])
+def test_what_stands_in_place_of_cudas_work_is_named(tmp_path: Path, table: str, what: str):
+    operations = [f"DELETE FROM CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME")]
+    with pytest.raises(UnreadableRecording, match=f"no kernels, copies or memsets, but .*{what}"):
+        said(tmp_path, [CUDA], *operations, f'CREATE TABLE "{table}" (timestamp INTEGER)')

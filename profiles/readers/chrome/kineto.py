@@ -17,19 +17,13 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from ...doubts.recordings import (
-    CAPTURE_REMEDY,
-    LOSES_LESS,
-    coarse_times_in_microseconds,
-    python_traced,
-)
+from ...doubts.recordings import coarse_times_in_microseconds, python_traced
 from ...ground.errors import UnreadableRecording
-from ...model import launching
 from ...model.possible import LIMIT_NS, OPERATIONS
 from ...model.timeline import WITHOUT_TIMES, Doubt, Recording, Timeline, make
 from ..tables.gathering import require_gpu_work
 from . import events as chrome
-from . import launches, operators
+from . import launches, operators, without_gpu
 from .events import Event
 from .thinned import Numbers
 
@@ -215,6 +209,7 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
         columns["exchanged"] = np.array([_exchanged(a) for a in args], dtype=np.int64)
         columns["collective"] = chrome.texts([a.collective for a in args])
         columns["communicator"] = chrome.texts([a.group for a in args])
+        columns["dtype"] = chrome.texts([a.dtype.lower() if isinstance(a.dtype, str) else "" for a in args])
     if table in ("api", "marks"):
         columns["tid"] = chrome.integers([event.tid for event in events])
     if table == "api":
@@ -295,21 +290,6 @@ def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _no_gpu(path: Path, found: _Found) -> UnreadableRecording:
-    if damaged := found.left_out[WITHOUT_TIMES]:
-        problem = f"a trace without a GPU event that has a possible time ({damaged} events have none)"
-        return UnreadableRecording(path, problem, "record it again")
-    if found.parts["api"]:
-        api = _joined(found.parts["api"])
-        launched = launching.named(api, f"{launching.KERNEL}|{launching.GRAPH}")
-        in_graphs = int((launched & launching.captured(api)).sum())
-        if 2 * in_graphs > launched.sum():
-            problem = f"a capture: {in_graphs:,} launches only went into a graph, and nothing ran"
-            return UnreadableRecording(path, problem, CAPTURE_REMEDY)
-        if launched.any():
-            problem = f"{launched.sum():,} launches, and none of their operations: the profiler dropped them"
-            return UnreadableRecording(path, problem, LOSES_LESS["kineto"])
-    host = sum(count for reason, count in found.left_out.items() if reason.startswith("category"))
-    host += sum(len(part) for table in ("operators", "marks", "api") for part in found.parts[table])
-    problem = f"a trace with {host} events of the host and none of a GPU" if host else "a trace without GPU events"
-    remedy = "record with CUDA activities on; for TensorFlow's profiler give the .xplane.pb beside it"
-    return UnreadableRecording(path, problem, remedy)
+    api = _joined(found.parts["api"]) if found.parts["api"] else None
+    host = sum(len(part) for table in ("operators", "marks", "api") for part in found.parts[table])
+    return UnreadableRecording(path, *without_gpu.reason(found.left_out, api, host))

@@ -34,6 +34,13 @@ _NO_STREAM: Final = (1 << 32) - 1
 _STARTED: Final = "TARGET_INFO_SESSION_START_TIME"
 _RECORD: Final = "record with `nsys profile -t cuda,nvtx` (on Linux itself: WSL 2 records no GPU work)"
 
+_GRAPHICS: Final = (("VULKAN", "Vulkan"), ("OPENGL", "OpenGL"), ("DX12", "Direct3D 12"), ("DX11", "Direct3D 11"))
+# What GPUs did that is no CUDA: tables of nsys's exporter.
+_IN_PLACE: Final = (
+    *((f"{name}_WORKLOAD", f"graphics of {called}") for name, called in _GRAPHICS),
+    ("GPU_METRICS", "counters that were sampled (--gpu-metrics-devices)"),
+)
+
 Columns = dict[str, Any]
 
 
@@ -69,7 +76,8 @@ def read(path: Path) -> Timeline:
     _add_host(gathered, found, strings, database)
     gathered.tables["devices"] = devices.table(gathered.tables)
     gathered.doubts += dropped.doubts(database, gathered.tables)
-    return require_gpu_work(gathered.timeline(_recording(database), _known(found)), path, _RECORD)
+    holds = next((what for table, what in _IN_PLACE if database.has(table)), "")
+    return require_gpu_work(gathered.timeline(_recording(database), _known(found)), path, _RECORD, holds)
 
 
 def _known(found: Mapping[str, Columns]) -> frozenset[str]:

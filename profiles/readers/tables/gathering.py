@@ -60,8 +60,8 @@ class Gathered:
         )
 
 
-def require_gpu_work(timeline: Timeline, path: Path, remedy: str) -> Timeline:
-    """The timeline, if any operation of a GPU is in it. Raises UnreadableRecording."""
+def require_gpu_work(timeline: Timeline, path: Path, remedy: str, holds: str = "") -> Timeline:
+    """The timeline, if any operation of a GPU is in it. Raises UnreadableRecording. holds: what is there instead."""
     if any(len(getattr(timeline, table)) for table in OPERATIONS):
         return timeline
     left_out = sum(timeline.left_out.values())
@@ -70,7 +70,8 @@ def require_gpu_work(timeline: Timeline, path: Path, remedy: str) -> Timeline:
         timeline.api
     )
     of = f"{launched.sum():,} launches, and no" if launched.any() else "no"
-    raise UnreadableRecording(path, f"a recording without GPU work{but}: {of} kernels, copies or memsets", remedy)
+    problem = f"a recording without GPU work{but}: {of} kernels, copies or memsets{holds and f', but {holds}'}"
+    raise UnreadableRecording(path, problem, remedy)
 
 
 def constant(value: int, count: int, dtype: str = "int64") -> NDArray[Any]:

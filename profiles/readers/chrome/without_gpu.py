@@ -1,0 +1,57 @@
+"""Why a trace of PyTorch's holds no work of a GPU that can be measured: what it is, and what to record in its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from ...doubts.recordings import CAPTURE_REMEDY, LOSES_LESS
+from ...model import launching
+from ...model.timeline import WITHOUT_TIMES
+
+_CATEGORY: Final = "category "
+# Categories of accelerators that are no GPUs, by PyTorch's libkineto/include/ActivityType.h.
+_OTHERS: Final = (
+    (r"mtia_\w+", "MTIA"),
+    (r"hpu_\w+", "Gaudi (HPU)"),
+    (r"glow_\w+", "Glow"),
+    (r"privateuse1_\w+", "PyTorch's PrivateUse1"),
+)
+# Of CUPTI's range profiler, which reads counters; in a session with them Kineto records no kernels.
+_COUNTERS: Final = "cuda_profiler_range"
+_GPUS: Final = (
+    "ringscope measures what NVIDIA's and AMD's GPUs did: give a trace of one of these, or see this one in PyTorch's "
+    "own viewer or Perfetto"
+)
+_NO_COUNTERS: Final = (
+    "record again without counters: torch.profiler.profile without profiler_metrics in its experimental_config"
+)
+_RECORD: Final = "record with CUDA activities on; for TensorFlow's profiler give the .xplane.pb beside it"
+
+
+def reason(left_out: Mapping[str, int], api: pd.DataFrame | None, host: int) -> tuple[str, str]:
+    """(problem, remedy). left_out: how many events are not read, by reason. host: how many of the host's are."""
+    if damaged := left_out.get(WITHOUT_TIMES, 0):
+        return f"a trace without a GPU event that has a possible time ({damaged} events have none)", "record it again"
+    unread = {name.removeprefix(_CATEGORY): of for name, of in left_out.items() if name.startswith(_CATEGORY)}
+    for pattern, accelerator in _OTHERS:
+        if theirs := sum(of for name, of in unread.items() if re.fullmatch(pattern, name)):
+            return f"a trace of an accelerator that is no GPU, {accelerator}: {theirs:,} events are of it", _GPUS
+    if counted := unread.get(_COUNTERS, 0):
+        return f"a trace of CUPTI's range profiler: {counted:,} ranges with counters stand for kernels", _NO_COUNTERS
+    if api is not None:
+        launched = launching.named(api, f"{launching.KERNEL}|{launching.GRAPH}")
+        in_graphs = int((launched & launching.captured(api)).sum())
+        if 2 * in_graphs > launched.sum():
+            return f"a capture: {in_graphs:,} launches only went into a graph, and nothing ran", CAPTURE_REMEDY
+        if launched.any():
+            problem = f"{launched.sum():,} launches, and none of their operations: the profiler dropped them"
+            return problem, LOSES_LESS["kineto"]
+    host += sum(unread.values())
+    return (
+        f"a trace with {host} events of the host and none of a GPU" if host else "a trace without GPU events",
+        _RECORD,
+    )
