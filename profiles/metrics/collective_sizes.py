@@ -26,8 +26,7 @@ def by_size(
     rows = np.flatnonzero(inside & (moved.bytes != UNKNOWN) & (moved.bytes > 0))
     if not len(rows):
         return []
-    told = np.full(len(rows), "", object) if moved.communicator is None else moved.communicator[rows]
-    names, code = np.unique(told.astype(str), return_inverse=True)
+    names, code = np.unique(moved.communicator[rows].astype(str), return_inverse=True)
     each = np.stack([kind[rows].astype(np.int64), moved.bytes[rows], code.ravel()])
     keys, which, count = np.unique(each, axis=1, return_inverse=True, return_counts=True)
     lasted = np.zeros(len(count), np.int64)
@@ -48,16 +47,18 @@ def by_size(
     ]
 
 
-def with_transfers(each: Sequence[OfSize], moved: Moved, transfer_ns: Int64s, ranks_of: Int64s) -> list[OfSize]:
-    """With the transfer time alone if every collective of a kind and size was matched with another rank's. `moved`,
-    `transfer_ns` and `ranks_of` tell of each of these.
+def with_transfers(
+    each: Sequence[OfSize], moved: Int64s, all_reduce: NDArray[np.bool_], transfer_ns: Int64s, ranks_of: Int64s
+) -> list[OfSize]:
+    """With the transfer time alone if every collective of a kind and size was matched with another rank's. `moved`
+    (bytes), `all_reduce`, `transfer_ns` and `ranks_of` tell of each of these.
 
     A call tells whether it is an all-reduce, not of what other kind: a size that two of these have is left as it is.
     """
     found = []
     for one in each:
         reduces = one.kind == _ALL_REDUCE
-        mine = (moved.bytes == one.bytes) & (moved.all_reduce == reduces)
+        mine = (moved == one.bytes) & (all_reduce == reduces)
         alike = [other for other in each if other.bytes == one.bytes and (other.kind == _ALL_REDUCE) == reduces]
         transfer = int(transfer_ns[mine].sum())
         if len(alike) > 1 or int(mine.sum()) != one.count or not transfer:

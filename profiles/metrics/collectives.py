@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,7 +186,8 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collec
     """
     operations = of(gpu)
     kind = kind_of(gpu.names)[operations.name]
-    kind[(kind == len(KINDS) - 1) & moved.all_reduce] = 0
+    told = (kind == len(KINDS) - 1) & (moved.kind != UNKNOWN)
+    kind[told] = moved.kind[told]
     inside = books.window.holds(operations.start_ns)
     exposed, covered = books.ledger_ns[CLASSES[COLLECTIVE]], books.busy_ns[CLASSES[COLLECTIVE]]
     return Collectives(
@@ -222,9 +223,7 @@ def among_ranks(measured: Collectives, calls: Calls, window: Window, exposed: In
         waiting_ns=int(shared.waiting_ns.sum()),
         transfer_ns=int(shared.transfer_ns.sum()),
         arrived_last_share=float(shared.is_last.mean()),
-        by_size=with_transfers(
-            measured.by_size, Moved(shared.bytes, shared.all_reduce), shared.transfer_ns, shared.ranks
-        ),
+        by_size=with_transfers(measured.by_size, shared.bytes, shared.all_reduce, shared.transfer_ns, shared.ranks),
         exposed_waiting_ns=intervals.intersect(exposed, waiting).total,
     )
 
@@ -240,10 +239,10 @@ def _kinds(
     inside: NDArray[np.bool_],
     books: Account,
     moved: Moved,
-) -> dict[str, dict[str, int | None]]:
+) -> dict[str, dict[str, Any]]:
     """By kind, the collectives that start in the window. A kernel that serves all kinds takes its range's kind."""
     alone = exposed(books)
-    found: dict[str, dict[str, int | None]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(KINDS):
         rows = inside & (kind == number)
         if not rows.any():
@@ -255,8 +254,17 @@ def _kinds(
             "busy_ns": busy.total,
             "exposed_ns": intervals.intersect(alone, busy).total,
             "bytes": int(moved.bytes[rows].sum()) if told else None,
+            "dtype": _type_of_most(moved.at(np.flatnonzero(rows))),
         }
     return found
+
+
+def _type_of_most(moved: Moved) -> str | None:
+    """The type of most bytes; None where none is told."""
+    types, code = np.unique(moved.dtype.astype(str), return_inverse=True)
+    total = np.zeros(len(types), np.int64)
+    np.add.at(total, code, np.maximum(moved.bytes, 0))
+    return str(types[total.argmax()]) or None
 
 
 def _bytes_per_step(operations: Operations, steps: FoundSteps, moved: Moved) -> int | None:

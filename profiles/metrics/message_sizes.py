@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..gpus.collective_kernels import KINDS, kind_of
 from ..gpus.operations import Gpu, Operations, distinct
 from ..ledger.handed_over import FOREVER, last_open, spans
-from ..model.names import fitting, rows_of
 from ..model.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -20,26 +20,37 @@ if TYPE_CHECKING:
 Int64s = NDArray[np.int64]
 
 UNKNOWN = -1
-_ALL_REDUCE = "(?i)allreduce"
+_ALL_REDUCE = list(KINDS).index("all_reduce")
 _NO_THREAD = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Per collective its bytes, UNKNOWN (-1) where not told, and whether it is an all-reduce; n each. communicator:
-    the name of each one's, "" where not told; None: of none."""
+    """Per collective its bytes and its kind (a place in KINDS), UNKNOWN (-1) where not told, and the names of its
+    communicator and of its numbers' type, "" where not told; n each."""
 
     bytes: Int64s
-    all_reduce: NDArray[np.bool_]
-    communicator: NDArray[np.object_] | None = None
+    kind: NDArray[np.int8]
+    communicator: NDArray[np.object_]
+    dtype: NDArray[np.object_]
+
+    @property
+    def all_reduce(self) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self.kind == _ALL_REDUCE
+        return found
 
     def at(self, rows: NDArray[np.signedinteger]) -> Moved:
-        named = None if self.communicator is None else self.communicator[rows]
-        return Moved(self.bytes[rows], self.all_reduce[rows], named)
+        return Moved(*(getattr(self, name)[rows] for name in self.__slots__))
+
+    def put(self, rows: NDArray[np.signedinteger], told: Moved) -> None:
+        """What is told of these rows."""
+        for name in self.__slots__:
+            getattr(self, name)[rows] = getattr(told, name)
 
 
 def _unknown(count: int) -> Moved:
-    return Moved(np.full(count, UNKNOWN), np.zeros(count, bool), np.full(count, "", object))
+    kinds = np.full(count, UNKNOWN, np.int8)
+    return Moved(np.full(count, UNKNOWN), kinds, np.full(count, "", object), np.full(count, "", object))
 
 
 def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, collectives: Operations) -> Moved:
@@ -64,10 +75,8 @@ def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, coll
         by_call = _around(told[(told["library"] == "NCCL").to_numpy()], called, called_by)
         by_tensor = _until_done(told[(told["library"] == "Horovod").to_numpy()], called)
         exact = (by_call.bytes >= 0).sum() >= (by_tensor.bytes >= 0).sum()
-        best = by_call if exact else by_tensor
-        found.bytes[rows], found.all_reduce[rows] = best.bytes, best.all_reduce
-        if found.communicator is not None:
-            found.communicator[rows] = by_call.communicator
+        found.put(rows, by_call if exact else by_tensor)
+        found.communicator[rows], found.dtype[rows] = by_call.communicator, by_call.dtype
     return found
 
 
@@ -80,10 +89,9 @@ def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
         ranges = ranges.sort_values("start_ns", kind="stable")
         last = last_open(ranges, called[mine])
         inside = np.flatnonzero(last >= 0)
-        found.bytes[mine[inside]] = ranges["bytes"].to_numpy()[last[inside]]
-        found.all_reduce[mine[inside]] = _reduces(ranges)[last[inside]]
-        if found.communicator is not None:
-            found.communicator[mine[inside]] = ranges["communicator"].astype(object).to_numpy()[last[inside]]
+        columns = (ranges[name].astype(object).to_numpy() for name in ("communicator", "dtype"))
+        each = Moved(ranges["bytes"].to_numpy(), _kinds(ranges), *columns)
+        found.put(mine[inside], each.at(last[inside]))
     return found
 
 
@@ -99,15 +107,20 @@ def _until_done(told: pd.DataFrame, called: Int64s) -> Moved:
     np.add.at(total, after[closed] - 1, told["bytes"].to_numpy()[closed])
     known = _covered(first[closed], after[closed], len(launch))
     known &= ~_covered(first[holds & ~closed], after[holds & ~closed], len(launch))
-    other = holds & ~_reduces(told)
-    found = Moved(np.empty(len(called), np.int64), np.empty(len(called), bool))
+    other = holds & (_kinds(told) != _ALL_REDUCE)
+    reduces = known & ~_covered(first[other], after[other], len(launch))
+    found = _unknown(len(called))
     found.bytes[order] = np.where(known, total, UNKNOWN)
-    found.all_reduce[order] = known & ~_covered(first[other], after[other], len(launch))
+    found.kind[order] = np.where(reduces, _ALL_REDUCE, UNKNOWN)
     return found
 
 
-def _reduces(told: pd.DataFrame) -> NDArray[np.bool_]:
-    return rows_of(told["name"].cat.codes.to_numpy(), fitting(told["name"].cat.categories, _ALL_REDUCE))
+def _kinds(told: pd.DataFrame) -> NDArray[np.int8]:
+    """By the ranges' names."""
+    if not len(told):
+        return np.zeros(0, np.int8)
+    found: NDArray[np.int8] = kind_of(told["name"].cat.categories)[told["name"].cat.codes.to_numpy()]
+    return found
 
 
 def _covered(first: NDArray[np.intp], after: NDArray[np.intp], count: int) -> NDArray[np.bool_]:

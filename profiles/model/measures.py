@@ -212,8 +212,9 @@ class Collectives:
     peers_or_launch_ns: int = 0
     # of the exposed time that in which this rank waited for others
     exposed_waiting_ns: int | None = None
-    # all_reduce, reduce_scatter, ...: count, busy_ns, exposed_ns, and bytes where all of a kind are told
-    kinds: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    # all_reduce, reduce_scatter, ...: count, busy_ns, exposed_ns, bytes where all of a kind are told, and dtype: the
+    # type of most of them
+    kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
     # those whose bytes are told, by kind and size; what takes most time first
     by_size: list[OfSize] = field(default_factory=list)
     # None: no step holds any that was matched with other ranks'

@@ -91,6 +91,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "library": TEXT,
             "name": TEXT,
             "communicator": TEXT,
+            "dtype": TEXT,
         },
         # ranges of the framework's operators and modules (layers), on the thread that runs them. inputs: their shapes,
         # types and arguments as the recording writes them, or "". sequence: of autograd, -1: none; backward: it undoes

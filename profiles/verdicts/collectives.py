@@ -21,7 +21,15 @@ SHARDED = (
     "all-gather and reduce-scatter of a sharded model",
     "gather the next layer's weights while this one computes (FSDP: backward_prefetch=BACKWARD_PRE, "
     "forward_prefetch=True; fully_shard: set_modules_to_forward_prefetch); larger units to shard; "
-    "reshard_after_forward=False where memory allows; bfloat16 weights; a larger batch",
+    "reshard_after_forward=False where memory allows; in DeepSpeed overlap_comm and a larger "
+    "stage3_prefetch_bucket_size; bfloat16 weights; a larger batch",
+)
+# One kernel of RCCL's runs any of them.
+UNTOLD = (
+    "collectives of a kind that the recording does not tell",
+    "a model in shards (FSDP, ZeRO: it exchanges in the forward pass, too): gather the next layer's weights while this "
+    "one computes (forward_prefetch, backward_prefetch, overlap_comm), larger units; a model that each rank has whole "
+    "(DDP: in the backward pass alone): tune bucket_cap_mb, accumulate under no_sync(); a larger batch",
 )
 GATHERED = ("all-gather", "gather less often, fewer bytes (16-bit numbers), or while other work computes")
 OTHER_KINDS = {
@@ -47,25 +55,38 @@ MOSTLY_WAITING = "most of it is waiting: make the ranks arrive together, with as
 
 def all_reduce_exposed(case: Case) -> Finding | None:
     """Time in which gradients are reduced and nothing computes."""
+    return _exposed_as("all-reduce-exposed", case, _called(case), _less_exposed(case)) if sums(case) else None
+
+
+def sums(case: Case) -> bool:
+    """Do the collectives that are exposed longest sum gradients? Of what kind these are, the recording or the library
+    that launches them tells."""
     kind = exposed_kind(case)
-    return _exposed_as("all-reduce-exposed", case, _called(kind), _less_exposed(case)) if kind in GRADIENTS else None
+    told = kind != "other" or case.horovod or case.exchange not in (None, "fsdp")
+    return kind in GRADIENTS and told
 
 
-def _called(kind: str) -> str:
-    """RCCL has one kernel for all kinds."""
-    return "collectives of a kind that the recording does not tell" if kind == "other" else "all-reduce"
+def _called(case: Case) -> str:
+    return UNTOLD[0] if exposed_kind(case) == "other" else "all-reduce"
 
 
 def collectives_exposed(case: Case) -> Finding | None:
     """The same for the exchanges of sharded models, experts and pipelines, which no gradient's size shortens."""
-    kind = exposed_kind(case)
-    if kind not in OTHER_KINDS:
+    if sums(case):
         return None
-    sharded = case.exchange == "fsdp" or "reduce_scatter" in case.gpu.collectives.kinds
-    what, change = GATHERED if kind == "all_gather" and not sharded else OTHER_KINDS[kind]
+    kind = exposed_kind(case)
+    if kind == "other":
+        what, change = UNTOLD[0], SHARDED[1] if is_sharded(case.gpu) else UNTOLD[1]
+    else:
+        what, change = GATHERED if kind == "all_gather" and not is_sharded(case.gpu) else OTHER_KINDS[kind]
     # Stages of a pipeline wait for each other by their nature.
     parts = [MOSTLY_WAITING, change] if _mostly_waiting(case) and kind != "send_recv" else [change]
     return _exposed_as("collectives-exposed", case, what, "; ".join(parts))
+
+
+def is_sharded(gpu: GpuMeasures) -> bool:
+    """Does each rank keep a part of the model, as the ranges or what really ran tell?"""
+    return gpu.exchange == "fsdp" or "reduce_scatter" in gpu.collectives.kinds
 
 
 def exposed_kind(case: Case) -> str:
@@ -119,12 +140,13 @@ def _less_exposed(case: Case) -> str:
 
 
 def summed_as(gpu: GpuMeasures) -> str | None:
-    """`float32`, `16 bits` or `other`: what the collective that sums for longest sums, as its kernel's name tells."""
-    for kernel in gpu.kernels.top:  # the longest first
-        if found := SUMMED.search(kernel.name):
-            name = found[1].lower()
-            return "float32" if name in ("f32", "float") else "16 bits" if re.search("16|half", name) else "other"
-    return None
+    """`float32`, `16 bits` or `other`: what all-reduces sum, as the recording tells of most of their bytes, else the
+    name of the kernel that sums for longest."""
+    named = (found[1] for kernel in gpu.kernels.top if (found := SUMMED.search(kernel.name)))  # the longest first
+    name = gpu.collectives.kinds.get("all_reduce", {}).get("dtype") or next(named, None)
+    if name is None:
+        return None
+    return "float32" if name.lower() in ("f32", "float") else "16 bits" if re.search("(?i)16|half", name) else "other"
 
 
 def _in_float32(case: Case) -> bool:
@@ -139,14 +161,14 @@ def _in_float32(case: Case) -> bool:
 def many_small_collectives(case: Case) -> Finding | None:
     """Gradients that travel one by one pay the latency of a ring each time."""
     per_step = _reductions(case)
-    if per_step < MANY or case.gpu.window != "steps" or exposed_kind(case) not in GRADIENTS or case.infers:
+    if per_step < MANY or case.gpu.window != "steps" or not sums(case) or case.infers:
         return None
     exposed = case.ns("collective")
     return case.finding(
         "collectives-not-fused",
         {"collective": exposed - exposed // per_step},
         text=f"{numbers.count(per_step)} collectives per step: each pays the ring's latency; "
-        f"{percent(case.share('collective'))} of the time is exposed {_called(exposed_kind(case)).split(' of ')[0]}",
+        f"{percent(case.share('collective'))} of the time is exposed {_called(case).split(' of ')[0]}",
         change="hvd.grouped_allreduce over all gradients (what ring.distribute does), HOROVOD_FUSION_THRESHOLD above "
         "the gradients' bytes, HOROVOD_CYCLE_TIME not below 1 ms"
         if case.horovod
@@ -191,7 +213,7 @@ def too_small_for_so_many(case: Case) -> Finding | None:
     period = case.gpu.steps.period_ns
     apart = case.ns("collective")
     if (
-        exposed_kind(case) not in GRADIENTS
+        not sums(case)
         or case.infers
         or period is None
         or period.p50 > SMALL_STEP_NS

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from ..metrics.kernels import TORCH_COMPILED
 from ..model.measures import GpuMeasures
 from .case import CONVOLUTIONS
-from .collectives import summed_as
+from .collectives import is_sharded, summed_as
 from .compute import misaligned
 
 TORCH_KERNEL = re.compile(rf"at::native|{TORCH_COMPILED}")
@@ -164,7 +164,7 @@ def _tensor_cores(gpu: GpuMeasures) -> str:
 
 def _all_reduce(gpu: GpuMeasures) -> str:
     accumulated = "no_sync() while gradients accumulate; a larger batch"
-    if gpu.exchange not in (None, "ddp"):
+    if gpu.exchange not in (None, "ddp") or is_sharded(gpu):
         return "gradients of half the bytes; fewer all-reduces per sample: a larger batch"
     hooks = "" if summed_as(gpu) == "16 bits" else " with fp16_compress_hook or bf16_compress_hook,"
     return f"DistributedDataParallel{hooks} gradient_as_bucket_view=True, bucket_cap_mb tried; {accumulated}"

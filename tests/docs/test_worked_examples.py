@@ -160,7 +160,7 @@ def test_waiting_and_transfer_of_two_ranks() -> None:
         made.device(0, uuid=f"gpu-{begins}")
         timelines.append(made.timeline())
     gpus = gather(timelines, (0, 0))
-    moved = [Moved(np.array([100]), np.array([True]))] * 2
+    moved = [Moved(np.array([100]), np.array([0], np.int8), *(np.array([""], object),) * 2)] * 2
     first, second = collectives.Matched(list(map(collectives.own, gpus, moved)), (0, 0), 0).calls()
     assert [int(call.waiting_ns[0]) for call in (first, second)] == [3_000_000, 0]
     assert [int(call.transfer_ns[0]) for call in (first, second)] == [2_000_000, 2_000_000]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from profiles import analyse, readers
+from profiles.model.measures import Collectives
 from profiles.model.timeline import Timeline
 
 from ..recordings import DATA, SHARED, needs_shared, rows
@@ -155,18 +156,39 @@ def test_only_nccl_and_horovod_are_asked(tmp_path: Path):
     assert horovod.exchanges["open"].tolist() == [False, True]
 
 
-def test_collectives_of_two_process_groups_have_rates_of_their_own(tmp_path: Path) -> None:
-    """As PyTorch tells them: gradients of one group, and as large activations of another that take longer."""
+def traced(path: Path, each: list[tuple[str, str, str, str, int]]) -> Collectives:
+    """Collectives as PyTorch's profiler tells them: kernel, kind, group, type and length in us of each, a million
+    numbers each."""
     events: list[dict[str, Any]] = []
-    for number in range(8):
-        start, group = 1_000 * number, number % 2
+    for number, (name, kind, group, dtype, lasts) in enumerate(each):
+        start, stream = 1_000 * number, 7 + int(group)
         called = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9, "ts": start, "dur": 5}
-        args = {"device": 0, "context": 1, "stream": 7 + group, "correlation": number, "Process Group Name": str(group)}
-        args |= {"Collective name": "allreduce", "In msg nelems": 1_000_000, "dtype": "Float"}
-        kernel_of = {"cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7 + group}
-        kernel_of |= {"ts": start + 10, "dur": 400 * (1 + group), "args": args}
-        events += [{"ph": "X", **called, "args": {"correlation": number}}, {"ph": "X", **kernel_of}]
-    (tmp_path / "trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    (gpu,) = analyse([tmp_path / "trace.json"], window="capture").measures.gpus
-    each = {one.communicator: (one.count, one.bytes, one.lasted_ns, one.gb_per_s) for one in gpu.collectives.by_size}
+        args = {"device": 0, "context": 1, "stream": stream, "correlation": number, "Process Group Name": group}
+        args |= {"Collective name": kind, "In msg nelems": 1_000_000, "dtype": dtype}
+        kernel_of = {"cat": "kernel", "name": name, "pid": 0, "tid": stream, "ts": start + 10, "dur": lasts}
+        events += [{"ph": "X", **called, "args": {"correlation": number}}, {"ph": "X", **kernel_of, "args": args}]
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return analyse([path], window="capture").measures.gpus[0].collectives
+
+
+def test_collectives_of_two_process_groups_have_rates_of_their_own(tmp_path: Path) -> None:
+    """Gradients of one group, and as large activations of another that take longer."""
+    kernel = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+    calls = [(kernel, "allreduce", str(at % 2), "Float", 400 * (1 + at % 2)) for at in range(8)]
+    found = traced(tmp_path / "trace.json", calls)
+    each = {one.communicator: (one.count, one.bytes, one.lasted_ns, one.gb_per_s) for one in found.by_size}
     assert each == {"0": (4, 4_000_000, 1_600_000, 10.0), "1": (4, 4_000_000, 3_200_000, 5.0)}
+
+
+def test_a_kernel_that_runs_any_collective_is_of_the_kind_and_type_that_its_call_tells(tmp_path: Path) -> None:
+    """RCCL's, under FSDP with a norm in float32."""
+    calls = [("_allgather_base", "BFloat16")] * 4 + [("_reduce_scatter_base", "BFloat16")] * 2
+    calls += [("allreduce", "Float"), ("broadcast", "Long")]
+    kernel = "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)"
+    found = traced(tmp_path / "trace.json", [(kernel, kind, "0", dtype, 100) for kind, dtype in calls])
+    assert {kind: (one["count"], one["bytes"], one["dtype"]) for kind, one in found.kinds.items()} == {
+        "all_gather": (4, 8_000_000, "bfloat16"),
+        "reduce_scatter": (2, 4_000_000, "bfloat16"),
+        "all_reduce": (1, 4_000_000, "float"),
+        "broadcast": (1, 8_000_000, "long"),
+    }

@@ -42,7 +42,7 @@ def exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
     told = kernels[(kernels["exchanged"] >= 0) & (kernels["correlation"] >= 0)]
     told = told.drop_duplicates(_CALL, keep=False)
     calls = api.drop_duplicates(_CALL)[[*_CALL, "start_ns", "end_ns", "tid"]]
-    told = told[[*_CALL, "exchanged", "collective", "communicator"]].merge(calls)
+    told = told[[*_CALL, "exchanged", "collective", "communicator", "dtype"]].merge(calls)
     if not len(told):
         return None
     return pd.DataFrame(
@@ -56,6 +56,7 @@ def exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
             "library": chrome.texts(["NCCL"] * len(told)),
             "name": told["collective"].array,
             "communicator": told["communicator"].array,
+            "dtype": told["dtype"].array,
         }
     )
 

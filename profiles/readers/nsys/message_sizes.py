@@ -52,6 +52,7 @@ def rows(database: Database, marks: Columns, wanted: NDArray[np.bool_]) -> Colum
         "library": categorical(horovod[told].astype(np.int8), ["NCCL", "Horovod"]),
         "name": names[told],
         "communicator": _communicators(communicator[told]),
+        "dtype": categorical(np.zeros(len(told), np.int8), [""]),
     }
 
 

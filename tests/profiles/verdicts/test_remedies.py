@@ -154,6 +154,20 @@ def test_a_remedy_is_said_where_nothing_refutes_it_and_only_there(name: str) -> 
     assert re.search(said, change), change
 
 
+@pytest.mark.parametrize(("framework", "halves"), [("pytorch", "compress_hook"), ("jax", "16-bit")])
+@pytest.mark.parametrize(("dtype", "halved"), [("bfloat16", False), ("half", False), ("float", True), (None, True)])
+def test_halves_of_bytes_are_for_gradients_that_are_not_halves_already(
+    framework: str, halves: str, dtype: str | None, halved: bool
+) -> None:
+    """As the recording tells with each exchange; the kernel's name tells nothing, or another type's."""
+    for kernel in ("ncclDevKernel_Generic_1", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"):
+        one = gpu(**COLLECTIVE, **_kernel(kernel))
+        one.framework = framework
+        kind = {"count": 10, "busy_ns": 20 * MS, "exposed_ns": 20 * MS, "bytes": MS, "dtype": dtype}
+        one.collectives.kinds = {"all_reduce": kind}
+        assert (halves in _changes(one)["all-reduce-exposed"]) is halved
+
+
 @pytest.mark.parametrize(("recorded", "told"), [("nsys-sqlite", False), ("nvprof-sqlite", True)])
 def test_nvprofs_own_waits_are_told_of_in_its_recordings_alone(recorded: str, told: bool) -> None:
     one = gpu(ledger={"idle_wait": 2 * MS})

@@ -120,6 +120,35 @@ def test_exchanges_that_mostly_wait_for_a_rank_are_told_to_arrive_together(kind:
     assert found is not None and found.change.startswith(MOSTLY_WAITING) is said
 
 
+@pytest.mark.parametrize(
+    ("framework", "exchange", "code", "said"),
+    [
+        ("pytorch", None, "collectives-exposed", "FSDP.*DDP"),
+        ("pytorch", "fsdp", "collectives-exposed", "forward_prefetch"),
+        ("pytorch", "ddp", "all-reduce-exposed", "DistributedDataParallel"),
+        ("tensorflow", None, "all-reduce-exposed", "larger batch"),  # Horovod's
+    ],
+)
+def test_collectives_of_a_kind_that_nothing_tells_are_called_gradients_only_where_the_library_sums_them(
+    framework: str, exchange: str | None, code: str, said: str
+) -> None:
+    """RCCL has one kernel for all kinds."""
+    one = gpu(ledger={"collective": 4 * MS}, per_step_collectives=26)
+    one.framework, one.exchange = framework, exchange
+    one.collectives.kinds = {"other": {"count": 260, "busy_ns": 40 * MS, "exposed_ns": 40 * MS, "bytes": None}}
+    found = find(measures([one]))
+    assert found[0].code == code and re.search(said, found[0].change)
+    assert ("collectives-not-fused" in {one.code for one in found}) is (code == "all-reduce-exposed")
+
+
+def test_a_sharded_model_that_sums_between_hosts_too_is_not_told_of_ddp() -> None:
+    one = gpu(ledger={"collective": 4 * MS})
+    one.framework, each = "pytorch", {"count": 10, "busy_ns": 9 * MS, "exposed_ns": 9 * MS, "bytes": None}
+    one.collectives.kinds = {"all_reduce": {**each, "exposed_ns": 20 * MS}, "all_gather": each, "reduce_scatter": each}
+    found = _find("all-reduce-exposed", one)
+    assert found is not None and "DistributedDataParallel" not in found.change
+
+
 def test_copies_between_gpus_are_told_of_in_the_programs_words() -> None:
     for framework, words in (("cuda", "the edges of a domain"), ("pytorch", "DistributedDataParallel"), (None, "step")):
         one = gpu(ledger={"p2p": MS})
