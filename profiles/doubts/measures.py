@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..ground import numbers
-from ..ground.stats import all_along
 from ..model.measures import CLASSES, Arithmetic, GpuMeasures, Launches, Steps
 from ..model.timeline import Doubt
 from .recordings import CAPTURE_REMEDY, LOSES_LESS, LOSES_LESS_ELSE
@@ -327,9 +326,11 @@ def steps_refused(steps: Steps, where: str, recorded: str) -> Doubt:
 def where_kernels_lie(measured: GpuMeasures) -> str:
     """In how many tenths of the window, or about which gap."""
     tenths = measured.kernels.in_tenths
-    if all_along(tenths) and (gap := measured.one_gap) is not None:
+    if measured.rest is not None:
+        gap = measured.idle_gaps[0]
         meanwhile = f" ({gap.host[0]['name']} under way)" if gap.host else ""
-        return f"most of the idle time is one gap of {numbers.duration(gap.ns)}{meanwhile}"
+        also = "".join(f" and one of {numbers.duration(ns)}" for ns in measured.rest.gaps_ns[1:] if 3 * ns > gap.ns)
+        return f"most of the idle time is one gap of {numbers.duration(gap.ns)}{meanwhile}{also}"
     most = ", most of them in one" if 2 * max(tenths, default=0) >= max(sum(tenths), 1) else ""
     return f"kernels start in {sum(1 for one in tenths if one)} tenths of the recording{most}"
 

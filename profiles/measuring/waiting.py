@@ -55,6 +55,7 @@ def with_peers(of: Measured, settled: Settled, window: Window) -> GpuMeasures:
         found.collectives.negotiation_ns = window.part(negotiated).total
     for one in found.breaks:
         one.negotiation_ns = int(intervals.total_in(negotiated, one.start_ns, one.end_ns))
+    found.rest = None if any(times.total for times in taken.values()) else own.rest
     if own.places is not None:
         found.places = places.with_peers(own.places, of.meanwhile, peers)
     for name, times in of.meanwhile.items():

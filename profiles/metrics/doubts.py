@@ -23,6 +23,8 @@ from .collectives import Calls
 
 # A window without steps that computes for less than this part of the time of its collectives is no training.
 LEAST_COMPUTE = 0.1
+# So many gaps, the shortest no less than that part of the longest, are of rounds.
+ROUNDS = 3
 # From this share of the window on, time that is lost deserves a word.
 LOST = 0.1
 # From this share of the window on, the start of a process is worth a word.
@@ -162,9 +164,24 @@ def _managed(timelines: Sequence[Timeline], gpu: Gpu) -> int:
 
 
 def shows_training(gpu: GpuMeasures) -> bool:
-    """Does idle time of the window tell of a loop? Without steps the window may hold a benchmark of NCCL, or a start:
-    kernels lie in a part of it then, however much of the time they take, or most of the idle time is one gap."""
+    """Does idle time of the window, beside gaps that come once, tell of a loop? Without steps the window may hold a
+    benchmark of NCCL, or a start: kernels lie in a part of it then, however much of the time they take."""
     compute, collective = (gpu.busy_ns[name] or 0 for name in ("compute", "collective"))
+    beside, kernels = gpu.steadily, gpu.kernels
     # Measures of a version that did not tell where kernels lie are taken for a loop's.
-    spread = (not gpu.kernels.in_tenths or all_along(gpu.kernels.in_tenths)) and gpu.one_gap is None
-    return gpu.window == "steps" or (spread and compute > LEAST_COMPUTE * collective)
+    spread = not kernels.in_tenths or all_along(beside.kernels.in_tenths) or in_rounds(beside)
+    # What a long gap parts from a start may be a part of it, in which most runs once.
+    again = gpu.rest is None or kernels.count >= 2 * kernels.distinct
+    return gpu.window == "steps" or (spread and again and compute > LEAST_COMPUTE * collective)
+
+
+def in_rounds(gpu: GpuMeasures) -> bool:
+    """Do gaps alike, half of the idle time, come before the same operation again and again? A few long rounds lie in a
+    few tenths of a recording, and are a loop."""
+    idle_ns = sum(ns or 0 for owner, ns in gpu.ledger_ns.items() if owner.startswith("idle_"))
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for gap in gpu.idle_gaps:  # the longest first
+        if gap.ended_by is not None:
+            alike.setdefault((gap.ended_by, gap.name, gap.bytes), []).append(gap.ns)
+    rounds = [[ns for ns in each if ROUNDS * ns >= each[0]] for each in alike.values()]
+    return any(len(each) >= ROUNDS and 2 * sum(each) >= idle_ns for each in rounds)

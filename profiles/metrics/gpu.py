@@ -18,7 +18,7 @@ from ..ledger.account import Account, exposed_inputs
 from ..model.measures import OWNERS, Gaps, GpuMeasures, Percentiles, StepRow, Steps
 from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
-from . import arithmetic, breaks, collectives, copies, framework, idle_gaps, kernels, operators, places
+from . import apart, arithmetic, breaks, collectives, copies, framework, idle_gaps, kernels, operators, places
 from .hand_over import hand_over_ns
 from .held_launches import held_launches
 from .host import calling_threads, graph_updates, host_while_idle, launch_idle_by_host, launch_idle_waiting
@@ -104,6 +104,7 @@ def measure(
         places=of_lines,
         pauses=list(steps.pauses),
         capture=_capture(books) if window == "steps" else None,
+        rest=None if window == "steps" else apart.measure(timelines, shift_ns, gpu, books),
     )
     spans = books.waits.spans
     return found, {**{name: intervals.intersect(times, spans) for name, times in named.items()}, **movable}

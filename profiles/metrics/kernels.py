@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..gpus.collective_kernels import is_collective
 from ..gpus.operations import TABLES, Gpu, Ints, Operations, narrow
 from ..ground import intervals
+from ..ground.intervals import Intervals
 from ..ground.stats import nearest_rank, nearest_ranks
 from ..ledger.window import Window
 from ..model.analysed import Ownership
@@ -82,16 +83,18 @@ def measure(gpu: Gpu, steps: FoundSteps, window: Window, ownership: Ownership) -
         under_5us_ns=_covered(inside, rows, lasted < SHORT_NS) if len(rows) else None,
         unfused_ns=_covered(inside, rows, unfused[code]),
         recurrent_cells=recurrence.cells(gpu.names, code),
-        in_tenths=_in_tenths(inside, window),
+        in_tenths=in_tenths(inside, window),
     )
 
 
-def _in_tenths(inside: Operations, window: Window) -> list[int]:
-    """How many kernels and graph launches start in each tenth of the window."""
-    edges = np.linspace(window.start_ns, window.end_ns, TENTHS + 1).astype(np.int64)
+def in_tenths(inside: Operations, window: Window, without: Intervals = intervals.EMPTY) -> list[int]:
+    """How many kernels and graph launches start in each tenth of the window, without times in which none does."""
+    edges = np.linspace(window.start_ns, window.end_ns - without.total, TENTHS + 1).astype(np.int64)
+    gone = np.append(0, np.cumsum(without.end - without.start))
     found = np.zeros(TENTHS, np.int64)
     for block in _blocks(len(inside)):
         rows = inside.start_ns[block][np.isin(inside.table[block], (KERNELS, GRAPHS))]
+        rows = rows - gone[np.searchsorted(without.end, rows, side="right")]
         found += np.bincount(np.searchsorted(edges[1:-1], rows, side="right"), minlength=TENTHS)
     return [int(count) for count in found]
 

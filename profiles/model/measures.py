@@ -7,7 +7,7 @@ never 0. `to_json` and `from_json` are exact inverses.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from .timeline import Doubt, Recording
@@ -414,7 +414,20 @@ class Launches:
         return self.share_lost < LOST_SHARE and not self.only_captures
 
 
-_WORTH_A_WORD = 0.1  # of a window
+@dataclass(slots=True)
+class Rest:
+    """A window without steps beside the gaps that come once in it: its numbers without them."""
+
+    gaps_ns: list[int]  # the longest first
+    span_ns: int
+    ledger_ns: dict[str, int | None]
+    in_tenths: list[int]
+    host_while_idle: list[dict[str, Any]]
+    host_waits: list[dict[str, Any]]
+    startup_ns: int
+    allocating_ns: int
+    waited_ns: int
+    outside_calls_ns: int | None
 
 
 @dataclass(slots=True)
@@ -485,6 +498,8 @@ class GpuMeasures:
     places: Places | None = None
     # window_ns, span_ns, ledger_ns of all that the recording holds, where the window is that of the steps
     capture: dict[str, Any] | None = None
+    # None: the window is that of steps, or no gap in it comes once
+    rest: Rest | None = None
 
     def __post_init__(self) -> None:
         """Measured by a version that knew of no pauses, or of no peers: nobody knows whether there were any."""
@@ -501,15 +516,14 @@ class GpuMeasures:
         return self.launches is None or self.launches.told
 
     @property
-    def one_gap(self) -> IdleGap | None:
-        """The gap that half of the idle time of a window without steps is, where that is worth a word: a start or a
-        pause, and not what a loop does again and again."""
-        longest = max(self.idle_gaps, key=lambda gap: gap.ns, default=None)
-        if self.window == "steps" or longest is None:
-            return None
-        idle_ns = sum(ns or 0 for owner, ns in self.ledger_ns.items() if owner.startswith("idle_"))
-        ns = longest.ns - (self.startup_ns or 0)  # which findings leave out by themselves
-        return longest if 2 * ns > idle_ns and ns >= _WORTH_A_WORD * self.span_ns else None
+    def steadily(self) -> GpuMeasures:
+        """The same without gaps that come once."""
+        if self.rest is None:
+            return self
+        numbers = {one.name: getattr(self.rest, one.name) for one in fields(Rest)}
+        many, tenths = len(numbers.pop("gaps_ns")), numbers.pop("in_tenths")
+        kernels = replace(self.kernels, in_tenths=tenths)
+        return replace(self, **numbers, kernels=kernels, idle_gaps=self.idle_gaps[many:], rest=None)
 
     @property
     def holds_steps_alone(self) -> bool:

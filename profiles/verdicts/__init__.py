@@ -45,7 +45,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     holds for some is that GPU's, and its evidence names the others. The change is said in the words of the framework.
     """
     every = [
-        Case(index, gpu, context or Context(), measures.recordings[gpu.recordings[0]].format)
+        Case.of(index, gpu, context or Context(), measures.recordings[gpu.recordings[0]].format)
         for index, gpu in enumerate(measures.gpus)
         if gpu.span_ns
     ]

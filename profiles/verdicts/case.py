@@ -44,12 +44,20 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One GPU, with its numbers per step (of the window where there are no steps)."""
+    """One GPU, with its numbers per step (of the window where there are no steps, beside gaps that come once)."""
 
     index: int
     gpu: GpuMeasures
     context: Context
     recorded: str = ""  # the format of the GPU's recording
+    whole: GpuMeasures | None = None  # with gaps that come once, if `gpu` is without them
+
+    @classmethod
+    def of(cls, index: int, gpu: GpuMeasures, context: Context, recorded: str) -> Case:
+        """Beside gaps that come once where the rest is a loop."""
+        if gpu.rest is None or not shows_training(gpu):
+            return cls(index, gpu, context, recorded)
+        return cls(index, gpu.steadily, context, recorded, whole=gpu)
 
     @property
     def cell(self) -> Cell | None:

@@ -9,13 +9,21 @@ from ..model.measures import GpuMeasures
 from .collectives import summed_as
 from .pytorch import SIZES, compiled, in_float32, in_graphs, pageable
 
+_SEVERAL = 3
 SCAN = "several steps in one call (jax.lax.scan); a larger batch"
 HIDE = "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true"
 
 
 def jax_launches(gpu: GpuMeasures) -> str:
-    """XLA's own kernels are there where something is under jax.jit already."""
-    return f"donate_argnums; {SCAN}" if compiled(gpu) else f"jax.jit around the whole step with donate_argnums; {SCAN}"
+    """XLA's own kernels are there where something is under jax.jit already, if only each operator by itself."""
+    jitted = compiled(gpu) and not _by_operator(gpu)
+    return f"donate_argnums; {SCAN}" if jitted else f"jax.jit around the whole step with donate_argnums; {SCAN}"
+
+
+def _by_operator(gpu: GpuMeasures) -> bool:
+    """Does the GPU wait for calls of several jitted functions, as where each operator is one?"""
+    host = (*gpu.host_while_idle, *(one for gap in gpu.idle_gaps for one in gap.host))
+    return len({one["name"] for one in host if one["name"].startswith("PjitFunction(")}) >= _SEVERAL
 
 
 def jax_python(gpu: GpuMeasures) -> str:

@@ -35,22 +35,24 @@ _PARTS = 3
 
 def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> Finding | None:
     """The loss of a GPU beside the findings that are of it; None where it is under a tenth of the window."""
-    left = unnamed_ns(case.gpu, [one for one in findings if one.gpu in (None, case.index)])
+    gpu = case.whole or case.gpu
+    left = unnamed_ns(gpu, [one for one in findings if one.gpu in (None, case.index)])
     if any(one.code in _OF_ALL for one in findings):
         left["idle_peers"] = 0  # one finding on one GPU tells of all that wait
     lost = sum(left.values())
-    if lost < LOST * case.gpu.span_ns:
+    if lost < LOST * gpu.span_ns:
         return None
-    why, remedy = _reason(case, left, measures)
-    share = lost / case.gpu.span_ns
+    why, remedy = _reason(case, gpu, left, measures)
+    share, once = lost / gpu.span_ns, min(lost, sum(gpu.rest.gaps_ns) if gpu.rest else 0) / gpu.span_ns
     largest = sorted((owner for owner in left if left[owner]), key=lambda owner: -left[owner])
-    told = [owner for owner in largest if left[owner] >= REPORT_SHARE * case.gpu.span_ns][:_PARTS] or largest[:1]
-    parts = ", ".join(_part(case.gpu, owner, left[owner], alone=len(told) == 1) for owner in told)
+    told = [owner for owner in largest if left[owner] >= REPORT_SHARE * gpu.span_ns][:_PARTS] or largest[:1]
+    parts = ", ".join(_part(gpu, owner, left[owner], alone=len(told) == 1) for owner in told)
     return case.unpriced(
         "loss-not-judged",
         text=f"{percent(share)} of the time is lost and no other finding names it: {parts}. Not judged: {why}",
         change=remedy,
-        evidence={"lost_share": share, "lost_ns_by_owner": {owner: left[owner] for owner in largest}},
+        evidence={"lost_share": share, "lost_ns_by_owner": {owner: left[owner] for owner in largest}}
+        | ({"lost_once_share": once} if once else {}),
         refuted_by="a recording of the steady part in which as much is lost",
     )
 
@@ -75,9 +77,9 @@ def _by_host(gpu: GpuMeasures, owner: str) -> str:
     return f" ({doing[0]} under way)" if doing and owner in ("idle_launch", "idle_feed") else ""
 
 
-def _reason(case: Case, left: Mapping[str, int], measures: Measures) -> tuple[str, str]:
+def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Measures) -> tuple[str, str]:
     """Why there is no advice, and what to do."""
-    gpu, largest = case.gpu, max(left, key=lambda owner: left[owner])
+    largest = max(left, key=lambda owner: left[owner])
     about = list(_doubts(measures, case.index))
     if not case.computes:
         return "no kernel is in the recording", "record while the program computes"
@@ -98,7 +100,7 @@ def _reason(case: Case, left: Mapping[str, int], measures: Measures) -> tuple[st
     if largest == "collective":
         why = "nothing computes beside them: a benchmark of collectives, or connections that their first calls set up"
         return why, "record steps of a training"
-    if not shows_training(gpu):
+    if gpu.rest is not None or not shows_training(gpu):
         why = f"no {gpu.steps.unit} was found, and {where_kernels_lie(gpu)}: it may be a start or a pause"
         steps = refused.next if refused else ""
         return why, steps if steps.startswith("record") else "; ".join(filter(None, ["record the steady part", steps]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ..metrics.doubts import LOST
 from ..model.measures import OF_RANKS, Finding
 
 # Priced by exposed collectives, in which others' waiting for a slow rank lies.
@@ -56,10 +57,12 @@ def told_once(found: Sequence[Finding]) -> list[Finding]:
 
 def worth(finding: Finding) -> float:
     """The throughput that it gives back at most; below all others where it has no price. Lost time that is not judged
-    has none either, and comes before what gives back less than half of it."""
+    has none either, and comes before what gives back less than half of it; where it comes once, before what gives back
+    less than a tenth."""
     if finding.at_most_gain is not None:
         return finding.at_most_gain
-    half: float = finding.evidence.get("lost_share", 0.0) / 2
+    lost, once = (finding.evidence.get(name, 0.0) for name in ("lost_share", "lost_once_share"))
+    half: float = min(lost / 2, max((lost - once) / 2, LOST)) if once else lost / 2
     return half / (1 - half) if half else -1.0
 
 

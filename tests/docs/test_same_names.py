@@ -32,6 +32,7 @@ from profiles.model.measures import (
     Line,
     Place,
     Places,
+    Rest,
     Straggler,
     ToldBreak,
 )
@@ -269,6 +270,7 @@ UNSEEN: dict[str, type[Any]] = {
     "breaks[]": ToldBreak,
     "gpus[].breaks[]": Break,
     "gpus[].steps.repeats": Repeats,
+    "gpus[].rest": Rest,
     "gpus[].places": Places,
     "gpus[].places.rows[]": Place,
     "gpus[].places.rows[].lines[]": Line,

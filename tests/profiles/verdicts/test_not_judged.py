@@ -107,6 +107,56 @@ def test_one_gap_before_work_that_never_waits_is_no_fault_of_a_loop(gap_ms: int)
     assert told.evidence["lost_ns_by_owner"]["idle_launch"] >= gap_ms * MS
 
 
+def looping(*, first_ms: float = 0, gap_us: int = 10, each_us: int = 90, last_ms: float = 0) -> Build:
+    """A thousand kernels of two names with a gap before each, after a small one and a gap, and before such a pair."""
+    made = Build()
+    at = 0
+    for number in range(1_002):
+        at += int({1: first_ms, 1_001: last_ms}.get(number, 0) * MS) + gap_us * US
+        made.kernel(at, at + each_us * US, f"kernel {number % 2}", call=(at - 3 * US, at - 2 * US))
+        at += each_us * US
+    return made
+
+
+@pytest.mark.parametrize("first_ms", [3.2, 60])
+def test_one_gap_of_a_start_is_not_counted_in_the_loop(first_ms: float) -> None:
+    """3 % of the window, or 37 %, in which the host is in no call; the loop itself waits for 1 % of its time."""
+    found = findings(looping(first_ms=first_ms, gap_us=1, each_us=99))
+    assert "python-in-the-loop" not in found and "launch-bound" not in found
+    assert ("loss-not-judged" in found) is (first_ms > 10)
+
+
+@pytest.mark.parametrize(("first_ms", "last_ms"), [(400, 0), (100, 400), (0, 0)])
+def test_a_loop_beside_gaps_that_come_once_is_judged_without_them(first_ms: float, last_ms: float) -> None:
+    """It waits for half of its time, whatever stands before and after it."""
+    made = looping(first_ms=first_ms, last_ms=last_ms, gap_us=50, each_us=50)
+    result = analyse([made.timeline()]).measures
+    (one,), told = result.gpus, result.findings[0]
+    assert told.code == "python-in-the-loop" and told.at_most_gain == pytest.approx(
+        0.96, rel=0.01
+    )  # a call of 1 us in each gap
+    gone = [int(ms * MS) + 50 * US for ms in (first_ms, last_ms) if ms]
+    assert (one.rest.gaps_ns if one.rest else []) == sorted(gone, reverse=True)
+    assert one.rest is None or one.rest.span_ns == sum(ns or 0 for ns in one.rest.ledger_ns.values())
+    assert one.steadily.span_ns == one.span_ns - sum(gone)
+    once = [finding for finding in result.findings if finding.code == "loss-not-judged"]
+    assert bool(once) is bool(gone)
+
+
+@pytest.mark.parametrize(("gaps", "told"), [((20, 25, 22, 30), True), ((3, 25, 1, 80), False)])
+def test_a_few_long_rounds_alike_are_a_loop(gaps: tuple[int, ...], told: bool) -> None:
+    """Of one copy and one kernel each, with the host in no call in between: a start has gaps of any length."""
+    made, at = Build(), 0
+    for gap_ms in (0, *gaps):
+        at += gap_ms * MS
+        made.copy("h2d", at, at + MS, 1 << 20, call=(at - 3 * US, at - 2 * US))
+        made.kernel(at + MS, at + 2 * MS, "saxpy", call=(at - 2 * US, at - US))
+        at += 2 * MS
+    found = findings(made)
+    assert ("python-in-the-loop" in found) is told
+    assert ("start or a pause" in getattr(found.get("loss-not-judged"), "text", "")) is not told
+
+
 def test_gaps_alike_are_a_loops() -> None:
     made = work_after_a_gap(20)
     for first in (40, 70):

@@ -261,3 +261,12 @@ def test_rows_of_tables_sorting_and_concatenation_are_named_apart_from_what_comp
 def test_a_rotary_embedding_is_no_row_of_a_table() -> None:
     names = pd.Index(["rotary_embedding_kernel", "indexSelectLargeIndex", "embedding_bag"])
     assert of_group(names, "embedding").tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(("functions", "jitted"), [(["train_step"], True), (["matmul", "add", "sqrt"], False)])
+def test_operators_that_are_jitted_one_by_one_are_no_jitted_step(functions: list[str], jitted: bool) -> None:
+    one = gpu(**LAUNCH, groups={"fused": (10, MS)}, host=[
+        {"kind": "range", "name": f"PjitFunction({name})", "ns": MS, "share": 0.1} for name in functions
+    ])  # fmt: skip
+    one.framework = "jax"
+    assert ("jax.jit around" in " ".join(_changes(one).values())) is not jitted
