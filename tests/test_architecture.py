@@ -62,7 +62,13 @@ RUNS = (
 GROUND = (
     ("profiles.ground.lazy", "profiles.ground.files"),
     (
-        *("profiles.ground.errors", "profiles.ground.intervals", "profiles.ground.numbers", "profiles.ground.stats"),
+        *(
+            "profiles.ground.after_import",
+            "profiles.ground.errors",
+            "profiles.ground.intervals",
+            "profiles.ground.numbers",
+            "profiles.ground.stats",
+        ),
         *("profiles.ground.terminals", "profiles.ground.threads", "profiles.ground.typed", "profiles.ground.version"),
     ),
     ("profiles.ground",),

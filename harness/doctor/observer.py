@@ -13,7 +13,6 @@ from __future__ import annotations
 import faulthandler
 import functools
 import hashlib
-import importlib.abc
 import json
 import os
 import signal
@@ -24,6 +23,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
+
+from profiles.ground.after_import import AfterImport
 
 from .samples import Batches, rows_of
 
@@ -45,32 +46,8 @@ def begin() -> None:
     else:
         os.environ.pop("PYTHONPATH", None)
     observer = Observer(Path(folder), int(os.environ.get("RINGSCOPE_RANK", "0")), int(steps))
-    after = {"keras": observer.keras_is_there, "horovod.tensorflow.mpi_ops": observer.horovod_is_there}
-    sys.meta_path.insert(0, AfterImport(after))
-
-
-class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls back when a module has been imported."""
-
-    def __init__(self, callbacks: dict[str, Callable[[Any], None]]) -> None:
-        self._waiting = dict(callbacks)
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name not in self._waiting:
-            return None
-        others = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self)
-        spec = next((each for each in others if each is not None), None)
-        if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = self._then(name, spec.loader.exec_module)  # type: ignore[assignment,method-assign]
-        return spec
-
-    def _then(self, name: str, execute: Callable[[Any], None]) -> Callable[[Any], None]:
-        def executed(module: Any) -> None:
-            execute(module)
-            # Not sooner: who only asks whether there is such a module finds it too.
-            self._waiting.pop(name, lambda _: None)(module)
-
-        return executed
+    sys.meta_path.insert(0, AfterImport(["keras"], observer.keras_is_there))
+    sys.meta_path.insert(0, AfterImport(["horovod.tensorflow.mpi_ops"], observer.horovod_is_there))
 
 
 class Observer:

@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
 import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from profiles.ground import numbers, threads
+from profiles.ground.after_import import AfterImport
 from profiles.model import marks
 from ringscope.places import garbage, of_keras, ranges, sampler
 
@@ -215,33 +213,6 @@ def say_loaders(adapters: ModuleType) -> None:
         adapt(adapter, x, *arguments, **options)
 
     adapters.PyDatasetAdapter.__init__ = adapted
-
-
-class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls `then` with each of the modules `names` once it has been imported: a finder for `sys.meta_path`."""
-
-    def __init__(self, names: Sequence[str], then: Callable[[ModuleType], None]) -> None:
-        self._names, self._then = set(names), then
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if name not in self._names:
-            return None
-        self._names.discard(name)  # else the search below would end here
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._names.add(name)
-        if spec is None or spec.loader is None:
-            return spec
-        execute, then = spec.loader.exec_module, self._then
-
-        def exec_module(module: ModuleType) -> None:
-            self._names.discard(name)  # not before: TensorFlow only asks whether there is a keras
-            execute(module)
-            then(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
 
 
 def main() -> None:

@@ -22,10 +22,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from profiles.ground.after_import import AfterImport
 from profiles.ground.files import write_whole
 
 from . import script
-from .recorded import KERAS, AfterImport
+from .recorded import KERAS
 
 WARM_UP = 16  # steps, in which programs are compiled; their losses are compared
 LEAST_S = 1.0  # that are timed of steps however short

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.abc
 import importlib.util
 import sys
 from collections.abc import Iterable
+from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from harness.launch.recorded import LAST_LOOK, AfterImport, Recorder, say_loaders, watch
+from harness.launch.recorded import LAST_LOOK, Recorder, say_loaders, watch
+from profiles.ground.after_import import AfterImport
 
 
 class Told:
@@ -117,6 +121,22 @@ def test_a_module_is_seen_once_it_has_been_imported(monkeypatch: pytest.MonkeyPa
     import colorsys
 
     assert seen == [colorsys] and colorsys.rgb_to_hsv(1, 1, 1) == (0.0, 0.0, 1)
+
+
+def test_a_finder_that_asks_all_others_for_a_module_does_not_ask_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    class AsksOthers(importlib.abc.MetaPathFinder):
+        """As tools that measure coverage do."""
+
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+            others = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self)
+            return next((spec for spec in others if spec is not None), None)
+
+    seen: list[ModuleType] = []
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [AsksOthers(), AfterImport(["colorsys"], seen.append), *sys.meta_path])
+    import colorsys
+
+    assert seen == [colorsys]
 
 
 class _Marker:
