@@ -99,7 +99,9 @@ def _host_waits(own: GpuMeasures, taken_ns: int) -> list[dict[str, Any]]:
     for entry in found:
         less = min(taken_ns, entry["ns"])
         entry["ns"], taken_ns = entry["ns"] - less, taken_ns - less
-    return sorted((entry for entry in found if entry["ns"]), key=lambda entry: -int(entry["ns"]))
+    return sorted(
+        (entry for entry in found if entry["ns"] or entry.get("launch_ns")), key=lambda entry: -int(entry["ns"])
+    )
 
 
 def _batch_gaps(rows: Sequence[StepRow], window: Window) -> Intervals:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..gpus.operations import D2D, D2H, DIRECTIONS, H2D, P2P, TABLES, Gpu, Operations
 from ..ground.stats import nearest_rank
@@ -62,6 +63,7 @@ def measure(
             managed_share=_share_of("managed", timelines, gpu, chosen, kind),
             managed_idle_ns=before_pages.get(kind, 0),
             per_step=_per_step(gpu.operations, kind, steps),
+            called_idle_ns=_idle_since_call(timelines, gpu, books, kind),
         )
     return found
 
@@ -131,11 +133,31 @@ def _synchronous(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations) ->
     """Copies made by a call that waits for them; None where no copy's call is known."""
     if not len(chosen):
         return 0
-    if not chosen.launched.any():
-        return None
-    count = 0
+    return int(_called_to_wait(timelines, gpu, chosen).sum()) if chosen.launched.any() else None
+
+
+def _called_to_wait(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations) -> NDArray[np.bool_]:
+    """Which copies were made by a call that waits for them."""
+    found = np.zeros(len(chosen), bool)
     for number, (index, _) in enumerate(gpu.processes):
-        mine = chosen.chosen((chosen.process == number) & chosen.launched)
+        mine = np.flatnonzero((chosen.process == number) & chosen.launched)
         names = timelines[index].api["name"].cat
-        count += int(rows_of(names.codes.to_numpy()[mine.call_row], fitting(names.categories, _BLOCKING)).sum())
-    return count
+        codes = names.codes.to_numpy()[chosen.call_row[mine]]
+        found[mine] = rows_of(codes, fitting(names.categories, _BLOCKING))
+    return found
+
+
+def _idle_since_call(timelines: Sequence[Timeline], gpu: Gpu, books: Account, kind: int) -> dict[str, int]:
+    """Launch and wait idle, from the call of a copy that it waits for to the copy's start."""
+    operations, owned = books.operations, books.ownership
+    before = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, operations.end_ns))[:-1]
+    rows = np.flatnonzero((operations.kind == kind) & (before < operations.start_ns))
+    rows = rows[_called_to_wait(timelines, gpu, operations.at(rows))]
+    _, called, _ = operations.calls(rows)
+    start, (first, last) = operations.start_ns[rows], (owned.start_ns[0], owned.end_ns[-1])
+    since = np.clip(np.maximum(called, before[rows]), first, last)
+    waited = np.flatnonzero((since < start) & (start <= last))
+    _, once = np.unique(start[waited], return_index=True)  # of copies that start together one ends the idle span
+    ns = ledger.per_bin(owned, since[waited[once]], start[waited[once]])
+    found = {owner: int(ns[owner].sum()) for owner in ("idle_launch", "idle_wait")}
+    return {owner: total for owner, total in found.items() if total}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..model.launching import SYNCHRONISING
 from ..model.measures import CLASSES
 from ..model.names import fitting, rows_of
 from ..model.timeline import Timeline
+from .catching_up import Waits, catching_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,35 +27,39 @@ Int64s = NDArray[np.int64]
 _MOVES = (H2D, D2H, P2P, D2D)
 # Ranges of operators that stand among a recording's marks: PyTorch's by emit_nvtx, JAX's calls that fetch.
 _OPERATORS = r"^(?:aten::|np\.asarray|(?:\$.*)?block_until_ready)"
+_ARRIVES_NS = 100_000  # in so long a launch has got to the GPU
 _BEFORE = 4  # operations that began last are looked at for the one whose end left the GPU dry
 
 
 def host_waits(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
 ) -> list[dict[str, Any]]:
-    """The ledger's `idle_sync` by what the host waited in, the longest first; the entries add up to it.
+    """The ledger's `idle_sync` by what the host waited in, the longest first; the entries' `ns` add up to it.
 
     An idle span is of the synchronising call that was under way when the GPU ran dry, of several the one that began
     last; where none was, of the call of the next copy to the host, which the host had to wait for. {"call": None where
     neither is known, "within": the framework's operator around the call, "moves": the direction of the copy that the
-    call made, or that ended when the GPU ran dry, "ns", "count": idle spans}.
+    call made, or that ended when the GPU ran dry, "ns", "count": idle spans, "held_ns": of it when the next kernel had
+    been launched and did not start, "launch_ns": launch idle after the waits, as `catching_up` tells}.
     """
-    spans = ledger.owned_by(ownership, len(CLASSES) + SYNC)
-    if not len(spans):
-        return []
     operations = gpu.operations.lasting()
+    origin = shift_ns[gpu.places[0][0]]
+    calls = [_calls(timelines[index].api, pid, shift_ns[index] - origin) for index, pid in gpu.processes]
+    threads = [timelines[index].api["tid"].to_numpy() for index, _ in gpu.processes]
+    later = catching_up(gpu, ownership, threads, calls)
+    spans = ledger.owned_by(ownership, len(CLASSES) + SYNC)
+    if not len(spans) and not len(later.ns):
+        return []
     ender = np.minimum(np.searchsorted(operations.start_ns, spans.start, side="right"), len(operations) - 1)
     ended_by = _ended_by(operations, spans.start, ender)
     called = np.full(len(spans), -1, np.int64)  # the row of `api`
     process = np.zeros(len(spans), np.int64)
     moves = np.full(len(spans), -1, np.int64)
-    _, call_start, _ = operations.calls(ender)
-    origin = shift_ns[gpu.places[0][0]]
-    for number, (index, pid) in enumerate(gpu.processes):
-        rows, start, end = _calls(timelines[index].api, pid, shift_ns[index] - origin)
-        place = _under_way(start, end, spans.start, np.maximum(call_start, spans.start))
+    launched, call_start, call_end = operations.calls(ender)
+    for number, of in enumerate(calls):
+        place = _under_way(of.start_ns, of.end_ns, spans.start, np.maximum(call_start, spans.start))
         mine = np.flatnonzero((place >= 0) & (called < 0))
-        called[mine], process[mine] = rows[place[mine]], number
+        called[mine], process[mine] = of.row[place[mine]], number
     waited = np.flatnonzero(called >= 0)
     moves[waited] = _moved(operations, called[waited], process[waited])
     moves[waited] = np.where(moves[waited] < 0, ended_by[waited], moves[waited])
@@ -64,18 +69,32 @@ def host_waits(
     fetched, following = fetched[following < len(copies)], following[following < len(copies)]
     called[fetched] = operations.call_row[copies[following]]
     process[fetched], moves[fetched] = operations.process[copies[following]], D2H
-    return _summed(timelines, gpu, spans.end - spans.start, called, process, moves)
+    held = np.where(launched & operations.is_kernel[ender], spans.end - np.maximum(call_end, spans.start), 0)
+    held[held <= _ARRIVES_NS] = 0
+    moved = _moved(operations, later.row, later.process)
+    ended_by = _ended_by(operations, later.dry_ns, np.searchsorted(operations.start_ns, later.dry_ns, side="right"))
+    some, none = np.ones_like(called), np.zeros_like(later.ns)
+    columns = {"ns": (spans.end - spans.start, none), "count": (some, none), "held_ns": (held, none)}
+    columns |= {"launch_ns": (np.zeros_like(called), later.ns)}
+    return _summed(
+        timelines,
+        gpu,
+        {name: np.concatenate(parts) for name, parts in columns.items()},
+        np.append(called, later.row),
+        np.append(process, later.process),
+        np.append(moves, np.where(moved < 0, ended_by, moved)),
+    )
 
 
-def _calls(api: pd.DataFrame, pid: int, shift: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Row, start and end of the process's synchronising calls, by end."""
+def _calls(api: pd.DataFrame, pid: int, shift: int) -> Waits:
+    """The process's synchronising calls, by end."""
     names = api["name"].cat
     fits = fitting(names.categories, SYNCHRONISING)
     rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fits)) if fits.any() else np.empty(0, np.int64)
     rows = rows[api["pid"].to_numpy()[rows] == pid]
     start, end = (api[column].to_numpy()[rows] + shift for column in ("start_ns", "end_ns"))
     order = np.argsort(end, kind="stable")
-    return rows[order], start[order], end[order]
+    return Waits(rows[order], api["tid"].to_numpy()[rows[order]], start[order], end[order])
 
 
 def _under_way(start: Int64s, end: Int64s, dry: Int64s, until: Int64s) -> Int64s:
@@ -118,22 +137,28 @@ def _moved(operations: Operations, called: Int64s, process: Int64s) -> Int64s:
 
 
 def _summed(
-    timelines: Sequence[Timeline], gpu: Gpu, ns: Int64s, called: Int64s, process: Int64s, moves: Int64s
+    timelines: Sequence[Timeline],
+    gpu: Gpu,
+    columns: Mapping[str, Int64s],
+    called: Int64s,
+    process: Int64s,
+    moves: Int64s,
 ) -> list[dict[str, Any]]:
-    entries: dict[tuple[str | None, str | None, str | None], list[int]] = defaultdict(lambda: [0, 0])
+    entries: dict[tuple[str | None, str | None, str | None], Int64s] = defaultdict(
+        lambda: np.zeros(len(columns), np.int64)
+    )
+    values = np.stack(list(columns.values()), axis=1)
     for number, (index, pid) in enumerate(gpu.processes):
         mine = np.flatnonzero(process == number)
         rows, which = np.unique(called[mine], return_inverse=True)
         named = list(_named(timelines[index], pid, rows))
-        for place, direction, lasted in zip(which.tolist(), moves[mine].tolist(), ns[mine].tolist(), strict=True):
-            entry = entries[(*named[place], CLASSES[direction] if direction >= 0 else None)]
-            entry[0] += lasted
-            entry[1] += 1
-    ranked = sorted(entries.items(), key=lambda one: -one[1][0])
-    return [
-        {"call": call, "within": within, "moves": moved, "ns": total, "count": count}
-        for (call, within, moved), (total, count) in ranked
+        for place, direction, each in zip(which.tolist(), moves[mine].tolist(), values[mine], strict=True):
+            entries[(*named[place], CLASSES[direction] if direction >= 0 else None)] += each
+    found = [
+        {"call": call, "within": within, "moves": moved} | dict(zip(columns, total.tolist(), strict=True))
+        for (call, within, moved), total in entries.items()
     ]
+    return sorted((one for one in found if one["ns"] or one["launch_ns"]), key=lambda one: -one["ns"])
 
 
 def _named(timeline: Timeline, pid: int, rows: Int64s) -> Iterator[tuple[str | None, str | None]]:

@@ -156,6 +156,8 @@ class Copies:
     managed_share: float | None = None  # by bytes; by the driver, when they are touched
     per_step: int | None = None  # median over the measured steps
     managed_idle_ns: int | None = None  # idle for an unknown reason until memory moves that the other side touched
+    # launch and wait idle, by owner, from the calls of copies that these wait for to the copies' start
+    called_idle_ns: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,9 +92,13 @@ class Case:
 
     @property
     def copies_wait(self) -> bool:
-        """Are most copies to the GPU made by calls that return only when the copy is done? Not small ones alone."""
+        """Are most copies to the GPU made by calls that return only when the copy is done? Not small ones alone, unless
+        the GPU idles until they start."""
         h2d = self.gpu.copies["h2d"]
-        return bool(h2d.synchronous and h2d.count and h2d.under_64kib != h2d.count and 2 * h2d.synchronous >= h2d.count)
+        if not h2d.synchronous or not h2d.count or 2 * h2d.synchronous < h2d.count:
+            return False
+        waited = sum(h2d.called_idle_ns.values()) >= OTHER_LADDER[1] * self.gpu.span_ns
+        return waited or h2d.under_64kib != h2d.count
 
     @property
     def waits_told(self) -> set[str]:
@@ -103,7 +107,32 @@ class Case:
 
     def waits(self, *moves: str | None) -> list[dict[str, Any]]:
         """What the host waited in, of `gpu.host_waits` that with copies of these directions (None: with none)."""
-        return [one for one in self._waits if one["moves"] in moves and one["ns"]]
+        found = [one for one in self._waits if one["moves"] in moves and lost_by([one])]
+        return sorted(found, key=lambda one: -lost_by([one]))
+
+    def waited(self, waits: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+        """owner -> idle time that these waits make, without that in which launched work waits on the GPU."""
+        after = min(sum(one.get("launch_ns", 0) for one in waits), self.ns("idle_launch"))
+        after = after if after >= REPORT_SHARE * self.gpu.span_ns else 0
+        return {"idle_sync": sum(one["ns"] - one.get("held_ns", 0) for one in waits), "idle_launch": after}
+
+    @property
+    def caught_up_ns(self) -> int:
+        """Launch idle after waits of the host, which are a finding: until the host is ahead again."""
+        waits = self.gpu.host_waits
+        told = waits and lost_by(waits) >= OTHER_LADDER[1] * self.gpu.span_ns
+        return self.waited(waits)["idle_launch"] if told else 0
+
+    def called_ns(self, owner: str) -> int:
+        """Idle time from calls that copy to the GPU and wait until they do, which is `copies-synchronous`."""
+        ns = self.gpu.copies["h2d"].called_idle_ns
+        told = self.copies_wait and self.trains and sum(ns.values()) >= REPORT_SHARE * self.gpu.span_ns
+        return ns.get(owner, 0) if told else 0
+
+    @property
+    def held_after_wait_ns(self) -> int:
+        """Sync idle in which the next kernel was launched, and did not start."""
+        return sum(one.get("held_ns", 0) for one in self.gpu.host_waits)
 
     @property
     def _waits(self) -> list[dict[str, Any]]:
@@ -201,9 +230,9 @@ class Case:
 
     @property
     def late_launch_ns(self) -> int:
-        """Launch idle that no small copy before the step, exchange that is agreed on, waiting for a batch, start of the
-        process or allocation explain."""
-        explained = self.held_launch_ns + self.negotiation_ns
+        """Launch idle that no small copy before the step, exchange that is agreed on, waiting for a batch or for the
+        GPU, synchronous copy, start of the process or allocation explain."""
+        explained = self.held_launch_ns + self.negotiation_ns + self.caught_up_ns + self.called_ns("idle_launch")
         explained += (self.gpu.startup_ns or 0) + (self.gpu.allocating_ns or 0) + (self.gpu.waited_ns or 0)
         return max(0, self.ns("idle_launch") - explained)
 
@@ -276,6 +305,11 @@ class Case:
 
         worst = max(self.gpu.steps.rows, key=saved)
         return {"worst_step": worst.step, "worst_step_start_ns": worst.start_ns} if saved(worst) else {}
+
+
+def lost_by(waits: Sequence[Mapping[str, Any]]) -> int:
+    """ns of idle time after these waits, but for launched work that waits on the GPU."""
+    return sum(one["ns"] - one.get("held_ns", 0) + one.get("launch_ns", 0) for one in waits)
 
 
 def called(wait: Mapping[str, Any]) -> str:

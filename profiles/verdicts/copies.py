@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..model.measures import Finding
-from .case import INPUT_LADDER, OTHER_LADDER, PLAIN, Case, degree
+from .case import INPUT_LADDER, OTHER_LADDER, PLAIN, REPORT_SHARE, Case, degree
 
 # Copies that are hidden for less than this were asked for by the step that needs them.
 LATE_OVERLAP = 0.5
@@ -84,12 +84,16 @@ def copies_synchronous(case: Case) -> Finding | None:
     h2d = case.gpu.copies["h2d"]
     if not case.copies_wait:
         return None
-    waiting_ns = sum(one["ns"] for one in case.waits("h2d"))
+    waited = case.waited(case.waits("h2d")) if case.trains else {}
+    for owner in ("idle_launch", "idle_wait"):
+        waited[owner] = min(waited.get(owner, 0) + case.called_ns(owner), case.ns(owner))
+    idle = sum(waited.values()) / case.gpu.span_ns
     return case.finding(
         "copies-synchronous",
-        {"h2d": case.ns("h2d")} | ({"idle_sync": waiting_ns} if case.trains else {}),
+        {"h2d": case.ns("h2d")} | waited,
         text=f"{numbers.count(h2d.synchronous)} of {numbers.count(h2d.count)} copies to the GPU are synchronous calls: "
-        "the host stands still",
+        "the host stands still"
+        + (f", and {percent(idle)} of the time the GPU idles for them" if idle >= REPORT_SHARE else ""),
         change="cudaMemcpyAsync on a stream of its own; from Keras, a tf.data pipeline with prefetch_to_device instead "
         "of NumPy arrays",
         evidence={"synchronous": h2d.synchronous, "count": h2d.count},

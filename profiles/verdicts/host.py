@@ -10,7 +10,7 @@ from typing import Any
 from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..model.measures import Finding
-from .case import OTHER_LADDER, PLAIN, Case, called, degree
+from .case import OTHER_LADDER, PLAIN, Case, called, degree, lost_by
 
 # A host that reads results page by page; or writes what was prefetched to the GPU before.
 _FOR_THE_HOST = (
@@ -24,12 +24,12 @@ def loss_fetched(case: Case) -> Finding | None:
     if not case.fetches:
         return None
     waits = case.waits("d2h")
-    ns = sum(one["ns"] for one in waits)
     copies = "copy" if case.fetches == 1 else "copies"
     return case.finding(
         "loss-fetched-every-step",
-        {"idle_sync": ns},
-        text=f"{numbers.count(case.fetches)} {copies} to the host every step, and {percent(ns / case.gpu.span_ns)} of "
+        case.waited(waits),
+        text=f"{numbers.count(case.fetches)} {copies} to the host every step, and "
+        f"{percent(lost_by(waits) / case.gpu.span_ns)} of "
         f"the time the GPU is idle after the host waited for them{_named(waits)}",
         change="give per-batch callbacks `async_safe = True` (keras's `_supports_tf_logs`) or on_epoch_end; no "
         ".numpy(), float(loss) or print in the loop; fetch the loss every hundredth step",
@@ -42,15 +42,14 @@ def host_synchronises(case: Case) -> Finding | None:
     """The host waits for the GPU, and goes on launching only then; neither a loss that it fetches every step nor a
     synchronous copy to the GPU says why."""
     waits = case.waits(*({None, "d2h", "h2d", "d2d", "p2p"} - case.waits_told))
-    ns = sum(one["ns"] for one in waits)
-    share = ns / case.gpu.span_ns
+    share = lost_by(waits) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
         return None
     # Copies back that are not of every step: a checkpoint, get_weights in a callback.
     seldom = waits[0]["moves"] == "d2h" and case.gpu.window == "steps" and not case.infers
     return case.finding(
         "host-synchronises",
-        {"idle_sync": ns},
+        case.waited(waits),
         text=f"{degree(share, OTHER_LADDER)} bound by a host that waits: {percent(share)} of the time the GPU is idle "
         f"after the host waited for it{_named(waits)}" + (", not in every step" if seldom else ""),
         change="what is copied back in some steps (checkpoints, get_weights in a callback) less often, or from another "
@@ -73,7 +72,7 @@ def python_in_the_loop(case: Case) -> Finding | None:
     if not case.trains:
         return None
     # Of what explains launch idle, a start and allocations are calls.
-    explained = case.held_launch_ns + case.negotiation_ns + (case.gpu.waited_ns or 0)
+    explained = case.held_launch_ns + case.negotiation_ns + (case.gpu.waited_ns or 0) + case.caught_up_ns
     outside = max(0, min((case.gpu.outside_calls_ns or 0) - explained, case.late_launch_ns))
     share = outside / case.gpu.span_ns
     if outside < OTHER_LADDER[1] * case.gpu.span_ns:
@@ -144,12 +143,14 @@ def managed_memory_moves(case: Case) -> Finding | None:
 
 def work_waits(case: Case) -> Finding | None:
     """Work that was launched in time does not start: it waits on the GPU."""
-    share = case.share("idle_wait")
+    held = case.held_after_wait_ns
+    waiting = case.ns("idle_wait") - case.called_ns("idle_wait")
+    share = (waiting + held) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
         return None
     finding = case.finding(
         "launched-work-waits",
-        {"idle_wait": case.ns("idle_wait")},
+        {"idle_wait": waiting, "idle_sync": held},
         text=f"{percent(share)} of the time the GPU idles although work was launched: it waits for an event, another "
         "stream or a peer" + (", or for the profiler" if case.recorded.startswith("nvprof") else ""),
         change="see in the timeline (--html, --perfetto) what ends when a wait does: a copy or a collective on "

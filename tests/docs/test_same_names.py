@@ -260,7 +260,7 @@ BY_NAME = {
     "groups": tuple(GROUPS) + ("other",),
     "hand_over_ns": ("launched", "in_graphs"),
 }
-OWNED = ("ledger_ns", "busy_ns", "batch_gap_ledger_ns", "saved_ns", "causes_ns")
+OWNED = ("ledger_ns", "busy_ns", "batch_gap_ledger_ns", "saved_ns", "causes_ns", "called_idle_ns")
 SPREADS = {"launch_latency_ns": {"p50", "p95"}, "skew_ns": {"p50", "max"}, "period_ns": {"p50", "p95", "max"}}
 
 

@@ -1,0 +1,90 @@
+"""Launch idle that a wait of the host makes (docs/reference/measures.md, "The host meanwhile").
+
+The host waits until the GPU has done all that it launched, and launches on: kernel after kernel ends before the next
+one is there, until the host is ahead again. Had it not waited, it would be ahead by as long as it waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..gpus.operations import HAND_OVER_NS, Gpu, Operations
+from ..ground import intervals
+from ..ledger import ownership as ledger
+from ..ledger.causes import LAUNCH, SYNC
+from ..model.analysed import Ownership
+from ..model.measures import CLASSES
+
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Synchronising calls of a process: row of `api`, thread, start and end."""
+
+    row: Int64s
+    thread: Int64s
+    start_ns: Int64s
+    end_ns: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class CatchingUp:
+    """By wait: the process and the row of `api` of its call, when the GPU ran dry, ns of launch idle after it."""
+
+    process: Int64s
+    row: Int64s
+    dry_ns: Int64s
+    ns: Int64s
+
+
+def catching_up(gpu: Gpu, ownership: Ownership, threads: Sequence[Int64s], waits: Sequence[Waits]) -> CatchingUp:
+    """Launch idle from a wait that left the GPU dry to the next one, at most as long as the wait.
+
+    `threads`, `waits` by process number: the thread of each row of `api`, and the calls that wait.
+    """
+    operations = gpu.operations.lasting()
+    spans = intervals.merge(*(ledger.owned_by(ownership, len(CLASSES) + cause) for cause in (LAUNCH, SYNC)))
+    ender = np.searchsorted(operations.start_ns, spans.end)
+    some = np.flatnonzero(ender < len(operations))
+    dry, ender = spans.start[some], ender[some]
+    parts = [
+        _of_process(operations, dry, ender, *of, number) for number, of in enumerate(zip(threads, waits, strict=True))
+    ]
+    none = np.empty(0, np.int64)
+    process, row, dry, waited = (
+        (np.concatenate([none, *columns]) for columns in zip(*parts, strict=True)) if parts else (none,) * 4
+    )
+    order = np.argsort(dry, kind="stable")
+    process, row, dry, waited = (column[order] for column in (process, row, dry, waited))
+    until = np.append(dry[1:], ownership.end_ns[-1:]) if len(dry) else dry
+    launch = ledger.per_bin(ownership, dry, until)["idle_launch"]
+    return CatchingUp(process, row, dry, np.minimum(launch, waited))
+
+
+def _of_process(
+    operations: Operations, dry: Int64s, ender: Int64s, thread_of: Int64s, waits: Waits, number: int
+) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Of the idle spans that a launch of this process ends: (process, row, dry, ns waited) of the call that its thread
+    made before it, where that had not returned when the GPU ran dry. Clocks of host and GPU may be some us apart."""
+    mine = np.flatnonzero((operations.process[ender] == number) & operations.launched[ender])
+    _, called, _ = operations.calls(ender[mine])
+    thread = thread_of[operations.call_row[ender[mine]]]
+    found = []
+    for one in np.unique(thread).tolist():
+        theirs = np.flatnonzero(waits.thread == one)
+        theirs = theirs[np.argsort(waits.end_ns[theirs], kind="stable")]
+        asked = mine[thread == one]
+        last = np.searchsorted(waits.end_ns[theirs], called[thread == one], side="right") - 1
+        asked, call = asked[last >= 0], theirs[last[last >= 0]]
+        held = (waits.start_ns[call] <= dry[asked]) & (dry[asked] <= waits.end_ns[call] + HAND_OVER_NS)
+        _, first = np.unique(call[held], return_index=True)  # the GPU runs dry once in a wait
+        found.append((asked[held][first], call[held][first]))
+    none = np.empty(0, np.int64)
+    asked, call = (np.concatenate([none, *columns]) for columns in zip(*found, strict=True)) if found else (none, none)
+    waited = np.minimum(dry[asked], waits.end_ns[call]) - waits.start_ns[call]
+    return np.full(len(asked), number), waits.row[call], dry[asked], waited
