@@ -1,6 +1,6 @@
 """What telling which of the user's lines costs a training: ranges around what Keras calls, and samples of all Python.
 
-    python -m benchmarks.places_overhead [--step-ms 10] [--turns 40] [--seconds 0.5]
+    python -m benchmarks.places_overhead [--step-ms 10] [--turns 80] [--seconds 0.25]
 
 Steps of a fixed length are taken in one process, by turns with and without, and the medians of the turns are compared:
 of the time a step takes (`time`: on a machine with nothing else to do), and of the processor time of the whole process
@@ -35,8 +35,8 @@ DEPTH = 25
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.places_overhead", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--step-ms", type=float, default=10)
-    parser.add_argument("--turns", type=int, default=40)
-    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--turns", type=int, default=80)
+    parser.add_argument("--seconds", type=float, default=0.25)
     parser.add_argument("--hz", type=int, default=sampler.HZ)
     options = parser.parse_args()
     over = threading.Event()
@@ -107,21 +107,23 @@ def _compared(
 
 
 def _sampled(options: argparse.Namespace, work: Callable[[], None]) -> dict[str, Any]:
-    pairs = []
+    pairs, looks, spent = [], 0, 0.0
     for _ in range(options.turns):
-        with _sampling(options.hz):
+        with _sampling(options.hz) as sampling:
+            since = time.perf_counter()
             first = _turn(options.seconds, work)
+            looks, spent = looks + sampling.count, spent + time.perf_counter() - since
         pairs.append((first, _turn(options.seconds, work)))
-    return _ratio(pairs)
+    return {**_ratio(pairs), "looks_a_second": round(looks / spent, 1)}
 
 
 @contextmanager
-def _sampling(hz: int) -> Iterator[None]:
+def _sampling(hz: int) -> Iterator[sampler.Sampler]:
     with tempfile.TemporaryDirectory() as folder:
         looks = sampler.of_rank(Path(folder), "0", sampler.main_thread, hz=hz)
         looks.start()
         try:
-            yield
+            yield looks
         finally:
             looks.stop()
 

@@ -1,4 +1,4 @@
-"""Where all other Python of the process was: a thread looks at the others' frames some hundred times a second.
+"""Where all other Python of the process was: a thread looks at the others' frames up to 200 times a second.
 
 Of each thread it keeps the innermost line of the user's, and what of a library that line has called. The file
 `rank<k>.places.json` beside a recording holds them (docs/reference/files.md), with times of the process's own clock;
@@ -27,7 +27,7 @@ from .ranges import writer
 
 HZ: Final = 200
 # Of a core, for looking: the thread that is looked at loses about as much again, as it hands over Python's lock.
-BUDGET: Final = 0.004
+BUDGET: Final = 0.003
 _FIRST_NS: Final = 60_000  # what a look may take, until it is known
 _CLOCK_EVERY_NS: Final = 250_000_000
 # Modules in which a thread that waits stays for long: their frame tells that nothing has changed.
@@ -56,12 +56,14 @@ class Sampler:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._places: dict[Seen, int] = {}
-        # per thread the samples: from when, when they were taken, until when, place, number of the look
+        # by code and instruction: a look that meets a known one has little to do, and most are (about keeps the code)
+        self._known: dict[tuple[int, int, int, bool], int] = {}
+        # per thread the samples: from when, when they were taken, until when, place; and the last one, which goes on
         self._spans: dict[int, list[list[int]]] = {}
-        self._blocked: dict[int, tuple[int, int, int | None]] = {}
+        self._last: dict[int, list[int]] = {}
+        self._waits: dict[int, tuple[int, int]] = {}
         self._stepping: set[int] = set()
-        self._source: dict[Seen, str] = {}
-        self.count = 0
+        self.count = self._now = 0
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="ringscope sampler", daemon=True)
@@ -96,34 +98,50 @@ class Sampler:
             used_ns, period = used, max(least, int(took_ns / BUDGET))
 
     def _look(self, own: int, since: int, now: int) -> None:
-        """A sample holds from halfway to the one before until now, and until the next one moves that end."""
-        self.count += 1
+        """A sample holds from halfway to the one before until now, and until the next one moves that end.
+
+        A thread that waits on, other than the one that runs the steps, has one sample of all that time, and costs a
+        look no more than to see that: most threads of a training do nothing else.
+        """
+        self.count, self._now = self.count + 1, now
         stepping = self._steps()
         self._stepping.add(stepping)
-        for thread, frame in sys._current_frames().items():
-            if thread == own:
+        frames = sys._current_frames()
+        del frames[own]
+        for thread in self._last.keys() - frames.keys():
+            self._last.pop(thread)[2] = since
+            self._waits.pop(thread, None)
+        for thread, frame in frames.items():
+            known = self._waits.get(thread)
+            waits = known is not None and known[0] == id(frame) and known[1] == frame.f_lasti
+            if waits and thread != stepping:
                 continue
-            place = self._place(thread, frame)
-            spans = self._spans.setdefault(thread, [])
-            last = spans[-1] if spans else None
-            if last is not None and last[4] == self.count - 1:
+            last = self._last.get(thread)
+            if last is not None:
                 last[2] = since
-            spans.append([since, now, now, place, self.count])
+            place = last[3] if waits and last is not None else self._place(thread, frame)
+            self._last[thread] = span = [since, now, now, place]
+            self._spans.setdefault(thread, []).append(span)
 
     def _place(self, thread: int, frame: FrameType) -> int:
         """The number of its place, -1 for none."""
-        known = self._blocked.get(thread)
-        if known is not None and known[0] == id(frame) and known[1] == frame.f_lasti:
-            return -1 if known[2] is None else known[2]
-        found = seen(frame)
-        place = None if found is None else self._places.setdefault(found, len(self._places))
         if frame.f_code.co_filename.endswith(_WAITING):
-            self._blocked[thread] = id(frame), frame.f_lasti, place
+            self._waits[thread] = id(frame), frame.f_lasti
         else:
-            self._blocked.pop(thread, None)
-        return -1 if place is None else place
+            self._waits.pop(thread, None)
+        found = _users(frame)
+        if found is None:
+            return -1
+        at, below, framework = found
+        key = id(at.f_code), at.f_lasti, 0 if below is None else id(below.f_code), framework
+        place = self._known.get(key)
+        if place is None:
+            place = self._known[key] = self._places.setdefault(_seen(*found), len(self._places))
+        return place
 
     def _write(self) -> None:
+        for span in self._last.values():
+            span[2] = self._now
         threads = [
             {
                 "steps": thread in self._stepping,
@@ -150,16 +168,16 @@ class Sampler:
         beside.replace(self._path)
 
 
-def seen(frame: FrameType) -> Seen | None:
-    """The innermost line of the user's above which no framework runs its steps; None where there is none."""
+def _users(frame: FrameType) -> tuple[FrameType, FrameType | None, bool] | None:
+    """The innermost frame of the user's, what it has called, and whether a framework's is below it; None where there is
+    none, or where a framework runs its steps below it."""
     at: FrameType | None = frame
     below: FrameType | None = None
     framework = False
     while at is not None:
         told = whose.about(at.f_code)
         if told.owner == whose.USER:
-            via = f"{_module(below)}.{whose.qualified(below)}" if below is not None else _lock(at)
-            return Seen(whose.shown(at.f_code.co_filename), at.f_lineno, whose.qualified(at), via, framework)
+            return at, below, framework
         if told.drives:
             return None
         framework = framework or told.framework
@@ -169,21 +187,21 @@ def seen(frame: FrameType) -> Seen | None:
     return None
 
 
+def _seen(at: FrameType, below: FrameType | None, framework: bool) -> Seen:
+    via = f"{_module(below)}.{whose.qualified(below)}" if below is not None else _lock(at)
+    return Seen(whose.shown(at.f_code.co_filename), at.f_lineno, whose.qualified(at), via, framework)
+
+
 # What a line takes that may be held by another thread: `with NAME:`, `NAME.acquire(`.
 _TAKES: Final = re.compile(r"\bwith\s+([A-Za-z_][\w.]*)\s*:|([A-Za-z_][\w.]*)\.acquire\(")
 _LOCKS: Final = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Semaphore)
-_locks: dict[tuple[int, int], str] = {}  # by code and line: asked once
 
 
 def _lock(frame: FrameType) -> str:
     """`threading.Lock` where the line takes a lock: taking one is no call of Python's that a frame would show."""
-    key = id(frame.f_code), frame.f_lineno
-    known = _locks.get(key)
-    if known is None:
-        match = _TAKES.search(linecache.getline(whose.path_of(frame.f_code.co_filename), frame.f_lineno))
-        taken = match is not None and isinstance(_value(frame, match[1] or match[2]), _LOCKS)
-        known = _locks[key] = "threading.Lock" if taken else ""
-    return known
+    match = _TAKES.search(linecache.getline(whose.path_of(frame.f_code.co_filename), frame.f_lineno))
+    taken = match is not None and isinstance(_value(frame, match[1] or match[2]), _LOCKS)
+    return "threading.Lock" if taken else ""
 
 
 def _value(frame: FrameType, name: str) -> Any:

@@ -64,6 +64,54 @@ def test_lines_of_the_thread_that_steps_and_of_others_are_kept(tmp_path: Path) -
     assert 0.1e9 < slept < 0.4e9
 
 
+def spans_of(told: dict[str, object], function: str) -> list[tuple[int, int]]:
+    numbers = {at for at, one in enumerate(told["places"]) if one["function"] == function}  # type: ignore[arg-type, var-annotated]
+    return [
+        (start, end)
+        for thread in told["threads"]  # type: ignore[attr-defined]
+        for start, end, place in zip(thread["start_ns"], thread["end_ns"], thread["place"], strict=True)
+        if place in numbers
+    ]
+
+
+def test_a_thread_that_waits_on_is_one_sample_until_it_goes_on_or_is_gone(tmp_path: Path) -> None:
+    replies: queue.Queue[int] = queue.Queue()
+    others = [threading.Thread(target=waits, args=(replies,)) for _ in range(2)]
+    for one in others:
+        one.start()
+    began_ns = time.monotonic_ns()
+
+    def work() -> None:
+        sleeps(0.2)
+        replies.put(1)
+        sleeps(0.4)
+
+    told = sampled_while(work, tmp_path)
+    over_ns = time.monotonic_ns()
+    replies.put(1)
+    for one in others:
+        one.join()
+    gone, stays = sorted(spans_of(told, "waits"), key=lambda span: span[1])
+    assert 0.1e9 < gone[1] - gone[0] < 0.4e9 and gone[0] - began_ns < 0.1e9
+    assert over_ns - stays[1] < 0.1e9 and stays[1] - stays[0] > 0.5e9
+
+
+def looped(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(0.01)
+        time.sleep(0.03)
+
+
+def test_each_line_is_its_own_place_however_often_it_is_seen(tmp_path: Path) -> None:
+    told = sampled_while(lambda: looped(0.8), tmp_path)
+    lines = {one["source"] for one in told["places"] if one["function"] == "looped"}  # type: ignore[attr-defined]
+    assert {"time.sleep(0.01)", "time.sleep(0.03)"} <= lines
+    assert len(told["places"]) == len({tuple(one.values()) for one in told["places"]})  # type: ignore[arg-type, attr-defined]
+    spans = sorted(spans_of(told, "looped"))
+    assert all(end <= later for (_, end), (later, _) in zip(spans, spans[1:], strict=False))
+
+
 def test_a_line_that_waits_for_a_lock_is_told_by_what_the_name_is(tmp_path: Path) -> None:
     held = threading.Lock()
     held.acquire()
