@@ -28,6 +28,7 @@ from ..processes.lifeline import Lifeline
 from . import observer
 from .workspace import copied
 
+IN_PLACE = ", or give --in-place: then it may overwrite files here"
 LAUNCHERS = ("mpirun", "mpiexec", "horovodrun", "srun", "torchrun", "jsrun")
 POLL_S = 0.2
 STALL_S = 60.0  # without a step of any rank, once one has come to its end
@@ -90,7 +91,8 @@ def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[s
     with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as temporary:
         seen = Path(temporary, "seen")
         seen.mkdir()
-        with nullcontext(Path.cwd()) if trial.in_place else copied(Path.cwd(), Path(temporary, "copy")) as folder:
+        place = nullcontext(Path.cwd()) if trial.in_place else copied(Path.cwd(), Path(temporary, "copy"), IN_PLACE)
+        with place as folder:
             with Lifeline(lines=trial.ranks + 1) as lifeline:
                 process = _start(trial, seen, folder, environ, lifeline.address)
                 found = _follow(trial, process, seen, tell)

@@ -15,13 +15,14 @@ MOST_FILES = 100_000
 
 
 @contextmanager
-def copied(folder: Path, into: Path) -> Iterator[Path]:
+def copied(folder: Path, into: Path, or_else: str = "") -> Iterator[Path]:
     """A copy of `folder` below `into`, a new folder, gone afterwards. Environments, .git and what links lead to are
     linked.
 
-    Raises RingscopeError where it holds more than is worth copying.
+    or_else: what else can be done about a folder that is too large. Raises RingscopeError where it holds more than is
+    worth copying.
     """
-    _check(folder)
+    _check(folder, or_else)
     into.mkdir()
     copy = into / (folder.name or "root")
     _copy(folder, copy)
@@ -47,15 +48,15 @@ def _files(folder: str) -> Iterator[int]:
                 yield entry.stat().st_size
 
 
-def _check(folder: Path) -> None:
+def _check(folder: Path, or_else: str) -> None:
     total = 0
     for number, size in enumerate(_files(str(folder))):
         total += size
         if total > LARGEST_BYTES or number >= MOST_FILES:
             raise RingscopeError(
                 f"{folder}: more than {LARGEST_BYTES >> 30} GiB or {MOST_FILES:,} files, too much for the copy in which"
-                " the script is tried; call this in a folder with the script alone (large data may be linked there), or"
-                " give --in-place: then it may overwrite files here"
+                " the script is tried; call this in a folder with the script alone (large data may be linked there)"
+                f"{or_else}"
             )
 
 

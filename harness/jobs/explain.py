@@ -83,7 +83,8 @@ def explain(
     budget = Budget(limit_s, usual_s, spent_s)
     if missing:
         by = how.profiler.name if how.profiler else "launches without the exchange"
-        console.print(f"explaining, by {by}: at most {len(missing)} more", highlight=False)
+        if most := sum(map(replace(budget).allows, missing)):
+            console.print(f"explaining, by {by}: at most {most} more", highlight=False)
         if how.profiler:
             check_space(inside.path, max(cell.ranks for cell, _ in missing) * profilers.BYTES_A_RANK)
         launch(missing, inside, how, budget.allows)

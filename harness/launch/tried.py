@@ -262,6 +262,17 @@ def _equal(one: Any, other: Any) -> bool:
     return np.array_equal(np.asarray(one), np.asarray(other))
 
 
+def seeded(start: ModuleType) -> None:
+    """Have this ring draw no seed where the script gives none: turns that begin with other weights tell nothing."""
+    init = start.init
+
+    @wraps(init)
+    def same(*, seed: int | bool | None = None, **options: Any) -> None:
+        init(seed=SEED if seed is None or seed is True else seed, **options)
+
+    start.init = same  # type: ignore[attr-defined]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="harness.launch.tried", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="where rank<k>.tried.json goes")
@@ -274,6 +285,7 @@ def main() -> None:
     rank = int(os.environ.get("RINGSCOPE_RANK", "0"))
     turn = Turn(options.out, rank, options.steps, options.seconds, wanted, LEAST_S)
     sys.meta_path.insert(0, AfterImport(KERAS, turn.watch))
+    sys.meta_path.insert(0, AfterImport(("ringscope.ring.start",), seeded))
     script.run(options.script)
     turn.finish()
 

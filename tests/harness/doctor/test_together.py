@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.doctor import workspace
-from harness.doctor.script import Observed, Rank, Trial
+from harness.doctor.script import Observed, Rank, Trial, observe
 from harness.doctor.together import judge
 from profiles.ground.errors import RingscopeError
 
@@ -169,5 +171,10 @@ def test_a_folder_that_is_too_large_for_a_copy_is_refused(tmp_path: Path, monkey
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "data").write_bytes(b"12345")
     monkeypatch.setattr(workspace, "LARGEST_BYTES", 4)
-    with pytest.raises(RingscopeError, match="--in-place"), workspace.copied(tmp_path / "here", tmp_path / "copies"):
+    with pytest.raises(RingscopeError) as told, workspace.copied(tmp_path / "here", tmp_path / "copies"):
         pass
+    assert "--in-place" not in str(told.value)  # an option of doctor's, and of nobody else who copies
+    monkeypatch.chdir(tmp_path / "here")
+    trial = Trial([sys.executable, "data"], 1, "single")
+    with pytest.raises(RingscopeError, match="--in-place"):
+        observe(trial, lambda _: None, os.environ)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from harness.jobs.knobs import apart
-from harness.launch.tried import WARM_UP, Turn, changes
+from harness.launch.tried import SEED, WARM_UP, Turn, changes, seeded
+from tests.harness.running import ROOT, environment
 
 pytestmark = pytest.mark.train
 tf = pytest.importorskip("tensorflow")
@@ -73,6 +77,26 @@ def means() -> dict[str, float]:
         bias = bias - 0.01 * 2 * error.mean(0)
         found[f"1:{step + 1}"] = sum(losses) / len(losses)
     return found
+
+
+def test_every_turn_of_ring_begins_with_the_same_numbers(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "my_train.py").write_text(
+        "from ringscope import ring; ring.init(); import numpy; print('drawn', numpy.random.random())"
+    )
+    words = ["-m", "harness.launch.tried", "--out", str(tmp_path), "--steps", "1", "--seconds", "1", "my_train.py"]
+    subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment() | {"PYTHONPATH": str(ROOT)}, check=True)
+    said = capfd.readouterr().out.split()
+    assert float(said[said.index("drawn") + 1]) == np.random.RandomState(SEED).random_sample()
+
+
+def test_a_seed_that_the_script_gives_stays() -> None:
+    given: list[Any] = []
+    start: Any = SimpleNamespace(init=lambda *, seed=None, pin=True: given.append((seed, pin)))
+    seeded(start)
+    start.init(seed=5)
+    start.init(seed=False, pin=False)
+    start.init(seed=True)
+    assert given == [(5, True), (False, False), (SEED, True)]
 
 
 def test_so_many_steps_are_timed_and_the_losses_are_those_of_the_training(patched: Any, tmp_path: Path) -> None:
