@@ -112,6 +112,7 @@ _MAY_BE: Final = (
     r"(?i)nccl|rccl|mscc|all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|send|recv|executionKernel|barrier"
     r"|signal|multimem|shmem|on_stream_kernel|exchangeSplit|int(?:er|ra)_?node|a2a|p2p|userbuffers|cross_?device|symm_?mem"
 )
+_FEW: Final = 1_024
 _UNNAMED: Final = re.compile(r"\(anonymous namespace\)::|<unnamed>::| {0,3}\[clone [^][]*\]")
 _BRACKETS: Final = re.compile(r"([<>()])")
 _LENGTH: Final = re.compile(r"L?(\d{1,9})")  # of the next part of a mangled name
@@ -154,6 +155,18 @@ def kind_of(names: pd.Index) -> NDArray[np.int8]:
 
 def _families(names: pd.Index) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.Index]:
     """The place in FAMILIES of each name, -1: of none; which names may be of one; and the functions that these name."""
+    return _families_of_few(tuple(names.tolist())) if len(names) <= _FEW else _told_apart(names)
+
+
+@lru_cache(maxsize=8)
+def _families_of_few(names: tuple[str, ...]) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.Index]:
+    """The names of one recording are asked for again and again, and ranks have the same."""
+    import pandas as pd
+
+    return _told_apart(pd.Index(names, dtype="str"))
+
+
+def _told_apart(names: pd.Index) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.Index]:
     import pandas as pd
 
     may_be = fitting(names, _MAY_BE)
@@ -165,6 +178,8 @@ def _families(names: pd.Index) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.
         family[of_one[wholly(functions[of_one], f"(?i){pattern}")]] = number
     found = np.full(len(names), -1, np.int8)
     found[may_be] = family
+    for array in (found, may_be):
+        array.setflags(write=False)  # others get the same
     return found, may_be, functions
 
 
