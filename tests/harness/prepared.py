@@ -1,9 +1,9 @@
 """Processes that need not import TensorFlow, for tests: one has, and forks for each who asks.
 
-    python prepared.py LISTENING              imports it and serves at the socket with this number
+    python prepared.py LISTENING PID          imports it and serves at the socket with this number while that lives
     python prepared.py @ADDRESS python WORD...  has `python WORD...` run there, and ends as that ends
 
-An import costs 4 s of CPU. What is forked makes its own devices, threads and graphs: none are there before. It gets the
+An import costs 3 s of CPU. What is forked makes its own devices, threads and graphs: none are there before. It gets the
 environment, folder and output of the process that asks, which a launcher starts where it would have started Python.
 """
 
@@ -24,9 +24,9 @@ MESSAGE_BYTES = 1 << 20  # more than any environment
 
 def main() -> None:
     where, *command = sys.argv[1:]
-    if command:
+    if where.startswith("@"):
         ask(f"\0{where[1:]}", command[1:])
-    elif words := serve(socket.socket(fileno=int(where))):
+    elif words := serve(socket.socket(fileno=int(where)), os.pidfd_open(int(command[0]))):
         run(words)
 
 
@@ -43,10 +43,11 @@ def ask(address: str, words: Sequence[str]) -> None:
     sys.exit(code)
 
 
-def serve(server: socket.socket) -> list[str] | None:
-    """In a fork: the words that it shall run. In the process itself: None, once its standard input ends."""
+def serve(server: socket.socket, asked: int) -> list[str] | None:
+    """In a fork: the words that it shall run. In the process itself: None, once that of the descriptor has ended."""
     import gc
 
+    import horovod.runner.http.http_server
     import horovod.tensorflow  # noqa: F401
     import keras  # noqa: F401
     import tensorflow  # noqa: F401
@@ -54,8 +55,8 @@ def serve(server: socket.socket) -> list[str] | None:
     gc.collect()
     gc.freeze()  # forks need not look through all that
     while True:
-        ready, _, _ = select.select([server, 0], [], [])
-        if 0 in ready:
+        ready, _, _ = select.select([server, asked], [], [])
+        if asked in ready:
             return None
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:  # what they took is counted as this process's

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import json
 import os
 import socket
@@ -57,25 +58,34 @@ def run_in_turn(
 
 
 @cache
-def _prepared() -> tuple[str, subprocess.Popen[bytes]]:
-    """The address of a process that has imported TensorFlow (prepared.py); it ends with this one."""
+def _prepared() -> str:
+    """The address of a process that has imported TensorFlow (prepared.py): one for both workers of pytest-xdist.
+
+    It ends with the process that was asked for the tests.
+    """
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-        server.bind("")  # Linux gives it a name
+        try:
+            server.bind(f"\0ringscope-{run}" if run else "")  # Linux gives it a name
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return f"@ringscope-{run}"  # the other worker has started it
         server.listen(64)
-        argv = [sys.executable, str(PREPARED), str(server.fileno())]
-        process = subprocess.Popen(argv, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, pass_fds=[server.fileno()])
-        return f"@{server.getsockname()[1:].decode()}", process
+        asked = os.getppid() if run else os.getpid()
+        argv = [sys.executable, str(PREPARED), str(server.fileno()), str(asked)]
+        subprocess.Popen(argv, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, pass_fds=[server.fileno()])
+        return f"@{server.getsockname()[1:].decode()}"
 
 
 def prepared(launcher: str | None = None) -> list[str]:
-    """What to put before `python words...`: the launcher of two ranks, if any, then what spares each process 4 s.
+    """What to put before `python words...`: what starts two ranks, if any, and spares each process 3 s.
 
     Only for what a rank does once it has imported TensorFlow. How ranks are started is asked of LAUNCHERS.
     """
-    quick = {None: [], **LAUNCHERS, "gloo": [sys.executable, "-m", "harness.launch.gloo", *LAUNCHERS["gloo"][1:]]}[
-        launcher
-    ]
-    return [*quick, sys.executable, "-S", "-E", str(PREPARED), _prepared()[0]]
+    fork = [sys.executable, "-S", "-E", str(PREPARED), _prepared()]
+    pair = [sys.executable, str(Path(__file__).with_name("pair.py"))]
+    return {None: fork, "gloo": [*fork, *pair], "mpirun": [*LAUNCHERS["mpirun"], *fork]}[launcher]
 
 
 def carrying(mark: str) -> list[psutil.Process]:

@@ -9,7 +9,6 @@ that ended one, -9 after LIMIT_S seconds.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import runpy
@@ -24,11 +23,10 @@ import horovod.tensorflow  # noqa: F401
 import keras
 import numpy as np
 import tensorflow  # noqa: F401
-from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
-from horovod.runner.http.http_server import RendezvousServer
 
 from ringscope.ring.models import optimizers_of
 from tests.harness import as_on_gpus
+from tests.harness.pair import end_with_parent, meet, place
 
 LIMIT_S = 600
 AT_ONCE = 3  # processes: two ranks and one alone keep two cores busy
@@ -40,33 +38,12 @@ class Job:
     def __init__(self, out: Path, name: str, ranks: int, script: str, words: list[str], limit_s: float) -> None:
         self.name, self.ranks = name, ranks
         self._deadline = time.monotonic() + limit_s
-        meeting = self._server() if ranks > 1 else {}
+        self._serving, where = meet(ranks) if ranks > 1 else (0, {})
         self._pids = [
-            forked(out / f"{name}.{ranks}.{rank}.log", meeting | place(rank, ranks) if meeting else {}, script, words)
+            forked(out / f"{name}.{ranks}.{rank}.log", where | place(rank, ranks) if where else {}, script, words)
             for rank in range(ranks)
         ]
         self.codes: dict[int, int] = {}
-
-    def _server(self) -> dict[str, str]:
-        """Serve in a process of its own: threads here would be in the middle of something in each fork."""
-        told, tells = os.pipe()
-        self._serving = os.fork()
-        if not self._serving:
-            end_with_parent()
-            server = RendezvousServer()
-            os.write(tells, str(server.start()).encode())
-            server.init(get_host_assignments(parse_hosts(f"localhost:{self.ranks}"), self.ranks))
-            os.write(tells, b"\n")
-            time.sleep(1 << 20)
-        os.close(tells)
-        with os.fdopen(told) as port:
-            return {
-                "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
-                "HOROVOD_GLOO_RENDEZVOUS_PORT": port.readline().strip(),
-                "HOROVOD_CONTROLLER": "gloo",
-                "HOROVOD_CPU_OPERATIONS": "gloo",
-                "HOROVOD_GLOO_IFACE": "lo",
-            }
 
     def ended(self) -> bool:
         """Whether all ranks have; ends those that take too long."""
@@ -85,23 +62,12 @@ class Job:
         return True
 
 
-def place(rank: int, ranks: int) -> dict[str, str]:
-    """What a launcher tells a rank of itself."""
-    numbers = {"RANK": rank, "SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_SIZE": ranks, "CROSS_RANK": 0, "CROSS_SIZE": 1}
-    return {f"HOROVOD_{name}": str(number) for name, number in numbers.items()} | {"HOROVOD_HOSTNAME": "localhost"}
-
-
 class Rank(BaseException):
     """Leaves the parent's stack in a fork, which is `python script words...` from there on."""
 
     def __init__(self, run: Callable[[], Any]) -> None:
         super().__init__()
         self.run = run
-
-
-def end_with_parent() -> None:
-    """Else who reads the parent's output would wait for its children, too, once it has been ended for taking long."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def forked(log: Path, environment: dict[str, str], script: str, words: list[str]) -> int:
