@@ -35,6 +35,7 @@ NSYS_PLACES = (
     "/opt/nvidia/nsight-compute/*/host/target-linux-x64/nsys",
 )
 NVPROF_PLACES = ("/usr/local/cuda*/bin/nvprof",)
+PROBE = (sys.executable, "-m", "harness.machine.probe")
 PROBE_LIMIT_S = 180
 
 
@@ -84,13 +85,12 @@ def probe_libraries() -> dict[str, Any]:
     {"tensorflow": {...} | None, "horovod": {...} | None, "seams": {...} | None, "cuda_runtime", "cudnn", "nccl",
     "reasons": {name: why None}}
     """
-    command = [sys.executable, "-m", "harness.machine.probe"]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     house = str(Path(__file__).resolve().parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (house, environment.get("PYTHONPATH"))))
     empty = dict.fromkeys(("tensorflow", "horovod", "cuda_runtime", "cudnn", "nccl", "seams"))
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROBE_LIMIT_S)
+        done = subprocess.run(PROBE, env=environment, capture_output=True, text=True, timeout=PROBE_LIMIT_S)
     except subprocess.TimeoutExpired:
         return empty | {"reasons": {"probe": f"no answer within {PROBE_LIMIT_S} s"}}
     if done.returncode != 0:

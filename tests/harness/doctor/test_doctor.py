@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,8 +15,10 @@ from harness.doctor import checks as doctor
 from harness.doctor import equality, trials
 from harness.doctor.allreduce import bus_gb_per_s
 from harness.doctor.equality import Equality
+from harness.machine import describe
 from harness.verbs.doctor import command
 from profiles.runs.records import Cell
+from tests.harness.running import prepared
 
 GPU = {
     "index": 0,
@@ -288,16 +289,17 @@ def test_the_all_reduce_of_two_real_ranks_is_right_and_timed(launcher, monkeypat
     assert check.data["bus_gb_per_s"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_the_json_is_whole_and_the_exit_code_says_whether_anything_fails():
-    done = subprocess.run(
-        [sys.executable, "-m", "harness", "doctor", "--quick", "--json"], capture_output=True, text=True, timeout=900
-    )
+@pytest.mark.train
+def test_the_json_is_whole_and_the_exit_code_says_whether_anything_fails(monkeypatch):
+    monkeypatch.setattr(describe, "PROBE", [*prepared(), *describe.PROBE])
+    done = CliRunner().invoke(command, ["--quick", "--json"])
     found = json.loads(done.stdout)
+    assert found["machine"]["libraries"]["tensorflow"]["version"], found["machine"]["libraries"]
     assert found["schema"] == "ringscope.doctor/1"
     assert all(check["status"] in ("ok", "warning", "failure", "n/a") for check in found["checks"])
     assert all(check["remedy"] for check in found["checks"] if check["status"] in ("warning", "failure"))
-    assert done.returncode == (1 if any(check["status"] == "failure" for check in found["checks"]) else 0)
-    assert found["status"] == ("failure" if done.returncode else "ok")
+    assert done.exit_code == (1 if any(check["status"] == "failure" for check in found["checks"]) else 0)
+    assert found["status"] == ("failure" if done.exit_code else "ok")
 
 
 def test_help_has_examples():

@@ -18,7 +18,7 @@ from harness.machine import describe, nvml, sample
 from harness.verbs import record
 from profiles.ground.errors import RingscopeError
 from profiles.runs.records import read_runs
-from tests.harness.running import ROOT
+from tests.harness.running import ROOT, prepared
 
 NSYS = Profiler("nsys", "/opt/nsys")
 OUT = Path("/out")
@@ -180,9 +180,16 @@ def _record(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.train
 @pytest.mark.beside
-def test_each_rank_of_a_cell_leaves_its_own_recording_and_the_launch_is_no_measurement(tmp_path: Path) -> None:
-    result = _record(tmp_path, "--model", "mlp", "-np", "2", "--steps", "4", "--warmup", "2", "--per-rank-batch", "16")
-    assert result.returncode == 0, result.stdout + result.stderr
+def test_each_rank_of_a_cell_leaves_its_own_recording_and_the_launch_is_no_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks that need not import TensorFlow (prepared.py), under a real horovodrun."""
+    worker, described = launch.worker, describe.describe
+    monkeypatch.setattr(launch, "worker", lambda *paths: [*prepared(), *worker(*paths)])
+    monkeypatch.setattr(describe, "describe", lambda: described(libraries=False))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    words = ["--profiler", "tensorflow", "--out", str(tmp_path / "out"), "--per-rank-batch", "16", "--warmup", "2"]
+    assert not record.command.main([*words, "--model", "mlp", "-np", "2", "--steps", "4"], standalone_mode=False)
     (run,) = read_runs(tmp_path / "out")
     assert run.record.profiled == "tensorflow"
     recordings = [run.directory / f"rank{rank}.xplane.pb" for rank in (0, 1)]

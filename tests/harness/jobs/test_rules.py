@@ -35,9 +35,12 @@ write_rank(out / "rank0.jsonl", record(turns, time.time_ns(), "planted", gpu=Fal
 
 
 @pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("horovod.tensorflow")
+    (tmp_path / "planted.py").write_text(PLANTED)
+
     def argv(rule: str, options: Any, gpus: int, folder: Path) -> list[str]:
-        return [sys.executable, "-c", PLANTED, rule, str(folder)]
+        return [*prepared(), sys.executable, str(tmp_path / "planted.py"), rule, str(folder)]
 
     monkeypatch.setattr(rules, "worker", argv)
     monkeypatch.setattr("harness.jobs.sweep.check_training", lambda: None)
