@@ -128,6 +128,7 @@ def _steps(steps: FoundSteps, rows: list[StepRow]) -> Steps:
         rows=rows,
         unit=steps.unit,
         served=steps.served,
+        decodes=steps.decodes,
         marked=steps.marked,
         repeats=asdict(steps.repeats) if steps.repeats else None,
     )

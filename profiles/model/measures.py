@@ -254,6 +254,7 @@ class Steps:
     rows: list[StepRow] = field(default_factory=list)
     unit: str = "step"  # or "batch": of an inference
     served: bool = False  # an inference server marks its passes
+    decodes: bool = True  # False: each of them only reads prompts (a prefill)
     marked: int = 0  # marks of steps, whether steps were found by them or not
     repeats: dict[str, int] | None = None  # period_ns, count: where kernels repeat and are no steps
 

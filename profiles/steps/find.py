@@ -60,8 +60,13 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None
     shifts = [0] * len(timelines) if shift_ns is None else shift_ns
     stepped = mark.steps(gpu, timelines, shifts)
     found = _found(gpu, timelines, shifts, stepped)
-    served = mark.find(gpu, timelines, shifts, mark.SERVED) is not None
-    found = replace(found, served=served, marked=0 if stepped is None else len(stepped))
+    passes = mark.find(gpu, timelines, shifts, mark.SERVED)
+    found = replace(
+        found,
+        served=passes is not None,
+        decodes=passes is None or passes.decodes,
+        marked=0 if stepped is None else len(stepped),
+    )
     return _without_pauses(found, pauses.pauses(gpu, timelines, shifts))
 
 

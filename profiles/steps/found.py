@@ -81,6 +81,7 @@ class FoundSteps:
     long: LongSteps = field(default_factory=lambda: LongSteps())  # of these the ones that no pause cut
     unit: str = "step"  # "batch" if the marks are an inference's
     served: bool = False  # marks of an inference server are there, whether steps are found by them or not
+    decodes: bool = True  # False: each of these passes only reads prompts
     marked: int = 0  # marks of steps, whether steps are found by them or not
     repeats: Repeats | None = None  # refused, but the kernels repeat
     pauses: tuple[Pause, ...] = ()  # of the training; no measured step meets one

@@ -27,6 +27,11 @@ SERVED = (
     r"step\[.*\]|execute_(?=\w*(?:\(.*)?\Z)\w*(?:context|generation|model)\w*(?:\(.*)?|execute_new_\d+_cached_\d+"
     r"|\[Executor\] _forward_step\b.*"
 )
+# Of these the ones that read prompts and generate nothing.
+_PREFILLS = (
+    r"step\[(?:EXTEND|PREFILL)\b.*\]|execute_context_\d+(?:\(\d+\))?_generation_0(?:\(\d+\))?|execute_new_\d+_cached_0"
+    r"|\[Executor\] _forward_step\b.*\b0 gen reqs.*"
+)
 # What people call the steps of an inference, where JAX's and Keras's annotations mark them.
 _OF_INFERENCE = r"(?i)(?:infer|predict|eval|valid|generat|decod|prefill|serv)[^#]*#"
 # Marks of a step, most trusted first. A group is the step's number. Not `epoch 1`, which holds many.
@@ -53,7 +58,7 @@ class Marks:
 
     process: its number in `Gpu.processes`. number: the N of the name, else the place. end_ns: where each ends, FOREVER
     where it is open. last_end_ns: where the last mark ends; None: it is open, or an instant. served: they are passes
-    of an inference server.
+    of an inference server. decodes: unless each of them only reads prompts.
     """
 
     process: int
@@ -62,6 +67,7 @@ class Marks:
     number: Int64s
     last_end_ns: int | None
     served: bool = False
+    decodes: bool = True
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -114,6 +120,7 @@ def _one_kind(marks: pd.DataFrame, rows: Int64s, process: int, shift_ns: int, pa
     mine = mine[np.argsort(marks["start_ns"].to_numpy()[rows[mine]], kind="stable")]
     start, end, is_open = (marks[column].to_numpy()[rows[mine]] for column in ("start_ns", "end_ns", "open"))
     ends = not is_open[-1] and end[-1] > start[-1]
+    met_names = np.unique(code[mine]).tolist()
     number = np.arange(len(mine))
     if re.compile(pattern).groups:
         number = np.array([_number(pattern, name) for name in names], np.int64)[code[mine]]
@@ -123,7 +130,8 @@ def _one_kind(marks: pd.DataFrame, rows: Int64s, process: int, shift_ns: int, pa
         end_ns=np.where(is_open | (end <= start), FOREVER, end + shift_ns),
         number=number,
         last_end_ns=int(end[-1]) + shift_ns if ends else None,
-        served=served or all(re.match(_OF_INFERENCE, names[one]) for one in np.unique(code[mine]).tolist()),
+        served=served or all(re.match(_OF_INFERENCE, names[one]) for one in met_names),
+        decodes=not all(re.fullmatch(_PREFILLS, names[one]) for one in met_names),
     )
 
 

@@ -150,7 +150,15 @@ class Case:
     @property
     def trains(self) -> bool:
         """Does idle time of the window tell anything?"""
-        return shows_training(self.gpu)
+        return shows_training(self.gpu) and not self.example
+
+    @property
+    def example(self) -> bool:
+        """Are there fewer kernels in all than in one step of the smallest model that a framework trains? A program of
+        CUDA's may have few that take long."""
+        kernels = self.gpu.kernels
+        few = not kernels.graph_launches and kernels.count < LEAST_KERNELS
+        return few and self.gpu.framework in ("pytorch", "jax", "tensorflow")
 
     @property
     def trains_a_model(self) -> bool:

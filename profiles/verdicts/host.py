@@ -141,6 +141,23 @@ def managed_memory_moves(case: Case) -> Finding | None:
     )
 
 
+_FOR = "an event, another stream or a peer"
+_SEE = (
+    "see in the timeline (--html, --perfetto) what ends when a wait does: a copy or a collective on another stream, "
+    "another process's work"
+)
+_OF_GRAPHS = (
+    "graphs that are made once and uploaded before they are launched (cudaGraphUpload, a warm-up replay), not made or "
+    "changed in every step; if these waits stay, the profiler left nodes out: compare with nsys --cuda-graph-trace=node"
+)
+
+
+def _before_graphs(case: Case) -> bool:
+    """Does launched work wait, for half of such time in the longest gaps, before the work of a CUDA graph?"""
+    waits = [(gap.causes_ns.get("idle_wait", 0), "GraphLaunch" in (gap.call or "")) for gap in case.gpu.idle_gaps]
+    return 2 * sum(ns for ns, graph in waits if graph) >= sum(ns for ns, _ in waits) > 0
+
+
 def work_waits(case: Case) -> Finding | None:
     """Work that was launched in time does not start: it waits on the GPU."""
     held = case.held_after_wait_ns
@@ -148,13 +165,14 @@ def work_waits(case: Case) -> Finding | None:
     share = (waiting + held) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
         return None
+    graphs = _before_graphs(case)
     finding = case.finding(
         "launched-work-waits",
         {"idle_wait": waiting, "idle_sync": held},
-        text=f"{percent(share)} of the time the GPU idles although work was launched: it waits for an event, another "
-        "stream or a peer" + (", or for the profiler" if case.recorded.startswith("nvprof") else ""),
-        change="see in the timeline (--html, --perfetto) what ends when a wait does: a copy or a collective on "
-        "another stream, another process's work"
+        text=f"{percent(share)} of the time the GPU idles although work was launched: it waits for "
+        + ("what a CUDA graph does before the first operation that is recorded of it" if graphs else _FOR)
+        + (", or for the profiler" if case.recorded.startswith("nvprof") else ""),
+        change=(_OF_GRAPHS if graphs else _SEE)
         + (". nvprof makes such waits itself: compare with nsys" if case.recorded.startswith("nvprof") else ""),
         evidence={"idle_wait_ns": case.ns("idle_wait"), "launch_latency_ns": case.gpu.kernels.launch_latency_ns or {}},
         refuted_by="as much idle_wait with one stream",

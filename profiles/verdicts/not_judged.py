@@ -83,6 +83,9 @@ def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Mea
     about = list(_doubts(measures, case.index))
     if not case.computes:
         return "no kernel is in the recording", "record while the program computes"
+    if case.example:
+        ran = numbers.count(gpu.kernels.count)
+        return f"{ran} kernels are an example, of which nothing follows for a model", "record steps of a whole model"
     if largest == "idle_unknown":
         blind = [doubt for doubt, where in about if where in ("/ledger_ns/idle_unknown", "/ledger_ns")]
         if not blind and all(gap.ended_by is None for gap in gpu.idle_gaps if "idle_unknown" in gap.causes_ns):

@@ -240,14 +240,52 @@ INFERENCE: Mapping[str, Words] = MappingProxyType(
         "all-reduce-exposed": "fewer GPUs for one model (tensor parallel); larger batches",
     }
 )
+
+
+def _between_passes(gpu: GpuMeasures) -> bool:
+    """May the GPU wait for launches between the passes of a server, as far as the recording tells?"""
+    gaps = gpu.batch_gap_ledger_ns
+    if gpu.window != "steps" or gaps is None:
+        return True
+    return 2 * gaps.get("idle_launch", 0) > (gpu.ledger_ns["idle_launch"] or 0)
+
+
+def _served_launches(gpu: GpuMeasures) -> str:
+    """Graphs of decoding are of no use to a recording of prompts alone."""
+    if gpu.steps.decodes:
+        return (
+            'CUDA graphs for decoding (torch.compile(mode="reduce-overhead"); vLLM has them without enforce_eager, '
+            "SGLang with --cuda-graph-bs); larger batches"
+        )
+    compile_it = (
+        "" if _mostly_compiled(gpu) else "the model compiled (torch.compile; vLLM without enforce_eager), with "
+    )
+    return (
+        f"{compile_it}CUDA graphs by pieces for as many tokens as a prompt has (vLLM's cudagraph_capture_sizes, "
+        "SGLang's --piecewise-cuda-graph-max-tokens); more prompts in a pass (max_num_batched_tokens, "
+        "--chunked-prefill-size)"
+    )
+
+
+def _mostly_compiled(gpu: GpuMeasures) -> bool:
+    return 10 * gpu.kernels.groups.get("fused", {}).get("count", 0) > gpu.kernels.count
+
+
+def _served_python(gpu: GpuMeasures) -> str:
+    """Whether requests come is of no matter within a pass."""
+    if not _between_passes(gpu):
+        return _served_launches(gpu)
+    ahead = "the scheduler ahead of the GPU (SGLang's overlap schedule, vLLM's async scheduling)"
+    rest = f"CUDA graphs for decoding, and {ahead}; larger batches" if gpu.steps.decodes else f"{ahead}; more prompts"
+    return f"nothing, while no request was there; else {rest}"
+
+
 # For a server, whose marks the recording holds.
 SERVER: Mapping[str, Words] = MappingProxyType(
     {
         **INFERENCE,
-        "launch-bound": 'CUDA graphs for decoding (torch.compile(mode="reduce-overhead"); vLLM has them without '
-        "enforce_eager, SGLang with --cuda-graph-bs); larger batches",
-        "python-in-the-loop": "nothing, while no request was there; else CUDA graphs for decoding, and the scheduler "
-        "ahead of the GPU (SGLang's overlap schedule, vLLM's async scheduling); larger batches",
+        "launch-bound": _served_launches,
+        "python-in-the-loop": _served_python,
         "host-synchronises": "the next batch scheduled before the tokens of the last one are fetched (vLLM's async "
         "scheduling, SGLang's overlap schedule); no .item() or .cpu() between layers",
         "short-kernels": "CUDA graphs; fused kernels (torch.compile, or the server's own); larger batches",

@@ -167,7 +167,7 @@ def test_gaps_alike_are_a_loops() -> None:
 
 
 def test_idle_time_at_the_end_of_a_step_is_not_for_want_of_calls() -> None:
-    made = looped(ATEN, mark="ProfilerStep#{}", steps=1)
+    made = looped(*[ATEN] * 30, mark="ProfilerStep#{}", steps=1)
     (row,) = (row for row in made.rows["marks"])
     row["end_ns"] += 10 * MS
     told = findings(made)["loss-not-judged"]

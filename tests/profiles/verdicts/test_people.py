@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -71,6 +72,59 @@ def test_a_server_that_hardly_computes_may_have_no_requests(each_ns: int) -> Non
     found = findings(looped(*[ATEN] * 4, mark="execute_model_{}", each_ns=each_ns))
     assert found["python-in-the-loop"].change.startswith("nothing, while no request was there")
     assert "tiny-batch" not in found
+
+
+@pytest.mark.parametrize(
+    ("mark", "within", "said", "unsaid"),
+    [
+        ("execute_context_1(888)_generation_0(0)", True, "prompt", "decod|request"),
+        ("execute_context_1(888)_generation_0", True, "prompt", "decod|request"),
+        ("execute_context_1(888)_generation_0(0)", False, "no request was there.*prompts", "decod"),
+        ("step[EXTEND bs=2 toks=888]", True, "prompt", "decod|request"),
+        ("[Executor] _forward_step {}: 1 ctx reqs, 0 gen reqs", True, "prompt", "decod|request"),
+        ("execute_context_1(888)_generation_4(4)", True, "graphs for decoding", "request"),
+        ("execute_context_0(0)_generation_{}(16)", False, "no request was there.*graphs for decoding", "prompt"),
+        ("step[DECODE bs=32]", True, "graphs for decoding", "request"),
+    ],
+)
+def test_a_server_is_told_of_requests_between_passes_and_of_decoding_where_it_decodes(
+    mark: str, within: bool, said: str, unsaid: str
+) -> None:
+    """It waits for launches before each kernel of a pass, or before the first one."""
+    made, now = Build(), 10 * MS
+    for number in range(8):
+        made.mark(mark.format(number + 1), now, now + 12 * MS, domain="")
+        at = now + 20 * US
+        for place in range(10):
+            at += (MS if within else 9 * MS * (place == 0)) + 10 * US
+            made.kernel(at, at + 100 * US, ATEN, call=(at - 5 * US, at - 4 * US))
+            at += 100 * US
+        now += 13 * MS
+    change = findings(made)["python-in-the-loop"].change
+    assert re.search(said, change) and not re.search(unsaid, change), change
+
+
+@pytest.mark.parametrize(("kernels", "example"), [(4, True), (25, False)])
+def test_a_handful_of_kernels_of_a_framework_is_an_example(kernels: int, example: bool) -> None:
+    made = Build()
+    made.mark("ProfilerStep#1", 9 * MS, 9 * MS + kernels * MS, domain="")
+    for number in range(kernels):
+        at = (10 + number) * MS
+        made.kernel(at, at + 100 * US, ATEN, call=(at - 5 * US, at - 4 * US))
+    found = findings(made)
+    assert ("launch-bound" in found or "python-in-the-loop" in found) is not example
+    assert ("an example" in getattr(found.get("loss-not-judged"), "text", "")) is example
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_waits_that_end_with_a_graph_are_told_of_the_graph(graph: bool) -> None:
+    made, now = Build(), 10 * MS
+    for _ in range(40):
+        made.kernel(now, now + MS, ATEN, call=(now - 1_500 * US, now - 1_499 * US),
+                    api="cudaGraphLaunch" if graph else "cudaLaunchKernel")  # fmt: skip
+        now += 2 * MS
+    found = findings(made)["launched-work-waits"]
+    assert ("CUDA graph" in found.text) is ("cudaGraphUpload" in found.change) is graph
 
 
 @pytest.mark.parametrize(("start_ns", "share", "priced"), [(0, 0.5, True), (20 * MS, 0.01, False)])
