@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...model.analysed import Analysis
+from .. import spoken
 from ..charts.lanes import KINDS, GpuLanes, Lane, ledger_lane, of_gpus, of_host, shift_ns
 
 BINS = 2000
@@ -51,7 +52,7 @@ class _Packer:
         used, back = np.unique(lane.label, return_inverse=True)
         places = []
         for one in used.tolist():
-            name = lane.labels[one]
+            name = spoken.name(lane.labels[one])
             short = name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "…"
             places.append(min(self.labels.setdefault(short, len(self.labels)), 65_535))
         return np.array(places, np.uint16)[back]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from collections import Counter
@@ -16,6 +17,7 @@ from profiles.model.measures import HOST
 from profiles.views import page
 from profiles.views.charts.lanes import KINDS, of_host
 from profiles.views.files import perfetto
+from profiles.views.page import picture
 from tests.made.build import Build
 from tests.recordings import DATA, rows
 
@@ -77,6 +79,16 @@ def test_one_process_with_two_gpus_is_written_once(tmp_path: Path) -> None:
 def test_the_page_draws_the_busiest_threads_below_the_streams(analysis: Analysis) -> None:
     text = page.render(title="x", command="y", analysis=analysis)
     assert "CUDA call" in text and 'id="find"' in text
+
+
+def test_the_picture_says_names_of_xla_in_words() -> None:
+    made = Build()
+    made.kernel(100, 200, name="loop_add_fusion_3", call=(10, 20))
+    made.mark("Thunk:#hlo_op=command_buffer#", 120, 150, domain="TSL")
+    packed = gzip.decompress(base64.b64decode(picture.pack(analyse([made.timeline()], operations=True))))
+    header = json.loads(packed[4 : 4 + int.from_bytes(packed[:4], "little")])
+    said = {"loop_add_fusion_3: element-wise work (add)", "XLA, a CUDA graph (command_buffer)"}
+    assert said <= set(header["labels"]) and not any("hlo_op=" in label for label in header["labels"])
 
 
 def test_what_is_not_drawn_keeps_nothing_of_the_host() -> None:
