@@ -83,6 +83,11 @@ class Recorder:
             if self.opened_at is not None:
                 self._close()
 
+    @property
+    def holds_nothing(self) -> bool:
+        """It was never opened, or with the last step of all. (By time it is opened before any step is seen.)"""
+        return self.opened_at is None or 0 < self.number == self.opened_at
+
     def unopened(self, *, failed: bool = False) -> str:
         """Why nothing was recorded, and what to do."""
         if failed:
@@ -283,7 +288,7 @@ def main() -> None:
         over.set()
         waits.join()
         recorder.finish()
-        if recorder.opened_at is None and rank == "0":
+        if recorder.holds_nothing and rank == "0":
             print(f"ringscope: {recorder.unopened(failed=failed)}", file=sys.stderr, flush=True)
 
 

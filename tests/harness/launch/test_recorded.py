@@ -86,6 +86,18 @@ def test_why_nothing_was_recorded_is_said() -> None:
     assert told.recorder.opened_at is None and "12 steps" in told.recorder.unopened() != nothing
 
 
+def test_a_recording_that_begins_with_the_end_of_all_steps_holds_nothing() -> None:
+    told = Told()
+    assert told.recorder.holds_nothing
+    told.take([1.0] * 20)
+    assert told.recorder.opened_at == 20 and told.recorder.holds_nothing
+    told.take([1.0])
+    assert not told.recorder.holds_nothing
+    by_time = Told(steps=0)
+    by_time.recorder.open()
+    assert not by_time.recorder.holds_nothing  # no step was ever to be seen
+
+
 def test_what_is_waited_for_is_said_with_the_time_that_it_takes() -> None:
     told = Told(steps=20)
     assert (
