@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 from typing import Any
 
 from profiles.ground.errors import RingscopeError
+from ringscope.places import of_keras
 
 from . import say
 from .alike import ending, horovod_names, undistributed
 from .data import seeds, shuffles
 from .internals import garbage, seams, xla_cache, xla_options
-from .internals.frameworks import hvd, tf
+from .internals.frameworks import hvd, keras, tf
 from .lost import launcher, restart
 from .ranks import alone, files
 from .ranks.channel import CONNECT_LIMIT_S, Channel, launcher_share, meet_server
@@ -45,6 +47,7 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     undistributed.check_backend()
     told = seams.check()
     garbage.set_apart()
+    _tell_profilers()
     set_up_compiler()
     # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
     os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")
@@ -72,6 +75,13 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
             "TensorFlow was used before ring.init(); make ring.init() the script's first line"
         ) from error
     _meet(seed)
+
+
+def _tell_profilers() -> None:
+    """What Keras calls of the script is in ranges from now on, which any profiler shows, and nobody else pays for."""
+    of_keras.lay(keras)
+    if (python_functions := sys.modules.get("tensorflow.python.ops.script_ops")) is not None:
+        of_keras.lay_over_python_functions(python_functions)
 
 
 def set_up_compiler() -> None:

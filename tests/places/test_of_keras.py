@@ -65,3 +65,34 @@ def test_nothing_else_is_told() -> None:
     known |= {"doubled", "tripled"}
     others = [name for name in told() if name.split(" ")[2].split(".")[0] not in known and " gc " not in name]
     assert not others
+
+
+UNDER_RING = """
+from ringscope import ring
+ring.init()
+import json, keras, numpy as np
+from ringscope.places import ranges
+told = []
+class Kept:
+    begin, end = staticmethod(told.append), staticmethod(lambda begun: None)
+ranges.writer = lambda: Kept
+class Norms(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.norm = batch
+model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+ring.distribute(model)
+model.fit(np.zeros((4, 3)), np.zeros((4, 1)), batch_size=2, verbose=0, callbacks=[Norms()])
+print(json.dumps(told))
+"""
+
+
+def test_ring_writes_them_for_any_profiler(tmp_path: Path) -> None:
+    pytest.importorskip("horovod")
+    script = tmp_path / "my_train.py"
+    script.write_text(UNDER_RING)
+    done = run_python(str(script), prefix=prepared())
+    assert done.returncode == 0, done.stderr
+    line = next(n for n, text in enumerate(UNDER_RING.splitlines(), 1) if "def on_train_batch_end" in text)
+    hooks = [name for name in json.loads(done.stdout.splitlines()[-1]) if f"my_train.py:{line})" in name]
+    assert hooks == 2 * [next(iter(hooks))] and hooks[0].startswith("place callback Norms.on_train_batch_end")
