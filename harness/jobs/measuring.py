@@ -59,17 +59,17 @@ def write_measures(recordings: Sequence[Path]) -> Measures:
 
 
 def of_the_host(recordings: Sequence[Path]) -> Iterator[str]:
-    """Of recordings without a GPU a line for each part of the user's code that takes 1 % of the steps or more."""
+    """Of recordings without a GPU a line for each part of the user's code that takes 1 % of their time or more."""
     for path in recordings:
         try:
             found = host_places.measure(read(path))
         except RingscopeError:
             continue
-        for place in found[0].rows if found else ():
-            share = place.total_ns / found[1] if found and found[1] else 0.0
-            if place.kind in places.CODES and place.kind != "call" and share >= _TOLD:
-                told = f"{percent(share)} of the steps' time in {places.told(place)}"
-                yield f"{path.name}: {told}\n  → {places.remedy(place)}"
+        for place in found.places.rows if found else ():
+            share = place.total_ns / found.span_ns if found and found.span_ns else 0.0
+            if found and place.kind in places.CODES and place.kind != "call" and share >= _TOLD:
+                whole = "the steps' time" if found.of_steps else "the recorded time"
+                yield f"{path.name}: {percent(share)} of {whole} in {places.told(place)}\n  → {places.remedy(place)}"
 
 
 def _export_all(nsys: str, reports: Sequence[Path]) -> None:

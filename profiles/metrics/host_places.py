@@ -1,10 +1,13 @@
 """Where the host was in a recording without a GPU: its time by the user's own code, as far as that can be told.
 
-Nothing says when a GPU would have waited. All time of the recorded steps counts, what lies under a range of waiting for
-input as `feed`, the rest as `launch`; time in the framework, which computes on the host, is `elsewhere`.
+Nothing says when a GPU would have waited. All time of the recorded steps counts, or where none are marked, as in a loop
+of the user's own, all time that was sampled: what lies under a range of waiting for input as `feed`, the rest as
+`launch`; time in the framework, which computes on the host, is `elsewhere`.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,22 +22,36 @@ from . import places
 from .place_layers import Numbers, of_process, samples_of
 
 
-def measure(timeline: Timeline) -> tuple[Places, int] | None:
-    """The places of the process, and the ns of its steps; None where it tells of no place or of no step."""
+@dataclass(frozen=True, slots=True)
+class HostPlaces:
+    """The places of a process, and the time that they are of: of its steps, or all that was sampled."""
+
+    places: Places
+    span_ns: int
+    of_steps: bool
+
+
+def measure(timeline: Timeline) -> HostPlaces | None:
+    """None where the recording is not of one process, or tells of no place."""
     pids = np.unique(timeline.marks["pid"].to_numpy()).tolist()
     names = timeline.marks["name"].cat
     codes = names.codes.to_numpy()
     start, end = (timeline.marks[name].to_numpy() for name in ("start_ns", "end_ns"))
-    steps = np.flatnonzero(rows_of(codes, wholly(names.categories, marks.STEP)))
-    if len(pids) != 1 or not len(steps):
+    if len(pids) != 1:
         return None
-    window = Window(int(start[steps].min()), int(end[steps].max()))
+    steps = np.flatnonzero(rows_of(codes, wholly(names.categories, marks.STEP)))
+    seen = [samples_of(timeline, pids[0], 0)]
+    if len(steps):
+        window = Window(int(start[steps].min()), int(end[steps].max()))
+    elif len(seen[0]["start_ns"]):
+        window = Window(int(seen[0]["start_ns"].min()), int(seen[0]["end_ns"].max()))
+    else:
+        return None
     waits = np.flatnonzero(rows_of(codes, fitting(names.categories, WAITING_FOR_INPUT)))
     whole = intervals.span(window.start_ns, window.end_ns)
     fed = intervals.intersect(whole, intervals.union(start[waits], end[waits]))
     numbers = Numbers()
     layers = of_process(timeline, pids[0], 0, numbers)
-    seen = [samples_of(timeline, pids[0], 0)]
     if not any(len(layer.place) for layer in layers):
         return None
     claimed, rest = places.divide({FEED: fed, LAUNCH: intervals.subtract(whole, fed)}, layers)
@@ -42,4 +59,4 @@ def measure(timeline: Timeline) -> tuple[Places, int] | None:
     left = {OWNERS[len(CLASSES) + cause]: spans.total for cause, spans in rest.items()}
     found = Places(rows, left, ranges=any(row.kind not in ("python", "call") for row in rows), samples=True)
     assert sum(row.total_ns for row in rows) + sum(left.values()) == window.span_ns
-    return found, window.span_ns
+    return HostPlaces(found, window.span_ns, of_steps=len(steps) > 0)

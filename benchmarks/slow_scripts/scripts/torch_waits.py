@@ -1,15 +1,11 @@
-import os
 import queue
 import threading
 import time
 
 import torch
+from torch_common import BATCH, DEVICE, PIXELS, steps, train
 
-torch.cuda.set_device(int(os.environ.get("RINGSCOPE_RANK", "0")) % torch.cuda.device_count())
-layers = [torch.nn.Conv2d(3 if k == 0 else 256, 256, 3, padding=1) for k in range(6)]
-model = torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(256, 10)).cuda()
-optimizer = torch.optim.SGD(model.parameters(), 0.01)
-pictures, labels = torch.rand(256, 3, 32, 32).cuda(), torch.randint(10, (256,)).cuda()
+pictures = torch.rand(BATCH, 3, PIXELS, PIXELS).to(DEVICE)
 replies = queue.Queue(1)
 
 
@@ -20,13 +16,6 @@ def replies_slowly():
 
 
 threading.Thread(target=replies_slowly, daemon=True).start()
-for step in range(100_000):
-    torch.cuda.nvtx.range_push(f"step {step}")
+for _ in steps():
     replies.get()  # the reason
-    loss = torch.nn.functional.cross_entropy(model(pictures), labels)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    torch.cuda.nvtx.range_pop()
-    if os.path.exists(os.environ.get("RINGSCOPE_END", "/nowhere")):
-        break
+    train(pictures)

@@ -255,12 +255,27 @@ def test_without_a_gpu_the_steps_time_is_divided() -> None:
         made.mark("wait input", number * 10 * MS + 6 * MS, number * 10 * MS + 9 * MS)
         made.mark(place("dataset", "Data.__getitem__", 3), number * 10 * MS + 5 * MS, number * 10 * MS + 8 * MS, tid=2)
     found = host_places.measure(made.timeline())
-    assert found is not None and found[1] == 40 * MS
-    assert [(row.name, row.ns) for row in found[0].rows] == [
+    assert found is not None and found.span_ns == 40 * MS and found.of_steps
+    assert [(row.name, row.ns) for row in found.places.rows] == [
         ("Slow.on_train_batch_end", {"idle_launch": 16 * MS}),
         ("Data.__getitem__", {"idle_feed": 8 * MS}),
     ]
-    assert sum(found[0].elsewhere_ns.values()) == 16 * MS
+    assert sum(found.places.elsewhere_ns.values()) == 16 * MS
+
+
+def test_without_a_gpu_and_without_steps_all_time_that_was_sampled_is_divided() -> None:
+    made = Build()
+    made.mark(marks.clock(0), 0, US)
+    made.sample(2 * MS, 5 * MS, "augmented", steps=True)
+    made.sample(5 * MS, 9 * MS, "trains", steps=True, framework=True)
+    made.sample(9 * MS, 12 * MS, "augmented", steps=True)
+    made.sample(0, 4 * MS, "other", steps=False, tid=2)
+    found = host_places.measure(made.timeline())
+    assert found is not None and found.span_ns == 12 * MS and not found.of_steps
+    assert {row.name: row.total_ns for row in found.places.rows} == {"augmented": 6 * MS, "trains": 4 * MS}
+    assert sum(found.places.elsewhere_ns.values()) == 2 * MS
+    made.rows["samples"].clear()
+    assert host_places.measure(made.timeline()) is None
 
 
 def test_a_files_name_may_hold_anything_and_a_long_name_takes_no_time() -> None:
