@@ -10,13 +10,8 @@ from typing import Any
 from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..model.measures import Finding
+from . import native
 from .case import OTHER_LADDER, PLAIN, Case, called, degree, lost_by
-
-# A host that reads results page by page; or writes what was prefetched to the GPU before.
-_FOR_THE_HOST = (
-    "cudaMemPrefetchAsync to cudaCpuDeviceId of what the host reads next, all at once (or one cudaMemcpy); to the GPU "
-    "only what the host has finished writing"
-)
 
 
 def loss_fetched(case: Case) -> Finding | None:
@@ -127,9 +122,7 @@ def managed_memory_moves(case: Case) -> Finding | None:
         "computes meanwhile"
         + (f", {percent(back / case.gpu.span_ns)} while the host touches what lies on the GPU" if by_host else "")
         + (f", and {waiting} kernels run that may be waiting for it" if under_kernels else ""),
-        change=(_FOR_THE_HOST if by_host else "cudaMemPrefetchAsync of what comes next, on a stream of its own")
-        + "; cudaMemAdvise where both sides read (cudaMemAdviseSetReadMostly) or one is the usual one "
-        "(cudaMemAdviseSetPreferredLocation); else cudaMalloc and copies of your own",
+        change=(native.HIP if case.gpu.framework == "hip" else native.CUDA).managed(by_host=by_host),
         evidence={
             "exposed_ns": sum(exposed.values()),
             "under_kernels_ns": under_kernels,

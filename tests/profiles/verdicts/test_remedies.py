@@ -120,6 +120,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str, str]] = {
         {**LAUNCH, "kernels": {"graph_nodes": 100}}, {"framework": "cuda"}, "launch-bound", "a CUDA graph",
         "outside of the CUDA",
     ),
+    "products of hip in float32": (
+        _kernel("cutlass_80_simt_sgemm_128x32_nn_align1"),
+        {"framework": "hip"}, "off-tensor-cores", "TF32|cublas", "16-bit numbers",
+    ),
     "no graphs, hip": (LAUNCH, {"framework": "hip"}, "launch-bound", "CUDA", "a HIP graph"),
     "a stream is waited for": (
         SYNC, {"framework": "cuda", "host_waits": [WAIT]}, "host-synchronises", "cudaDeviceSynchronize|pinned",

@@ -1,0 +1,86 @@
+"""Change for each finding in a program of JAX, by what its recording shows; none that the recording refutes.
+
+By JAX's documentation of jit, transfers and XLA's GPU flags (docs.jax.dev).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..model.measures import GpuMeasures
+from .collectives import summed_as
+from .pytorch import SIZES, Words, compiled, in_float32
+
+_SEVERAL = 3
+SCAN = "several steps in one call (jax.lax.scan); a larger batch"
+HIDE = "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true"
+
+
+def _launches(gpu: GpuMeasures) -> str:
+    """XLA's own kernels are there where something is under jax.jit already, if only each operator by itself."""
+    jitted = compiled(gpu) and not _by_operator(gpu)
+    return f"donate_argnums; {SCAN}" if jitted else f"jax.jit around the whole step with donate_argnums; {SCAN}"
+
+
+def _by_operator(gpu: GpuMeasures) -> bool:
+    """Does the GPU wait for calls of several jitted functions, as where each operator is one?"""
+    host = (*gpu.host_while_idle, *(one for gap in gpu.idle_gaps for one in gap.host))
+    return len({one["name"] for one in host if one["name"].startswith("PjitFunction(")}) >= _SEVERAL
+
+
+def _python(gpu: GpuMeasures) -> str:
+    return _launches(gpu) + "; no float(loss) or block_until_ready per step"
+
+
+def _short(gpu: GpuMeasures) -> str:
+    return "a larger batch" if compiled(gpu) else "jax.jit around the whole step; a larger batch"
+
+
+def _tensor_cores(gpu: GpuMeasures) -> str:
+    if in_float32(gpu):
+        return 'jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or bfloat16'
+    return SIZES
+
+
+def _all_reduce(gpu: GpuMeasures) -> str:
+    half = "" if summed_as(gpu) == "16 bits" else "16-bit gradients; "
+    return f"{HIDE}; {half}a larger batch"
+
+
+AHEAD = "jax.device_put of the next batch before this step's result is asked for"
+TRAINING: Mapping[str, Words] = {
+    "checkpoint-in-the-loop": "save less often, to a local disk; orbax's AsyncCheckpointer, which writes from another "
+    "thread",
+    "off-tensor-cores": _tensor_cores,
+    "not-compiled": "jax.jit around the whole step",
+    "unfused-batch-norm": "jax.jit around the whole step",
+    "generic-rnn-cell": "a larger batch and hidden size; jax.lax.scan(unroll=8)",
+    "launch-bound": _launches,
+    "python-in-the-loop": _python,
+    "graphs-updated-every-step": "donate_argnums, so that buffers stay where they are; else without command buffers "
+    "(XLA_FLAGS=--xla_gpu_enable_command_buffer=)",
+    "short-kernels": _short,
+    "tiny-batch": "a larger batch until samples/s stop growing",
+    "input-pipeline-slow": "batches made in threads or processes of their own (grain, tf.data), two ahead of the step",
+    "no-prefetch": AHEAD,
+    "prefetch-on-host-only": AHEAD,
+    "copies-pageable": AHEAD + "; NumPy arrays that are reused, aligned to 64 bytes",
+    "copies-synchronous": AHEAD,
+    "copies-exposed-although-prefetched": "fewer bytes: images as uint8, scaled in the step",
+    "copies-exposed": AHEAD + "; fewer bytes: images as uint8, scaled in the step",
+    "copies-to-host-exposed": "results kept on the device; what must come back by copy_to_host_async, while the next "
+    "call runs",
+    "copies-on-gpu-exposed": "donate_argnums, so that state is updated where it is; no transposes or concatenations of "
+    "whole arrays between the calls",
+    "small-copy-before-step": "small arrays made in the step, or put on the device with the batch",
+    "memory-allocated-in-the-loop": "XLA's allocator: no XLA_PYTHON_CLIENT_ALLOCATOR=platform",
+    "loss-fetched-every-step": "keep losses on the device, float(loss) every hundredth step; what every call must give "
+    "back with copy_to_host_async, while the next one runs",
+    "host-synchronises": "no block_until_ready, float() or np.asarray() of a result per step",
+    "cpu-may-be-faster": "compare: the same script with JAX_PLATFORMS=cpu; else a larger batch",
+    "all-reduce-exposed": _all_reduce,
+    "collectives-exposed": f"{HIDE}; a larger batch; other mesh axes",
+    "collectives-not-fused": "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=... above the gradients' bytes",
+    "model-too-small": "a larger batch, or fewer GPUs",
+    "threads-oversubscribed": "fewer processes per host, or one process for all its GPUs",
+}

@@ -1,0 +1,109 @@
+"""Change for each finding in a program that calls CUDA or HIP itself, by what its recording shows.
+
+No change that the recording refutes. Names by the CUDA runtime API (docs.nvidia.com/cuda/cuda-runtime-api) and the HIP
+runtime API (rocm.docs.amd.com/projects/HIP).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..model.measures import GpuMeasures
+from .pytorch import SIZES, Words, in_float32, in_graphs, pageable
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """An API: its name, how the names of its calls begin, and what differs by more than that.
+
+    pinned: the call that allocates pinned memory. tensor_float: how products of float32 get onto the tensor cores.
+    """
+
+    name: str
+    calls: str
+    pinned: str
+    tensor_float: str
+    early_launch: str | None = None
+
+    def changes(self) -> Mapping[str, Words]:
+        """Finding's code -> what to change."""
+        return {
+            "off-tensor-cores": lambda gpu: self.tensor_float if in_float32(gpu) else SIZES,
+            "launch-bound": lambda gpu: f"launch ahead of the GPU; fewer, larger kernels; {self._graph(gpu)}",
+            "python-in-the-loop": lambda gpu: (
+                "move what the host computes between launches to another thread, or launch ahead of it; "
+                f"{self._graph(gpu)}"
+            ),
+            "graphs-updated-every-step": "buffers that stay where they are, or a graph per set of buffers",
+            "short-kernels": lambda gpu: "; ".join(filter(None, ("fuse kernels", self._graph(gpu), self.early_launch))),
+            "input-pipeline-slow": "read and make the next input in another thread while the GPU works",
+            "no-prefetch": lambda gpu: f"read and make the next input in another thread; {self._ahead(gpu)}",
+            "prefetch-on-host-only": self._ahead,
+            "small-copy-before-step": "small inputs as arguments of the kernel, or copied with the others",
+            "copies-pageable": f"pinned memory: {self.pinned}, or {self.calls}HostRegister of what there is",
+            "copies-synchronous": self._ahead,
+            "copies-exposed-although-prefetched": "fewer bytes",
+            "copies-exposed": lambda gpu: f"{self._ahead(gpu)}; keep on the GPU what is needed again; fewer bytes",
+            "copies-to-host-exposed": f"{self.calls}MemcpyAsync into pinned memory on a stream of its own, while the "
+            "next kernels run; fewer bytes",
+            "copies-on-gpu-exposed": "work in place, or swap pointers in place of copying one buffer into another",
+            "memory-allocated-in-the-loop": f"{self.calls}MallocAsync and {self.calls}FreeAsync, or buffers that are "
+            "kept",
+            "loss-fetched-every-step": "copy results back less often, and asynchronously",
+            "host-synchronises": self._waits,
+            "all-reduce-exposed": "the collective on a stream of its own while other kernels run",
+            "copies-between-gpus": "compute first what others need (the edges of a domain), and copy it on a stream of "
+            "its own while the rest is computed; fewer, larger copies",
+            "collectives-exposed": "compute first what others need, and exchange it on a stream of its own while the "
+            "rest is computed",
+            # RCCL has NCCL's names.
+            "collectives-not-fused": "ncclGroupStart and ncclGroupEnd around them, or one over a larger buffer",
+        }
+
+    def _graph(self, gpu: GpuMeasures) -> str:
+        if in_graphs(gpu):
+            return f"what is launched outside of the {self.name} graphs into them"
+        return f"a {self.name} graph of what repeats"
+
+    def _ahead(self, gpu: GpuMeasures) -> str:
+        source = f" from pinned memory ({self.pinned})" if pageable(gpu) else ""
+        return f"{self.calls}MemcpyAsync{source} on a stream of its own, while kernels run"
+
+    def _waits(self, gpu: GpuMeasures) -> str:
+        """By the call in which the host waits longest."""
+        call = next((str(one["call"]) for one in gpu.host_waits if one["call"]), "")
+        if "emcpy" in call:
+            return (
+                f"{self.calls}MemcpyAsync with pinned memory, and what comes next launched before its end is waited for"
+            )
+        event = f"launch what comes next before waiting; {self.calls}StreamWaitEvent"
+        if call and "DeviceSynchronize" not in call:
+            return f"{event} where it is the GPU that must wait"
+        return f"{event} in place of {self.calls}DeviceSynchronize"
+
+    def managed(self, *, by_host: bool) -> str:
+        """For managed memory that moves when it is touched; by_host: mostly because the host touches it."""
+        calls = self.calls
+        # A host that reads results page by page; or writes what was prefetched to the GPU before.
+        ahead = (
+            f"{calls}MemPrefetchAsync to {calls}CpuDeviceId of what the host reads next, all at once (or one "
+            f"{calls}Memcpy); to the GPU only what the host has finished writing"
+            if by_host
+            else f"{calls}MemPrefetchAsync of what comes next, on a stream of its own"
+        )
+        return (
+            f"{ahead}; {calls}MemAdvise where both sides read ({calls}MemAdviseSetReadMostly) or one is the usual one "
+            f"({calls}MemAdviseSetPreferredLocation); else {calls}Malloc and copies of your own"
+        )
+
+
+CUDA = Api(
+    "CUDA",
+    "cuda",
+    pinned="cudaMallocHost",
+    tensor_float="TF32 or 16-bit numbers in matrix products (cublasSetMathMode)",
+    early_launch="programmatic dependent launch",
+)
+# No TF32: that is NVIDIA's.
+HIP = Api("HIP", "hip", pinned="hipHostMalloc", tensor_float="16-bit numbers in matrix products")
